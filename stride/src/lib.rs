@@ -1,0 +1,1 @@
+//! The benchmark tool `stride-perf` will live here. Nothing is implemented yet.
