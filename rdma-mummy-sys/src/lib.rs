@@ -1,1 +1,2 @@
-#![doc = "C API"]
+//! The C API of libibverbs and librdmacm.
+pub mod bindings;

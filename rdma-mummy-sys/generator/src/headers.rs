@@ -1,0 +1,199 @@
+//! Which header becomes which file, and which types come from elsewhere.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
+use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter, RustEdition, RustTarget};
+
+use crate::{postprocess, version};
+
+/// One file of `src/bindings`.
+pub(crate) struct Output {
+    /// Its name.
+    pub(crate) file: &'static str,
+    /// The headers to include, below the include folder.
+    include: &'static [&'static str],
+    /// The headers, as regular expressions, whose items the file holds.
+    own: &'static [&'static str],
+    /// The headers whose items another file holds.
+    elsewhere: &'static [&'static str],
+    /// `use` lines that bring in the others' items.
+    uses: &'static [&'static str],
+    /// Types and constants, or the functions' prototypes.
+    items: Items,
+}
+
+#[derive(PartialEq)]
+enum Items {
+    TypesAndConstants,
+    Prototypes,
+}
+
+const VERBS: &[&str] = &[
+    ".*/infiniband/verbs\\.h",
+    ".*/infiniband/verbs_api\\.h",
+    ".*/infiniband/ib_user_ioctl_verbs\\.h",
+    ".*/infiniband/tm_types\\.h",
+];
+/// `verbs.rs` also holds `__u32`, `__be16` and the like.
+const VERBS_AND_KERNEL_TYPES: &[&str] =
+    &[VERBS[0], VERBS[1], VERBS[2], VERBS[3], ".*/linux/types\\.h", ".*/asm-generic/int-ll64\\.h"];
+const RDMA_CMA: &[&str] = &[".*/rdma/rdma_cma\\.h", ".*/infiniband/sa\\.h", ".*/infiniband/ib\\.h"];
+const MLX5DV: &[&str] =
+    &[".*/infiniband/mlx5dv\\.h", ".*/infiniband/mlx5_api\\.h", ".*/infiniband/mlx5_user_ioctl_verbs\\.h"];
+const EFADV: &[&str] = &[".*/infiniband/efadv\\.h"];
+
+/// All files, in the order in which they are written.
+pub(crate) const OUTPUTS: &[Output] = &[
+    Output {
+        file: "verbs.rs",
+        include: &["infiniband/verbs.h", "infiniband/tm_types.h"],
+        own: VERBS,
+        elsewhere: &[],
+        uses: &[],
+        items: Items::TypesAndConstants,
+    },
+    Output {
+        file: "rdma_cma.rs",
+        include: &["rdma/rdma_cma.h", "infiniband/ib.h"],
+        own: RDMA_CMA,
+        elsewhere: VERBS_AND_KERNEL_TYPES,
+        uses: &["use super::verbs::*;"],
+        items: Items::TypesAndConstants,
+    },
+    Output {
+        file: "mlx5dv.rs",
+        include: &["infiniband/mlx5dv.h"],
+        own: MLX5DV,
+        elsewhere: VERBS_AND_KERNEL_TYPES,
+        uses: &["use super::{mlx5_wqe_ctrl_seg::mlx5_wqe_ctrl_seg, verbs::*};"],
+        items: Items::TypesAndConstants,
+    },
+    Output {
+        file: "efadv.rs",
+        include: &["infiniband/efadv.h"],
+        own: EFADV,
+        elsewhere: VERBS_AND_KERNEL_TYPES,
+        uses: &["use super::verbs::*;"],
+        items: Items::TypesAndConstants,
+    },
+    Output {
+        file: "prototypes.rs",
+        include: &["infiniband/verbs.h", "rdma/rdma_cma.h", "infiniband/mlx5dv.h", "infiniband/efadv.h"],
+        own: &[
+            ".*/infiniband/verbs\\.h",
+            ".*/rdma/rdma_cma\\.h",
+            ".*/infiniband/mlx5dv\\.h",
+            ".*/infiniband/efadv\\.h",
+        ],
+        elsewhere: &[],
+        uses: &["use super::{efadv::*, mlx5dv::*, rdma_cma::*, verbs::*};"],
+        items: Items::Prototypes,
+    },
+];
+
+/// What the C library defines; the `libc` crate has it for every target.
+const FROM_LIBC: &[&str] = &[
+    "pthread_.*",
+    "__pthread_.*",
+    "__atomic_wide_counter.*",
+    "timespec",
+    "__time_t",
+    "__syscall_slong_t",
+    "timeval",
+    "sockaddr",
+    "sockaddr_in",
+    "sockaddr_in6",
+    "sockaddr_storage",
+    "sa_family_t",
+    "in_addr",
+    "in_addr_t",
+    "in_port_t",
+    "in6_addr.*",
+    "socklen_t",
+    "size_t",
+    "ssize_t",
+    "FILE",
+    "_IO_.*",
+];
+
+/// Named one by one: `libc` has a `__u32` of its own.
+const USE_LIBC: &str = "use libc::{FILE, pthread_cond_t, pthread_mutex_t, sockaddr, sockaddr_in, sockaddr_in6, \
+                        sockaddr_storage, socklen_t, timespec};\n";
+
+/// Types that another file or `libc` defines are plain C data as well: they can be copied.
+#[derive(Debug)]
+struct ElsewhereIsPlain;
+
+impl ParseCallbacks for ElsewhereIsPlain {
+    fn blocklisted_type_implements_trait(&self, _name: &str, derive_trait: DeriveTrait) -> Option<ImplementsTrait> {
+        match derive_trait {
+            DeriveTrait::Copy => Some(ImplementsTrait::Yes),
+            _ => Some(ImplementsTrait::No),
+        }
+    }
+}
+
+impl Output {
+    /// The text of the file.
+    pub(crate) fn generate(&self, include: &Path, release: &str) -> Result<String> {
+        let source: String =
+            self.include.iter().map(|header| format!("#include \"{}\"\n", include.join(header).display())).collect();
+        let mut builder = Builder::default()
+            .header_contents("wrapper.h", &source)
+            .clang_arg(format!("-I{}", include.display()))
+            .rust_target(rust_target())
+            .rust_edition(RustEdition::Edition2024)
+            .use_core()
+            .ctypes_prefix("core::ffi")
+            .default_enum_style(EnumVariation::NewType { is_bitfield: false, is_global: false })
+            .constified_enum("_bindgen_ty_[0-9]+")
+            .prepend_enum_name(false)
+            .generate_comments(false)
+            .layout_tests(true)
+            .derive_debug(true)
+            .derive_default(false)
+            .merge_extern_blocks(true)
+            .wrap_unsafe_ops(true)
+            .formatter(Formatter::Prettyplease)
+            .disable_header_comment()
+            .allowlist_recursively(self.items == Items::TypesAndConstants)
+            .with_codegen_config(match self.items {
+                Items::TypesAndConstants => CodegenConfig::TYPES | CodegenConfig::VARS,
+                Items::Prototypes => CodegenConfig::FUNCTIONS,
+            });
+        for pattern in self.own {
+            builder = builder.allowlist_file(pattern);
+        }
+        for pattern in self.elsewhere {
+            builder = builder.blocklist_file(pattern);
+        }
+        builder = builder.parse_callbacks(Box::new(ElsewhereIsPlain));
+        // Packed and aligned at once, which no `repr` can say: written by hand.
+        builder = builder.blocklist_type("mlx5_wqe_ctrl_seg");
+        for pattern in FROM_LIBC {
+            builder = builder.parse_callbacks(Box::new(ElsewhereIsPlain));
+            // Packed and aligned at once, which no `repr` can say: written by hand.
+            builder = builder.blocklist_type(pattern);
+        }
+        let generated =
+            builder.generate().with_context(|| format!("bindgen of {} for {}", self.include.join(", "), self.file))?;
+
+        let mark = version::MARK;
+        let mut text = format!("{mark}{release}; do not edit.\n");
+        text.push_str(USE_LIBC);
+        for line in self.uses {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push('\n');
+        text.push_str(&postprocess::gate_layout_assertions(&generated.to_string()));
+        Ok(text)
+    }
+}
+
+/// The oldest compiler with edition 2024; the workspace asks for a newer one.
+fn rust_target() -> RustTarget {
+    RustTarget::stable(85, 0).unwrap_or_default()
+}
