@@ -22,7 +22,7 @@
 
 #[rustfmt::skip]
 pub mod efadv;
-mod mlx5_wqe_ctrl_seg;
+pub mod mlx5_wqe_ctrl_seg;
 #[rustfmt::skip]
 pub mod mlx5dv;
 #[rustfmt::skip]

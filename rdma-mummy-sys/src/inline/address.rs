@@ -1,0 +1,50 @@
+//! Addresses: the GIDs of a port, and the flow label that becomes a UDP source port.
+
+use core::ffi::c_int;
+
+use super::library;
+use crate::bindings::verbs::*;
+
+/// Reads one entry of a port's GID table, with its type and network interface: zero or an errno. See
+/// `ibv_query_gid_ex(3)`.
+///
+/// # Safety
+///
+/// `context` is live and `entry` can be written.
+#[inline]
+pub unsafe fn ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port_num: u32,
+    gid_index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+) -> c_int {
+    // SAFETY: by contract the context is live and `entry` writable; the library is told its size.
+    unsafe { library::_ibv_query_gid_ex(context, port_num, gid_index, entry, flags, size_of::<ibv_gid_entry>()) }
+}
+
+/// Reads the valid entries of the GID tables of all ports: how many were written, or a negated errno. See
+/// `ibv_query_gid_table(3)`.
+///
+/// # Safety
+///
+/// `context` is live and `entries` can be written for `max_entries` entries.
+#[inline]
+pub unsafe fn ibv_query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max_entries: usize,
+    flags: u32,
+) -> isize {
+    // SAFETY: by contract the context is live and the entries writable; the library is told the size of one.
+    unsafe { library::_ibv_query_gid_table(context, entries, max_entries, flags, size_of::<ibv_gid_entry>()) }
+}
+
+/// The UDP source port that a flow label gives under RoCE v2: its upper six bits folded into its lower fourteen, in the
+/// range of dynamic ports.
+#[inline]
+#[must_use]
+pub const fn ibv_flow_label_to_udp_sport(fl: u32) -> u16 {
+    let folded = (fl & 0x03fff) ^ ((fl & 0xfc000) >> 14);
+    (folded | IB_ROCE_UDP_ENCAP_VALID_PORT_MIN) as u16
+}

@@ -1,0 +1,74 @@
+//! A device context: its extended table of operations, and what it says of the device.
+
+use core::ffi::c_int;
+use core::mem::offset_of;
+use core::ptr::null_mut;
+
+use libc::{EINVAL, ENOSYS, EOPNOTSUPP};
+
+use super::library;
+use crate::bindings::verbs::*;
+
+/// What `ibv_context::abi_compat` holds if the context is the tail of a [`verbs_context`].
+const EXTENDED: usize = usize::MAX;
+
+/// The extended table that `context` is the tail of, or null if it is the tail of none.
+///
+/// # Safety
+///
+/// `context` is a live context.
+#[inline]
+#[must_use]
+pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
+    // SAFETY: by contract the context is live.
+    if unsafe { (*context).abi_compat }.addr() != EXTENDED {
+        return null_mut();
+    }
+    context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
+}
+
+/// Reads values of the device at this moment, its clock for one, as `values.comp_mask` asks: zero or an errno. See
+/// `ibv_query_rt_values_ex(3)`.
+///
+/// # Safety
+///
+/// `context` is live and `values` can be read and written.
+#[inline]
+pub unsafe fn ibv_query_rt_values_ex(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+    // SAFETY: by contract the context is live; its operation gets what this function got.
+    unsafe {
+        match extended_op!(context, query_rt_values) {
+            Some(query) => query(context, values),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// Reads what the device can do: zero or an errno. A provider without the extended query gives the plain attributes
+/// with zeros after them; `EINVAL` if `input` asks for anything. See `ibv_query_device_ex(3)`.
+///
+/// # Safety
+///
+/// `context` is live, `input` is null or can be read, and `attr` can be written.
+#[inline]
+pub unsafe fn ibv_query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+) -> c_int {
+    // SAFETY: by contract the context is live, `input` is null or readable and `attr` writable: the provider is told its
+    // size, and a structure of plain integers may be all zeros.
+    unsafe {
+        if !input.is_null() && (*input).comp_mask != 0 {
+            return EINVAL;
+        }
+        if let Some(query) = extended_op!(context, query_device_ex) {
+            let code = query(context, input, attr, size_of::<ibv_device_attr_ex>());
+            if code != EOPNOTSUPP && code != ENOSYS {
+                return code;
+            }
+        }
+        attr.write_bytes(0, 1);
+        library::ibv_query_device(context, &raw mut (*attr).orig_attr)
+    }
+}

@@ -1,0 +1,92 @@
+//! Flow steering: rules that bring packets to a queue pair, and the actions that they may name.
+
+use core::ffi::c_int;
+
+use libc::EOPNOTSUPP;
+
+use super::unsupported;
+use crate::bindings::verbs::*;
+
+/// Attaches a rule to `qp`: the packets that match it arrive there. Null, and errno, if that fails. See
+/// `ibv_create_flow(3)`.
+///
+/// # Safety
+///
+/// `qp` is live, and `flow` is followed by as many specifications as it says.
+#[inline]
+pub unsafe fn ibv_create_flow(qp: *mut ibv_qp, flow: *mut ibv_flow_attr) -> *mut ibv_flow {
+    // SAFETY: by contract the queue pair is live, and with it its context; the operation gets what this function got.
+    unsafe {
+        match extended_op!((*qp).context, ibv_create_flow) {
+            Some(create) => create(qp, flow),
+            None => unsupported(),
+        }
+    }
+}
+
+/// Removes a rule: zero or an errno. See `ibv_destroy_flow(3)`.
+///
+/// # Safety
+///
+/// `flow_id` is live, and is not used again if this succeeds.
+#[inline]
+pub unsafe fn ibv_destroy_flow(flow_id: *mut ibv_flow) -> c_int {
+    // SAFETY: by contract the rule is live, and with it its context; the operation gets what this function got.
+    unsafe {
+        match extended_op!((*flow_id).context, ibv_destroy_flow) {
+            Some(destroy) => destroy(flow_id),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// Makes an action that encrypts or decrypts (ESP). Null, and errno, if that fails. See `ibv_create_flow_action(3)`.
+///
+/// # Safety
+///
+/// `ctx` is live, and `esp` can be read with all that it points to.
+#[inline]
+pub unsafe fn ibv_create_flow_action_esp(
+    ctx: *mut ibv_context,
+    esp: *mut ibv_flow_action_esp_attr,
+) -> *mut ibv_flow_action {
+    // SAFETY: by contract the context is live; its operation gets what this function got.
+    unsafe {
+        match extended_op!(ctx, create_flow_action_esp) {
+            Some(create) => create(ctx, esp),
+            None => unsupported(),
+        }
+    }
+}
+
+/// Changes an action that encrypts or decrypts: zero or an errno. See `ibv_modify_flow_action(3)`.
+///
+/// # Safety
+///
+/// `action` is live, and `esp` can be read with all that it points to.
+#[inline]
+pub unsafe fn ibv_modify_flow_action_esp(action: *mut ibv_flow_action, esp: *mut ibv_flow_action_esp_attr) -> c_int {
+    // SAFETY: by contract the action is live, and with it its context; the operation gets what this function got.
+    unsafe {
+        match extended_op!((*action).context, modify_flow_action_esp) {
+            Some(modify) => modify(action, esp),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// Destroys an action: zero or an errno. See `ibv_destroy_flow_action(3)`.
+///
+/// # Safety
+///
+/// `action` is live, and is not used again if this succeeds.
+#[inline]
+pub unsafe fn ibv_destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
+    // SAFETY: by contract the action is live, and with it its context; the operation gets what this function got.
+    unsafe {
+        match extended_op!((*action).context, destroy_flow_action) {
+            Some(destroy) => destroy(action),
+            None => EOPNOTSUPP,
+        }
+    }
+}

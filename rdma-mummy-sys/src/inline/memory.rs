@@ -1,0 +1,130 @@
+//! Memory regions: registering, advising, and the null region.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use libc::EOPNOTSUPP;
+
+use super::{library, unsupported};
+use crate::bindings::verbs::*;
+
+/// The access flags that a device may ignore: only the newer entry of the library takes them.
+const OPTIONAL: c_uint = ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
+
+/// What `ibv_reg_mr` stands for in C. `is_access_const` says that the compiler knew `access`; then, without an optional
+/// flag, the older entry of the library is called. See `ibv_reg_mr(3)`.
+///
+/// # Safety
+///
+/// Those of [`ibv_reg_mr`].
+#[inline(always)]
+pub unsafe fn __ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_uint,
+    is_access_const: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: by contract the domain is live; the rest is the caller's to keep while the region lives.
+    unsafe {
+        if is_access_const != 0 && access & OPTIONAL == 0 {
+            library::ibv_reg_mr(pd, addr, length, access as c_int)
+        } else {
+            library::ibv_reg_mr_iova2(pd, addr, length, addr.addr() as u64, access)
+        }
+    }
+}
+
+/// Registers memory: the device may use it as `access` says. Null, and errno, if that fails. Optional flags that the
+/// device does not know are left out. See `ibv_reg_mr(3)`.
+///
+/// # Safety
+///
+/// `pd` is live. While the region lives, `addr` stays mapped for `length` bytes, and nothing in the program assumes
+/// that memory unchanged where `access` lets the device write.
+#[inline]
+pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+    // SAFETY: the same contract.
+    unsafe { __ibv_reg_mr(pd, addr, length, access as c_uint, 0) }
+}
+
+/// What `ibv_reg_mr_iova` stands for in C. `is_access_const` says that the compiler knew `access`; then, without an
+/// optional flag, the older entry of the library is called. See `ibv_reg_mr(3)`.
+///
+/// # Safety
+///
+/// Those of [`ibv_reg_mr`].
+#[inline(always)]
+pub unsafe fn __ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+    is_access_const: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: by contract the domain is live; the rest is the caller's to keep while the region lives.
+    unsafe {
+        if is_access_const != 0 && access & OPTIONAL == 0 {
+            library::ibv_reg_mr_iova(pd, addr, length, iova, access as c_int)
+        } else {
+            library::ibv_reg_mr_iova2(pd, addr, length, iova, access)
+        }
+    }
+}
+
+/// Registers memory that work requests and the other side address from `iova` on. Null, and errno, if that fails. See
+/// `ibv_reg_mr(3)`.
+///
+/// # Safety
+///
+/// Those of [`ibv_reg_mr`].
+#[inline]
+pub unsafe fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the same contract.
+    unsafe { __ibv_reg_mr_iova(pd, addr, length, iova, access as c_uint, 0) }
+}
+
+/// Tells the device how ranges of registered memory will be used: zero or an errno. See `ibv_advise_mr(3)`.
+///
+/// # Safety
+///
+/// `pd` is live and `sg_list` holds `num_sge` entries.
+#[inline]
+pub unsafe fn ibv_advise_mr(
+    pd: *mut ibv_pd,
+    advice: ib_uverbs_advise_mr_advice,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    // SAFETY: by contract the domain is live, and with it its context; the operation gets what this function got.
+    unsafe {
+        match extended_op!((*pd).context, advise_mr) {
+            Some(advise) => advise(pd, advice, flags, sg_list, num_sge),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// Makes a region that swallows what is written to it and reads as zeros. Null, and errno, if that fails. See
+/// `ibv_alloc_null_mr(3)`.
+///
+/// # Safety
+///
+/// `pd` is live.
+#[inline]
+pub unsafe fn ibv_alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    // SAFETY: by contract the domain is live, and with it its context; the operation gets what this function got.
+    unsafe {
+        match extended_op!((*pd).context, alloc_null_mr) {
+            Some(alloc) => alloc(pd),
+            None => unsupported(),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Thread domains, which promise that one thread at a time uses an object, and the parent domains that carry them.
+
+use core::ffi::c_int;
+
+use libc::EOPNOTSUPP;
+
+use super::unsupported;
+use crate::bindings::verbs::*;
+
+/// Makes a thread domain. Null, and errno, if that fails. See `ibv_alloc_td(3)`.
+///
+/// # Safety
+///
+/// `context` is live and `init_attr` can be read.
+#[inline]
+pub unsafe fn ibv_alloc_td(context: *mut ibv_context, init_attr: *mut ibv_td_init_attr) -> *mut ibv_td {
+    // SAFETY: by contract the context is live; its operation gets what this function got.
+    unsafe {
+        match extended_op!(context, alloc_td) {
+            Some(alloc) => alloc(context, init_attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// Destroys a thread domain: zero or an errno. See `ibv_dealloc_td(3)`.
+///
+/// # Safety
+///
+/// `td` is live, and is not used again if this succeeds.
+#[inline]
+pub unsafe fn ibv_dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: by contract the domain is live, and with it its context; the operation gets what this function got.
+    unsafe {
+        match extended_op!((*td).context, dealloc_td) {
+            Some(dealloc) => dealloc(td),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// Makes a protection domain that adds a thread domain or an allocator to another one. Null, and errno, if that fails.
+/// See `ibv_alloc_parent_domain(3)`.
+///
+/// # Safety
+///
+/// `context` is live, `attr` can be read, and the domains that it names outlive the new one.
+#[inline]
+pub unsafe fn ibv_alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    // SAFETY: by contract the context is live; its operation gets what this function got.
+    unsafe {
+        match extended_op!(context, alloc_parent_domain) {
+            Some(alloc) => alloc(context, attr),
+            None => unsupported(),
+        }
+    }
+}

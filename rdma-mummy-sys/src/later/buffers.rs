@@ -1,0 +1,95 @@
+//! Buffers that tell nothing of who made them: the providers in this process are asked to remember theirs.
+
+use core::ffi::{c_int, c_void};
+
+use super::types::ibv_buf;
+use crate::bindings::verbs::ibv_pd;
+use crate::load::failure;
+use crate::load::ibverbs::IbverbsTable;
+use crate::load::objects::{forget, remember};
+use crate::load::route::{Owner, Routed, find};
+
+/// `ibv_alloc_buf`: see `ibv_alloc_buf(3)`.
+///
+/// # Safety
+///
+/// `pd` is live for as long as the buffer is, and `buf` can be written to.
+pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
+    // SAFETY: the protection domain is null or live by contract.
+    let owner = unsafe { pd.owner() };
+    match find::<IbverbsTable, _>(owner, |table| table.later.ibv_alloc_buf) {
+        Ok(_) if buf.is_null() => failure::null(libc::EINVAL),
+        Ok(allocate) => {
+            // SAFETY: the function is that of the domain's maker, and the caller keeps its contract.
+            let address = unsafe { allocate(pd, size, buf) };
+            if !address.is_null() {
+                // SAFETY: the call succeeded, so that `buf` holds a handle.
+                remember(unsafe { *buf }, owner);
+            }
+            address
+        }
+        Err(code) => failure::null(code),
+    }
+}
+
+/// `ibv_alloc_user_buf`: see `ibv_alloc_user_buf(3)`.
+///
+/// # Safety
+///
+/// `pd` and the memory, or the DMA-BUF, are live for as long as the buffer is.
+pub unsafe extern "C" fn ibv_alloc_user_buf(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    size: usize,
+    dmabuf_fd: c_int,
+) -> *mut ibv_buf {
+    // SAFETY: the protection domain is null or live by contract.
+    let owner = unsafe { pd.owner() };
+    match find::<IbverbsTable, _>(owner, |table| table.later.ibv_alloc_user_buf) {
+        Ok(allocate) => {
+            // SAFETY: the function is that of the domain's maker, and the caller keeps its contract.
+            let buf = unsafe { allocate(pd, addr, size, dmabuf_fd) };
+            remember(buf, owner);
+            buf
+        }
+        Err(code) => failure::null(code),
+    }
+}
+
+/// `ibv_free_buf`: see `ibv_alloc_buf(3)`.
+///
+/// # Safety
+///
+/// `buf` came from `ibv_alloc_buf`, has no memory regions left, and is not used again.
+pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
+    // SAFETY: passed on to the caller.
+    unsafe { free(buf, |table| table.later.ibv_free_buf) };
+}
+
+/// `ibv_free_user_buf`: see `ibv_alloc_user_buf(3)`.
+///
+/// # Safety
+///
+/// `buf` came from `ibv_alloc_user_buf`, has no memory regions left, and is not used again.
+pub unsafe extern "C" fn ibv_free_user_buf(buf: *mut ibv_buf) {
+    // SAFETY: passed on to the caller.
+    unsafe { free(buf, |table| table.later.ibv_free_user_buf) };
+}
+
+type Free = unsafe extern "C" fn(*mut ibv_buf);
+
+/// # Safety
+///
+/// `buf` came from the function that the one picked belongs to, and is not used again.
+unsafe fn free(buf: *mut ibv_buf, pick: impl FnOnce(&'static IbverbsTable) -> Option<Free>) {
+    // SAFETY: the buffer is not followed.
+    let owner: Owner = unsafe { buf.owner() };
+    match find(owner, pick) {
+        Ok(free) => {
+            forget(buf);
+            // SAFETY: the function is that of the buffer's maker, and the caller gives the buffer up.
+            unsafe { free(buf) };
+        }
+        Err(code) => failure::nothing(code),
+    }
+}

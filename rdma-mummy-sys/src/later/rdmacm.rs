@@ -1,0 +1,18 @@
+//! The functions of librdmacm that came after rdma-core 44.
+
+use core::ffi::{c_char, c_int};
+
+use crate::bindings::rdma_cma::*;
+use crate::load::rdmacm::RdmacmTable;
+use crate::load::symbols::symbols;
+
+pub use crate::load::rdmacm::rdma_query_addrinfo;
+
+symbols! {
+    /// The functions of librdmacm that came after rdma-core 44.
+    pub struct RdmacmLater for RdmacmTable;
+
+    fn rdma_resolve_addrinfo(id: *mut rdma_cm_id, node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo) -> c_int = minus_one, by id, by_name;
+    fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int, by_name;
+    fn rdma_write_cm_event(id: *mut rdma_cm_id, event: rdma_cm_event_type, status: c_int, arg: u64) -> c_int = minus_one, by id, by_name;
+}

@@ -1,0 +1,47 @@
+//! Preparing for `fork(2)`, which concerns every provider at once.
+
+use core::ffi::c_int;
+
+use super::failure;
+use super::ibverbs::{IbverbsTable, library};
+use super::provider;
+use crate::bindings::verbs::ibv_fork_status;
+
+/// Whoever can be asked: the system's library, loaded now if need be, and each provider.
+fn tables() -> impl Iterator<Item = &'static IbverbsTable> {
+    let system = library().ok().map(|library| library.table());
+    system.into_iter().chain(provider::all().map(|registered| registered.ibverbs()))
+}
+
+/// `ibv_fork_init`: see `ibv_fork_init(3)`. Prepares the system's library and each provider that has such a function;
+/// one registered later is not prepared.
+///
+/// # Errors
+///
+/// The first errno value that one of them returned, after all were called; `EOPNOTSUPP` when nobody could be.
+///
+/// # Safety
+///
+/// No memory is registered yet.
+pub unsafe extern "C" fn ibv_fork_init() -> c_int {
+    tables()
+        .filter_map(|table| table.ibv_fork_init)
+        // SAFETY: the caller keeps the contract for all of them.
+        .map(|prepare| unsafe { prepare() })
+        .reduce(|first, next| if first == 0 { next } else { first })
+        .unwrap_or_else(|| failure::code(libc::EOPNOTSUPP))
+}
+
+/// `ibv_is_fork_initialized`: see `ibv_is_fork_initialized(3)`. The answer of the system's library, else of the first
+/// provider that has one, else `IBV_FORK_DISABLED` with errno `EOPNOTSUPP`.
+///
+/// # Safety
+///
+/// As in C: there is nothing to keep.
+pub unsafe extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
+    match tables().find_map(|table| table.ibv_is_fork_initialized) {
+        // SAFETY: the function takes nothing.
+        Some(status) => unsafe { status() },
+        None => failure::fork_disabled(libc::EOPNOTSUPP),
+    }
+}

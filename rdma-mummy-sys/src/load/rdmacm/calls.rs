@@ -1,0 +1,395 @@
+//! The calls that make, bind, pass on or destroy an object of the connection manager: they settle or remember who made
+//! it.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use libc::sockaddr;
+
+use super::RdmacmTable;
+use super::choice::chosen;
+use crate::bindings::rdma_cma::*;
+use crate::bindings::verbs::{ibv_pd, ibv_qp_init_attr};
+use crate::load::failure;
+use crate::load::objects::{forget, remember, stamp_device};
+use crate::load::provider::Registered;
+use crate::load::route::{Owner, Routed, find};
+
+/// `rdma_create_event_channel`: see `rdma_create_event_channel(3)`. This is where who serves a connection is settled,
+/// see [`choose`](super::choose).
+///
+/// # Safety
+///
+/// As in C: there is nothing to keep.
+pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+    let made = chosen().and_then(|owner| {
+        let create = find::<RdmacmTable, _>(owner, |table| table.rdma_create_event_channel)?;
+        // SAFETY: the function takes nothing.
+        let channel = unsafe { create() };
+        remember(channel, owner);
+        Ok(channel)
+    });
+    made.unwrap_or_else(failure::null)
+}
+
+/// `rdma_destroy_event_channel`: see `rdma_destroy_event_channel(3)`.
+///
+/// # Safety
+///
+/// `channel` is live, has no identifiers left, and is not used again.
+pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    // SAFETY: the channel is not followed.
+    let owner = unsafe { channel.owner() };
+    match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_event_channel) {
+        Ok(destroy) => {
+            forget(channel);
+            // SAFETY: the function is that of the channel's maker, and the caller gives the channel up.
+            unsafe { destroy(channel) };
+        }
+        Err(code) => failure::nothing(code),
+    }
+}
+
+/// `rdma_create_id`: see `rdma_create_id(3)`. Without a channel, who serves the identifier is settled here.
+///
+/// # Safety
+///
+/// `channel` is null or live, `id` can be written to, and `context` is handed back as it is.
+pub unsafe extern "C" fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: rdma_port_space,
+) -> c_int {
+    // SAFETY: the channel is not followed.
+    let owner = if channel.is_null() { chosen() } else { Ok(unsafe { channel.owner() }) };
+    make(owner, id, |table| {
+        let create = table.rdma_create_id?;
+        // SAFETY: the function is that of the channel's maker, and the caller keeps its contract.
+        Some(move |id| unsafe { create(channel, id, context, ps) })
+    })
+}
+
+/// `rdma_create_ep`: see `rdma_create_ep(3)`. It goes to the provider in this process that made `res`, or else `pd`; if
+/// there is none, who serves the identifier is settled here.
+///
+/// # Safety
+///
+/// As in C: each pointer is to what the manual page asks for, and lives as long as it says.
+pub unsafe extern "C" fn rdma_create_ep(
+    id: *mut *mut rdma_cm_id,
+    res: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: a protection domain that is passed is alive by contract; the list is not followed.
+    let owner = match unsafe { (res.owner(), pd.owner()) } {
+        (Owner::Nobody, _) => Ok(Owner::Nobody),
+        (Owner::Provider(registered), _) | (_, Owner::Provider(registered)) => Ok(Owner::Provider(registered)),
+        _ => chosen(),
+    };
+    make(owner, id, |table| {
+        let create = table.rdma_create_ep?;
+        // SAFETY: the function is that of the maker of the other objects, and the caller keeps its contract.
+        Some(move |id| unsafe { create(id, res, pd, qp_init_attr) })
+    })
+}
+
+/// `rdma_get_request`: see `rdma_get_request(3)`.
+///
+/// # Safety
+///
+/// `listen` is live and listens, and `id` can be written to.
+pub unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    // SAFETY: the identifier is not followed.
+    let owner = unsafe { listen.owner() };
+    make(Ok(owner), id, |table| {
+        let get = table.rdma_get_request?;
+        // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.
+        Some(move |id| unsafe { get(listen, id) })
+    })
+}
+
+/// Runs what `pick` takes from the table of `owner`, and remembers who made the identifier that it stores in `id`.
+fn make<F: FnOnce(*mut *mut rdma_cm_id) -> c_int>(
+    owner: Result<Owner, c_int>,
+    id: *mut *mut rdma_cm_id,
+    pick: impl FnOnce(&'static RdmacmTable) -> Option<F>,
+) -> c_int {
+    let made = owner.and_then(|owner| {
+        let create = find(owner, pick)?;
+        if id.is_null() {
+            return Err(libc::EINVAL);
+        }
+        let result = create(id);
+        if result == 0 {
+            // SAFETY: the call succeeded, so that `id` holds an identifier which `owner` has made and nobody else has
+            // yet.
+            unsafe {
+                remember(*id, owner);
+                stamp_device(*id, owner);
+            }
+        }
+        Ok(result)
+    });
+    made.unwrap_or_else(failure::minus_one)
+}
+
+/// `rdma_destroy_id`: see `rdma_destroy_id(3)`.
+///
+/// # Safety
+///
+/// `id` is live, its queue pair is destroyed, its events are acknowledged, and it is not used again if this succeeds.
+pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the identifier is not followed.
+    let owner = unsafe { id.owner() };
+    match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_id) {
+        Ok(destroy) => {
+            forget(id);
+            // SAFETY: the function is that of the identifier's maker, and the caller gives the identifier up.
+            let result = unsafe { destroy(id) };
+            if result != 0 {
+                remember(id, owner);
+            }
+            result
+        }
+        Err(code) => failure::minus_one(code),
+    }
+}
+
+/// `rdma_destroy_ep`: see `rdma_destroy_ep(3)`.
+///
+/// # Safety
+///
+/// `id` came from `rdma_create_ep` or `rdma_get_request` and is not used again.
+pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
+    // SAFETY: the identifier is not followed.
+    let owner = unsafe { id.owner() };
+    match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_ep) {
+        Ok(destroy) => {
+            forget(id);
+            // SAFETY: the function is that of the identifier's maker, and the caller gives the identifier up.
+            unsafe { destroy(id) };
+        }
+        Err(code) => failure::nothing(code),
+    }
+}
+
+/// `rdma_bind_addr`: see `rdma_bind_addr(3)`.
+///
+/// # Safety
+///
+/// `id` is live and `addr` is an address of the family that it says.
+pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    let pick = |table: &RdmacmTable| {
+        let bind = table.rdma_bind_addr?;
+        // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.
+        Some(move || unsafe { bind(id, addr) })
+    };
+    // SAFETY: the identifier is null or live by contract.
+    unsafe { bind(id, pick) }
+}
+
+/// `rdma_resolve_addr`: see `rdma_resolve_addr(3)`.
+///
+/// # Safety
+///
+/// `id` is live, `src_addr` is null or an address of the family that it says, and so is `dst_addr`, not null.
+pub unsafe extern "C" fn rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    src_addr: *mut sockaddr,
+    dst_addr: *mut sockaddr,
+    timeout_ms: c_int,
+) -> c_int {
+    let pick = |table: &RdmacmTable| {
+        let resolve = table.rdma_resolve_addr?;
+        // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.
+        Some(move || unsafe { resolve(id, src_addr, dst_addr, timeout_ms) })
+    };
+    // SAFETY: the identifier is null or live by contract.
+    unsafe { bind(id, pick) }
+}
+
+/// Runs what `pick` takes from the table of the maker of `id`, after which `id` may be bound to a device.
+///
+/// # Safety
+///
+/// `id` is null or live.
+unsafe fn bind<F: FnOnce() -> c_int>(
+    id: *mut rdma_cm_id,
+    pick: impl FnOnce(&'static RdmacmTable) -> Option<F>,
+) -> c_int {
+    // SAFETY: the identifier is not followed.
+    let owner = unsafe { id.owner() };
+    match find(owner, pick) {
+        Ok(call) => {
+            let result = call();
+            // SAFETY: the identifier is live and of this owner, who was found for it.
+            unsafe { stamp_device(id, owner) };
+            result
+        }
+        Err(code) => failure::minus_one(code),
+    }
+}
+
+/// `rdma_migrate_id`: see `rdma_migrate_id(3)`.
+///
+/// # Errors
+///
+/// Besides those of the manual page, -1 with `EINVAL` when the channel is another provider's than the identifier.
+///
+/// # Safety
+///
+/// `id` is live, and `channel` is null or live.
+pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    // SAFETY: neither object is followed.
+    let (owner, target) = unsafe { (id.owner(), channel.owner()) };
+    let same = match (owner, target) {
+        (_, Owner::Nobody) | (Owner::System, Owner::System) => true,
+        (Owner::Provider(one), Owner::Provider(other)) => core::ptr::eq::<Registered>(one, other),
+        _ => false,
+    };
+    if !same {
+        return failure::minus_one(libc::EINVAL);
+    }
+    match find::<RdmacmTable, _>(owner, |table| table.rdma_migrate_id) {
+        // SAFETY: the function is that of the maker of both, and the caller keeps its contract.
+        Ok(migrate) => unsafe { migrate(id, channel) },
+        Err(code) => failure::minus_one(code),
+    }
+}
+
+/// `rdma_get_cm_event`: see `rdma_get_cm_event(3)`.
+///
+/// # Safety
+///
+/// `channel` is live, and `event` can be written to.
+pub unsafe extern "C" fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
+    // SAFETY: the channel is not followed.
+    let owner = unsafe { channel.owner() };
+    match find::<RdmacmTable, _>(owner, |table| table.rdma_get_cm_event) {
+        Ok(_) if event.is_null() => failure::minus_one(libc::EINVAL),
+        Ok(get) => {
+            // SAFETY: the function is that of the channel's maker, and the caller keeps its contract.
+            let result = unsafe { get(channel, event) };
+            if let (0, Owner::Provider(_)) = (result, owner) {
+                // SAFETY: the call succeeded, so that `event` holds an event which this provider has made, and its
+                // identifier is alive until the event is acknowledged.
+                unsafe { remember_event(*event, owner) };
+            }
+            result
+        }
+        Err(code) => failure::minus_one(code),
+    }
+}
+
+/// # Safety
+///
+/// `event` is one that `owner` has just reported.
+unsafe fn remember_event(event: *mut rdma_cm_event, owner: Owner) {
+    if event.is_null() {
+        return;
+    }
+    remember(event, owner);
+    // SAFETY: the event is alive, and so is its identifier.
+    unsafe {
+        // Only this event brings an identifier that the program has not seen. One that it has may be on its way out in
+        // another thread, and is forgotten already.
+        if (*event).event == rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
+            remember((*event).id, owner);
+        }
+        stamp_device((*event).id, owner);
+    }
+}
+
+/// `rdma_ack_cm_event`: see `rdma_ack_cm_event(3)`.
+///
+/// # Safety
+///
+/// `event` came from `rdma_get_cm_event` and is not used again.
+pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    // SAFETY: the event is not followed.
+    let owner = unsafe { event.owner() };
+    match find::<RdmacmTable, _>(owner, |table| table.rdma_ack_cm_event) {
+        Ok(acknowledge) => {
+            forget(event);
+            // SAFETY: the function is that of the event's maker, and the caller gives the event up.
+            let result = unsafe { acknowledge(event) };
+            if result != 0 {
+                remember(event, owner);
+            }
+            result
+        }
+        Err(code) => failure::minus_one(code),
+    }
+}
+
+/// `rdma_getaddrinfo`: see `rdma_getaddrinfo(3)`. Who serves it is settled as for a channel.
+///
+/// # Safety
+///
+/// `node` and `service` are null or strings that end, `hints` is null or filled in, and `res` can be written to.
+pub unsafe extern "C" fn rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    res: *mut *mut rdma_addrinfo,
+) -> c_int {
+    let made = chosen().and_then(|owner| {
+        let get = find::<RdmacmTable, _>(owner, |table| table.rdma_getaddrinfo)?;
+        if res.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the caller keeps the contract of the function.
+        let result = unsafe { get(node, service, hints, res) };
+        if result == 0 {
+            // SAFETY: the call succeeded, so that `res` holds a list.
+            remember(unsafe { *res }, owner);
+        }
+        Ok(result)
+    });
+    made.unwrap_or_else(failure::minus_one)
+}
+
+/// `rdma_query_addrinfo` (RDMACM_1.4): see `rdma_resolve_addrinfo(3)`.
+///
+/// # Safety
+///
+/// `id` is live, and `info` can be written to.
+pub unsafe extern "C" fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
+    // SAFETY: the identifier is not followed.
+    let owner = unsafe { id.owner() };
+    match find::<RdmacmTable, _>(owner, |table| table.later.rdma_query_addrinfo) {
+        Ok(_) if info.is_null() => failure::minus_one(libc::EINVAL),
+        Ok(query) => {
+            // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.
+            let result = unsafe { query(id, info) };
+            if result == 0 {
+                // SAFETY: the call succeeded, so that `info` holds a list.
+                remember(unsafe { *info }, owner);
+            }
+            result
+        }
+        Err(code) => failure::minus_one(code),
+    }
+}
+
+/// `rdma_freeaddrinfo`: see `rdma_getaddrinfo(3)`. Null is ignored.
+///
+/// # Safety
+///
+/// `res` is null, or came from `rdma_getaddrinfo` or `rdma_query_addrinfo` and is not used again.
+pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
+    if res.is_null() {
+        return;
+    }
+    // SAFETY: the list is not followed.
+    let owner = unsafe { res.owner() };
+    match find::<RdmacmTable, _>(owner, |table| table.rdma_freeaddrinfo) {
+        Ok(free) => {
+            forget(res);
+            // SAFETY: the function is that of the list's maker, and the caller gives the list up.
+            unsafe { free(res) };
+        }
+        Err(code) => failure::nothing(code),
+    }
+}
