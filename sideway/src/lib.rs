@@ -1,1 +1,26 @@
-#![doc = "sideway"]
+//! RDMA in Rust: the modern verbs of libibverbs with the comfort of `Arc` on the control path and the speed of C on the
+//! data path.
+//!
+//! - [`ibverbs`] wraps the verbs: [devices](ibverbs::device), [memory](ibverbs::protection_domain),
+//!   [completion queues](ibverbs::completion), [queue pairs](ibverbs::queue_pair), [requests](ibverbs::work_request).
+//! - [`error`] has the one shape of failures: the verb, the errno, and what to change.
+//! - [`manual`] explains how to live with all that.
+//!
+//! libibverbs is opened when the first verb is called. Where it is missing, [`DeviceList::new`] says so:
+//!
+//! ```
+//! use sideway::ibverbs::device::{DeviceInfo, DeviceList};
+//!
+//! match DeviceList::new() {
+//!     Ok(devices) => devices.iter().for_each(|device| println!("{}", device.name())),
+//!     Err(error) => println!("{error}"),
+//! }
+//! ```
+//!
+//! [`DeviceList::new`]: ibverbs::device::DeviceList::new
+
+pub mod error;
+pub mod ibverbs;
+pub mod manual;
+
+mod ffi;

@@ -1,0 +1,187 @@
+//! What can go wrong in a verb, in one shape: the verb, the errno, and a hint where this crate knows more than the kernel says.
+
+use std::borrow::Cow;
+use std::{fmt, io};
+
+/// A value of `errno`, printed by its name: `EINVAL (Invalid argument)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(i32);
+
+impl Errno {
+    /// The errno with this number.
+    pub const fn from_raw(raw: i32) -> Self {
+        Self(raw)
+    }
+
+    /// The number.
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+
+    /// The symbolic name of those that verbs are known to give, such as `EINVAL`.
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self.0 {
+            libc::EPERM => "EPERM",
+            libc::ENOENT => "ENOENT",
+            libc::EINTR => "EINTR",
+            libc::EIO => "EIO",
+            libc::ENXIO => "ENXIO",
+            libc::E2BIG => "E2BIG",
+            libc::EBADF => "EBADF",
+            libc::EAGAIN => "EAGAIN",
+            libc::ENOMEM => "ENOMEM",
+            libc::EACCES => "EACCES",
+            libc::EFAULT => "EFAULT",
+            libc::EBUSY => "EBUSY",
+            libc::EEXIST => "EEXIST",
+            libc::ENODEV => "ENODEV",
+            libc::EINVAL => "EINVAL",
+            libc::EMFILE => "EMFILE",
+            libc::ENOSPC => "ENOSPC",
+            libc::EPIPE => "EPIPE",
+            libc::ERANGE => "ERANGE",
+            libc::ENOSYS => "ENOSYS",
+            libc::ENODATA => "ENODATA",
+            libc::EPROTO => "EPROTO",
+            libc::EOVERFLOW => "EOVERFLOW",
+            libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
+            libc::EOPNOTSUPP => "EOPNOTSUPP",
+            libc::EADDRINUSE => "EADDRINUSE",
+            libc::EADDRNOTAVAIL => "EADDRNOTAVAIL",
+            libc::ENETDOWN => "ENETDOWN",
+            libc::ENETUNREACH => "ENETUNREACH",
+            libc::ECONNREFUSED => "ECONNREFUSED",
+            libc::ECONNRESET => "ECONNRESET",
+            libc::ETIMEDOUT => "ETIMEDOUT",
+            libc::EHOSTUNREACH => "EHOSTUNREACH",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Errno({})", self.0),
+        }
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = io::Error::from_raw_os_error(self.0).to_string();
+        match (self.name(), text.split_once(" (os error")) {
+            (Some(name), Some((words, _))) => write!(f, "{name} ({words})"),
+            (Some(name), None) => f.write_str(name),
+            (None, _) => f.write_str(&text),
+        }
+    }
+}
+
+/// A verb that failed: its C name, its errno, and what to change where that is known.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VerbError(
+    // One pointer wide, so that a call which succeeds carries no room for its failure.
+    Box<Failure>,
+);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Failure {
+    verb: &'static str,
+    errno: Errno,
+    hint: Option<Cow<'static, str>>,
+}
+
+impl VerbError {
+    /// A failure of `verb` with nothing to add.
+    #[cold]
+    pub(crate) fn new(verb: &'static str, errno: Errno) -> Self {
+        Self(Box::new(Failure { verb, errno, hint: None }))
+    }
+
+    /// A failure that this crate found before it asked the library.
+    #[cold]
+    pub(crate) fn invalid(verb: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(verb, Errno::from_raw(libc::EINVAL)).with_hint(hint)
+    }
+
+    /// The same with a hint.
+    #[cold]
+    pub(crate) fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The C function, such as `ibv_create_cq`.
+    pub fn verb(&self) -> &'static str {
+        self.0.verb
+    }
+
+    /// What it gave.
+    pub fn errno(&self) -> Errno {
+        self.0.errno
+    }
+
+    /// What to change, where this crate knows.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Debug for VerbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbError")
+            .field("verb", &self.verb())
+            .field("errno", &self.errno())
+            .field("hint", &self.hint())
+            .finish()
+    }
+}
+
+impl fmt::Display for VerbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.verb(), self.errno())?;
+        match self.hint() {
+            Some(hint) => write!(f, ": {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for VerbError {}
+
+impl From<VerbError> for io::Error {
+    fn from(error: VerbError) -> Self {
+        io::Error::new(io::Error::from_raw_os_error(error.errno().raw()).kind(), error)
+    }
+}
+
+const _: () = assert!(size_of::<Result<(), VerbError>>() == size_of::<usize>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_reads_as_a_sentence() {
+        let error = VerbError::new("ibv_alloc_pd", Errno::from_raw(libc::ENOMEM));
+        assert_eq!(error.to_string(), "ibv_alloc_pd: ENOMEM (Cannot allocate memory)");
+        let error = VerbError::invalid("ibv_create_cq", "cqe is 0; ask for at least 1");
+        assert_eq!(error.to_string(), "ibv_create_cq: EINVAL (Invalid argument): cqe is 0; ask for at least 1");
+    }
+
+    #[test]
+    fn an_unnamed_errno_prints_its_number() {
+        assert_eq!(format!("{:?}", Errno::from_raw(9999)), "Errno(9999)");
+        assert!(Errno::from_raw(9999).to_string().contains("9999"));
+        assert!(Errno::from_raw(-3).to_string().contains("-3"));
+    }
+
+    #[test]
+    fn an_io_error_keeps_kind_and_text() {
+        let error: io::Error = VerbError::new("ibv_open_device", Errno::from_raw(libc::EACCES)).into();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().starts_with("ibv_open_device: EACCES"));
+    }
+}

@@ -1,0 +1,81 @@
+//! Owning one C object: the pointer, and the verb that destroys it.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use libc::c_int;
+
+use super::check_errno;
+use crate::error::VerbError;
+
+/// A C object that is destroyed once: by [`close`](Self::close), which reports, or by drop, which logs.
+///
+/// Where the verb refuses, the object is leaked: freeing what the device may still use would be worse.
+pub(crate) struct Handle<T> {
+    raw: NonNull<T>,
+    destroy: unsafe extern "C" fn(*mut T) -> c_int,
+    verb: &'static str,
+}
+
+// SAFETY: libibverbs objects belong to no thread, and all verbs may be called from any thread at once
+// (libibverbs(7), "thread safety"); exclusive steps, such as polling or posting, are behind `&mut` in the types above.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as for Send; a shared handle gives out the pointer and nothing else.
+unsafe impl<T> Sync for Handle<T> {}
+
+impl<T> Handle<T> {
+    /// Takes the object over.
+    ///
+    /// # Safety
+    ///
+    /// - `raw` is live, and nobody else destroys it.
+    /// - `destroy` is the verb for it, and `verb` that verb's name.
+    pub(crate) unsafe fn new(
+        raw: NonNull<T>,
+        destroy: unsafe extern "C" fn(*mut T) -> c_int,
+        verb: &'static str,
+    ) -> Self {
+        Self { raw, destroy, verb }
+    }
+
+    /// The object, live as long as the handle.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.raw.as_ptr()
+    }
+
+    /// The same for public accessors.
+    #[inline]
+    pub(crate) fn as_non_null(&self) -> NonNull<T> {
+        self.raw
+    }
+
+    /// Destroys the object and reports.
+    ///
+    /// # Errors
+    ///
+    /// What the verb gave; the object is leaked then.
+    pub(crate) fn close(self) -> Result<(), VerbError> {
+        ManuallyDrop::new(self).destroy_now()
+    }
+
+    fn destroy_now(&self) -> Result<(), VerbError> {
+        // SAFETY: by the contract of `new` the object is live and the verb is the one for it; callers run this once.
+        check_errno(self.verb, unsafe { (self.destroy)(self.raw.as_ptr()) })
+    }
+}
+
+impl<T> Drop for Handle<T> {
+    fn drop(&mut self) {
+        if let Err(error) = self.destroy_now() {
+            log::warn!("{error}; the object is leaked");
+        }
+    }
+}
+
+impl<T> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.raw, f)
+    }
+}

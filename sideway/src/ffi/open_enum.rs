@@ -1,0 +1,110 @@
+//! Enums over values that come from C: newtypes, so that a value which this crate does not know is legal and prints.
+
+/// Defines a newtype over `u32` with one associated constant per known value.
+///
+/// `Debug` prints the constant's name, `Display` the text behind `=>` (the name where there is none); an unknown value
+/// prints its number in both. The constants can be used as patterns.
+macro_rules! open_enum {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $Name:ident {
+            $( $(#[$vmeta:meta])* $Variant:ident = $value:expr $(=> $text:literal)? ),+ $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(transparent)]
+        $vis struct $Name(u32);
+
+        #[expect(non_upper_case_globals, reason = "the constants read like the variants of an enum")]
+        impl $Name {
+            $( $(#[$vmeta])* pub const $Variant: Self = Self($value as u32); )+
+
+            /// Every value that this version of the crate has a name for.
+            pub const KNOWN: &'static [Self] = &[$(Self::$Variant),+];
+
+            /// The value as C has it; any value is legal.
+            #[inline]
+            pub const fn from_raw(value: u32) -> Self {
+                Self(value)
+            }
+
+            /// The value for C.
+            #[inline]
+            pub const fn raw(self) -> u32 {
+                self.0
+            }
+
+            /// The name of the constant, or `None` for a value that this version of the crate does not know.
+            pub const fn name(self) -> Option<&'static str> {
+                $( if self.0 == $value as u32 { return Some(stringify!($Variant)); } )+
+                None
+            }
+        }
+
+        impl std::fmt::Debug for $Name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self.name() {
+                    Some(name) => f.pad(name),
+                    None => write!(f, concat!(stringify!($Name), "({})"), self.0),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $Name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $( $( if *self == Self::$Variant { return f.pad($text); } )? )+
+                match self.name() {
+                    Some(name) => f.pad(name),
+                    None => f.pad(&format!("unknown ({})", self.0)),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use open_enum;
+
+#[cfg(test)]
+mod tests {
+    #![expect(unreachable_pub, reason = "the macro makes its items public")]
+
+    open_enum! {
+        /// For the test.
+        enum Fruit {
+            /// One.
+            Apple = 1 => "an apple",
+            /// Two.
+            Pear = 2,
+        }
+    }
+
+    #[test]
+    fn known_values_print_by_name_and_text() {
+        assert_eq!(format!("{:?} {}", Fruit::Apple, Fruit::Apple), "Apple an apple");
+        assert_eq!(format!("{:?} {}", Fruit::Pear, Fruit::Pear), "Pear Pear");
+        assert_eq!(Fruit::KNOWN, [Fruit::Apple, Fruit::Pear]);
+    }
+
+    #[test]
+    fn unknown_values_pass_through_and_print_their_number() {
+        let unknown = Fruit::from_raw(u32::MAX);
+        assert_eq!(unknown.raw(), u32::MAX);
+        assert_eq!(unknown.name(), None);
+        assert_eq!(format!("{unknown:?} {unknown}"), "Fruit(4294967295) unknown (4294967295)");
+        assert_eq!(format!("{unknown:>22}|"), "  unknown (4294967295)|");
+    }
+
+    #[test]
+    fn constants_are_patterns() {
+        let named = |fruit| match fruit {
+            Fruit::Apple => "apple",
+            Fruit::Pear => "pear",
+            _ => "another",
+        };
+        assert_eq!(
+            [named(Fruit::Apple), named(Fruit::from_raw(2)), named(Fruit::from_raw(9))],
+            ["apple", "pear", "another"]
+        );
+    }
+}

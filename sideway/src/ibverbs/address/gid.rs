@@ -1,0 +1,207 @@
+//! `union ibv_gid`: the address of a port.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+use std::{error, fmt};
+
+use rdma_mummy_sys::ibv_gid;
+
+/// `union ibv_gid` — the 128-bit address of a port, in the form of an IPv6 address.
+///
+/// With InfiniBand it is a subnet prefix and a GUID; with RoCE v2 it is the IPv6 address of the interface, or its IPv4 address
+/// mapped into IPv6 (`::ffff:192.0.2.1`).
+///
+/// `Display` prints all eight groups (`fe80:0000:0000:0000:0002:c903:0033:1045`), so that columns line up; for the short form
+/// convert to [`Ipv6Addr`]. Parsing takes both.
+///
+/// ```
+/// use sideway::ibverbs::address::Gid;
+///
+/// let gid: Gid = "::ffff:192.0.2.1".parse()?;
+/// assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:c000:0201");
+/// assert_eq!(gid.ipv4(), Some([192, 0, 2, 1].into()));
+/// # Ok::<(), sideway::ibverbs::address::ParseGidError>(())
+/// ```
+#[doc(alias = "ibv_gid")]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gid {
+    /// The bytes in the order of the wire: the first byte is the most significant one.
+    pub raw: [u8; 16],
+}
+
+impl Gid {
+    /// Whether all bytes are zero: an entry of the table that is not in use.
+    #[inline]
+    pub fn is_zero(&self) -> bool {
+        self.raw == [0; 16]
+    }
+
+    /// Whether it is a unicast link-local address, `fe80::/10`: such a GID reaches its own link only.
+    #[inline]
+    pub fn is_unicast_link_local(&self) -> bool {
+        let [first, second, ..] = self.raw;
+        first == 0xfe && second & 0xc0 == 0x80
+    }
+
+    /// Whether it is a multicast address, `ff00::/8`.
+    #[inline]
+    pub fn is_multicast(&self) -> bool {
+        let [first, ..] = self.raw;
+        first == 0xff
+    }
+
+    /// Whether it holds an IPv4 address, `::ffff:0:0/96`.
+    #[inline]
+    pub fn is_ipv4_mapped(&self) -> bool {
+        self.ipv4().is_some()
+    }
+
+    /// The IPv4 address of a GID that [is one](Self::is_ipv4_mapped).
+    #[inline]
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from(*self).to_ipv4_mapped()
+    }
+
+    /// The upper half, in host order.
+    #[inline]
+    pub fn subnet_prefix(&self) -> u64 {
+        (u128::from_be_bytes(self.raw) >> 64) as u64
+    }
+
+    /// The lower half, in host order; with InfiniBand the GUID of the port.
+    #[inline]
+    pub fn interface_id(&self) -> u64 {
+        u128::from_be_bytes(self.raw) as u64
+    }
+}
+
+impl From<ibv_gid> for Gid {
+    fn from(gid: ibv_gid) -> Self {
+        // SAFETY: both views of the union are sixteen bytes of plain integers, for which any bits are a value.
+        Self { raw: unsafe { gid.raw } }
+    }
+}
+
+impl From<Gid> for ibv_gid {
+    fn from(gid: Gid) -> Self {
+        Self { raw: gid.raw }
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Self {
+        Self { raw: address.octets() }
+    }
+}
+
+impl From<Gid> for Ipv6Addr {
+    fn from(gid: Gid) -> Self {
+        gid.raw.into()
+    }
+}
+
+/// The mapped form, `::ffff:a.b.c.d`.
+impl From<Ipv4Addr> for Gid {
+    fn from(address: Ipv4Addr) -> Self {
+        address.to_ipv6_mapped().into()
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g, h, i] = Ipv6Addr::from(*self).segments();
+        f.pad(&format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}:{e:04x}:{g:04x}:{h:04x}:{i:04x}"))
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({})", Ipv6Addr::from(*self))
+    }
+}
+
+/// The text is not a GID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseGidError {
+    text: String,
+}
+
+impl fmt::Display for ParseGidError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a GID: it is written as an IPv6 address, such as fe80::1 or ::ffff:192.0.2.1", self.text)
+    }
+}
+
+impl error::Error for ParseGidError {}
+
+impl FromStr for Gid {
+    type Err = ParseGidError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<Ipv6Addr>().map(Self::from).map_err(|_| ParseGidError { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gid(text: &str) -> Gid {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn kinds_are_told_apart() {
+        assert!(Gid::default().is_zero());
+        assert!(!gid("::1").is_zero());
+        assert!(gid("fe80::1").is_unicast_link_local());
+        assert!(gid("febf::1").is_unicast_link_local());
+        assert!(!gid("fec0::1").is_unicast_link_local());
+        assert!(!gid("ff02::1").is_unicast_link_local());
+        assert!(gid("ff02::1").is_multicast());
+        assert!(gid("::ffff:10.0.0.1").is_ipv4_mapped());
+        // IPv4-compatible addresses and the loopback address are IPv6.
+        assert_eq!(gid("::10.0.0.1").ipv4(), None);
+        assert_eq!(gid("::1").ipv4(), None);
+        assert_eq!(Gid::from(Ipv4Addr::new(10, 0, 0, 1)), gid("::ffff:10.0.0.1"));
+    }
+
+    #[test]
+    fn halves_are_in_host_order() {
+        let gid = gid("fe80::2:c903:33:1045");
+        assert_eq!(gid.subnet_prefix(), 0xfe80_0000_0000_0000);
+        assert_eq!(gid.interface_id(), 0x0002_c903_0033_1045);
+    }
+
+    #[test]
+    fn all_groups_are_printed_and_width_is_kept() {
+        let gid = gid("fe80::1");
+        assert_eq!(gid.to_string(), "fe80:0000:0000:0000:0000:0000:0000:0001");
+        assert_eq!(format!("{gid:<41}|"), "fe80:0000:0000:0000:0000:0000:0000:0001  |");
+        assert_eq!(format!("{gid:?}"), "Gid(fe80::1)");
+    }
+
+    #[test]
+    fn what_is_no_gid_is_named() {
+        let error = "mlx5_0".parse::<Gid>().unwrap_err();
+        assert!(error.to_string().starts_with("`mlx5_0` is not a GID"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_c_round_trip(raw: [u8; 16]) {
+            let gid = Gid { raw };
+            prop_assert_eq!(gid.to_string().parse::<Gid>(), Ok(gid));
+            prop_assert_eq!(Ipv6Addr::from(gid).to_string().parse::<Gid>(), Ok(gid));
+            prop_assert_eq!(Gid::from(ibv_gid::from(gid)), gid);
+            prop_assert_eq!(gid.ipv4().map(Gid::from), gid.is_ipv4_mapped().then_some(gid));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = text.parse::<Gid>();
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The queue of `ibv_create_cq`, polled in batches by `ibv_poll_cq`.
+
+use std::sync::Arc;
+use std::{fmt, mem};
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::ibv_wc;
+
+use super::poll_error::PollCompletionQueueError;
+use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
+use super::{WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus};
+use crate::error::VerbError;
+use crate::ffi::errno_of;
+
+/// How many completions one poll takes unless told otherwise.
+const DEFAULT_BATCH: usize = 32;
+
+/// A completion queue of the basic verbs, which every device has.
+pub struct BasicCompletionQueue {
+    core: Arc<CompletionQueueCore>,
+    batch: Box<[ibv_wc]>,
+}
+
+impl BasicCompletionQueue {
+    pub(super) fn new(core: Arc<CompletionQueueCore>) -> Self {
+        Self { core, batch: new_batch(DEFAULT_BATCH) }
+    }
+
+    /// `ibv_poll_cq(cq, n, wc)` — takes up to a batch of completions off the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the driver's
+    /// errno.
+    ///
+    /// # References
+    ///
+    /// [ibv_poll_cq(3)](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    pub fn start_poll(&mut self) -> Result<BasicPoller<'_>, PollCompletionQueueError> {
+        // SAFETY: the CQ is live; the batch has room for as many as are asked for (`setup_poll_batch` keeps it within
+        // `c_int`).
+        let polled = unsafe { sys::ibv_poll_cq(self.core.raw(), self.batch.len() as c_int, self.batch.as_mut_ptr()) };
+        if polled > 0 {
+            let filled = self.batch.get(..polled as usize).unwrap_or(&self.batch);
+            return Ok(BasicPoller { completions: filled.iter() });
+        }
+        Err(no_completion(polled))
+    }
+
+    /// How many completions one [`start_poll`](Self::start_poll) takes at most; at least 1. 32 unless set.
+    pub fn setup_poll_batch(&mut self, completions: u32) -> &mut Self {
+        self.batch = new_batch(completions.clamp(1, c_int::MAX as u32) as usize);
+        self
+    }
+}
+
+fn new_batch(completions: usize) -> Box<[ibv_wc]> {
+    // SAFETY: all-zero is a legal ibv_wc: it has integers alone.
+    (0..completions).map(|_| unsafe { mem::zeroed() }).collect()
+}
+
+#[cold]
+fn no_completion(polled: c_int) -> PollCompletionQueueError {
+    match polled {
+        0 => PollCompletionQueueError::CompletionQueueEmpty,
+        failed => VerbError::new("ibv_poll_cq", errno_of(failed)).into(),
+    }
+}
+
+impl AsCore for BasicCompletionQueue {
+    fn core(&self) -> &Arc<CompletionQueueCore> {
+        &self.core
+    }
+}
+
+impl CompletionQueue for BasicCompletionQueue {}
+
+impl fmt::Debug for BasicCompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BasicCompletionQueue").field("core", &self.core).field("batch", &self.batch.len()).finish()
+    }
+}
+
+/// The completions of one poll.
+pub struct BasicPoller<'cq> {
+    completions: std::slice::Iter<'cq, ibv_wc>,
+}
+
+impl BasicPoller<'_> {
+    /// The next completion of the batch, `None` behind the last.
+    ///
+    /// # Errors
+    ///
+    /// None; the signature is the extended poller's.
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend; the extended poller must")]
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<BasicWorkCompletion<'_>>, PollCompletionQueueError> {
+        Ok(self.completions.next().map(|wc| BasicWorkCompletion { wc }))
+    }
+}
+
+impl fmt::Debug for BasicPoller<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BasicPoller").field("left", &self.completions.len()).finish()
+    }
+}
+
+/// One completion.
+#[derive(Clone, Copy)]
+pub struct BasicWorkCompletion<'p> {
+    wc: &'p ibv_wc,
+}
+
+impl BasicWorkCompletion<'_> {
+    /// The number that the request was given.
+    #[inline]
+    pub fn wr_id(&self) -> u64 {
+        self.wc.wr_id
+    }
+
+    /// How the request ended. With any status but success, only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num)
+    /// and [`vendor_err`](Self::vendor_err) mean anything.
+    #[inline]
+    pub fn status(&self) -> WorkCompletionStatus {
+        WorkCompletionStatus::from_raw(self.wc.status.0)
+    }
+
+    /// Which operation it was.
+    #[inline]
+    pub fn opcode(&self) -> WorkCompletionOperationType {
+        WorkCompletionOperationType::from_raw(self.wc.opcode.0)
+    }
+
+    /// The vendor's code for a failure.
+    #[inline]
+    pub fn vendor_err(&self) -> u32 {
+        self.wc.vendor_err
+    }
+
+    /// Bytes received, read, or fetched; unspecified for sends and writes.
+    #[inline]
+    pub fn byte_len(&self) -> u32 {
+        self.wc.byte_len
+    }
+
+    /// Immediate data, in host byte order; valid with [`WorkCompletionFlags::WithImmediate`].
+    #[inline]
+    pub fn imm_data(&self) -> u32 {
+        // SAFETY: both members of the union are a u32, and the batch is initialised.
+        u32::from_be(unsafe { self.wc.__bindgen_anon_1.imm_data })
+    }
+
+    /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
+    #[inline]
+    pub fn invalidated_rkey(&self) -> u32 {
+        // SAFETY: both members of the union are a u32, and the batch is initialised.
+        unsafe { self.wc.__bindgen_anon_1.invalidated_rkey }
+    }
+
+    /// The local queue pair.
+    #[inline]
+    pub fn qp_num(&self) -> u32 {
+        self.wc.qp_num
+    }
+
+    /// The sender's queue pair; for datagrams.
+    #[inline]
+    pub fn src_qp(&self) -> u32 {
+        self.wc.src_qp
+    }
+
+    /// What else the completion says.
+    #[inline]
+    pub fn wc_flags(&self) -> WorkCompletionFlags {
+        WorkCompletionFlags::from_bits_retain(self.wc.wc_flags)
+    }
+
+    /// The sender's LID; for datagrams.
+    #[inline]
+    pub fn slid(&self) -> u32 {
+        self.wc.slid.into()
+    }
+
+    /// The service level; for datagrams.
+    #[inline]
+    pub fn sl(&self) -> u8 {
+        self.wc.sl
+    }
+
+    /// The low bits of the LID that was addressed; for datagrams.
+    #[inline]
+    pub fn dlid_path_bits(&self) -> u8 {
+        self.wc.dlid_path_bits
+    }
+}
+
+impl fmt::Debug for BasicWorkCompletion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BasicWorkCompletion")
+            .field("wr_id", &self.wr_id())
+            .field("status", &self.status())
+            .field("opcode", &self.opcode())
+            .field("vendor_err", &self.vendor_err())
+            .field("byte_len", &self.byte_len())
+            .field("qp_num", &self.qp_num())
+            .finish()
+    }
+}

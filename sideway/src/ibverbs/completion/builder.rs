@@ -1,0 +1,280 @@
+//! Making completion queues.
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex};
+
+use super::CreateCompletionQueueWorkCompletionFlags as Fields;
+use super::channel::CompletionChannel;
+use super::event_target::EventTarget;
+use super::queue::CompletionQueueCore;
+use super::{BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue};
+use crate::error::{Errno, VerbError};
+use crate::ffi::check_pointer;
+use crate::ibverbs::device_context::DeviceContext;
+use crate::ibverbs::quirks;
+
+/// Entries where nothing is asked for.
+const DEFAULT_CQE: u32 = 128;
+
+/// Makes completion queues.
+#[derive(Debug)]
+pub struct CompletionQueueBuilder {
+    context: Arc<DeviceContext>,
+    cqe: u32,
+    cq_context: usize,
+    channel: Option<Arc<CompletionChannel>>,
+    comp_vector: u32,
+    fields: Fields,
+}
+
+impl DeviceContext {
+    /// A builder of completion queues of this device.
+    pub fn create_cq_builder(self: &Arc<Self>) -> CompletionQueueBuilder {
+        CompletionQueueBuilder::new(self)
+    }
+}
+
+impl CompletionQueueBuilder {
+    /// A builder for 128 entries, with no channel and the standard fields.
+    pub fn new(context: &Arc<DeviceContext>) -> Self {
+        Self {
+            context: Arc::clone(context),
+            cqe: DEFAULT_CQE,
+            cq_context: 0,
+            channel: None,
+            comp_vector: 0,
+            fields: Fields::StandardFlags,
+        }
+    }
+
+    /// How many completions the queue holds at least. One that overruns is broken for good: count the requests that can
+    /// be outstanding on all queue pairs that use it.
+    pub fn setup_cqe(&mut self, cqe: u32) -> &mut Self {
+        self.cqe = cqe;
+        self
+    }
+
+    /// A number of the program's own, by which it knows the queue of an event.
+    pub fn setup_cq_context(&mut self, cq_context: usize) -> &mut Self {
+        self.cq_context = cq_context;
+        self
+    }
+
+    /// The channel on which events are reported, and the interrupt vector (0 to `num_comp_vectors` − 1) that raises them.
+    pub fn setup_comp_channel(&mut self, channel: &Arc<CompletionChannel>, comp_vector: u32) -> &mut Self {
+        self.channel = Some(Arc::clone(channel));
+        self.comp_vector = comp_vector;
+        self
+    }
+
+    /// Fields that completions of an extended queue are to have, beside the standard ones.
+    pub fn setup_wc_flags(&mut self, fields: Fields) -> &mut Self {
+        self.fields = fields | Fields::StandardFlags;
+        self
+    }
+
+    /// `ibv_create_cq(context, cqe, cq_context, channel, comp_vector)` — makes a basic queue.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: more entries than the device has, or a vector that it has not.
+    /// - `ENOMEM`: out of resources.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_cq(3)](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
+    #[doc(alias = "ibv_create_cq")]
+    pub fn build(&self) -> Result<BasicCompletionQueue, VerbError> {
+        const VERB: &str = "ibv_create_cq";
+        let arguments = self.arguments(VERB)?;
+        let target = EventTarget::allocate(self.cq_context);
+        // SAFETY: context and channel are live; the target is a pointer that the library only stores.
+        let cq = unsafe {
+            sys::ibv_create_cq(
+                self.context.raw(),
+                arguments.cqe,
+                target.as_ptr().cast(),
+                self.raw_channel(),
+                arguments.comp_vector,
+            )
+        };
+        Ok(BasicCompletionQueue::new(self.adopt(VERB, cq, target)?))
+    }
+
+    /// `ibv_create_cq_ex(context, attr)` — makes an extended queue.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device has no extended queues, or not these fields.
+    /// - else as [`build`](Self::build).
+    ///
+    /// # References
+    ///
+    /// [ibv_create_cq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn build_ex(&self) -> Result<ExtendedCompletionQueue, VerbError> {
+        self.build_extended().map(|(cq, _mended)| cq)
+    }
+
+    /// An extended queue, and whether a fault of its driver had to be mended.
+    fn build_extended(&self) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
+        const VERB: &str = "ibv_create_cq_ex";
+        let arguments = self.arguments(VERB)?;
+        let target = EventTarget::allocate(self.cq_context);
+        let mut attr = ibv_cq_init_attr_ex {
+            cqe: self.cqe,
+            cq_context: target.as_ptr().cast(),
+            channel: self.raw_channel(),
+            comp_vector: arguments.comp_vector as u32,
+            wc_flags: self.fields.bits(),
+            comp_mask: 0,
+            flags: 0,
+            parent_domain: ptr::null_mut(),
+        };
+        // SAFETY: context and channel are live; the attributes are complete for a comp_mask of 0.
+        let cq = unsafe { sys::ibv_create_cq_ex(self.context.raw(), &mut attr) };
+        let core = self.adopt(VERB, cq.cast(), target).map_err(|error| self.explain_extended(error))?;
+        // SAFETY: just made by ibv_create_cq_ex, and nobody polls it yet.
+        unsafe {
+            let mended = quirks::mend_completion_queue(cq);
+            check_functions(cq, self.fields)?;
+            Ok((ExtendedCompletionQueue::new(core, self.fields), mended))
+        }
+    }
+
+    /// An extended queue where the device has them, without known faults, with the fields asked for; else a basic one.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    pub fn build_generic(&self) -> Result<GenericCompletionQueue, VerbError> {
+        match self.build_extended() {
+            Ok((_, true)) => Ok(self.build()?.into()),
+            Ok((cq, false)) => Ok(cq.into()),
+            Err(error) if matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) => Ok(self.build()?.into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What can be checked before the library is asked.
+    fn arguments(&self, verb: &'static str) -> Result<Arguments, VerbError> {
+        if let Some(channel) = &self.channel
+            && channel.device_context().raw() != self.context.raw()
+        {
+            return Err(VerbError::invalid(
+                verb,
+                "the completion channel is of another device context: make it with create_comp_channel of this one",
+            ));
+        }
+        let cqe = match c_int::try_from(self.cqe) {
+            Ok(cqe) if cqe > 0 => cqe,
+            _ => return Err(VerbError::invalid(verb, format!("cqe is {}: it must be 1 to {}", self.cqe, c_int::MAX))),
+        };
+        let comp_vector = c_int::try_from(self.comp_vector)
+            .map_err(|_| VerbError::invalid(verb, format!("completion vector {} is out of range", self.comp_vector)))?;
+        Ok(Arguments { cqe, comp_vector })
+    }
+
+    fn raw_channel(&self) -> *mut sys::ibv_comp_channel {
+        self.channel.as_ref().map_or(ptr::null_mut(), |channel| channel.raw())
+    }
+
+    /// Takes the new queue over, or frees the target where there is none.
+    fn adopt(
+        &self,
+        verb: &'static str,
+        cq: *mut ibv_cq,
+        target: NonNull<EventTarget>,
+    ) -> Result<Arc<CompletionQueueCore>, VerbError> {
+        match check_pointer(verb, cq) {
+            // SAFETY: just made with this context, channel and target.
+            Ok(cq) => {
+                Ok(unsafe { CompletionQueueCore::adopt(cq, target, self.channel.clone(), Arc::clone(&self.context)) })
+            }
+            Err(error) => {
+                // SAFETY: no queue was made that could point to it.
+                unsafe { EventTarget::free(target) };
+                Err(self.explain(error))
+            }
+        }
+    }
+
+    #[cold]
+    fn explain(&self, error: VerbError) -> VerbError {
+        if error.errno().raw() != libc::EINVAL {
+            return error;
+        }
+        match self.context.query_device() {
+            Ok(device) if self.cqe > device.max_cqe() => {
+                error.with_hint(format!("{} entries are asked for and the device has {}", self.cqe, device.max_cqe()))
+            }
+            _ if self.comp_vector >= self.context.num_comp_vectors() => error.with_hint(format!(
+                "completion vector {} is asked for and the device has {}",
+                self.comp_vector,
+                self.context.num_comp_vectors()
+            )),
+            _ => error,
+        }
+    }
+
+    #[cold]
+    fn explain_extended(&self, error: VerbError) -> VerbError {
+        if !matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) || error.hint().is_some() {
+            return error;
+        }
+        let further = self.fields.difference(Fields::StandardFlags);
+        if further.is_empty() {
+            error.with_hint("the device or its driver has no extended queues: use build or build_generic")
+        } else {
+            error.with_hint(format!("the device or its driver has no extended queues, or not the fields {further:?}"))
+        }
+    }
+}
+
+struct Arguments {
+    cqe: c_int,
+    comp_vector: c_int,
+}
+
+/// Sees to it that no reader which safe code can reach is null.
+///
+/// # Safety
+///
+/// `cq` is a live extended queue that was made with `fields`.
+unsafe fn check_functions(cq: *const ibv_cq_ex, fields: Fields) -> Result<(), VerbError> {
+    // SAFETY: the queue is live. The members behind `read_flow_tag` came with later library versions: they are read
+    // only where their flag was accepted, which a library without the member does not do.
+    let missing = unsafe {
+        [
+            ("start_poll", (*cq).start_poll.is_none()),
+            ("next_poll", (*cq).next_poll.is_none()),
+            ("end_poll", (*cq).end_poll.is_none()),
+            ("read_opcode", (*cq).read_opcode.is_none()),
+            ("read_vendor_err", (*cq).read_vendor_err.is_none()),
+            ("read_wc_flags", (*cq).read_wc_flags.is_none()),
+            ("read_byte_len", (*cq).read_byte_len.is_none()),
+            ("read_imm_data", (*cq).read_imm_data.is_none()),
+            ("read_qp_num", (*cq).read_qp_num.is_none()),
+            ("read_src_qp", (*cq).read_src_qp.is_none()),
+            ("read_slid", (*cq).read_slid.is_none()),
+            ("read_sl", (*cq).read_sl.is_none()),
+            ("read_dlid_path_bits", (*cq).read_dlid_path_bits.is_none()),
+            ("read_completion_ts", fields.contains(Fields::CompletionTimestamp) && (*cq).read_completion_ts.is_none()),
+            ("read_cvlan", fields.contains(Fields::Cvlan) && (*cq).read_cvlan.is_none()),
+            ("read_flow_tag", fields.contains(Fields::FlowTag) && (*cq).read_flow_tag.is_none()),
+            (
+                "read_completion_wallclock_ns",
+                fields.contains(Fields::CompletionTimestampWallclock) && (*cq).read_completion_wallclock_ns.is_none(),
+            ),
+        ]
+    };
+    match missing.iter().find(|(_, missing)| *missing) {
+        None => Ok(()),
+        Some((name, _)) => Err(VerbError::new("ibv_create_cq_ex", Errno::from_raw(libc::EOPNOTSUPP))
+            .with_hint(format!("the driver made the queue without the function {name}: use build or build_generic"))),
+    }
+}

@@ -1,0 +1,196 @@
+//! `struct ibv_comp_channel`: sleeping until something completes.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::ibv_comp_channel;
+
+use super::event_target::EventTarget;
+use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
+use crate::error::{Errno, VerbError};
+use crate::ffi::{Handle, check_pointer, last_errno};
+use crate::ibverbs::device_context::DeviceContext;
+
+/// A completion channel: a file descriptor that becomes readable when a queue that asked for it
+/// ([`CompletionQueue::req_notify`]) has a completion. Many queues can share one.
+///
+/// The descriptor is in non-blocking mode, so that it fits `poll(2)`, `epoll(7)` and async runtimes through [`AsFd`];
+/// [`get_cq_event`](Self::get_cq_event) waits by itself.
+#[doc(alias = "ibv_comp_channel")]
+#[derive(Debug)]
+pub struct CompletionChannel {
+    // Dropped first: the context must outlive it.
+    handle: Handle<ibv_comp_channel>,
+    context: Arc<DeviceContext>,
+}
+
+/// One event: this queue has something to poll. It keeps the queue's C object alive, and is acknowledged already.
+#[derive(Debug)]
+pub struct CompletionEvent {
+    queue: Arc<CompletionQueueCore>,
+}
+
+impl DeviceContext {
+    /// `ibv_create_comp_channel(context)` — makes a channel for completion events.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the driver, `EMFILE` among them.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_comp_channel(3)](https://man7.org/linux/man-pages/man3/ibv_create_comp_channel.3.html)
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_comp_channel(self: &Arc<Self>) -> Result<Arc<CompletionChannel>, VerbError> {
+        // SAFETY: the context is open as long as `self`.
+        let channel = check_pointer("ibv_create_comp_channel", unsafe { sys::ibv_create_comp_channel(self.raw()) })?;
+        // SAFETY: just made, ours alone, and this is its verb.
+        let handle = unsafe { Handle::new(channel, sys::ibv_destroy_comp_channel, "ibv_destroy_comp_channel") };
+        let channel = CompletionChannel { handle, context: Arc::clone(self) };
+        set_nonblocking(channel.as_raw_fd())?;
+        Ok(Arc::new(channel))
+    }
+}
+
+impl CompletionChannel {
+    /// `ibv_get_cq_event(channel, &cq, &context)` — waits for the next event, without limit where `timeout` is `None`.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when `timeout` has passed; else the errno of `poll(2)` or of the verb.
+    ///
+    /// # References
+    ///
+    /// [ibv_get_cq_event(3)](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn get_cq_event(&self, timeout: Option<Duration>) -> Result<CompletionEvent, VerbError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(event) = self.try_get_cq_event()? {
+                return Ok(event);
+            }
+            if !wait_readable(self.as_raw_fd(), deadline)? {
+                return Err(VerbError::new("ibv_get_cq_event", Errno::from_raw(libc::ETIMEDOUT))
+                    .with_hint("no completion event came within the time given"));
+            }
+        }
+    }
+
+    /// The next event if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the verb; `EAGAIN` is `Ok(None)`.
+    pub fn try_get_cq_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
+        loop {
+            let mut cq = ptr::null_mut();
+            let mut cq_context = ptr::null_mut();
+            // SAFETY: the channel is live, and both are places for the verb to write.
+            let ret = unsafe { sys::ibv_get_cq_event(self.handle.as_ptr(), &mut cq, &mut cq_context) };
+            if ret != 0 {
+                let errno = last_errno();
+                match errno.raw() {
+                    libc::EAGAIN => return Ok(None),
+                    libc::EINTR => continue,
+                    _ => return Err(VerbError::new("ibv_get_cq_event", errno)),
+                }
+            }
+            let queue = NonNull::new(cq_context.cast::<EventTarget>()).and_then(|target| {
+                // SAFETY: every queue on a channel of this crate was made with a target as its context; the event is
+                // not acknowledged yet, so ibv_destroy_cq has not returned and the target is alive (see EventTarget).
+                unsafe { target.as_ref() }.queue()
+            });
+            // SAFETY: `cq` is the queue of the event just taken, alive until this acknowledgement.
+            unsafe { sys::ibv_ack_cq_events(cq, 1) };
+            if let Some(queue) = queue {
+                return Ok(Some(CompletionEvent { queue }));
+            }
+            // The queue is being destroyed: its event interests nobody.
+        }
+    }
+
+    /// The device that the channel is of.
+    pub fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.context
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and not destroyed; events are taken from it only through `self`.
+    pub unsafe fn comp_channel(&self) -> NonNull<ibv_comp_channel> {
+        self.handle.as_non_null()
+    }
+
+    pub(crate) fn raw(&self) -> *mut ibv_comp_channel {
+        self.handle.as_ptr()
+    }
+}
+
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: the channel is live, and its descriptor never changes.
+        unsafe { (*self.handle.as_ptr()).fd }
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+    }
+}
+
+impl CompletionEvent {
+    /// Whether the event is of this queue.
+    pub fn is_of(&self, cq: &impl CompletionQueue) -> bool {
+        Arc::ptr_eq(&self.queue, cq.core())
+    }
+}
+
+impl AsCore for CompletionEvent {
+    fn core(&self) -> &Arc<CompletionQueueCore> {
+        &self.queue
+    }
+}
+
+/// The queue of the event: its number ([`cq_context`](CompletionQueue::cq_context)), and asking for the next event.
+impl CompletionQueue for CompletionEvent {}
+
+fn set_nonblocking(fd: RawFd) -> Result<(), VerbError> {
+    // SAFETY: both calls take an open descriptor and plain flags.
+    let ret = unsafe {
+        match libc::fcntl(fd, libc::F_GETFL) {
+            -1 => -1,
+            flags => libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK),
+        }
+    };
+    if ret == -1 { Err(VerbError::new("fcntl", last_errno())) } else { Ok(()) }
+}
+
+/// Waits until `fd` is readable; `false` when the deadline has passed.
+fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> Result<bool, VerbError> {
+    loop {
+        let milliseconds = match deadline {
+            None => -1,
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                // Rounded up, so that the last wait does not spin.
+                i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+            }
+        };
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live pollfd.
+        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
+            0 if deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Ok(false),
+            0 => {}
+            -1 if last_errno().raw() == libc::EINTR => {}
+            -1 => return Err(VerbError::new("poll", last_errno())),
+            _ => return Ok(true),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The queue of `ibv_create_cq_ex`: a cursor that moves over the completions and reads the fields asked for.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_cq_ex, ibv_poll_cq_attr};
+
+use super::poll_error::PollCompletionQueueError;
+use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
+use super::{
+    CreateCompletionQueueWorkCompletionFlags, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
+};
+use crate::error::VerbError;
+use crate::ffi::errno_of;
+
+/// A completion queue of the extended verbs.
+#[doc(alias = "ibv_cq_ex")]
+#[derive(Debug)]
+pub struct ExtendedCompletionQueue {
+    core: Arc<CompletionQueueCore>,
+    fields: CreateCompletionQueueWorkCompletionFlags,
+}
+
+impl ExtendedCompletionQueue {
+    /// Wraps a queue whose readers for `fields`, the standard ones among them, have been seen to be there.
+    ///
+    /// # Safety
+    ///
+    /// `core` was made by `ibv_create_cq_ex`, and its functions for polling and for reading `fields`, the standard
+    /// flags, opcode, vendor error and flags are not null.
+    pub(super) unsafe fn new(core: Arc<CompletionQueueCore>, fields: CreateCompletionQueueWorkCompletionFlags) -> Self {
+        Self { core, fields }
+    }
+
+    /// `ibv_start_poll(cq, attr)` — begins to poll; the queue is polled until the poller is dropped.
+    ///
+    /// Drivers hold the queue's lock until then: dropping a queue pair that uses the queue while the poller is out waits
+    /// for ever. Note what is to be dropped, and drop it behind the poll.
+    ///
+    /// # Errors
+    ///
+    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the driver's
+    /// errno.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_cq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[doc(alias = "ibv_start_poll")]
+    #[inline]
+    pub fn start_poll(&mut self) -> Result<ExtendedPoller<'_>, PollCompletionQueueError> {
+        let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+        let cq = self.core.raw_ex();
+        // SAFETY: the CQ is live and extended, and `&mut self` says that no poller is out.
+        let ret = unsafe { sys::ibv_start_poll(cq, &mut attr) };
+        if ret != 0 {
+            return Err(no_completion("ibv_start_poll", ret));
+        }
+        // SAFETY: a live object's address is not null.
+        let cq = unsafe { NonNull::new_unchecked(cq) };
+        Ok(ExtendedPoller { cq, fields: self.fields, first: true, queue: PhantomData })
+    }
+
+    /// The fields that the queue delivers.
+    pub fn wc_flags(&self) -> CreateCompletionQueueWorkCompletionFlags {
+        self.fields
+    }
+}
+
+#[cold]
+fn no_completion(verb: &'static str, ret: libc::c_int) -> PollCompletionQueueError {
+    match ret {
+        libc::ENOENT => PollCompletionQueueError::CompletionQueueEmpty,
+        failed => VerbError::new(verb, errno_of(failed)).into(),
+    }
+}
+
+impl AsCore for ExtendedCompletionQueue {
+    fn core(&self) -> &Arc<CompletionQueueCore> {
+        &self.core
+    }
+}
+
+impl CompletionQueue for ExtendedCompletionQueue {}
+
+/// A poll under way; dropping it ends the poll (`ibv_end_poll`).
+#[doc(alias = "ibv_end_poll")]
+#[derive(Debug)]
+pub struct ExtendedPoller<'cq> {
+    cq: NonNull<ibv_cq_ex>,
+    fields: CreateCompletionQueueWorkCompletionFlags,
+    /// The cursor stands on a completion that has not been given out.
+    first: bool,
+    queue: PhantomData<&'cq mut ExtendedCompletionQueue>,
+}
+
+impl ExtendedPoller<'_> {
+    /// `ibv_next_poll(cq)` — the next completion, `None` when there is no further one.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the queue is broken then.
+    #[doc(alias = "ibv_next_poll")]
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend, and the cursor moves")]
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<ExtendedWorkCompletion<'_>>, PollCompletionQueueError> {
+        if self.first {
+            self.first = false;
+        } else {
+            // SAFETY: the poll was started and has not ended.
+            let ret = unsafe { sys::ibv_next_poll(self.cq.as_ptr()) };
+            if ret != 0 {
+                return if ret == libc::ENOENT { Ok(None) } else { Err(no_completion("ibv_next_poll", ret)) };
+            }
+        }
+        Ok(Some(ExtendedWorkCompletion { cq: self.cq, fields: self.fields, poller: PhantomData }))
+    }
+}
+
+impl Drop for ExtendedPoller<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the poll was started and ends here, once.
+        unsafe { sys::ibv_end_poll(self.cq.as_ptr()) }
+    }
+}
+
+/// The completion that the cursor stands on; it is gone when the cursor moves.
+pub struct ExtendedWorkCompletion<'p> {
+    cq: NonNull<ibv_cq_ex>,
+    fields: CreateCompletionQueueWorkCompletionFlags,
+    poller: PhantomData<&'p mut ()>,
+}
+
+// SAFETY of the readers below: the poll is under way and the cursor stands on a completion as long as `self` lives, since
+// it borrows the poller. That each function is there was seen when the queue was built (`ExtendedCompletionQueue::new`).
+impl ExtendedWorkCompletion<'_> {
+    /// The number that the request was given.
+    #[inline]
+    pub fn wr_id(&self) -> u64 {
+        // SAFETY: see above; a field of the live queue.
+        unsafe { (*self.cq.as_ptr()).wr_id }
+    }
+
+    /// How the request ended. With any status but success, only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num)
+    /// and [`vendor_err`](Self::vendor_err) mean anything.
+    #[inline]
+    pub fn status(&self) -> WorkCompletionStatus {
+        // SAFETY: see above; a field of the live queue.
+        WorkCompletionStatus::from_raw(unsafe { (*self.cq.as_ptr()).status }.0)
+    }
+
+    /// Which operation it was.
+    #[doc(alias = "ibv_wc_read_opcode")]
+    #[inline]
+    pub fn opcode(&self) -> WorkCompletionOperationType {
+        // SAFETY: see above; every extended queue has this reader.
+        WorkCompletionOperationType::from_raw(unsafe { sys::ibv_wc_read_opcode(self.cq.as_ptr()) }.0)
+    }
+
+    /// The vendor's code for a failure.
+    #[doc(alias = "ibv_wc_read_vendor_err")]
+    #[inline]
+    pub fn vendor_err(&self) -> u32 {
+        // SAFETY: see above; every extended queue has this reader.
+        unsafe { sys::ibv_wc_read_vendor_err(self.cq.as_ptr()) }
+    }
+
+    /// Bytes received, read, or fetched; unspecified for sends and writes.
+    #[doc(alias = "ibv_wc_read_byte_len")]
+    #[inline]
+    pub fn byte_len(&self) -> u32 {
+        // SAFETY: see above; a standard field.
+        unsafe { sys::ibv_wc_read_byte_len(self.cq.as_ptr()) }
+    }
+
+    /// Immediate data, in host byte order; valid with [`WorkCompletionFlags::WithImmediate`].
+    #[doc(alias = "ibv_wc_read_imm_data")]
+    #[inline]
+    pub fn imm_data(&self) -> u32 {
+        // SAFETY: see above; a standard field.
+        u32::from_be(unsafe { sys::ibv_wc_read_imm_data(self.cq.as_ptr()) })
+    }
+
+    /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
+    #[doc(alias = "ibv_wc_read_invalidated_rkey")]
+    #[inline]
+    pub fn invalidated_rkey(&self) -> u32 {
+        // SAFETY: see above; read by the function of the immediate data, a standard field.
+        unsafe { sys::ibv_wc_read_invalidated_rkey(self.cq.as_ptr()) }
+    }
+
+    /// The local queue pair.
+    #[doc(alias = "ibv_wc_read_qp_num")]
+    #[inline]
+    pub fn qp_num(&self) -> u32 {
+        // SAFETY: see above; a standard field.
+        unsafe { sys::ibv_wc_read_qp_num(self.cq.as_ptr()) }
+    }
+
+    /// The sender's queue pair; for datagrams.
+    #[doc(alias = "ibv_wc_read_src_qp")]
+    #[inline]
+    pub fn src_qp(&self) -> u32 {
+        // SAFETY: see above; a standard field.
+        unsafe { sys::ibv_wc_read_src_qp(self.cq.as_ptr()) }
+    }
+
+    /// What else the completion says.
+    #[doc(alias = "ibv_wc_read_wc_flags")]
+    #[inline]
+    pub fn wc_flags(&self) -> WorkCompletionFlags {
+        // SAFETY: see above; every extended queue has this reader.
+        WorkCompletionFlags::from_bits_retain(unsafe { sys::ibv_wc_read_wc_flags(self.cq.as_ptr()) })
+    }
+
+    /// The sender's LID; for datagrams.
+    #[doc(alias = "ibv_wc_read_slid")]
+    #[inline]
+    pub fn slid(&self) -> u32 {
+        // SAFETY: see above; a standard field.
+        unsafe { sys::ibv_wc_read_slid(self.cq.as_ptr()) }
+    }
+
+    /// The service level; for datagrams.
+    #[doc(alias = "ibv_wc_read_sl")]
+    #[inline]
+    pub fn sl(&self) -> u8 {
+        // SAFETY: see above; a standard field.
+        unsafe { sys::ibv_wc_read_sl(self.cq.as_ptr()) }
+    }
+
+    /// The low bits of the LID that was addressed; for datagrams.
+    #[doc(alias = "ibv_wc_read_dlid_path_bits")]
+    #[inline]
+    pub fn dlid_path_bits(&self) -> u8 {
+        // SAFETY: see above; a standard field.
+        unsafe { sys::ibv_wc_read_dlid_path_bits(self.cq.as_ptr()) }
+    }
+
+    /// When the request completed, in cycles of the device's clock; `None` where the queue was not asked for it.
+    #[doc(alias = "ibv_wc_read_completion_ts")]
+    #[inline]
+    pub fn completion_timestamp(&self) -> Option<u64> {
+        self.has(CreateCompletionQueueWorkCompletionFlags::CompletionTimestamp)
+            // SAFETY: see above; the queue has the field.
+            .then(|| unsafe { sys::ibv_wc_read_completion_ts(self.cq.as_ptr()) })
+    }
+
+    /// When the request completed, in nanoseconds of the wall clock; `None` where the queue was not asked for it.
+    #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
+    #[inline]
+    pub fn completion_wallclock_ns(&self) -> Option<u64> {
+        self.has(CreateCompletionQueueWorkCompletionFlags::CompletionTimestampWallclock)
+            // SAFETY: see above; the queue has the field.
+            .then(|| unsafe { sys::ibv_wc_read_completion_wallclock_ns(self.cq.as_ptr()) })
+    }
+
+    /// The VLAN of a received packet; `None` where the queue was not asked for it.
+    #[doc(alias = "ibv_wc_read_cvlan")]
+    #[inline]
+    pub fn cvlan(&self) -> Option<u16> {
+        self.has(CreateCompletionQueueWorkCompletionFlags::Cvlan)
+            // SAFETY: see above; the queue has the field.
+            .then(|| unsafe { sys::ibv_wc_read_cvlan(self.cq.as_ptr()) })
+    }
+
+    /// The tag of the flow rule that matched; `None` where the queue was not asked for it.
+    #[doc(alias = "ibv_wc_read_flow_tag")]
+    #[inline]
+    pub fn flow_tag(&self) -> Option<u32> {
+        self.has(CreateCompletionQueueWorkCompletionFlags::FlowTag)
+            // SAFETY: see above; the queue has the field.
+            .then(|| unsafe { sys::ibv_wc_read_flow_tag(self.cq.as_ptr()) })
+    }
+
+    #[inline]
+    fn has(&self, field: CreateCompletionQueueWorkCompletionFlags) -> bool {
+        self.fields.contains(field)
+    }
+}
+
+impl fmt::Debug for ExtendedWorkCompletion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExtendedWorkCompletion")
+            .field("wr_id", &self.wr_id())
+            .field("status", &self.status())
+            .field("opcode", &self.opcode())
+            .field("vendor_err", &self.vendor_err())
+            .field("byte_len", &self.byte_len())
+            .field("qp_num", &self.qp_num())
+            .finish()
+    }
+}

@@ -1,0 +1,70 @@
+//! Which fields a completion has.
+
+use rdma_mummy_sys::{IBV_WC_STANDARD_FLAGS, ibv_create_cq_wc_flags as create, ibv_wc_flags as raw};
+
+bitflags::bitflags! {
+    /// `enum ibv_create_cq_wc_flags`: the fields that an extended queue is asked to deliver.
+    #[doc(alias = "ibv_create_cq_wc_flags")]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct CreateCompletionQueueWorkCompletionFlags: u64 {
+        /// The length of what was received.
+        const ByteLength = create::IBV_WC_EX_WITH_BYTE_LEN.0 as u64;
+        /// Immediate data.
+        const ImmediateData = create::IBV_WC_EX_WITH_IMM.0 as u64;
+        /// The local queue pair.
+        const QueuePairNumber = create::IBV_WC_EX_WITH_QP_NUM.0 as u64;
+        /// The sender's queue pair (datagrams).
+        const SourceQueuePair = create::IBV_WC_EX_WITH_SRC_QP.0 as u64;
+        /// The sender's LID.
+        const SourceLid = create::IBV_WC_EX_WITH_SLID.0 as u64;
+        /// The service level.
+        const ServiceLevel = create::IBV_WC_EX_WITH_SL.0 as u64;
+        /// The low bits of the LID that was addressed.
+        const DestinationLidPathBits = create::IBV_WC_EX_WITH_DLID_PATH_BITS.0 as u64;
+        /// When the request completed, in cycles of the device's clock.
+        const CompletionTimestamp = create::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.0 as u64;
+        /// The VLAN of a received packet.
+        const Cvlan = create::IBV_WC_EX_WITH_CVLAN.0 as u64;
+        /// The tag of the flow rule that matched.
+        const FlowTag = create::IBV_WC_EX_WITH_FLOW_TAG.0 as u64;
+        /// Tag matching information.
+        const TagMatchingInfo = create::IBV_WC_EX_WITH_TM_INFO.0 as u64;
+        /// When the request completed, in nanoseconds of the wall clock.
+        const CompletionTimestampWallclock = create::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.0 as u64;
+
+        /// The first seven: every extended queue of this crate has them, whatever else it is asked for.
+        const StandardFlags = IBV_WC_STANDARD_FLAGS as u64;
+        // Later rdma-core versions' flags pass through.
+        const _ = !0;
+    }
+}
+
+impl Default for CreateCompletionQueueWorkCompletionFlags {
+    fn default() -> Self {
+        Self::StandardFlags
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_wc_flags`: what a completion says about its message.
+    #[doc(alias = "ibv_wc_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct WorkCompletionFlags: u32 {
+        /// A global routing header, 40 bytes, stands in front of the datagram.
+        const GlobalRoutingHeader = raw::IBV_WC_GRH.0;
+        /// The immediate data is valid.
+        const WithImmediate = raw::IBV_WC_WITH_IMM.0;
+        /// The checksums of the IP packet are right.
+        const IpChecksumOk = raw::IBV_WC_IP_CSUM_OK.0;
+        /// The invalidated key is valid.
+        const WithInvalidate = raw::IBV_WC_WITH_INV.0;
+        /// The tag matching lists are to be synchronised.
+        const TagMatchingSyncRequest = raw::IBV_WC_TM_SYNC_REQ.0;
+        /// The message matched a tag.
+        const TagMatchingMatch = raw::IBV_WC_TM_MATCH.0;
+        /// The data of a tagged message is in the buffer.
+        const TagMatchingDataValid = raw::IBV_WC_TM_DATA_VALID.0;
+        // Later rdma-core versions' flags pass through.
+        const _ = !0;
+    }
+}

@@ -1,0 +1,148 @@
+//! A queue of either kind, for programs that run on every device.
+
+use std::sync::Arc;
+
+use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
+use super::{
+    BasicCompletionQueue, BasicPoller, BasicWorkCompletion, ExtendedCompletionQueue, ExtendedPoller,
+    ExtendedWorkCompletion, PollCompletionQueueError, WorkCompletionFlags, WorkCompletionOperationType,
+    WorkCompletionStatus,
+};
+
+/// A completion queue of either kind. To hoist the choice out of a hot loop, match on it once.
+#[derive(Debug)]
+pub enum GenericCompletionQueue {
+    /// Of the basic verbs.
+    Basic(BasicCompletionQueue),
+    /// Of the extended verbs.
+    Extended(ExtendedCompletionQueue),
+}
+
+impl GenericCompletionQueue {
+    /// Begins to poll, as the queue's own `start_poll` does.
+    ///
+    /// # Errors
+    ///
+    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the driver's
+    /// errno.
+    #[inline]
+    pub fn start_poll(&mut self) -> Result<GenericPoller<'_>, PollCompletionQueueError> {
+        match self {
+            Self::Basic(cq) => cq.start_poll().map(GenericPoller::Basic),
+            Self::Extended(cq) => cq.start_poll().map(GenericPoller::Extended),
+        }
+    }
+}
+
+impl From<BasicCompletionQueue> for GenericCompletionQueue {
+    fn from(cq: BasicCompletionQueue) -> Self {
+        Self::Basic(cq)
+    }
+}
+
+impl From<ExtendedCompletionQueue> for GenericCompletionQueue {
+    fn from(cq: ExtendedCompletionQueue) -> Self {
+        Self::Extended(cq)
+    }
+}
+
+impl AsCore for GenericCompletionQueue {
+    fn core(&self) -> &Arc<CompletionQueueCore> {
+        match self {
+            Self::Basic(cq) => cq.core(),
+            Self::Extended(cq) => cq.core(),
+        }
+    }
+}
+
+impl CompletionQueue for GenericCompletionQueue {}
+
+/// A poll under way.
+#[derive(Debug)]
+pub enum GenericPoller<'cq> {
+    /// Of a basic queue.
+    Basic(BasicPoller<'cq>),
+    /// Of an extended queue.
+    Extended(ExtendedPoller<'cq>),
+}
+
+impl GenericPoller<'_> {
+    /// The next completion, `None` when there is no further one.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the queue is broken then.
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend, and the cursor moves")]
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<GenericWorkCompletion<'_>>, PollCompletionQueueError> {
+        Ok(match self {
+            Self::Basic(poller) => poller.next()?.map(GenericWorkCompletion::Basic),
+            Self::Extended(poller) => poller.next()?.map(GenericWorkCompletion::Extended),
+        })
+    }
+}
+
+/// One completion.
+#[derive(Debug)]
+pub enum GenericWorkCompletion<'p> {
+    /// Of a basic queue.
+    Basic(BasicWorkCompletion<'p>),
+    /// Of an extended queue.
+    Extended(ExtendedWorkCompletion<'p>),
+}
+
+macro_rules! either {
+    ($( $(#[$meta:meta])* $name:ident -> $Type:ty; )+) => {
+        impl GenericWorkCompletion<'_> {
+            $(
+                $(#[$meta])*
+                #[inline]
+                pub fn $name(&self) -> $Type {
+                    match self {
+                        Self::Basic(wc) => wc.$name(),
+                        Self::Extended(wc) => wc.$name(),
+                    }
+                }
+            )+
+
+            /// When the request completed, in cycles of the device's clock; `None` on a basic queue and where the queue
+            /// was not asked for it.
+            #[inline]
+            pub fn completion_timestamp(&self) -> Option<u64> {
+                match self {
+                    Self::Basic(_) => None,
+                    Self::Extended(wc) => wc.completion_timestamp(),
+                }
+            }
+        }
+    };
+}
+
+either! {
+    /// The number that the request was given.
+    wr_id -> u64;
+    /// How the request ended.
+    status -> WorkCompletionStatus;
+    /// Which operation it was.
+    opcode -> WorkCompletionOperationType;
+    /// The vendor's code for a failure.
+    vendor_err -> u32;
+    /// Bytes received, read, or fetched; unspecified for sends and writes.
+    byte_len -> u32;
+    /// Immediate data, in host byte order; valid with [`WorkCompletionFlags::WithImmediate`].
+    imm_data -> u32;
+    /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
+    invalidated_rkey -> u32;
+    /// The local queue pair.
+    qp_num -> u32;
+    /// The sender's queue pair; for datagrams.
+    src_qp -> u32;
+    /// What else the completion says.
+    wc_flags -> WorkCompletionFlags;
+    /// The sender's LID; for datagrams.
+    slid -> u32;
+    /// The service level; for datagrams.
+    sl -> u8;
+    /// The low bits of the LID that was addressed; for datagrams.
+    dlid_path_bits -> u8;
+}

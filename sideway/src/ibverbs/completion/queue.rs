@@ -1,0 +1,143 @@
+//! What all kinds of completion queue share.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_cq, ibv_cq_ex};
+
+use super::channel::CompletionChannel;
+use super::event_target::EventTarget;
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_errno};
+use crate::ibverbs::device_context::DeviceContext;
+
+/// What every kind of completion queue can do beside being polled.
+pub trait CompletionQueue: AsCore {
+    /// `ibv_req_notify_cq(cq, solicited_only)` — asks for one event on the queue's channel when the next completion is
+    /// added: the next at all, or the next that is solicited or an error.
+    ///
+    /// Poll once more after asking: a completion that came in between raises no event.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the driver; `EINVAL` where the queue was built without a channel.
+    ///
+    /// # References
+    ///
+    /// [ibv_req_notify_cq(3)](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
+    #[doc(alias = "ibv_req_notify_cq")]
+    fn req_notify(&self, solicited_only: bool) -> Result<(), VerbError> {
+        let core = self.core();
+        if core.channel.is_none() {
+            return Err(VerbError::invalid(
+                "ibv_req_notify_cq",
+                "the queue has no completion channel: give it one with CompletionQueueBuilder::setup_comp_channel",
+            ));
+        }
+        // SAFETY: the CQ is live as long as its core.
+        check_errno("ibv_req_notify_cq", unsafe { sys::ibv_req_notify_cq(core.raw(), solicited_only.into()) })
+    }
+
+    /// Entries that the queue holds, at least what was asked for.
+    fn cqe(&self) -> u32 {
+        // SAFETY: the CQ is live as long as its core, and the field is written only by resizing.
+        u32::try_from(unsafe { (*self.core().raw()).cqe }).unwrap_or(0)
+    }
+
+    /// The number given with [`setup_cq_context`](super::CompletionQueueBuilder::setup_cq_context).
+    fn cq_context(&self) -> usize {
+        self.core().user_context()
+    }
+
+    /// The device that the queue is of.
+    fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.core().context
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, not destroyed, and not polled while a poller is out.
+    unsafe fn cq(&self) -> NonNull<ibv_cq> {
+        self.core().handle.as_non_null()
+    }
+}
+
+/// Access to the shared part; only this crate's queues have it.
+pub trait AsCore {
+    #[doc(hidden)]
+    fn core(&self) -> &Arc<CompletionQueueCore>;
+}
+
+/// The C object with everything that must outlive it. The queue's owner, its queue pairs and its events share it.
+#[derive(Debug)]
+pub struct CompletionQueueCore {
+    handle: ManuallyDrop<Handle<ibv_cq>>,
+    target: NonNull<EventTarget>,
+    channel: Option<Arc<CompletionChannel>>,
+    context: Arc<DeviceContext>,
+}
+
+// SAFETY: the handle may move and be shared (see there); the target is written once, through a OnceLock, and otherwise
+// only read until the last owner of the core frees it.
+unsafe impl Send for CompletionQueueCore {}
+// SAFETY: as for Send.
+unsafe impl Sync for CompletionQueueCore {}
+
+impl CompletionQueueCore {
+    /// Takes a new queue over.
+    ///
+    /// # Safety
+    ///
+    /// - `cq` was just made in `context`, with `channel`, and is nobody else's;
+    /// - its `cq_context` is `target`, which came from [`EventTarget::allocate`] and is bound to no other queue.
+    pub(crate) unsafe fn adopt(
+        cq: NonNull<ibv_cq>,
+        target: NonNull<EventTarget>,
+        channel: Option<Arc<CompletionChannel>>,
+        context: Arc<DeviceContext>,
+    ) -> Arc<Self> {
+        // SAFETY: the caller's promise; ibv_destroy_cq is the verb for it.
+        let handle = ManuallyDrop::new(unsafe { Handle::new(cq, sys::ibv_destroy_cq, "ibv_destroy_cq") });
+        let core = Arc::new(Self { handle, target, channel, context });
+        // SAFETY: the target lives until the core is dropped.
+        unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
+        core
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut ibv_cq {
+        self.handle.as_ptr()
+    }
+
+    /// The same object seen as extended; legal to use only where `ibv_create_cq_ex` made it.
+    #[inline]
+    pub(crate) fn raw_ex(&self) -> *mut ibv_cq_ex {
+        self.raw().cast()
+    }
+
+    pub(crate) fn context(&self) -> &Arc<DeviceContext> {
+        &self.context
+    }
+
+    pub(crate) fn user_context(&self) -> usize {
+        // SAFETY: the target lives until the core is dropped.
+        unsafe { self.target.as_ref() }.user_context
+    }
+}
+
+impl Drop for CompletionQueueCore {
+    fn drop(&mut self) {
+        // SAFETY: drop runs once, and nothing uses the handle behind it.
+        let handle = unsafe { ManuallyDrop::take(&mut self.handle) };
+        match handle.close() {
+            // SAFETY: the queue is gone and, with it, every unacknowledged event: nobody reads the target any more.
+            Ok(()) => unsafe { EventTarget::free(self.target) },
+            // The queue lives on, and its events would find the target.
+            Err(error) => log::warn!("{error}; the completion queue is leaked"),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! How a request ended.
+
+use rdma_mummy_sys::ibv_wc_status as raw;
+
+use crate::ffi::open_enum;
+
+open_enum! {
+    /// `enum ibv_wc_status`: how a request ended. Printed, it says what happened; the meaning of each is in the
+    /// InfiniBand specification, volume 1, section 11.6.2.
+    #[doc(alias = "ibv_wc_status")]
+    pub enum WorkCompletionStatus {
+        /// The request is done.
+        Success = raw::IBV_WC_SUCCESS.0 => "success",
+        /// More data arrived, or was to be sent, than the local buffers or the queue pair allow.
+        LocalLengthError = raw::IBV_WC_LOC_LEN_ERR.0 => "local length error",
+        /// An internal consistency check of the queue pair failed.
+        LocalQueuePairOperationError = raw::IBV_WC_LOC_QP_OP_ERR.0 => "local QP operation error",
+        /// Reserved for end-to-end contexts of reliable datagrams.
+        LocalEndToEndContextOperationError = raw::IBV_WC_LOC_EEC_OP_ERR.0 => "local EE context operation error",
+        /// A local key, address or access right was wrong.
+        LocalProtectionError = raw::IBV_WC_LOC_PROT_ERR.0 => "local protection error",
+        /// The queue pair went into the error state before the request was done.
+        WorkRequestFlushedError = raw::IBV_WC_WR_FLUSH_ERR.0 => "work request flushed",
+        /// A memory window could not be bound.
+        MemoryWindowBindError = raw::IBV_WC_MW_BIND_ERR.0 => "memory window bind error",
+        /// The peer answered with something that fits no outstanding request.
+        BadResponseError = raw::IBV_WC_BAD_RESP_ERR.0 => "bad response",
+        /// The memory of a receive is not accessible.
+        LocalAccessError = raw::IBV_WC_LOC_ACCESS_ERR.0 => "local access error",
+        /// The peer found the request invalid, or its receive buffer too short.
+        RemoteInvalidRequestError = raw::IBV_WC_REM_INV_REQ_ERR.0 => "remote invalid request",
+        /// The peer does not allow this access to that memory: remote key, address, length or access flags.
+        RemoteAccessError = raw::IBV_WC_REM_ACCESS_ERR.0 => "remote access error",
+        /// The peer could not finish the request.
+        RemoteOperationError = raw::IBV_WC_REM_OP_ERR.0 => "remote operation error",
+        /// The peer did not answer within `timeout` and `retry_cnt`: it is gone, unreachable, or its queue pair is not ready.
+        RetryExceededError = raw::IBV_WC_RETRY_EXC_ERR.0 => "transport retry counter exceeded",
+        /// The peer had no receive posted within `rnr_retry` attempts.
+        ResponderNotReadyRetryExceededError = raw::IBV_WC_RNR_RETRY_EXC_ERR.0 => "RNR retry counter exceeded",
+        /// Reserved for reliable datagrams.
+        LocalReliableDatagramDomainViolationError = raw::IBV_WC_LOC_RDD_VIOL_ERR.0 => "local RDD violation",
+        /// Reserved for reliable datagrams.
+        RemoteInvalidReliableDatagramRequest = raw::IBV_WC_REM_INV_RD_REQ_ERR.0 => "remote invalid RD request",
+        /// The peer gave the operation up.
+        RemoteAbortedError = raw::IBV_WC_REM_ABORT_ERR.0 => "remote aborted",
+        /// Reserved for end-to-end contexts.
+        InvalidEndToEndContextNumber = raw::IBV_WC_INV_EECN_ERR.0 => "invalid EE context number",
+        /// Reserved for end-to-end contexts.
+        InvalidEndToEndContextState = raw::IBV_WC_INV_EEC_STATE_ERR.0 => "invalid EE context state",
+        /// The device failed.
+        FatalError = raw::IBV_WC_FATAL_ERR.0 => "fatal error",
+        /// The device did not answer.
+        ResponseTimeoutError = raw::IBV_WC_RESP_TIMEOUT_ERR.0 => "response time-out",
+        /// Another error; the vendor's code tells more.
+        GeneralError = raw::IBV_WC_GENERAL_ERR.0 => "general error",
+        /// Tag matching failed.
+        TagMatchingError = raw::IBV_WC_TM_ERR.0 => "tag matching error",
+        /// A tagged message is too long for a tagged buffer and is to be fetched by rendezvous.
+        TagMatchingRendezvousIncomplete = raw::IBV_WC_TM_RNDV_INCOMPLETE.0 => "tag matching rendezvous incomplete",
+    }
+}

@@ -1,0 +1,81 @@
+//! What can be known of a device, open or not.
+
+use std::path::PathBuf;
+
+use rdma_mummy_sys as sys;
+
+use super::{NodeType, TransportType};
+use crate::ibverbs::device_context::{Guid, c_text, sysfs};
+
+/// Keeps the trait to the devices of this crate.
+pub(in crate::ibverbs) mod sealed {
+    use rdma_mummy_sys::ibv_device;
+
+    /// A device whose C object is live as long as the value; the functions of [`DeviceInfo`](super::DeviceInfo) rely on it.
+    pub trait Device {
+        /// The C object.
+        fn device(&self) -> *mut ibv_device;
+    }
+}
+
+/// What can be known of a device, whether it is open ([`DeviceContext`](crate::ibverbs::device_context::DeviceContext)) or
+/// not ([`Device`](super::Device)).
+pub trait DeviceInfo: sealed::Device {
+    /// `ibv_get_device_name(device)` — the name by which the kernel knows the device, such as `mlx5_0`.
+    ///
+    /// What is not UTF-8 in it is replaced.
+    #[doc(alias = "ibv_get_device_name")]
+    fn name(&self) -> String {
+        // SAFETY: the device is live as long as `self`, and its texts do not change.
+        c_text(unsafe { &(*self.device()).name }).into_owned()
+    }
+
+    /// `ibv_get_device_guid(device)` — the GUID of the device; zero where it is not known.
+    #[doc(alias = "ibv_get_device_guid")]
+    fn guid(&self) -> Guid {
+        // SAFETY: the device is live as long as `self`.
+        Guid::from_be(unsafe { sys::ibv_get_device_guid(self.device()) })
+    }
+
+    /// `ibv_get_device_index(device)` — the number by which the kernel knows the device; `None` where the kernel or the
+    /// library is too old to say.
+    #[doc(alias = "ibv_get_device_index")]
+    fn index(&self) -> Option<u32> {
+        // SAFETY: the device is live as long as `self`.
+        u32::try_from(unsafe { sys::ibv_get_device_index(self.device()) }).ok()
+    }
+
+    /// `transport_type`: the family of protocols that it speaks.
+    fn transport_type(&self) -> TransportType {
+        // SAFETY: the device is live as long as `self`, and the field does not change.
+        TransportType::from_raw(unsafe { (*self.device()).transport_type.0 } as u32)
+    }
+
+    /// `node_type`: its role.
+    fn node_type(&self) -> NodeType {
+        // SAFETY: the device is live as long as `self`, and the field does not change.
+        NodeType::from_raw(unsafe { (*self.device()).node_type.0 } as u32)
+    }
+
+    /// `dev_name`: the name of the file by which programs reach the device, in `/dev/infiniband`, such as `uverbs0`; empty for
+    /// a device that is not the kernel's.
+    fn uverbs_name(&self) -> String {
+        // SAFETY: the device is live as long as `self`, and its texts do not change.
+        c_text(unsafe { &(*self.device()).dev_name }).into_owned()
+    }
+
+    /// `ibdev_path`: the folder in which the kernel tells about the device, such as `/sys/class/infiniband/mlx5_0`; `None` for a
+    /// device that is not the kernel's.
+    #[doc(alias = "ibdev_path")]
+    fn sysfs_path(&self) -> Option<PathBuf> {
+        // SAFETY: the device is live as long as `self`, and its texts do not change.
+        let path = c_text(unsafe { &(*self.device()).ibdev_path });
+        path.starts_with('/').then(|| PathBuf::from(path.as_ref()))
+    }
+
+    /// The node of the processor's memory that the device is nearest to; `None` where the kernel does not say, as for devices
+    /// in software.
+    fn numa_node(&self) -> Option<u32> {
+        sysfs::numa_node(&self.sysfs_path()?)
+    }
+}

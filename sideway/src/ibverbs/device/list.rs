@@ -1,0 +1,158 @@
+//! `ibv_get_device_list`.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::ptr::NonNull;
+use std::slice;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::ibv_device;
+
+use super::{Device, DeviceInfo, DeviceNotFoundError, GetDeviceListError};
+use crate::error::VerbError;
+use crate::ffi::last_errno;
+
+/// The devices that there were when the list was made. It is freed on drop; devices that were opened stay.
+pub struct DeviceList {
+    // A null pointer ends it in C; `len` does here.
+    list: NonNull<*mut ibv_device>,
+    len: usize,
+}
+
+// SAFETY: the list belongs to no thread; it is only read, and freed once by its owner.
+unsafe impl Send for DeviceList {}
+// SAFETY: as for Send; a shared list is only read.
+unsafe impl Sync for DeviceList {}
+
+impl DeviceList {
+    /// `ibv_get_device_list(num_devices)` — lists the RDMA devices of the system and those of providers in this process.
+    ///
+    /// # Errors
+    ///
+    /// - [`GetDeviceListError::Load`] where libibverbs cannot be loaded.
+    /// - [`GetDeviceListError::Verb`] otherwise: `ENOSYS` where the kernel has no RDMA (is `ib_uverbs` loaded?), `EPERM`
+    ///   where it may not be asked.
+    ///
+    /// # References
+    ///
+    /// [ibv_get_device_list(3)](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
+    #[doc(alias = "ibv_get_device_list")]
+    pub fn new() -> Result<Self, GetDeviceListError> {
+        let mut count = 0;
+        // SAFETY: `count` may be written.
+        let list = unsafe { sys::ibv_get_device_list(&mut count) };
+        match NonNull::new(list) {
+            Some(list) => {
+                let mut list = Self { list, len: usize::try_from(count).unwrap_or(0) };
+                // A list whose count is wrong ends at its null pointer.
+                list.len = list.pointers().iter().take_while(|device| !device.is_null()).count();
+                Ok(list)
+            }
+            None => Err(list_error(VerbError::new("ibv_get_device_list", last_errno()))),
+        }
+    }
+
+    /// The devices.
+    pub fn iter(&self) -> DeviceListIter<'_> {
+        DeviceListIter { devices: self.pointers().iter() }
+    }
+
+    /// The device with this number, from 0.
+    pub fn get(&self, index: usize) -> Option<Device<'_>> {
+        self.iter().nth(index)
+    }
+
+    /// The device of this name, such as `mlx5_0`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceNotFoundError`] names the devices that there are.
+    pub fn find(&self, name: &str) -> Result<Device<'_>, DeviceNotFoundError> {
+        self.iter()
+            .find(|device| device.name() == name)
+            .ok_or_else(|| DeviceNotFoundError::new(name, self.iter().map(|device| device.name()).collect()))
+    }
+
+    /// How many devices there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn pointers(&self) -> &[*mut ibv_device] {
+        // SAFETY: the library made a list of so many pointers, which lives until `self` is dropped and does not change.
+        unsafe { slice::from_raw_parts(self.list.as_ptr(), self.len) }
+    }
+}
+
+/// Tells a library that is not there from one that fails.
+#[cold]
+fn list_error(error: VerbError) -> GetDeviceListError {
+    match sys::load::ibverbs::library() {
+        Err(load) => GetDeviceListError::Load(load),
+        Ok(_) if error.errno().raw() == libc::ENOSYS => GetDeviceListError::Verb(
+            error.with_hint("the kernel has no RDMA, or its module ib_uverbs is not loaded (`modprobe ib_uverbs`)"),
+        ),
+        Ok(_) => GetDeviceListError::Verb(error),
+    }
+}
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        // SAFETY: the library made the list, it is freed once, and all that borrows from it has gone.
+        unsafe { sys::ibv_free_device_list(self.list.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for DeviceList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|device| device.name())).finish()
+    }
+}
+
+impl<'list> IntoIterator for &'list DeviceList {
+    type Item = Device<'list>;
+    type IntoIter = DeviceListIter<'list>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// The devices of a [`DeviceList`].
+#[derive(Clone)]
+pub struct DeviceListIter<'list> {
+    devices: slice::Iter<'list, *mut ibv_device>,
+}
+
+// SAFETY: the pointers are those of a list, which may be read from any thread.
+unsafe impl Send for DeviceListIter<'_> {}
+// SAFETY: as for Send.
+unsafe impl Sync for DeviceListIter<'_> {}
+
+impl<'list> Iterator for DeviceListIter<'list> {
+    type Item = Device<'list>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let device = NonNull::new(*self.devices.next()?)?;
+        // SAFETY: the device is of the list that is borrowed for `'list`.
+        Some(unsafe { Device::of_list(device) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.devices.size_hint()
+    }
+}
+
+impl ExactSizeIterator for DeviceListIter<'_> {}
+impl FusedIterator for DeviceListIter<'_> {}
+
+impl fmt::Debug for DeviceListIter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone().map(|device| device.name())).finish()
+    }
+}

@@ -1,0 +1,213 @@
+//! The bit sets of a device.
+
+use rdma_mummy_sys as raw;
+use rdma_mummy_sys::{ibv_device_cap_flags as device, ibv_qp_type, ibv_rx_hash_fields as hash};
+
+bitflags::bitflags! {
+    /// `enum ibv_device_cap_flags` — what a device can do. The bits from 32 on are those of `device_cap_flags_ex`.
+    #[doc(alias = "ibv_device_cap_flags")]
+    #[doc(alias = "device_cap_flags_ex")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct DeviceCapabilityFlags: u64 {
+        /// The size of a queue can be changed after the queue pair has been made.
+        const ResizeMaxWorkRequests = device::IBV_DEVICE_RESIZE_MAX_WR.0 as u64;
+        /// Packets with bad P_Keys are counted.
+        const BadPKeyCounter = device::IBV_DEVICE_BAD_PKEY_CNTR.0 as u64;
+        /// Packets with bad Q_Keys are counted.
+        const BadQKeyCounter = device::IBV_DEVICE_BAD_QKEY_CNTR.0 as u64;
+        /// Multicast of raw packets.
+        const RawMulticast = device::IBV_DEVICE_RAW_MULTI.0 as u64;
+        /// Automatic path migration.
+        const AutomaticPathMigration = device::IBV_DEVICE_AUTO_PATH_MIG.0 as u64;
+        /// A queue pair can be moved to another port.
+        const ChangePhysicalPort = device::IBV_DEVICE_CHANGE_PHY_PORT.0 as u64;
+        /// Datagrams leave from the port of their address vector only.
+        const UdAddressVectorPortEnforce = device::IBV_DEVICE_UD_AV_PORT_ENFORCE.0 as u64;
+        /// A modification can check the state that the queue pair is in.
+        const CurrentQueuePairStateModify = device::IBV_DEVICE_CURR_QP_STATE_MOD.0 as u64;
+        /// Ports can be shut down.
+        const ShutdownPort = device::IBV_DEVICE_SHUTDOWN_PORT.0 as u64;
+        /// Ports can be initialized in several ways.
+        const InitType = device::IBV_DEVICE_INIT_TYPE.0 as u64;
+        /// There is an event when a port becomes active.
+        const PortActiveEvent = device::IBV_DEVICE_PORT_ACTIVE_EVENT.0 as u64;
+        /// The GUID of the system image is valid.
+        const SystemImageGuid = device::IBV_DEVICE_SYS_IMAGE_GUID.0 as u64;
+        /// Reliable connections tell a sender that no receive is posted.
+        const RcRnrNakGeneration = device::IBV_DEVICE_RC_RNR_NAK_GEN.0 as u64;
+        /// Shared receive queues can be resized.
+        const SharedReceiveQueueResize = device::IBV_DEVICE_SRQ_RESIZE.0 as u64;
+        /// A notification can be asked for after a number of completions.
+        const NotifyAfterCompletions = device::IBV_DEVICE_N_NOTIFY_CQ.0 as u64;
+        /// Memory windows of type 1.
+        const MemoryWindow = device::IBV_DEVICE_MEM_WINDOW.0 as u64;
+        /// Checksums of IP, UDP and TCP in datagrams.
+        const UdIpChecksum = device::IBV_DEVICE_UD_IP_CSUM.0 as u64;
+        /// Extended reliable connections.
+        const ExtendedReliableConnection = device::IBV_DEVICE_XRC.0 as u64;
+        /// Fast registration, local invalidation, sends that invalidate.
+        const MemoryManagementExtensions = device::IBV_DEVICE_MEM_MGT_EXTENSIONS.0 as u64;
+        /// Memory windows of type 2A.
+        const MemoryWindowType2A = device::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 as u64;
+        /// Memory windows of type 2B.
+        const MemoryWindowType2B = device::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0 as u64;
+        /// Checksums of IP in messages of reliable connections.
+        const RcIpChecksum = device::IBV_DEVICE_RC_IP_CSUM.0 as u64;
+        /// Checksums of IP in raw packets.
+        const RawIpChecksum = device::IBV_DEVICE_RAW_IP_CSUM.0 as u64;
+        /// Flow steering.
+        const ManagedFlowSteering = device::IBV_DEVICE_MANAGED_FLOW_STEERING.0 as u64;
+        /// The frame check sequence of raw packets can be received.
+        const RawScatterFcs = raw::IBV_DEVICE_RAW_SCATTER_FCS;
+        /// Writes over PCI Express can be padded to cache lines.
+        const PciWriteEndPadding = raw::IBV_DEVICE_PCI_WRITE_END_PADDING;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_odp_general_caps` — on-demand paging, for all transports.
+    #[doc(alias = "ibv_odp_general_caps")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OdpGeneralCapabilities: u64 {
+        /// There is on-demand paging.
+        const Supported = raw::ibv_odp_general_caps::IBV_ODP_SUPPORT.0 as u64;
+        /// One region can stand for the whole address space.
+        const Implicit = raw::ibv_odp_general_caps::IBV_ODP_SUPPORT_IMPLICIT.0 as u64;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_odp_transport_cap_bits` — on-demand paging: the operations of one transport that can use it.
+    #[doc(alias = "ibv_odp_transport_cap_bits")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OdpTransportCapabilities: u32 {
+        /// Sends.
+        const Send = raw::ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_SEND.0;
+        /// Receives.
+        const Receive = raw::ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_RECV.0;
+        /// RDMA writes.
+        const Write = raw::ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_WRITE.0;
+        /// RDMA reads.
+        const Read = raw::ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_READ.0;
+        /// Atomics.
+        const Atomic = raw::ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_ATOMIC.0;
+        /// Receives on shared receive queues.
+        const SharedReceiveQueue = raw::ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_SRQ_RECV.0;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// A set of queue pair types, as capabilities give it: bit n stands for the type `enum ibv_qp_type` n.
+    #[doc(alias = "ibv_is_qpt_supported")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct QueuePairTypeSupport: u32 {
+        /// Reliable connections.
+        const ReliableConnection = 1 << ibv_qp_type::IBV_QPT_RC.0;
+        /// Unreliable connections.
+        const UnreliableConnection = 1 << ibv_qp_type::IBV_QPT_UC.0;
+        /// Unreliable datagrams.
+        const UnreliableDatagram = 1 << ibv_qp_type::IBV_QPT_UD.0;
+        /// Raw packets.
+        const RawPacket = 1 << ibv_qp_type::IBV_QPT_RAW_PACKET.0;
+        /// Extended reliable connections, sending.
+        const ReliableConnectionExtendedSend = 1 << ibv_qp_type::IBV_QPT_XRC_SEND.0;
+        /// Extended reliable connections, receiving.
+        const ReliableConnectionExtendedRecv = 1 << ibv_qp_type::IBV_QPT_XRC_RECV.0;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_rx_hash_function_flags` — hash functions for receive side scaling.
+    #[doc(alias = "ibv_rx_hash_function_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RxHashFunctions: u8 {
+        /// Toeplitz.
+        const Toeplitz = raw::ibv_rx_hash_function_flags::IBV_RX_HASH_FUNC_TOEPLITZ.0 as u8;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_rx_hash_fields` — the fields of a packet that receive side scaling can hash.
+    #[doc(alias = "ibv_rx_hash_fields")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RxHashFields: u64 {
+        /// The source address of IPv4.
+        const SourceIpv4 = hash::IBV_RX_HASH_SRC_IPV4.0 as u64;
+        /// The destination address of IPv4.
+        const DestinationIpv4 = hash::IBV_RX_HASH_DST_IPV4.0 as u64;
+        /// The source address of IPv6.
+        const SourceIpv6 = hash::IBV_RX_HASH_SRC_IPV6.0 as u64;
+        /// The destination address of IPv6.
+        const DestinationIpv6 = hash::IBV_RX_HASH_DST_IPV6.0 as u64;
+        /// The source port of TCP.
+        const SourcePortTcp = hash::IBV_RX_HASH_SRC_PORT_TCP.0 as u64;
+        /// The destination port of TCP.
+        const DestinationPortTcp = hash::IBV_RX_HASH_DST_PORT_TCP.0 as u64;
+        /// The source port of UDP.
+        const SourcePortUdp = hash::IBV_RX_HASH_SRC_PORT_UDP.0 as u64;
+        /// The destination port of UDP.
+        const DestinationPortUdp = hash::IBV_RX_HASH_DST_PORT_UDP.0 as u64;
+        /// The security parameter index of IPsec.
+        const IpsecSpi = hash::IBV_RX_HASH_IPSEC_SPI.0 as u64;
+        /// The fields are those of the inner packet of a tunnel.
+        const Inner = hash::IBV_RX_HASH_INNER.0 as u64;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_raw_packet_caps` — what queue pairs for raw packets can do.
+    #[doc(alias = "ibv_raw_packet_caps")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RawPacketCapabilities: u32 {
+        /// Strips the customer VLAN tag.
+        const CvlanStripping = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_CVLAN_STRIPPING.0;
+        /// Gives the frame check sequence with the packet.
+        const ScatterFcs = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_SCATTER_FCS.0;
+        /// Computes and checks checksums of IP.
+        const IpChecksum = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_IP_CSUM.0;
+        /// Delays packets, instead of dropping them, when no receive is posted.
+        const DelayDrop = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_DELAY_DROP.0;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_tm_cap_flags` — the transports with tag matching.
+    #[doc(alias = "ibv_tm_cap_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct TagMatchingFlags: u32 {
+        /// Reliable connections.
+        const ReliableConnection = raw::ibv_tm_cap_flags::IBV_TM_CAP_RC.0;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_pci_atomic_op_size` — sizes of atomic operations towards PCI Express.
+    #[doc(alias = "ibv_pci_atomic_op_size")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PciAtomicOperationSize: u16 {
+        /// Four bytes.
+        const FourByte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP.0 as u16;
+        /// Eight bytes.
+        const EightByte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP.0 as u16;
+        /// Sixteen bytes.
+        const SixteenByte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP.0 as u16;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}

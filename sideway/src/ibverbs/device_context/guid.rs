@@ -1,0 +1,135 @@
+//! GUIDs: the numbers by which devices are told apart.
+
+use std::str::FromStr;
+use std::{error, fmt};
+
+/// A 64-bit number that is unique to a device (EUI-64), such as `0002:c903:0033:1045`.
+///
+/// C keeps it in network byte order; here it is a number whose hexadecimal digits are those that are printed.
+///
+/// ```
+/// use sideway::ibverbs::device_context::Guid;
+///
+/// let guid: Guid = "0002:c903:0033:1045".parse()?;
+/// assert_eq!(guid.as_u64(), 0x0002_c903_0033_1045);
+/// assert_eq!(guid.to_string(), "0002:c903:0033:1045");
+/// # Ok::<(), sideway::ibverbs::device_context::ParseGuidError>(())
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Guid(u64);
+
+impl Guid {
+    /// The GUID with this number, in host order.
+    pub const fn from_u64(guid: u64) -> Self {
+        Self(guid)
+    }
+
+    /// The GUID with this number, in network order, as C has it.
+    pub const fn from_be(guid: u64) -> Self {
+        Self(u64::from_be(guid))
+    }
+
+    /// The number, in host order.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The bytes in the order of the wire.
+    pub const fn to_be_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    /// Whether it is zero, which no device has: the GUID is not known.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d] = [48, 32, 16, 0].map(|shift| (self.0 >> shift) as u16);
+        f.pad(&format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}"))
+    }
+}
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guid({self})")
+    }
+}
+
+/// The text is not a GUID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseGuidError {
+    text: String,
+}
+
+impl fmt::Display for ParseGuidError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not a GUID: it is four groups of four hexadecimal digits, such as 0002:c903:0033:1045",
+            self.text
+        )
+    }
+}
+
+impl error::Error for ParseGuidError {}
+
+impl FromStr for Guid {
+    type Err = ParseGuidError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut groups = text.split(':').map(|group| {
+            // `from_str_radix` alone would take a sign.
+            let digits = group.len() == 4 && group.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if digits { u64::from_str_radix(group, 16).ok() } else { None }
+        });
+        let mut group = || groups.next().flatten();
+        let guid = match (group(), group(), group(), group()) {
+            (Some(a), Some(b), Some(c), Some(d)) => Some(Self(a << 48 | b << 32 | c << 16 | d)),
+            _ => None,
+        };
+        guid.filter(|_| groups.next().is_none()).ok_or_else(|| ParseGuidError { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn network_order_is_undone_once() {
+        let guid = Guid::from_be(u64::from_ne_bytes([0x00, 0x02, 0xc9, 0x03, 0x00, 0x33, 0x10, 0x45]));
+        assert_eq!(guid.as_u64(), 0x0002_c903_0033_1045);
+        assert_eq!(guid.to_string(), "0002:c903:0033:1045");
+        assert_eq!(guid.to_be_bytes(), [0x00, 0x02, 0xc9, 0x03, 0x00, 0x33, 0x10, 0x45]);
+        assert_eq!(format!("{guid:?}"), "Guid(0002:c903:0033:1045)");
+        assert!(Guid::default().is_zero());
+    }
+
+    #[test]
+    fn what_is_no_guid_is_refused() {
+        for text in
+            ["", "0:0:0:0", "0002:c903:0033", "0002:c903:0033:1045:0000", "+002:c903:0033:1045", "0002:c903:0033:104g"]
+        {
+            assert!(text.parse::<Guid>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_round_trips(number: u64) {
+            let guid = Guid::from_u64(number);
+            prop_assert_eq!(guid.to_string().parse(), Ok(guid));
+            prop_assert_eq!(Guid::from_be(number.to_be()), guid);
+        }
+
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = text.parse::<Guid>();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! `struct ibv_port_attr`: what a port says of itself.
+
+use std::fmt;
+
+use rdma_mummy_sys::{ibv_port_attr, ibv_port_attr_later};
+
+use super::{
+    LinkLayer, Mtu, PhysicalState, PortCapabilityFlags, PortCapabilityFlags2, PortFlags, PortSpeed, PortState,
+    PortWidth,
+};
+
+/// `struct ibv_port_attr` — what a port said of itself when it was [asked](super::DeviceContext::query_port).
+#[doc(alias = "ibv_port_attr")]
+#[derive(Clone, Copy)]
+pub struct PortAttr {
+    raw: ibv_port_attr_later,
+}
+
+impl PortAttr {
+    pub(super) fn from_raw(raw: ibv_port_attr_later) -> Self {
+        Self { raw }
+    }
+
+    /// The structure as C has it.
+    pub fn attr(&self) -> &ibv_port_attr {
+        &self.raw.attr
+    }
+
+    /// `state`: the logical state. Messages pass on an [active](PortState::Active) port only.
+    pub fn port_state(&self) -> PortState {
+        PortState::from_raw(self.attr().state.0)
+    }
+
+    /// `max_mtu`: the highest MTU that the port can do.
+    pub fn max_mtu(&self) -> Mtu {
+        Mtu::from_raw(self.attr().max_mtu.0)
+    }
+
+    /// `active_mtu`: the highest MTU that it can do now; on Ethernet that of the interface, rounded down.
+    pub fn active_mtu(&self) -> Mtu {
+        Mtu::from_raw(self.attr().active_mtu.0)
+    }
+
+    /// `gid_tbl_len`: the number of entries of the GID table, in use or not.
+    pub fn gid_tbl_len(&self) -> u32 {
+        u32::try_from(self.attr().gid_tbl_len).unwrap_or(0)
+    }
+
+    /// `port_cap_flags`: what the port can do.
+    pub fn port_cap_flags(&self) -> PortCapabilityFlags {
+        PortCapabilityFlags::from_bits_retain(self.attr().port_cap_flags)
+    }
+
+    /// `port_cap_flags2`: more of what it can do, where [`PortCapabilityFlags::CapabilityMask2`] is set.
+    pub fn port_cap_flags2(&self) -> PortCapabilityFlags2 {
+        PortCapabilityFlags2::from_bits_retain(self.attr().port_cap_flags2)
+    }
+
+    /// `max_msg_sz`: the longest message, in bytes.
+    pub fn max_msg_sz(&self) -> u32 {
+        self.attr().max_msg_sz
+    }
+
+    /// `bad_pkey_cntr`: how many packets came with a P_Key that the port does not have.
+    pub fn bad_pkey_cntr(&self) -> u32 {
+        self.attr().bad_pkey_cntr
+    }
+
+    /// `qkey_viol_cntr`: how many datagrams came with a wrong Q_Key.
+    pub fn qkey_viol_cntr(&self) -> u32 {
+        self.attr().qkey_viol_cntr
+    }
+
+    /// `pkey_tbl_len`: the number of entries of the P_Key table.
+    pub fn pkey_tbl_len(&self) -> u16 {
+        self.attr().pkey_tbl_len
+    }
+
+    /// `lid`: the local identifier on an InfiniBand subnet, in host order; 0 on Ethernet.
+    pub fn lid(&self) -> u16 {
+        self.attr().lid
+    }
+
+    /// `sm_lid`: the local identifier of the subnet manager, in host order.
+    pub fn sm_lid(&self) -> u16 {
+        self.attr().sm_lid
+    }
+
+    /// `lmc`: the port has 2 to this power local identifiers, from [`lid`](Self::lid) on.
+    pub fn lmc(&self) -> u8 {
+        self.attr().lmc
+    }
+
+    /// `max_vl_num`: how many virtual lanes it has, as a code: 1 is VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
+    pub fn max_vl_num(&self) -> u8 {
+        self.attr().max_vl_num
+    }
+
+    /// `sm_sl`: the service level of the subnet manager.
+    pub fn sm_sl(&self) -> u8 {
+        self.attr().sm_sl
+    }
+
+    /// `subnet_timeout`: how long a packet may take across the subnet, as a power: 4.096 µs times 2 to this power.
+    pub fn subnet_timeout(&self) -> u8 {
+        self.attr().subnet_timeout
+    }
+
+    /// `init_type_reply`: what kind of initialization the subnet manager did.
+    pub fn init_type_reply(&self) -> u8 {
+        self.attr().init_type_reply
+    }
+
+    /// `active_width`: the number of lanes in use.
+    pub fn active_width(&self) -> PortWidth {
+        PortWidth::from_raw(self.attr().active_width.into())
+    }
+
+    /// `active_speed`, or `active_speed_ex` where the library gives it: the speed of each lane.
+    ///
+    /// The older field has eight bits, which XDR does not fit into.
+    #[doc(alias = "active_speed_ex")]
+    pub fn active_speed(&self) -> PortSpeed {
+        PortSpeed::from_raw(match self.raw.active_speed_ex {
+            0 => self.attr().active_speed.into(),
+            speed => speed,
+        })
+    }
+
+    /// Bits of data that the link carries in a second, all lanes together, in Gbit/s; `None` where speed or width are not
+    /// known to this version of the crate.
+    pub fn throughput(&self) -> Option<f64> {
+        Some(self.active_speed().to_throughput()? * f64::from(self.active_width().lanes()?))
+    }
+
+    /// `phys_state`: the physical state.
+    pub fn phys_state(&self) -> PhysicalState {
+        PhysicalState::from_raw(self.attr().phys_state.into())
+    }
+
+    /// `link_layer`: InfiniBand or Ethernet.
+    pub fn link_layer(&self) -> LinkLayer {
+        LinkLayer::from_raw(self.attr().link_layer.into())
+    }
+
+    /// `flags`: how the port wants to be addressed.
+    pub fn flags(&self) -> PortFlags {
+        PortFlags::from_bits_retain(self.attr().flags)
+    }
+}
+
+impl fmt::Debug for PortAttr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortAttr")
+            .field("port_state", &self.port_state())
+            .field("max_mtu", &self.max_mtu())
+            .field("active_mtu", &self.active_mtu())
+            .field("gid_tbl_len", &self.gid_tbl_len())
+            .field("port_cap_flags", &self.port_cap_flags())
+            .field("port_cap_flags2", &self.port_cap_flags2())
+            .field("max_msg_sz", &self.max_msg_sz())
+            .field("bad_pkey_cntr", &self.bad_pkey_cntr())
+            .field("qkey_viol_cntr", &self.qkey_viol_cntr())
+            .field("pkey_tbl_len", &self.pkey_tbl_len())
+            .field("lid", &self.lid())
+            .field("sm_lid", &self.sm_lid())
+            .field("lmc", &self.lmc())
+            .field("max_vl_num", &self.max_vl_num())
+            .field("sm_sl", &self.sm_sl())
+            .field("subnet_timeout", &self.subnet_timeout())
+            .field("init_type_reply", &self.init_type_reply())
+            .field("active_width", &self.active_width())
+            .field("active_speed", &self.active_speed())
+            .field("phys_state", &self.phys_state())
+            .field("link_layer", &self.link_layer())
+            .field("flags", &self.flags())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = size_of::<ibv_port_attr_later>();
+
+    fn raw(bytes: [u8; SIZE]) -> ibv_port_attr_later {
+        // SAFETY: the structure consists of integers and newtypes of integers, for which any bytes are a value.
+        unsafe { std::mem::transmute::<[u8; SIZE], ibv_port_attr_later>(bytes) }
+    }
+
+    #[test]
+    fn any_bytes_are_read_and_printed() {
+        for byte in [0x00, 0x01, 0x7f, 0x80, 0xff] {
+            let text = format!("{:?}", PortAttr::from_raw(raw([byte; SIZE])));
+            assert!(text.contains("active_speed"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_wider_speed_counts_where_it_is_given() {
+        let mut raw = raw([0; SIZE]);
+        (raw.attr.active_speed, raw.attr.active_width) = (128, 2);
+        assert_eq!(PortAttr::from_raw(raw).active_speed(), PortSpeed::Ndr);
+        assert_eq!(PortAttr::from_raw(raw).throughput(), Some(400.0));
+        raw.active_speed_ex = 256;
+        assert_eq!(PortAttr::from_raw(raw).active_speed(), PortSpeed::Xdr);
+        assert_eq!(PortAttr::from_raw(raw).throughput(), Some(800.0));
+        raw.attr.gid_tbl_len = -1;
+        assert_eq!(PortAttr::from_raw(raw).gid_tbl_len(), 0);
+    }
+}

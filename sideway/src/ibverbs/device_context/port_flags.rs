@@ -1,0 +1,101 @@
+//! The bit sets of a port.
+
+use rdma_mummy_sys::{ibv_port_cap_flags as raw, ibv_port_cap_flags2 as raw2};
+
+bitflags::bitflags! {
+    /// `enum ibv_port_cap_flags` — what a port can do: `CapabilityMask` of `PortInfo` in the InfiniBand specification.
+    ///
+    /// Most bits concern the management of an InfiniBand subnet.
+    #[doc(alias = "ibv_port_cap_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PortCapabilityFlags: u32 {
+        /// A subnet manager runs here.
+        const SubnetManager = raw::IBV_PORT_SM.0;
+        /// Notices.
+        const Notice = raw::IBV_PORT_NOTICE_SUP.0;
+        /// Traps.
+        const Trap = raw::IBV_PORT_TRAP_SUP.0;
+        /// Optional delays between packets.
+        const OptionalInterPacketDelay = raw::IBV_PORT_OPT_IPD_SUP.0;
+        /// Automatic path migration.
+        const AutomaticMigration = raw::IBV_PORT_AUTO_MIGR_SUP.0;
+        /// Mapping of service levels to virtual lanes.
+        const ServiceLevelMapping = raw::IBV_PORT_SL_MAP_SUP.0;
+        /// Management keys outlast a reset.
+        const MKeyNonVolatile = raw::IBV_PORT_MKEY_NVRAM.0;
+        /// P_Keys outlast a reset.
+        const PKeyNonVolatile = raw::IBV_PORT_PKEY_NVRAM.0;
+        /// LED information.
+        const LedInfo = raw::IBV_PORT_LED_INFO_SUP.0;
+        /// A GUID of the system image.
+        const SystemImageGuid = raw::IBV_PORT_SYS_IMAGE_GUID_SUP.0;
+        /// Traps about P_Keys on external ports of a switch.
+        const PKeySwitchExternalPortTrap = raw::IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP.0;
+        /// Speeds above QDR.
+        const ExtendedSpeeds = raw::IBV_PORT_EXTENDED_SPEEDS_SUP.0;
+        /// [`PortCapabilityFlags2`] has meaning.
+        const CapabilityMask2 = raw::IBV_PORT_CAP_MASK2_SUP.0;
+        /// Communication management.
+        const ConnectionManagement = raw::IBV_PORT_CM_SUP.0;
+        /// SNMP tunnelling.
+        const SnmpTunnel = raw::IBV_PORT_SNMP_TUNNEL_SUP.0;
+        /// Reinitialization.
+        const Reinit = raw::IBV_PORT_REINIT_SUP.0;
+        /// Device management.
+        const DeviceManagement = raw::IBV_PORT_DEVICE_MGMT_SUP.0;
+        /// Vendor-defined classes of management.
+        const VendorClass = raw::IBV_PORT_VENDOR_CLASS_SUP.0;
+        /// Notices about directed routes.
+        const DirectedRouteNotice = raw::IBV_PORT_DR_NOTICE_SUP.0;
+        /// Notices about changes of these bits.
+        const CapabilityMaskNotice = raw::IBV_PORT_CAP_MASK_NOTICE_SUP.0;
+        /// Boot management.
+        const BootManagement = raw::IBV_PORT_BOOT_MGMT_SUP.0;
+        /// Measurement of link latency.
+        const LinkLatency = raw::IBV_PORT_LINK_LATENCY_SUP.0;
+        /// Reregistration of clients with the subnet administrator.
+        const ClientReregistration = raw::IBV_PORT_CLIENT_REG_SUP.0;
+        /// GIDs are made from IP addresses: RoCE.
+        const IpBasedGids = raw::IBV_PORT_IP_BASED_GIDS.0;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_port_cap_flags2` — more of what a port can do: `CapabilityMask2`, which counts where
+    /// [`PortCapabilityFlags::CapabilityMask2`] is set.
+    #[doc(alias = "ibv_port_cap_flags2")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PortCapabilityFlags2: u16 {
+        /// Node descriptions can be set.
+        const SetNodeDescription = raw2::IBV_PORT_SET_NODE_DESC_SUP.0 as u16;
+        /// Extended port information.
+        const ExtendedPortInfo = raw2::IBV_PORT_INFO_EXT_SUP.0 as u16;
+        /// Virtualization.
+        const Virtualization = raw2::IBV_PORT_VIRT_SUP.0 as u16;
+        /// Table of the states of a switch's ports.
+        const SwitchPortStateTable = raw2::IBV_PORT_SWITCH_PORT_STATE_TABLE_SUP.0 as u16;
+        /// Links of two lanes.
+        const LinkWidth2X = raw2::IBV_PORT_LINK_WIDTH_2X_SUP.0 as u16;
+        /// The speed HDR.
+        const LinkSpeedHdr = raw2::IBV_PORT_LINK_SPEED_HDR_SUP.0 as u16;
+        /// The speed NDR.
+        const LinkSpeedNdr = raw2::IBV_PORT_LINK_SPEED_NDR_SUP.0 as u16;
+        /// The speed XDR.
+        const LinkSpeedXdr = raw2::IBV_PORT_LINK_SPEED_XDR_SUP.0 as u16;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}
+
+bitflags::bitflags! {
+    /// How a port wants to be addressed: `flags` of `struct ibv_port_attr`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PortFlags: u8 {
+        /// Every packet needs a global route, as if it left the subnet.
+        const GrhRequired = 1;
+        // Bits that this version has no name for pass through.
+        const _ = !0;
+    }
+}

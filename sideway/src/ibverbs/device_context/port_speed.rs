@@ -1,0 +1,88 @@
+//! The speed of a link.
+
+use crate::ffi::open_enum;
+
+open_enum! {
+    /// The speed of one lane of a link, by the names that InfiniBand gives.
+    ///
+    /// Ethernet drivers report the InfiniBand speed and width that come nearest to theirs.
+    pub enum PortSpeed {
+        /// 2.5 Gbit/s on the line.
+        Sdr = 1 => "SDR",
+        /// 5 Gbit/s on the line.
+        Ddr = 2 => "DDR",
+        /// 10 Gbit/s on the line.
+        Qdr = 4 => "QDR",
+        /// 10.3125 Gbit/s on the line, with the denser code of FDR.
+        Fdr10 = 8 => "FDR10",
+        /// 14.0625 Gbit/s on the line.
+        Fdr = 16 => "FDR",
+        /// 25.78125 Gbit/s on the line.
+        Edr = 32 => "EDR",
+        /// 53.125 Gbit/s on the line.
+        Hdr = 64 => "HDR",
+        /// 106.25 Gbit/s on the line.
+        Ndr = 128 => "NDR",
+        /// 212.5 Gbit/s on the line.
+        Xdr = 256 => "XDR",
+    }
+}
+
+impl PortSpeed {
+    /// Bits on the line, in Gbit/s for each lane; `None` for a speed that this version of the crate does not know.
+    pub const fn to_signaling_rate(self) -> Option<f64> {
+        Some(match self {
+            Self::Sdr => 2.5,
+            Self::Ddr => 5.0,
+            Self::Qdr => 10.0,
+            Self::Fdr10 => 10.3125,
+            Self::Fdr => 14.0625,
+            Self::Edr => 25.78125,
+            Self::Hdr => 53.125,
+            Self::Ndr => 106.25,
+            Self::Xdr => 212.5,
+            _ => return None,
+        })
+    }
+
+    /// Bits of data, after the line code and the error correction, in Gbit/s for each lane; `None` for a speed that this
+    /// version of the crate does not know.
+    pub const fn to_throughput(self) -> Option<f64> {
+        Some(match self {
+            // Eight bits of data in ten on the line.
+            Self::Sdr => 2.0,
+            Self::Ddr => 4.0,
+            Self::Qdr => 8.0,
+            // 64 in 66.
+            Self::Fdr10 => 10.0,
+            Self::Fdr => 14.0625 * 64.0 / 66.0,
+            Self::Edr => 25.0,
+            // 256 in 257, and 514 in 544.
+            Self::Hdr => 50.0,
+            Self::Ndr => 100.0,
+            Self::Xdr => 200.0,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_speed_has_both_rates_and_data_is_less_than_the_line() {
+        for &speed in PortSpeed::KNOWN {
+            let (line, data) = (speed.to_signaling_rate().unwrap(), speed.to_throughput().unwrap());
+            assert!(data < line && data > line * 0.79, "{speed}: {data} of {line}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_speed_prints_and_has_no_rate() {
+        let speed = PortSpeed::from_raw(512);
+        assert_eq!((speed.to_signaling_rate(), speed.to_throughput()), (None, None));
+        assert_eq!(speed.to_string(), "unknown (512)");
+        assert_eq!(PortSpeed::from_raw(0).to_throughput(), None);
+    }
+}

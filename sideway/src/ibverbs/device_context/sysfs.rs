@@ -1,0 +1,71 @@
+//! What the kernel tells in files, for what libraries do not tell.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::ibverbs::address::GidType;
+use crate::ibverbs::device_context::LinkLayer;
+
+/// The node of the processor's memory that the device is nearest to; `None` where there is none or the kernel says -1.
+pub(in crate::ibverbs) fn numa_node(device: &Path) -> Option<u32> {
+    parse_numa_node(&fs::read_to_string(device.join("device/numa_node")).ok()?)
+}
+
+fn parse_numa_node(text: &str) -> Option<u32> {
+    text.trim().parse().ok()
+}
+
+/// The attributes of one GID, in `ports/PORT/gid_attrs` of the device.
+pub(super) struct GidAttributes {
+    path: PathBuf,
+    gid_index: u32,
+}
+
+impl GidAttributes {
+    pub(super) fn new(device: &Path, port_num: u8, gid_index: u32) -> Self {
+        Self { path: device.join("ports").join(port_num.to_string()).join("gid_attrs"), gid_index }
+    }
+
+    fn read(&self, folder: &str) -> Option<String> {
+        // An entry that is not in use reads as EINVAL.
+        fs::read_to_string(self.path.join(folder).join(self.gid_index.to_string())).ok()
+    }
+
+    pub(super) fn gid_type(&self, link_layer: LinkLayer) -> Option<GidType> {
+        GidType::from_sysfs(&self.read("types")?, link_layer)
+    }
+
+    /// The name of the network interface.
+    pub(super) fn netdev_name(&self) -> Option<String> {
+        self.read("ndevs").map(|text| text.trim().to_owned()).filter(|name| !name.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minus_one_is_no_node() {
+        assert_eq!(parse_numa_node("0\n"), Some(0));
+        assert_eq!(parse_numa_node("1"), Some(1));
+        assert_eq!(parse_numa_node("-1\n"), None);
+        assert_eq!(parse_numa_node(""), None);
+    }
+
+    #[test]
+    fn attributes_of_a_gid_are_read_from_its_files() {
+        let device = std::env::temp_dir().join(format!("sideway-sysfs-{}", std::process::id()));
+        let attributes = device.join("ports/1/gid_attrs");
+        for (folder, text) in [("types", "RoCE v2\n"), ("ndevs", "eth7\n")] {
+            fs::create_dir_all(attributes.join(folder)).unwrap();
+            fs::write(attributes.join(folder).join("3"), text).unwrap();
+        }
+        let third = GidAttributes::new(&device, 1, 3);
+        assert_eq!(third.gid_type(LinkLayer::Ethernet), Some(GidType::RoceV2));
+        assert_eq!(third.netdev_name().as_deref(), Some("eth7"));
+        let absent = GidAttributes::new(&device, 2, 3);
+        assert_eq!((absent.gid_type(LinkLayer::Ethernet), absent.netdev_name()), (None, None));
+        fs::remove_dir_all(device).unwrap();
+    }
+}

@@ -1,0 +1,14 @@
+//! The verbs: devices, protection domains, memory, completion queues, queue pairs and work requests.
+
+mod access_flags;
+pub mod address;
+pub mod completion;
+pub mod device;
+pub mod device_context;
+pub mod memory_region;
+pub mod protection_domain;
+pub mod queue_pair;
+mod quirks;
+pub mod work_request;
+
+pub use access_flags::AccessFlags;

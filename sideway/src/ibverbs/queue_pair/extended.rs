@@ -1,0 +1,166 @@
+//! The queue pair of `ibv_create_qp_ex`, posted to by `ibv_wr_start`, one call an operation, `ibv_wr_complete`.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::ibv_qp_ex;
+
+use super::common::AsQueuePairCore;
+use super::missing_operation::SendContext;
+use super::{QueuePair, QueuePairCore};
+use crate::ffi::errno_of;
+use crate::ibverbs::work_request::{
+    PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, SendData, SendOperation, SendSink,
+};
+
+/// A queue pair of the extended verbs: requests are written straight into the device's queue.
+#[doc(alias = "ibv_qp_ex")]
+#[derive(Debug)]
+pub struct ExtendedQueuePair {
+    send: ExtendedSendQueue,
+    recv: ReceiveQueue,
+}
+
+/// The send queue of an extended queue pair, which one thread at a time posts to.
+#[derive(Debug)]
+pub struct ExtendedSendQueue {
+    qp: NonNull<ibv_qp_ex>,
+    core: Arc<QueuePairCore>,
+}
+
+// SAFETY: posting to a queue pair is allowed from any thread, and `&mut` keeps it to one at a time.
+unsafe impl Send for ExtendedSendQueue {}
+// SAFETY: a shared send queue gives access to the core alone.
+unsafe impl Sync for ExtendedSendQueue {}
+
+impl ExtendedQueuePair {
+    pub(super) fn new(send: ExtendedSendQueue, recv: ReceiveQueue) -> Self {
+        Self { send, recv }
+    }
+
+    /// Both queues at once, each for a thread of its own.
+    pub fn queues(&mut self) -> (&mut ExtendedSendQueue, &mut ReceiveQueue) {
+        (&mut self.send, &mut self.recv)
+    }
+
+    /// The two queues, each of which keeps the queue pair alive.
+    pub fn split(self) -> (ExtendedSendQueue, ReceiveQueue) {
+        (self.send, self.recv)
+    }
+}
+
+impl QueuePair for ExtendedQueuePair {
+    type Guard<'g> = ExtendedPostSendGuard<'g>;
+
+    #[inline]
+    fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_> {
+        self.send.start_post_send()
+    }
+
+    #[inline]
+    fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
+        self.recv.start_post_recv()
+    }
+}
+
+impl AsQueuePairCore for ExtendedQueuePair {
+    fn core(&self) -> &Arc<QueuePairCore> {
+        &self.send.core
+    }
+}
+
+impl ExtendedSendQueue {
+    /// The send queue of `core`.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is the extended queue pair of `core`; none of its functions from `wr_atomic_cmp_swp` to `wr_abort` is null,
+    /// and there is no other send queue of it.
+    pub(super) unsafe fn new(qp: NonNull<ibv_qp_ex>, core: &Arc<QueuePairCore>) -> Self {
+        Self { qp, core: Arc::clone(core) }
+    }
+
+    /// Begins a batch of sends. Until the guard is posted or dropped, the driver may hold a lock of the queue.
+    #[doc(alias = "ibv_wr_start")]
+    #[inline]
+    pub fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_> {
+        // SAFETY: the queue pair is live as long as the core, and `&mut self` says that no batch is begun.
+        unsafe { sys::ibv_wr_start(self.qp.as_ptr()) };
+        ExtendedPostSendGuard { qp: self.qp, empty: true, queue: PhantomData }
+    }
+
+    pub(super) fn core(&self) -> &Arc<QueuePairCore> {
+        &self.core
+    }
+}
+
+/// A batch of sends under construction. Dropping it takes the batch back (`ibv_wr_abort`).
+#[doc(alias = "ibv_wr_abort")]
+pub struct ExtendedPostSendGuard<'q> {
+    qp: NonNull<ibv_qp_ex>,
+    empty: bool,
+    queue: PhantomData<&'q mut ExtendedSendQueue>,
+}
+
+impl SendSink for ExtendedPostSendGuard<'_> {
+    #[inline]
+    unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
+        let qp = self.qp.as_ptr();
+        // SAFETY: the batch was begun and has not ended; no function is null (`ExtendedSendQueue::new`); gathered memory
+        // is the caller's promise.
+        unsafe {
+            (*qp).wr_id = wr_id;
+            (*qp).wr_flags = flags;
+            operation.begin(qp);
+            data.give(qp);
+        }
+        self.empty = false;
+    }
+}
+
+impl PostSendGuard for ExtendedPostSendGuard<'_> {
+    #[inline]
+    fn post(self) -> Result<(), PostSendError> {
+        if self.empty {
+            // Dropping takes the batch back, and the device hears nothing.
+            return Ok(());
+        }
+        let guard = ManuallyDrop::new(self);
+        // SAFETY: the batch was begun and ends here: the guard is not dropped any more.
+        let ret = unsafe { sys::ibv_wr_complete(guard.qp.as_ptr()) };
+        if ret == 0 { Ok(()) } else { Err(failure(guard.qp, ret)) }
+    }
+}
+
+impl Drop for ExtendedPostSendGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the batch was begun and ends here.
+        unsafe { sys::ibv_wr_abort(self.qp.as_ptr()) }
+        if !self.empty {
+            // What was refused goes with the batch. SAFETY: the queue pair is live, and its send queue is still ours.
+            let _ = unsafe { SendContext::take_refusal(self.qp.as_ptr()) };
+        }
+    }
+}
+
+#[cold]
+fn failure(qp: NonNull<ibv_qp_ex>, ret: c_int) -> PostSendError {
+    const VERB: &str = "ibv_wr_complete";
+    // SAFETY: the queue pair is live, and its send queue is the caller's.
+    match unsafe { SendContext::take_refusal(qp.as_ptr()) } {
+        Some(refusal) => PostSendError::from_refusal(VERB, refusal),
+        None => PostSendError::from_driver(VERB, errno_of(ret), None, 0),
+    }
+}
+
+impl fmt::Debug for ExtendedPostSendGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExtendedPostSendGuard").field("empty", &self.empty).finish_non_exhaustive()
+    }
+}

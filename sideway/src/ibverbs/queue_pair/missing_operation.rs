@@ -1,0 +1,224 @@
+//! Operations that an extended queue pair was not built for: a typed error instead of a call through null.
+//!
+//! A driver leaves the function of such an operation null. When a queue pair is built, each null is replaced by a function
+//! of this module. Called, it notes the request, and puts inert functions into the queue pair for the rest of the batch,
+//! so that nothing further is written into a request that was never begun; `wr_complete` then takes the whole batch back
+//! and fails, and the driver's functions return to their places. A queue pair that is used as it was built pays nothing:
+//! no check is made when a request is built.
+//!
+//! The functions stand in `struct ibv_qp_ex` from `wr_atomic_cmp_swp` to `wr_abort`: these members are as old as the
+//! struct. Later ones (`wr_atomic_write`, …) are not touched: a library without them has no room there.
+
+use std::mem::offset_of;
+use std::ptr::NonNull;
+
+use libc::{c_int, c_void};
+use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
+
+use super::SendOperationFlags as Operation;
+use crate::ibverbs::work_request::{FailedRequest, Refusal, RefusalReason};
+
+type Function = Option<unsafe extern "C" fn()>;
+
+const FIRST: usize = offset_of!(ibv_qp_ex, wr_atomic_cmp_swp);
+const COUNT: usize = (offset_of!(ibv_qp_ex, wr_abort) - FIRST) / size_of::<Function>() + 1;
+
+/// What `qp_context` of an extended queue pair points to.
+#[derive(Debug, Default)]
+pub(crate) struct SendContext {
+    /// The first request of the batch that was refused.
+    refusal: Option<Refusal>,
+    /// The driver's functions, while inert ones stand in their places.
+    saved: Option<[Function; COUNT]>,
+}
+
+impl SendContext {
+    /// A context on the heap; [`free`](Self::free) takes it back.
+    pub(crate) fn allocate() -> NonNull<Self> {
+        NonNull::from(Box::leak(Box::default()))
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    ///
+    /// `context` came from [`allocate`](Self::allocate), and nobody uses it any more.
+    pub(crate) unsafe fn free(context: NonNull<Self>) {
+        // SAFETY: the caller's promise; `allocate` leaked a box.
+        drop(unsafe { Box::from_raw(context.as_ptr()) });
+    }
+
+    /// Takes out what was refused in the batch that has just ended.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is a live queue pair of [`fill_in`], and the caller has its send queue to itself.
+    #[cold]
+    pub(crate) unsafe fn take_refusal(qp: *mut ibv_qp_ex) -> Option<Refusal> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::of(qp) }?.refusal.take()
+    }
+
+    /// # Safety
+    ///
+    /// As [`take_refusal`](Self::take_refusal), and the reference is the only one while it lives.
+    unsafe fn of<'q>(qp: *mut ibv_qp_ex) -> Option<&'q mut Self> {
+        // SAFETY: the queue pair is live, its context is null or a SendContext, and the caller has it to itself.
+        unsafe { (*qp).qp_base.qp_context.cast::<Self>().as_mut() }
+    }
+}
+
+/// Refuses the request that is being built, and with it the batch.
+///
+/// # Safety
+///
+/// `qp` is a live queue pair whose `qp_context` is a [`SendContext`], between `wr_start` and `wr_complete`.
+#[cold]
+pub(crate) unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
+    // SAFETY: the queue pair is live, and who builds a batch has its send queue to itself.
+    let (context, wr_id) = unsafe { (SendContext::of(qp), (*qp).wr_id) };
+    let Some(context) = context else { return };
+    if context.saved.is_some() {
+        return;
+    }
+    context.refusal = Some(Refusal { failed: FailedRequest { index: None, wr_id }, reason });
+    // SAFETY: the block of functions is within the struct (FIRST, COUNT) and aligned, all its members are function
+    // pointers that may be null, and nobody else uses the send queue meanwhile.
+    unsafe {
+        context.saved = Some(block(qp).read());
+        make_inert(qp);
+    }
+}
+
+/// Puts the driver's functions back.
+///
+/// # Safety
+///
+/// As [`refuse`].
+unsafe fn restore(qp: *mut ibv_qp_ex) {
+    // SAFETY: as in `refuse`.
+    unsafe {
+        if let Some(saved) = SendContext::of(qp).and_then(|context| context.saved.take()) {
+            block(qp).write(saved);
+        }
+    }
+}
+
+fn block(qp: *mut ibv_qp_ex) -> *mut [Function; COUNT] {
+    qp.wrapping_byte_add(FIRST).cast()
+}
+
+/// Ends a batch that was refused: `wr_complete` while inert functions are in place.
+unsafe extern "C" fn complete_refused(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: put in place by `refuse` on this very queue pair; its batch has not ended.
+    unsafe { abort_refused(qp) };
+    libc::EOPNOTSUPP
+}
+
+/// Takes a batch back that was refused: `wr_abort` while inert functions are in place.
+unsafe extern "C" fn abort_refused(qp: *mut ibv_qp_ex) {
+    // SAFETY: put in place by `refuse` on this very queue pair; its batch has not ended, and the driver's own `wr_abort`,
+    // which is not null (`fill_in`), ends it.
+    unsafe {
+        restore(qp);
+        rdma_mummy_sys::ibv_wr_abort(qp);
+    }
+}
+
+macro_rules! operations {
+    (operations { $( $field:ident($($argument:ty),*) => $Flag:ident; )+ } setters { $( $setter:ident($($parameter:ty),*); )+ }) => {
+        /// Puts a refusing function wherever the driver has none.
+        ///
+        /// # Errors
+        ///
+        /// The name of a function that every extended queue pair needs and this one has not.
+        ///
+        /// # Safety
+        ///
+        /// `qp` is a live extended queue pair that nobody posts to, and its `qp_context` is a [`SendContext`].
+        pub(crate) unsafe fn fill_in(qp: *mut ibv_qp_ex) -> Result<(), &'static str> {
+            // SAFETY: the queue pair is live and nobody posts to it.
+            unsafe {
+                if (*qp).wr_start.is_none() {
+                    return Err("wr_start");
+                }
+                if (*qp).wr_complete.is_none() {
+                    return Err("wr_complete");
+                }
+                if (*qp).wr_abort.is_none() {
+                    return Err("wr_abort");
+                }
+                $(
+                    if (*qp).$field.is_none() {
+                        unsafe extern "C" fn missing(qp: *mut ibv_qp_ex, $(_: $argument),*) {
+                            // SAFETY: put in place by `fill_in` on this very queue pair; called while a batch is built.
+                            unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::$Flag)) }
+                        }
+                        (*qp).$field = Some(missing);
+                    }
+                )+
+                $(
+                    if (*qp).$setter.is_none() {
+                        unsafe extern "C" fn missing(qp: *mut ibv_qp_ex, $(_: $parameter),*) {
+                            // SAFETY: as above.
+                            unsafe { refuse(qp, RefusalReason::DriverFault(concat!(
+                                "the driver has no ", stringify!($setter), " for this queue pair"
+                            ))) }
+                        }
+                        (*qp).$setter = Some(missing);
+                    }
+                )+
+            }
+            Ok(())
+        }
+
+        /// Makes every step of building do nothing until the batch ends.
+        ///
+        /// # Safety
+        ///
+        /// As [`refuse`]; the driver's functions have been saved.
+        unsafe fn make_inert(qp: *mut ibv_qp_ex) {
+            // SAFETY: the queue pair is live, and nobody else uses its send queue.
+            unsafe {
+                $(
+                    unsafe extern "C" fn $field(_: *mut ibv_qp_ex, $(_: $argument),*) {}
+                    (*qp).$field = Some($field);
+                )+
+                $(
+                    unsafe extern "C" fn $setter(_: *mut ibv_qp_ex, $(_: $parameter),*) {}
+                    (*qp).$setter = Some($setter);
+                )+
+                (*qp).wr_complete = Some(complete_refused);
+                (*qp).wr_abort = Some(abort_refused);
+            }
+        }
+    };
+}
+
+operations! {
+    operations {
+    wr_atomic_cmp_swp(u32, u64, u64, u64) => AtomicCompareAndSwap;
+    wr_atomic_fetch_add(u32, u64, u64) => AtomicFetchAndAdd;
+    wr_bind_mw(*mut ibv_mw, u32, *const ibv_mw_bind_info) => BindMemoryWindow;
+    wr_local_inv(u32) => LocalInvalidate;
+    wr_rdma_read(u32, u64) => Read;
+    wr_rdma_write(u32, u64) => Write;
+    wr_rdma_write_imm(u32, u64, u32) => WriteWithImmediate;
+    wr_send() => Send;
+    wr_send_imm(u32) => SendWithImmediate;
+    wr_send_inv(u32) => SendWithInvalidate;
+    wr_send_tso(*mut c_void, u16, u16) => TcpSegmentationOffload;
+    }
+    setters {
+    wr_set_ud_addr(*mut ibv_ah, u32, u32);
+    wr_set_xrc_srqn(u32);
+    wr_set_inline_data(*mut c_void, usize);
+    wr_set_inline_data_list(usize, *const ibv_data_buf);
+    wr_set_sge(u32, u64, u32);
+    wr_set_sge_list(usize, *const ibv_sge);
+    }
+}
+
+const _: () =
+    assert!(align_of::<[Function; COUNT]>() <= align_of::<ibv_qp_ex>() && FIRST.is_multiple_of(align_of::<Function>()));
+const _: () = assert!(COUNT == 20, "eleven operations, six setters, and wr_start, wr_complete, wr_abort");

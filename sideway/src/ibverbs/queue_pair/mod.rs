@@ -1,0 +1,41 @@
+//! Queue pairs: where requests are posted.
+//!
+//! ```text
+//! QueuePairBuilder ── build ───────► BasicQueuePair     ibv_create_qp     ibv_post_send
+//!                  ── build_ex ────► ExtendedQueuePair  ibv_create_qp_ex  ibv_wr_start, ibv_wr_send, … ibv_wr_complete
+//!                  ── build_generic ► GenericQueuePair  either, as the device has it
+//! ```
+//!
+//! A pair holds a send queue and a receive queue. Posting takes each by `&mut`; `queues` lends both at once and `split`
+//! gives them away, so that one thread posts sends while another posts receives, with no lock between them.
+
+mod attribute;
+mod attribute_mask;
+mod basic;
+mod builder;
+mod common;
+mod extended;
+mod generic;
+mod init_attribute;
+mod kind;
+mod missing_operation;
+mod modify_error;
+mod operation_flags;
+mod state;
+mod transition;
+
+pub use self::attribute::QueuePairAttribute;
+pub use self::attribute_mask::QueuePairAttributeMask;
+pub use self::basic::{BasicPostSendGuard, BasicQueuePair, BasicSendQueue};
+pub use self::builder::QueuePairBuilder;
+pub use self::common::QueuePair;
+pub(crate) use self::common::QueuePairCore;
+pub use self::extended::{ExtendedPostSendGuard, ExtendedQueuePair, ExtendedSendQueue};
+pub use self::generic::{GenericPostSendGuard, GenericQueuePair, GenericSendQueue};
+pub use self::init_attribute::QueuePairInitAttribute;
+pub use self::kind::QueuePairType;
+pub(crate) use self::missing_operation::refuse;
+pub use self::modify_error::ModifyQueuePairError;
+pub use self::operation_flags::SendOperationFlags;
+pub use self::state::QueuePairState;
+pub use super::work_request::{PostRecvGuard, PostSendGuard, ReceiveQueue, SetInlineData, SetScatterGatherEntry};

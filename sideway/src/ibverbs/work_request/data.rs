@@ -1,0 +1,194 @@
+//! The data of a send request: a gather list, or bytes that are copied into the request.
+
+use std::io::IoSlice;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_data_buf, ibv_qp_ex, ibv_send_flags, ibv_send_wr, ibv_sge};
+
+use super::post_error::RefusalReason;
+use crate::ibverbs::memory_region::LocalKey;
+
+/// `struct ibv_sge`: a range of registered memory.
+#[doc(alias = "ibv_sge")]
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct ScatterGatherEntry(ibv_sge);
+
+impl ScatterGatherEntry {
+    /// `length` bytes at `addr`, in the region of `lkey`.
+    #[inline]
+    pub const fn new(lkey: LocalKey, addr: u64, length: u32) -> Self {
+        Self(ibv_sge { addr, length, lkey: lkey.raw() })
+    }
+
+    /// The key of the region.
+    pub const fn lkey(&self) -> LocalKey {
+        LocalKey::from_raw(self.0.lkey)
+    }
+
+    /// The address of the first byte.
+    pub const fn addr(&self) -> u64 {
+        self.0.addr
+    }
+
+    /// Bytes.
+    pub const fn length(&self) -> u32 {
+        self.0.length
+    }
+
+    #[inline]
+    pub(crate) fn raw(self) -> ibv_sge {
+        self.0
+    }
+}
+
+/// The places of a basic queue pair that belong to one request.
+#[derive(Clone, Copy, Debug)]
+pub struct BasicSlot {
+    /// The request itself.
+    pub(crate) wr: *mut ibv_send_wr,
+    /// Its gather list, of `max_sge` entries.
+    pub(crate) sges: *mut ibv_sge,
+    pub(crate) max_sge: usize,
+    /// Its inline data, of `max_inline` bytes.
+    pub(crate) inline: *mut u8,
+    pub(crate) max_inline: usize,
+}
+
+/// Data in one of its forms.
+pub trait SendData {
+    /// Ends the request that an operation has begun.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is a live extended queue pair between `wr_start` and `wr_complete`, an operation was begun, and gathered
+    /// memory is as `setup_sge` asks.
+    unsafe fn give(self, qp: *mut ibv_qp_ex);
+
+    /// Writes the gather list, or says why it does not fit.
+    ///
+    /// # Safety
+    ///
+    /// The pointers of `slot` are exclusive and have the room that it says.
+    unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason>;
+}
+
+/// One entry.
+#[derive(Clone, Copy)]
+pub(crate) struct Single(pub(crate) ScatterGatherEntry);
+
+/// A list of entries; may be empty.
+#[derive(Clone, Copy)]
+pub(crate) struct Gather<'d>(pub(crate) &'d [ScatterGatherEntry]);
+
+/// Bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Inline<'d>(pub(crate) &'d [u8]);
+
+/// Bytes in pieces.
+#[derive(Clone, Copy)]
+pub(crate) struct InlineList<'d>(pub(crate) &'d [IoSlice<'d>]);
+
+impl SendData for Single {
+    #[inline]
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        let sge = self.0.raw();
+        // SAFETY: the caller's promise.
+        unsafe { sys::ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length) }
+    }
+
+    #[inline]
+    unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
+        if slot.max_sge == 0 {
+            return Err(RefusalReason::TooManyEntries { given: 1, limit: 0 });
+        }
+        // SAFETY: there is room for one entry.
+        unsafe {
+            slot.sges.write(self.0.raw());
+            (*slot.wr).num_sge = 1;
+        }
+        Ok(())
+    }
+}
+
+impl SendData for Gather<'_> {
+    #[inline]
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise; an entry is an ibv_sge (`repr(transparent)`), which the function only reads.
+        unsafe { sys::ibv_wr_set_sge_list(qp, self.0.len(), self.0.as_ptr().cast()) }
+    }
+
+    #[inline]
+    unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
+        if self.0.len() > slot.max_sge {
+            return Err(RefusalReason::TooManyEntries { given: self.0.len(), limit: slot.max_sge });
+        }
+        // SAFETY: there is room for `max_sge` entries; an entry is an ibv_sge.
+        unsafe {
+            slot.sges.copy_from_nonoverlapping(self.0.as_ptr().cast(), self.0.len());
+            (*slot.wr).num_sge = self.0.len() as c_int;
+        }
+        Ok(())
+    }
+}
+
+impl SendData for Inline<'_> {
+    #[inline]
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise; the function reads the bytes before it returns.
+        unsafe { sys::ibv_wr_set_inline_data(qp, self.0.as_ptr().cast_mut().cast(), self.0.len()) }
+    }
+
+    #[inline]
+    unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise.
+        unsafe { write_inline(slot, self.0.len(), |to| to.copy_from_nonoverlapping(self.0.as_ptr(), self.0.len())) }
+    }
+}
+
+impl SendData for InlineList<'_> {
+    #[inline]
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        // An IoSlice is an iovec, and an iovec and an ibv_data_buf are both a pointer and a length.
+        const _: () = assert!(size_of::<IoSlice<'_>>() == size_of::<ibv_data_buf>());
+        const _: () = assert!(std::mem::offset_of!(libc::iovec, iov_len) == std::mem::offset_of!(ibv_data_buf, length));
+        // SAFETY: the caller's promise; the function reads the bytes before it returns.
+        unsafe { sys::ibv_wr_set_inline_data_list(qp, self.0.len(), self.0.as_ptr().cast()) }
+    }
+
+    #[inline]
+    unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
+        let length = self.0.iter().map(|piece| piece.len()).fold(0, usize::saturating_add);
+        // SAFETY: the caller's promise; the pieces are `length` bytes together.
+        unsafe {
+            write_inline(slot, length, |mut to| {
+                for piece in self.0 {
+                    to.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
+                    to = to.add(piece.len());
+                }
+            })
+        }
+    }
+}
+
+/// Lets `copy` write `length` bytes into the slot, and makes them the request's data.
+///
+/// # Safety
+///
+/// As [`SendData::write`]; `copy` writes no more than `length` bytes.
+#[inline]
+unsafe fn write_inline(slot: BasicSlot, length: usize, copy: impl FnOnce(*mut u8)) -> Result<(), RefusalReason> {
+    if length > slot.max_inline {
+        return Err(RefusalReason::InlineTooLong { given: length, limit: slot.max_inline });
+    }
+    copy(slot.inline);
+    // SAFETY: the slot has room for at least one entry where it has room for inline data (`BasicSendQueue::new`), and
+    // the length fits 32 bits because the limit does.
+    unsafe {
+        slot.sges.write(ibv_sge { addr: slot.inline as u64, length: length as u32, lkey: 0 });
+        (*slot.wr).num_sge = 1;
+        (*slot.wr).send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+    }
+    Ok(())
+}

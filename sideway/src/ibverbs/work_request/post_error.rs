@@ -1,0 +1,206 @@
+//! Why a batch was not posted, and which of its requests is at fault.
+
+use std::{error, fmt};
+
+use crate::error::{Errno, VerbError};
+use crate::ibverbs::queue_pair::SendOperationFlags;
+
+/// Why [`post`](super::PostSendGuard::post) failed.
+pub type PostSendError = PostError;
+
+/// Why [`PostRecvGuard::post`](super::PostRecvGuard::post) failed.
+pub type PostRecvError = PostError;
+
+/// A batch of requests that was not posted as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostError(
+    // One pointer wide, so that a successful post costs no more than in C.
+    Box<Inner>,
+);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Inner {
+    kind: PostErrorKind,
+    source: VerbError,
+    failed: Option<FailedRequest>,
+    posted: usize,
+}
+
+/// What a program can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostErrorKind {
+    /// A value of a request is wrong: too many entries, too much inline data, an operation that the transport has not.
+    InvalidWorkRequest,
+    /// The queue pair cannot take requests in its state.
+    InvalidQueuePair,
+    /// The queue is full: poll its completion queue, then post again.
+    NotEnoughResources,
+    /// The queue pair was not built for this operation.
+    OperationNotEnabled(SendOperationFlags),
+    /// Anything else.
+    Verb,
+}
+
+/// The request at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedRequest {
+    /// Its place in the batch, from 0, where it is known.
+    pub index: Option<usize>,
+    /// Its number.
+    pub wr_id: u64,
+}
+
+/// A request that this crate refused while the batch was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) failed: FailedRequest,
+    pub(crate) reason: RefusalReason,
+}
+
+/// Why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// More requests than the queue pair was asked to hold.
+    BatchTooLong { limit: usize },
+    /// More entries in a list than the queue pair was asked for.
+    TooManyEntries { given: usize, limit: usize },
+    /// More inline data than the queue pair was asked for.
+    InlineTooLong { given: usize, limit: usize },
+    /// The queue pair was not built for it.
+    NotEnabled(SendOperationFlags),
+    /// This version of the driver is known to do it wrong.
+    DriverFault(&'static str),
+}
+
+impl PostError {
+    /// The driver refused a batch, at `failed` where it says so, after `posted` requests.
+    #[cold]
+    pub(crate) fn from_driver(verb: &'static str, errno: Errno, failed: Option<FailedRequest>, posted: usize) -> Self {
+        let kind = match errno.raw() {
+            libc::EINVAL => PostErrorKind::InvalidWorkRequest,
+            libc::EFAULT => PostErrorKind::InvalidQueuePair,
+            libc::ENOMEM | libc::ENOSPC => PostErrorKind::NotEnoughResources,
+            _ => PostErrorKind::Verb,
+        };
+        let source = VerbError::new(verb, errno);
+        let source = match kind {
+            PostErrorKind::NotEnoughResources => source.with_hint(
+                "the queue is full (or the request has more entries or inline data than the queue pair holds): \
+                 poll the completion queue before posting more",
+            ),
+            _ => source,
+        };
+        Self(Box::new(Inner { kind, source, failed, posted }))
+    }
+
+    /// This crate refused the batch; nothing was posted.
+    #[cold]
+    pub(crate) fn from_refusal(verb: &'static str, refusal: Refusal) -> Self {
+        let (kind, errno, hint) = match refusal.reason {
+            RefusalReason::BatchTooLong { limit } => (
+                PostErrorKind::NotEnoughResources,
+                libc::ENOMEM,
+                format!("the batch has more requests than the {limit} that the queue pair was built for"),
+            ),
+            RefusalReason::TooManyEntries { given, limit } => (
+                PostErrorKind::InvalidWorkRequest,
+                libc::EINVAL,
+                format!("the list has {given} entries and the queue pair was built for {limit}"),
+            ),
+            RefusalReason::InlineTooLong { given, limit } => (
+                PostErrorKind::InvalidWorkRequest,
+                libc::EINVAL,
+                format!("the inline data is {given} bytes long and the queue pair was built for {limit}"),
+            ),
+            RefusalReason::NotEnabled(operation) => (
+                PostErrorKind::OperationNotEnabled(operation),
+                libc::EOPNOTSUPP,
+                format!(
+                    "the queue pair was not built for {}: name it in QueuePairBuilder::setup_send_ops_flags, if the \
+                     device has it",
+                    operation.iter_names().next().map_or("this operation", |(name, _)| name)
+                ),
+            ),
+            RefusalReason::DriverFault(what) => (PostErrorKind::InvalidWorkRequest, libc::EOPNOTSUPP, what.to_owned()),
+        };
+        let source = VerbError::new(verb, Errno::from_raw(errno)).with_hint(hint);
+        Self(Box::new(Inner { kind, source, failed: Some(refusal.failed), posted: 0 }))
+    }
+
+    /// What a program can do about it.
+    pub fn kind(&self) -> PostErrorKind {
+        self.0.kind
+    }
+
+    /// The request at fault. The extended verbs do not say which it is: `None`, and nothing of the batch was posted.
+    pub fn failed_request(&self) -> Option<FailedRequest> {
+        self.0.failed
+    }
+
+    /// How many requests of the batch, the first ones, were posted all the same.
+    pub fn posted(&self) -> usize {
+        self.0.posted
+    }
+
+    /// The verb and its errno.
+    pub fn verb_error(&self) -> &VerbError {
+        &self.0.source
+    }
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0;
+        inner.source.fmt(f)?;
+        match inner.failed {
+            Some(FailedRequest { index: Some(index), wr_id }) => write!(f, "; request {index} (wr_id {wr_id})")?,
+            Some(FailedRequest { index: None, wr_id }) => write!(f, "; wr_id {wr_id}")?,
+            None => {}
+        }
+        match inner.posted {
+            0 => f.write_str("; nothing of the batch was posted"),
+            posted => write!(f, "; the {posted} before it were posted"),
+        }
+    }
+}
+
+impl error::Error for PostError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        Some(&self.0.source)
+    }
+}
+
+const _: () = assert!(size_of::<Result<(), PostError>>() == size_of::<usize>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_request_and_what_to_change() {
+        let failed = FailedRequest { index: Some(3), wr_id: 7 };
+        let error = PostError::from_refusal(
+            "ibv_wr_complete",
+            Refusal { failed, reason: RefusalReason::NotEnabled(SendOperationFlags::AtomicFetchAndAdd) },
+        );
+        assert_eq!(error.kind(), PostErrorKind::OperationNotEnabled(SendOperationFlags::AtomicFetchAndAdd));
+        assert_eq!(error.failed_request(), Some(failed));
+        assert_eq!(
+            error.to_string(),
+            "ibv_wr_complete: EOPNOTSUPP (Operation not supported): the queue pair was not built for AtomicFetchAndAdd: \
+             name it in QueuePairBuilder::setup_send_ops_flags, if the device has it; request 3 (wr_id 7); nothing of \
+             the batch was posted"
+        );
+    }
+
+    #[test]
+    fn a_full_queue_is_a_kind_of_its_own() {
+        let failed = Some(FailedRequest { index: Some(2), wr_id: 9 });
+        let error = PostError::from_driver("ibv_post_send", Errno::from_raw(libc::ENOMEM), failed, 2);
+        assert_eq!(error.kind(), PostErrorKind::NotEnoughResources);
+        assert_eq!(error.posted(), 2);
+        assert!(error.to_string().ends_with("request 2 (wr_id 9); the 2 before it were posted"), "{error}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Requests and lists that stand at fixed addresses, so that they can point to each other.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+/// An array on the heap that is reached through its address alone.
+pub(crate) struct Ring<T> {
+    first: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: a ring owns its elements as a box does; it hands out addresses, and using those is unsafe.
+unsafe impl<T> Send for Ring<T> {}
+// SAFETY: as for Send.
+unsafe impl<T> Sync for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    /// `len` elements, all `value`.
+    pub(crate) fn new(value: T, len: usize) -> Self {
+        let elements = vec![value; len].into_boxed_slice();
+        Self { first: NonNull::from(Box::leak(elements)).cast(), len }
+    }
+
+    /// Elements.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The address of the element, whether there is one at `index` or not.
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> *mut T {
+        self.first.as_ptr().wrapping_add(index)
+    }
+
+    /// Which element stands at the address.
+    #[cold]
+    pub(crate) fn index_of(&self, element: *const T) -> Option<usize> {
+        let distance = (element as usize).checked_sub(self.first.as_ptr() as usize)?;
+        let index = distance / size_of::<T>();
+        (distance % size_of::<T>() == 0 && index < self.len).then_some(index)
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        // SAFETY: `new` leaked a boxed slice of this address and length.
+        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.len)) });
+    }
+}
+
+impl<T> fmt::Debug for Ring<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_again_and_a_foreign_one_is_not() {
+        let ring = Ring::new(0_u64, 3);
+        assert_eq!(ring.index_of(ring.at(0)), Some(0));
+        assert_eq!(ring.index_of(ring.at(2)), Some(2));
+        assert_eq!(ring.index_of(ring.at(3)), None);
+        assert_eq!(ring.index_of(ptr::null()), None);
+        assert_eq!(ring.index_of(ring.at(0).cast::<u8>().wrapping_add(1).cast()), None);
+        assert_eq!(Ring::new(0_u64, 0).index_of(ring.at(0)), None);
+    }
+}
