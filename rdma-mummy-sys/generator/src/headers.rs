@@ -80,10 +80,17 @@ pub(crate) const OUTPUTS: &[Output] = &[
     },
     Output {
         file: "prototypes.rs",
-        include: &["infiniband/verbs.h", "rdma/rdma_cma.h", "infiniband/mlx5dv.h", "infiniband/efadv.h"],
+        include: &[
+            "infiniband/verbs.h",
+            "rdma/rdma_cma.h",
+            "rdma/rdma_verbs.h",
+            "infiniband/mlx5dv.h",
+            "infiniband/efadv.h",
+        ],
         own: &[
             ".*/infiniband/verbs\\.h",
             ".*/rdma/rdma_cma\\.h",
+            ".*/rdma/rdma_verbs\\.h",
             ".*/infiniband/mlx5dv\\.h",
             ".*/infiniband/efadv\\.h",
         ],

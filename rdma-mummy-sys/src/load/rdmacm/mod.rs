@@ -95,7 +95,7 @@ symbols! {
     fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int = minus_one, by id;
     fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int = minus_one, by id;
 
-    fn rdma_create_srq(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> c_int = minus_one, by id, by_name;
-    fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int = minus_one, by id, by_name;
-    fn rdma_destroy_srq(id: *mut rdma_cm_id) -> () = nothing, by id, by_name;
+    fn rdma_create_srq(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> c_int = minus_one, by id;
+    fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int = minus_one, by id;
+    fn rdma_destroy_srq(id: *mut rdma_cm_id) -> () = nothing, by id;
 }
