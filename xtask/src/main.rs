@@ -1,2 +1,48 @@
-//! Tasks of this repository.
-fn main() {}
+//! The tasks of this repository: `cargo xtask --help`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal; nothing else links it")]
+
+mod bindings;
+mod ci;
+mod demo;
+mod packages;
+mod plain;
+mod progress;
+mod repo;
+mod softroce;
+mod test;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// The tasks of this repository
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    Demo(demo::Demo),
+    Softroce(softroce::Softroce),
+    Test(test::Test),
+    Bindings(bindings::Bindings),
+    Ci(ci::Ci),
+}
+
+fn main() -> ExitCode {
+    let result: Result<ExitCode> = match Arguments::parse().task {
+        Task::Demo(task) => demo::main(&task),
+        Task::Softroce(task) => Ok(softroce::main(task)),
+        Task::Test(task) => test::main(&task),
+        Task::Bindings(task) => bindings::main(&task).map(|()| ExitCode::SUCCESS),
+        Task::Ci(task) => ci::main(&task),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,39 @@
+//! `cargo xtask bindings`: writes, or compares, the generated half of rdma-mummy-sys.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::packages::{self, Install};
+use crate::repo;
+
+/// Generate rdma-mummy-sys/src/bindings from the installed rdma-core headers
+///
+/// Runs bindgen (the package rdma-mummy-sys-generator), which needs libclang and the headers of libibverbs and librdmacm. The
+/// result is committed: building the crate needs none of this. With --check nothing is written.
+#[derive(Args, Debug)]
+pub(crate) struct Bindings {
+    /// Compare with the committed files, and fail where they differ
+    #[arg(long)]
+    check: bool,
+}
+
+impl Bindings {
+    /// The task as the whole gate runs it.
+    pub(crate) const CHECK: Self = Self { check: true };
+}
+
+/// Carries the task out.
+pub(crate) fn main(task: &Bindings) -> Result<()> {
+    packages::require("generating the bindings", &[packages::BINDINGS], Install::InCiOrAsRoot)?;
+    let mut command = repo::cargo(&repo::root()?);
+    command.args(["run", "--quiet", "--package", "rdma-mummy-sys-generator", "--"]);
+    if task.check {
+        command.arg("--check");
+    }
+    let status = command.status().context("cannot run cargo")?;
+    if !status.success() {
+        let hint = if task.check { "; `cargo xtask bindings` writes them anew" } else { "" };
+        bail!("the generator ended with {status}{hint}");
+    }
+    Ok(())
+}

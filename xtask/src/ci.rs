@@ -1,0 +1,84 @@
+//! `cargo xtask ci`: the whole gate, step by step.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+
+use crate::bindings::{self, Bindings};
+use crate::test::{self, Test};
+use crate::{plain, repo};
+
+/// Run everything that must be right before a change is merged; stops at the first fault
+///
+/// With names of steps, runs these only. The last step is `cargo xtask test`, whose closing line ends the output.
+#[derive(Args, Debug)]
+pub(crate) struct Ci {
+    /// Steps to run instead of all
+    #[arg(value_enum, value_name = "STEP")]
+    steps: Vec<Step>,
+}
+
+/// One step of the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// The formatting is rustfmt's
+    Fmt,
+    /// clippy has nothing to say
+    Clippy,
+    /// rustdoc has nothing to say
+    Doc,
+    /// The two libraries build with rustc alone: no C compiler, cmake, libclang or rdma-core
+    Plain,
+    /// The committed bindings are what the generator makes
+    Bindings,
+    /// The tests of all rings that this machine can run
+    Test,
+}
+
+/// Carries the task out.
+pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
+    let asked: Vec<Step> = Step::value_variants()
+        .iter()
+        .copied()
+        .filter(|step| task.steps.is_empty() || task.steps.contains(step))
+        .collect();
+    let mut times = Vec::new();
+    for step in asked {
+        let name = step.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        println!("== {name} ==");
+        if step == Step::Test {
+            // The closing line of the tests ends the output, so the times of the other steps come before it.
+            println!("so far: {}", times.join(", "));
+            return test::main(&Test::all());
+        }
+        let started = Instant::now();
+        run(step).with_context(|| format!("the step `{name}` failed; again: cargo xtask ci {name}"))?;
+        times.push(format!("{name} {:.1} s", started.elapsed().as_secs_f64()));
+        println!("== {} ==\n", times[times.len() - 1]);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run(step: Step) -> Result<()> {
+    match step {
+        Step::Fmt => cargo(&["fmt", "--all", "--check"], &[]),
+        Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+        Step::Doc => cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+        Step::Plain => {
+            plain::check()?;
+            cargo(&["build", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])
+        }
+        Step::Bindings => bindings::main(&Bindings::CHECK),
+        Step::Test => bail!("the tests are the last step"),
+    }
+}
+
+fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    let mut command = repo::cargo(&repo::root()?);
+    command.args(words).envs(environment.iter().copied());
+    let status = command.status().context("cannot run cargo")?;
+    ensure!(status.success(), "`cargo {}` ended with {status}", words.join(" "));
+    Ok(())
+}

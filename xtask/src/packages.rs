@@ -1,0 +1,256 @@
+//! What the tasks need from the distribution: one place that looks, names all that is missing, and installs it where that
+//! is wanted.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::progress::Step;
+
+/// One thing a task needs, the Debian and Ubuntu package that brings it, and how to see whether it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    /// The package's name on Debian and Ubuntu.
+    pub(crate) package: &'static str,
+    found_by: Found,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    /// A program of this name in `PATH` (or in the folders for administrators, which a user's `PATH` often lacks).
+    Program(&'static str),
+    /// A busybox that needs no shared library.
+    StaticBusybox,
+    /// One of these files.
+    File(&'static [&'static str]),
+    /// A shared library of this file name, in one of the usual folders.
+    Library(&'static str),
+}
+
+const fn program(package: &'static str, name: &'static str) -> Need {
+    Need { package, found_by: Found::Program(name) }
+}
+
+/// Booting the guest, making `rxe_0` in it, and looking at it with the distribution's tools.
+pub(crate) const SOFTROCE: &[Need] = &[
+    program("qemu-system-x86", "qemu-system-x86_64"),
+    Need { package: "busybox-static", found_by: Found::StaticBusybox },
+    program("kmod", "depmod"),
+    // For Debian's kernels: with it a boot takes 3 seconds, without it 5.
+    program("xz-utils", "xz"),
+    program("iproute2", "ip"),
+    program("iproute2", "rdma"),
+    Need { package: "libibverbs1", found_by: Found::Library("libibverbs.so.1") },
+    Need { package: "librdmacm1", found_by: Found::Library("librdmacm.so.1") },
+    Need { package: "ibverbs-providers", found_by: Found::File(&["/etc/libibverbs.d/rxe.driver"]) },
+    program("ibverbs-utils", "ibv_devinfo"),
+];
+
+/// What the tests of the softroce ring compare with.
+pub(crate) const SOFTROCE_TESTS: &[Need] = &[program("rdmacm-utils", "rping"), program("perftest", "ib_write_bw")];
+
+/// Compiling the header's inline functions in C, to compare the Rust ports with them.
+pub(crate) const C_TESTS: &[Need] = &[
+    program("gcc", "cc"),
+    program("pkg-config", "pkg-config"),
+    Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) },
+    Need { package: "libibverbs-dev", found_by: Found::File(&["/usr/include/infiniband/verbs.h"]) },
+    Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
+];
+
+/// Running bindgen over the headers, and asking for their version.
+pub(crate) const BINDINGS: &[Need] = &[
+    program("pkg-config", "pkg-config"),
+    // Its file without a version comes with the compiler's own headers, which bindgen needs as well.
+    Need { package: "libclang-dev", found_by: Found::Library("libclang.so") },
+    Need { package: "libibverbs-dev", found_by: Found::File(&["/usr/include/infiniband/verbs.h"]) },
+    Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
+    Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) },
+];
+
+/// Unpacking the modules of Ubuntu.
+pub(crate) const ZSTD: &[Need] = &[program("zstd", "zstd")];
+
+/// Who may install packages without being asked; either way on Debian and Ubuntu only, by root or where sudo asks nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Install {
+    /// A run with `CI=true`.
+    InCi,
+    /// A run with `CI=true`, and any run by root: whoever asks for all tests as root wants them to run.
+    InCiOrAsRoot,
+    /// Nobody: only look.
+    Never,
+}
+
+impl Install {
+    /// Whether this run may install, given what it is.
+    pub(crate) fn allowed(self) -> bool {
+        let allowed = match self {
+            Self::InCi => in_ci(),
+            Self::InCiOrAsRoot => in_ci() || is_root(),
+            Self::Never => false,
+        };
+        allowed && is_debian() && installer().is_some()
+    }
+}
+
+/// Makes sure that all of `needs` is there, installing it where `install` allows; else names all that is missing at once.
+///
+/// # Errors
+///
+/// Something is missing and may not, or could not, be installed. The message holds the command that installs it.
+pub(crate) fn require(purpose: &str, needs: &[&[Need]], install: Install) -> Result<()> {
+    let absent = missing(needs);
+    if absent.is_empty() {
+        return Ok(());
+    }
+    if !install.allowed() {
+        bail!("{}", advice(purpose, &absent));
+    }
+    apt_install(&absent)?;
+    let still = missing(needs);
+    if !still.is_empty() {
+        bail!("{} installed, and yet not found: {}", join(&absent), join(&still));
+    }
+    Ok(())
+}
+
+/// The packages of `needs` that are not there, each once.
+pub(crate) fn missing(needs: &[&[Need]]) -> BTreeSet<&'static str> {
+    needs.iter().copied().flatten().filter(|need| !need.is_there()).map(|need| need.package).collect()
+}
+
+/// The path of a program, by `PATH` and then by the folders for administrators.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Whether the packages are Debian's: Debian itself, Ubuntu, and what derives from them.
+pub(crate) fn is_debian() -> bool {
+    Path::new("/etc/debian_version").exists() && find_program("apt-get").is_some() && find_program("dpkg").is_some()
+}
+
+/// Whether this run says of itself that it is one of continuous integration.
+pub(crate) fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+/// Whether this program runs as root.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid takes no arguments, touches no memory of ours and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+impl Need {
+    fn is_there(&self) -> bool {
+        match self.found_by {
+            Found::Program(name) => find_program(name).is_some(),
+            Found::StaticBusybox => static_busybox().is_some(),
+            Found::File(files) => files.iter().any(|file| Path::new(file).exists()),
+            Found::Library(name) => library_folders().iter().any(|folder| folder.join(name).exists()),
+        }
+    }
+}
+
+/// The busybox that can run in an initial RAM disk without anything beside it.
+pub(crate) fn static_busybox() -> Option<PathBuf> {
+    let loader = b"/ld-"; // a program that needs shared libraries names the loader, such as /lib64/ld-linux-x86-64.so.2
+    ["busybox", "busybox.static", "busybox-static"].iter().filter_map(|name| find_program(name)).find(|file| {
+        std::fs::read(file).is_ok_and(|bytes| {
+            let head = &bytes[..bytes.len().min(4096)];
+            head.starts_with(b"\x7fELF") && !head.windows(loader.len()).any(|window| window == loader)
+        })
+    })
+}
+
+fn library_folders() -> Vec<PathBuf> {
+    let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let mut folders: Vec<PathBuf> =
+        [multiarch.as_str(), "/usr/lib64", "/usr/lib", "/usr/local/lib"].iter().map(PathBuf::from).collect();
+    folders.extend(std::env::var_os("LIBCLANG_PATH").map(PathBuf::from));
+    // Debian keeps libclang in a folder for each version of LLVM.
+    let versions = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    folders.extend(
+        versions
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-"))
+            .map(|entry| entry.path().join("lib")),
+    );
+    folders
+}
+
+fn advice(purpose: &str, absent: &BTreeSet<&'static str>) -> String {
+    let names = join(absent);
+    if is_debian() {
+        format!(
+            "{purpose} needs packages that are not installed: {names}\n  \
+             sudo apt-get update && sudo apt-get install -y --no-install-recommends {names}"
+        )
+    } else {
+        format!(
+            "{purpose} needs what Debian and Ubuntu ship in these packages: {names}\n  \
+             Install what your distribution calls them, and run this again."
+        )
+    }
+}
+
+fn join(names: &BTreeSet<&'static str>) -> String {
+    names.iter().copied().collect::<Vec<_>>().join(" ")
+}
+
+/// The words that begin a command which may install: none for root, `sudo -n` for a user whom sudo asks nothing.
+fn installer() -> Option<Vec<&'static str>> {
+    if is_root() {
+        return Some(Vec::new());
+    }
+    let asks_nothing = Command::new("sudo").args(["-n", "true"]).output().is_ok_and(|output| output.status.success());
+    asks_nothing.then(|| vec!["sudo", "-n"])
+}
+
+/// Brings apt's lists up to date, where this run may.
+pub(crate) fn apt_update() -> Result<()> {
+    apt(&["update"])
+}
+
+fn apt_install(names: &BTreeSet<&'static str>) -> Result<()> {
+    let step = Step::start(format!("installing {}", join(names)));
+    apt_update()?;
+    let mut words = vec!["install", "-y", "--no-install-recommends"];
+    words.extend(names);
+    apt(&words)?;
+    step.done();
+    Ok(())
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    let mut words = installer().context("only root can install packages")?;
+    words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]);
+    words.extend(arguments);
+    let output = Command::new(words[0]).args(&words[1..]).output().context("cannot run apt-get")?;
+    if !output.status.success() {
+        bail!(
+            "`apt-get {}` ended with {}:\n{}{}",
+            arguments.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_names_everything_at_once() {
+        let text = advice("this", &BTreeSet::from(["a", "b"]));
+        assert!(text.contains("a b"), "{text}");
+    }
+}

@@ -1,0 +1,148 @@
+//! Who runs the guest's instructions: the processor (KVM) or QEMU's translator (TCG).
+//!
+//! That `/dev/kvm` opens proves nothing: on some nested hosts a guest then hangs at its first instruction. So KVM is tried
+//! once with a short deadline, and the verdict is kept until the host restarts.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use super::machine::Machine;
+use crate::progress::Step;
+
+/// What the caller asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Asked {
+    /// KVM if a short trial shows that it works, else TCG
+    Auto,
+    /// KVM, without a trial
+    Kvm,
+    /// QEMU's translator: works everywhere, slower
+    Tcg,
+}
+
+/// What runs the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accelerator {
+    /// The processor.
+    Kvm,
+    /// QEMU's translator.
+    Tcg,
+}
+
+/// Until the kernel's first line; a working KVM needs a tenth of a second.
+const FIRST_LINE: Duration = Duration::from_secs(3);
+/// From there to the first program.
+const FIRST_PROGRAM: Duration = Duration::from_secs(12);
+
+impl Accelerator {
+    /// QEMU's arguments.
+    pub(crate) fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        }
+    }
+
+    /// The name that people use.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "TCG",
+        }
+    }
+}
+
+/// Chooses, and says why. `machine` is what would be started; the caller holds the lock.
+pub(crate) fn choose(asked: Asked, machine: &Machine, home: &Path) -> Result<(Accelerator, String)> {
+    match asked {
+        Asked::Kvm => return Ok((Accelerator::Kvm, "asked for".into())),
+        Asked::Tcg => return Ok((Accelerator::Tcg, "asked for".into())),
+        Asked::Auto => {}
+    }
+    if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/kvm") {
+        return Ok((Accelerator::Tcg, format!("/dev/kvm: {}", plain(&error))));
+    }
+    if let Some(verdict) = remembered(home) {
+        return Ok(verdict);
+    }
+    let step = Step::quiet("softroce: trying KVM");
+    let fault = probe(&Machine { accelerator: Accelerator::Kvm, ..machine.clone() })?;
+    drop(step);
+    let verdict = match fault {
+        None => (Accelerator::Kvm, "tried, works".to_owned()),
+        Some(fault) => (Accelerator::Tcg, format!("KVM tried: {fault}")),
+    };
+    remember(home, &verdict)?;
+    Ok(verdict)
+}
+
+/// The verdict of an earlier trial since the host's last start.
+pub(crate) fn remembered(home: &Path) -> Option<(Accelerator, String)> {
+    let text = std::fs::read_to_string(note(home)).ok()?;
+    let mut lines = text.lines();
+    if lines.next()? != boot_id() {
+        return None;
+    }
+    let accelerator = match lines.next()? {
+        "KVM" => Accelerator::Kvm,
+        "TCG" => Accelerator::Tcg,
+        _ => return None,
+    };
+    Some((accelerator, lines.next()?.to_owned()))
+}
+
+fn remember(home: &Path, (accelerator, reason): &(Accelerator, String)) -> Result<()> {
+    Ok(std::fs::write(note(home), format!("{}\n{}\n{reason}\n", boot_id(), accelerator.name()))?)
+}
+
+fn note(home: &Path) -> PathBuf {
+    home.join("accelerator")
+}
+
+/// A number that the kernel draws at each start.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Boots the kernel up to its first program. `None` when that works, else what was seen.
+fn probe(machine: &Machine) -> Result<Option<String>> {
+    let machine = Machine { arguments: "earlyprintk=ttyS0 SOFTROCE_PROBE=1".into(), ..machine.clone() };
+    let mut running = machine.start_bare()?;
+    let started = Instant::now();
+    let mut first_line = None;
+    loop {
+        let ended = running.ended()?.is_some();
+        let console = std::fs::read(machine.console()).unwrap_or_default();
+        let console = String::from_utf8_lossy(&console);
+        if console.contains("softroce: probe passed") {
+            return Ok(None);
+        }
+        if ended {
+            let messages = std::fs::read_to_string(machine.messages()).unwrap_or_default();
+            return Ok(Some(messages.lines().next_back().unwrap_or("QEMU ended early").to_owned()));
+        }
+        if first_line.is_none() && console.contains("Linux version") {
+            first_line = Some(Instant::now());
+        }
+        match first_line {
+            None if started.elapsed() > FIRST_LINE => {
+                return Ok(Some(format!("the kernel printed nothing for {} s", FIRST_LINE.as_secs())));
+            }
+            Some(then) if then.elapsed() > FIRST_PROGRAM => {
+                return Ok(Some(format!("no program ran within {} s", FIRST_PROGRAM.as_secs())));
+            }
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn plain(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is none",
+        std::io::ErrorKind::PermissionDenied => "no permission (the group kvm has it)",
+        _ => "it does not open",
+    }
+}

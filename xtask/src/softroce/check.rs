@@ -1,0 +1,48 @@
+//! `cargo xtask softroce --check`: looks, and says what a run would do.
+
+use anyhow::Result;
+
+use super::{Guest, accel, kernel, supported_host};
+use crate::packages::{self, Install};
+use crate::repo;
+
+/// Prints the findings; the exit code is 0 when a run can start.
+pub(crate) fn check(guest: &Guest) -> Result<u8> {
+    supported_host()?;
+    let mut ready = true;
+    match packages::require("the soft-RoCE guest", &[packages::SOFTROCE], Install::Never) {
+        Ok(()) => println!("packages: all there"),
+        Err(_) if Install::InCi.allowed() => println!(
+            "packages: a run would install {}",
+            packages::missing(&[packages::SOFTROCE]).into_iter().collect::<Vec<_>>().join(" ")
+        ),
+        Err(error) => {
+            println!("packages: {error}");
+            ready = false;
+        }
+    }
+
+    let home = repo::softroce_folder()?;
+    let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref())?;
+    let release = guest.kernel.as_deref();
+    if let Some(kernel) = kernel::prepared(&choice, &home)? {
+        println!("kernel: Linux {}, prepared in {}", kernel.release, kernel.folder.display());
+    } else if let kernel::Choice::Own { image, modules } = &choice {
+        println!("kernel: a run would prepare {} with the modules in {}", image.display(), modules.display());
+    } else if let Some(tree) = kernel::installed(release) {
+        println!("kernel: a run would prepare the installed Linux {}", tree.release);
+    } else if packages::is_debian() {
+        println!("kernel: a run would download the distribution's (70 to 150 MB)");
+    } else {
+        println!("kernel: none found; say --kernel PATH --modules DIR");
+        ready = false;
+    }
+
+    match (guest.accel, accel::remembered(&home)) {
+        (accel::Asked::Auto, Some((accelerator, reason))) => println!("accelerator: {} ({reason})", accelerator.name()),
+        (accel::Asked::Auto, None) => println!("accelerator: a run would try KVM and else use TCG"),
+        (asked, _) => println!("accelerator: {asked:?}, asked for"),
+    }
+    println!("{}", if ready { "ready" } else { "not ready" });
+    Ok(u8::from(!ready))
+}

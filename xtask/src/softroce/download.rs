@@ -1,0 +1,216 @@
+//! Downloads a kernel of Debian or Ubuntu as an ordinary user: nothing is installed, apt checks what arrives.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::kernel::{Tree, depmod};
+use crate::packages::{self, Install};
+use crate::progress::Step;
+
+/// The packages that always depend on the current kernel: Debian's and Ubuntu's.
+const NEWEST: &[&str] = &["linux-image-amd64", "linux-image-generic"];
+
+/// An unpacked kernel in a folder that lives as long as this does.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    /// Where its parts are.
+    pub(crate) tree: Tree,
+    folder: PathBuf,
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Downloads the packages of the current kernel, or of `release`, and unpacks them; downloads of earlier runs are used again.
+pub(crate) fn kernel(home: &Path, release: Option<&str>, install: Install) -> Result<Unpacked> {
+    if !packages::is_debian() {
+        bail!(
+            "this is neither Debian nor Ubuntu, and no installed kernel has all modules (rdma_rxe, veth, 9p, overlay, virtio): \
+             bring a kernel with\n  --kernel PATH --modules DIR\nwhere DIR is the folder with its modules.dep"
+        );
+    }
+    let cache = home.join("downloads");
+    std::fs::create_dir_all(&cache)?;
+    let files = match fetch_all(release, &cache) {
+        // Lists that are empty, or that name what the archive has replaced meanwhile.
+        Err(_) if install.allowed() => {
+            packages::apt_update()?;
+            fetch_all(release, &cache)?
+        }
+        files => files?,
+    };
+    // The lock is held: a folder of this name is what an interrupted run has left.
+    let folder = home.join(".unpacked");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder)?;
+    // Made before anything is unpacked, so that a failure leaves no half gigabyte behind.
+    let mut unpacked =
+        Unpacked { tree: Tree { release: String::new(), image: PathBuf::new(), modules: PathBuf::new() }, folder };
+    let step = Step::start("softroce: unpacking it");
+    for file in &files {
+        let status = Command::new("dpkg").arg("-x").arg(file).arg(&unpacked.folder).status()?;
+        ensure!(status.success(), "dpkg -x {} ended with {status}", file.display());
+    }
+    step.done();
+    unpacked.tree = find_tree(&unpacked.folder).with_context(|| format!("in {files:?}"))?;
+    depmod(&unpacked.folder, &unpacked.tree.release)?;
+    Ok(unpacked)
+}
+
+/// The package files of the kernel, downloaded unless they are in `cache`.
+fn fetch_all(release: Option<&str>, cache: &Path) -> Result<Vec<PathBuf>> {
+    kernel_packages(release)?.iter().map(|name| fetch(name, cache)).collect()
+}
+
+/// The real packages behind the current kernel: on Debian one, on Ubuntu the image, its modules and their second half.
+fn kernel_packages(release: Option<&str>) -> Result<BTreeSet<String>> {
+    if let Some(found) = look_up(release)? {
+        return Ok(found);
+    }
+    match release {
+        Some(release) => bail!("apt knows no linux-image-{release}; if its lists are old: sudo apt-get update"),
+        None => bail!(
+            "apt knows no kernel package ({}): its lists are empty or old. Run\n  sudo apt-get update",
+            NEWEST.join(", ")
+        ),
+    }
+}
+
+fn look_up(release: Option<&str>) -> Result<Option<BTreeSet<String>>> {
+    let start: Vec<String> = match release {
+        Some(release) => vec![format!("linux-image-{release}"), format!("linux-modules-extra-{release}")],
+        None => NEWEST.iter().map(|&name| name.to_owned()).collect(),
+    };
+    let mut found = BTreeSet::new();
+    for name in start {
+        collect(&name, &mut found)?;
+        if release.is_none() && !found.is_empty() {
+            break;
+        }
+    }
+    let has_image = found.iter().any(|name| name.starts_with("linux-image-"));
+    Ok(has_image.then_some(found))
+}
+
+/// Adds the package, if it is one that can be downloaded and holds a kernel, and all such that it depends on.
+fn collect(name: &str, found: &mut BTreeSet<String>) -> Result<()> {
+    let output = Command::new("apt-cache")
+        .args(["depends", "--no-recommends", "--no-suggests", name])
+        .stderr(Stdio::null())
+        .output()
+        .context("cannot run apt-cache")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.is_empty() || found.contains(name) {
+        return Ok(());
+    }
+    // `linux-image-amd64` is empty and only names another; what has a version in its name is a kernel.
+    if is_kernel_part(name) {
+        found.insert(name.to_owned());
+    }
+    for next in dependencies(&text) {
+        collect(&next, found)?;
+    }
+    Ok(())
+}
+
+/// The kernel packages that the output of `apt-cache depends` names.
+fn dependencies(text: &str) -> Vec<String> {
+    text.lines()
+        .filter_map(|line| line.trim_start_matches([' ', '|']).strip_prefix("Depends: "))
+        .filter(|name| is_kernel_part(name))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn is_kernel_part(name: &str) -> bool {
+    ["linux-image-", "linux-image-unsigned-", "linux-modules-", "linux-modules-extra-"]
+        .iter()
+        .filter_map(|prefix| name.strip_prefix(prefix))
+        .any(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// The package file, downloaded into `cache` unless it is there. apt checks its hash against the signed lists.
+fn fetch(name: &str, cache: &Path) -> Result<PathBuf> {
+    if let Some(file) = cached(name, cache) {
+        return Ok(file);
+    }
+    let step = Step::start(format!("softroce: downloading {name}"));
+    let draft = cache.join(".draft");
+    let _ = std::fs::remove_dir_all(&draft);
+    std::fs::create_dir_all(&draft)?;
+    let output = Command::new("apt-get")
+        .args(["-qq", "download", name])
+        .current_dir(&draft)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run apt-get")?;
+    if !output.status.success() {
+        let _ = std::fs::remove_dir_all(&draft);
+        bail!(
+            "`apt-get download {name}` ended with {}:\n{}If the lists are old: sudo apt-get update",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    for entry in std::fs::read_dir(&draft)?.flatten() {
+        std::fs::rename(entry.path(), cache.join(entry.file_name()))?;
+    }
+    let _ = std::fs::remove_dir_all(&draft);
+    step.done();
+    cached(name, cache).with_context(|| format!("`apt-get download {name}` left no package"))
+}
+
+fn cached(name: &str, cache: &Path) -> Option<PathBuf> {
+    let start = format!("{name}_");
+    std::fs::read_dir(cache)
+        .ok()?
+        .flatten()
+        .find(|entry| {
+            let file = entry.file_name();
+            let file = file.to_string_lossy();
+            file.starts_with(&start) && file.ends_with(".deb")
+        })
+        .map(|entry| entry.path())
+}
+
+/// Finds the image and the modules; newer distributions keep the latter below `usr`.
+fn find_tree(folder: &Path) -> Result<Tree> {
+    if !folder.join("lib").exists() && folder.join("usr/lib").exists() {
+        std::os::unix::fs::symlink("usr/lib", folder.join("lib"))?;
+    }
+    let images = std::fs::read_dir(folder.join("boot")).context("no folder boot")?;
+    for entry in images.flatten() {
+        if let Some(release) = entry.file_name().to_string_lossy().strip_prefix("vmlinuz-") {
+            let modules = folder.join("lib/modules").join(release);
+            ensure!(modules.is_dir(), "no modules for {release}");
+            return Ok(Tree { release: release.to_owned(), image: entry.path(), modules });
+        }
+    }
+    bail!("no vmlinuz")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_packages_of_a_kernel_are_followed() {
+        let text = "linux-image-amd64\n  Depends: linux-image-6.1.0-13-amd64\n |Depends: initramfs-tools\n  \
+                    Depends: <linux-initramfs-tool>\n  Recommends: linux-image-9\n  Depends: linux-modules-extra-6.8.0-4-generic\n";
+        assert_eq!(dependencies(text), ["linux-image-6.1.0-13-amd64", "linux-modules-extra-6.8.0-4-generic"]);
+    }
+
+    #[test]
+    fn names_without_a_version_hold_no_kernel() {
+        assert!(is_kernel_part("linux-image-6.1.0-13-amd64"));
+        assert!(is_kernel_part("linux-modules-6.8.0-4-generic"));
+        assert!(!is_kernel_part("linux-image-amd64"));
+        assert!(!is_kernel_part("linux-base"));
+    }
+}

@@ -1,0 +1,37 @@
+//! One builder at a time in `target/softroce`.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// Holds the lock of a folder until dropped; the system lets go of it when the process dies, too.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock, and says so when it has to wait for another process.
+    pub(crate) fn take(folder: &Path) -> Result<Self> {
+        let path = folder.join("lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        if !flock(&file, libc::LOCK_EX | libc::LOCK_NB) {
+            eprintln!("softroce: another run is preparing; waiting for it");
+            // Interrupted by a signal is the one failure left.
+            while !flock(&file, libc::LOCK_EX) {}
+        }
+        Ok(Self { _file: file })
+    }
+}
+
+fn flock(file: &File, operation: i32) -> bool {
+    // SAFETY: `file` is an open descriptor for the whole call, and flock touches no memory of ours.
+    unsafe { libc::flock(file.as_raw_fd(), operation) == 0 }
+}

@@ -1,0 +1,217 @@
+//! `cargo xtask softroce`: runs a command on a machine that has a real soft-RoCE device.
+//!
+//! The kernel module `rdma_rxe` makes an RDMA device of any Ethernet interface, but containers and many cloud kernels lack
+//! it. So a distribution kernel is booted in QEMU, on the host's own files, and the command runs there: [`kernel`] finds the
+//! kernel, [`initrd`] packs it up, [`accel`] decides between KVM and TCG, [`machine`] is the QEMU process and [`session`]
+//! one run in it.
+
+mod accel;
+mod check;
+mod console;
+mod cpio;
+mod download;
+mod image;
+mod initrd;
+mod interrupt;
+mod kernel;
+mod lock;
+mod machine;
+mod modules;
+mod payload;
+mod session;
+mod unpack;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+
+pub(crate) use self::payload::Request;
+pub(crate) use self::session::{Outcome, Sinks};
+
+use self::lock::Lock;
+use self::machine::Machine;
+use crate::packages::{self, Install};
+use crate::repo;
+
+/// What `docker run` and others answer when the fault lies with them and not with the command.
+const BROKEN: u8 = 125;
+
+const LONG_HELP: &str = "\
+Boots a Linux kernel of your distribution in QEMU, with a soft-RoCE (RXE) device named rxe_0, and runs COMMAND there.
+
+The guest sees the files of this machine at the same paths. It can write everywhere, but what it writes is kept in its memory \
+and gone afterwards. It has no network but its own. COMMAND runs as the guest's root in the folder you are in, with your \
+environment, unlimited locked memory, and SIDEWAY_TEST_DEVICE=rxe_0; its standard input is empty.
+
+rxe_0 sits on eth_a (10.71.0.1); eth_a and eth_b (10.71.0.2) are the two ends of a virtual cable. GID 0 is the link-local one, \
+GID 1 the one of 10.71.0.1.
+
+Neither root nor KVM is needed. The first run downloads a kernel (70 to 150 MB) and prepares it in target/softroce; later ones start \
+in seconds.";
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask softroce -- ibv_devinfo -d rxe_0
+  cargo xtask softroce -- cargo run --offline --example NAME
+  cargo xtask softroce --shell 'rping -s & sleep 1; rping -c -a 10.71.0.1 -C 3 -v'
+  cargo xtask softroce --timeout 3600 -- bash -c 'sleep 10; dmesg'
+
+Exit status: that of COMMAND (128 + N when signal N killed it); 124 when the time was up; 125 when the guest could not be \
+started or died.";
+
+/// Run a command on a machine with a real soft-RoCE device, rxe_0 (a kernel booted in QEMU)
+#[derive(Args, Debug)]
+#[command(long_about = LONG_HELP, after_long_help = EXAMPLES)]
+pub(crate) struct Softroce {
+    /// Give up after this many seconds, the boot included
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+
+    /// Only look whether everything is there, and say what a run would do
+    #[arg(long, conflicts_with_all = ["shell", "command"])]
+    check: bool,
+
+    /// Run this text by `sh -c`; COMMAND's words, if any, are $0, $1, ...
+    #[arg(long, value_name = "TEXT")]
+    shell: Option<OsString>,
+
+    /// The program and its arguments, passed on exactly as they are
+    #[arg(trailing_var_arg = true)]
+    command: Vec<OsString>,
+
+    // Last: its heading would go on over what follows.
+    #[command(flatten)]
+    guest: Guest,
+}
+
+/// What the guest is like; shared by the tasks that boot one.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Guest")]
+pub(crate) struct Guest {
+    /// Who runs the guest's instructions
+    #[arg(long, value_enum, default_value = "auto", env = "SIDEWAY_SOFTROCE_ACCEL")]
+    accel: accel::Asked,
+
+    /// Memory of the guest
+    #[arg(long, value_name = "MiB", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(512..))]
+    memory: u32,
+
+    /// Processors of the guest
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: u32,
+
+    /// A release of your distribution's kernel (6.1.0-13-amd64), or the path of an image of yours
+    #[arg(long, value_name = "RELEASE|PATH")]
+    kernel: Option<String>,
+
+    /// The folder with the modules.dep of an image of yours
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
+
+    /// MTU of eth_a and eth_b: 9000 gives rxe_0 a path MTU of 4096, 1500 one of 1024
+    #[arg(long, value_name = "BYTES", default_value_t = 9000, value_parser = clap::value_parser!(u16).range(1280..=9000))]
+    mtu: u16,
+}
+
+/// Carries the task out; the exit code is the command's.
+pub(crate) fn main(task: Softroce) -> ExitCode {
+    match run_task(task) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("softroce: {error:#}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+fn run_task(task: Softroce) -> Result<u8> {
+    if task.check {
+        return check::check(&task.guest);
+    }
+    let mut words = task.command;
+    if let Some(text) = task.shell {
+        words.splice(0..0, ["/bin/sh".into(), "-c".into(), text]);
+    }
+    if words.is_empty() {
+        bail!(
+            "which command? For instance:\n  cargo xtask softroce -- ibv_devinfo -d rxe_0\n  \
+             cargo xtask softroce --shell 'ls /sys/class/infiniband; rdma link'\nMore: cargo xtask softroce --help"
+        );
+    }
+    let request = Request::new(words)?;
+    let ready = ready(&task.guest, Install::InCi)?;
+    Ok(ready.run(&request, Sinks::inherit(), Duration::from_secs(task.timeout))?.exit_status())
+}
+
+/// A guest of which everything is there: it only has to be started.
+#[derive(Debug)]
+pub(crate) struct Ready(Machine);
+
+/// Makes everything ready, and says in one line what would be booted.
+///
+/// # Errors
+///
+/// This machine cannot run the guest; the message says what would help.
+pub(crate) fn ready(guest: &Guest, install: Install) -> Result<Ready> {
+    supported_host()?;
+    packages::require("the soft-RoCE guest", &[packages::SOFTROCE], install)?;
+    let home = repo::softroce_folder()?;
+    prepare(guest, &home, install).map(Ready)
+}
+
+impl Ready {
+    /// Boots and runs the request. On a time-out, says what the guest said last.
+    pub(crate) fn run(self, request: &Request, sinks: Sinks, timeout: Duration) -> Result<Outcome> {
+        let Self(machine) = self;
+        let report = session::run(&machine, request.script(), sinks, timeout)?;
+        if report.outcome == Outcome::TimedOut {
+            let stage = if report.booted { "the command had not ended" } else { "the guest had not booted" };
+            eprint!("softroce: gave up: {stage} after {} s; {}", timeout.as_secs(), console::tail(&machine));
+            if machine.accelerator == accel::Accelerator::Kvm && !report.booted {
+                eprintln!("softroce: without KVM it may work: --accel tcg");
+            }
+            eprintln!("softroce: logs: {}", machine.logs.display());
+        }
+        Ok(report.outcome)
+    }
+}
+
+/// Whether the guest can be used on this host at all; it runs this host's programs.
+fn supported_host() -> Result<()> {
+    ensure!(
+        cfg!(all(target_os = "linux", target_arch = "x86_64")),
+        "the guest runs this machine's own programs on an x86-64 kernel: it works on x86-64 Linux only"
+    );
+    Ok(())
+}
+
+/// Everything up to the call of QEMU, under the lock.
+fn prepare(guest: &Guest, home: &Path, install: Install) -> Result<Machine> {
+    let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref())?;
+    let lock = Lock::take(home)?;
+    let kernel = kernel::prepare(&choice, home, install)?;
+    let mut machine = Machine {
+        accelerator: accel::Accelerator::Tcg,
+        cpus: guest.cpus,
+        memory: guest.memory,
+        image: kernel.folder.join("vmlinuz"),
+        initrd: initrd::prepare(&kernel)?,
+        arguments: format!("loglevel=5 SOFTROCE_MTU={}", guest.mtu),
+        logs: console::new_folder(home)?,
+    };
+    let (accelerator, reason) = accel::choose(guest.accel, &machine, home)?;
+    machine.accelerator = accelerator;
+    drop(lock);
+    eprintln!(
+        "softroce: Linux {}, {} ({reason}), {} processors, {} MiB",
+        kernel.release,
+        accelerator.name(),
+        guest.cpus,
+        guest.memory
+    );
+    Ok(machine)
+}

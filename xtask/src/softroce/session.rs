@@ -1,0 +1,174 @@
+//! One run: boots the machine, hands over the command, streams its output, waits for its exit status or the deadline.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::console;
+use super::interrupt::Interrupts;
+use super::machine::{Machine, Ports};
+use crate::progress::Step;
+
+/// Where the command's output goes.
+pub(crate) struct Sinks {
+    /// Takes the standard output.
+    pub(crate) stdout: Box<dyn Write + Send>,
+    /// Takes the standard error.
+    pub(crate) stderr: Box<dyn Write + Send>,
+}
+
+impl Sinks {
+    /// This program's own standard output and error.
+    pub(crate) fn inherit() -> Self {
+        Self { stdout: Box::new(std::io::stdout()), stderr: Box::new(std::io::stderr()) }
+    }
+}
+
+/// How a run ended, other than by a broken guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The command ended with this status; 128 + N when signal N killed it.
+    Exited(u8),
+    /// The time was up.
+    TimedOut,
+    /// Nobody reads the output any more.
+    OutputClosed,
+    /// This signal has asked this program to end.
+    Interrupted(i32),
+}
+
+impl Outcome {
+    /// The exit status that tells it, as other programs do: 124 of `timeout`, 128 + N of a shell for signal N.
+    pub(crate) fn exit_status(self) -> u8 {
+        let by_signal = |signal: i32| 128_u8.wrapping_add(signal.to_le_bytes()[0]);
+        match self {
+            Self::Exited(status) => status,
+            Self::TimedOut => 124,
+            Self::OutputClosed => by_signal(libc::SIGPIPE),
+            Self::Interrupted(signal) => by_signal(signal),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    /// How it ended.
+    pub(crate) outcome: Outcome,
+    /// Whether the guest got as far as being ready for the command.
+    pub(crate) booted: bool,
+}
+
+enum Event {
+    Ready,
+    Exited(u8),
+    ControlClosed,
+    OutputClosed,
+    Interrupted(i32),
+}
+
+/// Runs the shell script in the machine.
+///
+/// # Errors
+///
+/// QEMU or the guest died before the command had ended: the message says what is known, with the last lines of the logs.
+pub(crate) fn run(machine: &Machine, script: Vec<u8>, sinks: Sinks, timeout: Duration) -> Result<Report> {
+    let started = Instant::now();
+    let (events, inbox) = mpsc::channel();
+    let interrupts = {
+        let events = events.clone();
+        Interrupts::watch(move |signal| drop(events.send(Event::Interrupted(signal))))
+    };
+    let mut step = Some(Step::quiet("softroce: booting"));
+    let (mut running, Ports { stdout, stderr, control }) = machine.start()?;
+    let relays = [relay(stdout, sinks.stdout, events.clone()), relay(stderr, sinks.stderr, events.clone())];
+    let talk = std::thread::spawn(move || talk(control, &script, &events));
+
+    let mut booted = false;
+    let outcome = loop {
+        let left = timeout.saturating_sub(started.elapsed());
+        match inbox.recv_timeout(left) {
+            Ok(Event::Ready) => {
+                booted = true;
+                step = None;
+            }
+            Ok(Event::Exited(status)) => break Some(Outcome::Exited(status)),
+            Ok(Event::OutputClosed) => break Some(Outcome::OutputClosed),
+            Ok(Event::Interrupted(signal)) => break Some(Outcome::Interrupted(signal)),
+            Ok(Event::ControlClosed) => break None,
+            Err(RecvTimeoutError::Timeout) => break Some(Outcome::TimedOut),
+            Err(RecvTimeoutError::Disconnected) => break None,
+        }
+    };
+    drop(step);
+
+    if outcome.is_none() {
+        // The ports close a moment before the process has ended.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while running.ended()?.is_none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    // The guest reports the exit status after its last byte of output has arrived here, so nothing is lost by ending it.
+    drop(running);
+    drop(interrupts);
+    for thread in relays {
+        join(thread)?;
+    }
+    join(talk)?;
+    match outcome {
+        Some(outcome) => Ok(Report { outcome, booted }),
+        None => bail!("{}", console::death(machine, booted)),
+    }
+}
+
+fn join(thread: JoinHandle<()>) -> Result<()> {
+    thread.join().ok().context("a relay of the guest's output panicked")
+}
+
+/// Copies what arrives to a sink until the port or the sink closes.
+fn relay(mut port: UnixStream, mut sink: Box<dyn Write + Send>, events: Sender<Event>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let length = match port.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            };
+            if sink.write_all(&buffer[..length]).and_then(|()| sink.flush()).is_err() {
+                // The receiver is gone only when the run has ended for another reason.
+                let _ = events.send(Event::OutputClosed);
+                return;
+            }
+        }
+    })
+}
+
+/// Speaks with guest.sh; the protocol stands at its top.
+fn talk(control: UnixStream, script: &[u8], events: &Sender<Event>) {
+    // A send fails only when the run has ended for another reason.
+    let send = |event| {
+        let _ = events.send(event);
+    };
+    let mut lines = BufReader::new(&control).lines();
+    while let Some(Ok(line)) = lines.next() {
+        if line == "ready" {
+            send(Event::Ready);
+            let mut message = format!("{}\n", script.len()).into_bytes();
+            message.extend_from_slice(script);
+            if (&control).write_all(&message).is_err() {
+                break;
+            }
+        } else if let Some(status) = line.strip_prefix("exit ").and_then(|status| status.parse().ok()) {
+            send(Event::Exited(status));
+            return;
+        }
+    }
+    send(Event::ControlClosed);
+}

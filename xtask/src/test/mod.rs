@@ -1,0 +1,149 @@
+//! `cargo xtask test`: every ring of tests that this machine can run, and the name of each that it cannot.
+
+mod binaries;
+mod host;
+mod report;
+mod softroce;
+mod summary;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+use self::binaries::Binaries;
+use self::report::{Row, State};
+use self::summary::Counts;
+use crate::packages::{self, Install};
+use crate::repo;
+use crate::softroce::Guest;
+
+/// Run the tests: every ring that this machine can run, naming each that it cannot
+///
+/// What is missing is installed when CI=true is set, and when root runs this on Debian or Ubuntu; a ring that cannot run is then
+/// a failure (hardware and gpu excepted). Elsewhere the closing table says what to install. A ring named with --ring must run.
+#[derive(Debug, Parser)]
+pub(crate) struct Test {
+    /// Run this ring only; may be repeated
+    #[arg(long = "ring", value_enum, value_name = "RING")]
+    rings: Vec<Ring>,
+
+    /// Time limit of the guest of the softroce ring
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(10..))]
+    timeout: u64,
+
+    #[command(flatten)]
+    guest: Guest,
+}
+
+/// A set of tests that need the same of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Ring {
+    /// Needs nothing: enums, builders, wire formats, statistics
+    Pure,
+    /// Needs nothing: the whole API on the software NIC (runs together with pure)
+    Embedded,
+    /// Needs QEMU and a distribution kernel: the kernel's rdma_rxe and the distribution's rdma-core
+    Softroce,
+    /// Needs an RDMA device, named by SIDEWAY_TEST_DEVICE
+    Hardware,
+    /// Needs a CUDA driver
+    Gpu,
+}
+
+impl Test {
+    /// All rings, with the guest as it is by default.
+    pub(crate) fn all() -> Self {
+        Self::parse_from(["test"])
+    }
+
+    fn asks_for(&self, ring: Ring) -> bool {
+        self.rings.is_empty() || self.rings.contains(&ring)
+    }
+
+    /// Whether a ring that cannot run fails the whole.
+    fn must_run(&self, ring: Ring) -> bool {
+        self.rings.contains(&ring) || (is_strict() && !matches!(ring, Ring::Hardware | Ring::Gpu))
+    }
+}
+
+/// Whether this run is one in which whatever can run must run.
+fn is_strict() -> bool {
+    packages::in_ci() || Install::InCiOrAsRoot.allowed()
+}
+
+/// Carries the task out; fails when a test failed or a ring that must run did not.
+pub(crate) fn main(task: &Test) -> Result<ExitCode> {
+    let root = repo::root()?;
+    let mut rows = Vec::new();
+    if task.asks_for(Ring::Pure) || task.asks_for(Ring::Embedded) {
+        rows.push(timed("pure, embedded", true, || host::run(&root)));
+    }
+    // Built once for the two rings that run them.
+    let mut binaries = None;
+    if task.asks_for(Ring::Softroce) {
+        let must_run = task.must_run(Ring::Softroce);
+        rows.push(timed("softroce", must_run, || softroce::run(&task.guest, task.timeout, &root, &mut binaries)));
+    }
+    if task.asks_for(Ring::Hardware) {
+        rows.push(timed("hardware", task.must_run(Ring::Hardware), || hardware(&root, &mut binaries)));
+    }
+    if task.asks_for(Ring::Gpu) {
+        rows.push(timed("gpu", task.must_run(Ring::Gpu), || Ok(Finished::did_not_run("there are no tests yet"))));
+    }
+    let device_ring_ran = rows.iter().any(|row| row.is_device_ring() && row.ran());
+    Ok(report::print(&rows, device_ring_ran))
+}
+
+/// What one ring's runner found.
+#[derive(Debug)]
+struct Finished {
+    counts: Counts,
+    state: State,
+    note: Option<String>,
+}
+
+impl Finished {
+    fn did_not_run(reason: impl Into<String>) -> Self {
+        Self { counts: Counts::default(), state: State::DidNotRun(reason.into()), note: None }
+    }
+}
+
+fn timed(name: &'static str, must_run: bool, ring: impl FnOnce() -> Result<Finished>) -> Row {
+    println!("\n== tests: {name} ==");
+    let started = Instant::now();
+    let finished = ring().unwrap_or_else(|error| Finished {
+        counts: Counts::default(),
+        state: State::Failed(format!("{error:#}")),
+        note: None,
+    });
+    let state = match finished.state {
+        State::DidNotRun(reason) if must_run => State::Failed(format!("could not run: {reason}")),
+        state => state,
+    };
+    Row { name, counts: finished.counts, state, note: finished.note, time: started.elapsed() }
+}
+
+/// The hardware ring: the device tests, on this machine's own device.
+fn hardware(root: &std::path::Path, binaries: &mut Option<Binaries>) -> Result<Finished> {
+    let Some(device) = std::env::var_os("SIDEWAY_TEST_DEVICE") else {
+        return Ok(Finished::did_not_run("SIDEWAY_TEST_DEVICE names no device of this machine"));
+    };
+    println!("on {}", device.display());
+    let binaries = binaries::build_once(root, binaries)?;
+    let mut counts = Counts::default();
+    let mut fault = None;
+    for binary in &binaries.tests {
+        println!("\n     Running {} on this machine ({})", binary.name, binary.file.display());
+        let mut command = std::process::Command::new(&binary.file);
+        command.args(binaries::ARGUMENTS).current_dir(&binaries.folder).envs(binaries.environment());
+        let (status, found) = host::stream(command)?;
+        counts.add(&found);
+        if !status.success() {
+            println!("{}: {status}", binary.name);
+            fault = Some("test programs failed".to_owned());
+        }
+    }
+    Ok(binaries.verdict(counts, fault))
+}

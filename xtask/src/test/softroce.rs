@@ -1,0 +1,77 @@
+//! The softroce ring: the device tests in a guest with the kernel's own rdma_rxe.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Finished;
+use super::binaries::{self, Binaries};
+use super::summary::{Scanner, Tee};
+use crate::packages::{self, Install};
+use crate::softroce::{self, Guest, Outcome, Request, Sinks};
+
+/// Runs each program in turn: `$1` is the time that one may take, then come name and path of each.
+const RUN_ALL: &str = r#"
+limit=$1
+shift
+result=0
+while [ $# -gt 0 ]; do
+    echo
+    echo "     Running $1 in the guest ($2)"
+    timeout --kill-after=5 "$limit" "$2" --include-ignored --test-threads=1
+    status=$?
+    if [ $status -ne 0 ]; then
+        echo "$1 ended with status $status"
+        [ $status -ne 124 ] || echo "$1 took longer than $limit s"
+        result=1
+    fi
+    shift 2
+done
+exit $result
+"#;
+
+/// Boots one guest for all programs.
+pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<Binaries>) -> Result<Finished> {
+    let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS];
+    if let Err(error) = packages::require("the softroce ring", &needs, Install::InCiOrAsRoot) {
+        return Ok(Finished::did_not_run(error.to_string()));
+    }
+    let ready = match softroce::ready(guest, Install::InCiOrAsRoot) {
+        Ok(ready) => ready,
+        Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
+    };
+    let binaries = binaries::build_once(root, built)?;
+    if binaries.tests.is_empty() {
+        return Ok(binaries.verdict(Default::default(), None));
+    }
+
+    // One program that hangs must not take the others' results with it.
+    let limit = (timeout / 2).to_string();
+    let mut words: Vec<OsString> = vec!["/bin/sh".into(), "-c".into(), RUN_ALL.into(), "sh".into(), limit.into()];
+    for test in &binaries.tests {
+        words.extend([OsString::from(&test.name), test.file.clone().into()]);
+    }
+    let mut request = Request::new(words)?;
+    request.environment.extend(binaries.environment());
+    request.folder = binaries.folder.clone();
+
+    let scanner = Arc::new(Mutex::new(Scanner::default()));
+    let sinks = Sinks {
+        stdout: Box::new(Tee { sink: std::io::stdout(), scanner: Arc::clone(&scanner) }),
+        stderr: Box::new(std::io::stderr()),
+    };
+    let fault = match ready.run(&request, sinks, Duration::from_secs(timeout)) {
+        Ok(Outcome::Exited(0)) => None,
+        Ok(Outcome::Exited(_)) => Some("test programs failed".to_owned()),
+        Ok(Outcome::TimedOut) => Some(format!("gave up after {timeout} s")),
+        Ok(outcome @ (Outcome::OutputClosed | Outcome::Interrupted(_))) => {
+            std::process::exit(outcome.exit_status().into())
+        }
+        Err(error) => Some(format!("{error:#}")),
+    };
+    let counts = std::mem::take(&mut *scanner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)).finish();
+    Ok(binaries.verdict(counts, fault))
+}
