@@ -106,6 +106,14 @@ impl VerbError {
         Self::new(verb, Errno::from_raw(libc::EINVAL)).with_hint(hint)
     }
 
+    /// A poll failed: what drivers return then is no errno.
+    #[cold]
+    pub(crate) fn of_poll(verb: &'static str, ret: i32) -> Self {
+        Self::new(verb, Errno::from_raw(libc::EIO)).with_hint(format!(
+            "the driver returned {ret}: the completion queue is broken, because it overran or the device is gone"
+        ))
+    }
+
     /// The same with a hint.
     #[cold]
     pub(crate) fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {

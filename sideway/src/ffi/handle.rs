@@ -18,8 +18,9 @@ pub(crate) struct Handle<T> {
     verb: &'static str,
 }
 
-// SAFETY: libibverbs objects belong to no thread, and all verbs may be called from any thread at once
-// (libibverbs(7), "thread safety"); exclusive steps, such as polling or posting, are behind `&mut` in the types above.
+// SAFETY: libibverbs objects belong to no thread, and verbs may be called on them from several threads at once: library and
+// drivers lock (rdmamojo.com, "libibverbs thread safe level"; the exceptions, single-threaded queues and thread domains, are
+// not made here). What must not interleave, such as the steps of a poll or of a batch, is behind `&mut` in the types above.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as for Send; a shared handle gives out the pointer and nothing else.
 unsafe impl<T> Sync for Handle<T> {}

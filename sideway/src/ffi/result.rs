@@ -10,7 +10,11 @@ use crate::error::{Errno, VerbError};
 /// The errno of the calling thread.
 #[cold]
 pub(crate) fn last_errno() -> Errno {
-    Errno::from_raw(io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    match io::Error::last_os_error().raw_os_error() {
+        // A failure without a reason.
+        None | Some(0) => Errno::from_raw(libc::EIO),
+        Some(errno) => Errno::from_raw(errno),
+    }
 }
 
 /// The errno that a verb means which is documented to return 0 or an errno value.

@@ -54,7 +54,8 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// Until the region is dropped, and until every request that names its keys has completed:
+    /// Until the registration has ended (the last owner of the region dropped it and no failure was logged, or
+    /// [`close`](MemoryRegion::close) returned `Ok`), and until every request that names its keys has completed:
     ///
     /// - the `len` bytes at `ptr` stay allocated and mapped;
     /// - with `LocalWrite`, `RemoteWrite` or `RemoteAtomic`, no Rust reference to them is held across a moment at which

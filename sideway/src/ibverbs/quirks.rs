@@ -35,7 +35,7 @@ unsafe extern "C" fn nothing_further(_cq: *mut ibv_cq_ex) -> c_int {
 }
 
 /// Mends the extended queue pair of rdma-core's soft-RoCE driver: a gather list is taken to be as long as its first entry
-/// times the number of entries, and a list of inline data to be empty. Lists of inline data are joined first; gather lists
+/// times the number of entries, and a list of inline data is copied without a limit and sent as empty. Lists of inline data are joined first; gather lists
 /// that would come out wrong are refused. Returns whether there was something to mend.
 ///
 /// # Safety
@@ -88,16 +88,25 @@ unsafe extern "C" fn set_sge_list_of_equal_lengths(qp: *mut ibv_qp_ex, num_sge: 
     }
 }
 
+/// More inline data than any version of the soft-RoCE driver takes, in bytes.
+const MOST_INLINE: usize = 1 << 16;
+
 unsafe extern "C" fn set_joined_inline_data(qp: *mut ibv_qp_ex, num_buf: usize, buf_list: *const ibv_data_buf) {
-    let mut joined = Vec::new();
-    for index in 0..num_buf {
-        // SAFETY: the caller of `ibv_wr_set_inline_data_list` gives `num_buf` pieces, each of that many bytes.
-        unsafe {
-            let piece = &*buf_list.add(index);
-            if piece.length > 0 {
-                joined.extend_from_slice(slice::from_raw_parts(piece.addr.cast::<u8>(), piece.length));
-            }
-        }
+    let pieces = if num_buf == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller of `ibv_wr_set_inline_data_list` gives `num_buf` pieces.
+        unsafe { slice::from_raw_parts(buf_list, num_buf) }
+    };
+    let length = pieces.iter().map(|piece| piece.length).fold(0, usize::saturating_add);
+    if length > MOST_INLINE {
+        // SAFETY: the driver refuses the length before it reads a byte.
+        return unsafe { sys::ibv_wr_set_inline_data(qp, ptr::null_mut(), length) };
+    }
+    let mut joined = Vec::with_capacity(length);
+    for piece in pieces.iter().filter(|piece| piece.length > 0) {
+        // SAFETY: the caller gives each piece with as many bytes as it says.
+        joined.extend_from_slice(unsafe { slice::from_raw_parts(piece.addr.cast::<u8>(), piece.length) });
     }
     // SAFETY: the caller's queue pair; the driver reads the bytes before it returns.
     unsafe { sys::ibv_wr_set_inline_data(qp, joined.as_mut_ptr().cast(), joined.len()) }

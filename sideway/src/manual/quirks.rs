@@ -10,7 +10,8 @@
 //! |---|---|---|
 //! | `next_poll` of an extended completion queue moves the cursor and drops the lock also when it finds nothing; `end_poll` then does both again ([rdma-core #1512], [#1617]) | stale completions with `wr_id` 0, lost completions, a lock that is open when it should be shut | `next_poll` is not called: a poll takes one completion. [`build_generic`] makes a basic queue, which polls in batches |
 //! | `wr_set_sge_list` takes the list to be as long as its first entry times the number of entries ([#1744]) | a gather list with entries of different lengths ends in a local protection error, or sends too little | such a list is refused with a typed error on an extended queue pair; basic ones do it right, and [`build_generic` of queue pairs] makes a basic one |
-//! | `wr_set_inline_data_list` sends nothing | empty messages | the pieces are joined and given as one |
+//! | `wr_set_inline_data` does not mark the request as one with inline data | a local error: the device looks for a gather list | the flag is set with the request; other drivers do without |
+//! | `wr_set_inline_data_list` does not add the lengths up: it sends nothing, and copies several long pieces beyond the request | empty messages, overwritten requests | the pieces are joined and given as one |
 //! | every `wr_*` function that `send_ops_flags` did not ask for is null | a crash | every operation is there: one that was not asked for is a typed error when the batch is posted, and nothing of the batch is |
 //! | `create_cq_ex` knows only the standard fields | `EOPNOTSUPP` for timestamps | an error that says so; `build_generic` makes a basic queue, whose completions have no timestamp |
 //! | two devices in two network namespaces of one host, or on both ends of one veth pair, do not reach each other (Linux 6.1) | time-outs | none: use two hosts, or one device with itself |
@@ -25,8 +26,11 @@
 //!
 //! - A poll on an extended completion queue holds the queue's lock until the poller is dropped. Destroying a queue pair of
 //!   that queue meanwhile takes the same lock: drop the poller first.
-//! - The extended posting interface tells that a batch failed, not which request: nothing of the batch is posted. With the
-//!   basic interface the requests before the failing one are posted, and
-//!   [`PostError`](crate::ibverbs::work_request::PostError) says how many.
+//! - The extended posting interface tells that a batch failed, not which request. It is documented to post nothing of it
+//!   then; soft-RoCE's driver may have posted all and failed to ring the doorbell. With the basic interface the requests
+//!   before the failing one are posted, and [`PostError`](crate::ibverbs::work_request::PostError) says how many where the
+//!   driver does.
+//! - mlx5 writes a request that an extended send queue has no room for over the one before it, and then fails the batch:
+//!   count the requests outstanding, and do not find the end of the queue by its error.
 //! - Verbs are documented to return an errno value; some drivers return its negative, or -1 with `errno` set. All three
 //!   are understood.

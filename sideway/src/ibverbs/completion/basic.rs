@@ -11,10 +11,12 @@ use super::poll_error::PollCompletionQueueError;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
 use super::{WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus};
 use crate::error::VerbError;
-use crate::ffi::errno_of;
 
 /// How many completions one poll takes unless told otherwise.
 const DEFAULT_BATCH: usize = 32;
+
+/// The most that one poll can be made to take.
+const MAX_BATCH: u32 = 1 << 20;
 
 /// A completion queue of the basic verbs, which every device has.
 pub struct BasicCompletionQueue {
@@ -50,9 +52,10 @@ impl BasicCompletionQueue {
         Err(no_completion(polled))
     }
 
-    /// How many completions one [`start_poll`](Self::start_poll) takes at most; at least 1. 32 unless set.
+    /// How many completions one [`start_poll`](Self::start_poll) takes at most; at least 1, and no more than the queue
+    /// holds. 32 unless set.
     pub fn setup_poll_batch(&mut self, completions: u32) -> &mut Self {
-        self.batch = new_batch(completions.clamp(1, c_int::MAX as u32) as usize);
+        self.batch = new_batch(completions.min(self.cqe()).clamp(1, MAX_BATCH) as usize);
         self
     }
 }
@@ -66,7 +69,7 @@ fn new_batch(completions: usize) -> Box<[ibv_wc]> {
 fn no_completion(polled: c_int) -> PollCompletionQueueError {
     match polled {
         0 => PollCompletionQueueError::CompletionQueueEmpty,
-        failed => VerbError::new("ibv_poll_cq", errno_of(failed)).into(),
+        failed => VerbError::of_poll("ibv_poll_cq", failed).into(),
     }
 }
 

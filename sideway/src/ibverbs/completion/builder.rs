@@ -20,6 +20,14 @@ use crate::ibverbs::quirks;
 /// Entries where nothing is asked for.
 const DEFAULT_CQE: u32 = 128;
 
+const EX: &str = "ibv_create_cq_ex";
+
+/// What is left out, one step after the other, where a driver refuses the fields: those that InfiniBand alone fills.
+const DISPENSABLE: [Fields; 3] = {
+    let lids = Fields::SourceLid.union(Fields::DestinationLidPathBits);
+    [Fields::empty(), lids, lids.union(Fields::SourceQueuePair).union(Fields::ServiceLevel)]
+};
+
 /// Makes completion queues.
 #[derive(Debug)]
 pub struct CompletionQueueBuilder {
@@ -71,7 +79,9 @@ impl CompletionQueueBuilder {
         self
     }
 
-    /// Fields that completions of an extended queue are to have, beside the standard ones.
+    /// Fields that completions of an extended queue are to have, beside the standard ones. Of the standard ones, a device
+    /// may lack those that mean something on InfiniBand alone (LIDs, service level, source queue pair): they read as 0
+    /// then, and [`wc_flags`](ExtendedCompletionQueue::wc_flags) of the queue tells.
     pub fn setup_wc_flags(&mut self, fields: Fields) -> &mut Self {
         self.fields = fields | Fields::StandardFlags;
         self
@@ -122,7 +132,19 @@ impl CompletionQueueBuilder {
 
     /// An extended queue, and whether a fault of its driver had to be mended.
     fn build_extended(&self) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
-        const VERB: &str = "ibv_create_cq_ex";
+        let mut refused = None;
+        for without in DISPENSABLE {
+            match self.create_extended(self.fields.difference(without)) {
+                Err(error) if error.errno().raw() == libc::EOPNOTSUPP => refused = refused.or(Some(error)),
+                result => return result,
+            }
+        }
+        let error = refused.unwrap_or_else(|| VerbError::new(EX, Errno::from_raw(libc::EOPNOTSUPP)));
+        Err(self.explain_extended(error))
+    }
+
+    fn create_extended(&self, fields: Fields) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
+        const VERB: &str = EX;
         let arguments = self.arguments(VERB)?;
         let target = EventTarget::allocate(self.cq_context);
         let mut attr = ibv_cq_init_attr_ex {
@@ -130,19 +152,20 @@ impl CompletionQueueBuilder {
             cq_context: target.as_ptr().cast(),
             channel: self.raw_channel(),
             comp_vector: arguments.comp_vector as u32,
-            wc_flags: self.fields.bits(),
+            wc_flags: fields.bits(),
             comp_mask: 0,
             flags: 0,
             parent_domain: ptr::null_mut(),
         };
         // SAFETY: context and channel are live; the attributes are complete for a comp_mask of 0.
         let cq = unsafe { sys::ibv_create_cq_ex(self.context.raw(), &mut attr) };
-        let core = self.adopt(VERB, cq.cast(), target).map_err(|error| self.explain_extended(error))?;
+        let core = self.adopt(VERB, cq.cast(), target)?;
         // SAFETY: just made by ibv_create_cq_ex, and nobody polls it yet.
         unsafe {
             let mended = quirks::mend_completion_queue(cq);
-            check_functions(cq, self.fields)?;
-            Ok((ExtendedCompletionQueue::new(core, self.fields), mended))
+            fill_in_readers(cq, fields);
+            check_functions(cq, fields)?;
+            Ok((ExtendedCompletionQueue::new(core, fields), mended))
         }
     }
 
@@ -162,6 +185,13 @@ impl CompletionQueueBuilder {
 
     /// What can be checked before the library is asked.
     fn arguments(&self, verb: &'static str) -> Result<Arguments, VerbError> {
+        self.context.require_operations(
+            verb,
+            &[
+                ("poll_cq", |operations| operations.poll_cq.is_some()),
+                ("req_notify_cq", |operations| operations.req_notify_cq.is_some()),
+            ],
+        )?;
         if let Some(channel) = &self.channel
             && channel.device_context().raw() != self.context.raw()
         {
@@ -191,9 +221,10 @@ impl CompletionQueueBuilder {
         target: NonNull<EventTarget>,
     ) -> Result<Arc<CompletionQueueCore>, VerbError> {
         match check_pointer(verb, cq) {
-            // SAFETY: just made with this context, channel and target.
             Ok(cq) => {
-                Ok(unsafe { CompletionQueueCore::adopt(cq, target, self.channel.clone(), Arc::clone(&self.context)) })
+                let (channel, context) = (self.channel.clone(), Arc::clone(&self.context));
+                // SAFETY: just made with this context, channel and target.
+                Ok(unsafe { CompletionQueueCore::adopt(cq, target, channel, context) })
             }
             Err(error) => {
                 // SAFETY: no queue was made that could point to it.
@@ -238,6 +269,35 @@ impl CompletionQueueBuilder {
 struct Arguments {
     cqe: c_int,
     comp_vector: c_int,
+}
+
+/// Gives the fields that the queue was made without a reader that reads 0.
+///
+/// # Safety
+///
+/// `cq` is a live extended queue that was made with `fields` and that nobody polls.
+unsafe fn fill_in_readers(cq: *mut ibv_cq_ex, fields: Fields) {
+    unsafe extern "C" fn zero_u32(_: *mut ibv_cq_ex) -> u32 {
+        0
+    }
+    unsafe extern "C" fn zero_u8(_: *mut ibv_cq_ex) -> u8 {
+        0
+    }
+    // SAFETY: the queue is live and nobody polls it: its functions may be replaced.
+    unsafe {
+        if !fields.contains(Fields::SourceQueuePair) {
+            (*cq).read_src_qp = Some(zero_u32);
+        }
+        if !fields.contains(Fields::SourceLid) {
+            (*cq).read_slid = Some(zero_u32);
+        }
+        if !fields.contains(Fields::ServiceLevel) {
+            (*cq).read_sl = Some(zero_u8);
+        }
+        if !fields.contains(Fields::DestinationLidPathBits) {
+            (*cq).read_dlid_path_bits = Some(zero_u8);
+        }
+    }
 }
 
 /// Sees to it that no reader which safe code can reach is null.

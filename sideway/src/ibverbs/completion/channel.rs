@@ -121,7 +121,10 @@ impl CompletionChannel {
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not destroyed; events are taken from it only through `self`.
+    /// - It is used only while `self` lives, and not destroyed.
+    /// - Events are taken from it only through `self`.
+    /// - No completion queue is made on it but by a [`CompletionQueueBuilder`](super::CompletionQueueBuilder): the context
+    ///   of every queue on it is this crate's.
     pub unsafe fn comp_channel(&self) -> NonNull<ibv_comp_channel> {
         self.handle.as_non_null()
     }

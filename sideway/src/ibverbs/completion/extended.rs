@@ -73,7 +73,8 @@ impl ExtendedCompletionQueue {
 fn no_completion(verb: &'static str, ret: libc::c_int) -> PollCompletionQueueError {
     match ret {
         libc::ENOENT => PollCompletionQueueError::CompletionQueueEmpty,
-        failed => VerbError::new(verb, errno_of(failed)).into(),
+        failed if failed > 0 => VerbError::new(verb, errno_of(failed)).into(),
+        failed => VerbError::of_poll(verb, failed).into(),
     }
 }
 

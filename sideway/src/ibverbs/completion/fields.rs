@@ -32,7 +32,7 @@ bitflags::bitflags! {
         /// When the request completed, in nanoseconds of the wall clock.
         const CompletionTimestampWallclock = create::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.0 as u64;
 
-        /// The first seven: every extended queue of this crate has them, whatever else it is asked for.
+        /// The first seven: every extended queue of this crate has a reader for them, whatever else it is asked for.
         const StandardFlags = IBV_WC_STANDARD_FLAGS as u64;
         // Later rdma-core versions' flags pass through.
         const _ = !0;

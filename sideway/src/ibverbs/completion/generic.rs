@@ -104,18 +104,37 @@ macro_rules! either {
                     }
                 }
             )+
-
-            /// When the request completed, in cycles of the device's clock; `None` on a basic queue and where the queue
-            /// was not asked for it.
-            #[inline]
-            pub fn completion_timestamp(&self) -> Option<u64> {
-                match self {
-                    Self::Basic(_) => None,
-                    Self::Extended(wc) => wc.completion_timestamp(),
-                }
-            }
         }
     };
+}
+
+macro_rules! extended_only {
+    ($( $(#[$meta:meta])* $name:ident -> $Type:ty; )+) => {
+        impl GenericWorkCompletion<'_> {
+            $(
+                $(#[$meta])*
+                #[inline]
+                pub fn $name(&self) -> Option<$Type> {
+                    match self {
+                        Self::Basic(_) => None,
+                        Self::Extended(wc) => wc.$name(),
+                    }
+                }
+            )+
+        }
+    };
+}
+
+extended_only! {
+    /// When the request completed, in cycles of the device's clock; `None` on a basic queue and where the queue was not
+    /// asked for it.
+    completion_timestamp -> u64;
+    /// When the request completed, in nanoseconds of the wall clock; `None` as above.
+    completion_wallclock_ns -> u64;
+    /// The VLAN of a received packet; `None` as above.
+    cvlan -> u16;
+    /// The tag of the flow rule that matched; `None` as above.
+    flow_tag -> u32;
 }
 
 either! {

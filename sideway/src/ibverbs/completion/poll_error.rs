@@ -23,14 +23,8 @@ impl fmt::Display for PollCompletionQueueError {
     }
 }
 
-impl error::Error for PollCompletionQueueError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::CompletionQueueEmpty => None,
-            Self::Verb(error) => Some(error),
-        }
-    }
-}
+// The text is that of the error inside, and so is its source: none.
+impl error::Error for PollCompletionQueueError {}
 
 impl From<VerbError> for PollCompletionQueueError {
     fn from(error: VerbError) -> Self {

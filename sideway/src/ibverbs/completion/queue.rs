@@ -60,7 +60,8 @@ pub trait CompletionQueue: AsCore {
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, not destroyed, and not polled while a poller is out.
+    /// It is used only while `self` lives, not destroyed, and not polled while a poller is out; its `cq_context` and its
+    /// functions stay as they are.
     unsafe fn cq(&self) -> NonNull<ibv_cq> {
         self.core().handle.as_non_null()
     }

@@ -43,10 +43,11 @@ impl DeviceList {
         let list = unsafe { sys::ibv_get_device_list(&mut count) };
         match NonNull::new(list) {
             Some(list) => {
-                let mut list = Self { list, len: usize::try_from(count).unwrap_or(0) };
-                // A list whose count is wrong ends at its null pointer.
-                list.len = list.pointers().iter().take_while(|device| !device.is_null()).count();
-                Ok(list)
+                let count = usize::try_from(count).unwrap_or(0);
+                // The list ends with a null pointer, also where the count is wrong.
+                // SAFETY: each element up to the first null one is there to be read.
+                let len = (0..count).take_while(|&index| unsafe { !(*list.as_ptr().add(index)).is_null() }).count();
+                Ok(Self { list, len })
             }
             None => Err(list_error(VerbError::new("ibv_get_device_list", last_errno()))),
         }

@@ -31,7 +31,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_context, ibv_device};
+use rdma_mummy_sys::{ibv_context, ibv_context_ops, ibv_device};
 
 pub use capabilities::{
     CompletionModerationCapabilities, OdpCapabilities, PacketPacingCapabilities, PciAtomicCapabilities,
@@ -52,8 +52,11 @@ pub use real_time::{RawClock, RealTimeValues, ValuesMask};
 pub(super) use c_text::c_text;
 
 use super::device::{DeviceInfo, sealed};
-use crate::error::VerbError;
+use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
+
+/// Whether a table of data path functions has a certain one.
+type HasOperation = fn(&ibv_context_ops) -> bool;
 
 /// `struct ibv_context` — an open device.
 ///
@@ -109,6 +112,25 @@ impl DeviceContext {
     /// It is used only while `self` lives, and not closed.
     pub unsafe fn context(&self) -> NonNull<ibv_context> {
         self.handle.as_non_null()
+    }
+
+    /// Sees to it that the driver has the data path functions that are called without a check later.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` with the name of one that is null.
+    pub(crate) fn require_operations(
+        &self,
+        verb: &'static str,
+        needed: &[(&str, HasOperation)],
+    ) -> Result<(), VerbError> {
+        // SAFETY: the context is open as long as `self`, and its driver fills the table in before it hands it out.
+        let operations = unsafe { &(*self.raw()).ops };
+        match needed.iter().find(|(_, is_there)| !is_there(operations)) {
+            None => Ok(()),
+            Some((name, _)) => Err(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))
+                .with_hint(format!("the driver has no function {name}"))),
+        }
     }
 
     /// The C object, for this crate: open as long as `self`.

@@ -47,7 +47,8 @@ impl QueuePairBuilder {
         }
     }
 
-    /// The transport service.
+    /// The transport service: reliable or unreliable connection, or raw packets. The others need address handles or
+    /// further verbs that this version of the crate does not wrap yet; building them is refused.
     pub fn setup_qp_type(&mut self, qp_type: QueuePairType) -> &mut Self {
         self.qp_type = qp_type;
         self
@@ -137,8 +138,8 @@ impl QueuePairBuilder {
         let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
         // SAFETY: just made in this domain with these queues; it has no context.
         let core = unsafe { QueuePairCore::adopt(qp, self.qp_type, None, Arc::clone(&self.pd), send_cq, recv_cq) };
-        let send = BasicSendQueue::new(&core, &self.cap);
-        Ok(BasicQueuePair::new(send, self.receive_queue(&core)))
+        let send = BasicSendQueue::new(&core, &self.cap)?;
+        Ok(BasicQueuePair::new(send, self.receive_queue(&core)?))
     }
 
     /// `ibv_create_qp_ex(context, attr)` — makes an extended queue pair.
@@ -224,20 +225,22 @@ impl QueuePairBuilder {
         };
         // SAFETY: the queue pair is live, nobody posts to it, and its context is a SendContext.
         let mended = unsafe {
-            missing_operation::fill_in(extended.as_ptr())
+            // A queue without room for a request refuses all of them: drivers write through what they did not allocate.
+            let refuse_all = self.cap.max_send_wr == 0;
+            missing_operation::fill_in(extended.as_ptr(), refuse_all)
                 .map_err(|name| unusable(&format!("the driver made the queue pair without the function {name}")))?;
             quirks::mend_queue_pair(extended.as_ptr())
         };
         // SAFETY: `extended` is the queue pair of `core`, and no function of its is null now.
         let send = unsafe { ExtendedSendQueue::new(extended, &core) };
-        Ok((ExtendedQueuePair::new(send, self.receive_queue(&core)), mended))
+        Ok((ExtendedQueuePair::new(send, self.receive_queue(&core)?), mended))
     }
 
-    fn receive_queue(&self, core: &Arc<QueuePairCore>) -> ReceiveQueue {
+    fn receive_queue(&self, core: &Arc<QueuePairCore>) -> Result<ReceiveQueue, VerbError> {
         ReceiveQueue::new(core, self.cap.max_recv_wr, self.cap.max_recv_sge)
     }
 
-    /// Both completion queues, seen to be there and of this device.
+    /// Both completion queues, seen to be there and of this device; what else can be checked before the library is asked.
     fn completion_queues(
         &self,
         verb: &'static str,
@@ -250,6 +253,23 @@ impl QueuePairBuilder {
             )),
             Some(queue) => Ok(Arc::clone(queue)),
         };
+        // A datagram names its address handle by a pointer, which only a request of its own kind may set.
+        match self.qp_type {
+            QueuePairType::ReliableConnection | QueuePairType::UnreliableConnection | QueuePairType::RawPacket => {}
+            other => {
+                return Err(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(format!(
+                    "this version of sideway does not wrap queue pairs of type {other:?} yet: only ReliableConnection, \
+                     UnreliableConnection and RawPacket"
+                )));
+            }
+        }
+        self.pd.device_context().require_operations(
+            verb,
+            &[
+                ("post_send", |operations| operations.post_send.is_some()),
+                ("post_recv", |operations| operations.post_recv.is_some()),
+            ],
+        )?;
         // Larger ones no driver takes, and the requests are held in memory here too.
         let limit = c_int::MAX as u32 >> 8;
         let cap = &self.cap;
@@ -279,7 +299,7 @@ impl QueuePairBuilder {
             return error
                 .with_hint(format!("{most_sge} entries are asked for and the device has {}", device.max_sge()));
         }
-        if cap.max_inline_data > 0 {
+        if cap.max_inline_data > 0 && error.errno().raw() == libc::EINVAL {
             return error.with_hint(format!(
                 "perhaps {} bytes of inline data are more than the device takes; it does not say how many it does",
                 cap.max_inline_data

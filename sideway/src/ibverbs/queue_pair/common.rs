@@ -84,7 +84,8 @@ pub trait QueuePair: AsQueuePairCore {
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, not destroyed, and not posted to while a guard is out.
+    /// It is used only while `self` lives, not destroyed, and not posted to while a guard is out; its `qp_context` and its
+    /// functions stay as they are.
     unsafe fn qp(&self) -> NonNull<ibv_qp> {
         self.core().handle.as_non_null()
     }
@@ -223,6 +224,11 @@ macro_rules! control_methods {
                 crate::error::VerbError,
             > {
                 self.core().query(mask)
+            }
+
+            /// The state, as [`QueuePair::state`](crate::ibverbs::queue_pair::QueuePair::state).
+            pub fn state(&self) -> crate::ibverbs::queue_pair::QueuePairState {
+                self.core().cached_state()
             }
 
             /// The number by which peers address the queue pair, 24 bits.

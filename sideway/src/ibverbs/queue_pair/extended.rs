@@ -115,7 +115,7 @@ impl SendSink for ExtendedPostSendGuard<'_> {
         // is the caller's promise.
         unsafe {
             (*qp).wr_id = wr_id;
-            (*qp).wr_flags = flags;
+            (*qp).wr_flags = flags | D::FLAGS;
             operation.begin(qp);
             data.give(qp);
         }
@@ -155,7 +155,7 @@ fn failure(qp: NonNull<ibv_qp_ex>, ret: c_int) -> PostSendError {
     // SAFETY: the queue pair is live, and its send queue is the caller's.
     match unsafe { SendContext::take_refusal(qp.as_ptr()) } {
         Some(refusal) => PostSendError::from_refusal(VERB, refusal),
-        None => PostSendError::from_driver(VERB, errno_of(ret), None, 0),
+        None => PostSendError::from_driver(VERB, errno_of(ret), None, None),
     }
 }
 

@@ -127,7 +127,7 @@ unsafe extern "C" fn abort_refused(qp: *mut ibv_qp_ex) {
 
 macro_rules! operations {
     (operations { $( $field:ident($($argument:ty),*) => $Flag:ident; )+ } setters { $( $setter:ident($($parameter:ty),*); )+ }) => {
-        /// Puts a refusing function wherever the driver has none.
+        /// Puts a refusing function wherever the driver has none, or everywhere.
         ///
         /// # Errors
         ///
@@ -136,7 +136,7 @@ macro_rules! operations {
         /// # Safety
         ///
         /// `qp` is a live extended queue pair that nobody posts to, and its `qp_context` is a [`SendContext`].
-        pub(crate) unsafe fn fill_in(qp: *mut ibv_qp_ex) -> Result<(), &'static str> {
+        pub(crate) unsafe fn fill_in(qp: *mut ibv_qp_ex, refuse_all: bool) -> Result<(), &'static str> {
             // SAFETY: the queue pair is live and nobody posts to it.
             unsafe {
                 if (*qp).wr_start.is_none() {
@@ -149,7 +149,7 @@ macro_rules! operations {
                     return Err("wr_abort");
                 }
                 $(
-                    if (*qp).$field.is_none() {
+                    if refuse_all || (*qp).$field.is_none() {
                         unsafe extern "C" fn missing(qp: *mut ibv_qp_ex, $(_: $argument),*) {
                             // SAFETY: put in place by `fill_in` on this very queue pair; called while a batch is built.
                             unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::$Flag)) }

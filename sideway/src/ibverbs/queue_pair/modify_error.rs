@@ -75,11 +75,14 @@ impl ModifyQueuePairError {
         let to = if attribute.mask().contains(Mask::State) { attribute.state() } else { from };
         let address = attribute.address_vector();
         let (sgid_index, dgid) = (address.grh_src_gid_index(), address.grh_dest_gid());
+        let has_path = attribute.mask().contains(Mask::AddressVector);
         match errno.raw() {
-            libc::ETIMEDOUT => Self::ResolveRouteTimedout { sgid_index, dgid, source },
-            libc::ENETUNREACH | libc::EHOSTUNREACH => Self::NetworkUnreachable { sgid_index, dgid, source },
+            libc::ETIMEDOUT if has_path => Self::ResolveRouteTimedout { sgid_index, dgid, source },
+            libc::ENETUNREACH | libc::EHOSTUNREACH if has_path => Self::NetworkUnreachable { sgid_index, dgid, source },
             libc::EINVAL => Self::of_transition(qp.qp_type(), from, to, attribute.mask(), source)
                 .unwrap_or_else(|source| Self::Verb { from, to, source: explain_value(qp, attribute, source) }),
+            // An entry of the GID table that is not in use.
+            libc::ENODATA => Self::Verb { from, to, source: explain_value(qp, attribute, source) },
             _ => Self::Verb { from, to, source },
         }
     }
@@ -122,7 +125,7 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
     }
     let port = match qp.context().query_port(port_num) {
         Ok(port) => port,
-        Err(_) => return error.with_hint(format!("the device has no port {port_num}; ports count from 1")),
+        Err(failure) => return error.with_hint(format!("port {port_num}: {failure}")),
     };
     if !mask.contains(Mask::AddressVector) {
         return error;
@@ -138,12 +141,10 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
         ));
     }
     if address.is_global()
-        && qp.context().query_gid(port_num, address.grh_src_gid_index().into()).is_ok_and(|gid| gid.is_zero())
+        && port.link_layer() == LinkLayer::Ethernet
+        && let Some(hint) = explain_gids(qp, port_num, address.grh_src_gid_index(), address.grh_dest_gid())
     {
-        return error.with_hint(format!(
-            "GID index {} of port {port_num} is empty: choose one that show_gids lists",
-            address.grh_src_gid_index()
-        ));
+        return error.with_hint(hint);
     }
     if mask.contains(Mask::PathMtu) && attribute.path_mtu().raw() > port.active_mtu().raw() {
         return error.with_hint(format!(
@@ -153,6 +154,24 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
         ));
     }
     error
+}
+
+/// What is wrong with the two GIDs, if anything.
+fn explain_gids(qp: &QueuePairCore, port_num: u8, index: u8, peer: Gid) -> Option<String> {
+    // Libraries differ in whether an entry that is not in use is an error.
+    let own = qp.context().query_gid(port_num, index.into()).unwrap_or_default();
+    if own.is_zero() {
+        return Some(format!("GID index {index} of port {port_num} is empty: choose one that show_gids lists"));
+    }
+    if peer.is_zero() {
+        return Some("the peer's GID is zero: did it choose one?".to_owned());
+    }
+    (own.is_ipv4_mapped() != peer.is_ipv4_mapped()).then(|| {
+        format!(
+            "one is an IPv4 address and the other IPv6: GID index {index}, {own}, and the peer's GID {peer}; choose both of \
+             one kind (show_gids)"
+        )
+    })
 }
 
 impl fmt::Display for ModifyQueuePairError {
@@ -200,11 +219,8 @@ impl fmt::Display for ModifyQueuePairError {
     }
 }
 
-impl error::Error for ModifyQueuePairError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        Some(self.verb_error())
-    }
-}
+// The text has that of the error inside, and so the source is that one's: none.
+impl error::Error for ModifyQueuePairError {}
 
 #[cfg(test)]
 mod tests {
@@ -236,8 +252,8 @@ mod tests {
             "ibv_modify_qp(Reset -> Init): EINVAL: needs AccessFlags"
         );
         assert_eq!(
-            diagnose(State::Reset, State::Error, Mask::Port),
-            "ibv_modify_qp(Reset -> Error): EINVAL: must not set Port"
+            diagnose(State::Init, State::Error, Mask::Port),
+            "ibv_modify_qp(Init -> Error): EINVAL: must not set Port"
         );
     }
 
@@ -245,7 +261,7 @@ mod tests {
     fn an_illegal_transition_says_what_is_legal() {
         assert_eq!(
             diagnose(State::Reset, State::ReadyToSend, Mask::empty()),
-            "ibv_modify_qp(Reset -> ReadyToSend): EINVAL: no such transition; from Reset one can go to Reset, Init, Error"
+            "ibv_modify_qp(Reset -> ReadyToSend): EINVAL: no such transition; from Reset one can go to Reset, Init"
         );
     }
 

@@ -58,6 +58,10 @@ pub struct BasicSlot {
 
 /// Data in one of its forms.
 pub trait SendData {
+    /// What the flags of a request must say of it. For inline data the drivers of most devices know without; that of
+    /// soft-RoCE does not.
+    const FLAGS: u32 = 0;
+
     /// Ends the request that an operation has begun.
     ///
     /// # Safety
@@ -134,6 +138,8 @@ impl SendData for Gather<'_> {
 }
 
 impl SendData for Inline<'_> {
+    const FLAGS: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
+
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
         // SAFETY: the caller's promise; the function reads the bytes before it returns.
@@ -148,6 +154,8 @@ impl SendData for Inline<'_> {
 }
 
 impl SendData for InlineList<'_> {
+    const FLAGS: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
+
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
         // An IoSlice is an iovec, and an iovec and an ibv_data_buf are both a pointer and a length.
@@ -183,8 +191,8 @@ unsafe fn write_inline(slot: BasicSlot, length: usize, copy: impl FnOnce(*mut u8
         return Err(RefusalReason::InlineTooLong { given: length, limit: slot.max_inline });
     }
     copy(slot.inline);
-    // SAFETY: the slot has room for at least one entry where it has room for inline data (`BasicSendQueue::new`), and
-    // the length fits 32 bits because the limit does.
+    // SAFETY: every request has room for at least one entry (`Requests::new`), and the length fits 32 bits because the
+    // limit does.
     unsafe {
         slot.sges.write(ibv_sge { addr: slot.inline as u64, length: length as u32, lkey: 0 });
         (*slot.wr).num_sge = 1;

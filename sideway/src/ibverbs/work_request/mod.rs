@@ -14,6 +14,7 @@
 //! Naming memory (`setup_sge`, `setup_sge_list`) is the unsafe step: the device reads or writes it after the call has
 //! returned. Inline data is copied at once, so that giving it is safe.
 
+mod batch;
 mod data;
 mod flags;
 mod operation;
@@ -22,6 +23,7 @@ mod receive;
 mod ring;
 mod send;
 
+pub(crate) use self::batch::{Batch, Requests};
 pub use self::data::ScatterGatherEntry;
 pub(crate) use self::data::{BasicSlot, SendData};
 pub use self::flags::WorkRequestFlags;

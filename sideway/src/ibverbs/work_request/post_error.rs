@@ -23,7 +23,7 @@ struct Inner {
     kind: PostErrorKind,
     source: VerbError,
     failed: Option<FailedRequest>,
-    posted: usize,
+    posted: Option<usize>,
 }
 
 /// What a program can do about it.
@@ -34,7 +34,8 @@ pub enum PostErrorKind {
     InvalidWorkRequest,
     /// The queue pair cannot take requests in its state.
     InvalidQueuePair,
-    /// The queue is full: poll its completion queue, then post again.
+    /// The queue is full: poll its completion queue, then post again. A batch that fails so on an empty queue is too large
+    /// in itself: it has more requests, entries or inline data than the queue pair was built for.
     NotEnoughResources,
     /// The queue pair was not built for this operation.
     OperationNotEnabled(SendOperationFlags),
@@ -75,9 +76,14 @@ pub enum RefusalReason {
 }
 
 impl PostError {
-    /// The driver refused a batch, at `failed` where it says so, after `posted` requests.
+    /// The driver refused a batch, at `failed` where it says so, after `posted` requests where that is known.
     #[cold]
-    pub(crate) fn from_driver(verb: &'static str, errno: Errno, failed: Option<FailedRequest>, posted: usize) -> Self {
+    pub(crate) fn from_driver(
+        verb: &'static str,
+        errno: Errno,
+        failed: Option<FailedRequest>,
+        posted: Option<usize>,
+    ) -> Self {
         let kind = match errno.raw() {
             libc::EINVAL => PostErrorKind::InvalidWorkRequest,
             libc::EFAULT => PostErrorKind::InvalidQueuePair,
@@ -126,7 +132,7 @@ impl PostError {
             RefusalReason::DriverFault(what) => (PostErrorKind::InvalidWorkRequest, libc::EOPNOTSUPP, what.to_owned()),
         };
         let source = VerbError::new(verb, Errno::from_raw(errno)).with_hint(hint);
-        Self(Box::new(Inner { kind, source, failed: Some(refusal.failed), posted: 0 }))
+        Self(Box::new(Inner { kind, source, failed: Some(refusal.failed), posted: Some(0) }))
     }
 
     /// What a program can do about it.
@@ -134,13 +140,17 @@ impl PostError {
         self.0.kind
     }
 
-    /// The request at fault. The extended verbs do not say which it is: `None`, and nothing of the batch was posted.
+    /// The request at fault. The extended verbs do not say which it is: `None`.
     pub fn failed_request(&self) -> Option<FailedRequest> {
         self.0.failed
     }
 
-    /// How many requests of the batch, the first ones, were posted all the same.
-    pub fn posted(&self) -> usize {
+    /// How many requests of the batch, the first ones, were posted all the same; `None` where the driver does not say.
+    /// The memory of requests that may have been posted stays the device's, as after a post that succeeded.
+    ///
+    /// The extended verbs are documented to post nothing of a batch that fails; soft-RoCE's driver may post all of it and
+    /// fail to ring the doorbell.
+    pub fn posted(&self) -> Option<usize> {
         self.0.posted
     }
 
@@ -160,17 +170,15 @@ impl fmt::Display for PostError {
             None => {}
         }
         match inner.posted {
-            0 => f.write_str("; nothing of the batch was posted"),
-            posted => write!(f, "; the {posted} before it were posted"),
+            Some(0) => f.write_str("; nothing of the batch was posted"),
+            Some(posted) => write!(f, "; the {posted} before it were posted"),
+            None => f.write_str("; the driver does not say how many of the batch were posted"),
         }
     }
 }
 
-impl error::Error for PostError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        Some(&self.0.source)
-    }
-}
+// The text has that of the error inside, and so the source is that one's: none.
+impl error::Error for PostError {}
 
 const _: () = assert!(size_of::<Result<(), PostError>>() == size_of::<usize>());
 
@@ -198,9 +206,9 @@ mod tests {
     #[test]
     fn a_full_queue_is_a_kind_of_its_own() {
         let failed = Some(FailedRequest { index: Some(2), wr_id: 9 });
-        let error = PostError::from_driver("ibv_post_send", Errno::from_raw(libc::ENOMEM), failed, 2);
+        let error = PostError::from_driver("ibv_post_send", Errno::from_raw(libc::ENOMEM), failed, Some(2));
         assert_eq!(error.kind(), PostErrorKind::NotEnoughResources);
-        assert_eq!(error.posted(), 2);
+        assert_eq!(error.posted(), Some(2));
         assert!(error.to_string().ends_with("request 2 (wr_id 9); the 2 before it were posted"), "{error}");
     }
 }

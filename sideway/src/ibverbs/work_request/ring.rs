@@ -15,10 +15,13 @@ unsafe impl<T> Send for Ring<T> {}
 unsafe impl<T> Sync for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// `len` elements, all `value`.
-    pub(crate) fn new(value: T, len: usize) -> Self {
-        let elements = vec![value; len].into_boxed_slice();
-        Self { first: NonNull::from(Box::leak(elements)).cast(), len }
+    /// `len` elements, all `value`; `None` where there is no memory for them.
+    pub(crate) fn new(value: T, len: usize) -> Option<Self> {
+        let mut elements = Vec::new();
+        elements.try_reserve_exact(len).ok()?;
+        elements.resize(len, value);
+        let elements = elements.into_boxed_slice();
+        Some(Self { first: NonNull::from(Box::leak(elements)).cast(), len })
     }
 
     /// Elements.
@@ -61,12 +64,13 @@ mod tests {
 
     #[test]
     fn an_address_is_found_again_and_a_foreign_one_is_not() {
-        let ring = Ring::new(0_u64, 3);
+        let ring = Ring::new(0_u64, 3).unwrap();
         assert_eq!(ring.index_of(ring.at(0)), Some(0));
         assert_eq!(ring.index_of(ring.at(2)), Some(2));
         assert_eq!(ring.index_of(ring.at(3)), None);
         assert_eq!(ring.index_of(ptr::null()), None);
         assert_eq!(ring.index_of(ring.at(0).cast::<u8>().wrapping_add(1).cast()), None);
-        assert_eq!(Ring::new(0_u64, 0).index_of(ring.at(0)), None);
+        assert_eq!(Ring::new(0_u64, 0).unwrap().index_of(ring.at(0)), None);
+        assert!(Ring::new(0_u64, usize::MAX / 16).is_none());
     }
 }

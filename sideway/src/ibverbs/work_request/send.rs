@@ -153,7 +153,9 @@ pub trait SetScatterGatherEntry {
     ///
     /// # Safety
     ///
-    /// From the post until the request's completion has been polled, or the queue pair has been reset or destroyed:
+    /// From the post, also one that failed and does not know how many it posted
+    /// ([`posted`](super::PostError::posted) is `None`), until the request's completion has been polled, or the queue pair
+    /// has been reset or destroyed:
     ///
     /// - the `length` bytes at `addr` stay allocated, and the region of `lkey` registered, with `addr` in it;
     /// - for what the device only reads (sends, writes), nobody writes them;
