@@ -1,1 +1,15 @@
 //! What the examples share.
+
+pub mod exchange;
+pub mod gid;
+pub mod memory;
+pub mod units;
+
+mod devices;
+mod open;
+mod program;
+
+pub use devices::{device_list, devices, no_device};
+pub use open::{active_port, open_device};
+pub use program::program;
+pub use units::Timeout;

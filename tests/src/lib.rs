@@ -1,6 +1,9 @@
 //! What the tests share.
 
+pub mod child;
+pub mod device;
 pub mod headers;
+pub mod loopback;
 pub mod process;
 pub mod requirements;
 

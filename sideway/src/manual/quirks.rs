@@ -14,6 +14,7 @@
 //! | `wr_set_inline_data_list` does not add the lengths up: it sends nothing, and copies several long pieces beyond the request | empty messages, overwritten requests | the pieces are joined and given as one |
 //! | every `wr_*` function that `send_ops_flags` did not ask for is null | a crash | every operation is there: one that was not asked for is a typed error when the batch is posted, and nothing of the batch is |
 //! | `create_cq_ex` knows only the standard fields | `EOPNOTSUPP` for timestamps | an error that says so; `build_generic` makes a basic queue, whose completions have no timestamp |
+//! | a GID without a route to the peer's gives ENETUNREACH for IPv6 only; for IPv4 the address is asked for, and nobody answers (Linux 6.1) | ETIMEDOUT after a second | both are variants of [`ModifyQueuePairError`](crate::ibverbs::queue_pair::ModifyQueuePairError) that name the GIDs |
 //! | two devices in two network namespaces of one host, or on both ends of one veth pair, do not reach each other (Linux 6.1) | time-outs | none: use two hosts, or one device with itself |
 //!
 //! [rdma-core #1512]: https://github.com/linux-rdma/rdma-core/pull/1512

@@ -2,8 +2,7 @@
 
 use std::ffi::CStr;
 use std::mem::zeroed;
-use std::ptr::null_mut;
-use std::slice;
+use std::ptr::{null_mut, slice_from_raw_parts_mut};
 
 use libc::{c_char, c_int};
 use rdma_mummy_sys as ffi;
@@ -57,7 +56,7 @@ unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ffi::ibv_de
         let device = forever::<ffi::ibv_device>();
         // SAFETY: the device was made just now, and the name is shorter than its field.
         unsafe {
-            for (to, from) in (&mut (*device).name).iter_mut().zip(name.bytes()) {
+            for (to, from) in (*device).name.iter_mut().zip(name.bytes()) {
                 *to = from as c_char;
             }
             (*device).node_type = ffi::ibv_node_type(-1);
@@ -73,7 +72,7 @@ unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ffi::ibv_de
 
 unsafe extern "C" fn free_device_list(list: *mut *mut ffi::ibv_device) {
     // SAFETY: the list was made above, with a null pointer at its end. The devices stay, as open ones may.
-    drop(unsafe { Box::from_raw(slice::from_raw_parts_mut(list, NAMES.len() + 1)) });
+    drop(unsafe { Box::from_raw(slice_from_raw_parts_mut(list, NAMES.len() + 1)) });
 }
 
 unsafe extern "C" fn get_device_guid(_device: *mut ffi::ibv_device) -> u64 {

@@ -193,6 +193,11 @@ fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> Result<bool, VerbError
             0 => {}
             -1 if last_errno().raw() == libc::EINTR => {}
             -1 => return Err(VerbError::new("poll", last_errno())),
+            // Hung up, in error or closed: no event will ever come, and waiting again would return at once.
+            _ if poll.revents & libc::POLLIN == 0 => {
+                return Err(VerbError::new("poll", Errno::from_raw(libc::EIO))
+                    .with_hint("the descriptor of the completion channel is broken: is the device gone?"));
+            }
             _ => return Ok(true),
         }
     }

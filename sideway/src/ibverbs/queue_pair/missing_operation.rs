@@ -149,7 +149,13 @@ macro_rules! operations {
                     return Err("wr_abort");
                 }
                 $(
-                    if refuse_all || (*qp).$field.is_none() {
+                    if refuse_all {
+                        unsafe extern "C" fn no_room(qp: *mut ibv_qp_ex, $(_: $argument),*) {
+                            // SAFETY: as below.
+                            unsafe { refuse(qp, RefusalReason::BatchTooLong { limit: 0 }) }
+                        }
+                        (*qp).$field = Some(no_room);
+                    } else if (*qp).$field.is_none() {
                         unsafe extern "C" fn missing(qp: *mut ibv_qp_ex, $(_: $argument),*) {
                             // SAFETY: put in place by `fill_in` on this very queue pair; called while a batch is built.
                             unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::$Flag)) }

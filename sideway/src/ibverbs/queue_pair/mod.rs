@@ -6,8 +6,9 @@
 //!                  ── build_generic ► GenericQueuePair  either, as the device has it
 //! ```
 //!
-//! A pair holds a send queue and a receive queue. Posting takes each by `&mut`; `queues` lends both at once and `split`
-//! gives them away, so that one thread posts sends while another posts receives, with no lock between them.
+//! A pair holds a send queue and a receive queue. Posting takes each by `&mut`; `queues` of a basic or extended pair lends
+//! both at once, and `split` of every kind gives them away, so that one thread posts sends while another posts receives, with
+//! no lock between them.
 
 mod attribute;
 mod attribute_mask;

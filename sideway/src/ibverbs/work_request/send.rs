@@ -162,6 +162,9 @@ pub trait SetScatterGatherEntry {
     /// - for what the device writes (receives, reads, atomics), nobody reads or writes them, and no reference to them is
     ///   held.
     ///
+    /// Requests may name the same bytes where the program takes whatever the device leaves there: many receives into one
+    /// buffer, as a ping-pong posts them, overwrite each other and harm nobody else.
+    ///
     /// A request without [`WorkRequestFlags::Signaled`] has completed when a later signaled one of its queue has.
     #[doc(alias = "ibv_wr_set_sge")]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32);

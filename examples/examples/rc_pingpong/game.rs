@@ -1,0 +1,271 @@
+//! The messages to and fro.
+
+use std::hint;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use sideway::ibverbs::completion::{
+    CompletionQueue, PollCompletionQueueError, WorkCompletionOperationType as Operation, WorkCompletionStatus as Status,
+};
+use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, SetScatterGatherEntry};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+use sideway_examples::Timeout;
+
+use super::arguments::Arguments;
+use super::endpoint::Endpoint;
+use super::pattern::{self, Checker, Side};
+use super::statistics::{Clock, Statistics};
+
+/// What requests are known by in their completions; the C program has the same numbers.
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+
+/// After so many polls in vain it is time to look at the clock, and to let another program run.
+const PATIENCE: u32 = 1024;
+
+/// The state of the game: the client sends first, and each side answers what it has received.
+#[derive(Debug)]
+pub(crate) struct Game<'e> {
+    endpoint: &'e mut Endpoint,
+    side: Side,
+    iterations: u32,
+    size: u32,
+    rx_depth: u32,
+    timeout: Timeout,
+    /// Sends that were posted, and those of them that are done.
+    posted: u32,
+    sent: u32,
+    /// Messages that have arrived, and those of them that were checked.
+    received: u32,
+    checked: u32,
+    /// Receives that wait for a message.
+    receives: u32,
+    check: Option<(Checker, Vec<u8>)>,
+    clock: Option<Clock>,
+}
+
+impl<'e> Game<'e> {
+    /// Posts the receives.
+    pub(crate) fn new(arguments: &Arguments, endpoint: &'e mut Endpoint) -> Result<Self> {
+        let side = if arguments.server.is_some() { Side::Client } else { Side::Server };
+        let size = arguments.size as usize;
+        let clock =
+            if arguments.ts { Some(Clock::new(endpoint.context.query_device()?.hca_core_clock())) } else { None };
+        let mut game = Self {
+            endpoint,
+            side,
+            iterations: arguments.iters,
+            size: arguments.size,
+            rx_depth: arguments.rx_depth,
+            timeout: arguments.timeout,
+            posted: 0,
+            sent: 0,
+            received: 0,
+            checked: 0,
+            receives: 0,
+            check: arguments.chk.then(|| (Checker::new(side, size), vec![0; size])),
+            clock,
+        };
+        // What the C program has in its buffer before the first message comes.
+        game.endpoint.outgoing.write(0, &vec![0x7b; size]);
+        game.post_receives()?;
+        Ok(game)
+    }
+
+    /// This side of the connection.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        self.endpoint
+    }
+
+    /// Sends and receives all messages.
+    pub(crate) fn play(mut self) -> Result<Statistics> {
+        let start = Instant::now();
+        loop {
+            if self.has_turn() {
+                self.post_send()?;
+            }
+            if self.received == self.iterations && self.sent == self.iterations {
+                break;
+            }
+            self.wait()?;
+            if self.received > self.may_receive() {
+                bail!("the peer sends out of turn: {} messages came, {} were due", self.received, self.may_receive());
+            }
+            self.check_data()?;
+            if self.receives <= 1 {
+                self.post_receives()?;
+            }
+        }
+        let time = start.elapsed();
+        Ok(Statistics { iterations: self.iterations, size: self.size, time, clock: self.clock })
+    }
+
+    /// How many messages a peer that keeps to the rules can have sent by now.
+    fn may_receive(&self) -> u32 {
+        match self.side {
+            Side::Client => self.posted,
+            Side::Server => self.posted + 1,
+        }
+    }
+
+    /// Whether the next message is this side's, and the memory of the last is free again.
+    fn has_turn(&self) -> bool {
+        self.posted < self.iterations && self.sent == self.posted && self.received == self.may_receive()
+    }
+
+    fn post_send(&mut self) -> Result<()> {
+        if let Some((_, message)) = &mut self.check {
+            pattern::fill(message, self.side, self.posted);
+            self.endpoint.outgoing.write(0, message);
+        }
+        let Endpoint { qp, outgoing, .. } = &mut *self.endpoint;
+        let mut batch = qp.start_post_send();
+        let request = batch.construct_wr(SEND, WorkRequestFlags::Signaled).setup_send();
+        // SAFETY: the memory is registered and has `size` bytes; it lives in the endpoint, where the queue pair is dropped
+        // before it. It is written only before a post, and `has_turn` has seen the last send completed.
+        unsafe { request.setup_sge(outgoing.lkey(), outgoing.addr(), self.size) };
+        batch.post()?;
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// Posts receives until `rx_depth` of them wait.
+    fn post_receives(&mut self) -> Result<()> {
+        let Endpoint { qp, incoming, .. } = &mut *self.endpoint;
+        let mut batch = qp.start_post_recv();
+        for _ in self.receives..self.rx_depth {
+            let request = batch.construct_wr(RECEIVE);
+            // SAFETY: the memory is registered and has `size` bytes; it lives in the endpoint, where the queue pair is dropped
+            // before it. Nobody refers to it: it is copied from, after one message and before the answer that lets the peer
+            // send the next. Should a peer not keep to that, the copy has bytes of two messages, and bytes have no wrong values.
+            unsafe { request.setup_sge(incoming.lkey(), incoming.addr(), self.size) };
+        }
+        batch.post()?;
+        self.receives = self.rx_depth;
+        Ok(())
+    }
+
+    /// Waits until something completes.
+    fn wait(&mut self) -> Result<()> {
+        let mut polls: u32 = 0;
+        let mut deadline = None;
+        while !self.poll()? {
+            if self.endpoint.channel.is_some() {
+                if self.sleep()? {
+                    return Ok(());
+                }
+                continue;
+            }
+            hint::spin_loop();
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(PATIENCE) {
+                let now = Instant::now();
+                let end = *deadline.get_or_insert_with(|| self.timeout.0.and_then(|timeout| now.checked_add(timeout)));
+                if end.is_some_and(|end| end <= now) {
+                    return Err(self.stuck());
+                }
+                thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the channel tells of a completion; returns whether one was polled instead.
+    fn sleep(&mut self) -> Result<bool> {
+        self.endpoint.cq.req_notify(false)?;
+        // What completed before the request raises no event. An event that comes though its completion was polled here does
+        // no harm: the next sleep ends at once.
+        if self.poll()? {
+            return Ok(true);
+        }
+        let Some(channel) = &self.endpoint.channel else { return Ok(false) };
+        match channel.get_cq_event(self.timeout.0) {
+            Ok(_) => Ok(false),
+            Err(error) if error.errno().raw() == libc::ETIMEDOUT => Err(self.stuck()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes what has completed off the queue; whether there was anything.
+    fn poll(&mut self) -> Result<bool> {
+        let mut poller = match self.endpoint.cq.start_poll() {
+            Ok(poller) => poller,
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        while let Some(completion) = poller.next()? {
+            let is_send = completion.wr_id() == SEND;
+            if completion.status() != Status::Success {
+                let what = if is_send { self.posted } else { self.received + 1 };
+                bail!(
+                    "{} message {what} of {} failed: {}{}",
+                    if is_send { "sending" } else { "receiving" },
+                    self.iterations,
+                    completion.status(),
+                    advice(completion.status(), is_send)
+                );
+            }
+            if is_send {
+                self.sent += 1;
+                continue;
+            }
+            if completion.opcode() != Operation::Receive || completion.byte_len() != self.size {
+                bail!(
+                    "the peer sent a message of {} bytes and {} were due: give both sides the same --size",
+                    completion.byte_len(),
+                    self.size
+                );
+            }
+            self.received += 1;
+            self.receives = self.receives.saturating_sub(1);
+            if let (Some(clock), Some(now)) = (&mut self.clock, completion.completion_timestamp()) {
+                clock.tick(now);
+            }
+        }
+        Ok(true)
+    }
+
+    fn check_data(&mut self) -> Result<()> {
+        let Some((checker, message)) = &mut self.check else { return Ok(()) };
+        if self.checked < self.received {
+            self.endpoint.incoming.read(0, message);
+            checker.check(message, self.checked)?;
+            self.checked += 1;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn stuck(&self) -> anyhow::Error {
+        let Self { iterations, received, sent, posted, .. } = self;
+        let seconds = self.timeout.0.unwrap_or(Duration::ZERO).as_secs_f64();
+        let what = if posted == sent {
+            "the peer's next message does not come"
+        } else {
+            "the peer does not acknowledge the last one"
+        };
+        anyhow::anyhow!(
+            "nothing completed for {seconds} s: {received} of {iterations} messages were received and {sent} of {posted} that \
+             were posted are sent; {what}. Does it still run, and with the same --iters?"
+        )
+    }
+}
+
+/// What a user can do about a failed message.
+#[cold]
+fn advice(status: Status, is_send: bool) -> &'static str {
+    match (status, is_send) {
+        (Status::RetryExceededError, _) => {
+            ": the peer does not answer; it has ended (has it the same --iters?), or is not reached from this GID (-g)"
+        }
+        // The soft-RoCE of some kernels has the second for both.
+        (Status::LocalLengthError | Status::LocalQueuePairOperationError, false) => {
+            ": perhaps the peer's messages are longer; give both sides the same --size"
+        }
+        (Status::RemoteInvalidRequestError | Status::RemoteOperationError, true) => {
+            ": the peer could not take it; perhaps its --size is smaller, see what it says"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,252 @@
+//! The exchange of `rc_pingpong` with every step spelled out, one after the other, for reading: device, protection domain,
+//! memory, completion queue, queue pair, INIT, RTR, RTS, post, poll. It uses the extended verbs (`ibv_create_cq_ex`,
+//! `ibv_create_qp_ex`), and it is a peer of `rc_pingpong` and of rdma-core's `ibv_rc_pingpong`.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::completion::{PollCompletionQueueError, WorkCompletionStatus};
+use sideway::ibverbs::device_context::Mtu;
+use sideway::ibverbs::queue_pair::{
+    PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState, QueuePairType, SendOperationFlags,
+    SetScatterGatherEntry,
+};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+use sideway_examples::Timeout;
+use sideway_examples::exchange::{Address, DEFAULT_PORT, Peer};
+use sideway_examples::memory::RegisteredMemory;
+use sideway_examples::units::parse_message_size;
+
+/// Send messages to and fro over a reliable connection, step by step
+///
+/// Without SERVER it waits for a client; with SERVER it is the client. The other side may also be rc_pingpong, or rdma-core's
+/// ibv_rc_pingpong with -g INDEX; give both the same --size and --iters.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110)]
+struct Arguments {
+    /// The host that the server runs on; none makes this program the server
+    server: Option<String>,
+
+    /// TCP port on which the two programs find each other
+    #[arg(short, long, default_value_t = DEFAULT_PORT)]
+    port: u16,
+
+    /// RDMA device, such as mlx5_0 [default: the first]
+    #[arg(short = 'd', long, value_name = "DEVICE")]
+    ib_dev: Option<String>,
+
+    /// Index of the GID to send from; show_gids lists them [default: RoCE v2 with an IPv4 address first]
+    #[arg(short = 'g', long, value_name = "INDEX")]
+    gid_idx: Option<u32>,
+
+    /// Bytes in a message; k, M and G are powers of 1024
+    #[arg(short, long, value_name = "SIZE", default_value = "4096", value_parser = parse_message_size)]
+    size: u32,
+
+    /// Messages in either direction
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    iters: u32,
+}
+
+/// The port of the device.
+const PORT: u8 = 1;
+/// The numbers by which the requests come back in their completions.
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+/// How long to wait for the other side.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    sideway_examples::program(run)
+}
+
+fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    // 1. The device. The list can go as soon as the device is open.
+    let list = sideway_examples::device_list()?;
+    let devices = sideway_examples::devices(&list, arguments.ib_dev.as_deref())?;
+    let context = devices.first().ok_or_else(sideway_examples::no_device)?.open()?;
+    drop(list);
+
+    // 2. The port, and the GID that packets are to come from: with RoCE, one of the addresses of the network interface. On
+    //    InfiniBand a LID does, and there is no GID.
+    let port = sideway_examples::active_port(&context, PORT)?;
+    let gid = sideway_examples::gid::choose(&context, PORT, arguments.gid_idx)?;
+
+    // 3. A protection domain: only what is in the same one works together.
+    let pd = context.alloc_pd()?;
+
+    // 4. Memory that the device may touch. It is pinned, and known to the device by a key. What is sent is only read; what
+    //    is received is written, which needs a right.
+    let mut outgoing = RegisteredMemory::new(&pd, arguments.size as usize, AccessFlags::empty())?;
+    let incoming = RegisteredMemory::new(&pd, arguments.size as usize, AccessFlags::LocalWrite)?;
+    outgoing.write(0, &vec![0x7b; arguments.size as usize]);
+
+    // 5. A completion queue: where the device tells which requests are done. It must hold all that can be outstanding: here
+    //    one send and two receives.
+    let mut cq = context.create_cq_builder().setup_cqe(3).build_ex()?;
+
+    // 6. The queue pair. Sends and receives have a queue each; both tell the same completion queue. An extended one is made
+    //    for the operations that it is going to be used for.
+    let mut qp = pd
+        .create_qp_builder()
+        .setup_qp_type(QueuePairType::ReliableConnection)
+        .setup_max_send_wr(1)
+        .setup_max_recv_wr(2)
+        .setup_send_ops_flags(SendOperationFlags::Send)
+        .setup_send_cq(&cq)
+        .setup_recv_cq(&cq)
+        .build_ex()?;
+
+    // 7. RESET -> INIT: the queue pair belongs to a port. The peer gets no right to write or read by itself.
+    let mut init = QueuePairAttribute::new();
+    init.setup_state(QueuePairState::Init)
+        .setup_pkey_index(0)
+        .setup_port(PORT)
+        .setup_access_flags(AccessFlags::empty());
+    qp.modify(&init)?;
+
+    // 8. In INIT receives can be posted, and must be before the peer can send: a message that finds none waiting is refused,
+    //    and the peer has to try again. Two, so that one is there while the other is made anew.
+    let mut batch = qp.start_post_recv();
+    for _ in 0..2 {
+        // SAFETY: the memory is registered, has `size` bytes and is dropped behind the queue pair, as it was made before it.
+        // Nobody looks at it while a receive waits.
+        unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
+    }
+    batch.post()?;
+
+    // 9. The two sides tell each other where their queue pairs are. How is their own affair: here over TCP.
+    let psn = (RandomState::new().build_hasher().finish() & 0xff_ffff) as u32;
+    let local = Address {
+        lid: port.lid(),
+        qp_num: qp.qp_number(),
+        psn,
+        gid: gid.map_or_else(Default::default, |entry| entry.gid()),
+    };
+    writeln!(out, "  local address:  {local}")?;
+    out.flush()?;
+    let mut peer = match &arguments.server {
+        Some(server) => Peer::connect(server, arguments.port, Timeout(Some(LIMIT)))?,
+        None => Peer::accept(arguments.port, Timeout(Some(LIMIT)))?,
+    };
+    if arguments.server.is_some() {
+        peer.send_address(&local)?;
+    }
+    let remote = peer.receive_address()?;
+    writeln!(out, "  remote address: {remote}")?;
+    out.flush()?;
+
+    // 10. INIT -> RTR, ready to receive: the queue pair learns its peer. With a GID, packets carry a global route.
+    let mut way = AddressHandleAttribute::new();
+    way.setup_port(PORT).setup_dest_lid(remote.lid);
+    if let Some(entry) = gid {
+        if remote.gid.is_zero() {
+            bail!("the peer told no GID: start it with -g INDEX");
+        }
+        let index = u8::try_from(entry.gid_index()).context("the GID index has 8 bits")?;
+        way.setup_grh(&remote.gid, 0, index, 64, 0);
+    }
+    let mut ready_to_receive = QueuePairAttribute::new();
+    ready_to_receive
+        .setup_state(QueuePairState::ReadyToReceive)
+        .setup_address_vector(&way)
+        .setup_path_mtu(Mtu::Mtu1024)
+        .setup_dest_qp_num(remote.qp_num)
+        .setup_rq_psn(remote.psn)
+        .setup_max_dest_read_atomic(1)
+        .setup_min_rnr_timer(12);
+    qp.modify(&ready_to_receive)?;
+
+    // 11. RTR -> RTS, ready to send: how long to wait for an acknowledgement (2^14 * 4.096 us = 67 ms), and how often to try.
+    let mut ready_to_send = QueuePairAttribute::new();
+    ready_to_send
+        .setup_state(QueuePairState::ReadyToSend)
+        .setup_sq_psn(psn)
+        .setup_timeout(14)
+        .setup_retry_cnt(7)
+        .setup_rnr_retry(7)
+        .setup_max_read_atomic(1);
+    qp.modify(&ready_to_send)?;
+
+    // 12. Now this side is up. The client waits for the server's word, which says that the server is.
+    if arguments.server.is_some() {
+        peer.send_done()?;
+    } else {
+        peer.send_address(&local)?;
+        peer.receive_done()?;
+    }
+
+    // 13. The messages: the client begins, and each side answers what it has received.
+    let start = Instant::now();
+    let is_client = arguments.server.is_some();
+    let (mut posted, mut sent, mut received) = (0, 0, 0);
+    let mut last_completion = Instant::now();
+    while received < arguments.iters || sent < arguments.iters {
+        // The client may be one message ahead, and the server follows. The memory is free for the next message when the last
+        // send has completed.
+        let due = if is_client { received } else { received.saturating_sub(1) };
+        let has_turn = is_client || received > posted;
+        if has_turn && posted == due && sent == posted && posted < arguments.iters {
+            let mut batch = qp.start_post_send();
+            let request = batch.construct_wr(SEND, WorkRequestFlags::Signaled).setup_send();
+            // SAFETY: the memory is registered, has `size` bytes and is dropped behind the queue pair; nobody writes it.
+            unsafe { request.setup_sge(outgoing.lkey(), outgoing.addr(), arguments.size) };
+            batch.post()?;
+            posted += 1;
+        }
+
+        // Polling: the poller is a cursor over what has completed, which each `next` moves on.
+        let mut arrived = 0;
+        match cq.start_poll() {
+            Ok(mut poller) => {
+                while let Some(completion) = poller.next()? {
+                    if completion.status() != WorkCompletionStatus::Success {
+                        let what = if completion.wr_id() == SEND { "sending" } else { "receiving" };
+                        bail!(
+                            "{what} failed: {} (does the peer have the same --size and --iters?)",
+                            completion.status()
+                        );
+                    }
+                    if completion.wr_id() == SEND {
+                        sent += 1;
+                    } else {
+                        arrived += 1;
+                    }
+                }
+                last_completion = Instant::now();
+            }
+            // Nothing yet: let another program run, such as a peer on the same machine.
+            Err(PollCompletionQueueError::CompletionQueueEmpty) if last_completion.elapsed() < LIMIT => {
+                std::thread::yield_now()
+            }
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => {
+                bail!("nothing completed for {} s: does the peer still run?", LIMIT.as_secs())
+            }
+            Err(error) => return Err(error.into()),
+        }
+
+        // Each receive takes one message; post as many anew as were used up.
+        received += arrived;
+        let mut batch = qp.start_post_recv();
+        for _ in 0..arrived {
+            // SAFETY: as for the first two.
+            unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
+        }
+        batch.post()?;
+    }
+
+    // 14. What there is goes by itself, in the right order: everything keeps alive what it was made from.
+    let seconds = start.elapsed().as_secs_f64();
+    let bytes = u64::from(arguments.size) * u64::from(arguments.iters) * 2;
+    writeln!(out, "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6)?;
+    let each = seconds * 1e6 / f64::from(arguments.iters);
+    writeln!(out, "{} iters in {seconds:.2} seconds = {each:.2} usec/iter", arguments.iters)?;
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Programs that a test starts, each with a time by which it must have ended.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The environment variable that names the folder of the examples' programs.
+pub const EXAMPLES_DIR: &str = "SIDEWAY_EXAMPLES_DIR";
+
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// One of this project's examples.
+///
+/// # Panics
+///
+/// The folder is not named, or it has no such program.
+#[track_caller]
+pub fn example(name: &str) -> Command {
+    let folder = env::var_os(EXAMPLES_DIR)
+        .unwrap_or_else(|| panic!("{EXAMPLES_DIR} names no folder; `cargo xtask test --ring softroce` sets it"));
+    let program = Path::new(&folder).join(name);
+    assert!(program.is_file(), "{} is not there", program.display());
+    Command::new(program)
+}
+
+/// A program that runs; it is killed when this goes.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    name: String,
+    output: PathBuf,
+    deadline: Instant,
+}
+
+/// How a program ended, and what it said on both its outputs.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// The exit status.
+    pub status: ExitStatus,
+    /// The text.
+    pub output: String,
+}
+
+impl Program {
+    /// Starts a program that is to end within `limit`.
+    ///
+    /// # Panics
+    ///
+    /// It does not start.
+    #[track_caller]
+    pub fn start(mut command: Command, limit: Duration) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let output = env::temp_dir().join(format!("sideway-test-{}-{number}", std::process::id()));
+        let name = format!("{command:?}");
+        let file = File::create(&output).unwrap_or_else(|error| panic!("{}: {error}", output.display()));
+        let errors = file.try_clone().unwrap_or_else(|error| panic!("{}: {error}", output.display()));
+        // A panic must not hide behind the missing backtrace.
+        command.env("RUST_BACKTRACE", "1").stdin(Stdio::null()).stdout(file).stderr(errors);
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
+        Self { child, name, output, deadline: Instant::now() + limit }
+    }
+
+    /// Waits until a program listens on the TCP port.
+    ///
+    /// # Panics
+    ///
+    /// This one ends before, or the time is up.
+    #[track_caller]
+    pub fn wait_for_port(&mut self, port: u16) {
+        while !is_listened_at(port) {
+            let is_running = matches!(self.child.try_wait(), Ok(None));
+            assert!(is_running, "{} ended before it listened:\n{}", self.name, self.said());
+            assert!(Instant::now() < self.deadline, "{} does not listen:\n{}", self.name, self.said());
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// What it has said up to now.
+    pub fn said(&self) -> String {
+        fs::read(&self.output).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Waits for its end; `None` when the time is up, in which case it has been killed.
+    pub fn wait(&mut self) -> Option<Ended> {
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(Ended { status, output: self.said() });
+            }
+            if Instant::now() >= self.deadline {
+                self.kill();
+                return None;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Ends it now.
+    pub fn kill(&mut self) {
+        // Either fails only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_file(&self.output);
+    }
+}
+
+/// Runs one program to its end.
+///
+/// # Panics
+///
+/// It does not end within `limit`.
+#[track_caller]
+pub fn run(command: Command, limit: Duration) -> Ended {
+    let mut program = Program::start(command, limit);
+    match program.wait() {
+        Some(ended) => ended,
+        None => panic!("{} did not end within {limit:?}:\n{}", program.name, program.said()),
+    }
+}
+
+/// Starts a server, waits until it listens on the TCP port, runs a client, and waits for both.
+///
+/// # Panics
+///
+/// One of them does not end within `limit`.
+#[track_caller]
+pub fn run_both(server: Command, client: Command, port: u16, limit: Duration) -> [Ended; 2] {
+    let mut server = Program::start(server, limit);
+    server.wait_for_port(port);
+    let mut client = Program::start(client, limit);
+    match (client.wait(), server.wait()) {
+        (Some(client), Some(server)) => [server, client],
+        _ => panic!(
+            "not ended within {limit:?}\n== {}\n{}\n== {}\n{}",
+            server.name,
+            server.said(),
+            client.name,
+            client.said()
+        ),
+    }
+}
+
+/// Whether a socket listens on the TCP port, seen without connecting to it.
+fn is_listened_at(port: u16) -> bool {
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|file| {
+        let table = fs::read_to_string(file).unwrap_or_default();
+        table.lines().skip(1).any(|line| {
+            let mut columns = line.split_whitespace().skip(1);
+            let local = columns.next().and_then(|local| local.rsplit(':').next());
+            // 0A is TCP_LISTEN.
+            local.and_then(|local| u16::from_str_radix(local, 16).ok()) == Some(port) && columns.nth(1) == Some("0A")
+        })
+    })
+}

@@ -1,0 +1,67 @@
+//! The device that the tests run on.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sideway::ibverbs::address::GidEntry;
+use sideway::ibverbs::device::{DeviceInfo, DeviceList};
+use sideway::ibverbs::device_context::DeviceContext;
+
+/// The environment variable that names the device.
+pub const TEST_DEVICE: &str = "SIDEWAY_TEST_DEVICE";
+
+/// The port that is used.
+pub const PORT: u8 = 1;
+
+/// The name of the device.
+///
+/// # Panics
+///
+/// None is named: a test on a device does not pass without one.
+#[track_caller]
+pub fn name() -> String {
+    match env::var(TEST_DEVICE) {
+        Ok(name) if !name.is_empty() => name,
+        _ => panic!("{TEST_DEVICE} names no device; `cargo xtask test --ring softroce` runs this test on one"),
+    }
+}
+
+/// Opens the device.
+///
+/// # Panics
+///
+/// It is not there, or does not open.
+#[track_caller]
+pub fn open() -> Arc<DeviceContext> {
+    let list = DeviceList::new().unwrap_or_else(|error| panic!("{error}"));
+    let device = list.find(&name()).unwrap_or_else(|error| panic!("{error}"));
+    device.open().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The GID that packets come from and go to; `None` on InfiniBand.
+///
+/// # Panics
+///
+/// The port has none though it needs one.
+#[track_caller]
+pub fn gid(context: &DeviceContext) -> Option<GidEntry> {
+    sideway_examples::gid::choose(context, PORT, None).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// The folder in which the kernel tells about the device.
+///
+/// # Panics
+///
+/// The device is not one of the kernel's.
+#[track_caller]
+pub fn sysfs(context: &DeviceContext) -> PathBuf {
+    context.sysfs_path().unwrap_or_else(|| panic!("{} is not in /sys", context.name()))
+}
+
+/// Whether the device is the kernel's soft-RoCE, whose driver in rdma-core has known faults.
+pub fn is_soft_roce(context: &DeviceContext) -> bool {
+    // Of the kernel's drivers, this one alone tells the network interface in a file of this name.
+    context.sysfs_path().is_some_and(|path| fs::exists(path.join("parent")).unwrap_or(false))
+}

@@ -1,0 +1,211 @@
+//! One side, and what it receives and completes.
+
+use std::time::{Duration, Instant};
+
+use sideway::ibverbs::completion::{
+    GenericCompletionQueue, PollCompletionQueueError, WorkCompletionFlags, WorkCompletionOperationType,
+    WorkCompletionStatus,
+};
+use sideway::ibverbs::memory_region::RemoteKey;
+use sideway::ibverbs::queue_pair::{PostSendGuard, SetScatterGatherEntry};
+use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
+use sideway_examples::memory::RegisteredMemory;
+
+use super::{Kind, MEMORY};
+
+/// How long a completion may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long nothing is to happen.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// One side: a queue pair, its completion queue, its memory.
+#[derive(Debug)]
+pub struct End<Q> {
+    // Dropped in this order: nothing is posted any more when the memory goes.
+    /// The queue pair.
+    pub qp: Q,
+    /// Where its completions go.
+    pub cq: GenericCompletionQueue,
+    /// What its requests name.
+    pub memory: RegisteredMemory,
+}
+
+impl<Q: Kind> End<Q> {
+    /// A range of this side's memory.
+    ///
+    /// # Panics
+    ///
+    /// It is not within.
+    #[track_caller]
+    pub fn range(&self, offset: usize, len: usize) -> Range {
+        assert!(offset + len <= MEMORY);
+        Range(ScatterGatherEntry::new(self.memory.lkey(), self.memory.addr() + offset as u64, len as u32))
+    }
+
+    /// By what the other side names this side's memory from `offset` on.
+    pub fn remote(&self, offset: usize) -> (RemoteKey, u64) {
+        (self.memory.rkey(), self.memory.addr() + offset as u64)
+    }
+
+    /// What is in the memory.
+    ///
+    /// # Panics
+    ///
+    /// The range is not within.
+    #[track_caller]
+    pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+
+    /// Posts one receive.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be posted.
+    #[track_caller]
+    pub fn post_receive(&mut self, wr_id: u64, offset: usize, len: usize) {
+        let range = self.range(offset, len);
+        let mut batch = self.qp.start_post_recv();
+        batch.construct_wr(wr_id).give(range);
+        batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
+    }
+
+    /// Posts one send, which is signaled.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be posted.
+    #[track_caller]
+    pub fn post_send(&mut self, wr_id: u64, offset: usize, len: usize) {
+        let range = self.range(offset, len);
+        let mut batch = self.qp.start_post_send();
+        batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().give(range);
+        batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
+    }
+
+    /// Waits for the next completion.
+    ///
+    /// # Panics
+    ///
+    /// None comes.
+    #[track_caller]
+    pub fn completion(&mut self) -> Completion {
+        let started = Instant::now();
+        loop {
+            if let Some(completion) = self.poll() {
+                return completion;
+            }
+            assert!(started.elapsed() < PATIENCE, "{}: nothing completed within {PATIENCE:?}", Q::NAME);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for the next completion, which is to be a success.
+    ///
+    /// # Panics
+    ///
+    /// None comes, or it is a failure.
+    #[track_caller]
+    pub fn success(&mut self) -> Completion {
+        let completion = self.completion();
+        assert_eq!(completion.status, WorkCompletionStatus::Success, "{}: {completion:?}", Q::NAME);
+        assert_eq!(completion.qp_num, self.qp.qp_number());
+        completion
+    }
+
+    /// Sees to it that nothing completes.
+    ///
+    /// # Panics
+    ///
+    /// Something does.
+    #[track_caller]
+    pub fn silence(&mut self) {
+        let started = Instant::now();
+        while started.elapsed() < SILENCE {
+            assert_eq!(self.poll(), None, "{}", Q::NAME);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes off what has completed, and tells how much it was.
+    ///
+    /// # Panics
+    ///
+    /// The queue is broken.
+    #[track_caller]
+    pub fn drain(&mut self) -> usize {
+        std::iter::from_fn(|| self.poll()).count()
+    }
+
+    /// One completion, if there is one.
+    ///
+    /// # Panics
+    ///
+    /// The queue is broken.
+    #[track_caller]
+    pub fn poll(&mut self) -> Option<Completion> {
+        // Of a basic queue a poll takes a batch, of which the rest would be lost here.
+        if let GenericCompletionQueue::Basic(queue) = &mut self.cq {
+            queue.setup_poll_batch(1);
+        }
+        let mut poller = match self.cq.start_poll() {
+            Ok(poller) => poller,
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => return None,
+            Err(error) => panic!("{error}"),
+        };
+        let completion = poller.next().unwrap_or_else(|error| panic!("{error}"))?;
+        let is_success = completion.status() == WorkCompletionStatus::Success;
+        Some(Completion {
+            wr_id: completion.wr_id(),
+            status: completion.status(),
+            qp_num: completion.qp_num(),
+            opcode: is_success.then(|| completion.opcode()),
+            byte_len: is_success.then(|| completion.byte_len()),
+            imm_data: (is_success && completion.wc_flags().contains(WorkCompletionFlags::WithImmediate))
+                .then(|| completion.imm_data()),
+        })
+    }
+}
+
+/// A completion, copied off the queue. What means nothing after a failure is `None` then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The number of the request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: WorkCompletionStatus,
+    /// Which queue pair's it was.
+    pub qp_num: u32,
+    /// What was done.
+    pub opcode: Option<WorkCompletionOperationType>,
+    /// Bytes.
+    pub byte_len: Option<u32>,
+    /// Immediate data, where there was some.
+    pub imm_data: Option<u32>,
+}
+
+/// A range of the memory of an [`End`].
+#[derive(Clone, Copy, Debug)]
+pub struct Range(ScatterGatherEntry);
+
+/// Giving ranges to requests without further ado.
+pub trait Give: SetScatterGatherEntry + Sized {
+    /// One range.
+    fn give(self, range: Range) {
+        let Range(entry) = range;
+        // SAFETY: the range is of registered memory, to which nobody has a reference: it is copied to and from. Should it be
+        // given back too early, its registration is ended first, and the device answers the request with an error.
+        unsafe { self.setup_sge(entry.lkey(), entry.addr(), entry.length()) }
+    }
+
+    /// Several, one behind the other.
+    fn give_list(self, ranges: &[Range]) {
+        let entries: Vec<ScatterGatherEntry> = ranges.iter().map(|Range(entry)| *entry).collect();
+        // SAFETY: as for one.
+        unsafe { self.setup_sge_list(&entries) }
+    }
+}
+
+impl<T: SetScatterGatherEntry> Give for T {}

@@ -1,0 +1,92 @@
+//! The kinds of queue pairs and completion queues.
+
+use std::fmt;
+
+use sideway::error::VerbError;
+use sideway::ibverbs::completion::{CompletionQueueBuilder, GenericCompletionQueue};
+use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, QueuePair, QueuePairBuilder};
+
+/// A kind of queue pair.
+pub trait Kind: QueuePair + fmt::Debug + Send + Sized {
+    /// For messages.
+    const NAME: &'static str;
+
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// As the builder's.
+    fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError>;
+}
+
+impl Kind for BasicQueuePair {
+    const NAME: &'static str = "basic";
+
+    fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError> {
+        builder.build()
+    }
+}
+
+impl Kind for ExtendedQueuePair {
+    const NAME: &'static str = "extended";
+
+    fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError> {
+        builder.build_ex()
+    }
+}
+
+impl Kind for GenericQueuePair {
+    const NAME: &'static str = "generic";
+
+    fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError> {
+        builder.build_generic()
+    }
+}
+
+/// A kind of completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Of `build`.
+    Basic,
+    /// Of `build_ex`.
+    Extended,
+    /// Of `build_generic`.
+    Generic,
+}
+
+impl QueueKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Basic, Self::Extended, Self::Generic];
+
+    /// Makes one.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be made.
+    #[track_caller]
+    pub fn build(self, builder: &CompletionQueueBuilder) -> GenericCompletionQueue {
+        let queue = match self {
+            Self::Basic => builder.build().map(Into::into),
+            Self::Extended => builder.build_ex().map(Into::into),
+            Self::Generic => builder.build_generic(),
+        };
+        queue.unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+}
+
+/// Runs a function for each kind of queue pair with each kind of completion queue, nine times, and says how it went.
+#[macro_export]
+macro_rules! on_all_kinds {
+    ($function:ident) => {{
+        use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair};
+        let mut runs = 0;
+        for queue in $crate::loopback::QueueKind::ALL {
+            println!("{}: {queue:?} completion queue", stringify!($function));
+            $function::<BasicQueuePair>(queue);
+            $function::<ExtendedQueuePair>(queue);
+            $function::<GenericQueuePair>(queue);
+            runs += 3;
+        }
+        assert_eq!(runs, 9);
+    }};
+}

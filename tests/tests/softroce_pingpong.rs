@@ -1,0 +1,284 @@
+//! The examples `rc_pingpong` and `rc_pingpong_split` as programs: with each other, and with rdma-core's `ibv_rc_pingpong` in
+//! both roles.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::device;
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// The sizes, and how many messages of each: an emulated machine copies a mebibyte in a tenth of a second.
+const SIZES: [(u32, u32); 3] = [(1, 1000), (4096, 1000), (1 << 20, 30)];
+
+/// A port that no other test of this program uses.
+fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// One of the examples, with the device and the TCP port.
+fn ours(name: &str, port: u16, options: &str) -> Command {
+    let mut command = example(name);
+    command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
+    command
+}
+
+/// rdma-core's program, which is to be told the GID.
+fn theirs(port: u16, options: &str) -> Command {
+    let mut command = Command::new("ibv_rc_pingpong");
+    command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
+    if let Some(entry) = device::gid(&device::open()) {
+        command.args(["-g", &entry.gid_index().to_string()]);
+    }
+    command
+}
+
+/// Runs a server and a client, and sees to it that both have sent and received everything.
+#[track_caller]
+fn play(mut server: Command, mut client: Command, port: u16, host: &str, size: u32, iterations: u32) {
+    for command in [&mut server, &mut client] {
+        command.args(["-s", &size.to_string(), "-n", &iterations.to_string()]);
+    }
+    client.arg(host);
+    let description = format!("{server:?} with {client:?}");
+    for Ended { status, output } in child::run_both(server, client, port, LIMIT) {
+        assert!(status.success(), "{description}: {status}\n{output}");
+        let bytes = u64::from(size) * u64::from(iterations) * 2;
+        for line in [
+            format!("{bytes} bytes in "),
+            format!("{iterations} iters in "),
+            "local address:".into(),
+            "remote address:".into(),
+        ] {
+            assert!(output.contains(&line), "{description}: no `{line}`\n{output}");
+        }
+        for word in ["invalid data", "panicked", "wrong data", "error"] {
+            assert!(!output.contains(word), "{description}: {word}\n{output}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn it_plays_with_itself_in_every_kind() {
+    let mut games = 0;
+    for (server, client) in
+        [("basic", "basic"), ("extended", "extended"), ("generic", "generic"), ("basic", "extended")]
+    {
+        for events in ["", "-e"] {
+            let port = port();
+            let options = |kind| format!("-c {events} --cq {kind} --qp {kind}");
+            let (server, client) = (options(server), options(client));
+            play(ours("rc_pingpong", port, &server), ours("rc_pingpong", port, &client), port, "localhost", 4096, 1000);
+            games += 1;
+        }
+    }
+    // Few receives at a time, a queue of the one kind with a queue pair of the other, another MTU, and IPv4 and IPv6.
+    for (options, host) in [
+        ("-c -r 1 -m 256 --cq basic --new-send", "127.0.0.1"),
+        ("-c -r 2 -m 512 --cq extended --qp basic", "::1"),
+        ("-c -r 3 -l 3", "localhost"),
+    ] {
+        let port = port();
+        play(ours("rc_pingpong", port, options), ours("rc_pingpong", port, options), port, host, 3000, 1000);
+        games += 1;
+    }
+    assert_eq!(games, 11);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn every_size_arrives_whole() {
+    let mut games = 0;
+    for (size, iterations) in SIZES {
+        for kind in ["basic", "extended"] {
+            let port = port();
+            let options = format!("-c --cq {kind} --qp {kind}");
+            let (server, client) = (ours("rc_pingpong", port, &options), ours("rc_pingpong", port, &options));
+            play(server, client, port, "localhost", size, iterations);
+            games += 1;
+        }
+    }
+    assert_eq!(games, 6);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn it_plays_with_the_c_program_in_both_roles() {
+    let mut games = 0;
+    for (size, iterations) in SIZES {
+        for kind in ["basic", "extended"] {
+            for events in ["", "-e"] {
+                let options = format!("-c {events} --cq {kind} --qp {kind}");
+                let port_of = port();
+                play(
+                    theirs(port_of, "-c"),
+                    ours("rc_pingpong", port_of, &options),
+                    port_of,
+                    "localhost",
+                    size,
+                    iterations,
+                );
+                let port_of = port();
+                let client = theirs(port_of, &format!("-c {events}"));
+                play(ours("rc_pingpong", port_of, &options), client, port_of, "localhost", size, iterations);
+                games += 2;
+            }
+        }
+    }
+    assert_eq!(games, 24);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn the_split_one_plays_with_all_of_them() {
+    let mut games = 0;
+    for (size, iterations) in SIZES {
+        let port_of = port();
+        let split = |port| ours("rc_pingpong_split", port, "");
+        play(split(port_of), split(port_of), port_of, "localhost", size, iterations);
+        let port_of = port();
+        play(split(port_of), ours("rc_pingpong", port_of, ""), port_of, "localhost", size, iterations);
+        let port_of = port();
+        play(ours("rc_pingpong", port_of, ""), split(port_of), port_of, "localhost", size, iterations);
+        let port_of = port();
+        play(theirs(port_of, ""), split(port_of), port_of, "localhost", size, iterations);
+        let port_of = port();
+        play(split(port_of), theirs(port_of, ""), port_of, "localhost", size, iterations);
+        games += 5;
+    }
+    assert_eq!(games, 15);
+}
+
+/// A program fails with one sentence, which has `words`.
+#[track_caller]
+fn fails(ended: &Ended, words: &[&str]) {
+    let Ended { status, output } = ended;
+    assert_eq!(status.code(), Some(1), "{output}");
+    let errors: Vec<&str> = output.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{output}");
+    assert_eq!(output.lines().last(), errors.first().copied(), "nothing follows the sentence: {output}");
+    for word in words {
+        assert!(errors.iter().all(|error| error.contains(word)), "no `{word}` in: {output}");
+    }
+    for word in ["panicked", "backtrace", "VerbError", "Some(", "Os {"] {
+        assert!(!output.contains(word), "{output}");
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_cannot_be_is_told_in_a_sentence() {
+    let run = |options: &str| child::run(ours("rc_pingpong", port(), options), LIMIT);
+    fails(&run("-g 200"), &["GID index 200", "is not in use", "with -g one can choose"]);
+    fails(&run("-i 77"), &["there is no port 77"]);
+    fails(&run("-r 100000000"), &["the device has"]);
+    fails(&run("--ts --cq basic"), &["--ts needs an extended completion queue"]);
+    fails(&run("--new-send --qp basic"), &["--new-send asks for an extended queue pair"]);
+    fails(&run("--timeout 0.2"), &["no client came to TCP port", "within 0.2 s"]);
+    fails(&run("localhost"), &["nobody listens at", "start the server first"]);
+    fails(&run("no-such-host.invalid"), &["the host `no-such-host.invalid` is not found"]);
+    if device::is_soft_roce(&device::open()) {
+        fails(&run("--ts"), &["CompletionTimestamp"]);
+    }
+    let ended = child::run(
+        {
+            let mut command = example("rc_pingpong");
+            command.args(["-d", "no_such_device"]);
+            command
+        },
+        LIMIT,
+    );
+    fails(&ended, &["no RDMA device is named `no_such_device`", &device::name()]);
+    for arguments in ["-s 0", "-m 1500", "-n 0", "-s 1x", "-l 16", "--timeout -1", "a b"] {
+        assert_eq!(run(arguments).status.code(), Some(2), "{arguments}");
+    }
+}
+
+/// Starts our server and says `bytes` to it.
+#[track_caller]
+fn say_to_server(bytes: &[u8], stay: bool) -> Ended {
+    let port = port();
+    let mut server = Program::start(ours("rc_pingpong", port, "--timeout 1"), LIMIT);
+    server.wait_for_port(port);
+    let mut stream = TcpStream::connect(("localhost", port)).expect("the server listens");
+    stream.write_all(bytes).expect("the server reads");
+    let stream = stay.then_some(stream);
+    let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+    drop(stream);
+    ended
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_misbehaves_is_told_in_a_sentence() {
+    let http = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: something else\r\n\r\n";
+    fails(&say_to_server(http, true), &["`GET / HTTP/1.1", "is not the address of a queue pair"]);
+    fails(
+        &say_to_server(b"0000:", true),
+        &["did not tell the address of its queue pair within 1 s (5 of 52 bytes came)"],
+    );
+    fails(&say_to_server(b"", false), &["closed the connection", "0 of 52 bytes came"]);
+    let no_gid = b"0000:000011:000001:00000000000000000000000000000000\0";
+    if device::gid(&device::open()).is_some() {
+        fails(&say_to_server(no_gid, true), &["the peer told no GID", "-g INDEX"]);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_dies_ends_the_game() {
+    let mut games = 0;
+    for options in ["", "-e", "--cq extended --qp extended"] {
+        let port = port();
+        let mut server =
+            Program::start(ours("rc_pingpong", port, &format!("-n 100000000 --timeout 2 {options}")), LIMIT);
+        server.wait_for_port(port);
+        let mut client =
+            Program::start(ours("rc_pingpong", port, &format!("-n 100000000 --timeout 2 {options} localhost")), LIMIT);
+        while !(client.said().contains("remote address") && server.said().contains("remote address")) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        client.kill();
+        let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+        // Either its message is not acknowledged, or no answer comes.
+        let is_known = ["transport retry counter exceeded", "nothing completed for 2 s"]
+            .iter()
+            .any(|text| ended.output.contains(text));
+        assert!(is_known, "{}", ended.output);
+        fails(&ended, &[]);
+        games += 1;
+    }
+    assert_eq!(games, 3);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn sides_that_differ_are_told() {
+    let both = |server: &str, client: &str| {
+        let port = port();
+        let (server, client) =
+            (ours("rc_pingpong", port, server), ours("rc_pingpong", port, &format!("{client} localhost")));
+        child::run_both(server, client, port, LIMIT)
+    };
+    // The data is checked, and the other side does not write what is looked for.
+    let [server, _] = both("-c --timeout 2", "--timeout 2");
+    fails(&server, &["message 0 has wrong data from byte 0 on", "is the peer started with -c?"]);
+    let [_, client] = both("--timeout 2", "-c --timeout 2");
+    fails(&client, &["message 0 has wrong data", "is the peer started with -c?"]);
+    // Messages longer than the other side takes, and shorter.
+    let [server, client] = both("-s 64 --timeout 2", "-s 4k --timeout 2");
+    fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
+    fails(&client, &["sending message 1 of 1000 failed", "--size"]);
+    let [server, _] = both("-s 4k --timeout 2", "-s 64 --timeout 2");
+    fails(&server, &["the peer sent a message of 64 bytes and 4096 were due"]);
+    // More than the other side plays.
+    let [server, client] = both("-n 60 --timeout 2", "-n 50 --timeout 2");
+    assert!(client.status.success(), "{}", client.output);
+    fails(&server, &["--iters"]);
+}
