@@ -5,6 +5,7 @@ pub mod device;
 pub mod headers;
 pub mod loopback;
 pub mod process;
+pub mod recording;
 pub mod requirements;
 
 /// The code of the README is compiled.

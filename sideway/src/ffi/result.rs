@@ -19,7 +19,8 @@ pub(crate) fn last_errno() -> Errno {
 
 /// The errno that a verb means which is documented to return 0 or an errno value.
 ///
-/// Providers differ: some return the value, some its negative, some `-1` with errno set.
+/// Providers differ: some return the value, some its negative, some `-1` with errno set (so that a negative `EPERM` cannot
+/// be told from that).
 #[cold]
 pub(crate) fn errno_of(ret: c_int) -> Errno {
     match ret {

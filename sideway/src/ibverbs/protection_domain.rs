@@ -118,6 +118,19 @@ impl ProtectionDomain {
         QueuePairBuilder::new(self)
     }
 
+    /// `ibv_dealloc_pd(pd)` — frees the domain and reports, where dropping only logs.
+    ///
+    /// A domain in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once everything that was made in it
+    /// has gone.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the domain is leaked then.
+    #[doc(alias = "ibv_dealloc_pd")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
     /// The device that the domain is of.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context

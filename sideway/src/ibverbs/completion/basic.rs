@@ -52,6 +52,17 @@ impl BasicCompletionQueue {
         Err(no_completion(polled))
     }
 
+    /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` where queue pairs or events hold the queue, which then goes with the last of them; else the driver's errno,
+    /// and the queue is leaked.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.core.close()
+    }
+
     /// How many completions one [`start_poll`](Self::start_poll) takes at most; at least 1, and no more than the queue
     /// holds. 32 unless set.
     pub fn setup_poll_batch(&mut self, completions: u32) -> &mut Self {

@@ -112,6 +112,18 @@ impl CompletionChannel {
         }
     }
 
+    /// `ibv_destroy_comp_channel(channel)` — destroys the channel and reports, where dropping only logs.
+    ///
+    /// A channel in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its queues have gone.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the channel is leaked then.
+    #[doc(alias = "ibv_destroy_comp_channel")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
     /// The device that the channel is of.
     pub fn device_context(&self) -> &Arc<DeviceContext> {
         &self.context

@@ -53,7 +53,8 @@ impl ExtendedCompletionQueue {
     pub fn start_poll(&mut self) -> Result<ExtendedPoller<'_>, PollCompletionQueueError> {
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
         let cq = self.core.raw_ex();
-        // SAFETY: the CQ is live and extended, and `&mut self` says that no poller is out.
+        // SAFETY: the CQ is live and extended, and `&mut self` says that no poller is out. One that was forgotten
+        // (`mem::forget`) leaves its poll begun: drivers wait for their own lock then, or begin anew.
         let ret = unsafe { sys::ibv_start_poll(cq, &mut attr) };
         if ret != 0 {
             return Err(no_completion("ibv_start_poll", ret));
@@ -61,6 +62,17 @@ impl ExtendedCompletionQueue {
         // SAFETY: a live object's address is not null.
         let cq = unsafe { NonNull::new_unchecked(cq) };
         Ok(ExtendedPoller { cq, fields: self.fields, first: true, queue: PhantomData })
+    }
+
+    /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` where queue pairs or events hold the queue, which then goes with the last of them; else the driver's errno,
+    /// and the queue is leaked.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.core.close()
     }
 
     /// The fields that the queue delivers.

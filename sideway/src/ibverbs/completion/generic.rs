@@ -8,6 +8,7 @@ use super::{
     ExtendedWorkCompletion, PollCompletionQueueError, WorkCompletionFlags, WorkCompletionOperationType,
     WorkCompletionStatus,
 };
+use crate::error::VerbError;
 
 /// A completion queue of either kind. To hoist the choice out of a hot loop, match on it once.
 #[derive(Debug)]
@@ -30,6 +31,20 @@ impl GenericCompletionQueue {
         match self {
             Self::Basic(cq) => cq.start_poll().map(GenericPoller::Basic),
             Self::Extended(cq) => cq.start_poll().map(GenericPoller::Extended),
+        }
+    }
+
+    /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` where queue pairs or events hold the queue, which then goes with the last of them; else the driver's errno,
+    /// and the queue is leaked.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn close(self) -> Result<(), VerbError> {
+        match self {
+            Self::Basic(cq) => cq.close(),
+            Self::Extended(cq) => cq.close(),
         }
     }
 }

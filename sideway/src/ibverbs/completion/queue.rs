@@ -1,6 +1,5 @@
 //! What all kinds of completion queue share.
 
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use rdma_mummy_sys::{ibv_cq, ibv_cq_ex};
 
 use super::channel::CompletionChannel;
 use super::event_target::EventTarget;
-use crate::error::VerbError;
+use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno};
 use crate::ibverbs::device_context::DeviceContext;
 
@@ -63,7 +62,7 @@ pub trait CompletionQueue: AsCore {
     /// It is used only while `self` lives, not destroyed, and not polled while a poller is out; its `cq_context` and its
     /// functions stay as they are.
     unsafe fn cq(&self) -> NonNull<ibv_cq> {
-        self.core().handle.as_non_null()
+        self.core().cq
     }
 }
 
@@ -76,7 +75,9 @@ pub trait AsCore {
 /// The C object with everything that must outlive it. The queue's owner, its queue pairs and its events share it.
 #[derive(Debug)]
 pub struct CompletionQueueCore {
-    handle: ManuallyDrop<Handle<ibv_cq>>,
+    cq: NonNull<ibv_cq>,
+    /// Taken by who destroys the queue.
+    handle: Option<Handle<ibv_cq>>,
     target: NonNull<EventTarget>,
     channel: Option<Arc<CompletionChannel>>,
     context: Arc<DeviceContext>,
@@ -102,8 +103,8 @@ impl CompletionQueueCore {
         context: Arc<DeviceContext>,
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_cq is the verb for it.
-        let handle = ManuallyDrop::new(unsafe { Handle::new(cq, sys::ibv_destroy_cq, "ibv_destroy_cq") });
-        let core = Arc::new(Self { handle, target, channel, context });
+        let handle = Some(unsafe { Handle::new(cq, sys::ibv_destroy_cq, "ibv_destroy_cq") });
+        let core = Arc::new(Self { cq, handle, target, channel, context });
         // SAFETY: the target lives until the core is dropped.
         unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
         core
@@ -111,7 +112,7 @@ impl CompletionQueueCore {
 
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_cq {
-        self.handle.as_ptr()
+        self.cq.as_ptr()
     }
 
     /// The same object seen as extended; legal to use only where `ibv_create_cq_ex` made it.
@@ -128,17 +129,30 @@ impl CompletionQueueCore {
         // SAFETY: the target lives until the core is dropped.
         unsafe { self.target.as_ref() }.user_context
     }
+
+    /// Destroys the queue and reports. Where others hold it, it lives on, and is destroyed by the last of them.
+    pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
+        match Arc::into_inner(self) {
+            Some(mut core) => core.destroy(),
+            None => Err(VerbError::new("ibv_destroy_cq", Errno::from_raw(libc::EBUSY))
+                .with_hint("queue pairs or events hold the queue: it goes with the last of them")),
+        }
+    }
+
+    fn destroy(&mut self) -> Result<(), VerbError> {
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        // Where it fails, the queue lives on, and its events would find the target: that is leaked with it.
+        handle.close()?;
+        // SAFETY: the queue is gone and, with it, every unacknowledged event: nobody reads the target any more.
+        unsafe { EventTarget::free(self.target) };
+        Ok(())
+    }
 }
 
 impl Drop for CompletionQueueCore {
     fn drop(&mut self) {
-        // SAFETY: drop runs once, and nothing uses the handle behind it.
-        let handle = unsafe { ManuallyDrop::take(&mut self.handle) };
-        match handle.close() {
-            // SAFETY: the queue is gone and, with it, every unacknowledged event: nobody reads the target any more.
-            Ok(()) => unsafe { EventTarget::free(self.target) },
-            // The queue lives on, and its events would find the target.
-            Err(error) => log::warn!("{error}; the completion queue is leaked"),
+        if let Err(error) = self.destroy() {
+            log::warn!("{error}; the completion queue is leaked");
         }
     }
 }

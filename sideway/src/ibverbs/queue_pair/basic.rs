@@ -50,6 +50,19 @@ impl BasicQueuePair {
     pub fn split(self) -> (BasicSendQueue, ReceiveQueue) {
         (self.send, self.recv)
     }
+
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the queue pair is leaked then.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn close(self) -> Result<(), VerbError> {
+        let (send, recv) = self.split();
+        let core = Arc::clone(send.core());
+        drop((send, recv));
+        core.close()
+    }
 }
 
 impl QueuePair for BasicQueuePair {
@@ -75,7 +88,7 @@ impl AsQueuePairCore for BasicQueuePair {
 impl BasicSendQueue {
     /// For batches of as many requests, entries and bytes as was asked for.
     pub(super) fn new(core: &Arc<QueuePairCore>, cap: &ibv_qp_cap) -> Result<Self, VerbError> {
-        const VERB: &str = "ibv_post_send";
+        const VERB: &str = "ibv_create_qp";
         let requests = Requests::new(VERB, cap.max_send_wr, cap.max_send_sge)?;
         let max_inline = cap.max_inline_data as usize;
         let inline = (cap.max_send_wr as usize).checked_mul(max_inline).and_then(|bytes| Ring::new(0, bytes));

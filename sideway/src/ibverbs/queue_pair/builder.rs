@@ -103,8 +103,8 @@ impl QueuePairBuilder {
     }
 
     /// The operations that an extended queue pair is built for. Unless set: all sends, writes, reads and atomics that the
-    /// transport service has, without the atomics where the device has none. An operation that was not named is refused
-    /// when its batch is posted.
+    /// transport service has, without the atomics where the device has none. An operation that was not named, and that the
+    /// driver then leaves out, is refused when its batch is posted.
     pub fn setup_send_ops_flags(&mut self, operations: SendOperationFlags) -> &mut Self {
         self.operations = Some(operations);
         self

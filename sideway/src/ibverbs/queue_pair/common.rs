@@ -1,6 +1,6 @@
 //! What all kinds of queue pair share.
 
-use std::mem::{self, ManuallyDrop};
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -87,7 +87,7 @@ pub trait QueuePair: AsQueuePairCore {
     /// It is used only while `self` lives, not destroyed, and not posted to while a guard is out; its `qp_context` and its
     /// functions stay as they are.
     unsafe fn qp(&self) -> NonNull<ibv_qp> {
-        self.core().handle.as_non_null()
+        self.core().qp
     }
 }
 
@@ -100,7 +100,9 @@ pub trait AsQueuePairCore {
 /// The C object with everything that must outlive it; the two queues share it.
 #[derive(Debug)]
 pub struct QueuePairCore {
-    handle: ManuallyDrop<Handle<ibv_qp>>,
+    qp: NonNull<ibv_qp>,
+    /// Taken by who destroys the queue pair.
+    handle: Option<Handle<ibv_qp>>,
     send_context: Option<NonNull<SendContext>>,
     qp_type: QueuePairType,
     // Behind the handle: they must outlive it.
@@ -131,13 +133,13 @@ impl QueuePairCore {
         recv_cq: Arc<CompletionQueueCore>,
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
-        let handle = ManuallyDrop::new(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        Arc::new(Self { handle, send_context, qp_type, _send_cq: send_cq, _recv_cq: recv_cq, pd })
+        let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
+        Arc::new(Self { qp, handle, send_context, qp_type, _send_cq: send_cq, _recv_cq: recv_cq, pd })
     }
 
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_qp {
-        self.handle.as_ptr()
+        self.qp.as_ptr()
     }
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
@@ -180,17 +182,28 @@ impl QueuePairCore {
         check_errno("ibv_query_qp", ret)?;
         Ok((QueuePairAttribute::from_raw(attr, mask), QueuePairInitAttribute::from_raw(init)))
     }
+
+    /// Destroys the queue pair and reports. Its owner has given up both queues but this hold.
+    pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
+        Arc::into_inner(self).map_or(Ok(()), |mut core| core.destroy())
+    }
+
+    fn destroy(&mut self) -> Result<(), VerbError> {
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        // Where it fails, the queue pair lives on and points to the context: that is leaked with it.
+        handle.close()?;
+        if let Some(send_context) = self.send_context.take() {
+            // SAFETY: the queue pair that pointed to it is gone, and nobody shares the core any more.
+            unsafe { SendContext::free(send_context) };
+        }
+        Ok(())
+    }
 }
 
 impl Drop for QueuePairCore {
     fn drop(&mut self) {
-        // SAFETY: drop runs once, and nothing uses the handle behind it.
-        let handle = unsafe { ManuallyDrop::take(&mut self.handle) };
-        match (handle.close(), self.send_context) {
-            // SAFETY: the queue pair that pointed to it is gone, and the last owner of the core is here.
-            (Ok(()), Some(send_context)) => unsafe { SendContext::free(send_context) },
-            (Ok(()), None) => {}
-            (Err(error), _) => log::warn!("{error}; the queue pair is leaked"),
+        if let Err(error) = self.destroy() {
+            log::warn!("{error}; the queue pair is leaked");
         }
     }
 }

@@ -13,6 +13,7 @@ use rdma_mummy_sys::ibv_qp_ex;
 use super::common::AsQueuePairCore;
 use super::missing_operation::SendContext;
 use super::{QueuePair, QueuePairCore};
+use crate::error::VerbError;
 use crate::ffi::errno_of;
 use crate::ibverbs::work_request::{
     PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, SendData, SendOperation, SendSink,
@@ -52,6 +53,19 @@ impl ExtendedQueuePair {
     pub fn split(self) -> (ExtendedSendQueue, ReceiveQueue) {
         (self.send, self.recv)
     }
+
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the queue pair is leaked then.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn close(self) -> Result<(), VerbError> {
+        let (send, recv) = self.split();
+        let core = Arc::clone(send.core());
+        drop((send, recv));
+        core.close()
+    }
 }
 
 impl QueuePair for ExtendedQueuePair {
@@ -89,7 +103,8 @@ impl ExtendedSendQueue {
     #[doc(alias = "ibv_wr_start")]
     #[inline]
     pub fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_> {
-        // SAFETY: the queue pair is live as long as the core, and `&mut self` says that no batch is begun.
+        // SAFETY: the queue pair is live as long as the core, and `&mut self` says that no guard is out. One that was forgotten
+        // (`mem::forget`) leaves its batch begun: drivers wait for their own lock then, or begin anew.
         unsafe { sys::ibv_wr_start(self.qp.as_ptr()) };
         ExtendedPostSendGuard { qp: self.qp, empty: true, queue: PhantomData }
     }

@@ -7,6 +7,7 @@ use super::{
     BasicPostSendGuard, BasicQueuePair, BasicSendQueue, ExtendedPostSendGuard, ExtendedQueuePair, ExtendedSendQueue,
     QueuePair, QueuePairCore,
 };
+use crate::error::VerbError;
 use crate::ibverbs::work_request::{
     PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, SendData, SendOperation, SendSink,
 };
@@ -50,6 +51,19 @@ impl GenericQueuePair {
                 let (send, recv) = qp.split();
                 (GenericSendQueue::Extended(send), recv)
             }
+        }
+    }
+
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the queue pair is leaked then.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn close(self) -> Result<(), VerbError> {
+        match self {
+            Self::Basic(qp) => qp.close(),
+            Self::Extended(qp) => qp.close(),
         }
     }
 }

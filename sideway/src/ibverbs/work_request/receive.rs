@@ -29,7 +29,7 @@ unsafe impl Sync for ReceiveQueue {}
 impl ReceiveQueue {
     /// For batches of up to `max_wr` requests with up to `max_sge` entries each.
     pub(crate) fn new(core: &Arc<QueuePairCore>, max_wr: u32, max_sge: u32) -> Result<Self, VerbError> {
-        let requests = Requests::new("ibv_post_recv", max_wr, max_sge)?;
+        let requests = Requests::new("ibv_create_qp", max_wr, max_sge)?;
         Ok(Self { qp: core.raw(), requests, core: Arc::clone(core) })
     }
 

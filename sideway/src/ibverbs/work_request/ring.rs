@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ptr::{self, NonNull};
 
+const MOST_BYTES: usize = 1 << 30;
+
 /// An array on the heap that is reached through its address alone.
 pub(crate) struct Ring<T> {
     first: NonNull<T>,
@@ -15,8 +17,12 @@ unsafe impl<T> Send for Ring<T> {}
 unsafe impl<T> Sync for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// `len` elements, all `value`; `None` where there is no memory for them.
+    /// `len` elements, all `value`; `None` where there is no memory for them, or they would take more than a gibibyte: the
+    /// system may promise memory that it has not.
     pub(crate) fn new(value: T, len: usize) -> Option<Self> {
+        if len.checked_mul(size_of::<T>())? > MOST_BYTES {
+            return None;
+        }
         let mut elements = Vec::new();
         elements.try_reserve_exact(len).ok()?;
         elements.resize(len, value);

@@ -1,0 +1,12 @@
+//! The rule holds for basic queues too, so that a program fits both kinds.
+
+use sideway::ibverbs::completion::BasicCompletionQueue;
+
+fn collect(cq: &mut BasicCompletionQueue) {
+    let mut poller = cq.start_poll().unwrap();
+    let first = poller.next().unwrap();
+    let second = poller.next().unwrap();
+    drop((first, second));
+}
+
+fn main() {}

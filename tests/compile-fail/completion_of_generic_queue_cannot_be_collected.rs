@@ -1,0 +1,13 @@
+//! And for queues of either kind.
+
+use sideway::ibverbs::completion::GenericCompletionQueue;
+
+fn collect(cq: &mut GenericCompletionQueue) {
+    let mut poller = cq.start_poll().unwrap();
+    let mut all = Vec::new();
+    while let Some(completion) = poller.next().unwrap() {
+        all.push(completion);
+    }
+}
+
+fn main() {}

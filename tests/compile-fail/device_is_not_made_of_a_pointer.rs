@@ -1,0 +1,9 @@
+//! A device comes from a list and from nowhere else.
+
+use sideway::ibverbs::device::{Device, DeviceList};
+
+fn make(list: &DeviceList) -> Device<'_> {
+    Device::new(std::ptr::null_mut(), list)
+}
+
+fn main() {}

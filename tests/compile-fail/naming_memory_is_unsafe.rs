@@ -1,0 +1,10 @@
+//! The device uses the memory after the call has returned: that it may is the caller's promise.
+
+use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard, SetScatterGatherEntry};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+
+fn name(mut guard: BasicPostSendGuard<'_>) {
+    guard.construct_wr(1, WorkRequestFlags::empty()).setup_send().setup_sge(1, 2, 3);
+}
+
+fn main() {}

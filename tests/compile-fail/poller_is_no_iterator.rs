@@ -1,0 +1,9 @@
+//! An iterator cannot lend: its items would all be the same cursor.
+
+use sideway::ibverbs::completion::ExtendedPoller;
+
+fn iterate(poller: ExtendedPoller<'_>) {
+    for _ in poller {}
+}
+
+fn main() {}

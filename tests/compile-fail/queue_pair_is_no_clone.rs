@@ -1,0 +1,9 @@
+//! A copy would be a second way to post.
+
+use sideway::ibverbs::queue_pair::BasicQueuePair;
+
+fn copy(qp: BasicQueuePair) -> BasicQueuePair {
+    qp.clone()
+}
+
+fn main() {}

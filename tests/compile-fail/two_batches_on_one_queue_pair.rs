@@ -1,0 +1,11 @@
+//! One batch at a time: the driver writes both into the same place.
+
+use sideway::ibverbs::queue_pair::{ExtendedQueuePair, QueuePair};
+
+fn twice(qp: &mut ExtendedQueuePair) {
+    let first = qp.start_post_send();
+    let second = qp.start_post_send();
+    drop((first, second));
+}
+
+fn main() {}

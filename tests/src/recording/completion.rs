@@ -1,0 +1,144 @@
+//! Completion queues of the basic verbs, and what every queue does with completions.
+
+use std::sync::MutexGuard;
+
+use libc::{c_int, c_void};
+use rdma_mummy_sys as ffi;
+
+use super::calls::{Completion, Kind};
+use super::device::state_of;
+use super::objects::forever;
+use super::state::{Inner, Queue};
+
+/// Entries of a queue that need no memory to be added.
+const ROOM: usize = 1024;
+
+pub(super) unsafe extern "C" fn create_cq(
+    context: *mut ffi::ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ffi::ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ffi::ibv_cq {
+    // SAFETY: the context is one of this provider's, and the queue is new. The struct of an extended queue begins with
+    // the plain one.
+    unsafe {
+        let arguments = [("cqe", cqe as u64), ("channel", channel.addr() as u64), ("comp_vector", comp_vector as u64)];
+        let (mut inner, failure) = state_of(context).enter("create_cq", &arguments);
+        if let Some(failure) = failure {
+            return failure.null();
+        }
+        let cq = forever::<ffi::ibv_cq_ex>().cast::<ffi::ibv_cq>();
+        set_up(&mut inner, context, cq, cqe, cq_context, channel);
+        cq
+    }
+}
+
+/// Fills in what every queue has.
+///
+/// # Safety
+///
+/// `cq` is new and has room for an extended queue.
+pub(super) unsafe fn set_up(
+    inner: &mut Inner,
+    context: *mut ffi::ibv_context,
+    cq: *mut ffi::ibv_cq,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ffi::ibv_comp_channel,
+) {
+    // SAFETY: the queue is new.
+    unsafe {
+        (*cq).context = context;
+        (*cq).cqe = cqe;
+        (*cq).cq_context = cq_context;
+        (*cq).channel = channel;
+        (*cq).handle = inner.handle();
+    }
+    let mut parents = vec![context.addr()];
+    if !channel.is_null() {
+        parents.push(channel.addr());
+    }
+    inner.made(Kind::CompletionQueue, cq, &parents);
+    let mut queue = Queue { channel: channel.addr(), ..Queue::default() };
+    queue.completions.reserve(ROOM);
+    // Events find the queue by its number.
+    inner.queues.insert(cq.expose_provenance(), queue);
+}
+
+/// Adds a completion, and raises the event that was asked for.
+pub(super) fn complete(inner: &mut Inner, cq: usize, completion: Completion) {
+    let Some(queue) = inner.queues.get_mut(&cq) else { return };
+    queue.completions.push_back(completion);
+    if !std::mem::take(&mut queue.armed) {
+        return;
+    }
+    let channel = queue.channel;
+    if let Some(channel) = inner.channels.get_mut(&channel) {
+        channel.events.push_back(cq);
+        let token = 1_u64;
+        // SAFETY: eight live bytes; an eventfd takes them.
+        unsafe { libc::write(channel.fd, (&raw const token).cast(), size_of::<u64>()) };
+    }
+}
+
+/// The state of a queue, with a violation where it is gone.
+pub(super) fn queue_of<'i>(inner: &'i mut MutexGuard<'_, Inner>, cq: usize, verb: &str) -> Option<&'i mut Queue> {
+    inner.is_live(Kind::CompletionQueue, cq, verb).then(|| inner.queues.get_mut(&cq))?
+}
+
+pub(super) unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, num_entries: c_int, wc: *mut ffi::ibv_wc) -> c_int {
+    // SAFETY: objects are never freed, and so many completions can be written.
+    unsafe {
+        let (mut inner, failure) = state_of((*cq).context).enter("poll_cq", &[("num_entries", num_entries as u64)]);
+        if let Some(failure) = failure {
+            return failure.below_zero();
+        }
+        let Some(queue) = queue_of(&mut inner, cq.addr(), "poll_cq") else { return -libc::EINVAL };
+        let mut taken = 0;
+        while taken < num_entries
+            && let Some(completion) = queue.completions.pop_front()
+        {
+            write_basic(wc.add(taken as usize), &completion);
+            taken += 1;
+        }
+        taken
+    }
+}
+
+/// # Safety
+///
+/// `wc` can be written.
+unsafe fn write_basic(wc: *mut ffi::ibv_wc, completion: &Completion) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*wc).wr_id = completion.wr_id;
+        (*wc).status = ffi::ibv_wc_status(completion.status);
+        (*wc).opcode = ffi::ibv_wc_opcode(completion.opcode);
+        (*wc).vendor_err = completion.vendor_err;
+        (*wc).byte_len = completion.byte_len;
+        (*wc).__bindgen_anon_1.imm_data = completion.imm_data.to_be();
+        (*wc).qp_num = completion.qp_num;
+        (*wc).src_qp = completion.src_qp;
+        (*wc).wc_flags = completion.wc_flags;
+        (*wc).slid = completion.slid as u16;
+        (*wc).sl = completion.sl;
+        (*wc).dlid_path_bits = completion.dlid_path_bits;
+    }
+}
+
+pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: objects are never freed.
+    unsafe {
+        let arguments = [("solicited_only", solicited_only as u64)];
+        let (mut inner, failure) = state_of((*cq).context).enter("req_notify_cq", &arguments);
+        if let Some(failure) = failure {
+            return failure.code();
+        }
+        match queue_of(&mut inner, cq.addr(), "req_notify_cq") {
+            Some(queue) => queue.armed = true,
+            None => return libc::EINVAL,
+        }
+    }
+    0
+}

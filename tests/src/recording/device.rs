@@ -1,0 +1,138 @@
+//! Devices and contexts: listing, opening, closing.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::mem::{self, offset_of};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+
+use super::calls::Kind;
+use super::script::Failure;
+use super::state::{Device, State};
+use super::{completion, extended_cq, extended_qp, objects, post, query};
+
+thread_local! {
+    /// The devices that this thread lists.
+    static LISTED: RefCell<Vec<&'static Device>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Which device wrote down that a list was made.
+static LISTS: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new());
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+// SAFETY: the C struct is written before it is shared, save for the mark of its provider, which is atomic.
+unsafe impl Sync for Device {}
+
+/// A device of its own for the calling thread.
+pub(super) fn plug_in() -> &'static Device {
+    // SAFETY: the struct has integers and nullable function pointers alone, of which zero is a value.
+    let mut device: ffi::ibv_device = unsafe { mem::zeroed() };
+    let name = format!("recording_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    for (to, from) in device.name.iter_mut().zip(name.bytes()) {
+        *to = from as _;
+    }
+    device.node_type = ffi::ibv_node_type::IBV_NODE_CA;
+    device.transport_type = ffi::ibv_transport_type::IBV_TRANSPORT_IB;
+    let device: &'static Device = Box::leak(Box::new(Device { device, state: State::new() }));
+    LISTED.with_borrow_mut(|listed| listed.push(device));
+    device
+}
+
+/// The thread does not list the device any more.
+pub(super) fn pull_out(device: &'static Device) {
+    LISTED.with_borrow_mut(|listed| listed.retain(|other| !ptr::eq(*other, device)));
+}
+
+/// The state behind a context.
+///
+/// # Safety
+///
+/// `context` was opened by this provider.
+pub(super) unsafe fn state_of(context: *mut ffi::ibv_context) -> &'static State {
+    // SAFETY: contexts are never freed, their devices neither, and those begin with the C struct.
+    unsafe { &(*(*context).device.cast::<Device>()).state }
+}
+
+pub(super) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ffi::ibv_device {
+    let devices = LISTED.with_borrow(Clone::clone);
+    let mut list: Vec<*mut ffi::ibv_device> =
+        devices.iter().map(|device| ptr::from_ref(&device.device).cast_mut()).collect();
+    list.push(ptr::null_mut());
+    let list = Box::leak(list.into_boxed_slice()).as_mut_ptr();
+    if let Some(owner) = devices.last() {
+        let (mut inner, failure) = owner.state.enter("get_device_list", &[]);
+        if let Some(failure) = failure {
+            return failure.null();
+        }
+        inner.made(Kind::DeviceList, list, &[]);
+        LISTS.lock().unwrap_or_else(PoisonError::into_inner).insert(list.addr(), owner);
+    }
+    // SAFETY: it can be written to by contract.
+    unsafe { *count = devices.len() as c_int };
+    list
+}
+
+pub(super) unsafe extern "C" fn free_device_list(list: *mut *mut ffi::ibv_device) {
+    let owner = LISTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&list.addr());
+    if let Some(owner) = owner {
+        let mut inner = owner.state.note("free_device_list", &[]);
+        // One that is not there has been written down.
+        let _ = inner.destroy(Kind::DeviceList, list.addr());
+    }
+}
+
+pub(super) unsafe extern "C" fn get_device_name(device: *mut ffi::ibv_device) -> *const libc::c_char {
+    // SAFETY: devices are never freed.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+pub(super) unsafe extern "C" fn get_device_guid(_device: *mut ffi::ibv_device) -> u64 {
+    u64::from_be(0x0102_0304_0506_0708)
+}
+
+pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mut ffi::ibv_context {
+    // SAFETY: the device is one of this provider's, which are never freed.
+    let state = unsafe { &(*device.cast::<Device>()).state };
+    let (mut inner, failure) = state.enter("open_device", &[]);
+    if let Some(failure) = failure {
+        return failure.null();
+    }
+    let has = |name: &str| !inner.script.without.contains(name);
+    // SAFETY: the table is new, and zero is a value of it.
+    let table = unsafe { &mut *objects::forever::<ffi::verbs_context>() };
+    table.sz = size_of::<ffi::verbs_context>();
+    table.query_port = has("query_port").then_some(query::query_port);
+    table.query_device_ex = has("query_device_ex").then_some(query::query_device_ex);
+    table.query_rt_values = has("query_rt_values").then_some(query::query_rt_values);
+    table.create_cq_ex = has("create_cq_ex").then_some(extended_cq::create_cq_ex);
+    table.create_qp_ex = has("create_qp_ex").then_some(extended_qp::create_qp_ex);
+    table.context.device = device;
+    table.context.num_comp_vectors = 1;
+    table.context.cmd_fd = -1;
+    table.context.async_fd = -1;
+    table.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
+    table.context.ops.poll_cq = Some(completion::poll_cq);
+    table.context.ops.req_notify_cq = Some(completion::req_notify_cq);
+    table.context.ops.post_send = Some(post::post_send);
+    table.context.ops.post_recv = Some(post::post_recv);
+    let context =
+        ptr::from_mut(table).wrapping_byte_add(offset_of!(ffi::verbs_context, context)).cast::<ffi::ibv_context>();
+    inner.made(Kind::Context, context, &[]);
+    context
+}
+
+pub(super) unsafe extern "C" fn close_device(context: *mut ffi::ibv_context) -> c_int {
+    // SAFETY: the context is one of this provider's.
+    let (mut inner, failure) = unsafe { state_of(context) }.enter("close_device", &[("object", context.addr() as u64)]);
+    if let Some(failure) = failure {
+        return failure.minus();
+    }
+    match inner.destroy(Kind::Context, context.addr()) {
+        Ok(()) => 0,
+        Err(errno) => Failure::documented(errno).minus(),
+    }
+}

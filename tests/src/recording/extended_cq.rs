@@ -1,0 +1,174 @@
+//! Completion queues of the extended verbs: a cursor, and one reader for each field that was asked for.
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+
+use super::calls::Completion;
+use super::completion::{queue_of, set_up};
+use super::device::state_of;
+use super::objects::forever;
+use super::state::{Inner, Queue};
+
+pub(super) unsafe extern "C" fn create_cq_ex(
+    context: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_cq_init_attr_ex,
+) -> *mut ffi::ibv_cq_ex {
+    // SAFETY: the context is one of this provider's, the attributes can be read, and the queue is new.
+    unsafe {
+        let attr = &*attr;
+        let arguments =
+            [("cqe", attr.cqe.into()), ("channel", attr.channel.addr() as u64), ("wc_flags", attr.wc_flags)];
+        let (mut inner, failure) = state_of(context).enter("create_cq_ex", &arguments);
+        if let Some(failure) = failure {
+            return failure.null();
+        }
+        let cq = forever::<ffi::ibv_cq_ex>();
+        set_up(&mut inner, context, cq.cast(), attr.cqe as c_int, attr.cq_context, attr.channel);
+        set_functions(&inner, cq, attr.wc_flags);
+        cq
+    }
+}
+
+macro_rules! functions {
+    (always { $($always:ident)+ } asked { $($field:ident if $Flag:ident;)+ }) => {
+        /// Puts in what was asked for and the script leaves; the rest stays null, as with drivers.
+        ///
+        /// # Safety
+        ///
+        /// `cq` is new.
+        unsafe fn set_functions(inner: &Inner, cq: *mut ffi::ibv_cq_ex, asked: u64) {
+            let has = |name: &str| !inner.script.without.contains(name);
+            // SAFETY: the queue is new.
+            unsafe {
+                $( (*cq).$always = has(stringify!($always)).then_some($always); )+
+                $(
+                    let asked_for = asked & u64::from(ffi::ibv_create_cq_wc_flags::$Flag.0) != 0;
+                    (*cq).$field = (asked_for && has(stringify!($field))).then_some($field);
+                )+
+            }
+        }
+    };
+}
+
+functions! {
+    always { start_poll next_poll end_poll read_opcode read_vendor_err read_wc_flags }
+    asked {
+    read_byte_len if IBV_WC_EX_WITH_BYTE_LEN;
+    read_imm_data if IBV_WC_EX_WITH_IMM;
+    read_qp_num if IBV_WC_EX_WITH_QP_NUM;
+    read_src_qp if IBV_WC_EX_WITH_SRC_QP;
+    read_slid if IBV_WC_EX_WITH_SLID;
+    read_sl if IBV_WC_EX_WITH_SL;
+    read_dlid_path_bits if IBV_WC_EX_WITH_DLID_PATH_BITS;
+    read_completion_ts if IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    read_cvlan if IBV_WC_EX_WITH_CVLAN;
+    read_flow_tag if IBV_WC_EX_WITH_FLOW_TAG;
+    read_completion_wallclock_ns if IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    }
+}
+
+/// Moves the cursor; whether there was a completion.
+///
+/// # Safety
+///
+/// `cq` is a queue of this provider.
+unsafe fn advance(queue: &mut Queue, cq: *mut ffi::ibv_cq_ex) -> bool {
+    queue.current = queue.completions.pop_front();
+    if let Some(current) = &queue.current {
+        // SAFETY: objects are never freed.
+        unsafe {
+            (*cq).wr_id = current.wr_id;
+            (*cq).status = ffi::ibv_wc_status(current.status);
+        }
+    }
+    queue.current.is_some()
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, _attr: *mut ffi::ibv_poll_cq_attr) -> c_int {
+    // SAFETY: objects are never freed.
+    unsafe {
+        let (mut inner, failure) = state_of((*cq).context).enter("start_poll", &[]);
+        if let Some(failure) = failure {
+            return failure.code();
+        }
+        let Some(queue) = queue_of(&mut inner, cq.addr(), "start_poll") else { return libc::EINVAL };
+        let twice = queue.polling;
+        queue.polling = advance(queue, cq);
+        let found = queue.polling;
+        if twice {
+            inner.violation("a second poll was begun on a queue");
+        }
+        if found { 0 } else { libc::ENOENT }
+    }
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ffi::ibv_cq_ex) -> c_int {
+    // SAFETY: objects are never freed.
+    unsafe {
+        let (mut inner, failure) = state_of((*cq).context).enter("next_poll", &[]);
+        if let Some(failure) = failure {
+            return failure.code();
+        }
+        let Some(queue) = queue_of(&mut inner, cq.addr(), "next_poll") else { return libc::EINVAL };
+        let polling = queue.polling;
+        let found = advance(queue, cq);
+        if !polling {
+            inner.violation("next_poll without a poll");
+        }
+        if found { 0 } else { libc::ENOENT }
+    }
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ffi::ibv_cq_ex) {
+    // SAFETY: objects are never freed.
+    unsafe {
+        let mut inner = state_of((*cq).context).note("end_poll", &[]);
+        let Some(queue) = queue_of(&mut inner, cq.addr(), "end_poll") else { return };
+        queue.current = None;
+        if !std::mem::take(&mut queue.polling) {
+            inner.violation("end_poll without a poll");
+        }
+    }
+}
+
+/// The completion under the cursor; a violation, and zeros, where there is none.
+///
+/// # Safety
+///
+/// `cq` is a queue of this provider.
+unsafe fn current(cq: *mut ffi::ibv_cq_ex, reader: &'static str) -> Completion {
+    // SAFETY: objects are never freed.
+    let mut inner = unsafe { state_of((*cq).context) }.note(reader, &[]);
+    let current = queue_of(&mut inner, cq.addr(), reader).and_then(|queue| queue.current);
+    current.unwrap_or_else(|| {
+        inner.violation(format!("{reader} without a completion"));
+        Completion::default()
+    })
+}
+
+macro_rules! readers {
+    ($($name:ident -> $Type:ty = $value:expr;)+) => { $(
+        unsafe extern "C" fn $name(cq: *mut ffi::ibv_cq_ex) -> $Type {
+            let read: fn(Completion) -> $Type = $value;
+            // SAFETY: put into queues of this provider alone.
+            read(unsafe { current(cq, stringify!($name)) })
+        }
+    )+ };
+}
+
+readers! {
+    read_opcode -> ffi::ibv_wc_opcode = |wc| ffi::ibv_wc_opcode(wc.opcode);
+    read_vendor_err -> u32 = |wc| wc.vendor_err;
+    read_wc_flags -> libc::c_uint = |wc| wc.wc_flags;
+    read_byte_len -> u32 = |wc| wc.byte_len;
+    read_imm_data -> u32 = |wc| wc.imm_data.to_be();
+    read_qp_num -> u32 = |wc| wc.qp_num;
+    read_src_qp -> u32 = |wc| wc.src_qp;
+    read_slid -> u32 = |wc| wc.slid;
+    read_sl -> u8 = |wc| wc.sl;
+    read_dlid_path_bits -> u8 = |wc| wc.dlid_path_bits;
+    read_completion_ts -> u64 = |wc| wc.completion_ts;
+    read_cvlan -> u16 = |wc| wc.cvlan;
+    read_flow_tag -> u32 = |wc| wc.flow_tag;
+    read_completion_wallclock_ns -> u64 = |wc| wc.wallclock_ns;
+}

@@ -1,0 +1,310 @@
+//! Queue pairs of the extended verbs: a batch that is begun, built by one call an operation and one for its data, and
+//! completed or taken back. As with the drivers of hardware, a mistake is noted and comes out at `wr_complete`.
+
+use std::slice;
+
+use libc::{c_int, c_void};
+use rdma_mummy_sys as ffi;
+use rdma_mummy_sys::ibv_wr_opcode as opcode;
+
+use super::calls::{Kind, Posted};
+use super::device::state_of;
+use super::objects::forever;
+use super::post::execute;
+use super::qp::{arguments, set_up};
+use super::state::{Inner, Pair};
+
+pub(super) unsafe extern "C" fn create_qp_ex(
+    context: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_qp_init_attr_ex,
+) -> *mut ffi::ibv_qp {
+    // SAFETY: the context is one of this provider's, the attributes can be read, and the queue pair is new. The plain
+    // attributes are the first part of the extended ones.
+    unsafe {
+        let attr = &*attr;
+        let [a, b, c, d, e] = arguments(&attr.cap);
+        let arguments = [a, b, c, d, e, ("send_ops_flags", attr.send_ops_flags)];
+        let (mut inner, failure) = state_of(context).enter("create_qp_ex", &arguments);
+        if let Some(failure) = failure {
+            return failure.null();
+        }
+        let qp = forever::<ffi::ibv_qp_ex>();
+        set_up(&mut inner, qp.cast(), attr.pd, &*std::ptr::from_ref(attr).cast());
+        set_functions(&inner, qp, attr.send_ops_flags);
+        qp.cast()
+    }
+}
+
+pub(super) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ffi::ibv_qp) -> *mut ffi::ibv_qp_ex {
+    // SAFETY: objects are never freed, and all have room for an extended queue pair.
+    let inner = unsafe { state_of((*qp).context) }.note("qp_to_qp_ex", &[]);
+    if inner.script.without.contains("qp_to_qp_ex") { std::ptr::null_mut() } else { qp.cast() }
+}
+
+macro_rules! functions {
+    (always { $($always:ident)+ } asked { $($field:ident if $Flag:ident;)+ }) => {
+        /// Puts in what was asked for and the script leaves; the rest stays null, as with drivers.
+        ///
+        /// # Safety
+        ///
+        /// `qp` is new.
+        unsafe fn set_functions(inner: &Inner, qp: *mut ffi::ibv_qp_ex, asked: u64) {
+            let has = |name: &str| !inner.script.without.contains(name);
+            // SAFETY: the queue pair is new.
+            unsafe {
+                $( (*qp).$always = has(stringify!($always)).then_some($always); )+
+                $(
+                    let asked_for = asked & u64::from(ffi::ibv_qp_create_send_ops_flags::$Flag.0) != 0;
+                    (*qp).$field = (asked_for && has(stringify!($field))).then_some($field);
+                )+
+            }
+        }
+    };
+}
+
+functions! {
+    always { wr_start wr_complete wr_abort wr_set_sge wr_set_sge_list wr_set_inline_data wr_set_inline_data_list }
+    asked {
+    wr_send if IBV_QP_EX_WITH_SEND;
+    wr_send_imm if IBV_QP_EX_WITH_SEND_WITH_IMM;
+    wr_rdma_write if IBV_QP_EX_WITH_RDMA_WRITE;
+    wr_rdma_write_imm if IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    wr_rdma_read if IBV_QP_EX_WITH_RDMA_READ;
+    wr_atomic_cmp_swp if IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
+    wr_atomic_fetch_add if IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    }
+}
+
+/// Runs `step` on the pair of a call that is written down.
+///
+/// # Safety
+///
+/// `qp` is a queue pair of this provider.
+unsafe fn with_pair(qp: *mut ffi::ibv_qp_ex, verb: &'static str, step: impl FnOnce(&mut Pair) -> Option<&'static str>) {
+    // SAFETY: objects are never freed.
+    let mut inner = unsafe { state_of((*qp).qp_base.context) }.note(verb, &[]);
+    if inner.is_live(Kind::QueuePair, qp.addr(), verb)
+        && let Some(violation) = inner.pairs.get_mut(&qp.addr()).and_then(step)
+    {
+        inner.violation(format!("{verb}: {violation}"));
+    }
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ffi::ibv_qp_ex) {
+    // SAFETY: put into queue pairs of this provider alone.
+    unsafe {
+        with_pair(qp, "wr_start", |pair| {
+            pair.error = 0;
+            pair.without_data = false;
+            let fresh = std::mem::take(&mut pair.spare);
+            pair.batch.replace(fresh).map(|_| "a batch was begun already")
+        });
+    }
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ffi::ibv_qp_ex) {
+    // SAFETY: put into queue pairs of this provider alone.
+    unsafe {
+        with_pair(qp, "wr_abort", |pair| match pair.batch.take() {
+            Some(mut batch) => {
+                batch.clear();
+                pair.spare = batch;
+                None
+            }
+            None => Some("no batch was begun"),
+        });
+    }
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
+    // SAFETY: objects are never freed.
+    unsafe {
+        let state = state_of((*qp).qp_base.context);
+        let quiet = state.is_quiet();
+        let (mut inner, failure) = state.enter("wr_complete", &[("qp_num", (*qp).qp_base.qp_num.into())]);
+        let Some(pair) = inner.pairs.get_mut(&qp.addr()) else {
+            inner.violation("wr_complete on a queue pair that is not there");
+            return libc::EINVAL;
+        };
+        let (batch, without_data, error) = (pair.batch.take(), pair.without_data, pair.error);
+        let Some(mut batch) = batch else {
+            inner.violation("wr_complete: no batch was begun");
+            return libc::EINVAL;
+        };
+        if without_data {
+            inner.violation("wr_complete: the last request has no data");
+        }
+        let code = failure.map_or(error, |failure| failure.code());
+        if code == 0 {
+            for request in batch.drain(..) {
+                execute(&mut inner, qp.cast(), request, quiet);
+            }
+        } else {
+            batch.clear();
+            inner.failed(code);
+        }
+        if let Some(pair) = inner.pairs.get_mut(&qp.addr()) {
+            pair.spare = batch;
+        }
+        code
+    }
+}
+
+/// Begins a request of the batch.
+///
+/// # Safety
+///
+/// `qp` is a queue pair of this provider.
+unsafe fn begin(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, request: Posted) {
+    // SAFETY: objects are never freed.
+    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags & !ffi::ibv_send_flags::IBV_SEND_INLINE.0) };
+    let request = Posted { wr_id, flags, opcode: Some(code.0), ..request };
+    // SAFETY: the caller's promise.
+    unsafe {
+        with_pair(qp, verb, |pair| {
+            let without_data = std::mem::replace(&mut pair.without_data, true);
+            let limit = pair.cap.max_send_wr as usize;
+            let Some(batch) = &mut pair.batch else { return Some("no batch was begun") };
+            if batch.len() >= limit {
+                pair.error = libc::ENOMEM;
+            } else {
+                batch.push(request);
+            }
+            without_data.then_some("the request before it has no data")
+        });
+    }
+}
+
+unsafe extern "C" fn wr_send(qp: *mut ffi::ibv_qp_ex) {
+    // SAFETY: as for each function below: put into queue pairs of this provider alone.
+    unsafe { begin(qp, "wr_send", opcode::IBV_WR_SEND, Posted::default()) }
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ffi::ibv_qp_ex, imm_data: u32) {
+    let request = Posted { imm_data: Some(u32::from_be(imm_data)), ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin(qp, "wr_send_imm", opcode::IBV_WR_SEND_WITH_IMM, request) }
+}
+
+unsafe extern "C" fn wr_rdma_write(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    let request = Posted { rkey, remote_addr, ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin(qp, "wr_rdma_write", opcode::IBV_WR_RDMA_WRITE, request) }
+}
+
+unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, imm_data: u32) {
+    let request = Posted { rkey, remote_addr, imm_data: Some(u32::from_be(imm_data)), ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin(qp, "wr_rdma_write_imm", opcode::IBV_WR_RDMA_WRITE_WITH_IMM, request) }
+}
+
+unsafe extern "C" fn wr_rdma_read(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    let request = Posted { rkey, remote_addr, ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin(qp, "wr_rdma_read", opcode::IBV_WR_RDMA_READ, request) }
+}
+
+unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, compare: u64, swap: u64) {
+    let request = Posted { rkey, remote_addr, operands: (compare, swap), ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin(qp, "wr_atomic_cmp_swp", opcode::IBV_WR_ATOMIC_CMP_AND_SWP, request) }
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, add: u64) {
+    let request = Posted { rkey, remote_addr, operands: (add, 0), ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin(qp, "wr_atomic_fetch_add", opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, request) }
+}
+
+/// Gives the last request of the batch its data: `length` bytes, held against `limit`.
+///
+/// # Safety
+///
+/// `qp` is a queue pair of this provider.
+unsafe fn give(
+    qp: *mut ffi::ibv_qp_ex,
+    verb: &'static str,
+    fits: impl FnOnce(&ffi::ibv_qp_cap) -> bool,
+    fill: impl FnOnce(&mut Posted),
+) {
+    // SAFETY: objects are never freed.
+    let quiet = unsafe { state_of((*qp).qp_base.context) }.is_quiet();
+    // SAFETY: the caller's promise.
+    unsafe {
+        with_pair(qp, verb, |pair| {
+            if !std::mem::take(&mut pair.without_data) {
+                return Some("there is no request to give data to");
+            }
+            if !fits(&pair.cap) {
+                pair.error = libc::EINVAL;
+            } else if let (false, Some(request)) = (quiet, pair.batch.as_mut().and_then(|batch| batch.last_mut())) {
+                fill(request);
+            }
+            None
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ffi::ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: see above.
+    unsafe {
+        give(
+            qp,
+            "wr_set_sge",
+            |cap| cap.max_send_sge > 0,
+            |request| {
+                request.entries.push((lkey, addr, length));
+                request.length = length;
+            },
+        );
+    }
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ffi::ibv_qp_ex, count: usize, list: *const ffi::ibv_sge) {
+    // SAFETY: see above; the list can be read.
+    unsafe {
+        give(
+            qp,
+            "wr_set_sge_list",
+            |cap| count <= cap.max_send_sge as usize,
+            |request| {
+                let list = if count == 0 { &[] } else { slice::from_raw_parts(list, count) };
+                request.entries.extend(list.iter().map(|sge| (sge.lkey, sge.addr, sge.length)));
+                request.length = list.iter().map(|sge| sge.length).sum();
+            },
+        );
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ffi::ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: see above; so many bytes can be read.
+    unsafe {
+        give(
+            qp,
+            "wr_set_inline_data",
+            |cap| length <= cap.max_inline_data as usize,
+            |request| {
+                request.inline = Some(slice::from_raw_parts(addr.cast::<u8>(), length).to_vec());
+                request.length = length as u32;
+            },
+        );
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ffi::ibv_qp_ex, count: usize, list: *const ffi::ibv_data_buf) {
+    // SAFETY: see above; the pieces can be read.
+    unsafe {
+        let list = if count == 0 { &[] } else { slice::from_raw_parts(list, count) };
+        let length: usize = list.iter().map(|piece| piece.length).sum();
+        give(
+            qp,
+            "wr_set_inline_data_list",
+            |cap| length <= cap.max_inline_data as usize,
+            |request| {
+                let bytes = |piece: &ffi::ibv_data_buf| slice::from_raw_parts(piece.addr.cast::<u8>(), piece.length);
+                request.inline = Some(list.iter().flat_map(bytes).copied().collect());
+                request.length = length as u32;
+            },
+        );
+    }
+}

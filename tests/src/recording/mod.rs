@@ -1,0 +1,228 @@
+//! A device that is nothing but a memory: an in-process provider without hardware, which writes every call down, does
+//! what a script says, and notices what no driver would survive.
+//!
+//! [`Recording::new`] makes a device for the calling thread, and only that thread lists it: tests that run side by side
+//! do not see each other. The library of the system is never asked.
+//!
+//! ```
+//! use sideway_tests::recording::{Failure, Kind, Recording};
+//!
+//! let recording = Recording::new();
+//! recording.fail("alloc_pd", 0, Failure::documented(libc::ENOMEM));
+//! let context = recording.open();
+//! assert_eq!(context.alloc_pd().unwrap_err().to_string(), "ibv_alloc_pd: ENOMEM (Cannot allocate memory)");
+//! drop(context);
+//! assert_eq!(recording.verbs(), ["get_device_list", "open_device", "free_device_list", "alloc_pd", "close_device"]);
+//! assert_eq!(recording.live(), [Kind::Context; 0]);
+//! ```
+//!
+//! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
+//! an operation that was not asked for is a null pointer, and calling it ends the process.
+
+mod calls;
+mod completion;
+mod device;
+mod extended_cq;
+mod extended_qp;
+mod failure;
+mod objects;
+mod post;
+mod qp;
+mod query;
+mod script;
+mod state;
+mod warnings;
+mod world;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once};
+
+use rdma_mummy_sys::load::ibverbs::{Ibverbs, IbverbsTable};
+use rdma_mummy_sys::load::provider::{Provider, register};
+use sideway::ibverbs::completion::CompletionQueue;
+use sideway::ibverbs::device::DeviceList;
+use sideway::ibverbs::device_context::DeviceContext;
+
+pub use calls::{Call, Completion, Kind, Posted};
+pub use script::{Bad, Facts, Failure};
+pub use warnings::Warnings;
+pub use world::{World, connect};
+
+/// A device of this provider. Dropped, it fails the test where something was done that no driver would survive.
+pub struct Recording {
+    device: &'static state::Device,
+}
+
+impl Recording {
+    /// A device of its own for this thread.
+    pub fn new() -> Self {
+        static REGISTERED: Once = Once::new();
+        REGISTERED.call_once(|| {
+            // SAFETY: the table is empty; no device of the system is ever listed.
+            if let Err(_loaded) = unsafe { Ibverbs::from_table(IbverbsTable::default()) }.install() {
+                // Something else has loaded a library: its devices stand in the lists as well.
+            }
+            // SAFETY: the functions do what the manual pages say of their names.
+            let registered = unsafe { register(Provider::new("recording", table())) };
+            assert!(registered.is_ok(), "{registered:?}");
+        });
+        Self { device: device::plug_in() }
+    }
+
+    /// The name of the device.
+    pub fn name(&self) -> String {
+        let name = &self.device.device.name;
+        name.iter().take_while(|&&byte| byte != 0).map(|&byte| char::from(byte as u8)).collect()
+    }
+
+    /// Opens the device.
+    ///
+    /// # Panics
+    ///
+    /// When that fails.
+    #[track_caller]
+    pub fn open(&self) -> Arc<DeviceContext> {
+        let list = DeviceList::new().unwrap_or_else(|error| panic!("{error}"));
+        let device = list.find(&self.name()).unwrap_or_else(|error| panic!("{error}"));
+        device.open().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The `passing + 1`th call of `verb` from now on fails.
+    pub fn fail(&self, verb: &'static str, passing: u32, failure: Failure) -> &Self {
+        self.device.state.lock().script.fail(verb, passing, failure);
+        self
+    }
+
+    /// Every call of `verb` from now on fails.
+    pub fn fail_always(&self, verb: &'static str, failure: Failure) -> &Self {
+        self.device.state.lock().script.fail_always(verb, failure);
+        self
+    }
+
+    /// The calls of `verb` do not fail any more.
+    pub fn succeed(&self, verb: &'static str) -> &Self {
+        self.device.state.lock().script.succeed(verb);
+        self
+    }
+
+    /// The `passing + 1`th call that can fail, of any verb, fails.
+    pub fn fail_any(&self, passing: u32, failure: Failure) -> &Self {
+        self.device.state.lock().script.fail_any(passing, failure);
+        self
+    }
+
+    /// The next list of requests is refused.
+    pub fn refuse_requests(&self, bad: Bad, failure: Failure) -> &Self {
+        self.device.state.lock().script.refusal = Some((bad, failure));
+        self
+    }
+
+    /// What is made from now on has no function of this name: a verb of the extended table, a reader, a `wr_` function,
+    /// `qp_to_qp_ex`, or the `descriptor` of a channel.
+    pub fn without(&self, function: &'static str) -> &Self {
+        self.device.state.lock().script.without.insert(function);
+        self
+    }
+
+    /// Changes what the device says of itself.
+    pub fn edit(&self, change: impl FnOnce(&mut Facts)) -> &Self {
+        change(&mut self.device.state.lock().facts);
+        self
+    }
+
+    /// Writes no calls and requests down any more, and allocates nothing on the data path.
+    pub fn quiet(&self) -> &Self {
+        self.device.state.quiet.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Adds a completion to a queue.
+    pub fn complete(&self, cq: &impl CompletionQueue, completion: Completion) -> &Self {
+        // SAFETY: the pointer is used while the queue is borrowed.
+        let cq = unsafe { cq.cq() };
+        completion::complete(&mut self.device.state.lock(), cq.as_ptr().addr(), completion);
+        self
+    }
+
+    /// All calls since this was last asked.
+    pub fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.device.state.lock().calls)
+    }
+
+    /// The names of all calls since they were last asked.
+    pub fn verbs(&self) -> Vec<&'static str> {
+        self.calls().iter().map(|call| call.verb).collect()
+    }
+
+    /// The requests that were posted since this was last asked.
+    pub fn posted(&self) -> Vec<Posted> {
+        std::mem::take(&mut self.device.state.lock().posted)
+    }
+
+    /// How many calls there were that could have failed.
+    pub fn failable(&self) -> u32 {
+        self.device.state.lock().failable
+    }
+
+    /// What was done that no driver would survive, since this was last asked.
+    pub fn violations(&self) -> Vec<String> {
+        std::mem::take(&mut self.device.state.lock().violations)
+    }
+
+    /// The kinds of all objects that were made and not destroyed.
+    pub fn live(&self) -> Vec<Kind> {
+        self.device.state.lock().kinds()
+    }
+}
+
+impl Default for Recording {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recording").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        device::pull_out(self.device);
+        let violations = self.violations();
+        assert!(violations.is_empty() || std::thread::panicking(), "{violations:#?}");
+    }
+}
+
+fn table() -> IbverbsTable {
+    IbverbsTable {
+        ibv_get_device_list: Some(device::get_device_list),
+        ibv_free_device_list: Some(device::free_device_list),
+        ibv_get_device_name: Some(device::get_device_name),
+        ibv_get_device_guid: Some(device::get_device_guid),
+        ibv_open_device: Some(device::open_device),
+        ibv_close_device: Some(device::close_device),
+        ibv_query_device: Some(query::query_device),
+        ibv_query_gid: Some(query::query_gid),
+        _ibv_query_gid_ex: Some(query::query_gid_ex),
+        _ibv_query_gid_table: Some(query::query_gid_table),
+        ibv_query_pkey: Some(query::query_pkey),
+        ibv_alloc_pd: Some(objects::alloc_pd),
+        ibv_dealloc_pd: Some(objects::dealloc_pd),
+        ibv_reg_mr_iova2: Some(objects::reg_mr),
+        ibv_dereg_mr: Some(objects::dereg_mr),
+        ibv_create_comp_channel: Some(objects::create_comp_channel),
+        ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
+        ibv_get_cq_event: Some(objects::get_cq_event),
+        ibv_ack_cq_events: Some(objects::ack_cq_events),
+        ibv_create_cq: Some(completion::create_cq),
+        ibv_destroy_cq: Some(objects::destroy_cq),
+        ibv_create_qp: Some(qp::create_qp),
+        ibv_qp_to_qp_ex: Some(extended_qp::qp_to_qp_ex),
+        ibv_modify_qp: Some(qp::modify_qp),
+        ibv_query_qp: Some(qp::query_qp),
+        ibv_destroy_qp: Some(qp::destroy_qp),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,208 @@
+//! Lists of requests, and what becomes of a request that is posted: a signaled one completes at once, and a send takes
+//! the oldest receive of its own queue pair.
+
+use std::{ptr, slice};
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+use rdma_mummy_sys::{ibv_send_flags as flag, ibv_wr_opcode as opcode};
+
+use super::calls::{Completion, Kind, Posted};
+use super::completion::complete;
+use super::device::state_of;
+use super::script::Bad;
+use super::state::Inner;
+
+pub(super) unsafe extern "C" fn post_send(
+    qp: *mut ffi::ibv_qp,
+    wr: *mut ffi::ibv_send_wr,
+    bad_wr: *mut *mut ffi::ibv_send_wr,
+) -> c_int {
+    // SAFETY: objects are never freed; the requests form a list that ends, with their entries, and `bad_wr` can be
+    // written.
+    unsafe {
+        let state = state_of((*qp).context);
+        let quiet = state.is_quiet();
+        let (mut inner, failure) = state.enter("post_send", &[("qp_num", (*qp).qp_num.into())]);
+        if !inner.is_live(Kind::QueuePair, qp.addr(), "post_send") {
+            *bad_wr = wr;
+            return libc::EINVAL;
+        }
+        let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
+        let (mut next, mut index, mut last) = (wr, 0, wr);
+        while !next.is_null() {
+            if let Some((Bad::At(at), failure)) = refusal
+                && at == index
+            {
+                *bad_wr = next;
+                inner.failed(failure.errno());
+                return failure.code();
+            }
+            // One that does not say which posts the first all the same.
+            if index > 0 && matches!(refusal, Some((Bad::Null | Bad::Foreign, _))) {
+                break;
+            }
+            execute(&mut inner, qp, read_send(next, quiet), quiet);
+            last = next;
+            next = (*next).next;
+            index += 1;
+        }
+        match refusal {
+            None => 0,
+            Some((bad, failure)) => {
+                *bad_wr = elsewhere(bad, last);
+                inner.failed(failure.errno());
+                failure.code()
+            }
+        }
+    }
+}
+
+/// What a bad driver says which request was at fault.
+fn elsewhere<T>(bad: Bad, last: *mut T) -> *mut T {
+    match bad {
+        Bad::Null => ptr::null_mut(),
+        Bad::Foreign => last.wrapping_byte_add(1),
+        Bad::At(_) | Bad::Behind => last.wrapping_add(1),
+    }
+}
+
+/// # Safety
+///
+/// `wr` can be read, with its entries and its inline data.
+unsafe fn read_send(wr: *const ffi::ibv_send_wr, quiet: bool) -> Posted {
+    // SAFETY: the caller's promise; which members of the unions are valid is told by the opcode.
+    unsafe {
+        let wr = &*wr;
+        let entries = read_entries(wr.sg_list, wr.num_sge);
+        let length = entries.iter().map(|entry| entry.length).sum();
+        let flags = wr.send_flags & !flag::IBV_SEND_INLINE.0;
+        let mut posted = Posted { wr_id: wr.wr_id, opcode: Some(wr.opcode.0), flags, length, ..Posted::default() };
+        if matches!(wr.opcode, opcode::IBV_WR_SEND_WITH_IMM | opcode::IBV_WR_RDMA_WRITE_WITH_IMM) {
+            posted.imm_data = Some(u32::from_be(wr.__bindgen_anon_1.imm_data));
+        }
+        match wr.opcode {
+            opcode::IBV_WR_RDMA_WRITE | opcode::IBV_WR_RDMA_WRITE_WITH_IMM | opcode::IBV_WR_RDMA_READ => {
+                (posted.remote_addr, posted.rkey) = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
+            }
+            opcode::IBV_WR_ATOMIC_CMP_AND_SWP | opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                (posted.remote_addr, posted.rkey) = (wr.wr.atomic.remote_addr, wr.wr.atomic.rkey);
+                posted.operands = (wr.wr.atomic.compare_add, wr.wr.atomic.swap);
+            }
+            _ => {}
+        }
+        if quiet {
+            return posted;
+        }
+        if wr.send_flags & flag::IBV_SEND_INLINE.0 != 0 {
+            let bytes = |sge: &ffi::ibv_sge| slice::from_raw_parts(sge.addr as *const u8, sge.length as usize);
+            posted.inline = Some(entries.iter().flat_map(bytes).copied().collect());
+        } else {
+            posted.entries = entries.iter().map(|sge| (sge.lkey, sge.addr, sge.length)).collect();
+        }
+        posted
+    }
+}
+
+/// # Safety
+///
+/// The list can be read for as long as the result is used.
+unsafe fn read_entries<'a>(list: *const ffi::ibv_sge, count: c_int) -> &'a [ffi::ibv_sge] {
+    // SAFETY: the caller's promise.
+    if count > 0 { unsafe { slice::from_raw_parts(list, count as usize) } } else { &[] }
+}
+
+/// Carries a send request out.
+///
+/// # Safety
+///
+/// `qp` is alive.
+pub(super) unsafe fn execute(inner: &mut Inner, qp: *mut ffi::ibv_qp, request: Posted, quiet: bool) {
+    let (code, flags) = (opcode(request.opcode.unwrap_or(u32::MAX)), request.flags);
+    let wr_id = request.wr_id;
+    // SAFETY: the caller's promise.
+    let (qp_num, send_cq, recv_cq) = unsafe { ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq) };
+    let Some(pair) = inner.pairs.get_mut(&qp.addr()) else { return };
+    let signaled = pair.signal_all || flags & flag::IBV_SEND_SIGNALED.0 != 0;
+    let takes_receive =
+        matches!(code, opcode::IBV_WR_SEND | opcode::IBV_WR_SEND_WITH_IMM | opcode::IBV_WR_RDMA_WRITE_WITH_IMM);
+    let receive = if takes_receive { pair.receives.pop_front() } else { None };
+    let length = request.length;
+    if let Some(receive) = receive {
+        let received = if code == opcode::IBV_WR_RDMA_WRITE_WITH_IMM { 129 } else { 128 };
+        let wc_flags = if request.imm_data.is_some() { ffi::ibv_wc_flags::IBV_WC_WITH_IMM.0 } else { 0 };
+        let imm_data = request.imm_data.unwrap_or(0);
+        let wr_id = receive.wr_id;
+        let completion = Completion {
+            wr_id,
+            opcode: received,
+            byte_len: length,
+            imm_data,
+            qp_num,
+            src_qp: qp_num,
+            wc_flags,
+            ..Completion::default()
+        };
+        complete(inner, recv_cq.addr(), completion);
+    }
+    if signaled {
+        let completion = match code {
+            opcode::IBV_WR_RDMA_WRITE | opcode::IBV_WR_RDMA_WRITE_WITH_IMM => ffi::ibv_wc_opcode::IBV_WC_RDMA_WRITE,
+            opcode::IBV_WR_RDMA_READ => ffi::ibv_wc_opcode::IBV_WC_RDMA_READ,
+            opcode::IBV_WR_ATOMIC_CMP_AND_SWP => ffi::ibv_wc_opcode::IBV_WC_COMP_SWAP,
+            opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => ffi::ibv_wc_opcode::IBV_WC_FETCH_ADD,
+            _ => ffi::ibv_wc_opcode::IBV_WC_SEND,
+        };
+        let completion = Completion { wr_id, opcode: completion.0, byte_len: length, qp_num, ..Completion::default() };
+        complete(inner, send_cq.addr(), completion);
+    }
+    if !quiet {
+        inner.posted.push(request);
+    }
+}
+
+pub(super) unsafe extern "C" fn post_recv(
+    qp: *mut ffi::ibv_qp,
+    wr: *mut ffi::ibv_recv_wr,
+    bad_wr: *mut *mut ffi::ibv_recv_wr,
+) -> c_int {
+    // SAFETY: objects are never freed; the requests form a list that ends, with their entries, and `bad_wr` can be
+    // written.
+    unsafe {
+        let state = state_of((*qp).context);
+        let quiet = state.is_quiet();
+        let (mut inner, failure) = state.enter("post_recv", &[("qp_num", (*qp).qp_num.into())]);
+        if !inner.is_live(Kind::QueuePair, qp.addr(), "post_recv") {
+            *bad_wr = wr;
+            return libc::EINVAL;
+        }
+        let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
+        let (mut next, mut index) = (wr, 0);
+        while !next.is_null() {
+            if let Some((bad, failure)) = refusal
+                && match bad {
+                    Bad::At(at) => at == index,
+                    _ => (*next).next.is_null(),
+                }
+            {
+                *bad_wr = if let Bad::At(_) = bad { next } else { elsewhere(bad, next) };
+                inner.failed(failure.errno());
+                return failure.code();
+            }
+            let request = &*next;
+            let entries = read_entries(request.sg_list, request.num_sge);
+            let length = entries.iter().map(|entry| entry.length).sum();
+            let mut posted = Posted { wr_id: request.wr_id, length, ..Posted::default() };
+            if !quiet {
+                posted.entries = entries.iter().map(|sge| (sge.lkey, sge.addr, sge.length)).collect();
+                inner.posted.push(posted.clone());
+            }
+            if let Some(pair) = inner.pairs.get_mut(&qp.addr()) {
+                pair.receives.push_back(posted);
+            }
+            next = request.next;
+            index += 1;
+        }
+    }
+    0
+}

@@ -1,0 +1,139 @@
+//! Queue pairs: making, changing, asking, ending.
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+use rdma_mummy_sys::ibv_qp_attr_mask as mask;
+
+use super::calls::{Kind, Posted};
+use super::device::state_of;
+use super::objects::{destroy_object, forever};
+use super::state::{Inner, Pair};
+
+pub(super) unsafe extern "C" fn create_qp(pd: *mut ffi::ibv_pd, attr: *mut ffi::ibv_qp_init_attr) -> *mut ffi::ibv_qp {
+    // SAFETY: the domain is one of this provider's, the attributes can be read, and the queue pair is new.
+    unsafe {
+        let attr = &*attr;
+        let (mut inner, failure) = state_of((*pd).context).enter("create_qp", &arguments(&attr.cap));
+        if let Some(failure) = failure {
+            return failure.null();
+        }
+        let qp = forever::<ffi::ibv_qp_ex>().cast::<ffi::ibv_qp>();
+        set_up(&mut inner, qp, pd, attr);
+        qp
+    }
+}
+
+pub(super) fn arguments(cap: &ffi::ibv_qp_cap) -> [(&'static str, u64); 5] {
+    [
+        ("max_send_wr", cap.max_send_wr.into()),
+        ("max_recv_wr", cap.max_recv_wr.into()),
+        ("max_send_sge", cap.max_send_sge.into()),
+        ("max_recv_sge", cap.max_recv_sge.into()),
+        ("max_inline_data", cap.max_inline_data.into()),
+    ]
+}
+
+/// Fills in what every queue pair has.
+///
+/// # Safety
+///
+/// `qp` is new and has room for an extended queue pair; the objects that it is made of are alive.
+pub(super) unsafe fn set_up(
+    inner: &mut Inner,
+    qp: *mut ffi::ibv_qp,
+    pd: *mut ffi::ibv_pd,
+    attr: &ffi::ibv_qp_init_attr,
+) {
+    // SAFETY: the queue pair is new, and the domain is alive.
+    unsafe {
+        (*qp).context = (*pd).context;
+        (*qp).qp_context = attr.qp_context;
+        (*qp).pd = pd;
+        (*qp).send_cq = attr.send_cq;
+        (*qp).recv_cq = attr.recv_cq;
+        (*qp).qp_num = inner.handle();
+        (*qp).qp_type = attr.qp_type;
+        (*qp).state = ffi::ibv_qp_state::IBV_QPS_RESET;
+        if (*attr.send_cq).context != (*pd).context || (*attr.recv_cq).context != (*pd).context {
+            inner.violation("a queue pair was made with a completion queue of another context");
+        }
+    }
+    inner.made(Kind::QueuePair, qp, &[pd.addr(), attr.send_cq.addr(), attr.recv_cq.addr()]);
+    let room = || Vec::<Posted>::with_capacity(attr.cap.max_send_wr as usize + 1);
+    let pair = Pair {
+        cap: attr.cap,
+        signal_all: attr.sq_sig_all != 0,
+        receives: room().into(),
+        batch: None,
+        spare: room(),
+        without_data: false,
+        error: 0,
+    };
+    inner.pairs.insert(qp.addr(), pair);
+}
+
+pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ffi::ibv_qp) -> c_int {
+    // SAFETY: objects are never freed.
+    unsafe {
+        let context = (*qp).context;
+        let code = destroy_object(context, "destroy_qp", Kind::QueuePair, qp.addr());
+        if code == 0 {
+            let mut inner = state_of(context).lock();
+            if inner.pairs.remove(&qp.addr()).is_some_and(|pair| pair.batch.is_some()) {
+                inner.violation("a queue pair was destroyed while a batch was built");
+            }
+        }
+        code
+    }
+}
+
+pub(super) unsafe extern "C" fn modify_qp(
+    qp: *mut ffi::ibv_qp,
+    attr: *mut ffi::ibv_qp_attr,
+    attr_mask: c_int,
+) -> c_int {
+    // SAFETY: objects are never freed, and the attributes can be read.
+    unsafe {
+        let attr = &*attr;
+        let arguments = [("mask", attr_mask as u64), ("state", attr.qp_state.0.into())];
+        let (mut inner, failure) = state_of((*qp).context).enter("modify_qp", &arguments);
+        if let Some(failure) = failure {
+            return failure.code();
+        }
+        if !inner.is_live(Kind::QueuePair, qp.addr(), "modify_qp") {
+            return libc::EINVAL;
+        }
+        if attr_mask as u32 & mask::IBV_QP_STATE.0 != 0 {
+            (*qp).state = attr.qp_state;
+        }
+    }
+    0
+}
+
+pub(super) unsafe extern "C" fn query_qp(
+    qp: *mut ffi::ibv_qp,
+    attr: *mut ffi::ibv_qp_attr,
+    attr_mask: c_int,
+    init: *mut ffi::ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: objects are never freed, and both structs can be written.
+    unsafe {
+        let (mut inner, failure) = state_of((*qp).context).enter("query_qp", &[("mask", attr_mask as u64)]);
+        if let Some(failure) = failure {
+            return failure.code();
+        }
+        if !inner.is_live(Kind::QueuePair, qp.addr(), "query_qp") {
+            return libc::EINVAL;
+        }
+        if inner.facts.fills {
+            *attr = inner.facts.qp;
+            (*attr).qp_state = inner.facts.query_state.map_or((*qp).state, ffi::ibv_qp_state);
+            (*init).qp_type = inner.facts.query_type.map_or((*qp).qp_type, ffi::ibv_qp_type);
+            if let Some(pair) = inner.pairs.get(&qp.addr()) {
+                (*init).cap = pair.cap;
+                (*init).sq_sig_all = pair.signal_all.into();
+            }
+        }
+    }
+    0
+}

@@ -1,0 +1,193 @@
+//! What a recording device is told to do wrong, and what it says of itself.
+
+use std::collections::BTreeSet;
+use std::mem;
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+
+use super::failure::{How, set_errno};
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    errno: c_int,
+    how: How,
+}
+
+impl Failure {
+    /// As the manual page has it: the errno value, or null or `-1` with errno set.
+    pub const fn documented(errno: c_int) -> Self {
+        Self { errno, how: How::Documented }
+    }
+
+    /// The negated errno value, where a number is returned.
+    pub const fn negative(errno: c_int) -> Self {
+        Self { errno, how: How::Negative }
+    }
+
+    /// `-1` with errno set, where a number is returned.
+    pub const fn minus_one(errno: c_int) -> Self {
+        Self { errno, how: How::MinusOne }
+    }
+
+    /// The errno value.
+    pub const fn errno(self) -> c_int {
+        self.errno
+    }
+
+    /// For verbs that return zero or the errno value.
+    pub(super) fn code(self) -> c_int {
+        match self.how {
+            How::Documented => self.errno,
+            How::Negative => -self.errno,
+            How::MinusOne => {
+                set_errno(self.errno);
+                -1
+            }
+        }
+    }
+
+    /// For verbs that return a count, or a negative value.
+    pub(super) fn below_zero(self) -> c_int {
+        match self.how {
+            How::MinusOne => {
+                set_errno(self.errno);
+                -1
+            }
+            How::Documented | How::Negative => -self.errno,
+        }
+    }
+
+    /// For verbs that return `-1` with errno set.
+    pub(super) fn minus(self) -> c_int {
+        set_errno(self.errno);
+        -1
+    }
+
+    /// For verbs that return a pointer.
+    pub(super) fn null<T>(self) -> *mut T {
+        set_errno(self.errno);
+        std::ptr::null_mut()
+    }
+}
+
+/// Where `bad_wr` of a refused list points to.
+#[derive(Clone, Copy, Debug)]
+pub enum Bad {
+    /// The request with this place in the list; those before it are posted.
+    At(usize),
+    /// Nowhere.
+    Null,
+    /// Memory that is none of the list's.
+    Foreign,
+    /// What stands behind the last request of the list; all of it is posted.
+    Behind,
+}
+
+/// What goes wrong, and when.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    /// Verb, how many of its calls still succeed, and what the next one does.
+    failures: Vec<(&'static str, u32, Failure)>,
+    /// Verbs that fail whenever they are called.
+    always: Vec<(&'static str, Failure)>,
+    /// How many calls of any verb still succeed.
+    countdown: Option<(u32, Failure)>,
+    /// Functions that objects made from now on do not have.
+    pub(super) without: BTreeSet<&'static str>,
+    /// What the next list of requests meets.
+    pub(super) refusal: Option<(Bad, Failure)>,
+}
+
+impl Script {
+    pub(super) fn fail(&mut self, verb: &'static str, passing: u32, failure: Failure) {
+        self.failures.push((verb, passing, failure));
+    }
+
+    pub(super) fn fail_always(&mut self, verb: &'static str, failure: Failure) {
+        self.always.push((verb, failure));
+    }
+
+    /// Forgets what the verb was to fail with.
+    pub(super) fn succeed(&mut self, verb: &str) {
+        self.always.retain(|(name, _)| *name != verb);
+        self.failures.retain(|(name, ..)| *name != verb);
+    }
+
+    pub(super) fn fail_any(&mut self, passing: u32, failure: Failure) {
+        self.countdown = Some((passing, failure));
+    }
+
+    /// What this call of `verb` is to fail with.
+    pub(super) fn next(&mut self, verb: &str) -> Option<Failure> {
+        if let Some((left, failure)) = &mut self.countdown {
+            if *left == 0 {
+                let failure = *failure;
+                self.countdown = None;
+                return Some(failure);
+            }
+            *left -= 1;
+        }
+        if let Some((_, failure)) = self.always.iter().find(|(name, _)| *name == verb) {
+            return Some(*failure);
+        }
+        let index = self.failures.iter().position(|(name, ..)| *name == verb)?;
+        let (_, passing, failure) = &mut self.failures[index];
+        if *passing > 0 {
+            *passing -= 1;
+            return None;
+        }
+        let failure = *failure;
+        self.failures.remove(index);
+        Some(failure)
+    }
+}
+
+/// What the device says of itself; a test changes what it wants to see.
+pub struct Facts {
+    /// Whether the query verbs write anything at all.
+    pub fills: bool,
+    /// `ibv_query_device_ex`.
+    pub device: ffi::ibv_device_attr_ex,
+    /// `ibv_query_port`, of each port.
+    pub port: ffi::ibv_port_attr,
+    /// `ibv_query_gid_table`.
+    pub gids: Vec<ffi::ibv_gid_entry>,
+    /// `ibv_query_qp`; the state is that of the queue pair unless `query_state` is set.
+    pub qp: ffi::ibv_qp_attr,
+    /// What `ibv_query_qp` gives for the state.
+    pub query_state: Option<u32>,
+    /// What `ibv_query_qp` gives for the type of the queue pair.
+    pub query_type: Option<u32>,
+    /// `ibv_query_rt_values_ex`: the mask that comes back.
+    pub values_mask: u32,
+}
+
+impl Facts {
+    pub(super) fn new() -> Self {
+        // SAFETY: all three are structs of integers, of which zero is a value.
+        let (mut device, mut port, qp): (ffi::ibv_device_attr_ex, ffi::ibv_port_attr, ffi::ibv_qp_attr) =
+            unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
+        device.orig_attr.phys_port_cnt = 1;
+        device.orig_attr.max_qp_wr = 1024;
+        device.orig_attr.max_sge = 8;
+        device.orig_attr.max_cqe = 4096;
+        port.state = ffi::ibv_port_state::IBV_PORT_ACTIVE;
+        port.max_mtu = ffi::ibv_mtu::IBV_MTU_4096;
+        port.active_mtu = ffi::ibv_mtu::IBV_MTU_1024;
+        port.gid_tbl_len = 4;
+        port.pkey_tbl_len = 1;
+        port.link_layer = 2;
+        let gid = ffi::ibv_gid { raw: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] };
+        let first = ffi::ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: 2, ndev_ifindex: 0 };
+        let gids = vec![first];
+        Self { fills: true, device, port, gids, qp, query_state: None, query_type: None, values_mask: 1 }
+    }
+}
+
+impl std::fmt::Debug for Facts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Facts").field("fills", &self.fills).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,190 @@
+//! The memory of a recording device, behind one lock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+
+use super::calls::{Call, Completion, Kind, Posted};
+use super::script::{Facts, Failure, Script};
+
+/// A device with all that it remembers. It lives until the process ends, as do the objects made from it: what uses one
+/// that was destroyed is written down as a violation, and touches no memory that is not there.
+#[repr(C)]
+pub(super) struct Device {
+    pub(super) device: ffi::ibv_device,
+    pub(super) state: State,
+}
+
+pub(super) struct State {
+    inner: Mutex<Inner>,
+    /// Whether calls are not written down.
+    pub(super) quiet: AtomicBool,
+    /// Told when an event was acknowledged.
+    pub(super) acknowledged: Condvar,
+}
+
+pub(super) struct Inner {
+    pub(super) calls: Vec<Call>,
+    /// Calls that could have failed.
+    pub(super) failable: u32,
+    pub(super) posted: Vec<Posted>,
+    pub(super) violations: Vec<String>,
+    pub(super) script: Script,
+    pub(super) facts: Facts,
+    live: BTreeMap<usize, Object>,
+    pub(super) queues: BTreeMap<usize, Queue>,
+    pub(super) pairs: BTreeMap<usize, Pair>,
+    pub(super) channels: BTreeMap<usize, Channel>,
+    handles: u32,
+}
+
+struct Object {
+    kind: Kind,
+    parents: Vec<usize>,
+}
+
+/// A completion queue.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) completions: VecDeque<Completion>,
+    pub(super) current: Option<Completion>,
+    pub(super) polling: bool,
+    pub(super) armed: bool,
+    pub(super) channel: usize,
+    /// Events that were taken and not acknowledged.
+    pub(super) unacknowledged: u32,
+}
+
+/// A queue pair.
+pub(super) struct Pair {
+    pub(super) cap: ffi::ibv_qp_cap,
+    pub(super) signal_all: bool,
+    pub(super) receives: VecDeque<Posted>,
+    /// The batch between `wr_start` and `wr_complete`.
+    pub(super) batch: Option<Vec<Posted>>,
+    /// A batch of the past, for its memory.
+    pub(super) spare: Vec<Posted>,
+    /// Whether the last request of the batch still waits for its data.
+    pub(super) without_data: bool,
+    pub(super) error: c_int,
+}
+
+/// A completion channel.
+pub(super) struct Channel {
+    pub(super) fd: c_int,
+    /// Queues that something was completed on.
+    pub(super) events: VecDeque<usize>,
+}
+
+// SAFETY: the pointers in it (of `Facts`) are never followed.
+unsafe impl Send for Inner {}
+
+impl State {
+    pub(super) fn new() -> Self {
+        let inner = Inner {
+            calls: Vec::new(),
+            failable: 0,
+            posted: Vec::new(),
+            violations: Vec::new(),
+            script: Script::default(),
+            facts: Facts::new(),
+            live: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            handles: 0,
+        };
+        Self { inner: Mutex::new(inner), quiet: AtomicBool::new(false), acknowledged: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A test that panics holds the lock in closures of its own alone, which leave all whole.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed)
+    }
+
+    /// Writes a call down that cannot fail.
+    pub(super) fn note(&self, verb: &'static str, arguments: &[(&'static str, u64)]) -> MutexGuard<'_, Inner> {
+        let mut inner = self.lock();
+        if !self.is_quiet() {
+            inner.calls.push(Call { verb, arguments: arguments.to_vec(), failed: None });
+        }
+        inner
+    }
+
+    /// Writes a call down that can fail, and tells whether it is to.
+    pub(super) fn enter(
+        &self,
+        verb: &'static str,
+        arguments: &[(&'static str, u64)],
+    ) -> (MutexGuard<'_, Inner>, Option<Failure>) {
+        let mut inner = self.note(verb, arguments);
+        inner.failable += 1;
+        let failure = inner.script.next(verb);
+        if let Some(failure) = failure {
+            inner.failed(failure.errno());
+        }
+        (inner, failure)
+    }
+}
+
+impl Inner {
+    /// The last call failed.
+    pub(super) fn failed(&mut self, errno: c_int) {
+        if let Some(call) = self.calls.last_mut() {
+            call.failed = Some(errno);
+        }
+    }
+
+    pub(super) fn violation(&mut self, what: impl Into<String>) {
+        self.violations.push(what.into());
+    }
+
+    /// A number for a new object.
+    pub(super) fn handle(&mut self) -> u32 {
+        self.handles += 1;
+        self.handles
+    }
+
+    /// A new object, and what it keeps from being destroyed.
+    pub(super) fn made<T>(&mut self, kind: Kind, object: *mut T, parents: &[usize]) {
+        self.live.insert(object.addr(), Object { kind, parents: parents.to_vec() });
+    }
+
+    /// Ends an object, or says why that cannot be.
+    pub(super) fn destroy(&mut self, kind: Kind, object: usize) -> Result<(), c_int> {
+        if self.live.get(&object).is_none_or(|found| found.kind != kind) {
+            self.violation(format!("a {kind:?} was destroyed that is not there"));
+            self.failed(libc::EINVAL);
+            return Err(libc::EINVAL);
+        }
+        if self.live.values().any(|other| other.parents.contains(&object)) {
+            self.failed(libc::EBUSY);
+            return Err(libc::EBUSY);
+        }
+        self.live.remove(&object);
+        Ok(())
+    }
+
+    /// Whether the object is there; one that is not is a violation.
+    pub(super) fn is_live(&mut self, kind: Kind, object: usize, verb: &str) -> bool {
+        let live = self.live.get(&object).is_some_and(|found| found.kind == kind);
+        if !live {
+            self.violation(format!("{verb} on a {kind:?} that is not there"));
+        }
+        live
+    }
+
+    /// The kinds of all objects that are there.
+    pub(super) fn kinds(&self) -> Vec<Kind> {
+        let mut kinds: Vec<_> = self.live.values().map(|object| object.kind).collect();
+        kinds.sort();
+        kinds
+    }
+}

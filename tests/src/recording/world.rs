@@ -1,0 +1,112 @@
+//! What most tests begin with: a device, a domain, two completion queues.
+
+use std::sync::Arc;
+
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::device_context::{DeviceContext, Mtu};
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{
+    GenericQueuePair, ModifyQueuePairError, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairState,
+};
+
+use super::Recording;
+
+/// A device that is open, with a domain and two completion queues.
+#[derive(Debug)]
+pub struct World {
+    /// Where the completions of sends go.
+    pub send_cq: GenericCompletionQueue,
+    /// Where the completions of receives go.
+    pub recv_cq: GenericCompletionQueue,
+    /// The domain.
+    pub pd: Arc<ProtectionDomain>,
+    /// The open device.
+    pub context: Arc<DeviceContext>,
+    // Dropped last: it looks at what was done until then.
+    /// What was called.
+    pub recording: Recording,
+}
+
+impl World {
+    /// Makes all of it, and forgets the calls which that took.
+    ///
+    /// # Panics
+    ///
+    /// When something of it cannot be made.
+    #[track_caller]
+    pub fn new() -> Self {
+        let recording = Recording::new();
+        let context = recording.open();
+        let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
+        let cq = || context.create_cq_builder().build_generic().unwrap_or_else(|error| panic!("{error}"));
+        let (send_cq, recv_cq) = (cq(), cq());
+        recording.calls();
+        Self { send_cq, recv_cq, pd, context, recording }
+    }
+
+    /// A builder of queue pairs with both queues: 4 requests a side, 2 entries a list, 16 bytes of inline data.
+    pub fn qp_builder(&self) -> QueuePairBuilder {
+        let mut builder = self.pd.create_qp_builder();
+        builder.setup_send_cq(&self.send_cq).setup_recv_cq(&self.recv_cq);
+        builder.setup_max_send_wr(4).setup_max_recv_wr(4).setup_max_send_sge(2).setup_max_recv_sge(2);
+        builder.setup_max_inline_data(16);
+        builder
+    }
+
+    /// A queue pair of each kind, behind one type: first a basic one, then an extended one.
+    ///
+    /// # Panics
+    ///
+    /// When one cannot be made.
+    #[track_caller]
+    pub fn queue_pairs(&self) -> [GenericQueuePair; 2] {
+        let builder = self.qp_builder();
+        let basic = builder.build().unwrap_or_else(|error| panic!("{error}"));
+        let extended = builder.build_ex().unwrap_or_else(|error| panic!("{error}"));
+        self.recording.calls();
+        [basic.into(), extended.into()]
+    }
+
+    /// Lets go of everything, and sees that nothing is left.
+    ///
+    /// # Panics
+    ///
+    /// When something is.
+    #[track_caller]
+    pub fn end(self) -> Recording {
+        let Self { send_cq, recv_cq, pd, context, recording } = self;
+        drop((send_cq, recv_cq, pd, context));
+        assert_eq!(recording.live(), [], "left over");
+        recording
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Takes a queue pair to ReadyToSend, connected with itself.
+///
+/// # Errors
+///
+/// What a transition gave.
+pub fn connect(qp: &impl QueuePair) -> Result<(), ModifyQueuePairError> {
+    let mut init = QueuePairAttribute::new();
+    init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(1);
+    init.setup_access_flags(AccessFlags::RemoteWrite);
+    qp.modify(&init)?;
+    let mut way = AddressHandleAttribute::new();
+    way.setup_port(1).setup_grh_src_gid_index(0);
+    let mut receive = QueuePairAttribute::new();
+    receive.setup_state(QueuePairState::ReadyToReceive).setup_address_vector(&way).setup_path_mtu(Mtu::Mtu1024);
+    receive.setup_dest_qp_num(qp.qp_number()).setup_rq_psn(0).setup_max_dest_read_atomic(1).setup_min_rnr_timer(12);
+    qp.modify(&receive)?;
+    let mut send = QueuePairAttribute::new();
+    send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(0).setup_max_read_atomic(1);
+    send.setup_timeout(14).setup_retry_cnt(7).setup_rnr_retry(7);
+    qp.modify(&send)
+}

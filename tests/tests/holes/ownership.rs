@@ -1,0 +1,243 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::completion::CompletionQueue;
+use sideway::ibverbs::device::{DeviceInfo, DeviceList};
+use sideway::ibverbs::queue_pair::QueuePair;
+use sideway_tests::recording::{Call, Failure, Kind, Recording, Warnings, World};
+
+/// The destroying verbs among the calls, with whether each succeeded.
+fn ends(calls: &[Call]) -> Vec<(&'static str, bool)> {
+    let end = |verb: &str| ["destroy", "dealloc", "dereg", "close"].iter().any(|word| verb.starts_with(word));
+    calls.iter().filter(|call| end(call.verb)).map(|call| (call.verb, call.failed.is_none())).collect()
+}
+
+#[test]
+fn a_channel_is_destroyed_once() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    let others: Vec<_> = (0..3).map(|_| Arc::clone(&channel)).collect();
+    let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).build_ex().unwrap();
+    drop((channel, others));
+    assert!(recording.live().contains(&Kind::CompletionChannel), "the queue keeps it");
+    recording.calls();
+    drop((cq, context));
+    assert_eq!(
+        ends(&recording.calls()),
+        [("destroy_cq", true), ("destroy_comp_channel", true), ("close_device", true)]
+    );
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn a_context_outlives_the_list() {
+    let recording = Recording::new();
+    let list = DeviceList::new().unwrap();
+    let context = list.find(&recording.name()).unwrap().open().unwrap();
+    drop(list);
+    assert_eq!(context.name(), recording.name());
+    assert_eq!(context.guid().to_string(), "0102:0304:0506:0708");
+    assert_eq!(recording.live(), [Kind::Context]);
+}
+
+#[test]
+fn children_keep_their_parents_and_go_before_them() {
+    let world = World::new();
+    let mut memory = [0_u8; 64];
+    // SAFETY: the memory outlives the region, and the recording device does not touch it.
+    let mr = unsafe { world.pd.reg_mr(memory.as_mut_ptr().addr(), 64, AccessFlags::LocalWrite) }.unwrap();
+    let (send, recv) = world.queue_pairs().map(|qp| qp.split()).into_iter().next_back().unwrap();
+    let World { send_cq, recv_cq, pd, context, recording } = world;
+    recording.calls();
+    // The parents first, which the children keep alive.
+    drop((context, pd, send_cq, recv_cq, send));
+    assert_eq!(ends(&recording.calls()), []);
+    drop(recv);
+    let gone = ends(&recording.calls());
+    assert_eq!(gone, [("destroy_qp", true), ("destroy_cq", true), ("destroy_cq", true)]);
+    drop(mr);
+    let gone = ends(&recording.calls());
+    assert_eq!(gone, [("dereg_mr", true), ("dealloc_pd", true), ("close_device", true)]);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn a_completion_queue_of_another_context_is_refused_before_c_hears_of_it() {
+    let world = World::new();
+    // Of another device, and of the same device opened once more.
+    let other = Recording::new();
+    for context in [other.open(), world.recording.open()] {
+        let foreign = context.create_cq_builder().build_generic().unwrap();
+        world.recording.calls();
+        for side in ["send", "recv"] {
+            let mut builder = world.qp_builder();
+            match side {
+                "send" => builder.setup_send_cq(&foreign),
+                _ => builder.setup_recv_cq(&foreign),
+            };
+            for error in [
+                builder.build().map(drop).unwrap_err(),
+                builder.build_ex().map(drop).unwrap_err(),
+                builder.build_generic().map(drop).unwrap_err(),
+            ] {
+                assert_eq!(error.errno().raw(), libc::EINVAL);
+                assert!(error.hint().unwrap().contains(&format!("setup_{side}_cq")), "{error}");
+            }
+        }
+        assert_eq!(world.recording.verbs(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_channel_of_another_context_is_refused_before_c_hears_of_it() {
+    let (recording, other) = (Recording::new(), Recording::new());
+    let (context, foreign) = (recording.open(), other.open().create_comp_channel().unwrap());
+    recording.calls();
+    let mut builder = context.create_cq_builder();
+    builder.setup_comp_channel(&foreign, 0);
+    for error in [
+        builder.build().map(drop).unwrap_err(),
+        builder.build_ex().map(drop).unwrap_err(),
+        builder.build_generic().map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.errno().raw(), libc::EINVAL);
+        assert!(error.hint().unwrap().contains("another device context"), "{error}");
+    }
+    assert_eq!(recording.verbs(), [""; 0]);
+}
+
+#[test]
+fn a_queue_pair_without_completion_queues_is_refused_before_c_hears_of_it() {
+    let world = World::new();
+    let mut builder = world.pd.create_qp_builder();
+    assert!(builder.build().unwrap_err().to_string().contains("setup_send_cq"));
+    builder.setup_send_cq(&world.send_cq);
+    assert!(builder.build_ex().unwrap_err().to_string().contains("setup_recv_cq"));
+    assert_eq!(world.recording.verbs(), [""; 0]);
+}
+
+#[test]
+fn a_destroy_that_fails_is_logged_and_no_panic() {
+    let warnings = Warnings::listen();
+    let verbs = ["destroy_qp", "destroy_cq", "destroy_comp_channel", "dereg_mr", "dealloc_pd", "close_device"];
+    for verb in verbs {
+        for failure in
+            [Failure::documented(libc::EBUSY), Failure::negative(libc::EBUSY), Failure::minus_one(libc::EBUSY)]
+        {
+            let recording = Recording::new();
+            let context = recording.open();
+            let pd = context.alloc_pd().unwrap();
+            let channel = context.create_comp_channel().unwrap();
+            let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).build_ex().unwrap();
+            let qp = pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_ex().unwrap();
+            let mut memory = [0_u8; 8];
+            // SAFETY: the memory outlives the region, and the recording device does not touch it.
+            let mr = unsafe { pd.reg_mr(memory.as_mut_ptr().addr(), 8, AccessFlags::LocalWrite) }.unwrap();
+            recording.fail(verb, 0, failure).calls();
+            drop((qp, mr, cq, channel, pd, context));
+            let calls = recording.calls();
+            let tried = ends(&calls);
+            assert_eq!(tried.len(), 6, "each is tried once: {tried:?}");
+            let failed: Vec<_> = calls.iter().filter(|call| call.failed.is_some()).map(|call| call.verb).collect();
+            assert!(failed.contains(&verb), "{failed:?}");
+            let lines = warnings.take();
+            assert_eq!(lines.len(), failed.len(), "one line for each: {lines:?}");
+            for (line, verb) in lines.iter().zip(&failed) {
+                assert!(line.starts_with(&format!("WARN: ibv_{verb}: EBUSY")), "{line}");
+                assert!(line.contains("leaked"), "{line}");
+            }
+            // What failed is leaked, and so is what it is made of; all else is gone.
+            assert_eq!(recording.live().len(), failed.len());
+        }
+    }
+}
+
+#[test]
+fn a_close_that_fails_reports() {
+    let recording = Recording::new();
+    let warnings = Warnings::listen();
+    let context = recording.open();
+    recording.fail("close_device", 0, Failure::documented(libc::EIO));
+    let error = Arc::into_inner(context).unwrap().close().unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_close_device", libc::EIO));
+    assert_eq!(warnings.take(), [""; 0], "who closes hears of it himself");
+    assert_eq!(recording.calls().iter().filter(|call| call.verb == "close_device").count(), 1);
+}
+
+#[test]
+fn everything_closes_and_reports() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let pd = context.alloc_pd().unwrap();
+    let channel = context.create_comp_channel().unwrap();
+    let queue = || context.create_cq_builder().setup_comp_channel(&channel, 0).build_generic().unwrap();
+    let (cq, held) = (queue(), queue());
+    let qp = pd.create_qp_builder().setup_send_cq(&held).setup_recv_cq(&held).build_generic().unwrap();
+
+    let error = held.close().unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_destroy_cq", libc::EBUSY));
+    assert!(error.to_string().contains("queue pairs or events hold the queue"), "{error}");
+    cq.close().unwrap();
+    qp.close().unwrap();
+    Arc::into_inner(pd).unwrap().close().unwrap();
+    Arc::into_inner(channel).unwrap().close().unwrap();
+    Arc::into_inner(context).unwrap().close().unwrap();
+    assert_eq!(recording.live(), []);
+    assert_eq!(ends(&recording.calls()).len(), 6, "two completion queues, each destroyed once");
+
+    let warnings = Warnings::listen();
+    let recording = Recording::new();
+    let context = recording.open();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq_builder().build().unwrap();
+    let qp = pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build().unwrap();
+    recording.fail("destroy_qp", 0, Failure::documented(libc::EIO));
+    assert_eq!(qp.close().unwrap_err().errno().raw(), libc::EIO);
+    assert_eq!(warnings.take(), [""; 0], "who closes hears of it himself");
+}
+
+#[test]
+fn half_made_objects_are_not_left_behind() {
+    let recording = Recording::new();
+    let context = recording.open();
+    recording.without("descriptor").calls();
+    // The descriptor cannot be put into non-blocking mode.
+    let error = context.create_comp_channel().unwrap_err();
+    assert_eq!(error.errno().raw(), libc::EBADF);
+    assert_eq!(recording.verbs(), ["create_comp_channel", "destroy_comp_channel"]);
+    drop(context);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn an_event_keeps_its_queue() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).setup_cq_context(77).build().unwrap();
+    cq.req_notify(false).unwrap();
+    recording.complete(&cq, Default::default());
+    let event = channel.get_cq_event(Some(Duration::from_secs(10))).unwrap();
+    assert!(event.is_of(&cq));
+    drop(cq);
+    assert!(recording.live().contains(&Kind::CompletionQueue));
+    assert_eq!(event.cq_context(), 77);
+    drop((event, channel, context));
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn a_queue_pair_answers_through_either_half() {
+    let world = World::new();
+    let [basic, extended] = world.queue_pairs();
+    for qp in [basic, extended] {
+        let number = qp.qp_number();
+        let (send, recv) = qp.split();
+        assert_eq!((send.qp_number(), recv.qp_number()), (number, number));
+        drop(send);
+        assert!(world.recording.live().contains(&Kind::QueuePair));
+    }
+    assert!(!world.recording.live().contains(&Kind::QueuePair));
+}

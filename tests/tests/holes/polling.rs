@@ -1,0 +1,191 @@
+use sideway::ibverbs::completion::{
+    CreateCompletionQueueWorkCompletionFlags as Fields, GenericCompletionQueue, PollCompletionQueueError,
+    WorkCompletionOperationType, WorkCompletionStatus,
+};
+use sideway_tests::recording::{Completion, Recording};
+
+/// A completion whose fields all differ.
+fn completion(wr_id: u64) -> Completion {
+    Completion {
+        wr_id,
+        status: 0,
+        opcode: 128,
+        vendor_err: 11,
+        byte_len: 12,
+        imm_data: 0x0d00_0001,
+        qp_num: 14,
+        src_qp: 15,
+        wc_flags: 2,
+        slid: 16,
+        sl: 3,
+        dlid_path_bits: 4,
+        completion_ts: 17,
+        wallclock_ns: 18,
+        cvlan: 19,
+        flow_tag: 20,
+    }
+}
+
+#[test]
+fn completions_are_lent_one_at_a_time() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let mut cq = context.create_cq_builder().build_ex().unwrap();
+    recording.complete(&cq, completion(1)).complete(&cq, completion(2)).complete(&cq, completion(3));
+    recording.calls();
+    {
+        let mut poller = cq.start_poll().unwrap();
+        for expected in 1..=3 {
+            let wc = poller.next().unwrap().unwrap();
+            assert_eq!(wc.wr_id(), expected);
+        }
+        assert!(poller.next().unwrap().is_none());
+        // Nothing new, and no completion of the past.
+        assert!(poller.next().unwrap().is_none());
+    }
+    assert_eq!(recording.verbs(), ["start_poll", "next_poll", "next_poll", "next_poll", "next_poll", "end_poll"]);
+}
+
+#[test]
+fn a_poller_dropped_early_leaves_the_rest() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let mut cq = context.create_cq_builder().build_ex().unwrap();
+    recording.complete(&cq, completion(1)).complete(&cq, completion(2));
+    assert_eq!(cq.start_poll().unwrap().next().unwrap().unwrap().wr_id(), 1);
+    assert_eq!(cq.start_poll().unwrap().next().unwrap().unwrap().wr_id(), 2);
+    assert_eq!(cq.start_poll().unwrap_err(), PollCompletionQueueError::CompletionQueueEmpty);
+}
+
+#[test]
+fn a_poll_ends_before_the_next() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let mut cq = context.create_cq_builder().build_ex().unwrap();
+    recording.calls();
+    assert_eq!(cq.start_poll().unwrap_err(), PollCompletionQueueError::CompletionQueueEmpty);
+    // A poll that found nothing has not begun.
+    assert_eq!(recording.verbs(), ["start_poll"]);
+    recording.complete(&cq, completion(1));
+    drop(cq.start_poll().unwrap());
+    recording.complete(&cq, completion(2));
+    drop(cq.start_poll().unwrap());
+    assert_eq!(recording.verbs(), ["start_poll", "end_poll", "start_poll", "end_poll"]);
+    // Two polls at once, or a cursor read outside of one, would be a violation, which fails the test.
+}
+
+#[test]
+fn a_field_that_was_not_asked_for_is_none() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let mut cq = context.create_cq_builder().build_ex().unwrap();
+    recording.complete(&cq, completion(1)).calls();
+    let mut poller = cq.start_poll().unwrap();
+    let wc = poller.next().unwrap().unwrap();
+    assert_eq!((wc.completion_timestamp(), wc.completion_wallclock_ns()), (None, None));
+    assert_eq!((wc.cvlan(), wc.flow_tag()), (None, None));
+    drop(poller);
+    assert_eq!(recording.verbs(), ["start_poll", "end_poll"]);
+}
+
+#[test]
+fn fields_that_were_asked_for_are_read_beside_the_standard_ones() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let further = Fields::CompletionTimestamp | Fields::CompletionTimestampWallclock | Fields::Cvlan | Fields::FlowTag;
+    let mut cq = context.create_cq_builder().setup_wc_flags(further).build_ex().unwrap();
+    assert_eq!(cq.wc_flags(), further | Fields::StandardFlags);
+    recording.complete(&cq, completion(1));
+    let mut poller = cq.start_poll().unwrap();
+    let wc = poller.next().unwrap().unwrap();
+    assert_eq!((wc.completion_timestamp(), wc.completion_wallclock_ns()), (Some(17), Some(18)));
+    assert_eq!((wc.cvlan(), wc.flow_tag()), (Some(19), Some(20)));
+    assert_eq!((wc.vendor_err(), wc.byte_len(), wc.imm_data()), (11, 12, 0x0d00_0001));
+    assert_eq!((wc.qp_num(), wc.src_qp(), wc.wc_flags().bits()), (14, 15, 2));
+    assert_eq!((wc.slid(), wc.sl(), wc.dlid_path_bits()), (16, 3, 4));
+    assert_eq!(wc.status(), WorkCompletionStatus::Success);
+    assert_eq!(wc.opcode(), WorkCompletionOperationType::Receive);
+}
+
+#[test]
+fn a_basic_queue_reads_the_same() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let mut cq = context.create_cq_builder().build().unwrap();
+    recording.complete(&cq, completion(1)).calls();
+    let mut poller = cq.start_poll().unwrap();
+    let wc = poller.next().unwrap().unwrap();
+    assert_eq!((wc.vendor_err(), wc.byte_len(), wc.imm_data()), (11, 12, 0x0d00_0001));
+    assert_eq!((wc.qp_num(), wc.src_qp(), wc.wc_flags().bits()), (14, 15, 2));
+    assert_eq!((wc.slid(), wc.sl(), wc.dlid_path_bits()), (16, 3, 4));
+    assert!(poller.next().unwrap().is_none());
+    assert_eq!(recording.verbs(), ["poll_cq"]);
+}
+
+#[test]
+fn a_queue_without_a_reader_is_refused() {
+    let standard = [
+        "start_poll",
+        "next_poll",
+        "end_poll",
+        "read_opcode",
+        "read_vendor_err",
+        "read_wc_flags",
+        "read_byte_len",
+        "read_imm_data",
+        "read_qp_num",
+    ];
+    let further = [
+        ("read_completion_ts", Fields::CompletionTimestamp),
+        ("read_completion_wallclock_ns", Fields::CompletionTimestampWallclock),
+        ("read_cvlan", Fields::Cvlan),
+        ("read_flow_tag", Fields::FlowTag),
+    ];
+    let all = standard.map(|name| (name, Fields::StandardFlags)).into_iter().chain(further);
+    for (name, fields) in all {
+        let recording = Recording::new();
+        recording.without(name);
+        let context = recording.open();
+        let mut builder = context.create_cq_builder();
+        builder.setup_wc_flags(fields);
+        recording.calls();
+        let error = builder.build_ex().unwrap_err();
+        assert_eq!((error.verb(), error.errno().raw()), ("ibv_create_cq_ex", libc::EOPNOTSUPP), "{name}");
+        assert!(error.hint().unwrap().contains(name), "{error}");
+        // What was made is not left behind.
+        let verbs = recording.verbs();
+        assert_eq!(verbs[..2], ["create_cq_ex", "destroy_cq"], "{name}");
+        assert!(verbs.chunks(2).all(|pair| pair == &verbs[..2]), "{verbs:?}");
+        let generic = builder.build_generic().unwrap();
+        assert!(matches!(generic, GenericCompletionQueue::Basic(_)), "{name}");
+    }
+}
+
+#[test]
+fn readers_that_mean_something_on_infiniband_alone_may_be_missing() {
+    for name in ["read_src_qp", "read_slid", "read_sl", "read_dlid_path_bits"] {
+        let recording = Recording::new();
+        recording.without(name);
+        let context = recording.open();
+        let mut cq = context.create_cq_builder().build_ex().unwrap();
+        assert_ne!(cq.wc_flags() & Fields::StandardFlags, Fields::StandardFlags, "the queue tells");
+        recording.complete(&cq, completion(1));
+        let mut poller = cq.start_poll().unwrap();
+        let wc = poller.next().unwrap().unwrap();
+        match name {
+            "read_src_qp" => assert_eq!(wc.src_qp(), 0),
+            "read_slid" => assert_eq!(wc.slid(), 0),
+            "read_sl" => assert_eq!(wc.sl(), 0),
+            _ => assert_eq!(wc.dlid_path_bits(), 0),
+        }
+        assert_eq!((wc.byte_len(), wc.imm_data(), wc.qp_num()), (12, 0x0d00_0001, 14));
+    }
+}
+
+#[test]
+fn a_reader_that_nobody_asked_for_may_be_missing() {
+    let recording = Recording::new();
+    recording.without("read_completion_ts").without("read_cvlan");
+    let context = recording.open();
+    context.create_cq_builder().build_ex().unwrap();
+}

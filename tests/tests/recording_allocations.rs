@@ -1,0 +1,160 @@
+//! Posting and polling take no memory from the heap, and what is made and let go of gives all of its memory back. An
+//! allocator that counts needs a program of its own.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::IoSlice;
+
+use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
+use sideway::ibverbs::queue_pair::{
+    GenericQueuePair, PostSendGuard, QueuePair, SendOperationFlags, SetInlineData, SetScatterGatherEntry,
+};
+use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
+use sideway_tests::recording::{Failure, World, connect};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count(pieces: i64) {
+    // A thread that ends may have no counter any more.
+    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+    let _ = HELD.try_with(|held| held.set(held.get() + pieces));
+}
+
+// SAFETY: all is the system's allocator's doing; the counter needs no memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-1);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(0);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often memory was asked for or given back.
+fn allocations(run: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    run();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(vec![1_u8; 8]))), 2);
+    assert_eq!(allocations(|| ()), 0);
+}
+
+fn round(qp: &mut GenericQueuePair, send_cq: &mut GenericCompletionQueue, recv_cq: &mut GenericCompletionQueue) {
+    let signaled = WorkRequestFlags::Signaled;
+    let list = [ScatterGatherEntry::new(1.into(), 2, 3), ScatterGatherEntry::new(4.into(), 5, 6)];
+    let mut guard = qp.start_post_recv();
+    // SAFETY: the recording device touches no memory.
+    unsafe {
+        guard.construct_wr(1).setup_sge(1, 2, 3);
+        guard.construct_wr(2).setup_sge_list(&list);
+    }
+    guard.construct_wr(3).setup_no_data();
+    guard.post().unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, signaled).setup_send().setup_inline_data(b"inline");
+    guard
+        .construct_wr(2, signaled)
+        .setup_send_imm(3)
+        .setup_inline_data_list(&[IoSlice::new(b"in"), IoSlice::new(b"line")]);
+    // SAFETY: as above.
+    unsafe {
+        guard.construct_wr(3, signaled).setup_write_imm(1, 2, 3).setup_sge_list(&list);
+        guard.construct_wr(4, signaled).setup_atomic_fetch_add(1, 2, 3).setup_sge(1, 2, 8);
+    }
+    guard.post().unwrap();
+    // A batch that is given up, and an empty one.
+    qp.start_post_send().construct_wr(5, signaled).setup_read(1, 2).setup_no_data();
+    qp.start_post_send().post().unwrap();
+    for (cq, expected) in [(send_cq, 4), (recv_cq, 3)] {
+        let mut seen = 0;
+        let mut poller = cq.start_poll().unwrap();
+        while let Some(completion) = poller.next().unwrap() {
+            seen += 1;
+            assert_eq!(completion.wr_id(), seen);
+            std::hint::black_box((completion.status(), completion.opcode(), completion.byte_len()));
+        }
+        drop(poller);
+        assert_eq!(seen, expected);
+        // Nothing there is the most frequent answer of all.
+        assert!(matches!(cq.start_poll(), Err(PollCompletionQueueError::CompletionQueueEmpty)));
+    }
+}
+
+#[test]
+fn what_is_let_go_of_gives_its_memory_back() {
+    let world = World::new();
+    let channel = world.context.create_comp_channel().unwrap();
+    world.recording.quiet();
+    let mut builder_of_queues = world.context.create_cq_builder();
+    builder_of_queues.setup_comp_channel(&channel, 0);
+    let once = || {
+        let cq = builder_of_queues.build().unwrap();
+        drop((cq, builder_of_queues.build_ex().unwrap(), builder_of_queues.build_generic().unwrap()));
+        let builder = world.qp_builder();
+        drop((builder.build().unwrap(), builder.build_ex().unwrap(), builder.build_generic().unwrap()));
+        // What cannot be made leaves nothing either.
+        let no = Failure::documented(libc::ENOMEM);
+        world.recording.fail("create_cq", 0, no).fail("create_cq_ex", 0, no);
+        world.recording.fail("create_qp", 0, no).fail("create_qp_ex", 0, no);
+        drop((builder_of_queues.build().unwrap_err(), builder_of_queues.build_ex().unwrap_err()));
+        drop((builder.build().unwrap_err(), builder.build_ex().unwrap_err()));
+        // A refusal, and the guard that had it.
+        let mut qp = world.qp_builder().setup_send_ops_flags(SendOperationFlags::Send).build_ex().unwrap();
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(1, WorkRequestFlags::empty()).setup_read(1, 2).setup_no_data();
+        drop(guard.post().unwrap_err());
+    };
+    (0..10).for_each(|_| once());
+    let before = HELD.get();
+    (0..100).for_each(|_| once());
+    assert_eq!(HELD.get() - before, 0);
+}
+
+#[test]
+fn posting_and_polling_take_no_memory() {
+    let world = World::new();
+    let pairs = world.queue_pairs();
+    let builder = world.context.create_cq_builder();
+    let World { mut send_cq, mut recv_cq, recording, .. } = world;
+    recording.quiet();
+    for mut qp in pairs {
+        connect(&qp).unwrap();
+        // The recording device grows its own memory in the first rounds.
+        (0..10).for_each(|_| round(&mut qp, &mut send_cq, &mut recv_cq));
+        let taken = allocations(|| (0..1000).for_each(|_| round(&mut qp, &mut send_cq, &mut recv_cq)));
+        assert_eq!(taken, 0, "{qp:?}");
+    }
+    // A basic queue, whose batch is allocated once.
+    let mut basic = builder.build().unwrap();
+    let mut poll = || {
+        recording.complete(&basic, Default::default());
+        assert!(basic.start_poll().unwrap().next().unwrap().is_some());
+        assert!(basic.start_poll().is_err());
+    };
+    poll();
+    assert_eq!(allocations(|| (0..1000).for_each(|_| poll())), 0);
+}

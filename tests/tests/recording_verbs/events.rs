@@ -1,0 +1,156 @@
+//! Completion channels: waiting, waiting in vain, and queues that go while their events come.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sideway::ibverbs::completion::CompletionQueue;
+use sideway_tests::recording::{Completion, Failure, Recording};
+
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+#[test]
+fn an_event_names_its_queue_and_is_acknowledged_once() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    let build = |number| {
+        let mut builder = context.create_cq_builder();
+        builder.setup_comp_channel(&channel, 0).setup_cq_context(number);
+        builder.build_ex().unwrap()
+    };
+    let (one, two) = (build(1), build(2));
+    one.req_notify(false).unwrap();
+    two.req_notify(true).unwrap();
+    recording.complete(&two, Completion::default()).complete(&one, Completion::default()).calls();
+    for (number, cq) in [(2, &two), (1, &one)] {
+        let event = channel.get_cq_event(LONG).unwrap();
+        assert_eq!(event.cq_context(), number);
+        assert!(event.is_of(cq));
+        event.req_notify(false).unwrap();
+    }
+    assert!(channel.try_get_cq_event().unwrap().is_none());
+    let acknowledged = recording.calls().iter().filter(|call| call.verb == "ack_cq_events").count();
+    assert_eq!(acknowledged, 2);
+    assert_eq!(channel.as_fd().as_raw_fd(), channel.as_raw_fd());
+}
+
+#[test]
+fn a_wait_ends_with_its_time() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    for wait in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(30)] {
+        let begin = Instant::now();
+        let error = channel.get_cq_event(Some(wait)).unwrap_err();
+        assert_eq!(error.errno().raw(), libc::ETIMEDOUT);
+        assert!(begin.elapsed() >= wait, "{:?} of {wait:?}", begin.elapsed());
+    }
+    recording.calls();
+    assert!(channel.try_get_cq_event().unwrap().is_none());
+    assert_eq!(recording.verbs(), ["get_cq_event"]);
+    // Longer than a clock can count is without limit, and does not overflow.
+    let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).build().unwrap();
+    cq.req_notify(false).unwrap();
+    recording.complete(&cq, Completion::default());
+    channel.get_cq_event(Some(Duration::MAX)).unwrap();
+}
+
+#[test]
+fn a_wait_ends_when_something_completes() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).build().unwrap();
+    cq.req_notify(false).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| channel.get_cq_event(None).map(|event| event.is_of(&cq)));
+        thread::sleep(Duration::from_millis(20));
+        recording.complete(&cq, Completion::default());
+        assert!(waiting.join().unwrap().unwrap());
+    });
+}
+
+#[test]
+fn events_that_fail_are_errors_of_the_verb() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    recording.fail("get_cq_event", 0, Failure::documented(libc::EIO));
+    let error = channel.get_cq_event(LONG).unwrap_err();
+    assert_eq!(error.to_string(), "ibv_get_cq_event: EIO (Input/output error)");
+    // A signal, and nothing there yet, are no failures.
+    recording.fail("get_cq_event", 0, Failure::documented(libc::EINTR));
+    assert!(channel.try_get_cq_event().unwrap().is_none());
+}
+
+#[test]
+fn a_queue_without_a_channel_raises_no_events() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let cq = context.create_cq_builder().build().unwrap();
+    recording.calls();
+    let error = cq.req_notify(false).unwrap_err();
+    assert!(error.hint().unwrap().contains("setup_comp_channel"), "{error}");
+    assert_eq!(recording.verbs(), [""; 0]);
+}
+
+#[test]
+fn events_of_a_queue_that_is_gone_are_gone() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).build().unwrap();
+    cq.req_notify(false).unwrap();
+    recording.complete(&cq, Completion::default());
+    drop(cq);
+    assert!(channel.try_get_cq_event().unwrap().is_none());
+}
+
+#[test]
+fn a_queue_that_is_destroyed_while_its_event_is_taken() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    for _ in 0..500 {
+        let cq = context.create_cq_builder().setup_comp_channel(&channel, 0).setup_cq_context(5).build().unwrap();
+        cq.req_notify(false).unwrap();
+        recording.complete(&cq, Completion::default());
+        let barrier = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                barrier.wait();
+                drop(cq);
+            });
+            barrier.wait();
+            // The event comes with a queue that is kept alive, or not at all; never with one that is gone.
+            if let Some(event) = channel.try_get_cq_event().unwrap() {
+                assert_eq!(event.cq_context(), 5);
+                event.req_notify(false).unwrap();
+            }
+        });
+        recording.calls();
+    }
+    drop((channel, context));
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn a_descriptor_that_has_hung_up_does_not_spin() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    // A pipe whose other end is closed takes the place of the channel's descriptor: readable for ever, with nothing in
+    // it, as the descriptor of a device that was pulled out.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(writer);
+    // SAFETY: both descriptors are open; the channel keeps its number.
+    assert!(unsafe { libc::dup2(reader.as_raw_fd(), channel.as_raw_fd()) } >= 0);
+    recording.fail_always("get_cq_event", Failure::documented(libc::EAGAIN)).quiet();
+    let begin = Instant::now();
+    let error = channel.get_cq_event(Some(Duration::from_millis(50))).unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(5), "{error} after {:?}", begin.elapsed());
+    assert!(matches!(error.errno().raw(), libc::ETIMEDOUT | libc::EIO), "{error}");
+    assert!(recording.failable() < 100, "{} calls", recording.failable());
+}
