@@ -3,7 +3,7 @@
 use sideway::ibverbs::completion::GenericCompletionQueue;
 
 fn copy(cq: GenericCompletionQueue) -> GenericCompletionQueue {
-    cq.clone()
+    GenericCompletionQueue::clone(&cq)
 }
 
 fn main() {}

@@ -3,7 +3,7 @@
 use sideway::ibverbs::queue_pair::BasicQueuePair;
 
 fn copy(qp: BasicQueuePair) -> BasicQueuePair {
-    qp.clone()
+    BasicQueuePair::clone(&qp)
 }
 
 fn main() {}
