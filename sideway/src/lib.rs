@@ -1,5 +1,5 @@
-//! RDMA in Rust: the modern verbs of libibverbs with the comfort of `Arc` on the control path and the speed of C on the
-//! data path.
+//! RDMA in Rust: the modern verbs of libibverbs, with the comfort of `Arc` on the control path, and on the data path the
+//! driver's functions called as C calls them.
 //!
 //! - [`ibverbs`] wraps the verbs: [devices](ibverbs::device), [memory](ibverbs::protection_domain),
 //!   [completion queues](ibverbs::completion), [queue pairs](ibverbs::queue_pair), [requests](ibverbs::work_request).
