@@ -1,6 +1,7 @@
 //! Memory for a device: allocated, registered, and given back in the right order.
 
 use std::alloc::{self, Layout};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -14,9 +15,21 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 /// Bytes are copied in and out; nobody gets a reference to the memory, because the device may write it at any moment.
 #[derive(Debug)]
 pub struct RegisteredMemory {
-    // Dropped first: a device must not know memory that has been given back.
-    region: Arc<MemoryRegion>,
-    pages: Pages,
+    // Both dropped by hand: a device must not know memory that has been given back.
+    region: ManuallyDrop<Arc<MemoryRegion>>,
+    pages: ManuallyDrop<Pages>,
+}
+
+impl Drop for RegisteredMemory {
+    fn drop(&mut self) {
+        // SAFETY: drop runs once, and nothing uses the field behind it.
+        let region = unsafe { ManuallyDrop::take(&mut self.region) };
+        // Where the registration does not end, or somebody else holds it, the memory stays: the device may still use it.
+        if Arc::into_inner(region).is_some_and(|region| region.close().is_ok()) {
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.pages) }
+        }
+    }
 }
 
 impl RegisteredMemory {
@@ -27,11 +40,11 @@ impl RegisteredMemory {
     /// There is not so much memory, or the device does not take it.
     pub fn new(pd: &Arc<ProtectionDomain>, len: usize, access: AccessFlags) -> Result<Self> {
         let pages = Pages::new(len)?;
-        // SAFETY: the bytes stay allocated as long as `pages`, and the region is dropped before it: nobody else has the Arc.
+        // SAFETY: the bytes stay allocated as long as `pages`, which goes only once the registration has ended (`drop`).
         // There is never a reference to them: `read` and `write` copy through raw pointers. What a peer with the remote key
         // could do is to change bytes, for which every value is legal.
         let region = unsafe { pd.reg_mr(pages.first.as_ptr() as usize, len, access) }?;
-        Ok(Self { region, pages })
+        Ok(Self { region: ManuallyDrop::new(region), pages: ManuallyDrop::new(pages) })
     }
 
     /// The address of the first byte, by which requests name it.
@@ -77,7 +90,8 @@ impl RegisteredMemory {
     /// The range is not within the memory.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         self.check(offset, bytes.len());
-        // SAFETY: as in `write`; all bytes are initialised, as the allocation was zeroed.
+        // SAFETY: as in `write`; all bytes are initialised, as the allocation was zeroed. While a device may write them, what
+        // is copied may be old, new or mixed; any of it is legal bytes.
         unsafe { ptr::copy_nonoverlapping(self.pages.first.as_ptr().add(offset), bytes.as_mut_ptr(), bytes.len()) }
     }
 

@@ -3,7 +3,13 @@
 //! After a change of the compiler's words, `TRYBUILD=overwrite cargo test -p sideway-tests --test compile_fail` writes
 //! them anew.
 
+/// The rules that there are. A new one raises it; none can get lost unseen.
+const RULES: usize = 22;
+
 #[test]
 fn misuse_does_not_compile() {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/compile-fail")).unwrap();
+    let rules = files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "rs")).count();
+    assert_eq!(rules, RULES);
     trybuild::TestCases::new().compile_fail("compile-fail/*.rs");
 }

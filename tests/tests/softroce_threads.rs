@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use sideway::ibverbs::completion::{
     PollCompletionQueueError, WorkCompletionOperationType as Operation, WorkCompletionStatus as Status,
 };
-use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, PostSendGuard, QueuePair};
+use sideway::ibverbs::queue_pair::{
+    BasicQueuePair, ExtendedQueuePair, GenericQueuePair, PostSendGuard, QueuePair, SendQueue,
+};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::loopback::{End, Give, Loopback, QueueKind, REQUESTS};
 

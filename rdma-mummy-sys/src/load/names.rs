@@ -115,7 +115,7 @@ pub extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
         rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
         rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE => c"RDMA_CM_EVENT_ADDR_CHANGE",
         rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
-        _ => c"UNKNOWN EVENT",
+        _ => c"unknown event",
     }
     .as_ptr()
 }

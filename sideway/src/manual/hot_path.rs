@@ -1,7 +1,7 @@
 //! Posting and polling.
 //!
-//! Every call of the hot path is inlined down to the driver's function, as in C: posting a write is a store of `wr_id` and
-//! flags, a call of `wr_rdma_write` and one of `wr_set_sge`. There is no allocation, no lock of ours, no check of a
+//! Every call of the hot path is made to be inlined down to the driver's function, as in C: posting a write is a store of
+//! `wr_id` and flags, a call of `wr_rdma_write` and one of `wr_set_sge`. There is no allocation, no lock of ours, no check of a
 //! capability.
 //!
 //! - **Which operations** a queue pair has is settled when it is built

@@ -3,14 +3,15 @@ use std::slice;
 
 use rdma_mummy_sys::{ibv_qp_ex, ibv_wr_opcode as opcode};
 use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, PostSendGuard, QueuePair, SendOperationFlags, SetInlineData, SetScatterGatherEntry,
+    GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, SendOperationFlags, SetInlineData,
+    SetScatterGatherEntry,
 };
 use sideway::ibverbs::work_request::{LocalBufferHandle, PostErrorKind, PostSendError, WorkRequestFlags};
 use sideway_tests::recording::{Failure, World};
 
 /// The functions of an extended queue pair, and all else of it, byte by byte.
-fn bytes(qp: &GenericQueuePair) -> Vec<u8> {
-    assert!(matches!(qp, GenericQueuePair::Extended(_)));
+fn bytes(qp: &mut GenericQueuePair) -> Vec<u8> {
+    assert!(matches!(qp.queues().0, GenericSendQueue::Extended(_)));
     // SAFETY: the recording device gives every queue pair room for an extended one; it is not posted to meanwhile.
     unsafe {
         let qp = qp.qp().cast::<ibv_qp_ex>().as_ptr();
@@ -54,7 +55,7 @@ fn an_operation_that_is_missing_is_an_error_of_its_own() {
     ];
     let world = World::new();
     let mut qp = send_only(&world);
-    let before = bytes(&qp);
+    let before = bytes(&mut qp);
     for (flag, build) in operations {
         world.recording.calls();
         let error = build(&mut qp).unwrap_err();
@@ -64,7 +65,7 @@ fn an_operation_that_is_missing_is_an_error_of_its_own() {
         assert!(error.to_string().contains(name), "{error}");
         // The batch was taken back, and the data went nowhere.
         assert_eq!(world.recording.verbs(), ["wr_start", "wr_abort"], "{name}");
-        assert_eq!(bytes(&qp), before, "the functions of the queue pair after {name}");
+        assert_eq!(bytes(&mut qp), before, "the functions of the queue pair after {name}");
         post_send(&mut qp, 8).unwrap();
         assert_eq!(world.recording.posted().len(), 1);
     }
@@ -76,7 +77,7 @@ fn an_operation_that_is_missing_is_an_error_of_its_own() {
 fn an_operation_that_is_missing_takes_its_whole_batch_back() {
     let world = World::new();
     let mut qp = send_only(&world);
-    let before = bytes(&qp);
+    let before = bytes(&mut qp);
     world.recording.calls();
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"first");
@@ -89,20 +90,20 @@ fn an_operation_that_is_missing_takes_its_whole_batch_back() {
     assert_eq!(error.failed_request().unwrap().wr_id, 2);
     assert_eq!(world.recording.verbs(), ["wr_start", "wr_send", "wr_set_inline_data", "wr_abort"]);
     assert_eq!(world.recording.posted(), []);
-    assert_eq!(bytes(&qp), before);
+    assert_eq!(bytes(&mut qp), before);
 }
 
 #[test]
 fn an_operation_that_is_missing_leaves_nothing_in_a_dropped_batch() {
     let world = World::new();
     let mut qp = send_only(&world);
-    let before = bytes(&qp);
+    let before = bytes(&mut qp);
     world.recording.calls();
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, WorkRequestFlags::Signaled).setup_write(1, 2).setup_inline_data(b"refused");
     drop(guard);
     assert_eq!(world.recording.verbs(), ["wr_start", "wr_abort"]);
-    assert_eq!(bytes(&qp), before);
+    assert_eq!(bytes(&mut qp), before);
     // A failure of the driver later is not mistaken for the refusal.
     world.recording.fail("wr_complete", 0, Failure::documented(libc::ENOMEM));
     assert_eq!(post_send(&mut qp, 2).unwrap_err().kind(), PostErrorKind::NotEnoughResources);
@@ -143,7 +144,7 @@ fn a_queue_pair_that_cannot_post_is_refused() {
         let error = world.qp_builder().build_ex().unwrap_err();
         assert_eq!((error.verb(), error.errno().raw()), ("ibv_create_qp_ex", libc::EOPNOTSUPP));
         assert!(error.hint().unwrap().contains(name), "{error}");
-        assert!(matches!(world.qp_builder().build_generic().unwrap(), GenericQueuePair::Basic(_)));
+        assert!(matches!(world.qp_builder().build_generic().unwrap().queues().0, GenericSendQueue::Basic(_)));
         world.end();
     }
 }

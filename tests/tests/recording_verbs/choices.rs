@@ -1,7 +1,7 @@
 //! `build_generic`: extended where it can be had, basic where not, and an error where something else is wrong.
 
 use sideway::ibverbs::completion::{CreateCompletionQueueWorkCompletionFlags as Fields, GenericCompletionQueue};
-use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, SetInlineData};
+use sideway::ibverbs::queue_pair::{GenericSendQueue, PostSendGuard, QueuePair, SetInlineData};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Failure, Recording, World, connect};
 
@@ -35,7 +35,7 @@ fn a_device_without_the_verbs_has_basic_queues() {
     assert!(error.hint().unwrap().contains("build_generic"), "{error}");
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
-    assert!(matches!(builder.build_generic().unwrap(), GenericQueuePair::Basic(_)));
+    assert!(matches!(builder.build_generic().unwrap().queues().0, GenericSendQueue::Basic(_)));
     let error = builder.build_ex().unwrap_err();
     assert!(error.hint().unwrap().contains("build_generic"), "{error}");
 }
@@ -53,11 +53,11 @@ fn fields_that_the_device_has_not_are_named() {
 #[test]
 fn a_queue_pair_is_extended_where_it_can_be() {
     let world = World::new();
-    assert!(matches!(world.qp_builder().build_generic().unwrap(), GenericQueuePair::Extended(_)));
+    assert!(matches!(world.qp_builder().build_generic().unwrap().queues().0, GenericSendQueue::Extended(_)));
     for errno in [libc::EOPNOTSUPP, libc::ENOSYS] {
         // With atomics, and once more without.
         world.recording.fail_always("create_qp_ex", Failure::documented(errno));
-        assert!(matches!(world.qp_builder().build_generic().unwrap(), GenericQueuePair::Basic(_)));
+        assert!(matches!(world.qp_builder().build_generic().unwrap().queues().0, GenericSendQueue::Basic(_)));
         world.recording.succeed("create_qp_ex");
     }
     world.end();

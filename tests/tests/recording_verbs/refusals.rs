@@ -2,7 +2,9 @@
 
 use std::io::IoSlice;
 
-use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, SetInlineData, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{
+    GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, SetInlineData, SetScatterGatherEntry,
+};
 use sideway::ibverbs::work_request::{PostError, PostErrorKind, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::World;
 
@@ -26,7 +28,7 @@ fn works(world: &World, qp: &mut GenericQueuePair) {
 fn refused(world: &World, qp: &mut GenericQueuePair, error: PostError, kind: PostErrorKind, numbers: [&str; 2]) {
     assert_eq!(error.kind(), kind);
     assert_eq!(world.recording.posted(), [], "{error}");
-    if matches!(qp, GenericQueuePair::Basic(_)) {
+    if matches!(qp.queues().0, GenericSendQueue::Basic(_)) {
         assert_eq!(error.posted(), Some(0));
         assert_eq!(error.failed_request().unwrap().wr_id, 7);
         for number in numbers {

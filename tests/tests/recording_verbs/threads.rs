@@ -16,7 +16,7 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
     BasicQueuePair, BasicSendQueue, ExtendedPostSendGuard, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair,
     GenericSendQueue, ModifyQueuePairError, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder,
-    ReceiveQueue, SetInlineData,
+    ReceiveQueue, SendQueue, SetInlineData,
 };
 use sideway::ibverbs::work_request::{PostError, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::World;

@@ -24,8 +24,12 @@ impl Lock {
             .with_context(|| format!("cannot open {}", path.display()))?;
         if !flock(&file, libc::LOCK_EX | libc::LOCK_NB) {
             eprintln!("softroce: another run is preparing; waiting for it");
-            // Interrupted by a signal is the one failure left.
-            while !flock(&file, libc::LOCK_EX) {}
+            while !flock(&file, libc::LOCK_EX) {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+                }
+            }
         }
         Ok(Self { _file: file })
     }

@@ -72,6 +72,9 @@ fn is_passed_on(name: &str) -> bool {
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     let of_session = ["SSH_", "DBUS_", "XDG_", "WAYLAND_", "GPG_"].iter().any(|prefix| name.starts_with(prefix));
     let of_shell = ["_", "SHLVL", "PWD", "OLDPWD", "DISPLAY", "XAUTHORITY", "SIDEWAY_TEST_DEVICE"].contains(&name);
+    // Some shells refuse to set these, and end there.
+    let of_shell =
+        of_shell || ["UID", "EUID", "GID", "EGID", "PPID", "SHELLOPTS", "BASHOPTS", "OPTIND", "IFS"].contains(&name);
     is_identifier && !of_session && !of_shell && !repo::set_by_cargo_run(name)
 }
 

@@ -31,7 +31,11 @@ pub(crate) fn run(root: &Path) -> Result<Finished> {
         Err(error) => Some(error.to_string()),
     };
     let (status, counts) = stream(command)?;
-    let state = if status.success() { State::Passed } else { State::Failed(format!("cargo test: {status}")) };
+    let state = match status.success() {
+        true if counts.passed == 0 => State::Failed("no test ran".to_owned()),
+        true => State::Passed,
+        false => State::Failed(format!("cargo test: {status}")),
+    };
     Ok(Finished { counts, state, note })
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Test {
 enum Ring {
     /// Needs nothing: enums, builders, wire formats, statistics
     Pure,
-    /// Needs nothing: the whole API on the software NIC (runs together with pure)
+    /// Needs nothing: the API on devices that tests make in process (runs together with pure)
     Embedded,
     /// Needs QEMU and a distribution kernel: the kernel's rdma_rxe and the distribution's rdma-core
     Softroce,

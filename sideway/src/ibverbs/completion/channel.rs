@@ -66,6 +66,7 @@ impl CompletionChannel {
     ///
     /// [ibv_get_cq_event(3)](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
     #[doc(alias = "ibv_get_cq_event")]
+    #[doc(alias = "ibv_ack_cq_events")]
     pub fn get_cq_event(&self, timeout: Option<Duration>) -> Result<CompletionEvent, VerbError> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {

@@ -5,20 +5,13 @@ use std::sync::Arc;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_send_wr};
 
+use super::QueuePairCore;
 use super::common::AsQueuePairCore;
-use super::{QueuePair, QueuePairCore};
+use super::pair::SendQueue;
 use crate::error::{Errno, VerbError};
 use crate::ibverbs::work_request::{
-    BasicSlot, Batch, PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, Requests, Ring, SendData,
-    SendOperation, SendSink,
+    BasicSlot, Batch, PostSendError, PostSendGuard, Requests, Ring, SendData, SendOperation, SendSink,
 };
-
-/// A queue pair of the basic verbs, which every device has.
-#[derive(Debug)]
-pub struct BasicQueuePair {
-    send: BasicSendQueue,
-    recv: ReceiveQueue,
-}
 
 /// The send queue of a basic queue pair, which one thread at a time posts to.
 #[derive(Debug)]
@@ -36,55 +29,6 @@ unsafe impl Send for BasicSendQueue {}
 // SAFETY: a shared send queue gives access to the core alone.
 unsafe impl Sync for BasicSendQueue {}
 
-impl BasicQueuePair {
-    pub(super) fn new(send: BasicSendQueue, recv: ReceiveQueue) -> Self {
-        Self { send, recv }
-    }
-
-    /// Both queues at once, each for a thread of its own.
-    pub fn queues(&mut self) -> (&mut BasicSendQueue, &mut ReceiveQueue) {
-        (&mut self.send, &mut self.recv)
-    }
-
-    /// The two queues, each of which keeps the queue pair alive.
-    pub fn split(self) -> (BasicSendQueue, ReceiveQueue) {
-        (self.send, self.recv)
-    }
-
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
-    ///
-    /// # Errors
-    ///
-    /// The driver's errno; the queue pair is leaked then.
-    #[doc(alias = "ibv_destroy_qp")]
-    pub fn close(self) -> Result<(), VerbError> {
-        let (send, recv) = self.split();
-        let core = Arc::clone(send.core());
-        drop((send, recv));
-        core.close()
-    }
-}
-
-impl QueuePair for BasicQueuePair {
-    type Guard<'g> = BasicPostSendGuard<'g>;
-
-    #[inline]
-    fn start_post_send(&mut self) -> BasicPostSendGuard<'_> {
-        self.send.start_post_send()
-    }
-
-    #[inline]
-    fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
-        self.recv.start_post_recv()
-    }
-}
-
-impl AsQueuePairCore for BasicQueuePair {
-    fn core(&self) -> &Arc<QueuePairCore> {
-        &self.send.core
-    }
-}
-
 impl BasicSendQueue {
     /// For batches of as many requests, entries and bytes as was asked for.
     pub(super) fn new(core: &Arc<QueuePairCore>, cap: &ibv_qp_cap) -> Result<Self, VerbError> {
@@ -95,10 +39,13 @@ impl BasicSendQueue {
         let inline = inline.ok_or_else(|| VerbError::new(VERB, Errno::from_raw(libc::ENOMEM)))?;
         Ok(Self { qp: core.raw(), requests, inline, max_inline, core: Arc::clone(core) })
     }
+}
 
-    /// Begins a batch of sends.
+impl SendQueue for BasicSendQueue {
+    type Guard<'q> = BasicPostSendGuard<'q>;
+
     #[inline]
-    pub fn start_post_send(&mut self) -> BasicPostSendGuard<'_> {
+    fn start_post_send(&mut self) -> BasicPostSendGuard<'_> {
         BasicPostSendGuard {
             qp: self.qp,
             batch: self.requests.batch(),
@@ -106,8 +53,10 @@ impl BasicSendQueue {
             max_inline: self.max_inline,
         }
     }
+}
 
-    pub(super) fn core(&self) -> &Arc<QueuePairCore> {
+impl AsQueuePairCore for BasicSendQueue {
+    fn core(&self) -> &Arc<QueuePairCore> {
         &self.core
     }
 }

@@ -10,22 +10,12 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_qp_ex;
 
+use super::QueuePairCore;
 use super::common::AsQueuePairCore;
 use super::missing_operation::SendContext;
-use super::{QueuePair, QueuePairCore};
-use crate::error::VerbError;
+use super::pair::SendQueue;
 use crate::ffi::errno_of;
-use crate::ibverbs::work_request::{
-    PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, SendData, SendOperation, SendSink,
-};
-
-/// A queue pair of the extended verbs: requests are written straight into the device's queue.
-#[doc(alias = "ibv_qp_ex")]
-#[derive(Debug)]
-pub struct ExtendedQueuePair {
-    send: ExtendedSendQueue,
-    recv: ReceiveQueue,
-}
+use crate::ibverbs::work_request::{PostSendError, PostSendGuard, SendData, SendOperation, SendSink};
 
 /// The send queue of an extended queue pair, which one thread at a time posts to.
 #[derive(Debug)]
@@ -39,55 +29,6 @@ unsafe impl Send for ExtendedSendQueue {}
 // SAFETY: a shared send queue gives access to the core alone.
 unsafe impl Sync for ExtendedSendQueue {}
 
-impl ExtendedQueuePair {
-    pub(super) fn new(send: ExtendedSendQueue, recv: ReceiveQueue) -> Self {
-        Self { send, recv }
-    }
-
-    /// Both queues at once, each for a thread of its own.
-    pub fn queues(&mut self) -> (&mut ExtendedSendQueue, &mut ReceiveQueue) {
-        (&mut self.send, &mut self.recv)
-    }
-
-    /// The two queues, each of which keeps the queue pair alive.
-    pub fn split(self) -> (ExtendedSendQueue, ReceiveQueue) {
-        (self.send, self.recv)
-    }
-
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
-    ///
-    /// # Errors
-    ///
-    /// The driver's errno; the queue pair is leaked then.
-    #[doc(alias = "ibv_destroy_qp")]
-    pub fn close(self) -> Result<(), VerbError> {
-        let (send, recv) = self.split();
-        let core = Arc::clone(send.core());
-        drop((send, recv));
-        core.close()
-    }
-}
-
-impl QueuePair for ExtendedQueuePair {
-    type Guard<'g> = ExtendedPostSendGuard<'g>;
-
-    #[inline]
-    fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_> {
-        self.send.start_post_send()
-    }
-
-    #[inline]
-    fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
-        self.recv.start_post_recv()
-    }
-}
-
-impl AsQueuePairCore for ExtendedQueuePair {
-    fn core(&self) -> &Arc<QueuePairCore> {
-        &self.send.core
-    }
-}
-
 impl ExtendedSendQueue {
     /// The send queue of `core`.
     ///
@@ -98,18 +39,24 @@ impl ExtendedSendQueue {
     pub(super) unsafe fn new(qp: NonNull<ibv_qp_ex>, core: &Arc<QueuePairCore>) -> Self {
         Self { qp, core: Arc::clone(core) }
     }
+}
+
+impl SendQueue for ExtendedSendQueue {
+    type Guard<'q> = ExtendedPostSendGuard<'q>;
 
     /// Begins a batch of sends. Until the guard is posted or dropped, the driver may hold a lock of the queue.
     #[doc(alias = "ibv_wr_start")]
     #[inline]
-    pub fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_> {
+    fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_> {
         // SAFETY: the queue pair is live as long as the core, and `&mut self` says that no guard is out. One that was forgotten
         // (`mem::forget`) leaves its batch begun: drivers wait for their own lock then, or begin anew.
         unsafe { sys::ibv_wr_start(self.qp.as_ptr()) };
         ExtendedPostSendGuard { qp: self.qp, empty: true, queue: PhantomData }
     }
+}
 
-    pub(super) fn core(&self) -> &Arc<QueuePairCore> {
+impl AsQueuePairCore for ExtendedSendQueue {
+    fn core(&self) -> &Arc<QueuePairCore> {
         &self.core
     }
 }

@@ -1,25 +1,11 @@
-//! A queue pair of either kind, for programs that run on every device.
+//! Sends of either kind, for programs that run on every device.
 
 use std::sync::Arc;
 
 use super::common::AsQueuePairCore;
-use super::{
-    BasicPostSendGuard, BasicQueuePair, BasicSendQueue, ExtendedPostSendGuard, ExtendedQueuePair, ExtendedSendQueue,
-    QueuePair, QueuePairCore,
-};
-use crate::error::VerbError;
-use crate::ibverbs::work_request::{
-    PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, SendData, SendOperation, SendSink,
-};
-
-/// A queue pair of either kind. To hoist the choice out of a hot loop, match on it once.
-#[derive(Debug)]
-pub enum GenericQueuePair {
-    /// Of the basic verbs.
-    Basic(BasicQueuePair),
-    /// Of the extended verbs.
-    Extended(ExtendedQueuePair),
-}
+use super::pair::SendQueue;
+use super::{BasicPostSendGuard, BasicSendQueue, ExtendedPostSendGuard, ExtendedSendQueue, QueuePairCore};
+use crate::ibverbs::work_request::{PostSendError, PostSendGuard, SendData, SendOperation, SendSink};
 
 /// The send queue of a queue pair of either kind.
 #[derive(Debug)]
@@ -39,87 +25,20 @@ pub enum GenericPostSendGuard<'q> {
     Extended(ExtendedPostSendGuard<'q>),
 }
 
-impl GenericQueuePair {
-    /// The two queues, each of which keeps the queue pair alive.
-    pub fn split(self) -> (GenericSendQueue, ReceiveQueue) {
-        match self {
-            Self::Basic(qp) => {
-                let (send, recv) = qp.split();
-                (GenericSendQueue::Basic(send), recv)
-            }
-            Self::Extended(qp) => {
-                let (send, recv) = qp.split();
-                (GenericSendQueue::Extended(send), recv)
-            }
-        }
-    }
-
-    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
-    ///
-    /// # Errors
-    ///
-    /// The driver's errno; the queue pair is leaked then.
-    #[doc(alias = "ibv_destroy_qp")]
-    pub fn close(self) -> Result<(), VerbError> {
-        match self {
-            Self::Basic(qp) => qp.close(),
-            Self::Extended(qp) => qp.close(),
-        }
-    }
-}
-
-impl From<BasicQueuePair> for GenericQueuePair {
-    fn from(qp: BasicQueuePair) -> Self {
-        Self::Basic(qp)
-    }
-}
-
-impl From<ExtendedQueuePair> for GenericQueuePair {
-    fn from(qp: ExtendedQueuePair) -> Self {
-        Self::Extended(qp)
-    }
-}
-
-impl QueuePair for GenericQueuePair {
-    type Guard<'g> = GenericPostSendGuard<'g>;
+impl SendQueue for GenericSendQueue {
+    type Guard<'q> = GenericPostSendGuard<'q>;
 
     #[inline]
     fn start_post_send(&mut self) -> GenericPostSendGuard<'_> {
-        match self {
-            Self::Basic(qp) => GenericPostSendGuard::Basic(qp.start_post_send()),
-            Self::Extended(qp) => GenericPostSendGuard::Extended(qp.start_post_send()),
-        }
-    }
-
-    #[inline]
-    fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
-        match self {
-            Self::Basic(qp) => qp.start_post_recv(),
-            Self::Extended(qp) => qp.start_post_recv(),
-        }
-    }
-}
-
-impl AsQueuePairCore for GenericQueuePair {
-    fn core(&self) -> &Arc<QueuePairCore> {
-        match self {
-            Self::Basic(qp) => qp.core(),
-            Self::Extended(qp) => qp.core(),
-        }
-    }
-}
-
-impl GenericSendQueue {
-    /// Begins a batch of sends.
-    #[inline]
-    pub fn start_post_send(&mut self) -> GenericPostSendGuard<'_> {
         match self {
             Self::Basic(queue) => GenericPostSendGuard::Basic(queue.start_post_send()),
             Self::Extended(queue) => GenericPostSendGuard::Extended(queue.start_post_send()),
         }
     }
+}
 
-    pub(super) fn core(&self) -> &Arc<QueuePairCore> {
+impl AsQueuePairCore for GenericSendQueue {
+    fn core(&self) -> &Arc<QueuePairCore> {
         match self {
             Self::Basic(queue) => queue.core(),
             Self::Extended(queue) => queue.core(),

@@ -6,9 +6,9 @@
 //!                  ── build_generic ► GenericQueuePair  either, as the device has it
 //! ```
 //!
-//! A pair holds a send queue and a receive queue. Posting takes each by `&mut`; `queues` of a basic or extended pair lends
-//! both at once, and `split` of every kind gives them away, so that one thread posts sends while another posts receives, with
-//! no lock between them.
+//! A pair holds a send queue and a receive queue. Posting takes each by `&mut`; [`queues`](Pair::queues) lends both at once
+//! and [`split`](Pair::split) gives them away, so that one thread posts sends while another posts receives, with no lock
+//! between them.
 
 mod attribute;
 mod attribute_mask;
@@ -22,21 +22,23 @@ mod kind;
 mod missing_operation;
 mod modify_error;
 mod operation_flags;
+mod pair;
 mod state;
 mod transition;
 
 pub use self::attribute::QueuePairAttribute;
 pub use self::attribute_mask::QueuePairAttributeMask;
-pub use self::basic::{BasicPostSendGuard, BasicQueuePair, BasicSendQueue};
+pub use self::basic::{BasicPostSendGuard, BasicSendQueue};
 pub use self::builder::QueuePairBuilder;
 pub use self::common::QueuePair;
 pub(crate) use self::common::QueuePairCore;
-pub use self::extended::{ExtendedPostSendGuard, ExtendedQueuePair, ExtendedSendQueue};
-pub use self::generic::{GenericPostSendGuard, GenericQueuePair, GenericSendQueue};
+pub use self::extended::{ExtendedPostSendGuard, ExtendedSendQueue};
+pub use self::generic::{GenericPostSendGuard, GenericSendQueue};
 pub use self::init_attribute::QueuePairInitAttribute;
 pub use self::kind::QueuePairType;
 pub(crate) use self::missing_operation::refuse;
 pub use self::modify_error::ModifyQueuePairError;
 pub use self::operation_flags::SendOperationFlags;
+pub use self::pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, Pair, SendQueue};
 pub use self::state::QueuePairState;
 pub use super::work_request::{PostRecvGuard, PostSendGuard, ReceiveQueue, SetInlineData, SetScatterGatherEntry};

@@ -1,0 +1,100 @@
+//! A queue pair of any kind: a send queue of that kind, and a receive queue, which all kinds share.
+
+use std::sync::Arc;
+
+use super::common::AsQueuePairCore;
+use super::{BasicSendQueue, ExtendedSendQueue, GenericSendQueue, QueuePair, QueuePairCore};
+use crate::error::VerbError;
+use crate::ibverbs::work_request::{PostRecvGuard, PostSendGuard, ReceiveQueue};
+
+/// A queue pair with a send queue of the kind `S`.
+#[derive(Debug)]
+pub struct Pair<S> {
+    send: S,
+    recv: ReceiveQueue,
+}
+
+/// A queue pair of the basic verbs, which every device has.
+pub type BasicQueuePair = Pair<BasicSendQueue>;
+
+/// A queue pair of the extended verbs: requests are written straight into the device's queue.
+#[doc(alias = "ibv_qp_ex")]
+pub type ExtendedQueuePair = Pair<ExtendedSendQueue>;
+
+/// A queue pair of either kind, for programs that run on every device. To hoist the choice out of a hot loop, match once
+/// on the send queue that [`queues`](Pair::queues) lends.
+pub type GenericQueuePair = Pair<GenericSendQueue>;
+
+/// A kind of send queue; only this crate's queues are one.
+pub trait SendQueue: AsQueuePairCore {
+    /// The batch that [`start_post_send`](Self::start_post_send) begins.
+    type Guard<'q>: PostSendGuard
+    where
+        Self: 'q;
+
+    /// Begins a batch of sends.
+    fn start_post_send(&mut self) -> Self::Guard<'_>;
+}
+
+impl<S: SendQueue> Pair<S> {
+    pub(super) fn new(send: S, recv: ReceiveQueue) -> Self {
+        Self { send, recv }
+    }
+
+    /// Both queues at once, each for a thread of its own.
+    pub fn queues(&mut self) -> (&mut S, &mut ReceiveQueue) {
+        (&mut self.send, &mut self.recv)
+    }
+
+    /// The two queues, each of which keeps the queue pair alive.
+    pub fn split(self) -> (S, ReceiveQueue) {
+        (self.send, self.recv)
+    }
+
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the queue pair is leaked then.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn close(self) -> Result<(), VerbError> {
+        let core = Arc::clone(self.core());
+        drop(self);
+        core.close()
+    }
+}
+
+impl<S: SendQueue> QueuePair for Pair<S> {
+    type Guard<'g>
+        = S::Guard<'g>
+    where
+        S: 'g;
+
+    #[inline]
+    fn start_post_send(&mut self) -> S::Guard<'_> {
+        self.send.start_post_send()
+    }
+
+    #[inline]
+    fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
+        self.recv.start_post_recv()
+    }
+}
+
+impl<S: SendQueue> AsQueuePairCore for Pair<S> {
+    fn core(&self) -> &Arc<QueuePairCore> {
+        self.send.core()
+    }
+}
+
+impl From<BasicQueuePair> for GenericQueuePair {
+    fn from(qp: BasicQueuePair) -> Self {
+        Self { send: GenericSendQueue::Basic(qp.send), recv: qp.recv }
+    }
+}
+
+impl From<ExtendedQueuePair> for GenericQueuePair {
+    fn from(qp: ExtendedQueuePair) -> Self {
+        Self { send: GenericSendQueue::Extended(qp.send), recv: qp.recv }
+    }
+}
