@@ -35,7 +35,7 @@ struct Arguments {
     server: Option<String>,
 
     /// TCP port on which the two programs find each other
-    #[arg(short, long, default_value_t = DEFAULT_PORT)]
+    #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
     /// RDMA device, such as mlx5_0 [default: the first]
@@ -78,12 +78,20 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     //    InfiniBand a LID does, and there is no GID.
     let port = sideway_examples::active_port(&context, PORT)?;
     let gid = sideway_examples::gid::choose(&context, PORT, arguments.gid_idx)?;
+    if arguments.size > port.max_msg_sz() {
+        bail!("a message of {} bytes is asked for and the port sends {} at most", arguments.size, port.max_msg_sz());
+    }
 
     // 3. A protection domain: only what is in the same one works together.
     let pd = context.alloc_pd()?;
 
     // 4. Memory that the device may touch. It is pinned, and known to the device by a key. What is sent is only read; what
     //    is received is written, which needs a right.
+    //
+    //    Mind where these two lines stand. A request names memory by address and key only, so a queue pair keeps alive what
+    //    it was made from and not the memory of its requests. Local variables are dropped last to first: because the memory
+    //    is made before the queue pair (step 6), it goes after it, on every way out of this function. Nothing checks that;
+    //    it is what the `unsafe` blocks below promise.
     let mut outgoing = RegisteredMemory::new(&pd, arguments.size as usize, AccessFlags::empty())?;
     let incoming = RegisteredMemory::new(&pd, arguments.size as usize, AccessFlags::LocalWrite)?;
     outgoing.write(0, &vec![0x7b; arguments.size as usize]);
@@ -123,6 +131,8 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     batch.post()?;
 
     // 9. The two sides tell each other where their queue pairs are. How is their own affair: here over TCP.
+    //    Packets are numbered, from a first number (PSN) on that each side chooses: at random, so that a late packet of an
+    //    earlier connection is not taken for one of this. The field in the packet's header has 24 bits.
     let psn = (RandomState::new().build_hasher().finish() & 0xff_ffff) as u32;
     let local = Address {
         lid: port.lid(),
@@ -234,15 +244,20 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
 
         // Each receive takes one message; post as many anew as were used up.
         received += arrived;
-        let mut batch = qp.start_post_recv();
-        for _ in 0..arrived {
-            // SAFETY: as for the first two.
-            unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
+        if arrived > 0 {
+            let mut batch = qp.start_post_recv();
+            for _ in 0..arrived {
+                // SAFETY: as for the first two.
+                unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
+            }
+            batch.post()?;
         }
-        batch.post()?;
     }
 
-    // 14. What there is goes by itself, in the right order: everything keeps alive what it was made from.
+    // 14. What there is goes by itself at the end of the function, and nobody has to close anything. The queue pair keeps
+    //     alive what it was made from: the completion queue, the domain, the device. The memory is the exception: it is there
+    //     until the queue pair has gone only because it was made before it (step 4). Whoever moves the two into a struct has
+    //     to put the queue pair first there, as the fields of a struct are dropped first to last.
     let seconds = start.elapsed().as_secs_f64();
     let bytes = u64::from(arguments.size) * u64::from(arguments.iters) * 2;
     writeln!(out, "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6)?;

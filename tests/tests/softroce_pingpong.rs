@@ -222,8 +222,24 @@ fn what_cannot_be_is_told_in_a_sentence() {
         LIMIT,
     );
     fails(&ended, &["no RDMA device is named `no_such_device`", &device::name()]);
-    for arguments in ["-s 0", "-m 1500", "-n 0", "-s 1x", "-l 16", "--timeout -1", "a b"] {
-        assert_eq!(run(arguments).status.code(), Some(2), "{arguments}");
+    let largest = device::open().query_port(device::PORT).expect("the port").max_msg_sz();
+    if largest < 1 << 30 {
+        for name in ["rc_pingpong", "rc_pingpong_split"] {
+            let ended = child::run(ours(name, port(), "-s 1G"), LIMIT);
+            fails(
+                &ended,
+                &["a message of 1073741824 bytes is asked for", &format!("the port sends {largest} at most")],
+            );
+        }
+    }
+    for arguments in
+        ["-s 0", "-m 1500", "-n 0", "-s 1x", "-l 16", "-p 0", "--timeout -1", "--timeout=-1", "--timeout 1e-10", "a b"]
+    {
+        // Without the port that `ours` gives: an option given twice would be refused for that.
+        let mut command = example("rc_pingpong");
+        command.args(arguments.split_whitespace());
+        let Ended { status, output } = child::run(command, LIMIT);
+        assert_eq!(status.code(), Some(2), "{arguments}: {output}");
     }
 }
 

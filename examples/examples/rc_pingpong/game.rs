@@ -50,8 +50,12 @@ impl<'e> Game<'e> {
     pub(crate) fn new(arguments: &Arguments, endpoint: &'e mut Endpoint) -> Result<Self> {
         let side = if arguments.server.is_some() { Side::Client } else { Side::Server };
         let size = arguments.size as usize;
-        let clock =
-            if arguments.ts { Some(Clock::new(endpoint.context.query_device()?.hca_core_clock())) } else { None };
+        let clock = if arguments.ts {
+            let device = endpoint.context.query_device()?;
+            Some(Clock::new(device.hca_core_clock(), device.completion_timestamp_mask()))
+        } else {
+            None
+        };
         let mut game = Self {
             endpoint,
             side,

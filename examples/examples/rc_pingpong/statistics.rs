@@ -17,7 +17,7 @@ pub(crate) struct Statistics {
 }
 
 /// Times between two messages that arrived one after the other, in cycles of the device.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     last: Option<u64>,
     shortest: Option<u64>,
@@ -26,18 +26,22 @@ pub(crate) struct Clock {
     count: u32,
     /// Cycles in a millisecond, where the device says.
     kilohertz: Option<u64>,
+    /// The bits that the clock has, from the lowest on.
+    mask: u64,
 }
 
 impl Clock {
-    /// A clock of this many cycles in a millisecond, where the device says.
-    pub(crate) fn new(kilohertz: Option<u64>) -> Self {
-        Self { kilohertz, ..Self::default() }
+    /// A clock of this many cycles in a millisecond and with these bits, where the device says.
+    pub(crate) fn new(kilohertz: Option<u64>, mask: Option<u64>) -> Self {
+        let mask = mask.unwrap_or(u64::MAX);
+        Self { last: None, shortest: None, longest: 0, total: 0, count: 0, kilohertz, mask }
     }
 
     /// A message arrived at this moment.
     pub(crate) fn tick(&mut self, now: u64) {
         if let Some(last) = self.last.replace(now) {
-            let cycles = now.wrapping_sub(last);
+            // The clock begins anew when its bits are used up; the higher bits of a timestamp tell nothing.
+            let cycles = now.wrapping_sub(last) & self.mask;
             self.shortest = Some(self.shortest.map_or(cycles, |shortest| shortest.min(cycles)));
             self.longest = self.longest.max(cycles);
             self.total += u128::from(cycles);
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_clock_may_wrap() {
-        let mut clock = Clock::new(Some(1000));
+        let mut clock = Clock::new(Some(1000), None);
         assert_eq!(clock.to_string(), "too few messages for a time between two\n");
         for now in [u64::MAX - 4, 5, 25] {
             clock.tick(now);
@@ -104,6 +108,19 @@ mod tests {
         assert_eq!(
             clock.to_string(),
             "cycles of the device between messages: at least 10, at most 20, on average 15.0\nat 1000 kHz that is 15.00 usec on average\n"
+        );
+    }
+
+    #[test]
+    fn a_clock_of_48_bits_wraps_earlier() {
+        let mut clock = Clock::new(None, Some((1 << 48) - 1));
+        // The bits above the clock's own may be anything.
+        for now in [(1 << 48) - 5, 5, 0xabcd << 48 | 25] {
+            clock.tick(now);
+        }
+        assert_eq!(
+            clock.to_string(),
+            "cycles of the device between messages: at least 10, at most 20, on average 15.0\n"
         );
     }
 }
