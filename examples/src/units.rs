@@ -44,7 +44,7 @@ pub fn parse_mtu(text: &str) -> Result<Mtu, String> {
     mtu.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
-/// A time in seconds, fractions allowed; 0 is no limit.
+/// A time in seconds, fractions allowed. 0 itself is no limit; a time too short to be counted is refused.
 ///
 /// # Errors
 ///
@@ -52,7 +52,15 @@ pub fn parse_mtu(text: &str) -> Result<Mtu, String> {
 pub fn parse_timeout(text: &str) -> Result<Timeout, String> {
     let seconds: f64 = text.parse().map_err(|_| "a time is a number of seconds".to_owned())?;
     let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
-    Ok(Timeout(if time.is_zero() { None } else { Some(time) }))
+    // The digits before the exponent tell, also where the number is too small for a floating-point one.
+    let digits = text.split(['e', 'E']).next().unwrap_or(text);
+    match time.is_zero() {
+        true if digits.contains(|digit: char| matches!(digit, '1'..='9')) => {
+            Err("a time is at least a nanosecond, or 0 for no limit".to_owned())
+        }
+        true => Ok(Timeout(None)),
+        false => Ok(Timeout(Some(time))),
+    }
 }
 
 /// How long to wait for a peer; `None` is without limit.
@@ -94,6 +102,18 @@ mod tests {
         assert_eq!(parse_timeout("0"), Ok(Timeout(None)));
         assert_eq!(parse_timeout("1.5"), Ok(Timeout(Some(Duration::from_millis(1500)))));
         for wrong in ["-1", "nan", "inf", "x", "1e300"] {
+            assert!(parse_timeout(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_zero_is_without_limit() {
+        for zero in ["0", "0.0", "0e5", "-0"] {
+            assert_eq!(parse_timeout(zero), Ok(Timeout(None)), "{zero}");
+        }
+        assert_eq!(parse_timeout("1e-9"), Ok(Timeout(Some(Duration::from_nanos(1)))));
+        assert_eq!(parse_timeout("10"), Ok(Timeout(Some(Duration::from_secs(10)))));
+        for wrong in ["1e-10", "0.0000000001", "1E-400", "-1", "nan", "inf"] {
             assert!(parse_timeout(wrong).is_err(), "{wrong}");
         }
     }

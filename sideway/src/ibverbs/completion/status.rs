@@ -59,3 +59,19 @@ open_enum! {
         TagMatchingRendezvousIncomplete = raw::IBV_WC_TM_RNDV_INCOMPLETE.0 => "tag matching rendezvous incomplete",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    #[test]
+    fn the_words_are_those_of_the_c_function() {
+        for &status in WorkCompletionStatus::KNOWN {
+            // SAFETY: the function gives a string that lasts for ever.
+            let words = unsafe { CStr::from_ptr(rdma_mummy_sys::ibv_wc_status_str(raw(status.raw()))) };
+            assert_eq!(words.to_str().unwrap(), status.to_string());
+        }
+    }
+}
