@@ -2,6 +2,7 @@
 
 mod access_flags;
 pub mod address;
+pub mod async_event;
 pub mod completion;
 pub mod device;
 pub mod device_context;

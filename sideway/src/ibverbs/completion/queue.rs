@@ -107,6 +107,7 @@ impl CompletionQueueCore {
         let core = Arc::new(Self { cq, handle, target, channel, context });
         // SAFETY: the target lives until the core is dropped.
         unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
+        core.context.objects().completion_queues.insert(cq, &core);
         core
     }
 
@@ -141,6 +142,7 @@ impl CompletionQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        self.context.objects().completion_queues.remove(self.cq);
         // Where it fails, the queue lives on, and its events would find the target: that is leaked with it.
         handle.close()?;
         // SAFETY: the queue is gone and, with it, every unacknowledged event: nobody reads the target any more.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_type};
+use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_type};
 
 use super::missing_operation::{self, SendContext};
 use super::{
-    BasicQueuePair, BasicSendQueue, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, QueuePairCore,
+    BasicQueuePair, BasicSendQueue, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Parents, QueuePairCore,
     QueuePairType, SendOperationFlags,
 };
 use crate::error::{Errno, VerbError};
@@ -137,7 +137,7 @@ impl QueuePairBuilder {
         let qp = unsafe { sys::ibv_create_qp(self.pd.raw(), &mut attr) };
         let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
         // SAFETY: just made in this domain with these queues; it has no context.
-        let core = unsafe { QueuePairCore::adopt(qp, self.qp_type, None, Arc::clone(&self.pd), send_cq, recv_cq) };
+        let core = unsafe { self.adopt(qp, None, send_cq, recv_cq) };
         let send = BasicSendQueue::new(&core, &self.cap)?;
         Ok(BasicQueuePair::new(send, self.receive_queue(&core)?))
     }
@@ -215,9 +215,7 @@ impl QueuePairBuilder {
             }
         };
         // SAFETY: just made in this domain with these queues and this context.
-        let core = unsafe {
-            QueuePairCore::adopt(qp, self.qp_type, Some(send_context), Arc::clone(&self.pd), send_cq, recv_cq)
-        };
+        let core = unsafe { self.adopt(qp, Some(send_context), send_cq, recv_cq) };
         // SAFETY: the queue pair is live.
         let extended = unsafe { sys::ibv_qp_to_qp_ex(qp.as_ptr()) };
         let Some(extended) = NonNull::new(extended) else {
@@ -234,6 +232,23 @@ impl QueuePairBuilder {
         // SAFETY: `extended` is the queue pair of `core`, and no function of its is null now.
         let send = unsafe { ExtendedSendQueue::new(extended, &core) };
         Ok((ExtendedQueuePair::new(send, self.receive_queue(&core)?), mended))
+    }
+
+    /// Takes a new queue pair over.
+    ///
+    /// # Safety
+    ///
+    /// As [`QueuePairCore::adopt`].
+    unsafe fn adopt(
+        &self,
+        qp: NonNull<ibv_qp>,
+        send_context: Option<NonNull<SendContext>>,
+        send_cq: Arc<CompletionQueueCore>,
+        recv_cq: Arc<CompletionQueueCore>,
+    ) -> Arc<QueuePairCore> {
+        let parents = Parents { send_cq: Some(send_cq), recv_cq: Some(recv_cq), pd: Some(Arc::clone(&self.pd)) };
+        // SAFETY: the caller's promise.
+        unsafe { QueuePairCore::adopt(qp, self.qp_type, send_context, parents, Arc::clone(self.pd.device_context())) }
     }
 
     fn receive_queue(&self, core: &Arc<QueuePairCore>) -> Result<ReceiveQueue, VerbError> {

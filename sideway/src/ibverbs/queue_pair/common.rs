@@ -106,9 +106,16 @@ pub struct QueuePairCore {
     send_context: Option<NonNull<SendContext>>,
     qp_type: QueuePairType,
     // Behind the handle: they must outlive it.
-    _send_cq: Arc<CompletionQueueCore>,
-    _recv_cq: Arc<CompletionQueueCore>,
-    pd: Arc<ProtectionDomain>,
+    parents: Parents,
+    context: Arc<DeviceContext>,
+}
+
+/// What a queue pair is made from.
+#[derive(Debug, Default)]
+pub(crate) struct Parents {
+    pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
+    pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
+    pub(crate) pd: Option<Arc<ProtectionDomain>>,
 }
 
 // SAFETY: the handle may move and be shared (see there); the send context is reached only through the send queue, which
@@ -122,19 +129,20 @@ impl QueuePairCore {
     ///
     /// # Safety
     ///
-    /// - `qp` was just made in `pd` with these queues and is nobody else's;
+    /// - `qp` was just made in `context` from `parents`, all of them, and is nobody else's;
     /// - where there is a `send_context`, it came from [`SendContext::allocate`] and is this `qp`'s `qp_context`.
     pub(crate) unsafe fn adopt(
         qp: NonNull<ibv_qp>,
         qp_type: QueuePairType,
         send_context: Option<NonNull<SendContext>>,
-        pd: Arc<ProtectionDomain>,
-        send_cq: Arc<CompletionQueueCore>,
-        recv_cq: Arc<CompletionQueueCore>,
+        parents: Parents,
+        context: Arc<DeviceContext>,
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        Arc::new(Self { qp, handle, send_context, qp_type, _send_cq: send_cq, _recv_cq: recv_cq, pd })
+        let core = Arc::new(Self { qp, handle, send_context, qp_type, parents, context });
+        core.context.objects().queue_pairs.insert(qp, &core);
+        core
     }
 
     #[inline]
@@ -143,7 +151,12 @@ impl QueuePairCore {
     }
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
-        self.pd.device_context()
+        &self.context
+    }
+
+    /// What it was made from.
+    pub(crate) fn parents(&self) -> &Parents {
+        &self.parents
     }
 
     pub(crate) fn qp_type(&self) -> QueuePairType {
@@ -190,6 +203,7 @@ impl QueuePairCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        self.context.objects().queue_pairs.remove(self.qp);
         // Where it fails, the queue pair lives on and points to the context: that is leaked with it.
         handle.close()?;
         if let Some(send_context) = self.send_context.take() {

@@ -31,7 +31,7 @@ pub use self::attribute_mask::QueuePairAttributeMask;
 pub use self::basic::{BasicPostSendGuard, BasicSendQueue};
 pub use self::builder::QueuePairBuilder;
 pub use self::common::QueuePair;
-pub(crate) use self::common::QueuePairCore;
+pub(crate) use self::common::{Parents, QueuePairCore};
 pub use self::extended::{ExtendedPostSendGuard, ExtendedSendQueue};
 pub use self::generic::{GenericPostSendGuard, GenericSendQueue};
 pub use self::init_attribute::QueuePairInitAttribute;

@@ -31,7 +31,7 @@ pub(crate) use self::operation::SendOperation;
 pub use self::operation::WorkRequestOperationType;
 pub use self::post_error::{FailedRequest, PostError, PostErrorKind, PostRecvError, PostSendError};
 pub(crate) use self::post_error::{Refusal, RefusalReason};
-pub use self::receive::{PostRecvGuard, ReceiveQueue, RecvWorkRequestHandle};
+pub use self::receive::{PostRecvGuard, ReceiveQueue, ReceiveTarget, RecvWorkRequestHandle};
 pub(crate) use self::ring::Ring;
 pub(crate) use self::send::SendSink;
 pub use self::send::{LocalBufferHandle, PostSendGuard, SetInlineData, SetScatterGatherEntry, WorkRequestHandle};

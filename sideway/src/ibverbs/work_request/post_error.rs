@@ -69,6 +69,8 @@ pub enum RefusalReason {
     TooManyEntries { given: usize, limit: usize },
     /// More inline data than the queue pair was asked for.
     InlineTooLong { given: usize, limit: usize },
+    /// The queue pair takes its receives from a shared queue.
+    ReceivesAreShared,
     /// The queue pair was not built for it.
     NotEnabled(SendOperationFlags),
     /// This version of the driver is known to do it wrong.
@@ -119,6 +121,11 @@ impl PostError {
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
                 format!("the inline data is {given} bytes long and the queue pair was built for {limit}"),
+            ),
+            RefusalReason::ReceivesAreShared => (
+                PostErrorKind::InvalidWorkRequest,
+                libc::EINVAL,
+                "the queue pair takes its receives from a shared receive queue: post them there".to_owned(),
             ),
             RefusalReason::NotEnabled(operation) => (
                 PostErrorKind::OperationNotEnabled(operation),
