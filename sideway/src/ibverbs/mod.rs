@@ -7,6 +7,7 @@ pub mod completion;
 pub mod device;
 pub mod device_context;
 pub mod memory_region;
+pub mod memory_window;
 pub mod protection_domain;
 pub mod queue_pair;
 mod quirks;

@@ -11,19 +11,22 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 use super::missing_operation::SendContext;
 use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
-    QueuePairType,
+    QueuePairType, Service,
 };
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_errno, errno_of};
 use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
-use crate::ibverbs::work_request::{PostRecvGuard, PostSendGuard};
+use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard};
 
 /// What every kind of queue pair can do.
 pub trait QueuePair: AsQueuePairCore {
+    /// What requests of the queue pair look like.
+    type Service: Service;
+
     /// The batch of sends that [`start_post_send`](Self::start_post_send) begins.
-    type Guard<'g>: PostSendGuard
+    type Guard<'g>: PostSendGuard<Service = Self::Service> + HoldsFor<'g>
     where
         Self: 'g;
 
@@ -224,8 +227,8 @@ impl Drop for QueuePairCore {
 
 /// The control methods, as inherent ones of a queue that was split off its pair.
 macro_rules! control_methods {
-    ($Queue:ty) => {
-        impl $Queue {
+    ($Queue:ty $(, $T:ident: $Bound:path)?) => {
+        impl $(<$T: $Bound>)? $Queue {
             /// `ibv_modify_qp` on the queue pair: see [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
             ///
             /// # Errors
@@ -267,6 +270,6 @@ macro_rules! control_methods {
 }
 
 control_methods!(crate::ibverbs::work_request::ReceiveQueue);
-control_methods!(super::BasicSendQueue);
-control_methods!(super::ExtendedSendQueue);
-control_methods!(super::GenericSendQueue);
+control_methods!(super::BasicSendQueue<T>, T: Service);
+control_methods!(super::ExtendedSendQueue<T>, T: Service);
+control_methods!(super::GenericSendQueue<T>, T: Service);
