@@ -234,7 +234,7 @@ impl error::Error for ModifyQueuePairError {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::standard_transition;
+    use super::super::transition::standard_transition;
     use super::*;
 
     fn einval() -> VerbError {
