@@ -16,6 +16,7 @@ mod device_attr;
 mod device_attr_ex;
 mod device_flags;
 mod guid;
+mod import;
 mod port_attr;
 mod port_flags;
 mod port_speed;
