@@ -10,7 +10,7 @@ use rdma_mummy_sys::{ibv_rereg_mr_err_code as code, ibv_rereg_mr_flags as change
 use super::MemoryRegion;
 use super::register::{explain_registration, flags, memory};
 use crate::error::VerbError;
-use crate::ffi::last_errno;
+use crate::ffi::{errno_of, last_errno};
 use crate::ibverbs::AccessFlags;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 
@@ -79,7 +79,7 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// [`ReregisterError::region`] tells which registration stands. `EINVAL`: nothing is to be changed, or the domain is
-    /// of another device. `EOPNOTSUPP`: the driver cannot.
+    /// of another device. `EOPNOTSUPP`: the driver cannot; the region is as it was.
     ///
     /// # Safety
     ///
@@ -147,7 +147,13 @@ impl MemoryRegion {
 
 #[cold]
 fn failed(ret: c_int, len: usize, access: AccessFlags) -> ReregisterError {
-    let error = VerbError::new(VERB, last_errno());
+    // Drivers without the verb return the errno value.
+    let errno = if ret > 0 { errno_of(ret) } else { last_errno() };
+    let error = VerbError::new(VERB, errno);
+    if matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS) {
+        // Nothing was tried.
+        return ReregisterError { error, region: SurvivingRegion::Old };
+    }
     let (region, error) = match code(ret) {
         code::IBV_REREG_MR_ERR_INPUT => (SurvivingRegion::Old, explain_registration(error, len, access)),
         code::IBV_REREG_MR_ERR_DONT_FORK_NEW => {

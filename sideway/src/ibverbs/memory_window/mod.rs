@@ -11,6 +11,8 @@
 //! owns. So windows are dropped, or bound to nothing, before their regions. A device that ends the registration all the same
 //! answers what comes through the window with a protection error.
 //!
+//! Soft-RoCE of Linux 6.1 checks what comes through a window against the range of the region, not against that of the window.
+//!
 //! Binding is safe: it gives no leave that the region's registration had not given. What registers memory of the caller
 //! ([`reg_mr`](super::protection_domain::ProtectionDomain::reg_mr)) promises for `MemoryWindowBind` what it would for remote
 //! access, and an [`OwnedMemoryRegion`](super::memory_region::OwnedMemoryRegion) with it gives no references.
