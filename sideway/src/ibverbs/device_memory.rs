@@ -152,7 +152,7 @@ impl DeviceMemory {
         check_errno(VERB, unsafe { sys::ibv_memcpy_from_dm(to, self.handle.as_ptr(), offset, len) })
     }
 
-    /// `ibv_dm_export_dmabuf_fd(dm)` — makes a dma-buf of the memory, by which other devices reach it. rdma-core 62.
+    /// `ibv_dm_export_dmabuf_fd(dm)` — makes a dma-buf of the memory, by which other devices reach it. Later than rdma-core 44.
     ///
     /// # Errors
     ///

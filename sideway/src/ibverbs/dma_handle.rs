@@ -53,7 +53,7 @@ unsafe extern "C" fn dealloc(dmah: *mut ibv_dmah) -> libc::c_int {
 }
 
 impl DeviceContext {
-    /// `ibv_alloc_dmah(context, attr)` — makes a DMA handle. rdma-core 60.
+    /// `ibv_alloc_dmah(context, attr)` — makes a DMA handle. IBVERBS_1.15.
     ///
     /// # Errors
     ///

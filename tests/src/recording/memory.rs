@@ -77,6 +77,8 @@ pub(super) fn later_table() -> IbverbsLater {
         ibv_alloc_buf: Some(alloc_buf),
         ibv_free_buf: Some(free_buf),
         ibv_reg_buf_mr: Some(reg_buf_mr),
+        ibv_alloc_user_buf: Some(alloc_user_buf),
+        ibv_free_user_buf: Some(free_user_buf),
         ..Default::default()
     }
 }
@@ -413,12 +415,45 @@ unsafe extern "C" fn alloc_buf(pd: *mut ffi::ibv_pd, size: usize, buf: *mut *mut
     }
 }
 
+unsafe extern "C" fn alloc_user_buf(
+    pd: *mut ffi::ibv_pd,
+    addr: *mut c_void,
+    size: usize,
+    dmabuf_fd: c_int,
+) -> *mut ibv_buf {
+    let arguments = [("addr", addr.addr() as u64), ("size", size as u64), ("fd", dmabuf_fd as u64)];
+    // SAFETY: the domain is one of this provider's.
+    unsafe {
+        let (mut inner, failure) = state_of((*pd).context).enter("alloc_user_buf", &arguments);
+        if let Some(failure) = failure {
+            return failure.null();
+        }
+        let handle = forever::<u64>().cast::<ibv_buf>();
+        BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.addr(), (*pd).context.expose_provenance());
+        inner.made(Kind::Buffer, handle, &[pd.addr()]);
+        handle
+    }
+}
+
 unsafe extern "C" fn free_buf(buf: *mut ibv_buf) {
+    // SAFETY: the caller's promise.
+    unsafe { free("free_buf", buf) };
+}
+
+unsafe extern "C" fn free_user_buf(buf: *mut ibv_buf) {
+    // SAFETY: the caller's promise.
+    unsafe { free("free_user_buf", buf) };
+}
+
+/// # Safety
+///
+/// The buffer is one of this provider's.
+unsafe fn free(verb: &'static str, buf: *mut ibv_buf) {
     let context = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&buf.addr());
     let Some(context) = context else { panic!("a buffer was freed that is not there") };
     let context = ptr::with_exposed_provenance_mut(context);
     // SAFETY: the context is one of this provider's.
-    let mut inner = unsafe { state_of(context) }.note("free_buf", &[("object", buf.addr() as u64)]);
+    let mut inner = unsafe { state_of(context) }.note(verb, &[("object", buf.addr() as u64)]);
     if inner.destroy(Kind::Buffer, buf.addr()).is_err() {
         inner.violation("a buffer was freed while a region was in it");
     }

@@ -333,3 +333,25 @@ fn a_buffer_of_the_driver_outlives_its_regions() {
     assert_eq!(world.recording.verbs(), ["dereg_mr", "free_buf"]);
     world.end();
 }
+
+#[test]
+fn a_buffer_of_the_callers_memory_is_made_of_what_was_given() {
+    let world = World::new();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for (dmabuf, fd) in [(None, -1_i64 as u64), (Some(file.as_fd()), file.as_raw_fd() as u64)] {
+        // SAFETY: the recording device touches no memory.
+        let buffer = unsafe { world.pd.alloc_user_buf(0x8000, 4096, dmabuf) }.unwrap();
+        expect(&only(&world.recording), "alloc_user_buf", &[("addr", 0x8000), ("size", 4096), ("fd", fd)]);
+        let mr = world.pd.reg_buf_mr(&buffer, 16, 32, AccessFlags::empty()).unwrap();
+        expect(&only(&world.recording), "reg_buf_mr", &[("addr", 0x8010), ("length", 32), ("access", 0)]);
+        drop((buffer, mr));
+        assert_eq!(world.recording.verbs(), ["dereg_mr", "free_user_buf"]);
+    }
+    world.recording.fail("alloc_user_buf", 0, Failure::documented(libc::ENOMEM));
+    // SAFETY: as above.
+    let error = unsafe { world.pd.alloc_user_buf(0x8000, 4096, None) }.unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_alloc_user_buf", libc::ENOMEM));
+    // SAFETY: as above.
+    assert!(unsafe { world.pd.alloc_user_buf(0x8000, 0, None) }.unwrap_err().to_string().contains("length is 0"));
+    world.end();
+}

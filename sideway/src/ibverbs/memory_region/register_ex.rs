@@ -65,7 +65,7 @@ impl<'a> RegistrationAttributes<'a> {
 
 impl ProtectionDomain {
     /// `ibv_reg_mr_ex(pd, mr_init_attr)` — registers memory of the caller, of this process or of a dma-buf, optionally with
-    /// a [`DmaHandle`]. rdma-core 60.
+    /// a [`DmaHandle`]. IBVERBS_1.15.
     ///
     /// # Errors
     ///
