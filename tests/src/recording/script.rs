@@ -96,6 +96,8 @@ pub(super) struct Script {
     countdown: Option<(u32, Failure)>,
     /// Functions that objects made from now on do not have.
     pub(super) without: BTreeSet<&'static str>,
+    /// What the next `rereg_mr` returns, with its errno.
+    pub(super) rereg: Option<(c_int, c_int)>,
     /// What the next list of requests meets.
     pub(super) refusal: Option<(Bad, Failure)>,
 }
