@@ -19,6 +19,7 @@
 //! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
 
+mod address;
 mod calls;
 mod completion;
 mod device;
@@ -43,7 +44,7 @@ use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 
-pub use calls::{Call, Completion, Kind, Posted};
+pub use calls::{Bind, Call, Completion, Kind, Posted};
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
 pub use world::{World, connect};
@@ -212,6 +213,8 @@ fn table() -> IbverbsTable {
         ibv_dealloc_pd: Some(objects::dealloc_pd),
         ibv_reg_mr_iova2: Some(objects::reg_mr),
         ibv_dereg_mr: Some(objects::dereg_mr),
+        ibv_create_ah: Some(address::create_ah),
+        ibv_destroy_ah: Some(address::destroy_ah),
         ibv_create_comp_channel: Some(objects::create_comp_channel),
         ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
         ibv_get_cq_event: Some(objects::get_cq_event),
