@@ -135,6 +135,9 @@ fn responds(qp_type: Type) -> bool {
 }
 
 #[cfg(test)]
+mod table;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
