@@ -25,7 +25,8 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     }
 
     /// `ibv_wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey)` — where the datagram goes: the way, the peer's queue pair and its
-    /// Q_Key. A Q_Key with its highest bit set stands for the one of this side's queue pair.
+    /// Q_Key. A Q_Key with its highest bit set stands for the one of this side's queue pair, except with soft-RoCE, which sends
+    /// it as it is.
     ///
     /// A handle of another device is refused when the batch is posted. It lives until then; a device may look it up only when
     /// it sends (soft-RoCE does), so that a datagram whose handle goes before its completion may fail.
