@@ -180,6 +180,50 @@ fn a_datagram_that_was_dropped_half_way_leaves_no_trace() {
 }
 
 #[test]
+fn a_batch_that_was_forgotten_is_not_posted_by_the_next() {
+    let world = World::new();
+    let mut qp = datagrams(&world).build().unwrap();
+    let gone = handle(&world);
+    let mut guard = qp.start_post_send();
+    for wr_id in 0..8 {
+        guard.construct_wr(wr_id, SIGNALED).setup_send().setup_ud_addr(&gone, 1, 2).setup_inline_data(b"forgotten");
+    }
+    std::mem::forget(guard);
+    drop(gone);
+    let ah = handle(&world);
+    qp.start_post_send().post().unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(9, SIGNALED).setup_send().setup_ud_addr(&ah, 1, 2).setup_inline_data(b"new");
+    guard.post().unwrap();
+    // The provider would have noticed a handle that is not there.
+    assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [9]);
+    assert_eq!(world.recording.violations(), [""; 0]);
+}
+
+#[test]
+fn an_extended_batch_that_was_refused_and_forgotten_refuses_the_next_and_ends_there() {
+    let (world, other) = (World::new(), World::new());
+    let (ah, foreign) = (handle(&world), handle(&other));
+    let mut qp = datagrams(&world).build_ex().unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, SIGNALED).setup_send().setup_ud_addr(&foreign, 1, 2).setup_inline_data(b"x");
+    std::mem::forget(guard);
+    drop(foreign);
+    let mut post = |wr_id| {
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(wr_id, SIGNALED).setup_send().setup_ud_addr(&ah, 1, 2).setup_inline_data(b"x");
+        guard.post()
+    };
+    // The functions of the queue pair are still inert: nothing reaches the driver but the end of the batch.
+    assert_eq!(post(2).unwrap_err().failed_request().unwrap().wr_id, 1);
+    assert_eq!(world.recording.posted(), []);
+    post(3).unwrap();
+    assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [3]);
+    // Beginning a batch within another is the forgetting's doing, and what drivers wait for ever for.
+    assert_eq!(world.recording.violations(), ["wr_start: a batch was begun already"]);
+}
+
+#[test]
 fn a_builder_of_connected_queue_pairs_names_the_one_of_datagrams() {
     let world = World::new();
     let mut builder = world.qp_builder();

@@ -103,7 +103,9 @@ pub trait SetScatterGatherEntry {
     /// - the `length` bytes at `addr` stay allocated, and the region of `lkey` registered, with `addr` in it;
     /// - for what the device only reads (sends, writes), nobody writes them;
     /// - for what the device writes (receives, reads, atomics), nobody reads or writes them, and no reference to them is
-    ///   held.
+    ///   held;
+    /// - on a queue pair for raw packets, the first entry holds at least the Ethernet header, in memory that the processor can
+    ///   read: drivers copy it while they post.
     ///
     /// Requests may name the same bytes where the program takes whatever the device leaves there: many receives into one
     /// buffer, as a ping-pong posts them, overwrite each other and harm nobody else.
