@@ -5,4 +5,5 @@ mod datagrams;
 mod operations;
 mod refusals;
 mod support;
+mod vendor;
 mod xrc;
