@@ -19,6 +19,7 @@
 //! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
 
+mod address;
 mod calls;
 mod completion;
 mod device;
@@ -45,7 +46,7 @@ use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 
-pub use calls::{Call, Completion, Kind, Posted};
+pub use calls::{Bind, Call, Completion, Kind, Posted};
 pub use memory::{answer, loose_calls};
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
@@ -231,6 +232,8 @@ fn table() -> IbverbsTable {
         ibv_import_dm: Some(memory::import_dm),
         ibv_unimport_dm: Some(memory::unimport_dm),
         later: memory::later_table(),
+        ibv_create_ah: Some(address::create_ah),
+        ibv_destroy_ah: Some(address::destroy_ah),
         ibv_create_comp_channel: Some(objects::create_comp_channel),
         ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
         ibv_get_cq_event: Some(objects::get_cq_event),

@@ -69,6 +69,8 @@ pub(super) struct Pair {
     pub(super) spare: Vec<Posted>,
     /// Whether the last request of the batch still waits for its data.
     pub(super) without_data: bool,
+    /// Whether it still waits for its address: datagrams, and XRC.
+    pub(super) without_address: bool,
     pub(super) error: c_int,
 }
 
