@@ -23,6 +23,7 @@ mod missing_operation;
 mod modify_error;
 mod operation_flags;
 mod pair;
+mod pair_ref;
 mod state;
 mod transition;
 
@@ -40,5 +41,6 @@ pub(crate) use self::missing_operation::refuse;
 pub use self::modify_error::ModifyQueuePairError;
 pub use self::operation_flags::SendOperationFlags;
 pub use self::pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, Pair, SendQueue};
+pub use self::pair_ref::QueuePairRef;
 pub use self::state::QueuePairState;
 pub use super::work_request::{PostRecvGuard, PostSendGuard, ReceiveQueue, SetInlineData, SetScatterGatherEntry};
