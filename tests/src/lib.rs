@@ -3,6 +3,7 @@
 pub mod child;
 pub mod device;
 pub mod headers;
+pub mod interface;
 pub mod loopback;
 pub mod process;
 pub mod recording;

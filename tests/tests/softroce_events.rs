@@ -1,7 +1,6 @@
 //! Asynchronous events as the kernel raises them, and programs that are driven by completion events alone.
 
 use std::collections::HashMap;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,12 +9,13 @@ use sideway::ibverbs::async_event::{
     AsyncEvent, AsyncEventChannel, AsyncEventElement as Element, AsyncEventType as Type,
 };
 use sideway::ibverbs::completion::{CompletionChannel, CompletionQueue, WorkCompletionOperationType as Operation};
-use sideway::ibverbs::device_context::{DeviceContext, PortState};
+use sideway::ibverbs::device_context::PortState;
 use sideway::ibverbs::queue_pair::{
     BasicQueuePair, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttributeMask as Mask, QueuePairState as State,
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::device;
+use sideway_tests::interface::Interface;
 use sideway_tests::loopback::{Completion, End, Give, Loopback, QueueKind, REQUESTS, to};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -29,7 +29,6 @@ fn event_of(events: &AsyncEventChannel, event_type: Type) -> AsyncEvent {
         if event.event_type() == event_type {
             return event;
         }
-        println!("before {event_type:?}: {event}");
         assert!(started.elapsed() < LONG, "{event_type:?} does not come");
     }
 }
@@ -134,50 +133,6 @@ fn a_send_queue_that_has_drained_is_told() {
     assert!(weak.upgrade().is_none(), "the device is closed");
 }
 
-/// The network interface under the device; it is up again when this goes.
-struct Interface<'c> {
-    name: String,
-    context: &'c DeviceContext,
-}
-
-impl<'c> Interface<'c> {
-    #[track_caller]
-    fn of(context: &'c DeviceContext) -> Self {
-        let entry = device::gid(context).expect("soft-RoCE has GIDs");
-        Self { name: entry.netdev_name().unwrap_or_else(|error| panic!("{error}")), context }
-    }
-
-    #[track_caller]
-    fn ip(&self, arguments: &str) {
-        let arguments = arguments.replace("{}", &self.name);
-        let status = Command::new("ip").args(arguments.split_whitespace()).status();
-        assert!(matches!(status, Ok(status) if status.success()), "ip {arguments}: {status:?}");
-    }
-
-    /// Waits until the port is active and can be sent from.
-    fn is_up(&self) -> bool {
-        let started = Instant::now();
-        while started.elapsed() < LONG {
-            let is_active =
-                matches!(self.context.query_port(device::PORT), Ok(port) if port.port_state() == PortState::Active);
-            let found = sideway_examples::gid::choose(self.context, device::PORT, None);
-            if is_active && matches!(found, Ok(Some(entry)) if entry.gid().is_ipv4_mapped()) {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        false
-    }
-}
-
-impl Drop for Interface<'_> {
-    fn drop(&mut self) {
-        let up = Command::new("ip").args(["link", "set", &self.name, "up"]).status();
-        let is_up = self.is_up();
-        assert!(is_up || std::thread::panicking(), "{} does not come up again: {up:?}", self.name);
-    }
-}
-
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_port_that_goes_down_and_comes_up_is_told_to_every_context() {
@@ -201,7 +156,7 @@ fn a_port_that_goes_down_and_comes_up_is_told_to_every_context() {
         let port = contexts[0].query_port(device::PORT).expect("the port is there");
         assert_eq!(port.port_state(), state);
     }
-    assert!(interface.is_up());
+    assert!(interface.comes_up());
 
     // An address that comes and one that goes.
     for command in ["address add 10.71.9.9/32 dev {}", "address del 10.71.9.9/32 dev {}"] {
@@ -324,16 +279,13 @@ impl Crowd {
         }
     }
 
-    fn end(self, threads: usize) {
-        let mut events = 0;
+    fn end(self) {
         for worker in self.workers {
             let mut worker = worker.into_inner().unwrap_or_else(PoisonError::into_inner);
             assert_eq!((worker.posted, worker.completed), (MESSAGES, MESSAGES));
             assert_eq!(worker.end.poll(), None);
             assert!((1..=2 * MESSAGES).contains(&worker.events), "{} events of one queue", worker.events);
-            events += worker.events;
         }
-        println!("{threads} threads: {events} events for {} completions", 2 * PAIRS as u64 * MESSAGES);
         assert!(self.channel.try_get_cq_event().expect("a working channel").is_none());
     }
 }
@@ -346,7 +298,7 @@ fn no_event_of_64_queues_on_one_channel_is_lost() {
         let crowd = Crowd::new(queue);
         assert_eq!(crowd.numbers.len(), 64);
         crowd.run();
-        crowd.end(1);
+        crowd.end();
         runs += 1;
     }
     assert_eq!(runs, 2);
@@ -361,5 +313,5 @@ fn threads_share_the_events_of_one_channel() {
             scope.spawn(|| crowd.run());
         }
     });
-    crowd.end(4);
+    crowd.end();
 }
