@@ -50,3 +50,9 @@ impl fmt::Display for AsyncEvent {
         }
     }
 }
+
+const _: () = {
+    const fn is_shared_between_threads<T: Send + Sync + 'static>() {}
+    is_shared_between_threads::<AsyncEvent>();
+    is_shared_between_threads::<super::AsyncEventChannel>();
+};
