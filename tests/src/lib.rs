@@ -4,6 +4,7 @@ pub mod child;
 pub mod datagrams;
 pub mod device;
 pub mod headers;
+pub mod interface;
 pub mod loopback;
 pub mod process;
 pub mod recording;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::async_event::AsyncEventType;
 use sideway::ibverbs::completion::{CompletionQueue, GenericCompletionQueue, PollCompletionQueueError};
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::ValuesMask;
@@ -14,7 +15,7 @@ use sideway::ibverbs::queue_pair::{
     Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttributeMask, SetInlineData, SetScatterGatherEntry,
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_tests::recording::{Call, Failure, Recording, Warnings, connect};
+use sideway_tests::recording::{Call, Failure, Raised, Recording, Warnings, connect};
 
 /// Which interface a scenario uses.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,10 @@ fn scenario(recording: &Recording, interface: Interface) -> Result<(), Box<dyn E
     };
     connect(&qp)?;
     qp.query(QueuePairAttributeMask::State)?;
+    let events = context.async_events()?;
+    recording.raise(&context, Raised::of_qp(AsyncEventType::CommunicationEstablished.raw(), &qp));
+    let established = events.get_async_event(Some(Duration::from_secs(20)))?;
+    assert_eq!(established.event_type(), AsyncEventType::CommunicationEstablished);
     cq.req_notify(false)?;
 
     let mut guard = qp.start_post_recv();

@@ -20,6 +20,7 @@
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
 
 mod address;
+mod async_events;
 mod buffer;
 mod calls;
 mod completion;
@@ -49,9 +50,8 @@ use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 
+pub use async_events::Raised;
 pub use calls::{Bind, Call, Completion, Kind, Posted};
-pub use memory::{answer, loose_calls};
-pub use calls::{Call, Completion, Kind, Posted};
 pub use import::{answer, loose_calls};
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
@@ -134,7 +134,7 @@ impl Recording {
     }
 
     /// What is made from now on has no function of this name: a verb of the extended table, a reader, a `wr_` function,
-    /// `qp_to_qp_ex`, or the `descriptor` of a channel.
+    /// `qp_to_qp_ex`, or the `descriptor` of a channel or the `async_fd` of a context.
     pub fn without(&self, function: &'static str) -> &Self {
         self.device.state.lock().script.without.insert(function);
         self
@@ -157,6 +157,14 @@ impl Recording {
         // SAFETY: the pointer is used while the queue is borrowed.
         let cq = unsafe { cq.cq() };
         completion::complete(&mut self.device.state.lock(), cq.as_ptr().addr(), completion);
+        self
+    }
+
+    /// Raises an asynchronous event on an open device.
+    pub fn raise(&self, context: &DeviceContext, event: Raised) -> &Self {
+        // SAFETY: the pointer becomes a number.
+        let context = unsafe { context.context() }.as_ptr().addr();
+        async_events::raise(&mut self.device.state.lock(), context, event);
         self
     }
 
@@ -243,6 +251,8 @@ fn table() -> IbverbsTable {
         ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
         ibv_get_cq_event: Some(objects::get_cq_event),
         ibv_ack_cq_events: Some(objects::ack_cq_events),
+        ibv_get_async_event: Some(async_events::get_async_event),
+        ibv_ack_async_event: Some(async_events::ack_async_event),
         ibv_create_cq: Some(completion::create_cq),
         ibv_destroy_cq: Some(objects::destroy_cq),
         ibv_create_qp: Some(qp::create_qp),

@@ -4,6 +4,7 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::ibv_qp_attr_mask as mask;
 
+use super::async_events;
 use super::calls::{Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
@@ -92,6 +93,8 @@ pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ffi::ibv_qp) -> c_int {
             if inner.pairs.remove(&qp.addr()).is_some_and(|pair| pair.batch.is_some()) {
                 inner.violation("a queue pair was destroyed while a batch was built");
             }
+            drop(inner);
+            async_events::destroyed(state_of(context), qp.addr());
         }
         code
     }

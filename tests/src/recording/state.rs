@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use libc::c_int;
 use rdma_mummy_sys as ffi;
 
+use super::async_events::AsyncEvents;
 use super::calls::{Call, Completion, Kind, Posted};
 use super::script::{Facts, Failure, Script};
 
@@ -38,6 +39,7 @@ pub(super) struct Inner {
     pub(super) queues: BTreeMap<usize, Queue>,
     pub(super) pairs: BTreeMap<usize, Pair>,
     pub(super) channels: BTreeMap<usize, Channel>,
+    pub(super) async_events: AsyncEvents,
     handles: u32,
 }
 
@@ -97,6 +99,7 @@ impl State {
             queues: BTreeMap::new(),
             pairs: BTreeMap::new(),
             channels: BTreeMap::new(),
+            async_events: AsyncEvents::default(),
             handles: 0,
         };
         Self { inner: Mutex::new(inner), quiet: AtomicBool::new(false), acknowledged: Condvar::new() }
