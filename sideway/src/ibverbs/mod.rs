@@ -6,9 +6,12 @@ pub mod completion;
 pub mod device;
 pub mod device_context;
 pub mod memory_region;
+pub mod parent_domain;
 pub mod protection_domain;
 pub mod queue_pair;
 mod quirks;
+pub mod single_threaded;
+pub mod thread_domain;
 pub mod work_request;
 
 pub use access_flags::AccessFlags;

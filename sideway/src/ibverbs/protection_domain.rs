@@ -10,6 +10,7 @@ use rdma_mummy_sys::ibv_pd;
 use super::AccessFlags;
 use super::device_context::DeviceContext;
 use super::memory_region::MemoryRegion;
+use super::parent_domain::DomainHandle;
 use super::queue_pair::QueuePairBuilder;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
@@ -19,8 +20,8 @@ use crate::ffi::{Handle, check_pointer};
 #[derive(Debug)]
 pub struct ProtectionDomain {
     // Dropped first: the context must outlive it.
-    handle: Handle<ibv_pd>,
-    context: Arc<DeviceContext>,
+    pub(super) handle: DomainHandle,
+    pub(super) context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
@@ -39,7 +40,7 @@ impl DeviceContext {
         let pd = check_pointer("ibv_alloc_pd", unsafe { sys::ibv_alloc_pd(self.raw()) })?;
         // SAFETY: just allocated, ours alone, and ibv_dealloc_pd is its verb.
         let handle = unsafe { Handle::new(pd, sys::ibv_dealloc_pd, "ibv_dealloc_pd") };
-        Ok(Arc::new(ProtectionDomain { handle, context: Arc::clone(self) }))
+        Ok(Arc::new(ProtectionDomain { handle: handle.into(), context: Arc::clone(self) }))
     }
 }
 

@@ -75,15 +75,18 @@ fn a_poll_ends_before_the_next() {
 }
 
 #[test]
-fn a_field_that_was_not_asked_for_is_none() {
+fn a_field_that_was_not_asked_for_is_an_error() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build_ex().unwrap();
     recording.complete(&cq, completion(1)).calls();
     let mut poller = cq.start_poll().unwrap();
     let wc = poller.next().unwrap().unwrap();
-    assert_eq!((wc.completion_timestamp(), wc.completion_wallclock_ns()), (None, None));
-    assert_eq!((wc.cvlan(), wc.flow_tag()), (None, None));
+    assert_eq!(wc.completion_timestamp().unwrap_err().field(), Fields::CompletionTimestamp);
+    assert_eq!(wc.completion_wallclock_ns().unwrap_err().field(), Fields::CompletionTimestampWallclock);
+    assert_eq!(wc.cvlan().unwrap_err().field(), Fields::Cvlan);
+    assert_eq!(wc.flow_tag().unwrap_err().field(), Fields::FlowTag);
+    assert_eq!(wc.tag_matching_info().unwrap_err().field(), Fields::TagMatchingInfo);
     drop(poller);
     assert_eq!(recording.verbs(), ["start_poll", "end_poll"]);
 }
@@ -98,8 +101,8 @@ fn fields_that_were_asked_for_are_read_beside_the_standard_ones() {
     recording.complete(&cq, completion(1));
     let mut poller = cq.start_poll().unwrap();
     let wc = poller.next().unwrap().unwrap();
-    assert_eq!((wc.completion_timestamp(), wc.completion_wallclock_ns()), (Some(17), Some(18)));
-    assert_eq!((wc.cvlan(), wc.flow_tag()), (Some(19), Some(20)));
+    assert_eq!((wc.completion_timestamp(), wc.completion_wallclock_ns()), (Ok(17), Ok(18)));
+    assert_eq!((wc.cvlan(), wc.flow_tag()), (Ok(19), Ok(20)));
     assert_eq!((wc.vendor_err(), wc.byte_len(), wc.imm_data()), (11, 12, 0x0d00_0001));
     assert_eq!((wc.qp_num(), wc.src_qp(), wc.wc_flags().bits()), (14, 15, 2));
     assert_eq!((wc.slid(), wc.sl(), wc.dlid_path_bits()), (16, 3, 4));

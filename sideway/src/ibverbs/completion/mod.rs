@@ -20,19 +20,25 @@ mod event_target;
 mod extended;
 mod fields;
 mod generic;
+mod moderation;
 mod opcode;
 mod poll_error;
 mod queue;
+mod source;
 mod status;
 
 pub use self::basic::{BasicCompletionQueue, BasicPoller, BasicWorkCompletion};
 pub use self::builder::CompletionQueueBuilder;
 pub use self::channel::{CompletionChannel, CompletionEvent};
 pub use self::extended::{ExtendedCompletionQueue, ExtendedPoller, ExtendedWorkCompletion};
-pub use self::fields::{CreateCompletionQueueWorkCompletionFlags, WorkCompletionFlags};
+pub use self::fields::{
+    CreateCompletionQueueWorkCompletionFlags, FieldNotEnabled, TagMatchingInfo, WorkCompletionFlags,
+};
 pub use self::generic::{GenericCompletionQueue, GenericPoller, GenericWorkCompletion};
+pub use self::moderation::CompletionModeration;
 pub use self::opcode::WorkCompletionOperationType;
 pub use self::poll_error::PollCompletionQueueError;
 pub use self::queue::CompletionQueue;
 pub(crate) use self::queue::CompletionQueueCore;
+pub use self::source::WorkCompletionSource;
 pub use self::status::WorkCompletionStatus;
