@@ -19,9 +19,13 @@
 //! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
 
+mod address;
 mod calls;
 mod completion;
+mod completion_control;
+mod counter;
 mod device;
+mod domain;
 mod extended_cq;
 mod extended_qp;
 mod failure;
@@ -223,6 +227,12 @@ fn table() -> IbverbsTable {
         ibv_modify_qp: Some(qp::modify_qp),
         ibv_query_qp: Some(qp::query_qp),
         ibv_destroy_qp: Some(qp::destroy_qp),
+        ibv_resize_cq: Some(completion_control::resize_cq),
+        ibv_create_ah: Some(address::create_ah),
+        ibv_destroy_ah: Some(address::destroy_ah),
+        ibv_init_ah_from_wc: Some(address::init_ah_from_wc),
+        ibv_resolve_eth_l2_from_gid: Some(address::resolve_eth_l2_from_gid),
+        later: counter::table(),
         ..Default::default()
     }
 }

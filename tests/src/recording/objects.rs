@@ -8,6 +8,7 @@ use rdma_mummy_sys as ffi;
 
 use super::calls::Kind;
 use super::device::state_of;
+use super::domain;
 use super::failure::set_errno;
 use super::state::Channel;
 
@@ -62,7 +63,13 @@ pub(super) unsafe extern "C" fn alloc_pd(context: *mut ffi::ibv_context) -> *mut
 
 pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ffi::ibv_pd) -> c_int {
     // SAFETY: objects are never freed.
-    unsafe { destroy_object((*pd).context, "dealloc_pd", Kind::ProtectionDomain, pd.addr()) }
+    unsafe {
+        let code = destroy_object((*pd).context, "dealloc_pd", Kind::ProtectionDomain, pd.addr());
+        if code == 0 {
+            state_of((*pd).context).lock().allocators.remove(&pd.addr());
+        }
+        code
+    }
 }
 
 pub(super) unsafe extern "C" fn reg_mr(
@@ -206,6 +213,11 @@ pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
         }
         if inner.queues.remove(&cq.addr()).is_some_and(|queue| queue.polling) {
             inner.violation("a queue was destroyed while it was polled");
+        }
+        let memory = inner.memory.remove(&cq.addr());
+        drop(inner);
+        if let Some((allocator, memory)) = memory {
+            domain::give_back(allocator, memory);
         }
     }
     0

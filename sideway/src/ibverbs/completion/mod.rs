@@ -16,6 +16,7 @@
 mod basic;
 mod builder;
 mod channel;
+mod counter;
 mod event_target;
 mod extended;
 mod fields;
@@ -30,6 +31,7 @@ mod status;
 pub use self::basic::{BasicCompletionQueue, BasicPoller, BasicWorkCompletion};
 pub use self::builder::CompletionQueueBuilder;
 pub use self::channel::{CompletionChannel, CompletionEvent};
+pub use self::counter::{CompletionCounter, CompletionCounterCapabilities, CompletionCounterType, CountedOperations};
 pub use self::extended::{ExtendedCompletionQueue, ExtendedPoller, ExtendedWorkCompletion};
 pub use self::fields::{
     CreateCompletionQueueWorkCompletionFlags, FieldNotEnabled, TagMatchingInfo, WorkCompletionFlags,

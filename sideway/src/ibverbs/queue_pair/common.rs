@@ -1,9 +1,10 @@
 //! What all kinds of queue pair share.
 
+use std::any::Any;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
@@ -109,6 +110,8 @@ pub struct QueuePairCore {
     _send_cq: Arc<CompletionQueueCore>,
     _recv_cq: Arc<CompletionQueueCore>,
     pd: Arc<ProtectionDomain>,
+    /// What was attached to the queue pair.
+    kept: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 // SAFETY: the handle may move and be shared (see there); the send context is reached only through the send queue, which
@@ -134,12 +137,26 @@ impl QueuePairCore {
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        Arc::new(Self { qp, handle, send_context, qp_type, _send_cq: send_cq, _recv_cq: recv_cq, pd })
+        Arc::new(Self {
+            qp,
+            handle,
+            send_context,
+            qp_type,
+            _send_cq: send_cq,
+            _recv_cq: recv_cq,
+            pd,
+            kept: Mutex::default(),
+        })
     }
 
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_qp {
         self.qp.as_ptr()
+    }
+
+    /// Keeps something alive until the queue pair is gone.
+    pub(crate) fn keep_alive(&self, kept: Arc<dyn Any + Send + Sync>) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
