@@ -16,13 +16,13 @@ use sideway_tests::recording::{Completion, Failure, Kind, Recording, World, conn
 fn queues(recording: &Recording) -> [GenericCompletionQueue; 2] {
     let context = recording.open();
     let builder = context.create_cq_builder();
-    [builder.build().unwrap().into(), builder.build_ex().unwrap().into()]
+    [builder.build().expect("a basic queue").into(), builder.build_ex().expect("an extended queue").into()]
 }
 
 fn poll(cq: &mut GenericCompletionQueue) -> Vec<u64> {
     let mut taken = Vec::new();
     while let Ok(mut poller) = cq.start_poll() {
-        while let Some(wc) = poller.next().unwrap() {
+        while let Some(wc) = poller.next().expect("a working queue") {
             taken.push(wc.wr_id());
         }
     }
