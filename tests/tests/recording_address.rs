@@ -8,7 +8,7 @@ use sideway::ibverbs::completion::{WorkCompletionFlags, WorkCompletionSource};
 use sideway_tests::recording::{Failure, Kind, World};
 
 fn peer() -> Gid {
-    "::ffff:192.0.2.9".parse().unwrap()
+    "::ffff:192.0.2.9".parse().expect("a GID")
 }
 
 fn way() -> AddressHandleAttribute {
@@ -78,7 +78,7 @@ fn closing_reports() {
 /// What making a handle says when the driver answers so.
 fn refused(world: &World, way: &AddressHandleAttribute, errno: i32) -> VerbError {
     world.recording.fail("create_ah", 0, Failure::documented(errno));
-    let error = world.pd.create_ah(way).unwrap_err();
+    let error = world.pd.create_ah(way).expect_err("the driver refuses");
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_create_ah", errno));
     error
 }

@@ -1,13 +1,16 @@
 //! Parent domains, with an allocator or with a thread domain, and the queues of one thread.
 
 use std::alloc::{Layout, alloc, dealloc};
+use std::error::Error;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
-use sideway::ibverbs::completion::CreateCompletionQueueWorkCompletionFlags as Fields;
+use sideway::ibverbs::completion::{
+    CompletionModeration, CompletionQueue, CreateCompletionQueueWorkCompletionFlags as Fields, WorkCompletionSource,
+};
 use sideway::ibverbs::parent_domain::{Allocation, AllocationRequest, DomainAllocator};
 use sideway::ibverbs::queue_pair::{
     PostSendGuard, QueuePairAttribute, QueuePairAttributeMask, QueuePairState, QueuePairType, SetInlineData,
@@ -344,4 +347,57 @@ fn what_is_single_threaded_and_not_to_be_had_says_so() {
     assert!(error.hint().unwrap().contains("setup_send_cq"), "{error}");
     drop(domain);
     world.end();
+}
+
+/// Makes one of each, and lets go of all.
+fn one_of_each(world: &World, allocator: &Arc<Counting>) -> Result<(), Box<dyn Error>> {
+    let mut builder = world.pd.create_parent_domain_builder();
+    builder.setup_allocator(allocator.clone());
+    let parent = builder.build()?;
+    let mut shared = world.context.create_cq_builder().setup_parent_domain(&parent).build_ex()?;
+    shared.resize(64)?;
+    shared.modify(CompletionModeration::default())?;
+    let td = world.context.alloc_td()?;
+    let domain = builder.build_single_threaded(&td)?;
+    let cq = domain.create_cq_builder().build()?;
+    let qp = domain.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_ex()?;
+    qp.modify(&to(QueuePairState::Init))?;
+    let mut way = AddressHandleAttribute::new();
+    way.setup_port(1).setup_grh_src_gid_index(0);
+    world.context.resolve_eth_l2_from_gid(&way)?;
+    let ah = parent.create_ah(&way)?;
+    let back = parent.create_ah_from_wc(1, &WorkCompletionSource::default(), None)?;
+    drop((ah, back));
+    Ok(())
+}
+
+#[test]
+fn each_call_fails_once_and_nothing_is_left() {
+    let world = World::new();
+    let before = world.recording.failable();
+    one_of_each(&world, &allocator(Answer::Memory)).unwrap();
+    let calls = world.recording.failable() - before;
+    assert!(calls > 20, "{calls}");
+    world.end();
+    for errno in [libc::ENOMEM, libc::EIO] {
+        for index in 0..calls {
+            let world = World::new();
+            let allocator = allocator(Answer::Memory);
+            world.recording.fail_any(index, Failure::documented(errno));
+            let result = one_of_each(&world, &allocator);
+            let log = world.recording.calls();
+            let failed = log.iter().find(|call| call.failed.is_some()).unwrap().verb;
+            if failed.starts_with("destroy") || failed.starts_with("dealloc") {
+                // It is leaked, with what it needs; that is logged.
+                assert!(result.is_ok(), "{failed}: {result:?}");
+                assert_ne!(world.recording.live(), [], "{failed}");
+                continue;
+            }
+            let error = result.expect_err(failed).to_string();
+            assert!(error.contains(failed), "{failed}: {error}");
+            let (given, taken) = counts(&allocator);
+            assert_eq!((given, Arc::strong_count(&allocator)), (taken, 1), "{failed}");
+            world.end();
+        }
+    }
 }

@@ -194,7 +194,7 @@ mod tests {
     /// From 192.0.2.1 to 192.0.2.2, TOS 0xb8, TTL 63, UDP, 60 bytes in all; the checksum is worked out by hand.
     fn ipv4() -> [u8; 40] {
         let mut bytes = [0; 40];
-        let header = [0x45, 0xb8, 0, 60, 0, 0, 0x40, 0, 63, 17, 0xb6, 0xf7, 192, 0, 2, 1, 192, 0, 2, 2];
+        let header = [0x45, 0xb8, 0, 60, 0, 0, 0x40, 0, 63, 17, 0xb6, 0xf5, 192, 0, 2, 1, 192, 0, 2, 2];
         bytes[20..].copy_from_slice(&header);
         bytes
     }
