@@ -64,6 +64,32 @@ pub enum Allocation {
     Failed,
 }
 
+/// The allocator as the driver has it: on the heap, and reached by a pointer alone until it is dropped.
+pub(super) struct AllocatorContext(NonNull<Arc<dyn DomainAllocator>>);
+
+// SAFETY: it owns the allocator, which may move and be shared.
+unsafe impl Send for AllocatorContext {}
+// SAFETY: as for Send.
+unsafe impl Sync for AllocatorContext {}
+
+impl AllocatorContext {
+    pub(super) fn new(allocator: Arc<dyn DomainAllocator>) -> Self {
+        Self(NonNull::from(Box::leak(Box::new(allocator))))
+    }
+
+    /// `pd_context`, live as long as `self`.
+    pub(super) fn as_ptr(&self) -> *mut c_void {
+        self.0.as_ptr().cast()
+    }
+}
+
+impl Drop for AllocatorContext {
+    fn drop(&mut self) {
+        // SAFETY: `new` leaked a box, and who drops this says that the driver does not call any more.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
 /// What the driver calls.
 ///
 /// # Safety

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_pd;
 
-use super::DomainAllocator;
+use super::allocator::AllocatorContext;
 use crate::error::VerbError;
 use crate::ffi::Handle;
 use crate::ibverbs::protection_domain::ProtectionDomain;
@@ -25,14 +25,14 @@ pub(crate) struct DomainHandle {
 /// device may still write to memory of the allocator.
 pub(crate) struct Parent {
     /// The driver has its address.
-    _allocator: Option<Box<Arc<dyn DomainAllocator>>>,
+    _allocator: Option<AllocatorContext>,
     _td: Option<Arc<ThreadDomainCore>>,
     pd: Arc<ProtectionDomain>,
 }
 
 impl Parent {
     pub(super) fn new(
-        allocator: Option<Box<Arc<dyn DomainAllocator>>>,
+        allocator: Option<AllocatorContext>,
         td: Option<Arc<ThreadDomainCore>>,
         pd: Arc<ProtectionDomain>,
     ) -> Self {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_parent_domain_init_attr, ibv_parent_domain_init_attr_mask as mask};
 
+use self::allocator::AllocatorContext;
 pub use self::allocator::{Allocation, AllocationRequest, DomainAllocator};
 pub(crate) use self::handle::DomainHandle;
 use self::handle::Parent;
@@ -110,7 +111,7 @@ impl ParentDomainBuilder {
         if self.pd.is_parent_domain() {
             return Err(VerbError::invalid(VERB, "the domain is a parent domain already: make it of a plain one"));
         }
-        let pd_context = self.allocator.clone().map(Box::new);
+        let pd_context = self.allocator.clone().map(AllocatorContext::new);
         let mut attr = ibv_parent_domain_init_attr {
             pd: self.pd.raw(),
             td: td.as_ref().map_or(ptr::null_mut(), |td| td.raw()),
@@ -124,7 +125,7 @@ impl ParentDomainBuilder {
                 mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0 | mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
             attr.alloc = Some(allocator::allocate);
             attr.free = Some(allocator::free);
-            attr.pd_context = ptr::from_ref::<Arc<dyn DomainAllocator>>(pd_context).cast_mut().cast();
+            attr.pd_context = pd_context.as_ptr();
         }
         // SAFETY: both domains are live and of this context; the allocator stands on the heap until the new domain is gone.
         let pd = unsafe { sys::ibv_alloc_parent_domain(self.context().raw(), &mut attr) };

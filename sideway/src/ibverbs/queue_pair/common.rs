@@ -207,8 +207,14 @@ impl QueuePairCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // Where it fails, the queue pair lives on and points to the context: that is leaked with it.
-        handle.close()?;
+        // Where it fails, the queue pair lives on and points to the context: that is leaked with it, and so is a parent
+        // domain, to whose allocator's memory the device may still write.
+        if let Err(error) = handle.close() {
+            if self.pd.is_parent_domain() {
+                mem::forget(Arc::clone(&self.pd));
+            }
+            return Err(error);
+        }
         if let Some(send_context) = self.send_context.take() {
             // SAFETY: the queue pair that pointed to it is gone, and nobody shares the core any more.
             unsafe { SendContext::free(send_context) };

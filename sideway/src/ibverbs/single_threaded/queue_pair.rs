@@ -8,6 +8,7 @@ use rdma_mummy_sys::ibv_qp;
 
 use super::{SingleThread, SingleThreadedCompletionQueue, SingleThreadedDomain};
 use crate::error::VerbError;
+use crate::ibverbs::completion::{CompletionCounter, CountedOperations};
 use crate::ibverbs::queue_pair::{
     BasicQueuePair, ExtendedQueuePair, GenericQueuePair, ModifyQueuePairError, PostRecvGuard, QueuePair,
     QueuePairAttribute, QueuePairAttributeMask, QueuePairBuilder, QueuePairInitAttribute, QueuePairState,
@@ -138,6 +139,20 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
         mask: QueuePairAttributeMask,
     ) -> Result<(QueuePairAttribute, QueuePairInitAttribute), VerbError> {
         self.qp.query(mask)
+    }
+
+    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — has a counter count operations: see [`CompletionCounter::attach`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_qp_attach_comp_cntr")]
+    pub fn attach_comp_cntr(
+        &self,
+        counter: &Arc<CompletionCounter>,
+        operations: CountedOperations,
+    ) -> Result<(), VerbError> {
+        counter.attach(&self.qp, operations)
     }
 
     /// The state: see [`QueuePair::state`].
