@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sideway::ibverbs::completion::{CreateCompletionQueueWorkCompletionFlags as Fields, WorkCompletionStatus};
-use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairState, SetInlineData};
+use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, QueuePair, QueuePairState, SetInlineData};
 use sideway::ibverbs::single_threaded::{SingleThreadedCompletionQueue, SingleThreadedDomain, SingleThreadedQueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::device;
@@ -46,7 +46,7 @@ fn messages_between_queue_pairs_of_one_thread() {
     send_cq.close().expect("no queue pair is left");
 }
 
-fn exchange<Q: QueuePair>(
+fn exchange<Q: QueuePair<Service = Connected>>(
     mut pair: [SingleThreadedQueuePair<Q>; 2],
     send_cq: &mut SingleThreadedCompletionQueue,
     recv_cq: &mut SingleThreadedCompletionQueue,

@@ -2,10 +2,12 @@
 
 mod access_flags;
 pub mod address;
+pub mod async_event;
 pub mod completion;
 pub mod device;
 pub mod device_context;
 pub mod memory_region;
+pub mod memory_window;
 pub mod parent_domain;
 pub mod protection_domain;
 pub mod queue_pair;

@@ -11,7 +11,6 @@ use super::AccessFlags;
 use super::device_context::DeviceContext;
 use super::memory_region::MemoryRegion;
 use super::parent_domain::DomainHandle;
-use super::queue_pair::QueuePairBuilder;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
@@ -112,11 +111,6 @@ impl ProtectionDomain {
         let mr = check_pointer("ibv_reg_dmabuf_mr", mr).map_err(|error| explain_registration(error, length, access))?;
         // SAFETY: just registered in this PD, ours alone.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self) }))
-    }
-
-    /// A builder of queue pairs in this domain.
-    pub fn create_qp_builder(self: &Arc<Self>) -> QueuePairBuilder {
-        QueuePairBuilder::new(self)
     }
 
     /// `ibv_dealloc_pd(pd)` — frees the domain and reports, where dropping only logs.

@@ -83,7 +83,6 @@ impl AddressHandle {
 
     /// The C object, for this crate.
     #[inline]
-    #[expect(dead_code, reason = "datagrams name it")]
     pub(crate) fn raw(&self) -> *mut ibv_ah {
         self.handle.as_ptr()
     }

@@ -47,6 +47,7 @@ mod moderation;
 mod opcode;
 mod poll_error;
 mod queue;
+mod record;
 mod source;
 mod status;
 
@@ -63,6 +64,7 @@ pub use self::moderation::CompletionModeration;
 pub use self::opcode::WorkCompletionOperationType;
 pub use self::poll_error::PollCompletionQueueError;
 pub use self::queue::CompletionQueue;
-pub(crate) use self::queue::CompletionQueueCore;
+pub(crate) use self::queue::{CompletionQueueCore, Threads};
+pub use self::record::{CompletionRecord, PollCompletions};
 pub use self::source::WorkCompletionSource;
 pub use self::status::WorkCompletionStatus;

@@ -107,6 +107,7 @@ pub struct CompletionQueueCore {
     /// Taken by who destroys the queue.
     handle: Option<Handle<ibv_cq>>,
     target: NonNull<EventTarget>,
+    threads: Threads,
     channel: Option<Arc<CompletionChannel>>,
     /// The parent domain that the queue was made in, whose allocator its memory is from.
     domain: Option<Arc<ProtectionDomain>>,
@@ -137,11 +138,12 @@ impl CompletionQueueCore {
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_cq is the verb for it.
         let handle = Some(unsafe { Handle::new(cq, sys::ibv_destroy_cq, "ibv_destroy_cq") });
-        let core = Arc::new(Self { cq, handle, target, channel, domain, context });
+        let core = Arc::new(Self { cq, handle, target, threads, channel, domain, context });
         // Events find a queue from any thread, and so must not find one that is bound to its own.
         if threads == Threads::Any {
             // SAFETY: the target lives until the core is dropped.
             unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
+            core.context.objects().completion_queues.insert(cq, &core);
         }
         core
     }
@@ -159,6 +161,11 @@ impl CompletionQueueCore {
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
         &self.context
+    }
+
+    /// From which threads it is used.
+    pub(crate) fn threads(&self) -> Threads {
+        self.threads
     }
 
     pub(crate) fn cqe(&self) -> u32 {
@@ -220,6 +227,7 @@ impl CompletionQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        self.context.objects().completion_queues.remove(self.cq);
         // Where it fails, the queue lives on: its events would find the target, and the device may write to memory of the
         // domain's allocator. Both are leaked with it.
         if let Err(error) = handle.close() {

@@ -54,6 +54,7 @@ pub use real_time::{RawClock, RealTimeValues, ValuesMask};
 
 pub(super) use c_text::c_text;
 
+use super::async_event::AffiliatedObjects;
 use super::device::{DeviceInfo, sealed};
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
@@ -69,6 +70,7 @@ type HasOperation = fn(&ibv_context_ops) -> bool;
 #[derive(Debug)]
 pub struct DeviceContext {
     handle: Handle<ibv_context>,
+    objects: AffiliatedObjects,
 }
 
 impl DeviceContext {
@@ -82,7 +84,7 @@ impl DeviceContext {
         let context = check_pointer("ibv_open_device", unsafe { sys::ibv_open_device(device.as_ptr()) })?;
         // SAFETY: just opened and ours alone, and ibv_close_device is its verb.
         let handle = unsafe { Handle::new(context, sys::ibv_close_device, "ibv_close_device") };
-        Ok(Arc::new(Self { handle }))
+        Ok(Arc::new(Self { handle, objects: AffiliatedObjects::default() }))
     }
 
     /// `ibv_close_device(context)` — closes the device and reports, where drop only logs.
@@ -134,6 +136,11 @@ impl DeviceContext {
             Some((name, _)) => Err(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))
                 .with_hint(format!("the driver has no function {name}"))),
         }
+    }
+
+    /// The objects that events of the device can name.
+    pub(crate) fn objects(&self) -> &AffiliatedObjects {
+        &self.objects
     }
 
     /// The C object, for this crate: open as long as `self`.

@@ -26,7 +26,7 @@ pub(crate) struct DomainHandle {
 pub(crate) struct Parent {
     /// The driver has its address.
     _allocator: Option<AllocatorContext>,
-    _td: Option<Arc<ThreadDomainCore>>,
+    td: Option<Arc<ThreadDomainCore>>,
     pd: Arc<ProtectionDomain>,
 }
 
@@ -36,7 +36,11 @@ impl Parent {
         td: Option<Arc<ThreadDomainCore>>,
         pd: Arc<ProtectionDomain>,
     ) -> Self {
-        Self { _allocator: allocator, _td: td, pd }
+        Self { _allocator: allocator, td, pd }
+    }
+
+    pub(super) fn has_thread_domain(&self) -> bool {
+        self.td.is_some()
     }
 
     /// The domain that it was made of.

@@ -48,6 +48,11 @@ impl ProtectionDomain {
         self.handle.parent().is_some()
     }
 
+    /// Whether what is made in it is used by one thread alone.
+    pub(super) fn has_thread_domain(&self) -> bool {
+        self.handle.parent().is_some_and(|parent| parent.has_thread_domain())
+    }
+
     /// The plain domain that a parent domain was made of; of a plain domain itself. What two domains with the same plain one
     /// hold works together.
     pub fn plain(self: &Arc<Self>) -> &Arc<Self> {

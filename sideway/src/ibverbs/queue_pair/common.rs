@@ -12,19 +12,22 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 use super::missing_operation::SendContext;
 use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
-    QueuePairType,
+    QueuePairType, Service, TransitionTable,
 };
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_errno, errno_of};
-use crate::ibverbs::completion::CompletionQueueCore;
+use crate::ibverbs::completion::{CompletionQueueCore, Threads};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
-use crate::ibverbs::work_request::{PostRecvGuard, PostSendGuard};
+use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard};
 
 /// What every kind of queue pair can do.
 pub trait QueuePair: AsQueuePairCore {
+    /// What requests of the queue pair look like.
+    type Service: Service;
+
     /// The batch of sends that [`start_post_send`](Self::start_post_send) begins.
-    type Guard<'g>: PostSendGuard
+    type Guard<'g>: PostSendGuard<Service = Self::Service> + HoldsFor<'g>
     where
         Self: 'g;
 
@@ -106,12 +109,30 @@ pub struct QueuePairCore {
     handle: Option<Handle<ibv_qp>>,
     send_context: Option<NonNull<SendContext>>,
     qp_type: QueuePairType,
+    transitions: TransitionTable,
     // Behind the handle: they must outlive it.
-    _send_cq: Arc<CompletionQueueCore>,
-    _recv_cq: Arc<CompletionQueueCore>,
-    pd: Arc<ProtectionDomain>,
+    parents: Parents,
     /// What was attached to the queue pair.
     kept: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    context: Arc<DeviceContext>,
+}
+
+/// What a queue pair is made from.
+#[derive(Debug, Default)]
+pub(crate) struct Parents {
+    pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
+    pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
+    pub(crate) pd: Option<Arc<ProtectionDomain>>,
+}
+
+impl Parents {
+    /// From which threads a queue pair made from them is used: ending it touches its completion queues, and in a thread domain
+    /// it shares a doorbell.
+    fn threads(&self) -> Threads {
+        let single = [&self.send_cq, &self.recv_cq].into_iter().flatten().any(|cq| cq.threads() == Threads::Single)
+            || self.pd.as_ref().is_some_and(|pd| pd.has_thread_domain());
+        if single { Threads::Single } else { Threads::Any }
+    }
 }
 
 // SAFETY: the handle may move and be shared (see there); the send context is reached only through the send queue, which
@@ -125,28 +146,25 @@ impl QueuePairCore {
     ///
     /// # Safety
     ///
-    /// - `qp` was just made in `pd` with these queues and is nobody else's;
+    /// - `qp` was just made in `context` from `parents`, all of them, and is nobody else's;
     /// - where there is a `send_context`, it came from [`SendContext::allocate`] and is this `qp`'s `qp_context`.
     pub(crate) unsafe fn adopt(
         qp: NonNull<ibv_qp>,
-        qp_type: QueuePairType,
+        (qp_type, transitions): (QueuePairType, TransitionTable),
         send_context: Option<NonNull<SendContext>>,
-        pd: Arc<ProtectionDomain>,
-        send_cq: Arc<CompletionQueueCore>,
-        recv_cq: Arc<CompletionQueueCore>,
+        parents: Parents,
+        context: Arc<DeviceContext>,
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        Arc::new(Self {
-            qp,
-            handle,
-            send_context,
-            qp_type,
-            _send_cq: send_cq,
-            _recv_cq: recv_cq,
-            pd,
-            kept: Mutex::default(),
-        })
+        let threads = parents.threads();
+        let kept = Mutex::default();
+        let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, parents, kept, context });
+        // Events find a queue pair from any thread, and so must not find one that is bound to its own.
+        if threads == Threads::Any {
+            core.context.objects().queue_pairs.insert(qp, &core);
+        }
+        core
     }
 
     #[inline]
@@ -160,7 +178,17 @@ impl QueuePairCore {
     }
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
-        self.pd.device_context()
+        &self.context
+    }
+
+    /// What it was made from.
+    pub(crate) fn parents(&self) -> &Parents {
+        &self.parents
+    }
+
+    /// Which transitions it has.
+    pub(crate) fn transitions(&self) -> TransitionTable {
+        self.transitions
     }
 
     pub(crate) fn qp_type(&self) -> QueuePairType {
@@ -207,12 +235,11 @@ impl QueuePairCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        self.context.objects().queue_pairs.remove(self.qp);
         // Where it fails, the queue pair lives on and points to the context: that is leaked with it, and so is a parent
         // domain, to whose allocator's memory the device may still write.
         if let Err(error) = handle.close() {
-            if self.pd.is_parent_domain() {
-                mem::forget(Arc::clone(&self.pd));
-            }
+            mem::forget(self.parents.pd.take_if(|pd| pd.is_parent_domain()));
             return Err(error);
         }
         if let Some(send_context) = self.send_context.take() {
@@ -233,8 +260,8 @@ impl Drop for QueuePairCore {
 
 /// The control methods, as inherent ones of a queue that was split off its pair.
 macro_rules! control_methods {
-    ($Queue:ty) => {
-        impl $Queue {
+    ($Queue:ty $(, $T:ident: $Bound:path)?) => {
+        impl $(<$T: $Bound>)? $Queue {
             /// `ibv_modify_qp` on the queue pair: see [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
             ///
             /// # Errors
@@ -276,6 +303,6 @@ macro_rules! control_methods {
 }
 
 control_methods!(crate::ibverbs::work_request::ReceiveQueue);
-control_methods!(super::BasicSendQueue);
-control_methods!(super::ExtendedSendQueue);
-control_methods!(super::GenericSendQueue);
+control_methods!(super::BasicSendQueue<T>, T: Service);
+control_methods!(super::ExtendedSendQueue<T>, T: Service);
+control_methods!(super::GenericSendQueue<T>, T: Service);

@@ -141,6 +141,11 @@ impl SingleThreadedCompletionQueue {
     pub(super) fn inner(&self) -> &ExtendedCompletionQueue {
         &self.cq
     }
+
+    /// For teardown, which lends it to nobody.
+    pub(super) fn inner_mut(&mut self) -> &mut ExtendedCompletionQueue {
+        &mut self.cq
+    }
 }
 
 /// A poll goes on in the thread that began it: `Send` for one of these types would be an ambiguity here.

@@ -37,6 +37,7 @@ pub use self::completion_queue::{SingleThreadedCompletionQueue, SingleThreadedCo
 pub use self::queue_pair::{SingleThreadedQueuePair, SingleThreadedQueuePairBuilder};
 use super::device_context::DeviceContext;
 use super::protection_domain::ProtectionDomain;
+use super::queue_pair::Datagram;
 
 /// A domain whose queues stay with the thread that made it.
 #[derive(Debug)]
@@ -71,9 +72,14 @@ impl SingleThreadedDomain {
         SingleThreadedCompletionQueueBuilder::new(self)
     }
 
-    /// A builder of queue pairs in this domain.
+    /// A builder of queue pairs in this domain: with one peer each, or of raw packets.
     pub fn create_qp_builder(&self) -> SingleThreadedQueuePairBuilder {
         SingleThreadedQueuePairBuilder::new(self)
+    }
+
+    /// A builder of queue pairs for datagrams (UD) in this domain.
+    pub fn create_ud_qp_builder(&self) -> SingleThreadedQueuePairBuilder<Datagram> {
+        SingleThreadedQueuePairBuilder::new_ud(self)
     }
 
     /// The plain domain, in which memory is registered.

@@ -3,23 +3,25 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdma_mummy_sys::ibv_qp;
 
 use super::{SingleThread, SingleThreadedCompletionQueue, SingleThreadedDomain};
 use crate::error::VerbError;
-use crate::ibverbs::completion::{CompletionCounter, CountedOperations};
+use crate::ibverbs::completion::{CompletionCounter, CompletionRecord, CountedOperations, PollCompletions};
+use crate::ibverbs::queue_pair::teardown::{DrainError, Drained};
 use crate::ibverbs::queue_pair::{
-    BasicQueuePair, ExtendedQueuePair, GenericQueuePair, ModifyQueuePairError, PostRecvGuard, QueuePair,
-    QueuePairAttribute, QueuePairAttributeMask, QueuePairBuilder, QueuePairInitAttribute, QueuePairState,
-    QueuePairType, SendOperationFlags,
+    BasicQueuePair, BasicService, Connected, Datagram, ExtendedQueuePair, GenericQueuePair, ModifyQueuePairError, Pair,
+    PostRecvGuard, QueuePair, QueuePairAttribute, QueuePairAttributeMask, QueuePairBuilder, QueuePairInitAttribute,
+    QueuePairState, QueuePairType, SendOperationFlags, SendQueue, Service,
 };
 
 /// Makes queue pairs of one thread, with the defaults of [`QueuePairBuilder`].
 #[derive(Debug)]
-pub struct SingleThreadedQueuePairBuilder {
+pub struct SingleThreadedQueuePairBuilder<T = Connected> {
     /// Never given out: what it builds may leave the thread.
-    builder: QueuePairBuilder,
+    builder: QueuePairBuilder<T>,
     thread: SingleThread,
 }
 
@@ -35,11 +37,22 @@ macro_rules! forward {
 
 impl SingleThreadedQueuePairBuilder {
     pub(super) fn new(domain: &SingleThreadedDomain) -> Self {
-        Self { builder: QueuePairBuilder::new(&domain.domain), thread: PhantomData }
+        Self { builder: domain.domain.create_qp_builder(), thread: PhantomData }
     }
 
     forward! {
         setup_qp_type(qp_type: QueuePairType)
+    }
+}
+
+impl SingleThreadedQueuePairBuilder<Datagram> {
+    pub(super) fn new_ud(domain: &SingleThreadedDomain) -> Self {
+        Self { builder: domain.domain.create_ud_qp_builder(), thread: PhantomData }
+    }
+}
+
+impl<T: Service> SingleThreadedQueuePairBuilder<T> {
+    forward! {
         setup_max_send_wr(max_send_wr: u32)
         setup_max_recv_wr(max_recv_wr: u32)
         setup_max_send_sge(max_send_sge: u32)
@@ -67,7 +80,10 @@ impl SingleThreadedQueuePairBuilder {
     ///
     /// As there.
     #[doc(alias = "ibv_create_qp")]
-    pub fn build(&self) -> Result<SingleThreadedQueuePair<BasicQueuePair>, VerbError> {
+    pub fn build(&self) -> Result<SingleThreadedQueuePair<BasicQueuePair<T>>, VerbError>
+    where
+        T: BasicService,
+    {
         self.builder.build().map(SingleThreadedQueuePair::new)
     }
 
@@ -77,7 +93,7 @@ impl SingleThreadedQueuePairBuilder {
     ///
     /// As there.
     #[doc(alias = "ibv_create_qp_ex")]
-    pub fn build_ex(&self) -> Result<SingleThreadedQueuePair<ExtendedQueuePair>, VerbError> {
+    pub fn build_ex(&self) -> Result<SingleThreadedQueuePair<ExtendedQueuePair<T>>, VerbError> {
         self.builder.build_ex().map(SingleThreadedQueuePair::new)
     }
 
@@ -86,7 +102,10 @@ impl SingleThreadedQueuePairBuilder {
     /// # Errors
     ///
     /// As [`QueuePairBuilder::build_generic`].
-    pub fn build_generic(&self) -> Result<SingleThreadedQueuePair<GenericQueuePair>, VerbError> {
+    pub fn build_generic(&self) -> Result<SingleThreadedQueuePair<GenericQueuePair<T>>, VerbError>
+    where
+        T: BasicService,
+    {
         self.builder.build_generic().map(SingleThreadedQueuePair::new)
     }
 }
@@ -191,6 +210,25 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
         // SAFETY: the caller's promise.
         unsafe { self.qp.qp() }
+    }
+}
+
+impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
+    /// Moves the queue pair to the error state and polls `queues` until all its requests have been flushed: see [`Pair::drain`].
+    /// No request uses its buffers any more then, and [`close`](Self::close) ends the queue pair.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn drain(
+        &mut self,
+        queues: &mut [&mut SingleThreadedCompletionQueue],
+        timeout: Duration,
+        seen: impl FnMut(&CompletionRecord),
+    ) -> Result<Drained, DrainError> {
+        let mut queues: Vec<&mut dyn PollCompletions> =
+            queues.iter_mut().map(|cq| -> &mut dyn PollCompletions { cq.inner_mut() }).collect();
+        self.qp.drain(&mut queues, timeout, seen)
     }
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct Requests<W> {
     #[expect(dead_code, reason = "the requests point into it")]
     sges: Ring<ibv_sge>,
     max_sge: usize,
+    /// Why a request too many is refused.
+    overflow: RefusalReason,
     /// The first request of the batch that was refused.
     refusal: Option<Refusal>,
 }
@@ -84,7 +86,27 @@ impl<W: ListedRequest> Requests<W> {
                 *(*ring.at(index)).next() = ring.at(index + 1);
             }
         }
-        Ok(Self { ring, sges, max_sge, refusal: None })
+        let overflow = RefusalReason::BatchTooLong { limit: max_wr };
+        Ok(Self { ring, sges, max_sge, overflow, refusal: None })
+    }
+
+    /// No requests: each is refused for this reason.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn refusing(verb: &'static str, reason: RefusalReason) -> Result<Self, VerbError> {
+        Ok(Self { overflow: reason, ..Self::new(verb, 0, 0)? })
+    }
+
+    /// Requests.
+    pub(crate) fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Why a request too many is refused.
+    pub(crate) fn overflow(&self) -> RefusalReason {
+        self.overflow
     }
 
     /// Begins a batch.
@@ -111,7 +133,7 @@ impl<W: ListedRequest> Batch<'_, W> {
         if self.len < self.requests.ring.len() {
             return Some((self.len, self.requests.ring.at(self.len)));
         }
-        self.refuse(wr_id, RefusalReason::BatchTooLong { limit: self.requests.ring.len() });
+        self.refuse(wr_id, self.requests.overflow);
         None
     }
 

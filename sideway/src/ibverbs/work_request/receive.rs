@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_qp, ibv_recv_wr};
+use rdma_mummy_sys::{ibv_qp, ibv_recv_wr, ibv_srq, ibv_wq};
 
 use super::batch::{Batch, Requests};
 use super::{PostRecvError, RefusalReason, ScatterGatherEntry, SetScatterGatherEntry};
@@ -33,10 +33,27 @@ impl ReceiveQueue {
         Ok(Self { qp: core.raw(), requests, core: Arc::clone(core) })
     }
 
+    /// Of a queue pair that has none of its own: each request is refused for this reason.
+    pub(crate) fn refusing(core: &Arc<QueuePairCore>, reason: RefusalReason) -> Result<Self, VerbError> {
+        let requests = Requests::refusing("ibv_create_qp", reason)?;
+        Ok(Self { qp: core.raw(), requests, core: Arc::clone(core) })
+    }
+
     /// Begins a batch of receives.
     #[inline]
     pub fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
-        PostRecvGuard { qp: self.qp, batch: self.requests.batch() }
+        // SAFETY: the queue pair is live as long as the core, and the queue is borrowed by the guard.
+        unsafe { PostRecvGuard::new(self.qp, &mut self.requests) }
+    }
+
+    /// Whether requests can be outstanding.
+    pub(crate) fn holds_requests(&self) -> bool {
+        self.requests.len() > 0
+    }
+
+    /// Whether the queue pair takes its receives from a shared queue.
+    pub(crate) fn shares(&self) -> bool {
+        self.requests.overflow() == RefusalReason::ReceivesAreShared
     }
 
     pub(crate) fn core(&self) -> &Arc<QueuePairCore> {
@@ -44,21 +61,77 @@ impl ReceiveQueue {
     }
 }
 
+/// Where receives are posted to.
+pub trait ReceiveTarget: Copy {
+    /// The verb that posts them.
+    #[doc(hidden)]
+    const VERB: &'static str;
+
+    /// Posts a list.
+    ///
+    /// # Safety
+    ///
+    /// The target is live, `first` begins a list of requests that ends, and `bad` can be written.
+    #[doc(hidden)]
+    unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int;
+}
+
+impl ReceiveTarget for *mut ibv_qp {
+    const VERB: &'static str = "ibv_post_recv";
+
+    #[inline]
+    unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { sys::ibv_post_recv(self, first, bad) }
+    }
+}
+
+impl ReceiveTarget for *mut ibv_srq {
+    const VERB: &'static str = "ibv_post_srq_recv";
+
+    #[inline]
+    unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { sys::ibv_post_srq_recv(self, first, bad) }
+    }
+}
+
+impl ReceiveTarget for *mut ibv_wq {
+    const VERB: &'static str = "ibv_post_wq_recv";
+
+    #[inline]
+    unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { sys::ibv_post_wq_recv(self, first, bad) }
+    }
+}
+
 /// A batch of receives under construction. Dropping it takes the batch back.
 #[derive(Debug)]
-pub struct PostRecvGuard<'q> {
-    qp: *mut ibv_qp,
+pub struct PostRecvGuard<'q, T = *mut ibv_qp> {
+    target: T,
     batch: Batch<'q, ibv_recv_wr>,
 }
 
-impl<'q> PostRecvGuard<'q> {
+impl<'q, T: ReceiveTarget> PostRecvGuard<'q, T> {
+    /// Begins a batch.
+    ///
+    /// # Safety
+    ///
+    /// The target is live for `'q`, and takes receives of as many entries as `requests` holds.
+    #[inline]
+    pub(crate) unsafe fn new(target: T, requests: &'q mut Requests<ibv_recv_wr>) -> Self {
+        Self { target, batch: requests.batch() }
+    }
+
     /// Begins a request. `wr_id` comes back in its completion.
     #[inline]
     pub fn construct_wr(&mut self, wr_id: u64) -> RecvWorkRequestHandle<'_, 'q> {
         RecvWorkRequestHandle { batch: &mut self.batch, wr_id }
     }
 
-    /// `ibv_post_recv(qp, wr, bad_wr)` — hands the batch to the device. An empty batch is no error and touches nothing.
+    /// `ibv_post_recv(qp, wr, bad_wr)` (`ibv_post_srq_recv`, `ibv_post_wq_recv`) — hands the batch to the device. An empty
+    /// batch is no error and touches nothing.
     ///
     /// # Errors
     ///
@@ -66,13 +139,16 @@ impl<'q> PostRecvGuard<'q> {
     ///
     /// # References
     ///
-    /// [ibv_post_recv(3)](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    /// [ibv_post_recv(3)](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html),
+    /// [ibv_post_srq_recv(3)](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
     #[doc(alias = "ibv_post_recv")]
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[doc(alias = "ibv_post_wq_recv")]
     #[inline]
     pub fn post(self) -> Result<(), PostRecvError> {
-        // SAFETY: the queue pair is live as long as the queue that the batch borrows, and the batch gives a list of
+        // SAFETY: the target is live as long as the queue that the batch borrows (`new`), and the batch gives a list of
         // requests that stays for the call.
-        self.batch.post("ibv_post_recv", |first, bad| unsafe { sys::ibv_post_recv(self.qp, first, bad) })
+        self.batch.post(T::VERB, |first, bad| unsafe { self.target.post(first, bad) })
     }
 }
 
