@@ -1,14 +1,25 @@
 //! Address handles, the way back to the sender of a datagram, resized queues, and what soft-RoCE has not.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::{
-    AddressHandleAttribute, Gid, GidEntry, GidType, GlobalRoutingHeader, RoutingHeaderForm,
+    AddressHandle, AddressHandleAttribute, Gid, GidEntry, GidType, GlobalRoutingHeader, RoutingHeaderForm,
 };
-use sideway::ibverbs::completion::{CompletionModeration, CompletionQueue, WorkCompletionFlags, WorkCompletionSource};
+use sideway::ibverbs::completion::{
+    CompletionModeration, CompletionQueue, GenericCompletionQueue, WorkCompletionFlags, WorkCompletionSource,
+    WorkCompletionStatus,
+};
 use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{
+    Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairState, SetInlineData, SetScatterGatherEntry,
+};
 use sideway::ibverbs::single_threaded::SingleThreadedDomain;
-use sideway_tests::loopback::{Kind, Loopback, QueueKind, REQUESTS};
+use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
+use sideway_examples::memory::RegisteredMemory;
+use sideway_tests::loopback::{Kind, Loopback, QueueKind, REQUESTS, to};
 use sideway_tests::{device, on_all_kinds};
 
 /// The entries of the GID table of the port that is used.
@@ -113,6 +124,100 @@ fn the_way_back_leads_to_the_sender() {
     let source = WorkCompletionSource { wc_flags, ..Default::default() };
     let error = context.init_ah_from_wc(device::PORT, &source, Some(&nothing)).expect_err("no header");
     assert!(error.hint().is_some_and(|hint| hint.contains("neither")), "{error}");
+}
+
+const QKEY: u32 = 0x1234_5678;
+
+/// One datagram queue pair, ready to send.
+struct Side {
+    qp: GenericQueuePair<Datagram>,
+    cq: GenericCompletionQueue,
+    memory: RegisteredMemory,
+}
+
+impl Side {
+    fn new(pd: &Arc<ProtectionDomain>, queue: QueueKind) -> Self {
+        let cq = queue.build(pd.device_context().create_cq_builder().setup_cqe(16));
+        let mut builder = pd.create_ud_qp_builder();
+        builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_inline_data(32);
+        let qp = builder.build_generic().expect("a queue pair");
+        let mut init = to(QueuePairState::Init);
+        init.setup_pkey_index(0).setup_port(device::PORT).setup_qkey(QKEY);
+        let mut send = to(QueuePairState::ReadyToSend);
+        send.setup_sq_psn(0);
+        for attribute in [init, to(QueuePairState::ReadyToReceive), send] {
+            qp.modify(&attribute).expect("a transition");
+        }
+        let memory = RegisteredMemory::new(pd, 64, AccessFlags::LocalWrite).expect("memory");
+        Self { qp, cq, memory }
+    }
+
+    fn post_receive(&mut self) {
+        let entry = ScatterGatherEntry::new(self.memory.lkey(), self.memory.addr(), 64);
+        let mut guard = self.qp.start_post_recv();
+        // SAFETY: the memory is registered, nobody has a reference to it, and it outlives the queue pair.
+        unsafe { guard.construct_wr(1).setup_sge_list(&[entry]) };
+        guard.post().expect("a receive");
+    }
+
+    fn send(&mut self, ah: &AddressHandle, peer: u32, text: &[u8]) {
+        let mut guard = self.qp.start_post_send();
+        let request = guard.construct_wr(2, WorkRequestFlags::Signaled).setup_send();
+        request.setup_ud_addr(ah, peer, QKEY).setup_inline_data(text);
+        guard.post().expect("a send");
+    }
+
+    /// Waits for a completion: its source, and the bytes.
+    fn completion(&mut self, wr_id: u64) -> (WorkCompletionSource, u32) {
+        let started = Instant::now();
+        loop {
+            assert!(started.elapsed() < Duration::from_secs(20), "nothing completed");
+            let Ok(mut poller) = self.cq.start_poll() else { continue };
+            let wc = poller.next().expect("a working queue").expect("a completion");
+            assert_eq!((wc.wr_id(), wc.status()), (wr_id, WorkCompletionStatus::Success));
+            return (wc.source(), wc.byte_len());
+        }
+    }
+
+    fn header_and_text(&self, length: u32) -> (GlobalRoutingHeader, Vec<u8>) {
+        let mut bytes = vec![0; length as usize];
+        self.memory.read(0, &mut bytes);
+        let header = GlobalRoutingHeader::from_prefix(&bytes).expect("40 bytes at least");
+        (header, bytes.split_off(GlobalRoutingHeader::LENGTH))
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn an_answer_finds_its_sender() {
+    let context = device::open();
+    let pd = context.alloc_pd().expect("a domain");
+    let mut answers = 0;
+    for gid in gids(&context).iter().filter(|gid| gid.gid_type() == GidType::RoceV2) {
+        for queue in QueueKind::ALL {
+            let (mut near, mut far) = (Side::new(&pd, queue), Side::new(&pd, queue));
+            near.post_receive();
+            far.post_receive();
+            let there = pd.create_ah(&way(gid)).expect("a handle");
+            near.send(&there, far.qp.qp_number(), b"who is there?");
+            near.completion(2);
+            let (source, length) = far.completion(1);
+            assert_eq!(source.src_qp, near.qp.qp_number(), "{queue:?}");
+            let (header, text) = far.header_and_text(length);
+            assert_eq!(text, b"who is there?");
+            assert_eq!((header.source_gid(), header.dest_gid()), (gid.gid(), gid.gid()), "{header:?}");
+            let form = if gid.gid().is_ipv4_mapped() { RoutingHeaderForm::Ipv4 } else { RoutingHeaderForm::Global };
+            assert_eq!(header.form(), form);
+            let back = pd.create_ah_from_wc(device::PORT, &source, Some(&header)).expect("the way back");
+            far.send(&back, source.src_qp, b"it is me");
+            far.completion(2);
+            let (source, length) = near.completion(1);
+            assert_eq!(source.src_qp, far.qp.qp_number());
+            assert_eq!(near.header_and_text(length).1, b"it is me");
+            answers += 1;
+        }
+    }
+    assert!(answers >= 6, "{answers}");
 }
 
 #[test]
