@@ -92,7 +92,7 @@ impl CompletionQueueBuilder {
         self
     }
 
-    /// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`: whether the queue, when it overruns, goes on and forgets its oldest completions,
+    /// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`: whether the queue, when it overruns, goes on and loses completions,
     /// where else it is broken for good. For extended queues.
     #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
     pub fn setup_ignore_overrun(&mut self, ignore_overrun: bool) -> &mut Self {
