@@ -116,7 +116,8 @@ fn poll_extended(cq: &mut ExtendedCompletionQueue) -> Vec<(u64, Status, u32)> {
     match cq.start_poll() {
         Ok(mut poller) => {
             while let Some(completion) = poller.next().expect("a working queue") {
-                assert_eq!(completion.completion_timestamp(), None, "it was not asked for");
+                let missing = completion.completion_timestamp().expect_err("the queue has no such field");
+                assert_eq!(missing.field(), Fields::CompletionTimestamp, "it was not asked for");
                 completions.push((completion.wr_id(), completion.status(), completion.byte_len()));
             }
         }

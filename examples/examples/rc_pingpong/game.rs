@@ -223,7 +223,7 @@ impl<'e> Game<'e> {
             }
             self.received += 1;
             self.receives = self.receives.saturating_sub(1);
-            if let (Some(clock), Some(now)) = (&mut self.clock, completion.completion_timestamp()) {
+            if let (Some(clock), Ok(now)) = (&mut self.clock, completion.completion_timestamp()) {
                 clock.tick(now);
             }
         }

@@ -19,8 +19,8 @@ pub(crate) struct Handle<T> {
 }
 
 // SAFETY: libibverbs objects belong to no thread, and verbs may be called on them from several threads at once: library and
-// drivers lock (rdmamojo.com, "libibverbs thread safe level"; the exceptions, single-threaded queues and thread domains, are
-// not made here). What must not interleave, such as the steps of a poll or of a batch, is behind `&mut` in the types above.
+// drivers lock (rdmamojo.com, "libibverbs thread safe level"). The exceptions, single-threaded queues and what is made in a
+// thread domain, are in types that do not leave their thread (`ibverbs::single_threaded`). What must not interleave, such as the steps of a poll or of a batch, is behind `&mut` in the types above.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as for Send; a shared handle gives out the pointer and nothing else.
 unsafe impl<T> Sync for Handle<T> {}

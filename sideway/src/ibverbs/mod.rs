@@ -12,10 +12,13 @@ pub mod fork;
 mod import;
 pub mod memory_region;
 pub mod memory_window;
+pub mod parent_domain;
 pub mod protection_domain;
 pub mod provider_buffer;
 pub mod queue_pair;
 mod quirks;
+pub mod single_threaded;
+pub mod thread_domain;
 pub mod work_request;
 
 pub use access_flags::AccessFlags;

@@ -7,6 +7,7 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_pd;
 
 use super::device_context::DeviceContext;
+use super::parent_domain::DomainHandle;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 
@@ -15,8 +16,8 @@ use crate::ffi::{Handle, check_pointer};
 #[derive(Debug)]
 pub struct ProtectionDomain {
     // Dropped first: the context must outlive it.
-    handle: Handle<ibv_pd>,
-    context: Arc<DeviceContext>,
+    pub(super) handle: DomainHandle,
+    pub(super) context: Arc<DeviceContext>,
 }
 
 impl DeviceContext {
@@ -35,7 +36,7 @@ impl DeviceContext {
         let pd = check_pointer("ibv_alloc_pd", unsafe { sys::ibv_alloc_pd(self.raw()) })?;
         // SAFETY: just allocated, ours alone, and ibv_dealloc_pd is its verb.
         let handle = unsafe { Handle::new(pd, sys::ibv_dealloc_pd, "ibv_dealloc_pd") };
-        Ok(Arc::new(ProtectionDomain { handle, context: Arc::clone(self) }))
+        Ok(Arc::new(ProtectionDomain { handle: handle.into(), context: Arc::clone(self) }))
     }
 }
 
@@ -46,7 +47,7 @@ impl ProtectionDomain {
     ///
     /// The object was made in `context`.
     pub(crate) unsafe fn from_handle(handle: Handle<ibv_pd>, context: &Arc<DeviceContext>) -> Self {
-        Self { handle, context: Arc::clone(context) }
+        Self { handle: handle.into(), context: Arc::clone(context) }
     }
 
     /// `ibv_dealloc_pd(pd)` — frees the domain and reports, where dropping only logs. An imported domain

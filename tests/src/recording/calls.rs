@@ -98,6 +98,9 @@ pub struct Completion {
     pub wallclock_ns: u64,
     pub cvlan: u16,
     pub flow_tag: u32,
+    pub tm_tag: u64,
+    pub tm_private: u32,
+    pub pkey_index: u16,
 }
 
 /// What can be made and has to be destroyed.
@@ -129,4 +132,8 @@ pub enum Kind {
     QueuePair,
     /// `struct ibv_ah`.
     AddressHandle,
+    /// `struct ibv_td`.
+    ThreadDomain,
+    /// `struct ibv_comp_cntr`.
+    CompletionCounter,
 }

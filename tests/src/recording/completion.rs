@@ -124,6 +124,7 @@ unsafe fn write_basic(wc: *mut ffi::ibv_wc, completion: &Completion) {
         (*wc).slid = completion.slid as u16;
         (*wc).sl = completion.sl;
         (*wc).dlid_path_bits = completion.dlid_path_bits;
+        (*wc).pkey_index = completion.pkey_index;
     }
 }
 

@@ -13,7 +13,7 @@ use rdma_mummy_sys as ffi;
 use super::calls::Kind;
 use super::script::Failure;
 use super::state::{Device, State};
-use super::{async_events, completion, extended_cq, extended_qp, objects, post, query};
+use super::{async_events, completion, completion_control, domain, extended_cq, extended_qp, objects, post, query};
 
 thread_local! {
     /// The devices that this thread lists.
@@ -109,6 +109,10 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     table.query_device_ex = has("query_device_ex").then_some(query::query_device_ex);
     table.query_rt_values = has("query_rt_values").then_some(query::query_rt_values);
     table.create_cq_ex = has("create_cq_ex").then_some(extended_cq::create_cq_ex);
+    table.modify_cq = has("modify_cq").then_some(completion_control::modify_cq);
+    table.alloc_td = has("alloc_td").then_some(domain::alloc_td);
+    table.dealloc_td = Some(domain::dealloc_td);
+    table.alloc_parent_domain = has("alloc_parent_domain").then_some(domain::alloc_parent_domain);
     table.create_qp_ex = has("create_qp_ex").then_some(extended_qp::create_qp_ex);
     super::memory::fill_in(table, has);
     super::window::fill_in(table, has);

@@ -6,6 +6,7 @@ use rdma_mummy_sys as ffi;
 use super::calls::Completion;
 use super::completion::{queue_of, set_up};
 use super::device::state_of;
+use super::domain;
 use super::objects::forever;
 use super::state::{Inner, Queue};
 
@@ -16,14 +17,33 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     // SAFETY: the context is one of this provider's, the attributes can be read, and the queue is new.
     unsafe {
         let attr = &*attr;
-        let arguments =
-            [("cqe", attr.cqe.into()), ("channel", attr.channel.addr() as u64), ("wc_flags", attr.wc_flags)];
-        let (mut inner, failure) = state_of(context).enter("create_cq_ex", &arguments);
+        let arguments = [
+            ("cqe", attr.cqe.into()),
+            ("channel", attr.channel.addr() as u64),
+            ("wc_flags", attr.wc_flags),
+            ("comp_mask", attr.comp_mask.into()),
+            ("flags", attr.flags.into()),
+            ("parent_domain", attr.parent_domain.addr() as u64),
+        ];
+        let (inner, failure) = state_of(context).enter("create_cq_ex", &arguments);
         if let Some(failure) = failure {
             return failure.null();
         }
         let cq = forever::<ffi::ibv_cq_ex>();
+        let in_domain = attr.comp_mask & ffi::ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_PD.0 != 0;
+        let allocator = if in_domain { domain::allocator_of(&inner, attr.parent_domain) } else { None };
+        // The program's allocator is called without the lock, as it may look at what was called.
+        drop(inner);
+        if let Some(allocator) = allocator
+            && !domain::take_memory(allocator, cq.addr(), context)
+        {
+            return std::ptr::null_mut();
+        }
+        let mut inner = state_of(context).lock();
         set_up(&mut inner, context, cq.cast(), attr.cqe as c_int, attr.cq_context, attr.channel);
+        if in_domain {
+            inner.depends(cq.addr(), attr.parent_domain.addr());
+        }
         set_functions(&inner, cq, attr.wc_flags);
         cq
     }
@@ -64,6 +84,7 @@ functions! {
     read_cvlan if IBV_WC_EX_WITH_CVLAN;
     read_flow_tag if IBV_WC_EX_WITH_FLOW_TAG;
     read_completion_wallclock_ns if IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    read_tm_info if IBV_WC_EX_WITH_TM_INFO;
     }
 }
 
@@ -144,6 +165,14 @@ unsafe fn current(cq: *mut ffi::ibv_cq_ex, reader: &'static str) -> Completion {
         inner.violation(format!("{reader} without a completion"));
         Completion::default()
     })
+}
+
+unsafe extern "C" fn read_tm_info(cq: *mut ffi::ibv_cq_ex, info: *mut ffi::ibv_wc_tm_info) {
+    // SAFETY: put into queues of this provider alone, and `info` can be written.
+    unsafe {
+        let wc = current(cq, "read_tm_info");
+        info.write(ffi::ibv_wc_tm_info { tag: wc.tm_tag, priv_: wc.tm_private });
+    }
 }
 
 macro_rules! readers {

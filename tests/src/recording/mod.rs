@@ -24,8 +24,11 @@ mod async_events;
 mod buffer;
 mod calls;
 mod completion;
+mod completion_control;
+mod counter;
 mod device;
 mod device_memory;
+mod domain;
 mod extended_cq;
 mod extended_qp;
 mod failure;
@@ -244,7 +247,7 @@ fn table() -> IbverbsTable {
         ibv_unimport_mr: Some(import::unimport_mr),
         ibv_import_dm: Some(import::import_dm),
         ibv_unimport_dm: Some(import::unimport_dm),
-        later: memory::later_table(),
+        later: counter::fill_in(memory::later_table()),
         ibv_create_ah: Some(address::create_ah),
         ibv_destroy_ah: Some(address::destroy_ah),
         ibv_create_comp_channel: Some(objects::create_comp_channel),
@@ -260,6 +263,9 @@ fn table() -> IbverbsTable {
         ibv_modify_qp: Some(qp::modify_qp),
         ibv_query_qp: Some(qp::query_qp),
         ibv_destroy_qp: Some(qp::destroy_qp),
+        ibv_resize_cq: Some(completion_control::resize_cq),
+        ibv_init_ah_from_wc: Some(address::init_ah_from_wc),
+        ibv_resolve_eth_l2_from_gid: Some(address::resolve_eth_l2_from_gid),
         ..Default::default()
     }
 }

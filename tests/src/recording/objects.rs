@@ -9,6 +9,7 @@ use rdma_mummy_sys as ffi;
 use super::async_events;
 use super::calls::Kind;
 use super::device::state_of;
+use super::domain;
 use super::failure::set_errno;
 use super::state::Channel;
 
@@ -63,7 +64,13 @@ pub(super) unsafe extern "C" fn alloc_pd(context: *mut ffi::ibv_context) -> *mut
 
 pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ffi::ibv_pd) -> c_int {
     // SAFETY: objects are never freed.
-    unsafe { destroy_object((*pd).context, "dealloc_pd", Kind::ProtectionDomain, pd.addr()) }
+    unsafe {
+        let code = destroy_object((*pd).context, "dealloc_pd", Kind::ProtectionDomain, pd.addr());
+        if code == 0 {
+            state_of((*pd).context).lock().allocators.remove(&pd.addr());
+        }
+        code
+    }
 }
 
 pub(super) unsafe extern "C" fn create_comp_channel(context: *mut ffi::ibv_context) -> *mut ffi::ibv_comp_channel {
@@ -177,8 +184,12 @@ pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
         if inner.queues.remove(&cq.addr()).is_some_and(|queue| queue.polling) {
             inner.violation("a queue was destroyed while it was polled");
         }
+        let memory = inner.memory.remove(&cq.addr());
         drop(inner);
         async_events::destroyed(state, cq.addr());
+        if let Some((allocator, memory)) = memory {
+            domain::give_back(allocator, memory);
+        }
     }
     0
 }

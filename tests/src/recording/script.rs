@@ -166,6 +166,8 @@ pub struct Facts {
     pub query_type: Option<u32>,
     /// `ibv_query_rt_values_ex`: the mask that comes back.
     pub values_mask: u32,
+    /// `ibv_resolve_eth_l2_from_gid`: the VLAN; above 4095 there is none.
+    pub vlan: u16,
 }
 
 impl Facts {
@@ -186,7 +188,18 @@ impl Facts {
         let gid = ffi::ibv_gid { raw: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] };
         let first = ffi::ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: 2, ndev_ifindex: 0 };
         let gids = vec![first];
-        Self { fills: true, flushes: true, device, port, gids, qp, query_state: None, query_type: None, values_mask: 1 }
+        Self {
+            fills: true,
+            flushes: true,
+            device,
+            port,
+            gids,
+            qp,
+            query_state: None,
+            query_type: None,
+            values_mask: 1,
+            vlan: 0xffff,
+        }
     }
 }
 

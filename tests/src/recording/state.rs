@@ -9,6 +9,7 @@ use rdma_mummy_sys as ffi;
 
 use super::async_events::AsyncEvents;
 use super::calls::{Call, Completion, Kind, Posted};
+use super::domain::Allocator;
 use super::script::{Facts, Failure, Script};
 
 /// A device with all that it remembers. It lives until the process ends, as do the objects made from it: what uses one
@@ -40,6 +41,12 @@ pub(super) struct Inner {
     pub(super) pairs: BTreeMap<usize, Pair>,
     pub(super) channels: BTreeMap<usize, Channel>,
     pub(super) async_events: AsyncEvents,
+    /// By the address of the parent domain.
+    pub(super) allocators: BTreeMap<usize, Allocator>,
+    /// What an allocator gave, by the address of the completion queue.
+    pub(super) memory: BTreeMap<usize, (Allocator, usize)>,
+    /// The two numbers, by the address of the counter.
+    pub(super) counters: BTreeMap<usize, [u64; 2]>,
     handles: u32,
 }
 
@@ -100,6 +107,9 @@ impl State {
             pairs: BTreeMap::new(),
             channels: BTreeMap::new(),
             async_events: AsyncEvents::default(),
+            allocators: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            counters: BTreeMap::new(),
             handles: 0,
         };
         Self { inner: Mutex::new(inner), quiet: AtomicBool::new(false), acknowledged: Condvar::new() }
@@ -160,6 +170,13 @@ impl Inner {
     /// A new object, and what it keeps from being destroyed.
     pub(super) fn made<T>(&mut self, kind: Kind, object: *mut T, parents: &[usize]) {
         self.live.insert(object.addr(), Object { kind, parents: parents.to_vec() });
+    }
+
+    /// The object keeps another from being destroyed.
+    pub(super) fn depends(&mut self, object: usize, parent: usize) {
+        if let Some(object) = self.live.get_mut(&object) {
+            object.parents.push(parent);
+        }
     }
 
     /// Ends an object, or says why that cannot be.

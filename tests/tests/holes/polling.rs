@@ -1,7 +1,8 @@
 use sideway::ibverbs::completion::{
     CreateCompletionQueueWorkCompletionFlags as Fields, GenericCompletionQueue, PollCompletionQueueError,
-    WorkCompletionOperationType, WorkCompletionStatus,
+    TagMatchingInfo, WorkCompletionOperationType, WorkCompletionStatus,
 };
+use sideway::ibverbs::memory_region::RemoteKey;
 use sideway_tests::recording::{Completion, Recording};
 
 /// A completion whose fields all differ.
@@ -23,6 +24,9 @@ fn completion(wr_id: u64) -> Completion {
         wallclock_ns: 18,
         cvlan: 19,
         flow_tag: 20,
+        tm_tag: 21,
+        tm_private: 22,
+        pkey_index: 23,
     }
 }
 
@@ -75,15 +79,18 @@ fn a_poll_ends_before_the_next() {
 }
 
 #[test]
-fn a_field_that_was_not_asked_for_is_none() {
+fn a_field_that_was_not_asked_for_is_an_error() {
     let recording = Recording::new();
     let context = recording.open();
     let mut cq = context.create_cq_builder().build_ex().unwrap();
     recording.complete(&cq, completion(1)).calls();
     let mut poller = cq.start_poll().unwrap();
     let wc = poller.next().unwrap().unwrap();
-    assert_eq!((wc.completion_timestamp(), wc.completion_wallclock_ns()), (None, None));
-    assert_eq!((wc.cvlan(), wc.flow_tag()), (None, None));
+    assert_eq!(wc.completion_timestamp().unwrap_err().field(), Fields::CompletionTimestamp);
+    assert_eq!(wc.completion_wallclock_ns().unwrap_err().field(), Fields::CompletionTimestampWallclock);
+    assert_eq!(wc.cvlan().unwrap_err().field(), Fields::Cvlan);
+    assert_eq!(wc.flow_tag().unwrap_err().field(), Fields::FlowTag);
+    assert_eq!(wc.tag_matching_info().unwrap_err().field(), Fields::TagMatchingInfo);
     drop(poller);
     assert_eq!(recording.verbs(), ["start_poll", "end_poll"]);
 }
@@ -93,13 +100,16 @@ fn fields_that_were_asked_for_are_read_beside_the_standard_ones() {
     let recording = Recording::new();
     let context = recording.open();
     let further = Fields::CompletionTimestamp | Fields::CompletionTimestampWallclock | Fields::Cvlan | Fields::FlowTag;
+    let further = further | Fields::TagMatchingInfo;
     let mut cq = context.create_cq_builder().setup_wc_flags(further).build_ex().unwrap();
     assert_eq!(cq.wc_flags(), further | Fields::StandardFlags);
     recording.complete(&cq, completion(1));
     let mut poller = cq.start_poll().unwrap();
     let wc = poller.next().unwrap().unwrap();
-    assert_eq!((wc.completion_timestamp(), wc.completion_wallclock_ns()), (Some(17), Some(18)));
-    assert_eq!((wc.cvlan(), wc.flow_tag()), (Some(19), Some(20)));
+    assert_eq!((wc.completion_timestamp(), wc.completion_wallclock_ns()), (Ok(17), Ok(18)));
+    assert_eq!((wc.cvlan(), wc.flow_tag()), (Ok(19), Ok(20)));
+    assert_eq!(wc.tag_matching_info(), Ok(TagMatchingInfo { tag: 21, private: 22 }));
+    assert_eq!(wc.invalidated_rkey(), RemoteKey::from_raw(0x0d00_0001_u32.to_be()));
     assert_eq!((wc.vendor_err(), wc.byte_len(), wc.imm_data()), (11, 12, 0x0d00_0001));
     assert_eq!((wc.qp_num(), wc.src_qp(), wc.wc_flags().bits()), (14, 15, 2));
     assert_eq!((wc.slid(), wc.sl(), wc.dlid_path_bits()), (16, 3, 4));
@@ -117,6 +127,7 @@ fn a_basic_queue_reads_the_same() {
     let wc = poller.next().unwrap().unwrap();
     assert_eq!((wc.vendor_err(), wc.byte_len(), wc.imm_data()), (11, 12, 0x0d00_0001));
     assert_eq!((wc.qp_num(), wc.src_qp(), wc.wc_flags().bits()), (14, 15, 2));
+    assert_eq!(wc.pkey_index(), 23);
     assert_eq!((wc.slid(), wc.sl(), wc.dlid_path_bits()), (16, 3, 4));
     assert!(poller.next().unwrap().is_none());
     assert_eq!(recording.verbs(), ["poll_cq"]);

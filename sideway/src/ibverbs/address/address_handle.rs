@@ -1,272 +1,133 @@
-//! `struct ibv_ah_attr`: the way to a peer.
+//! `struct ibv_ah`: the way to the receiver of a datagram, known to the device.
 
-use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-use rdma_mummy_sys::{ibv_ah_attr, ibv_gid, ibv_global_route};
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::ibv_ah;
 
-use super::{Gid, StaticRate};
+use super::AddressHandleAttribute;
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_pointer};
+use crate::ibverbs::device_context::{DeviceContext, LinkLayer};
+use crate::ibverbs::protection_domain::ProtectionDomain;
 
-/// `struct ibv_ah_attr` — the way to a peer: the address vector of a queue pair, or what an address handle is made from.
-///
-/// On Ethernet (RoCE) a way is a port of this side, the index of one of its GIDs, and the GID of the peer. On an InfiniBand
-/// subnet it is a port and the LID of the peer; beyond the subnet, both.
-///
-/// ```
-/// use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
-///
-/// let peer: Gid = "::ffff:192.0.2.2".parse()?;
-/// let mut way = AddressHandleAttribute::new();
-/// way.setup_port(1).setup_grh(&peer, 0, 1, 64, 0);
-/// assert!(way.is_global());
-/// # Ok::<(), sideway::ibverbs::address::ParseGidError>(())
-/// ```
-#[doc(alias = "ibv_ah_attr")]
-#[doc(alias = "ibv_global_route")]
-#[derive(Clone, Copy)]
-pub struct AddressHandleAttribute {
-    attr: ibv_ah_attr,
+/// `struct ibv_ah` — an address handle: datagrams sent with it take the way that it was made of. It works with queue pairs
+/// of its own protection domain.
+#[doc(alias = "ibv_ah")]
+#[derive(Debug)]
+pub struct AddressHandle {
+    // Dropped first: the domain must outlive it.
+    handle: Handle<ibv_ah>,
+    pd: Arc<ProtectionDomain>,
 }
 
-impl AddressHandleAttribute {
-    /// A way with all fields zero: without a global route, and from no port.
-    pub const fn new() -> Self {
-        let grh = ibv_global_route {
-            dgid: ibv_gid { raw: [0; 16] },
-            flow_label: 0,
-            sgid_index: 0,
-            hop_limit: 0,
-            traffic_class: 0,
-        };
-        Self { attr: ibv_ah_attr { grh, dlid: 0, sl: 0, src_path_bits: 0, static_rate: 0, is_global: 0, port_num: 0 } }
-    }
-
-    /// What C has.
-    pub(crate) const fn from_raw(attr: ibv_ah_attr) -> Self {
-        Self { attr }
-    }
-
-    /// The same for C.
-    pub(crate) const fn as_raw(&self) -> &ibv_ah_attr {
-        &self.attr
-    }
-
-    /// `dlid`: the LID of the peer, in host order; 0 on Ethernet.
-    pub fn setup_dest_lid(&mut self, dest_lid: u16) -> &mut Self {
-        self.attr.dlid = dest_lid;
-        self
-    }
-
-    /// `sl`: the service level, 0 to 15. On Ethernet its lower three bits are the priority of the VLAN tag.
-    pub fn setup_service_level(&mut self, service_level: u8) -> &mut Self {
-        self.attr.sl = service_level;
-        self
-    }
-
-    /// `port_num`: the port of this side, from 1.
-    pub fn setup_port(&mut self, port_num: u8) -> &mut Self {
-        self.attr.port_num = port_num;
-        self
-    }
-
-    /// `src_path_bits`: what is added to the LID of the port, where it has several (see
-    /// [`PortAttr::lmc`](crate::ibverbs::device_context::PortAttr::lmc)).
-    pub fn setup_src_path_bits(&mut self, src_path_bits: u8) -> &mut Self {
-        self.attr.src_path_bits = src_path_bits;
-        self
-    }
-
-    /// `static_rate`: the highest rate on the path.
-    pub fn setup_static_rate(&mut self, static_rate: StaticRate) -> &mut Self {
-        // All values of the enum are below 256, and `from_raw` with more has no meaning to C.
-        self.attr.static_rate = static_rate.raw() as u8;
-        self
-    }
-
-    /// `grh`: the global route, all of it: the GID of the peer, the flow label (20 bits), the index of the GID of this side,
-    /// the hop limit (1 to 255; 0 and 1 stay on the subnet), and the traffic class (with RoCE v2 the TOS byte of IP).
+impl ProtectionDomain {
+    /// `ibv_create_ah(pd, attr)` — makes an address handle. On Ethernet, the hardware address of the peer is found out here,
+    /// which may take its time.
     ///
-    /// A way with a global route [is global](Self::is_global). Ethernet needs one always.
-    pub fn setup_grh(
-        &mut self,
-        dest_gid: &Gid,
-        flow_label: u32,
-        src_gid_index: u8,
-        hop_limit: u8,
-        traffic_class: u8,
-    ) -> &mut Self {
-        self.setup_grh_dest_gid(dest_gid)
-            .setup_grh_flow_label(flow_label)
-            .setup_grh_src_gid_index(src_gid_index)
-            .setup_grh_hop_limit(hop_limit)
-            .setup_grh_traffic_class(traffic_class)
-    }
-
-    /// `grh.dgid`: the GID of the peer. The way [is global](Self::is_global) from then on.
-    pub fn setup_grh_dest_gid(&mut self, dest_gid: &Gid) -> &mut Self {
-        self.attr.grh.dgid = (*dest_gid).into();
-        self.global()
-    }
-
-    /// `grh.flow_label`: a label of 20 bits; with RoCE v2 the UDP source port is computed from it, and 0 lets the driver
-    /// choose. The way [is global](Self::is_global) from then on.
-    pub fn setup_grh_flow_label(&mut self, flow_label: u32) -> &mut Self {
-        self.attr.grh.flow_label = flow_label;
-        self.global()
-    }
-
-    /// `grh.sgid_index`: which entry of the GID table of the port packets come from; it decides about the version of RoCE
-    /// and the VLAN. The way [is global](Self::is_global) from then on.
-    pub fn setup_grh_src_gid_index(&mut self, src_gid_index: u8) -> &mut Self {
-        self.attr.grh.sgid_index = src_gid_index;
-        self.global()
-    }
-
-    /// `grh.hop_limit`: how many routers a packet may pass; with RoCE v2 the TTL of IP. The way
-    /// [is global](Self::is_global) from then on.
-    pub fn setup_grh_hop_limit(&mut self, hop_limit: u8) -> &mut Self {
-        self.attr.grh.hop_limit = hop_limit;
-        self.global()
-    }
-
-    /// `grh.traffic_class`: with RoCE v2 the TOS byte of IP, DSCP in its upper six bits. The way
-    /// [is global](Self::is_global) from then on.
-    pub fn setup_grh_traffic_class(&mut self, traffic_class: u8) -> &mut Self {
-        self.attr.grh.traffic_class = traffic_class;
-        self.global()
-    }
-
-    /// Forgets the global route: packets stay on the InfiniBand subnet and carry no GIDs.
-    pub fn clear_grh(&mut self) -> &mut Self {
-        self.attr.grh = Self::new().attr.grh;
-        self.attr.is_global = 0;
-        self
-    }
-
-    fn global(&mut self) -> &mut Self {
-        self.attr.is_global = 1;
-        self
-    }
-
-    /// `dlid`: the LID of the peer, in host order.
-    pub fn dest_lid(&self) -> u16 {
-        self.attr.dlid
-    }
-
-    /// `sl`: the service level.
-    pub fn service_level(&self) -> u8 {
-        self.attr.sl
-    }
-
-    /// `port_num`: the port of this side, from 1.
-    pub fn port(&self) -> u8 {
-        self.attr.port_num
-    }
-
-    /// `src_path_bits`: what is added to the LID of the port.
-    pub fn src_path_bits(&self) -> u8 {
-        self.attr.src_path_bits
-    }
-
-    /// `static_rate`: the highest rate on the path.
-    pub fn static_rate(&self) -> StaticRate {
-        StaticRate::from_raw(self.attr.static_rate.into())
-    }
-
-    /// `is_global`: whether packets carry GIDs; the fields of the global route count only then.
-    pub fn is_global(&self) -> bool {
-        self.attr.is_global != 0
-    }
-
-    /// `grh.dgid`: the GID of the peer.
-    pub fn grh_dest_gid(&self) -> Gid {
-        self.attr.grh.dgid.into()
-    }
-
-    /// `grh.flow_label`: the flow label.
-    pub fn grh_flow_label(&self) -> u32 {
-        self.attr.grh.flow_label
-    }
-
-    /// `grh.sgid_index`: the index of the GID of this side.
-    pub fn grh_src_gid_index(&self) -> u8 {
-        self.attr.grh.sgid_index
-    }
-
-    /// `grh.hop_limit`: how many routers a packet may pass.
-    pub fn grh_hop_limit(&self) -> u8 {
-        self.attr.grh.hop_limit
-    }
-
-    /// `grh.traffic_class`: the traffic class.
-    pub fn grh_traffic_class(&self) -> u8 {
-        self.attr.grh.traffic_class
+    /// # Errors
+    ///
+    /// - `EINVAL`: a port or GID index that the device has not; on Ethernet also a way without a global route. The hint tells
+    ///   which.
+    /// - `ETIMEDOUT`: the peer did not tell its hardware address (ARP, neighbour discovery).
+    /// - `ENETUNREACH`, `EHOSTUNREACH`: there is no route to the peer's GID.
+    /// - `ENOMEM`: out of resources.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_ah(3)](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+    #[doc(alias = "ibv_create_ah")]
+    pub fn create_ah(self: &Arc<Self>, attribute: &AddressHandleAttribute) -> Result<Arc<AddressHandle>, VerbError> {
+        const VERB: &str = "ibv_create_ah";
+        let mut attr = *attribute.as_raw();
+        // SAFETY: the domain is live, and the attributes are complete.
+        let ah = unsafe { sys::ibv_create_ah(self.raw(), &mut attr) };
+        let ah = check_pointer(VERB, ah).map_err(|error| explain_way(error, self.device_context(), attribute))?;
+        // SAFETY: just made in this domain, ours alone, and ibv_destroy_ah is its verb.
+        let handle = unsafe { Handle::new(ah, sys::ibv_destroy_ah, "ibv_destroy_ah") };
+        Ok(Arc::new(AddressHandle { handle, pd: Arc::clone(self) }))
     }
 }
 
-impl Default for AddressHandleAttribute {
-    fn default() -> Self {
-        Self::new()
+impl AddressHandle {
+    /// `ibv_destroy_ah(ah)` — destroys the handle and reports, where dropping only logs.
+    ///
+    /// A handle in an `Arc` is taken out of it with [`Arc::into_inner`].
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the handle is leaked then.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_ah(3)](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+    #[doc(alias = "ibv_destroy_ah")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
+    /// The domain that the handle is of.
+    pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and not destroyed.
+    pub unsafe fn ah(&self) -> NonNull<ibv_ah> {
+        self.handle.as_non_null()
+    }
+
+    /// The C object, for this crate.
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut ibv_ah {
+        self.handle.as_ptr()
     }
 }
 
-impl fmt::Debug for AddressHandleAttribute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("AddressHandleAttribute");
-        out.field("port", &self.port())
-            .field("dest_lid", &self.dest_lid())
-            .field("service_level", &self.service_level())
-            .field("src_path_bits", &self.src_path_bits())
-            .field("static_rate", &self.static_rate());
-        if self.is_global() {
-            out.field("grh_dest_gid", &self.grh_dest_gid())
-                .field("grh_flow_label", &self.grh_flow_label())
-                .field("grh_src_gid_index", &self.grh_src_gid_index())
-                .field("grh_hop_limit", &self.grh_hop_limit())
-                .field("grh_traffic_class", &self.grh_traffic_class());
+/// Says what is wrong with a way that a device refused.
+#[cold]
+pub(super) fn explain_way(error: VerbError, context: &DeviceContext, way: &AddressHandleAttribute) -> VerbError {
+    let (index, port_num) = (way.grh_src_gid_index(), way.port());
+    let peer = way.grh_dest_gid();
+    match error.errno().raw() {
+        libc::ETIMEDOUT => {
+            return error.with_hint(format!(
+                "the hardware address of {peer} could not be found out: is the peer up, and on the network of GID index \
+                 {index}?"
+            ));
         }
-        out.finish_non_exhaustive()
+        libc::ENETUNREACH | libc::EHOSTUNREACH => {
+            return error.with_hint(format!("there is no route to {peer} from GID index {index}"));
+        }
+        libc::EINVAL | libc::ENODATA | libc::ENOENT => {}
+        _ => return error,
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_set_is_what_c_gets() {
-        let gid = Gid { raw: [9; 16] };
-        let mut way = AddressHandleAttribute::new();
-        way.setup_dest_lid(0x1234).setup_service_level(3).setup_port(2).setup_src_path_bits(1);
-        way.setup_static_rate(StaticRate::Gbps100);
-        assert!(!way.is_global());
-        way.setup_grh(&gid, 0xabcde, 7, 64, 0xb8);
-        let raw = way.as_raw();
-        assert_eq!((raw.dlid, raw.sl, raw.port_num, raw.src_path_bits, raw.static_rate), (0x1234, 3, 2, 1, 16));
-        assert_eq!((raw.is_global, raw.grh.flow_label, raw.grh.sgid_index), (1, 0xabcde, 7));
-        assert_eq!((raw.grh.hop_limit, raw.grh.traffic_class), (64, 0xb8));
-        let back = AddressHandleAttribute::from_raw(*raw);
-        assert_eq!((back.grh_dest_gid(), back.static_rate()), (gid, StaticRate::Gbps100));
-        assert!(!way.clear_grh().is_global());
-        assert!(way.grh_dest_gid().is_zero());
-    }
-
-    #[test]
-    fn each_part_of_the_global_route_makes_the_way_global() {
-        let part = |setup: fn(&mut AddressHandleAttribute) -> &mut AddressHandleAttribute| {
-            setup(&mut AddressHandleAttribute::new()).is_global()
+    let port = match context.query_port(port_num) {
+        Ok(port) => port,
+        Err(failure) => return error.with_hint(format!("port {port_num}: {failure}")),
+    };
+    if !way.is_global() {
+        return match port.link_layer() {
+            LinkLayer::Ethernet => {
+                error.with_hint("the port is Ethernet: the way needs setup_grh with the GID of the peer")
+            }
+            _ => error,
         };
-        assert!(part(|way| way.setup_grh_dest_gid(&Gid::default())));
-        assert!(part(|way| way.setup_grh_flow_label(0)));
-        assert!(part(|way| way.setup_grh_src_gid_index(0)));
-        assert!(part(|way| way.setup_grh_hop_limit(0)));
-        assert!(part(|way| way.setup_grh_traffic_class(0)));
     }
-
-    #[test]
-    fn debug_shows_the_global_route_only_where_there_is_one() {
-        let mut way = AddressHandleAttribute::new();
-        assert!(!format!("{way:?}").contains("gid"));
-        way.setup_grh_src_gid_index(3);
-        assert!(format!("{way:?}").contains("grh_src_gid_index: 3"));
+    if u32::from(index) >= port.gid_tbl_len() {
+        return error.with_hint(format!(
+            "GID index {index} is asked for and port {port_num} has {} entries",
+            port.gid_tbl_len()
+        ));
+    }
+    match context.query_gid(port_num, index.into()) {
+        Ok(gid) if gid.is_zero() => error.with_hint(format!("GID index {index} of port {port_num} is not in use")),
+        Ok(_) if peer.is_zero() => error.with_hint("the GID of the peer is zero: name it with setup_grh"),
+        Ok(_) => error,
+        Err(failure) => error.with_hint(format!("GID index {index} of port {port_num}: {failure}")),
     }
 }

@@ -6,20 +6,27 @@
 //! | `enum ibv_gid_type` | [`GidType`] |
 //! | `struct ibv_gid_entry` | [`GidEntry`] |
 //! | `struct ibv_ah_attr`, `struct ibv_global_route` | [`AddressHandleAttribute`] |
+//! | `struct ibv_ah` | [`AddressHandle`] |
+//! | `struct ibv_grh` | [`GlobalRoutingHeader`] |
 //! | `enum ibv_rate` | [`StaticRate`] |
 //!
 //! The tables are read with [`query_gid_table`](super::device_context::DeviceContext::query_gid_table) and its neighbours.
 
 mod address_handle;
+mod address_handle_attribute;
+mod ethernet;
+mod from_completion;
 mod gid;
 mod gid_entry;
 mod gid_type;
-mod handle;
+mod global_routing_header;
 mod static_rate;
 
-pub use address_handle::AddressHandleAttribute;
+pub use address_handle::AddressHandle;
+pub use address_handle_attribute::{AddressHandleAttribute, flow_label_to_udp_sport};
+pub use ethernet::EthernetAddress;
 pub use gid::{Gid, ParseGidError};
 pub use gid_entry::{GidEntry, NetdevNameError};
 pub use gid_type::GidType;
-pub use handle::AddressHandle;
+pub use global_routing_header::{GlobalRoutingHeader, RoutingHeaderForm};
 pub use static_rate::StaticRate;

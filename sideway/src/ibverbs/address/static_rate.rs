@@ -1,5 +1,6 @@
 //! `enum ibv_rate`: the highest rate on a path.
 
+use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_rate as raw;
 
 use crate::ffi::open_enum;
@@ -58,5 +59,74 @@ open_enum! {
         Gbps800 = raw::IBV_RATE_800_GBPS.0 => "800 Gbit/s",
         /// 1275 Gbit/s, twelve lanes of NDR.
         Gbps1200 = raw::IBV_RATE_1200_GBPS.0 => "1200 Gbit/s",
+    }
+}
+
+impl StaticRate {
+    /// `ibv_rate_to_mult(rate)` — the rate as a multiple of 2.5 Gbit/s; `None` for rates that are none, such as those with the
+    /// lanes of FDR and EDR.
+    ///
+    /// # References
+    ///
+    /// [ibv_rate_to_mult(3)](https://man7.org/linux/man-pages/man3/ibv_rate_to_mult.3.html)
+    #[doc(alias = "ibv_rate_to_mult")]
+    pub fn to_mult(self) -> Option<u32> {
+        u32::try_from(sys::ibv_rate_to_mult(raw(self.raw()))).ok()
+    }
+
+    /// `mult_to_ibv_rate(mult)` — the rate that is so many times 2.5 Gbit/s; `None` where there is none.
+    ///
+    /// # References
+    ///
+    /// [ibv_rate_to_mult(3)](https://man7.org/linux/man-pages/man3/ibv_rate_to_mult.3.html)
+    #[doc(alias = "mult_to_ibv_rate")]
+    pub fn from_mult(mult: u32) -> Option<Self> {
+        known(sys::mult_to_ibv_rate(mult.try_into().ok()?))
+    }
+
+    /// `ibv_rate_to_mbps(rate)` — the rate in Mbit/s, rounded down; `None` for [`Max`](Self::Max) and rates that are not known.
+    ///
+    /// # References
+    ///
+    /// [ibv_rate_to_mbps(3)](https://man7.org/linux/man-pages/man3/ibv_rate_to_mbps.3.html)
+    #[doc(alias = "ibv_rate_to_mbps")]
+    pub fn to_mbps(self) -> Option<u32> {
+        u32::try_from(sys::ibv_rate_to_mbps(raw(self.raw()))).ok()
+    }
+
+    /// `mbps_to_ibv_rate(mbps)` — the rate of exactly so many Mbit/s; `None` where there is none.
+    ///
+    /// # References
+    ///
+    /// [ibv_rate_to_mbps(3)](https://man7.org/linux/man-pages/man3/ibv_rate_to_mbps.3.html)
+    #[doc(alias = "mbps_to_ibv_rate")]
+    pub fn from_mbps(mbps: u32) -> Option<Self> {
+        known(sys::mbps_to_ibv_rate(mbps.try_into().ok()?))
+    }
+}
+
+/// The library gives `IBV_RATE_MAX` where no rate fits.
+fn known(rate: raw) -> Option<StaticRate> {
+    (rate != raw::IBV_RATE_MAX).then(|| StaticRate::from_raw(rate.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_convert_both_ways() {
+        for &rate in StaticRate::KNOWN {
+            if rate == StaticRate::Max {
+                assert_eq!((rate.to_mult(), rate.to_mbps()), (None, None));
+                continue;
+            }
+            let mbps = rate.to_mbps().unwrap();
+            assert_eq!(StaticRate::from_mbps(mbps), Some(rate));
+            assert!(rate.to_mult().is_none_or(|mult| StaticRate::from_mult(mult) == Some(rate)), "{rate}");
+        }
+        assert_eq!((StaticRate::Gbps10.to_mult(), StaticRate::Gbps100.to_mbps()), (Some(4), Some(103_125)));
+        assert_eq!((StaticRate::from_mbps(7), StaticRate::from_mult(u32::MAX)), (None, None));
+        assert_eq!(StaticRate::from_raw(200).to_mbps(), None);
     }
 }

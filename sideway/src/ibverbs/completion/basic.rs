@@ -9,8 +9,9 @@ use rdma_mummy_sys::ibv_wc;
 
 use super::poll_error::PollCompletionQueueError;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
-use super::{WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus};
+use super::{WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionSource, WorkCompletionStatus};
 use crate::error::VerbError;
+use crate::ibverbs::memory_region::RemoteKey;
 
 /// How many completions one poll takes unless told otherwise.
 const DEFAULT_BATCH: usize = 32;
@@ -50,6 +51,23 @@ impl BasicCompletionQueue {
             return Ok(BasicPoller { completions: filled.iter() });
         }
         Err(no_completion(polled))
+    }
+
+    /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds at least. What has completed and is not
+    /// polled yet stays; [`cqe`](CompletionQueue::cqe) tells what the device made of it.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: more than the device has, or fewer than completions in the queue.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device cannot.
+    ///
+    /// # References
+    ///
+    /// [ibv_resize_cq(3)](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
+        // SAFETY: `&mut self` says that no poll is under way, nor another resizing.
+        unsafe { self.core.resize(cqe) }
     }
 
     /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
@@ -169,9 +187,9 @@ impl BasicWorkCompletion<'_> {
 
     /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
     #[inline]
-    pub fn invalidated_rkey(&self) -> u32 {
+    pub fn invalidated_rkey(&self) -> RemoteKey {
         // SAFETY: both members of the union are a u32, and the batch is initialised.
-        unsafe { self.wc.__bindgen_anon_1.invalidated_rkey }
+        RemoteKey::from_raw(unsafe { self.wc.__bindgen_anon_1.invalidated_rkey })
     }
 
     /// The local queue pair.
@@ -208,6 +226,24 @@ impl BasicWorkCompletion<'_> {
     #[inline]
     pub fn dlid_path_bits(&self) -> u8 {
         self.wc.dlid_path_bits
+    }
+
+    /// The index of the partition key of the message; for queue pair 1. Basic queues alone have it.
+    #[inline]
+    pub fn pkey_index(&self) -> u16 {
+        self.wc.pkey_index
+    }
+
+    /// Where the datagram came from.
+    #[inline]
+    pub fn source(&self) -> WorkCompletionSource {
+        WorkCompletionSource {
+            src_qp: self.src_qp(),
+            slid: self.slid(),
+            sl: self.sl(),
+            dlid_path_bits: self.dlid_path_bits(),
+            wc_flags: self.wc_flags(),
+        }
     }
 }
 

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex};
+use rdma_mummy_sys::{ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask, ibv_create_cq_attr_flags};
 
 use super::CreateCompletionQueueWorkCompletionFlags as Fields;
 use super::channel::CompletionChannel;
 use super::event_target::EventTarget;
-use super::queue::CompletionQueueCore;
+use super::queue::{CompletionQueueCore, Threads};
 use super::{BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue};
 use crate::error::{Errno, VerbError};
 use crate::ffi::check_pointer;
 use crate::ibverbs::device_context::DeviceContext;
+use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::quirks;
 
 /// Entries where nothing is asked for.
@@ -37,6 +38,8 @@ pub struct CompletionQueueBuilder {
     channel: Option<Arc<CompletionChannel>>,
     comp_vector: u32,
     fields: Fields,
+    ignore_overrun: bool,
+    domain: Option<Arc<ProtectionDomain>>,
 }
 
 impl DeviceContext {
@@ -56,6 +59,8 @@ impl CompletionQueueBuilder {
             channel: None,
             comp_vector: 0,
             fields: Fields::StandardFlags,
+            ignore_overrun: false,
+            domain: None,
         }
     }
 
@@ -87,6 +92,22 @@ impl CompletionQueueBuilder {
         self
     }
 
+    /// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`: whether the queue, when it overruns, goes on and loses completions,
+    /// where else it is broken for good. For extended queues.
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
+    pub fn setup_ignore_overrun(&mut self, ignore_overrun: bool) -> &mut Self {
+        self.ignore_overrun = ignore_overrun;
+        self
+    }
+
+    /// `IBV_CQ_INIT_ATTR_MASK_PD`: the parent domain whose allocator the memory of the queue comes from; see
+    /// [`ParentDomainBuilder`](crate::ibverbs::parent_domain::ParentDomainBuilder). For extended queues.
+    #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
+    pub fn setup_parent_domain(&mut self, domain: &Arc<ProtectionDomain>) -> &mut Self {
+        self.domain = Some(Arc::clone(domain));
+        self
+    }
+
     /// `ibv_create_cq(context, cqe, cq_context, channel, comp_vector)` — makes a basic queue.
     ///
     /// # Errors
@@ -101,6 +122,12 @@ impl CompletionQueueBuilder {
     pub fn build(&self) -> Result<BasicCompletionQueue, VerbError> {
         const VERB: &str = "ibv_create_cq";
         let arguments = self.arguments(VERB)?;
+        if self.ignore_overrun || self.domain.is_some() {
+            return Err(VerbError::invalid(
+                VERB,
+                "setup_ignore_overrun and setup_parent_domain are for extended queues: use build_ex",
+            ));
+        }
         let target = EventTarget::allocate(self.cq_context);
         // SAFETY: context and channel are live; the target is a pointer that the library only stores.
         let cq = unsafe {
@@ -112,7 +139,7 @@ impl CompletionQueueBuilder {
                 arguments.comp_vector,
             )
         };
-        Ok(BasicCompletionQueue::new(self.adopt(VERB, cq, target)?))
+        Ok(BasicCompletionQueue::new(self.adopt(VERB, cq, target, Threads::Any)?))
     }
 
     /// `ibv_create_cq_ex(context, attr)` — makes an extended queue.
@@ -127,39 +154,59 @@ impl CompletionQueueBuilder {
     /// [ibv_create_cq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build_ex(&self) -> Result<ExtendedCompletionQueue, VerbError> {
-        self.build_extended().map(|(cq, _mended)| cq)
+        self.build_extended(Threads::Any).map(|(cq, _mended)| cq)
+    }
+
+    /// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: an extended queue whose driver takes no lock.
+    ///
+    /// # Safety
+    ///
+    /// The queue, its core and all that is made with it are used and dropped by one thread at a time.
+    pub(in crate::ibverbs) unsafe fn build_single_threaded(&self) -> Result<ExtendedCompletionQueue, VerbError> {
+        if self.channel.is_some() {
+            return Err(VerbError::invalid(EX, "a single-threaded queue has no channel: events come from any thread"));
+        }
+        self.build_extended(Threads::Single).map(|(cq, _mended)| cq)
     }
 
     /// An extended queue, and whether a fault of its driver had to be mended.
-    fn build_extended(&self) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
+    fn build_extended(&self, threads: Threads) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
         let mut refused = None;
         for without in DISPENSABLE {
-            match self.create_extended(self.fields.difference(without)) {
+            match self.create_extended(self.fields.difference(without), threads) {
                 Err(error) if error.errno().raw() == libc::EOPNOTSUPP => refused = refused.or(Some(error)),
                 result => return result,
             }
         }
         let error = refused.unwrap_or_else(|| VerbError::new(EX, Errno::from_raw(libc::EOPNOTSUPP)));
-        Err(self.explain_extended(error))
+        Err(self.explain_extended(error, threads))
     }
 
-    fn create_extended(&self, fields: Fields) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
+    fn create_extended(&self, fields: Fields, threads: Threads) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
         const VERB: &str = EX;
         let arguments = self.arguments(VERB)?;
         let target = EventTarget::allocate(self.cq_context);
+        let flags = self.flags(threads);
+        let mut comp_mask = 0;
+        if flags != 0 {
+            comp_mask |= ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_FLAGS.0;
+        }
+        if self.domain.is_some() {
+            comp_mask |= ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_PD.0;
+        }
         let mut attr = ibv_cq_init_attr_ex {
             cqe: self.cqe,
             cq_context: target.as_ptr().cast(),
             channel: self.raw_channel(),
             comp_vector: arguments.comp_vector as u32,
             wc_flags: fields.bits(),
-            comp_mask: 0,
-            flags: 0,
-            parent_domain: ptr::null_mut(),
+            comp_mask,
+            flags,
+            parent_domain: self.domain.as_ref().map_or(ptr::null_mut(), |domain| domain.raw()),
         };
-        // SAFETY: context and channel are live; the attributes are complete for a comp_mask of 0.
+        // SAFETY: context, channel and domain are live and of one device; the attributes are complete for the mask.
         let cq = unsafe { sys::ibv_create_cq_ex(self.context.raw(), &mut attr) };
-        let core = self.adopt(VERB, cq.cast(), target)?;
+        let core = self.adopt(VERB, cq.cast(), target, threads)?;
         // SAFETY: just made by ibv_create_cq_ex, and nobody polls it yet.
         unsafe {
             let mended = quirks::mend_completion_queue(cq);
@@ -175,10 +222,14 @@ impl CompletionQueueBuilder {
     ///
     /// As [`build`](Self::build).
     pub fn build_generic(&self) -> Result<GenericCompletionQueue, VerbError> {
-        match self.build_extended() {
-            Ok((_, true)) => Ok(self.build()?.into()),
-            Ok((cq, false)) => Ok(cq.into()),
-            Err(error) if matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) => Ok(self.build()?.into()),
+        // What an extended queue alone can be is not quietly given up.
+        let extended_only = self.ignore_overrun || self.domain.is_some();
+        match self.build_extended(Threads::Any) {
+            Ok((cq, mended)) if !mended || extended_only => Ok(cq.into()),
+            Ok(_) => Ok(self.build()?.into()),
+            Err(error) if !extended_only && matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) => {
+                Ok(self.build()?.into())
+            }
             Err(error) => Err(error),
         }
     }
@@ -200,6 +251,17 @@ impl CompletionQueueBuilder {
                 "the completion channel is of another device context: make it with create_comp_channel of this one",
             ));
         }
+        if let Some(domain) = &self.domain {
+            if domain.device_context().raw() != self.context.raw() {
+                return Err(VerbError::invalid(verb, "the parent domain is of another device context"));
+            }
+            if !domain.is_parent_domain() {
+                return Err(VerbError::invalid(
+                    verb,
+                    "setup_parent_domain takes what a ParentDomainBuilder made, not a plain protection domain",
+                ));
+            }
+        }
         let cqe = match c_int::try_from(self.cqe) {
             Ok(cqe) if cqe > 0 => cqe,
             _ => return Err(VerbError::invalid(verb, format!("cqe is {}: it must be 1 to {}", self.cqe, c_int::MAX))),
@@ -207,6 +269,17 @@ impl CompletionQueueBuilder {
         let comp_vector = c_int::try_from(self.comp_vector)
             .map_err(|_| VerbError::invalid(verb, format!("completion vector {} is out of range", self.comp_vector)))?;
         Ok(Arguments { cqe, comp_vector })
+    }
+
+    fn flags(&self, threads: Threads) -> u32 {
+        let mut flags = 0;
+        if self.ignore_overrun {
+            flags |= ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN.0;
+        }
+        if threads == Threads::Single {
+            flags |= ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_SINGLE_THREADED.0;
+        }
+        flags
     }
 
     fn raw_channel(&self) -> *mut sys::ibv_comp_channel {
@@ -219,12 +292,16 @@ impl CompletionQueueBuilder {
         verb: &'static str,
         cq: *mut ibv_cq,
         target: NonNull<EventTarget>,
+        threads: Threads,
     ) -> Result<Arc<CompletionQueueCore>, VerbError> {
         match check_pointer(verb, cq) {
             Ok(cq) => {
-                let (channel, context) = (self.channel.clone(), Arc::clone(&self.context));
-                // SAFETY: just made with this context, channel and target.
-                Ok(unsafe { CompletionQueueCore::adopt(cq, target, channel, context) })
+                let (channel, domain) = (self.channel.clone(), self.domain.clone());
+                // SAFETY: just made with this context, channel, domain and target; that what is single-threaded stays
+                // with its thread is the promise made to `build_single_threaded`.
+                Ok(unsafe {
+                    CompletionQueueCore::adopt(cq, target, channel, domain, Arc::clone(&self.context), threads)
+                })
             }
             Err(error) => {
                 // SAFETY: no queue was made that could point to it.
@@ -253,15 +330,28 @@ impl CompletionQueueBuilder {
     }
 
     #[cold]
-    fn explain_extended(&self, error: VerbError) -> VerbError {
+    fn explain_extended(&self, error: VerbError, threads: Threads) -> VerbError {
         if !matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) || error.hint().is_some() {
             return error;
         }
-        let further = self.fields.difference(Fields::StandardFlags);
+        let mut further = Vec::new();
+        let fields = self.fields.difference(Fields::StandardFlags);
+        if !fields.is_empty() {
+            further.push(format!("not the fields {fields:?}"));
+        }
+        if self.ignore_overrun {
+            further.push("none that ignore an overrun".to_owned());
+        }
+        if self.domain.is_some() {
+            further.push("none in a parent domain".to_owned());
+        }
+        if threads == Threads::Single {
+            further.push("none that are single-threaded".to_owned());
+        }
         if further.is_empty() {
             error.with_hint("the device or its driver has no extended queues: use build or build_generic")
         } else {
-            error.with_hint(format!("the device or its driver has no extended queues, or not the fields {further:?}"))
+            error.with_hint(format!("the device or its driver has no extended queues, or {}", further.join(", or ")))
         }
     }
 }
@@ -325,6 +415,7 @@ unsafe fn check_functions(cq: *const ibv_cq_ex, fields: Fields) -> Result<(), Ve
             ("read_dlid_path_bits", (*cq).read_dlid_path_bits.is_none()),
             ("read_completion_ts", fields.contains(Fields::CompletionTimestamp) && (*cq).read_completion_ts.is_none()),
             ("read_cvlan", fields.contains(Fields::Cvlan) && (*cq).read_cvlan.is_none()),
+            ("read_tm_info", fields.contains(Fields::TagMatchingInfo) && (*cq).read_tm_info.is_none()),
             ("read_flow_tag", fields.contains(Fields::FlowTag) && (*cq).read_flow_tag.is_none()),
             (
                 "read_completion_wallclock_ns",

@@ -6,22 +6,24 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_cq_ex, ibv_poll_cq_attr};
+use rdma_mummy_sys::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
 
 use super::poll_error::PollCompletionQueueError;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
 use super::{
-    CreateCompletionQueueWorkCompletionFlags, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
+    CreateCompletionQueueWorkCompletionFlags as Fields, FieldNotEnabled, TagMatchingInfo, WorkCompletionFlags,
+    WorkCompletionOperationType, WorkCompletionSource, WorkCompletionStatus,
 };
 use crate::error::VerbError;
 use crate::ffi::errno_of;
+use crate::ibverbs::memory_region::RemoteKey;
 
 /// A completion queue of the extended verbs.
 #[doc(alias = "ibv_cq_ex")]
 #[derive(Debug)]
 pub struct ExtendedCompletionQueue {
     core: Arc<CompletionQueueCore>,
-    fields: CreateCompletionQueueWorkCompletionFlags,
+    fields: Fields,
 }
 
 impl ExtendedCompletionQueue {
@@ -31,7 +33,7 @@ impl ExtendedCompletionQueue {
     ///
     /// `core` was made by `ibv_create_cq_ex`, and its functions for polling and for reading `fields`, the standard
     /// flags, opcode, vendor error and flags are not null.
-    pub(super) unsafe fn new(core: Arc<CompletionQueueCore>, fields: CreateCompletionQueueWorkCompletionFlags) -> Self {
+    pub(super) unsafe fn new(core: Arc<CompletionQueueCore>, fields: Fields) -> Self {
         Self { core, fields }
     }
 
@@ -64,6 +66,23 @@ impl ExtendedCompletionQueue {
         Ok(ExtendedPoller { cq, fields: self.fields, first: true, queue: PhantomData })
     }
 
+    /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds at least. What has completed and is not
+    /// polled yet stays; [`cqe`](CompletionQueue::cqe) tells what the device made of it.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: more than the device has, or fewer than completions in the queue.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device cannot.
+    ///
+    /// # References
+    ///
+    /// [ibv_resize_cq(3)](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
+        // SAFETY: `&mut self` says that no poll is under way, nor another resizing.
+        unsafe { self.core.resize(cqe) }
+    }
+
     /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
     ///
     /// # Errors
@@ -76,7 +95,7 @@ impl ExtendedCompletionQueue {
     }
 
     /// The fields that the queue delivers.
-    pub fn wc_flags(&self) -> CreateCompletionQueueWorkCompletionFlags {
+    pub fn wc_flags(&self) -> Fields {
         self.fields
     }
 }
@@ -103,7 +122,7 @@ impl CompletionQueue for ExtendedCompletionQueue {}
 #[derive(Debug)]
 pub struct ExtendedPoller<'cq> {
     cq: NonNull<ibv_cq_ex>,
-    fields: CreateCompletionQueueWorkCompletionFlags,
+    fields: Fields,
     /// The cursor stands on a completion that has not been given out.
     first: bool,
     queue: PhantomData<&'cq mut ExtendedCompletionQueue>,
@@ -143,7 +162,7 @@ impl Drop for ExtendedPoller<'_> {
 /// The completion that the cursor stands on; it is gone when the cursor moves.
 pub struct ExtendedWorkCompletion<'p> {
     cq: NonNull<ibv_cq_ex>,
-    fields: CreateCompletionQueueWorkCompletionFlags,
+    fields: Fields,
     poller: PhantomData<&'p mut ()>,
 }
 
@@ -200,9 +219,9 @@ impl ExtendedWorkCompletion<'_> {
     /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
     #[doc(alias = "ibv_wc_read_invalidated_rkey")]
     #[inline]
-    pub fn invalidated_rkey(&self) -> u32 {
+    pub fn invalidated_rkey(&self) -> RemoteKey {
         // SAFETY: see above; read by the function of the immediate data, a standard field.
-        unsafe { sys::ibv_wc_read_invalidated_rkey(self.cq.as_ptr()) }
+        RemoteKey::from_raw(unsafe { sys::ibv_wc_read_invalidated_rkey(self.cq.as_ptr()) })
     }
 
     /// The local queue pair.
@@ -253,45 +272,89 @@ impl ExtendedWorkCompletion<'_> {
         unsafe { sys::ibv_wc_read_dlid_path_bits(self.cq.as_ptr()) }
     }
 
-    /// When the request completed, in cycles of the device's clock; `None` where the queue was not asked for it.
+    /// When the request completed, in cycles of the device's clock;
+    /// [`DeviceClock`](crate::ibverbs::device_context::DeviceClock) makes nanoseconds of them.
+    ///
+    /// # Errors
+    ///
+    /// Where the queue was not asked for [`CompletionTimestamp`](Fields::CompletionTimestamp).
     #[doc(alias = "ibv_wc_read_completion_ts")]
     #[inline]
-    pub fn completion_timestamp(&self) -> Option<u64> {
-        self.has(CreateCompletionQueueWorkCompletionFlags::CompletionTimestamp)
-            // SAFETY: see above; the queue has the field.
-            .then(|| unsafe { sys::ibv_wc_read_completion_ts(self.cq.as_ptr()) })
+    pub fn completion_timestamp(&self) -> Result<u64, FieldNotEnabled> {
+        self.require(Fields::CompletionTimestamp)?;
+        // SAFETY: see above; the queue has the field.
+        Ok(unsafe { sys::ibv_wc_read_completion_ts(self.cq.as_ptr()) })
     }
 
-    /// When the request completed, in nanoseconds of the wall clock; `None` where the queue was not asked for it.
+    /// When the request completed, in nanoseconds of the wall clock, since 1970.
+    ///
+    /// # Errors
+    ///
+    /// Where the queue was not asked for [`CompletionTimestampWallclock`](Fields::CompletionTimestampWallclock).
     #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
     #[inline]
-    pub fn completion_wallclock_ns(&self) -> Option<u64> {
-        self.has(CreateCompletionQueueWorkCompletionFlags::CompletionTimestampWallclock)
-            // SAFETY: see above; the queue has the field.
-            .then(|| unsafe { sys::ibv_wc_read_completion_wallclock_ns(self.cq.as_ptr()) })
+    pub fn completion_wallclock_ns(&self) -> Result<u64, FieldNotEnabled> {
+        self.require(Fields::CompletionTimestampWallclock)?;
+        // SAFETY: see above; the queue has the field.
+        Ok(unsafe { sys::ibv_wc_read_completion_wallclock_ns(self.cq.as_ptr()) })
     }
 
-    /// The VLAN of a received packet; `None` where the queue was not asked for it.
+    /// The VLAN tag that the device took off a received packet.
+    ///
+    /// # Errors
+    ///
+    /// Where the queue was not asked for [`Cvlan`](Fields::Cvlan).
     #[doc(alias = "ibv_wc_read_cvlan")]
     #[inline]
-    pub fn cvlan(&self) -> Option<u16> {
-        self.has(CreateCompletionQueueWorkCompletionFlags::Cvlan)
-            // SAFETY: see above; the queue has the field.
-            .then(|| unsafe { sys::ibv_wc_read_cvlan(self.cq.as_ptr()) })
+    pub fn cvlan(&self) -> Result<u16, FieldNotEnabled> {
+        self.require(Fields::Cvlan)?;
+        // SAFETY: see above; the queue has the field.
+        Ok(unsafe { sys::ibv_wc_read_cvlan(self.cq.as_ptr()) })
     }
 
-    /// The tag of the flow rule that matched; `None` where the queue was not asked for it.
+    /// The tag of the flow rule that the received packet matched.
+    ///
+    /// # Errors
+    ///
+    /// Where the queue was not asked for [`FlowTag`](Fields::FlowTag).
     #[doc(alias = "ibv_wc_read_flow_tag")]
     #[inline]
-    pub fn flow_tag(&self) -> Option<u32> {
-        self.has(CreateCompletionQueueWorkCompletionFlags::FlowTag)
-            // SAFETY: see above; the queue has the field.
-            .then(|| unsafe { sys::ibv_wc_read_flow_tag(self.cq.as_ptr()) })
+    pub fn flow_tag(&self) -> Result<u32, FieldNotEnabled> {
+        self.require(Fields::FlowTag)?;
+        // SAFETY: see above; the queue has the field.
+        Ok(unsafe { sys::ibv_wc_read_flow_tag(self.cq.as_ptr()) })
+    }
+
+    /// The tag of a message that came to a shared receive queue with tag matching.
+    ///
+    /// # Errors
+    ///
+    /// Where the queue was not asked for [`TagMatchingInfo`](Fields::TagMatchingInfo).
+    #[doc(alias = "ibv_wc_read_tm_info")]
+    #[inline]
+    pub fn tag_matching_info(&self) -> Result<TagMatchingInfo, FieldNotEnabled> {
+        self.require(Fields::TagMatchingInfo)?;
+        let mut info = ibv_wc_tm_info { tag: 0, priv_: 0 };
+        // SAFETY: see above; the queue has the field, and `info` can be written.
+        unsafe { sys::ibv_wc_read_tm_info(self.cq.as_ptr(), &mut info) };
+        Ok(TagMatchingInfo { tag: info.tag, private: info.priv_ })
+    }
+
+    /// Where the datagram came from.
+    #[inline]
+    pub fn source(&self) -> WorkCompletionSource {
+        WorkCompletionSource {
+            src_qp: self.src_qp(),
+            slid: self.slid(),
+            sl: self.sl(),
+            dlid_path_bits: self.dlid_path_bits(),
+            wc_flags: self.wc_flags(),
+        }
     }
 
     #[inline]
-    fn has(&self, field: CreateCompletionQueueWorkCompletionFlags) -> bool {
-        self.fields.contains(field)
+    fn require(&self, field: Fields) -> Result<(), FieldNotEnabled> {
+        if self.fields.contains(field) { Ok(()) } else { Err(FieldNotEnabled::new(field)) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Which fields a completion has.
 
+use std::{error, fmt};
+
 use rdma_mummy_sys::{IBV_WC_STANDARD_FLAGS, ibv_create_cq_wc_flags as create, ibv_wc_flags as raw};
 
 bitflags::bitflags! {
@@ -66,5 +68,58 @@ bitflags::bitflags! {
         const TagMatchingDataValid = raw::IBV_WC_TM_DATA_VALID.0;
         // Later rdma-core versions' flags pass through.
         const _ = !0;
+    }
+}
+
+/// A completion was asked for a field that its queue does not deliver. A basic queue delivers none of the optional ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FieldNotEnabled {
+    field: CreateCompletionQueueWorkCompletionFlags,
+}
+
+impl FieldNotEnabled {
+    #[inline]
+    pub(super) const fn new(field: CreateCompletionQueueWorkCompletionFlags) -> Self {
+        Self { field }
+    }
+
+    /// The flag that the queue was made without.
+    pub const fn field(self) -> CreateCompletionQueueWorkCompletionFlags {
+        self.field
+    }
+}
+
+impl fmt::Display for FieldNotEnabled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the completion queue does not deliver ")?;
+        bitflags::parser::to_writer(&self.field, &mut *f)?;
+        f.write_str(": name it in CompletionQueueBuilder::setup_wc_flags and make an extended queue")
+    }
+}
+
+impl error::Error for FieldNotEnabled {}
+
+/// `struct ibv_wc_tm_info` — what tag matching says of a message.
+#[doc(alias = "ibv_wc_tm_info")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TagMatchingInfo {
+    /// The tag of the message.
+    pub tag: u64,
+    /// `priv`: what the sender put beside the tag, for the program alone.
+    pub private: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_not_there_is_named_with_what_to_change() {
+        let error = FieldNotEnabled::new(CreateCompletionQueueWorkCompletionFlags::CompletionTimestamp);
+        assert_eq!(
+            error.to_string(),
+            "the completion queue does not deliver CompletionTimestamp: name it in \
+             CompletionQueueBuilder::setup_wc_flags and make an extended queue"
+        );
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
 use super::{
-    BasicCompletionQueue, BasicPoller, BasicWorkCompletion, ExtendedCompletionQueue, ExtendedPoller,
-    ExtendedWorkCompletion, PollCompletionQueueError, WorkCompletionFlags, WorkCompletionOperationType,
-    WorkCompletionStatus,
+    BasicCompletionQueue, BasicPoller, BasicWorkCompletion, CreateCompletionQueueWorkCompletionFlags as Fields,
+    ExtendedCompletionQueue, ExtendedPoller, ExtendedWorkCompletion, FieldNotEnabled, PollCompletionQueueError,
+    TagMatchingInfo, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionSource, WorkCompletionStatus,
 };
 use crate::error::VerbError;
+use crate::ibverbs::memory_region::RemoteKey;
 
 /// A completion queue of either kind. To hoist the choice out of a hot loop, match on it once.
 #[derive(Debug)]
@@ -31,6 +32,19 @@ impl GenericCompletionQueue {
         match self {
             Self::Basic(cq) => cq.start_poll().map(GenericPoller::Basic),
             Self::Extended(cq) => cq.start_poll().map(GenericPoller::Extended),
+        }
+    }
+
+    /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds, as the queue's own `resize` does.
+    ///
+    /// # Errors
+    ///
+    /// As [`BasicCompletionQueue::resize`].
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
+        match self {
+            Self::Basic(cq) => cq.resize(cqe),
+            Self::Extended(cq) => cq.resize(cqe),
         }
     }
 
@@ -124,14 +138,18 @@ macro_rules! either {
 }
 
 macro_rules! extended_only {
-    ($( $(#[$meta:meta])* $name:ident -> $Type:ty; )+) => {
+    ($( $(#[$meta:meta])* $name:ident -> $Type:ty, by $Field:ident; )+) => {
         impl GenericWorkCompletion<'_> {
             $(
                 $(#[$meta])*
                 #[inline]
-                pub fn $name(&self) -> Option<$Type> {
+                ///
+                /// # Errors
+                ///
+                /// On a basic queue, and where the queue was not asked for the field.
+                pub fn $name(&self) -> Result<$Type, FieldNotEnabled> {
                     match self {
-                        Self::Basic(_) => None,
+                        Self::Basic(_) => Err(FieldNotEnabled::new(Fields::$Field)),
                         Self::Extended(wc) => wc.$name(),
                     }
                 }
@@ -141,15 +159,16 @@ macro_rules! extended_only {
 }
 
 extended_only! {
-    /// When the request completed, in cycles of the device's clock; `None` on a basic queue and where the queue was not
-    /// asked for it.
-    completion_timestamp -> u64;
-    /// When the request completed, in nanoseconds of the wall clock; `None` as above.
-    completion_wallclock_ns -> u64;
-    /// The VLAN of a received packet; `None` as above.
-    cvlan -> u16;
-    /// The tag of the flow rule that matched; `None` as above.
-    flow_tag -> u32;
+    /// When the request completed, in cycles of the device's clock.
+    completion_timestamp -> u64, by CompletionTimestamp;
+    /// When the request completed, in nanoseconds of the wall clock, since 1970.
+    completion_wallclock_ns -> u64, by CompletionTimestampWallclock;
+    /// The VLAN tag that the device took off a received packet.
+    cvlan -> u16, by Cvlan;
+    /// The tag of the flow rule that the received packet matched.
+    flow_tag -> u32, by FlowTag;
+    /// The tag of a message that came to a shared receive queue with tag matching.
+    tag_matching_info -> TagMatchingInfo, by TagMatchingInfo;
 }
 
 either! {
@@ -166,7 +185,7 @@ either! {
     /// Immediate data, in host byte order; valid with [`WorkCompletionFlags::WithImmediate`].
     imm_data -> u32;
     /// The key that the peer invalidated; valid with [`WorkCompletionFlags::WithInvalidate`].
-    invalidated_rkey -> u32;
+    invalidated_rkey -> RemoteKey;
     /// The local queue pair.
     qp_num -> u32;
     /// The sender's queue pair; for datagrams.
@@ -179,4 +198,6 @@ either! {
     sl -> u8;
     /// The low bits of the LID that was addressed; for datagrams.
     dlid_path_bits -> u8;
+    /// Where the datagram came from.
+    source -> WorkCompletionSource;
 }

@@ -12,31 +12,61 @@
 //!
 //! Completions are lent: each borrows the poller until the next is asked for, because the extended interface moves one
 //! cursor over the queue.
+//!
+//! What a completion has beside its number and status depends on the queue. A basic queue has the standard fields; an extended one
+//! those and what it was asked for with [`CompletionQueueBuilder::setup_wc_flags`]. Asked for a field that the queue has not, a
+//! completion answers with [`FieldNotEnabled`].
+//!
+//! | field | flag of `CreateCompletionQueueWorkCompletionFlags` | |
+//! |---|---|---|
+//! | `byte_len` | `ByteLength` | standard |
+//! | `imm_data`, `invalidated_rkey` | `ImmediateData` | standard |
+//! | `qp_num` | `QueuePairNumber` | standard |
+//! | `src_qp` | `SourceQueuePair` | standard; 0 where the driver has none |
+//! | `slid` | `SourceLid` | standard; 0 where the driver has none |
+//! | `sl` | `ServiceLevel` | standard; 0 where the driver has none |
+//! | `dlid_path_bits` | `DestinationLidPathBits` | standard; 0 where the driver has none |
+//! | `completion_timestamp` | `CompletionTimestamp` | extended queues |
+//! | `completion_wallclock_ns` | `CompletionTimestampWallclock` | extended queues |
+//! | `cvlan` | `Cvlan` | extended queues |
+//! | `flow_tag` | `FlowTag` | extended queues |
+//! | `tag_matching_info` | `TagMatchingInfo` | extended queues |
+//! | `pkey_index` | | basic queues |
+//!
+//! Queues that cost no lock, and stay with one thread, are in [`single_threaded`](super::single_threaded).
 
 mod basic;
 mod builder;
 mod channel;
+mod counter;
 mod event_target;
 mod extended;
 mod fields;
 mod generic;
+mod moderation;
 mod opcode;
 mod poll_error;
 mod queue;
 mod queue_ref;
 mod record;
+mod source;
 mod status;
 
 pub use self::basic::{BasicCompletionQueue, BasicPoller, BasicWorkCompletion};
 pub use self::builder::CompletionQueueBuilder;
 pub use self::channel::{CompletionChannel, CompletionEvent};
+pub use self::counter::{CompletionCounter, CompletionCounterCapabilities, CompletionCounterType, CountedOperations};
 pub use self::extended::{ExtendedCompletionQueue, ExtendedPoller, ExtendedWorkCompletion};
-pub use self::fields::{CreateCompletionQueueWorkCompletionFlags, WorkCompletionFlags};
+pub use self::fields::{
+    CreateCompletionQueueWorkCompletionFlags, FieldNotEnabled, TagMatchingInfo, WorkCompletionFlags,
+};
 pub use self::generic::{GenericCompletionQueue, GenericPoller, GenericWorkCompletion};
+pub use self::moderation::CompletionModeration;
 pub use self::opcode::WorkCompletionOperationType;
 pub use self::poll_error::PollCompletionQueueError;
 pub use self::queue::CompletionQueue;
-pub(crate) use self::queue::CompletionQueueCore;
+pub(crate) use self::queue::{CompletionQueueCore, Threads};
 pub use self::queue_ref::CompletionQueueRef;
 pub use self::record::{CompletionRecord, PollCompletions};
+pub use self::source::WorkCompletionSource;
 pub use self::status::WorkCompletionStatus;

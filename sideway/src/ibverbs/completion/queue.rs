@@ -1,16 +1,21 @@
 //! What all kinds of completion queue share.
 
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
+use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_cq, ibv_cq_ex};
 
 use super::channel::CompletionChannel;
 use super::event_target::EventTarget;
+use super::moderation::{self, CompletionModeration};
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno};
 use crate::ibverbs::device_context::DeviceContext;
+use crate::ibverbs::protection_domain::ProtectionDomain;
 
 /// What every kind of completion queue can do beside being polled.
 pub trait CompletionQueue: AsCore {
@@ -41,8 +46,22 @@ pub trait CompletionQueue: AsCore {
 
     /// Entries that the queue holds, at least what was asked for.
     fn cqe(&self) -> u32 {
-        // SAFETY: the CQ is live as long as its core, and the field is written only by resizing.
-        u32::try_from(unsafe { (*self.core().raw()).cqe }).unwrap_or(0)
+        self.core().cqe()
+    }
+
+    /// `ibv_modify_cq(cq, attr)` — sets how events are held back.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device does not hold events back.
+    /// - `EINVAL`: for more completions, or longer, than the device does.
+    ///
+    /// # References
+    ///
+    /// [ibv_modify_cq(3)](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
+    #[doc(alias = "ibv_modify_cq")]
+    fn modify(&self, moderation: CompletionModeration) -> Result<(), VerbError> {
+        self.core().modify(moderation)
     }
 
     /// The number given with [`setup_cq_context`](super::CompletionQueueBuilder::setup_cq_context).
@@ -72,6 +91,15 @@ pub trait AsCore {
     fn core(&self) -> &Arc<CompletionQueueCore>;
 }
 
+/// From which threads a queue is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// From any: the driver locks.
+    Any,
+    /// From the one that made it: the driver does not lock.
+    Single,
+}
+
 /// The C object with everything that must outlive it. The queue's owner, its queue pairs and its events share it.
 #[derive(Debug)]
 pub struct CompletionQueueCore {
@@ -79,7 +107,10 @@ pub struct CompletionQueueCore {
     /// Taken by who destroys the queue.
     handle: Option<Handle<ibv_cq>>,
     target: NonNull<EventTarget>,
+    threads: Threads,
     channel: Option<Arc<CompletionChannel>>,
+    /// The parent domain that the queue was made in, whose allocator its memory is from.
+    domain: Option<Arc<ProtectionDomain>>,
     context: Arc<DeviceContext>,
 }
 
@@ -94,20 +125,26 @@ impl CompletionQueueCore {
     ///
     /// # Safety
     ///
-    /// - `cq` was just made in `context`, with `channel`, and is nobody else's;
-    /// - its `cq_context` is `target`, which came from [`EventTarget::allocate`] and is bound to no other queue.
-    pub(crate) unsafe fn adopt(
+    /// - `cq` was just made in `context`, with `channel` and `domain`, and is nobody else's;
+    /// - its `cq_context` is `target`, which came from [`EventTarget::allocate`] and is bound to no other queue;
+    /// - where the queue was made single-threaded, it has no channel, and what comes of this does not leave the thread.
+    pub(super) unsafe fn adopt(
         cq: NonNull<ibv_cq>,
         target: NonNull<EventTarget>,
         channel: Option<Arc<CompletionChannel>>,
+        domain: Option<Arc<ProtectionDomain>>,
         context: Arc<DeviceContext>,
+        threads: Threads,
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_cq is the verb for it.
         let handle = Some(unsafe { Handle::new(cq, sys::ibv_destroy_cq, "ibv_destroy_cq") });
-        let core = Arc::new(Self { cq, handle, target, channel, context });
-        // SAFETY: the target lives until the core is dropped.
-        unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
-        core.context.objects().completion_queues.insert(cq, &core);
+        let core = Arc::new(Self { cq, handle, target, threads, channel, domain, context });
+        // Events find a queue from any thread, and so must not find one that is bound to its own.
+        if threads == Threads::Any {
+            // SAFETY: the target lives until the core is dropped.
+            unsafe { target.as_ref() }.bind(Arc::downgrade(&core));
+            core.context.objects().completion_queues.insert(cq, &core);
+        }
         core
     }
 
@@ -126,6 +163,54 @@ impl CompletionQueueCore {
         &self.context
     }
 
+    /// From which threads it is used.
+    pub(crate) fn threads(&self) -> Threads {
+        self.threads
+    }
+
+    pub(crate) fn cqe(&self) -> u32 {
+        // SAFETY: the CQ is live as long as its core, and the field is an aligned word, which resizing alone writes, in C
+        // and perhaps on another thread meanwhile: an atomic load gives the old number or the new one.
+        let cqe = unsafe { AtomicI32::from_ptr(&raw mut (*self.raw()).cqe) };
+        u32::try_from(cqe.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn modify(&self, moderation: CompletionModeration) -> Result<(), VerbError> {
+        // SAFETY: the CQ is live as long as its core, and of this context.
+        unsafe { moderation::modify(self.raw(), &self.context, moderation) }
+    }
+
+    /// Resizes the queue.
+    ///
+    /// # Safety
+    ///
+    /// Nobody polls or resizes the queue meanwhile, on any thread.
+    pub(super) unsafe fn resize(&self, cqe: u32) -> Result<(), VerbError> {
+        const VERB: &str = "ibv_resize_cq";
+        let entries = match c_int::try_from(cqe) {
+            Ok(entries) if entries > 0 => entries,
+            _ => return Err(VerbError::invalid(VERB, format!("cqe is {cqe}: it must be 1 to {}", c_int::MAX))),
+        };
+        // SAFETY: the CQ is live as long as its core, and not polled; what else may touch it, such as the end of a queue
+        // pair on another thread, the driver orders by the queue's lock.
+        let ret = unsafe { sys::ibv_resize_cq(self.raw(), entries) };
+        check_errno(VERB, ret).map_err(|error| self.explain_resize(error, cqe))
+    }
+
+    #[cold]
+    fn explain_resize(&self, error: VerbError, cqe: u32) -> VerbError {
+        match (error.errno().raw(), self.context.query_device()) {
+            (libc::EOPNOTSUPP | libc::ENOSYS, _) => error.with_hint("the device or its driver cannot resize queues"),
+            (libc::EINVAL, Ok(device)) if cqe > device.max_cqe() => {
+                error.with_hint(format!("{cqe} entries are asked for and the device has {}", device.max_cqe()))
+            }
+            (libc::EINVAL, _) if cqe < self.cqe() => {
+                error.with_hint("perhaps more completions than that are in the queue: poll it empty first")
+            }
+            _ => error,
+        }
+    }
+
     pub(crate) fn user_context(&self) -> usize {
         // SAFETY: the target lives until the core is dropped.
         unsafe { self.target.as_ref() }.user_context
@@ -142,8 +227,12 @@ impl CompletionQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // Where it fails, the queue lives on, and its events would find the target: that is leaked with it.
-        handle.close()?;
+        // Where it fails, the queue lives on: its events would find the target, and the device may write to memory of the
+        // domain's allocator. Both are leaked with it.
+        if let Err(error) = handle.close() {
+            mem::forget(self.domain.take());
+            return Err(error);
+        }
         self.context.objects().completion_queues.remove(self.cq);
         // SAFETY: the queue is gone and, with it, every unacknowledged event: nobody reads the target any more.
         unsafe { EventTarget::free(self.target) };

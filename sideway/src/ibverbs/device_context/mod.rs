@@ -7,6 +7,7 @@
 //! | what addresses does it have? | [`query_gid_table`](DeviceContext::query_gid_table), [`query_gid`](DeviceContext::query_gid) | [`GidEntry`](super::address::GidEntry), [`Gid`](super::address::Gid) |
 //! | what partitions is it in? | [`query_pkey`](DeviceContext::query_pkey) | P_Key |
 //! | what does its clock say? | [`query_rt_values_ex`](DeviceContext::query_rt_values_ex) | [`RealTimeValues`] |
+//! | how long are its cycles? | [`DeviceAttr::device_clock`] | [`DeviceClock`] |
 //!
 //! All answers take values that this crate has no name for: such a value prints as its number.
 
@@ -14,6 +15,7 @@ mod c_text;
 mod capabilities;
 mod device_attr;
 mod device_attr_ex;
+mod device_clock;
 mod device_flags;
 mod guid;
 mod import;
@@ -39,6 +41,7 @@ pub use capabilities::{
     RssCapabilities, TagMatchingCapabilities, TsoCapabilities,
 };
 pub use device_attr::{AtomicCapability, DeviceAttr};
+pub use device_clock::DeviceClock;
 pub use device_flags::{
     DeviceCapabilityFlags, OdpGeneralCapabilities, OdpTransportCapabilities, PciAtomicOperationSize,
     QueuePairTypeSupport, RawPacketCapabilities, RxHashFields, RxHashFunctions, TagMatchingFlags,

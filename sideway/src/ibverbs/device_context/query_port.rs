@@ -48,7 +48,7 @@ impl DeviceContext {
 
     /// Says which ports there are, where `port_num` is none of them.
     #[cold]
-    pub(super) fn explain_port(&self, error: VerbError, port_num: u8) -> VerbError {
+    pub(in crate::ibverbs) fn explain_port(&self, error: VerbError, port_num: u8) -> VerbError {
         match self.query_device().map(|attr| attr.phys_port_cnt()) {
             Ok(count) => match port_hint(port_num, count) {
                 Some(hint) => error.with_hint(hint),

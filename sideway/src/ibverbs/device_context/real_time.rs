@@ -22,7 +22,7 @@ bitflags::bitflags! {
 
 /// The clock of the device, as `struct timespec`.
 ///
-/// Drivers put a count of device cycles into it, not a time: [`DeviceAttr::hca_core_clock`](super::DeviceAttr::hca_core_clock)
+/// Drivers put a count of device cycles into it, not a time: [`DeviceAttr::device_clock`](super::DeviceAttr::device_clock)
 /// has the frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawClock {
@@ -41,7 +41,8 @@ impl RawClock {
         self.nanoseconds
     }
 
-    /// The clock in device cycles: all 64 bits of `tv_nsec`, to be compared with timestamps of completions.
+    /// The clock in device cycles: all 64 bits of `tv_nsec`, to be compared with timestamps of completions;
+    /// [`DeviceClock`](super::DeviceClock) makes nanoseconds of what lies between.
     pub fn cycles(&self) -> u64 {
         self.nanoseconds as u64
     }

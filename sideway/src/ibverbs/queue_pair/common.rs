@@ -1,9 +1,10 @@
 //! What all kinds of queue pair share.
 
+use std::any::Any;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno, errno_of};
-use crate::ibverbs::completion::CompletionQueueCore;
+use crate::ibverbs::completion::{CompletionQueueCore, Threads};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard};
@@ -111,6 +112,8 @@ pub struct QueuePairCore {
     transitions: TransitionTable,
     // Behind the handle: they must outlive it.
     parents: Parents,
+    /// What was attached to the queue pair.
+    kept: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     context: Arc<DeviceContext>,
 }
 
@@ -119,8 +122,17 @@ pub struct QueuePairCore {
 pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
-    #[expect(dead_code, reason = "kept for its life alone")]
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
+}
+
+impl Parents {
+    /// From which threads a queue pair made from them is used: ending it touches its completion queues, and in a thread domain
+    /// it shares a doorbell.
+    fn threads(&self) -> Threads {
+        let single = [&self.send_cq, &self.recv_cq].into_iter().flatten().any(|cq| cq.threads() == Threads::Single)
+            || self.pd.as_ref().is_some_and(|pd| pd.has_thread_domain());
+        if single { Threads::Single } else { Threads::Any }
+    }
 }
 
 // SAFETY: the handle may move and be shared (see there); the send context is reached only through the send queue, which
@@ -145,14 +157,24 @@ impl QueuePairCore {
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, parents, context });
-        core.context.objects().queue_pairs.insert(qp, &core);
+        let threads = parents.threads();
+        let kept = Mutex::default();
+        let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, parents, kept, context });
+        // Events find a queue pair from any thread, and so must not find one that is bound to its own.
+        if threads == Threads::Any {
+            core.context.objects().queue_pairs.insert(qp, &core);
+        }
         core
     }
 
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_qp {
         self.qp.as_ptr()
+    }
+
+    /// Keeps something alive until the queue pair is gone.
+    pub(crate) fn keep_alive(&self, kept: Arc<dyn Any + Send + Sync>) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
@@ -217,8 +239,12 @@ impl QueuePairCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // Where it fails, the queue pair lives on and points to the context: that is leaked with it.
-        handle.close()?;
+        // Where it fails, the queue pair lives on and points to the context: that is leaked with it, and so is a parent
+        // domain, to whose allocator's memory the device may still write.
+        if let Err(error) = handle.close() {
+            mem::forget(self.parents.pd.take_if(|pd| pd.is_parent_domain()));
+            return Err(error);
+        }
         self.context.objects().queue_pairs.remove(self.qp);
         if let Some(send_context) = self.send_context.take() {
             // SAFETY: the queue pair that pointed to it is gone, and nobody shares the core any more.

@@ -1,0 +1,283 @@
+//! `struct ibv_grh`: what stands in front of a datagram.
+
+use std::net::Ipv4Addr;
+use std::{fmt, ptr};
+
+use rdma_mummy_sys::ibv_grh;
+
+use super::Gid;
+
+/// Where the IPv4 header begins, in the form of RoCE v2 over IPv4.
+const IPV4: usize = 20;
+
+/// The least an IPv4 header can be, in bytes: it has no options here.
+const IPV4_LENGTH: usize = 20;
+
+/// `struct ibv_grh` — the 40 bytes in front of a received datagram, of any form.
+///
+/// Every receive of a datagram has room for them at its start; a
+/// [flag](crate::ibverbs::completion::WorkCompletionFlags::GlobalRoutingHeader) of the completion says whether they were
+/// written, which on Ethernet they always are. On InfiniBand and with RoCE v1 it is a global routing header, with RoCE v2 over IPv6
+/// the IPv6 header, which has the same layout, and with RoCE v2 over IPv4 20 bytes without meaning and the IPv4 header.
+///
+/// Any bytes are legal.
+///
+/// ```
+/// use sideway::ibverbs::address::{GlobalRoutingHeader, RoutingHeaderForm};
+///
+/// let received = [0_u8; 64];
+/// let header = GlobalRoutingHeader::from_prefix(&received).ok_or("shorter than 40 bytes")?;
+/// assert_eq!(header.form(), RoutingHeaderForm::Unknown);
+/// # Ok::<(), &str>(())
+/// ```
+#[doc(alias = "ibv_grh")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GlobalRoutingHeader {
+    bytes: [u8; Self::LENGTH],
+}
+
+/// Which header it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RoutingHeaderForm {
+    /// A global routing header, or an IPv6 header.
+    Global,
+    /// An IPv4 header in the second half.
+    Ipv4,
+    /// Neither: the fields mean nothing, and read as those of a global routing header.
+    Unknown,
+}
+
+impl GlobalRoutingHeader {
+    /// How many bytes a datagram has in front of its data.
+    pub const LENGTH: usize = 40;
+
+    /// The header with these bytes, in the order in which they were received.
+    pub const fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        Self { bytes }
+    }
+
+    /// The header at the start of a buffer; `None` where that is shorter than 40 bytes.
+    pub fn from_prefix(buffer: &[u8]) -> Option<Self> {
+        buffer.first_chunk().map(|bytes| Self { bytes: *bytes })
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; Self::LENGTH] {
+        &self.bytes
+    }
+
+    /// Which header it is. What looks like both is IPv4 where its checksum is right, as in the library.
+    pub fn form(&self) -> RoutingHeaderForm {
+        let is_global = self.byte(0) >> 4 == 6;
+        let is_ipv4 = self.byte(IPV4) >> 4 == 4;
+        let is_plain_ipv4 = self.byte(IPV4) == 0x45;
+        match (is_global, is_ipv4) {
+            (false, false) => RoutingHeaderForm::Unknown,
+            (false, true) => RoutingHeaderForm::Ipv4,
+            (true, _) if is_plain_ipv4 && self.ipv4_checksum_is_right() => RoutingHeaderForm::Ipv4,
+            (true, _) => RoutingHeaderForm::Global,
+        }
+    }
+
+    /// The GID of the sender: of an IPv4 address, the mapped form.
+    pub fn source_gid(&self) -> Gid {
+        match self.form() {
+            RoutingHeaderForm::Ipv4 => self.ipv4_address(IPV4 + 12).into(),
+            _ => self.gid(8),
+        }
+    }
+
+    /// The GID that the datagram was sent to: of an IPv4 address, the mapped form.
+    pub fn dest_gid(&self) -> Gid {
+        match self.form() {
+            RoutingHeaderForm::Ipv4 => self.ipv4_address(IPV4 + 16).into(),
+            _ => self.gid(24),
+        }
+    }
+
+    /// The traffic class; with IPv4 the TOS byte. DSCP is in its upper six bits, congestion in its lower two.
+    pub fn traffic_class(&self) -> u8 {
+        match self.form() {
+            RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 1),
+            _ => (self.first_word() >> 20) as u8,
+        }
+    }
+
+    /// The flow label, 20 bits in host order; 0 with IPv4, which has none.
+    pub fn flow_label(&self) -> u32 {
+        match self.form() {
+            RoutingHeaderForm::Ipv4 => 0,
+            _ => self.first_word() & 0xf_ffff,
+        }
+    }
+
+    /// The hop limit that was left; with IPv4 the TTL.
+    pub fn hop_limit(&self) -> u8 {
+        match self.form() {
+            RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 8),
+            _ => self.byte(7),
+        }
+    }
+
+    /// Which header follows: 0x1b for InfiniBand's own, 17 for UDP.
+    pub fn next_header(&self) -> u8 {
+        match self.form() {
+            RoutingHeaderForm::Ipv4 => self.byte(IPV4 + 9),
+            _ => self.byte(6),
+        }
+    }
+
+    /// How many bytes followed this header in the packet, its other headers and checksums among them.
+    pub fn payload_length(&self) -> u16 {
+        match self.form() {
+            RoutingHeaderForm::Ipv4 => self.half_word(IPV4 + 2).saturating_sub(IPV4_LENGTH as u16),
+            _ => self.half_word(4),
+        }
+    }
+
+    /// The struct for C.
+    pub(super) fn to_raw(self) -> ibv_grh {
+        const _: () = assert!(size_of::<ibv_grh>() == GlobalRoutingHeader::LENGTH);
+        // SAFETY: so many bytes are there, and any are an ibv_grh: it has integers alone.
+        unsafe { ptr::read_unaligned(self.bytes.as_ptr().cast()) }
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        self.bytes.get(at).copied().unwrap_or(0)
+    }
+
+    fn half_word(&self, at: usize) -> u16 {
+        u16::from_be_bytes([self.byte(at), self.byte(at + 1)])
+    }
+
+    fn first_word(&self) -> u32 {
+        u32::from(self.half_word(0)) << 16 | u32::from(self.half_word(2))
+    }
+
+    fn gid(&self, at: usize) -> Gid {
+        let raw = self.bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
+        Gid { raw }
+    }
+
+    fn ipv4_address(&self, at: usize) -> Ipv4Addr {
+        [self.byte(at), self.byte(at + 1), self.byte(at + 2), self.byte(at + 3)].into()
+    }
+
+    /// RFC 791: the ones' complement sum of all half words, the checksum among them, is all ones.
+    fn ipv4_checksum_is_right(&self) -> bool {
+        let sum: u32 = (IPV4..IPV4 + IPV4_LENGTH).step_by(2).map(|at| u32::from(self.half_word(at))).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        (folded & 0xffff) + (folded >> 16) == 0xffff
+    }
+}
+
+impl fmt::Debug for GlobalRoutingHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GlobalRoutingHeader")
+            .field("form", &self.form())
+            .field("source_gid", &self.source_gid())
+            .field("dest_gid", &self.dest_gid())
+            .field("traffic_class", &self.traffic_class())
+            .field("flow_label", &self.flow_label())
+            .field("hop_limit", &self.hop_limit())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// From 192.0.2.1 to 192.0.2.2, TOS 0xb8, TTL 63, UDP, 60 bytes in all; the checksum is worked out by hand.
+    fn ipv4() -> [u8; 40] {
+        let mut bytes = [0; 40];
+        let header = [0x45, 0xb8, 0, 60, 0, 0, 0x40, 0, 63, 17, 0xb6, 0xf5, 192, 0, 2, 1, 192, 0, 2, 2];
+        bytes[20..].copy_from_slice(&header);
+        bytes
+    }
+
+    fn global() -> [u8; 40] {
+        let mut bytes = [0; 40];
+        bytes[..8].copy_from_slice(&[0x6b, 0x8a, 0xbc, 0xde, 0x01, 0x02, 0x1b, 64]);
+        (bytes[8], bytes[9], bytes[23]) = (0xfe, 0x80, 1);
+        (bytes[24], bytes[25], bytes[39]) = (0xfe, 0x80, 2);
+        bytes
+    }
+
+    #[test]
+    fn a_global_header_is_read() {
+        let header = GlobalRoutingHeader::from_bytes(global());
+        assert_eq!(header.form(), RoutingHeaderForm::Global);
+        assert_eq!(header.source_gid(), "fe80::1".parse().unwrap());
+        assert_eq!(header.dest_gid(), "fe80::2".parse().unwrap());
+        assert_eq!((header.traffic_class(), header.flow_label(), header.hop_limit()), (0xb8, 0xabcde, 64));
+        assert_eq!((header.next_header(), header.payload_length()), (0x1b, 0x102));
+    }
+
+    #[test]
+    fn an_ipv4_header_is_read_behind_its_padding() {
+        let mut bytes = ipv4();
+        for padding in [0, 0x60, 0xff] {
+            bytes[..20].fill(padding);
+            let header = GlobalRoutingHeader::from_bytes(bytes);
+            assert_eq!(header.form(), RoutingHeaderForm::Ipv4, "{padding:#x}");
+            assert_eq!(header.source_gid(), "::ffff:192.0.2.1".parse().unwrap());
+            assert_eq!(header.dest_gid(), "::ffff:192.0.2.2".parse().unwrap());
+            assert_eq!((header.traffic_class(), header.flow_label(), header.hop_limit()), (0xb8, 0, 63));
+            assert_eq!((header.next_header(), header.payload_length()), (17, 40));
+        }
+    }
+
+    #[test]
+    fn what_looks_like_both_is_told_by_the_checksum() {
+        let mut bytes = ipv4();
+        bytes[0] = 0x60;
+        bytes[30] ^= 1;
+        assert_eq!(GlobalRoutingHeader::from_bytes(bytes).form(), RoutingHeaderForm::Global);
+        bytes[0] = 0;
+        assert_eq!(GlobalRoutingHeader::from_bytes(bytes).form(), RoutingHeaderForm::Ipv4, "nothing else is left");
+    }
+
+    #[test]
+    fn a_short_buffer_has_no_header() {
+        assert_eq!(GlobalRoutingHeader::from_prefix(&[0; 39]), None);
+        let mut buffer = [7; 41];
+        buffer[..40].copy_from_slice(&global());
+        assert_eq!(GlobalRoutingHeader::from_prefix(&buffer), Some(GlobalRoutingHeader::from_bytes(global())));
+    }
+
+    #[test]
+    fn c_gets_the_bytes_as_they_came() {
+        let raw = GlobalRoutingHeader::from_bytes(global()).to_raw();
+        assert_eq!(u32::from_be(raw.version_tclass_flow), 0x6b8a_bcde);
+        assert_eq!((u16::from_be(raw.paylen), raw.next_hdr, raw.hop_limit), (0x102, 0x1b, 64));
+        assert_eq!(Gid::from(raw.dgid), "fe80::2".parse().unwrap());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes: [u8; 40]) {
+            let header = GlobalRoutingHeader::from_bytes(bytes);
+            let text = format!("{header:?} {} {}", header.next_header(), header.payload_length());
+            prop_assert!(text.contains("source_gid"));
+            prop_assert!(header.flow_label() <= 0xf_ffff);
+            prop_assert_eq!(header.form() == RoutingHeaderForm::Ipv4, header.source_gid() == Gid::from(Ipv4Addr::from(
+                [bytes[32], bytes[33], bytes[34], bytes[35]])));
+        }
+
+        #[test]
+        fn a_right_checksum_is_seen(mut bytes: [u8; 40]) {
+            (bytes[0], bytes[20], bytes[30], bytes[31]) = (0x60, 0x45, 0, 0);
+            let half = |at: usize| u32::from(bytes[at]) << 8 | u32::from(bytes[at + 1]);
+            let mut sum: u32 = (20..40).step_by(2).map(half).sum();
+            while sum > 0xffff {
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            [bytes[30], bytes[31]] = (!(sum as u16)).to_be_bytes();
+            prop_assert_eq!(GlobalRoutingHeader::from_bytes(bytes).form(), RoutingHeaderForm::Ipv4);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The clock of a device: cycles to nanoseconds.
+
+use std::time::Duration;
+
+use super::DeviceAttr;
+
+/// The clock that timestamps of completions are taken from, for making nanoseconds of its cycles.
+///
+/// The clock has a frequency, and so many bits; when these overflow it begins again. What it counts from is not said, and it
+/// drifts against the clocks of the system: only the time between two readings of the same device means something. One reading
+/// is the timestamp of a completion, the other may be that of another, or what the clock says at this moment
+/// ([`query_rt_values_ex`](super::DeviceContext::query_rt_values_ex)).
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let devices = sideway::ibverbs::device::DeviceList::new()?;
+/// # let context = devices.get(0).ok_or("no device")?.open()?;
+/// # let timestamp = 0;
+/// use sideway::ibverbs::device_context::ValuesMask;
+///
+/// let clock = context.query_device()?.device_clock().ok_or("the device has no clock")?;
+/// let now = context.query_rt_values_ex(ValuesMask::RawClock)?.raw_clock().ok_or("the clock is not told")?;
+/// // `timestamp` is the `completion_timestamp()` of a completion.
+/// println!("it completed {:?} ago", clock.between(timestamp, now.cycles()));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Drivers of mlx5 devices also make wall clock time of timestamps, by `mlx5dv_ts_to_ns` and by the field
+/// [`CompletionTimestampWallclock`](crate::ibverbs::completion::CreateCompletionQueueWorkCompletionFlags::CompletionTimestampWallclock).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceClock {
+    khz: u64,
+    mask: u64,
+}
+
+impl DeviceAttr {
+    /// `hca_core_clock`, `completion_timestamp_mask`: the clock that timestamps of completions are taken from; `None` where
+    /// the device does not say its frequency.
+    #[doc(alias = "hca_core_clock")]
+    pub fn device_clock(&self) -> Option<DeviceClock> {
+        let mask = self.completion_timestamp_mask().unwrap_or(u64::MAX);
+        self.hca_core_clock().and_then(|khz| DeviceClock::new(khz, mask))
+    }
+}
+
+impl DeviceClock {
+    /// A clock of so many kHz whose readings have the bits of `mask`; `None` where either is 0.
+    pub const fn new(khz: u64, mask: u64) -> Option<Self> {
+        if khz == 0 || mask == 0 { None } else { Some(Self { khz, mask }) }
+    }
+
+    /// The frequency, in kHz.
+    pub const fn khz(self) -> u64 {
+        self.khz
+    }
+
+    /// Which bits of a reading count.
+    pub const fn mask(self) -> u64 {
+        self.mask
+    }
+
+    /// So many cycles in nanoseconds, rounded down; `u64::MAX` for more than 584 years.
+    #[inline]
+    pub const fn nanoseconds(self, cycles: u64) -> u64 {
+        // A kHz is a cycle in 1,000,000 ns.
+        let nanoseconds = cycles as u128 * 1_000_000 / self.khz as u128;
+        if nanoseconds > u64::MAX as u128 { u64::MAX } else { nanoseconds as u64 }
+    }
+
+    /// The cycles from one reading to a later one, also where the clock began again in between, once at most.
+    #[inline]
+    pub const fn cycles_between(self, earlier: u64, later: u64) -> u64 {
+        later.wrapping_sub(earlier) & self.mask
+    }
+
+    /// The time from one reading to a later one, also where the clock began again in between, once at most.
+    #[inline]
+    pub const fn between(self, earlier: u64, later: u64) -> Duration {
+        Duration::from_nanos(self.nanoseconds(self.cycles_between(earlier, later)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn cycles_become_nanoseconds() {
+        // 156.25 MHz: 6.4 ns a cycle.
+        let clock = DeviceClock::new(156_250, u64::MAX).unwrap();
+        assert_eq!((clock.nanoseconds(5), clock.nanoseconds(1)), (32, 6));
+        let clock = DeviceClock::new(1_000_000, u64::MAX).unwrap();
+        assert_eq!(clock.nanoseconds(u64::MAX), u64::MAX);
+        assert_eq!(DeviceClock::new(1, u64::MAX).unwrap().nanoseconds(u64::MAX), u64::MAX, "too long to count");
+    }
+
+    #[test]
+    fn a_clock_that_began_again_goes_forward() {
+        let clock = DeviceClock::new(1_000_000, (1 << 48) - 1).unwrap();
+        assert_eq!(clock.between((1 << 48) - 10, 15), Duration::from_nanos(25));
+        assert_eq!(clock.between(15, 15), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_clock_without_frequency_or_bits_is_none() {
+        assert_eq!(DeviceClock::new(0, 1), None);
+        assert_eq!(DeviceClock::new(1, 0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_clock_panics(khz: u64, mask: u64, earlier: u64, later: u64) {
+            if let Some(clock) = DeviceClock::new(khz, mask) {
+                let cycles = clock.cycles_between(earlier, later);
+                prop_assert_eq!(cycles & !mask, 0);
+                prop_assert_eq!(clock.between(earlier, later).as_nanos(), u128::from(clock.nanoseconds(cycles)));
+            }
+        }
+    }
+}

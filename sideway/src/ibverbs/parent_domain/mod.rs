@@ -1,0 +1,155 @@
+//! Parent domains: a protection domain with an allocator or a thread domain beside it.
+//!
+//! ```text
+//! ParentDomainBuilder ── build ────────────────► Arc<ProtectionDomain>    usable wherever the domain that it was made of is
+//!                     ── build_single_threaded ► SingleThreadedDomain     what is made in it stays with one thread
+//! ```
+//!
+//! A parent domain has the keys of the domain that it was made of: memory regions and address handles of the one work with the
+//! other's queue pairs ([`ProtectionDomain::plain`]).
+
+mod allocator;
+mod handle;
+
+use std::ptr;
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_parent_domain_init_attr, ibv_parent_domain_init_attr_mask as mask};
+
+use self::allocator::AllocatorContext;
+pub use self::allocator::{Allocation, AllocationRequest, DomainAllocator};
+pub(crate) use self::handle::DomainHandle;
+use self::handle::Parent;
+use super::device_context::DeviceContext;
+use super::protection_domain::ProtectionDomain;
+use super::single_threaded::SingleThreadedDomain;
+use super::thread_domain::{ThreadDomain, ThreadDomainCore};
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_pointer};
+
+const VERB: &str = "ibv_alloc_parent_domain";
+
+/// Makes parent domains of a protection domain.
+#[derive(Debug)]
+pub struct ParentDomainBuilder {
+    pd: Arc<ProtectionDomain>,
+    allocator: Option<Arc<dyn DomainAllocator>>,
+}
+
+impl ProtectionDomain {
+    /// A builder of parent domains of this domain.
+    pub fn create_parent_domain_builder(self: &Arc<Self>) -> ParentDomainBuilder {
+        ParentDomainBuilder::new(self)
+    }
+
+    /// Whether a [`ParentDomainBuilder`] made it.
+    pub fn is_parent_domain(&self) -> bool {
+        self.handle.parent().is_some()
+    }
+
+    /// Whether what is made in it is used by one thread alone.
+    pub(super) fn has_thread_domain(&self) -> bool {
+        self.handle.parent().is_some_and(|parent| parent.has_thread_domain())
+    }
+
+    /// The plain domain that a parent domain was made of; of a plain domain itself. What two domains with the same plain one
+    /// hold works together.
+    pub fn plain(self: &Arc<Self>) -> &Arc<Self> {
+        self.handle.parent().map_or(self, |parent| parent.domain())
+    }
+}
+
+impl ParentDomainBuilder {
+    /// A builder for this domain, with neither an allocator nor a thread domain.
+    pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
+        Self { pd: Arc::clone(pd), allocator: None }
+    }
+
+    /// Where the driver takes memory for the queues of the domain from, and gives it back to.
+    pub fn setup_allocator(&mut self, allocator: Arc<dyn DomainAllocator>) -> &mut Self {
+        self.allocator = Some(allocator);
+        self
+    }
+
+    /// `ibv_alloc_parent_domain(context, attr)` — makes a parent domain without a thread domain. It is usable wherever a
+    /// protection domain is; completion queues are made in it by
+    /// [`setup_parent_domain`](crate::ibverbs::completion::CompletionQueueBuilder::setup_parent_domain).
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the driver has no parent domains, or none with an allocator.
+    /// - `ENOMEM`: out of memory.
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_parent_domain(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
+    #[doc(alias = "ibv_alloc_parent_domain")]
+    pub fn build(&self) -> Result<Arc<ProtectionDomain>, VerbError> {
+        self.allocate(None)
+    }
+
+    /// `ibv_alloc_parent_domain(context, attr)` with a thread domain — makes a domain whose completion queues and queue pairs
+    /// stay with the thread that made `td`, and cost no lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build), and `EINVAL` where `td` is of another device context.
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_parent_domain(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
+    pub fn build_single_threaded(&self, td: &ThreadDomain) -> Result<SingleThreadedDomain, VerbError> {
+        if td.device_context().raw() != self.context().raw() {
+            return Err(VerbError::invalid(VERB, "the thread domain is of another device context than the domain"));
+        }
+        let domain = self.allocate(Some(Arc::clone(td.core())))?;
+        // SAFETY: just made and given to nobody else. `td` does not leave its thread, so that this is it.
+        Ok(unsafe { SingleThreadedDomain::adopt(domain, self.allocator.is_some()) })
+    }
+
+    fn context(&self) -> &Arc<DeviceContext> {
+        self.pd.device_context()
+    }
+
+    fn allocate(&self, td: Option<Arc<ThreadDomainCore>>) -> Result<Arc<ProtectionDomain>, VerbError> {
+        if self.pd.is_parent_domain() {
+            return Err(VerbError::invalid(VERB, "the domain is a parent domain already: make it of a plain one"));
+        }
+        let pd_context = self.allocator.clone().map(AllocatorContext::new);
+        let mut attr = ibv_parent_domain_init_attr {
+            pd: self.pd.raw(),
+            td: td.as_ref().map_or(ptr::null_mut(), |td| td.raw()),
+            comp_mask: 0,
+            alloc: None,
+            free: None,
+            pd_context: ptr::null_mut(),
+        };
+        if let Some(pd_context) = &pd_context {
+            attr.comp_mask =
+                mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0 | mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
+            attr.alloc = Some(allocator::allocate);
+            attr.free = Some(allocator::free);
+            attr.pd_context = pd_context.as_ptr();
+        }
+        // SAFETY: both domains are live and of this context; the allocator stands on the heap until the new domain is gone.
+        let pd = unsafe { sys::ibv_alloc_parent_domain(self.context().raw(), &mut attr) };
+        let pd = check_pointer(VERB, pd).map_err(|error| self.explain(error))?;
+        // SAFETY: just made, ours alone, and ibv_dealloc_pd is its verb.
+        let handle = unsafe { Handle::new(pd, sys::ibv_dealloc_pd, "ibv_dealloc_pd") };
+        let parent = Parent::new(pd_context, td, Arc::clone(&self.pd));
+        let handle = DomainHandle::of_parent_domain(handle, parent);
+        Ok(Arc::new(ProtectionDomain { handle, context: Arc::clone(self.context()) }))
+    }
+
+    #[cold]
+    fn explain(&self, error: VerbError) -> VerbError {
+        match error.errno().raw() {
+            libc::EOPNOTSUPP | libc::ENOSYS if self.allocator.is_some() => {
+                error.with_hint("the driver has no parent domains, or none with an allocator")
+            }
+            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the driver has no parent domains"),
+            _ => error,
+        }
+    }
+}

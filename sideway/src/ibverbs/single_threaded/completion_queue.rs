@@ -1,0 +1,163 @@
+//! A completion queue of one thread.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use rdma_mummy_sys::ibv_cq;
+
+use super::{SingleThread, SingleThreadedDomain};
+use crate::error::VerbError;
+use crate::ibverbs::completion::{
+    CompletionModeration, CompletionQueue, CompletionQueueBuilder, CreateCompletionQueueWorkCompletionFlags,
+    ExtendedCompletionQueue, ExtendedPoller, PollCompletionQueueError,
+};
+
+/// Makes completion queues without a lock, with the defaults of [`CompletionQueueBuilder`].
+#[derive(Debug)]
+pub struct SingleThreadedCompletionQueueBuilder {
+    builder: CompletionQueueBuilder,
+    thread: SingleThread,
+}
+
+impl SingleThreadedCompletionQueueBuilder {
+    pub(super) fn new(domain: &SingleThreadedDomain) -> Self {
+        let mut builder = CompletionQueueBuilder::new(domain.device_context());
+        if domain.has_allocator {
+            builder.setup_parent_domain(&domain.domain);
+        }
+        Self { builder, thread: PhantomData }
+    }
+
+    /// How many completions the queue holds at least: see [`CompletionQueueBuilder::setup_cqe`].
+    pub fn setup_cqe(&mut self, cqe: u32) -> &mut Self {
+        self.builder.setup_cqe(cqe);
+        self
+    }
+
+    /// Fields that completions are to have: see [`CompletionQueueBuilder::setup_wc_flags`].
+    pub fn setup_wc_flags(&mut self, fields: CreateCompletionQueueWorkCompletionFlags) -> &mut Self {
+        self.builder.setup_wc_flags(fields);
+        self
+    }
+
+    /// Whether the queue goes on when it overruns: see [`CompletionQueueBuilder::setup_ignore_overrun`].
+    pub fn setup_ignore_overrun(&mut self, ignore_overrun: bool) -> &mut Self {
+        self.builder.setup_ignore_overrun(ignore_overrun);
+        self
+    }
+
+    /// `ibv_create_cq_ex(context, attr)` with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` — makes a queue.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`, `ENOSYS`: the driver has no such queues.
+    /// - else as [`CompletionQueueBuilder::build_ex`].
+    ///
+    /// # References
+    ///
+    /// [ibv_create_cq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
+    pub fn build(&self) -> Result<SingleThreadedCompletionQueue, VerbError> {
+        // SAFETY: what is made of it stays in types that do not leave the thread: the queue itself, and the queue pairs of this
+        // module, which alone take it.
+        let cq = unsafe { self.builder.build_single_threaded() }?;
+        Ok(SingleThreadedCompletionQueue { cq, thread: PhantomData })
+    }
+}
+
+/// An extended completion queue that stays with its thread and costs no lock. It has no channel: it is polled.
+#[derive(Debug)]
+pub struct SingleThreadedCompletionQueue {
+    /// Never given out: it could leave the thread, alone or as the queue of a queue pair that does.
+    cq: ExtendedCompletionQueue,
+    thread: SingleThread,
+}
+
+impl SingleThreadedCompletionQueue {
+    /// `ibv_start_poll(cq, attr)` — begins to poll: see [`ExtendedCompletionQueue::start_poll`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_start_poll")]
+    #[inline]
+    pub fn start_poll(&mut self) -> Result<ExtendedPoller<'_>, PollCompletionQueueError> {
+        self.cq.start_poll()
+    }
+
+    /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds: see [`ExtendedCompletionQueue::resize`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
+        self.cq.resize(cqe)
+    }
+
+    /// `ibv_modify_cq(cq, attr)` — sets how events are held back: see [`CompletionQueue::modify`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn modify(&self, moderation: CompletionModeration) -> Result<(), VerbError> {
+        self.cq.modify(moderation)
+    }
+
+    /// Entries that the queue holds, at least what was asked for.
+    pub fn cqe(&self) -> u32 {
+        self.cq.cqe()
+    }
+
+    /// The fields that the queue delivers.
+    pub fn wc_flags(&self) -> CreateCompletionQueueWorkCompletionFlags {
+        self.cq.wc_flags()
+    }
+
+    /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` where queue pairs hold the queue, which then goes with the last of them; else the driver's errno, and the queue
+    /// is leaked.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.cq.close()
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, by this thread, not destroyed, and not polled while a poller is out; its `cq_context`
+    /// and its functions stay as they are.
+    pub unsafe fn cq(&self) -> NonNull<ibv_cq> {
+        // SAFETY: the caller's promise.
+        unsafe { self.cq.cq() }
+    }
+
+    /// For the queue pairs of this module.
+    pub(super) fn inner(&self) -> &ExtendedCompletionQueue {
+        &self.cq
+    }
+
+    /// For teardown, which lends it to nobody.
+    pub(super) fn inner_mut(&mut self) -> &mut ExtendedCompletionQueue {
+        &mut self.cq
+    }
+}
+
+/// A poll goes on in the thread that began it: `Send` for one of these types would be an ambiguity here.
+const _: fn() = || {
+    trait NotSend<A> {
+        fn check() {}
+    }
+    impl<T: ?Sized> NotSend<()> for T {}
+    impl<T: ?Sized + Send> NotSend<u8> for T {}
+    <ExtendedPoller<'static> as NotSend<_>>::check();
+    <crate::ibverbs::completion::ExtendedWorkCompletion<'static> as NotSend<_>>::check();
+    <SingleThreadedDomain as NotSend<_>>::check();
+    <SingleThreadedCompletionQueueBuilder as NotSend<_>>::check();
+    <SingleThreadedCompletionQueue as NotSend<_>>::check();
+};

@@ -1,0 +1,250 @@
+//! A queue pair of one thread.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdma_mummy_sys::ibv_qp;
+
+use super::{SingleThread, SingleThreadedCompletionQueue, SingleThreadedDomain};
+use crate::error::VerbError;
+use crate::ibverbs::completion::{CompletionCounter, CompletionRecord, CountedOperations, PollCompletions};
+use crate::ibverbs::queue_pair::teardown::{DrainError, Drained};
+use crate::ibverbs::queue_pair::{
+    BasicQueuePair, BasicService, Connected, Datagram, ExtendedQueuePair, GenericQueuePair, ModifyQueuePairError, Pair,
+    PostRecvGuard, QueuePair, QueuePairAttribute, QueuePairAttributeMask, QueuePairBuilder, QueuePairInitAttribute,
+    QueuePairState, QueuePairType, SendOperationFlags, SendQueue, Service,
+};
+
+/// Makes queue pairs of one thread, with the defaults of [`QueuePairBuilder`].
+#[derive(Debug)]
+pub struct SingleThreadedQueuePairBuilder<T = Connected> {
+    /// Never given out: what it builds may leave the thread.
+    builder: QueuePairBuilder<T>,
+    thread: SingleThread,
+}
+
+macro_rules! forward {
+    ($( $setup:ident($argument:ident: $Type:ty) )+) => { $(
+        #[doc = concat!("See [`QueuePairBuilder::", stringify!($setup), "`].")]
+        pub fn $setup(&mut self, $argument: $Type) -> &mut Self {
+            self.builder.$setup($argument);
+            self
+        }
+    )+ };
+}
+
+impl SingleThreadedQueuePairBuilder {
+    pub(super) fn new(domain: &SingleThreadedDomain) -> Self {
+        Self { builder: domain.domain.create_qp_builder(), thread: PhantomData }
+    }
+
+    forward! {
+        setup_qp_type(qp_type: QueuePairType)
+    }
+}
+
+impl SingleThreadedQueuePairBuilder<Datagram> {
+    pub(super) fn new_ud(domain: &SingleThreadedDomain) -> Self {
+        Self { builder: domain.domain.create_ud_qp_builder(), thread: PhantomData }
+    }
+}
+
+impl<T: Service> SingleThreadedQueuePairBuilder<T> {
+    forward! {
+        setup_max_send_wr(max_send_wr: u32)
+        setup_max_recv_wr(max_recv_wr: u32)
+        setup_max_send_sge(max_send_sge: u32)
+        setup_max_recv_sge(max_recv_sge: u32)
+        setup_max_inline_data(max_inline_data: u32)
+        setup_sq_sig_all(sq_sig_all: bool)
+        setup_send_ops_flags(operations: SendOperationFlags)
+    }
+
+    /// Where completions of sends go. The queue's C object lives as long as the queue pair.
+    pub fn setup_send_cq(&mut self, send_cq: &SingleThreadedCompletionQueue) -> &mut Self {
+        self.builder.setup_send_cq(send_cq.inner());
+        self
+    }
+
+    /// Where completions of receives go; may be the queue of the sends.
+    pub fn setup_recv_cq(&mut self, recv_cq: &SingleThreadedCompletionQueue) -> &mut Self {
+        self.builder.setup_recv_cq(recv_cq.inner());
+        self
+    }
+
+    /// `ibv_create_qp(pd, attr)` — makes a basic queue pair: see [`QueuePairBuilder::build`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_create_qp")]
+    pub fn build(&self) -> Result<SingleThreadedQueuePair<BasicQueuePair<T>>, VerbError>
+    where
+        T: BasicService,
+    {
+        self.builder.build().map(SingleThreadedQueuePair::new)
+    }
+
+    /// `ibv_create_qp_ex(context, attr)` — makes an extended queue pair: see [`QueuePairBuilder::build_ex`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_create_qp_ex")]
+    pub fn build_ex(&self) -> Result<SingleThreadedQueuePair<ExtendedQueuePair<T>>, VerbError> {
+        self.builder.build_ex().map(SingleThreadedQueuePair::new)
+    }
+
+    /// An extended queue pair where the device has them, without known faults; else a basic one.
+    ///
+    /// # Errors
+    ///
+    /// As [`QueuePairBuilder::build_generic`].
+    pub fn build_generic(&self) -> Result<SingleThreadedQueuePair<GenericQueuePair<T>>, VerbError>
+    where
+        T: BasicService,
+    {
+        self.builder.build_generic().map(SingleThreadedQueuePair::new)
+    }
+}
+
+/// A queue pair that stays with its thread. Where its domain has a thread domain, posting costs no lock.
+#[derive(Debug)]
+pub struct SingleThreadedQueuePair<Q> {
+    /// Never given out, nor its two queues: they could leave the thread.
+    qp: Q,
+    thread: SingleThread,
+}
+
+impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
+    fn new(qp: Q) -> Self {
+        Self { qp, thread: PhantomData }
+    }
+
+    /// Begins a batch of sends.
+    #[doc(alias = "ibv_wr_start")]
+    #[inline]
+    pub fn start_post_send(&mut self) -> Q::Guard<'_> {
+        self.qp.start_post_send()
+    }
+
+    /// Begins a batch of receives.
+    #[doc(alias = "ibv_post_recv")]
+    #[inline]
+    pub fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
+        self.qp.start_post_recv()
+    }
+
+    /// `ibv_modify_qp(qp, attr, attr_mask)` — sets attributes: see [`QueuePair::modify`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
+        self.qp.modify(attribute)
+    }
+
+    /// `ibv_query_qp(qp, attr, attr_mask, init_attr)` — reads attributes: see [`QueuePair::query`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_query_qp")]
+    pub fn query(
+        &self,
+        mask: QueuePairAttributeMask,
+    ) -> Result<(QueuePairAttribute, QueuePairInitAttribute), VerbError> {
+        self.qp.query(mask)
+    }
+
+    /// `ibv_qp_attach_comp_cntr(qp, comp_cntr, attr)` — has a counter count operations: see [`CompletionCounter::attach`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_qp_attach_comp_cntr")]
+    pub fn attach_comp_cntr(
+        &self,
+        counter: &Arc<CompletionCounter>,
+        operations: CountedOperations,
+    ) -> Result<(), VerbError> {
+        counter.attach(&self.qp, operations)
+    }
+
+    /// The state: see [`QueuePair::state`].
+    pub fn state(&self) -> QueuePairState {
+        self.qp.state()
+    }
+
+    /// The transport service.
+    pub fn qp_type(&self) -> QueuePairType {
+        self.qp.qp_type()
+    }
+
+    /// The number by which peers address the queue pair, 24 bits.
+    pub fn qp_number(&self) -> u32 {
+        self.qp.qp_number()
+    }
+
+    /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the queue pair is leaked then.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn close(self) -> Result<(), VerbError> {
+        let core = Arc::clone(self.qp.core());
+        drop(self);
+        core.close()
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, by this thread, not destroyed, and not posted to while a guard is out; its
+    /// `qp_context` and its functions stay as they are.
+    pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
+        // SAFETY: the caller's promise.
+        unsafe { self.qp.qp() }
+    }
+}
+
+impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
+    /// Moves the queue pair to the error state and polls `queues` until all its requests have been flushed: see [`Pair::drain`].
+    /// No request uses its buffers any more then, and [`close`](Self::close) ends the queue pair.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn drain(
+        &mut self,
+        queues: &mut [&mut SingleThreadedCompletionQueue],
+        timeout: Duration,
+        seen: impl FnMut(&CompletionRecord),
+    ) -> Result<Drained, DrainError> {
+        let mut queues: Vec<&mut dyn PollCompletions> =
+            queues.iter_mut().map(|cq| -> &mut dyn PollCompletions { cq.inner_mut() }).collect();
+        self.qp.drain(&mut queues, timeout, seen)
+    }
+}
+
+/// A batch goes on in the thread that began it: `Send` for one of these types would be an ambiguity here.
+const _: fn() = || {
+    use crate::ibverbs::queue_pair::{BasicPostSendGuard, ExtendedPostSendGuard, GenericPostSendGuard};
+
+    trait NotSend<A> {
+        fn check() {}
+    }
+    impl<T: ?Sized> NotSend<()> for T {}
+    impl<T: ?Sized + Send> NotSend<u8> for T {}
+    <BasicPostSendGuard<'static> as NotSend<_>>::check();
+    <ExtendedPostSendGuard<'static> as NotSend<_>>::check();
+    <GenericPostSendGuard<'static> as NotSend<_>>::check();
+    <PostRecvGuard<'static> as NotSend<_>>::check();
+    <SingleThreadedQueuePairBuilder as NotSend<_>>::check();
+    <SingleThreadedQueuePair<ExtendedQueuePair> as NotSend<_>>::check();
+};

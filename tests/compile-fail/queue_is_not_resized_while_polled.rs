@@ -1,0 +1,11 @@
+//! The cursor stands in the memory that resizing replaces.
+
+use sideway::ibverbs::completion::ExtendedCompletionQueue;
+
+fn resize(cq: &mut ExtendedCompletionQueue) {
+    let poller = cq.start_poll().unwrap();
+    cq.resize(100).unwrap();
+    drop(poller);
+}
+
+fn main() {}

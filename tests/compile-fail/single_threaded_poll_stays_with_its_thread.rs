@@ -1,0 +1,12 @@
+//! The queue is used until the poll ends.
+
+use sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue;
+
+fn poll(cq: &mut SingleThreadedCompletionQueue) {
+    let mut poller = cq.start_poll().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| poller.next().map(drop));
+    });
+}
+
+fn main() {}

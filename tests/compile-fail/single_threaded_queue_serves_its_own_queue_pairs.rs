@@ -1,0 +1,10 @@
+//! Another queue pair could be destroyed on another thread.
+
+use sideway::ibverbs::queue_pair::QueuePairBuilder;
+use sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue;
+
+fn lend(builder: &mut QueuePairBuilder, cq: &SingleThreadedCompletionQueue) {
+    builder.setup_send_cq(cq);
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+//! Its driver does not lock.
+
+use sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue;
+
+fn send(cq: SingleThreadedCompletionQueue) {
+    std::thread::spawn(move || drop(cq));
+}
+
+fn main() {}

@@ -1,0 +1,125 @@
+//! Thread domains, and parent domains with the program's allocator.
+
+use libc::{c_int, c_void};
+use rdma_mummy_sys as ffi;
+use rdma_mummy_sys::ibv_parent_domain_init_attr_mask as mask;
+
+use super::calls::Kind;
+use super::device::state_of;
+use super::failure::set_errno;
+use super::objects::{destroy_object, forever};
+use super::state::Inner;
+
+/// What a completion queue in a parent domain takes from the allocator.
+const SIZE: usize = 4096;
+const ALIGNMENT: usize = 256;
+/// As a vendor's number for it.
+const RESOURCE_TYPE: u64 = 0x7_0000_0001;
+
+type Alloc = unsafe extern "C" fn(*mut ffi::ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
+type Free = unsafe extern "C" fn(*mut ffi::ibv_pd, *mut c_void, *mut c_void, u64);
+
+/// The program's allocator.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allocator {
+    alloc: Alloc,
+    free: Free,
+    pd: *mut ffi::ibv_pd,
+    pd_context: *mut c_void,
+}
+
+pub(super) unsafe extern "C" fn alloc_td(
+    context: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_td_init_attr,
+) -> *mut ffi::ibv_td {
+    // SAFETY: the context is one of this provider's, the attributes can be read, and the domain is new.
+    unsafe {
+        let (mut inner, failure) = state_of(context).enter("alloc_td", &[("comp_mask", (*attr).comp_mask.into())]);
+        if let Some(failure) = failure {
+            return failure.null();
+        }
+        let td = forever::<ffi::ibv_td>();
+        (*td).context = context;
+        inner.made(Kind::ThreadDomain, td, &[context.addr()]);
+        td
+    }
+}
+
+pub(super) unsafe extern "C" fn dealloc_td(td: *mut ffi::ibv_td) -> c_int {
+    // SAFETY: objects are never freed.
+    unsafe { destroy_object((*td).context, "dealloc_td", Kind::ThreadDomain, td.addr()) }
+}
+
+pub(super) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ffi::ibv_context,
+    attr: *mut ffi::ibv_parent_domain_init_attr,
+) -> *mut ffi::ibv_pd {
+    // SAFETY: the context is one of this provider's, the attributes can be read, and the domain is new.
+    unsafe {
+        let attr = &*attr;
+        let arguments =
+            [("pd", attr.pd.addr() as u64), ("td", attr.td.addr() as u64), ("comp_mask", attr.comp_mask.into())];
+        let (mut inner, failure) = state_of(context).enter("alloc_parent_domain", &arguments);
+        if let Some(failure) = failure {
+            return failure.null();
+        }
+        let mut parents = vec![attr.pd.addr()];
+        inner.is_live(Kind::ProtectionDomain, attr.pd.addr(), "alloc_parent_domain");
+        if !attr.td.is_null() {
+            inner.is_live(Kind::ThreadDomain, attr.td.addr(), "alloc_parent_domain");
+            parents.push(attr.td.addr());
+        }
+        let pd = forever::<ffi::ibv_pd>();
+        (*pd).context = context;
+        (*pd).handle = (*attr.pd).handle;
+        inner.made(Kind::ProtectionDomain, pd, &parents);
+        let both = mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0 | mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
+        if let (Some(alloc), Some(free)) = (attr.alloc, attr.free)
+            && attr.comp_mask & both == both
+        {
+            let allocator = Allocator { alloc, free, pd, pd_context: attr.pd_context };
+            inner.allocators.insert(pd.addr(), allocator);
+        }
+        pd
+    }
+}
+
+/// The allocator of a parent domain.
+pub(super) fn allocator_of(inner: &Inner, pd: *mut ffi::ibv_pd) -> Option<Allocator> {
+    inner.allocators.get(&pd.addr()).copied()
+}
+
+/// Takes memory for a completion queue, and writes to it as a device would; whether there was any.
+///
+/// # Safety
+///
+/// The allocator is that of a live domain, and `context` one of this provider's.
+pub(super) unsafe fn take_memory(allocator: Allocator, cq: usize, context: *mut ffi::ibv_context) -> bool {
+    // SAFETY: the allocator is live, and what it gives is so large.
+    unsafe {
+        set_errno(0);
+        let memory = (allocator.alloc)(allocator.pd, allocator.pd_context, SIZE, ALIGNMENT, RESOURCE_TYPE);
+        let state = state_of(context);
+        match memory.addr() {
+            0 => return false,
+            usize::MAX => {}
+            address if address % ALIGNMENT != 0 => state.lock().violation("memory of an allocator is not aligned"),
+            _ => {
+                memory.cast::<u8>().write_bytes(0xa5, SIZE);
+                state.lock().memory.insert(cq, (allocator, memory.expose_provenance()));
+            }
+        }
+    }
+    true
+}
+
+/// Gives memory back.
+///
+/// # Safety
+///
+/// It came from this allocator, whose domain is live.
+pub(super) unsafe fn give_back(allocator: Allocator, memory: usize) {
+    let memory = std::ptr::with_exposed_provenance_mut(memory);
+    // SAFETY: the caller's promise.
+    unsafe { (allocator.free)(allocator.pd, allocator.pd_context, memory, RESOURCE_TYPE) };
+}

@@ -1,0 +1,403 @@
+//! Parent domains, with an allocator or with a thread domain, and the queues of one thread.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::error::Error;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::completion::{
+    CompletionModeration, CompletionQueue, CreateCompletionQueueWorkCompletionFlags as Fields, WorkCompletionSource,
+};
+use sideway::ibverbs::parent_domain::{Allocation, AllocationRequest, DomainAllocator};
+use sideway::ibverbs::queue_pair::{
+    PostSendGuard, QueuePairAttribute, QueuePairAttributeMask, QueuePairState, QueuePairType, SetInlineData,
+};
+use sideway::ibverbs::single_threaded::SingleThreadedDomain;
+use sideway::ibverbs::work_request::WorkRequestFlags;
+use sideway_tests::recording::{Failure, Kind, Recording, World};
+
+/// What an allocator answers.
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    Memory,
+    Default,
+    Failed,
+    Panic,
+}
+
+/// Counts what it gives and takes back.
+#[derive(Debug)]
+struct Counting {
+    answer: Answer,
+    given: AtomicU32,
+    taken: AtomicU32,
+}
+
+const LAYOUT: Layout = match Layout::from_size_align(4096, 256) {
+    Ok(layout) => layout,
+    Err(_) => unreachable!(),
+};
+
+// SAFETY: memory is allocated as asked for (there is one size and alignment, which is checked), and freed once.
+unsafe impl DomainAllocator for Counting {
+    fn allocate(&self, request: &AllocationRequest) -> Allocation {
+        assert_eq!((request.size, request.alignment), (LAYOUT.size(), LAYOUT.align()));
+        assert_eq!(request.resource_type, 0x7_0000_0001);
+        self.given.fetch_add(1, Ordering::Relaxed);
+        match self.answer {
+            // SAFETY: the size is not zero.
+            Answer::Memory => NonNull::new(unsafe { alloc(LAYOUT) }).map_or(Allocation::Failed, Allocation::Memory),
+            Answer::Default => Allocation::Default,
+            Answer::Failed => Allocation::Failed,
+            Answer::Panic => panic!("the allocator is out of its mind"),
+        }
+    }
+
+    unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64) {
+        assert_eq!(resource_type, 0x7_0000_0001);
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(memory.as_ptr(), LAYOUT) };
+    }
+}
+
+fn allocator(answer: Answer) -> Arc<Counting> {
+    Arc::new(Counting { answer, given: AtomicU32::new(0), taken: AtomicU32::new(0) })
+}
+
+fn counts(allocator: &Counting) -> (u32, u32) {
+    (allocator.given.load(Ordering::Relaxed), allocator.taken.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_parent_domain_is_usable_as_the_domain_it_was_made_of() {
+    let world = World::new();
+    let parent = world.pd.create_parent_domain_builder().build().unwrap();
+    let call = world.recording.calls().remove(0);
+    assert_eq!((call.verb, call.argument("td"), call.argument("comp_mask")), ("alloc_parent_domain", 0, 0));
+    // SAFETY: only the address is looked at.
+    assert_eq!(call.argument("pd"), unsafe { world.pd.pd() }.addr().get() as u64);
+    assert!(parent.is_parent_domain() && !world.pd.is_parent_domain());
+    assert!(Arc::ptr_eq(parent.plain(), &world.pd) && Arc::ptr_eq(world.pd.plain(), &world.pd));
+    let mut builder = parent.create_qp_builder();
+    let qp = builder.setup_send_cq(&world.send_cq).setup_recv_cq(&world.recv_cq).build().unwrap();
+    let mut way = AddressHandleAttribute::new();
+    way.setup_port(1).setup_grh_src_gid_index(0);
+    let ah = parent.create_ah(&way).unwrap();
+    let mut memory = [0_u8; 8];
+    // SAFETY: the array outlives the region, and nobody touches it meanwhile.
+    let mr = unsafe { parent.reg_mr(memory.as_mut_ptr().addr(), 8, AccessFlags::LocalWrite) }.unwrap();
+    let recording = &world.recording;
+    drop((builder, parent));
+    let domains = recording.live().iter().filter(|&&kind| kind == Kind::ProtectionDomain).count();
+    assert_eq!(domains, 2, "what was made in it keeps it");
+    recording.calls();
+    drop((mr, ah, qp));
+    assert_eq!(recording.verbs(), ["dereg_mr", "destroy_ah", "destroy_qp", "dealloc_pd"]);
+    world.end();
+}
+
+#[test]
+fn a_parent_domain_goes_before_what_it_was_made_of() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let pd = context.alloc_pd().unwrap();
+    let parent = pd.create_parent_domain_builder().build().unwrap();
+    recording.calls();
+    drop((pd, context));
+    assert_eq!(recording.verbs(), [""; 0]);
+    Arc::into_inner(parent).unwrap().close().unwrap();
+    assert_eq!(recording.verbs(), ["dealloc_pd", "dealloc_pd", "close_device"]);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn why_there_is_no_parent_domain() {
+    let world = World::new();
+    let mut builder = world.pd.create_parent_domain_builder();
+    let no = Failure::documented(libc::EOPNOTSUPP);
+    world.recording.fail("alloc_parent_domain", 0, no);
+    assert_eq!(
+        builder.build().unwrap_err().to_string(),
+        "ibv_alloc_parent_domain: EOPNOTSUPP (Operation not supported): the driver has no parent domains"
+    );
+    let allocator = allocator(Answer::Memory);
+    builder.setup_allocator(allocator.clone());
+    world.recording.fail("alloc_parent_domain", 0, no);
+    assert!(builder.build().unwrap_err().hint().unwrap().contains("or none with an allocator"));
+    drop(builder);
+    assert_eq!(Arc::strong_count(&allocator), 1, "a domain that was not made holds nothing");
+    let parent = world.pd.create_parent_domain_builder().build().unwrap();
+    let error = parent.create_parent_domain_builder().build().unwrap_err();
+    assert!(error.hint().unwrap().contains("make it of a plain one"), "{error}");
+    drop(parent);
+    world.recording.without("alloc_parent_domain");
+    let context = world.recording.open();
+    let error = context.alloc_pd().unwrap().create_parent_domain_builder().build().unwrap_err();
+    assert_eq!(error.errno().raw(), libc::EOPNOTSUPP);
+    drop(context);
+    world.end();
+}
+
+#[test]
+fn queues_live_in_memory_of_the_allocator() {
+    let world = World::new();
+    let allocator = allocator(Answer::Memory);
+    let parent = world.pd.create_parent_domain_builder().setup_allocator(allocator.clone()).build().unwrap();
+    assert_eq!(world.recording.calls().remove(0).argument("comp_mask"), 3);
+    let cq = world.context.create_cq_builder().setup_parent_domain(&parent).build_ex().unwrap();
+    let calls = world.recording.calls();
+    assert_eq!((calls[0].argument("comp_mask"), calls[0].argument("flags")), (2, 0));
+    // SAFETY: only the address is looked at.
+    assert_eq!(calls[0].argument("parent_domain"), unsafe { parent.pd() }.addr().get() as u64);
+    assert_eq!(counts(&allocator), (1, 0));
+    // The queue keeps the domain, and that the allocator.
+    drop(parent);
+    assert_eq!(Arc::strong_count(&allocator), 2);
+    cq.close().unwrap();
+    assert_eq!(counts(&allocator), (1, 1));
+    assert_eq!(Arc::strong_count(&allocator), 1);
+    world.end();
+}
+
+#[test]
+fn an_allocator_may_leave_it_to_the_driver_or_fail() {
+    for (answer, works) in [(Answer::Default, true), (Answer::Failed, false), (Answer::Panic, false)] {
+        let world = World::new();
+        let allocator = allocator(answer);
+        let parent = world.pd.create_parent_domain_builder().setup_allocator(allocator.clone()).build().unwrap();
+        let result = world.context.create_cq_builder().setup_parent_domain(&parent).build_ex();
+        assert_eq!(result.as_ref().err().map(|error| error.errno().raw()), (!works).then_some(libc::ENOMEM));
+        drop((result, parent));
+        assert_eq!(counts(&allocator), (1, 0), "{answer:?}");
+        world.end();
+    }
+}
+
+#[test]
+fn an_allocator_outlives_what_could_not_be_destroyed() {
+    let world = World::new();
+    let allocator = allocator(Answer::Memory);
+    let parent = world.pd.create_parent_domain_builder().setup_allocator(allocator.clone()).build().unwrap();
+    let cq = world.context.create_cq_builder().setup_parent_domain(&parent).build_ex().unwrap();
+    drop(parent);
+    world.recording.fail("destroy_cq", 0, Failure::documented(libc::EIO));
+    drop(cq);
+    // The device may still write to it.
+    assert_eq!((counts(&allocator), Arc::strong_count(&allocator)), ((1, 0), 2));
+
+    let parent = world.pd.create_parent_domain_builder().setup_allocator(allocator.clone()).build().unwrap();
+    world.recording.fail("dealloc_pd", 0, Failure::documented(libc::EBUSY));
+    assert_eq!(Arc::into_inner(parent).unwrap().close().unwrap_err().errno().raw(), libc::EBUSY);
+    assert_eq!(Arc::strong_count(&allocator), 3);
+}
+
+#[test]
+fn completion_queues_take_no_other_domains() {
+    let world = World::new();
+    let error = world.context.create_cq_builder().setup_parent_domain(&world.pd).build_ex().unwrap_err();
+    assert!(error.hint().unwrap().contains("not a plain protection domain"), "{error}");
+    let other = world.recording.open();
+    let parent = other.alloc_pd().unwrap().create_parent_domain_builder().build().unwrap();
+    let mut builder = world.context.create_cq_builder();
+    builder.setup_parent_domain(&parent);
+    let error = builder.build_ex().unwrap_err();
+    assert!(error.hint().unwrap().contains("another device context"), "{error}");
+    let error = builder.build().unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_create_cq", libc::EINVAL));
+    drop((builder, parent, other));
+    world.end();
+}
+
+#[test]
+fn a_thread_domain_comes_and_goes() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let pd = context.alloc_pd().unwrap();
+    recording.calls();
+    let td = context.alloc_td().unwrap();
+    let call = recording.calls().remove(0);
+    assert_eq!((call.verb, call.argument("comp_mask")), ("alloc_td", 0));
+    let domain = pd.create_parent_domain_builder().build_single_threaded(&td).unwrap();
+    let call = recording.calls().remove(0);
+    // SAFETY: only the address is looked at.
+    assert_eq!(call.argument("td"), unsafe { td.td() }.addr().get() as u64);
+    let error = td.close().unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_dealloc_td", libc::EBUSY));
+    assert_eq!(recording.verbs(), [""; 0], "the driver was not asked");
+    drop(domain);
+    assert_eq!(recording.verbs(), ["dealloc_pd", "dealloc_td"]);
+    let td = context.alloc_td().unwrap();
+    td.close().unwrap();
+    let td = context.alloc_td().unwrap();
+    recording.fail("dealloc_td", 0, Failure::documented(libc::EIO));
+    assert_eq!(td.close().unwrap_err().errno().raw(), libc::EIO);
+    recording.fail("alloc_td", 0, Failure::documented(libc::EOPNOTSUPP));
+    assert!(context.alloc_td().unwrap_err().hint().unwrap().contains("no thread domains"));
+}
+
+#[test]
+fn a_thread_domain_of_another_context_is_refused() {
+    let world = World::new();
+    let other = world.recording.open();
+    let td = other.alloc_td().unwrap();
+    let error = world.pd.create_parent_domain_builder().build_single_threaded(&td).unwrap_err();
+    assert!(error.hint().unwrap().contains("another device context"), "{error}");
+    drop((td, other));
+    world.end();
+}
+
+fn to(state: QueuePairState) -> QueuePairAttribute {
+    let mut attribute = QueuePairAttribute::new();
+    attribute.setup_state(state);
+    attribute
+}
+
+#[test]
+fn queues_of_one_thread_send_and_receive() {
+    let world = World::new();
+    let td = world.context.alloc_td().unwrap();
+    let in_thread = world.pd.create_parent_domain_builder().build_single_threaded(&td).unwrap();
+    for domain in [in_thread, SingleThreadedDomain::new(&world.pd)] {
+        assert!(Arc::ptr_eq(domain.protection_domain(), &world.pd));
+        assert!(Arc::ptr_eq(domain.device_context(), &world.context));
+        world.recording.calls();
+        let mut builder = domain.create_cq_builder();
+        let mut cq = builder.setup_cqe(32).setup_wc_flags(Fields::FlowTag).setup_ignore_overrun(true).build().unwrap();
+        let call = world.recording.calls().remove(0);
+        assert_eq!((call.verb, call.argument("flags"), call.argument("cqe")), ("create_cq_ex", 3, 32));
+        assert_eq!((call.argument("comp_mask"), call.argument("channel")), (1, 0), "no domain without an allocator");
+        assert!(cq.wc_flags().contains(Fields::FlowTag));
+        let mut builder = domain.create_qp_builder();
+        builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_inline_data(16).setup_max_send_wr(4);
+        builder.setup_qp_type(QueuePairType::ReliableConnection).setup_sq_sig_all(true);
+        let mut basic = builder.build().unwrap();
+        let mut extended = builder.build_ex().unwrap();
+        let generic = builder.build_generic().unwrap();
+        assert_eq!(generic.qp_type(), QueuePairType::ReliableConnection);
+        macro_rules! exercise {
+            ($qp:ident) => {
+                $qp.modify(&to(QueuePairState::Init)).unwrap();
+                assert_eq!($qp.state(), QueuePairState::Init);
+                assert_eq!($qp.query(QueuePairAttributeMask::State).unwrap().0.state(), QueuePairState::Init);
+                let mut guard = $qp.start_post_recv();
+                guard.construct_wr(1).setup_no_data();
+                guard.post().unwrap();
+                let mut guard = $qp.start_post_send();
+                guard.construct_wr(2, WorkRequestFlags::empty()).setup_send().setup_inline_data(b"ping");
+                guard.post().unwrap();
+                let mut taken = Vec::new();
+                let mut poller = cq.start_poll().unwrap();
+                while let Some(wc) = poller.next().unwrap() {
+                    assert_eq!((wc.qp_num(), wc.flow_tag()), ($qp.qp_number(), Ok(0)));
+                    taken.push(wc.wr_id());
+                }
+                drop(poller);
+                taken.sort();
+                assert_eq!(taken, [1, 2]);
+            };
+        }
+        exercise!(basic);
+        exercise!(extended);
+        cq.resize(64).unwrap();
+        assert_eq!(cq.cqe(), 64);
+        cq.modify(Default::default()).unwrap();
+        let error = cq.close().unwrap_err();
+        assert_eq!(error.errno().raw(), libc::EBUSY);
+        world.recording.fail("destroy_qp", 0, Failure::documented(libc::ENOMEM));
+        assert_eq!(generic.close().unwrap_err().errno().raw(), libc::ENOMEM);
+        basic.close().unwrap();
+        drop(extended);
+    }
+    drop(td);
+    // What was not destroyed is left, twice, with what it holds.
+    assert_eq!(world.recording.live().iter().filter(|&&kind| kind == Kind::QueuePair).count(), 2);
+}
+
+#[test]
+fn a_single_threaded_queue_takes_memory_of_its_domain() {
+    let world = World::new();
+    let td = world.context.alloc_td().unwrap();
+    let allocator = allocator(Answer::Memory);
+    let mut builder = world.pd.create_parent_domain_builder();
+    let domain = builder.setup_allocator(allocator.clone()).build_single_threaded(&td).unwrap();
+    drop(builder);
+    world.recording.calls();
+    let cq = domain.create_cq_builder().build().unwrap();
+    let call = world.recording.calls().remove(0);
+    assert_eq!((call.argument("comp_mask"), call.argument("flags")), (3, 1));
+    drop((domain, td));
+    assert_eq!(counts(&allocator), (1, 0));
+    cq.close().unwrap();
+    assert_eq!(counts(&allocator), (1, 1));
+    world.end();
+}
+
+#[test]
+fn what_is_single_threaded_and_not_to_be_had_says_so() {
+    let world = World::new();
+    let domain = SingleThreadedDomain::new(&world.pd);
+    world.recording.fail_always("create_cq_ex", Failure::documented(libc::EOPNOTSUPP));
+    let error = domain.create_cq_builder().build().unwrap_err();
+    assert!(error.hint().unwrap().contains("none that are single-threaded"), "{error}");
+    let error = domain.create_qp_builder().build().unwrap_err();
+    assert!(error.hint().unwrap().contains("setup_send_cq"), "{error}");
+    drop(domain);
+    world.end();
+}
+
+/// Makes one of each, and lets go of all.
+fn one_of_each(world: &World, allocator: &Arc<Counting>) -> Result<(), Box<dyn Error>> {
+    let mut builder = world.pd.create_parent_domain_builder();
+    builder.setup_allocator(allocator.clone());
+    let parent = builder.build()?;
+    let mut shared = world.context.create_cq_builder().setup_parent_domain(&parent).build_ex()?;
+    shared.resize(64)?;
+    shared.modify(CompletionModeration::default())?;
+    let td = world.context.alloc_td()?;
+    let domain = builder.build_single_threaded(&td)?;
+    let cq = domain.create_cq_builder().build()?;
+    let qp = domain.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_ex()?;
+    qp.modify(&to(QueuePairState::Init))?;
+    let mut way = AddressHandleAttribute::new();
+    way.setup_port(1).setup_grh_src_gid_index(0);
+    world.context.resolve_eth_l2_from_gid(&way)?;
+    let ah = parent.create_ah(&way)?;
+    let back = parent.create_ah_from_wc(1, &WorkCompletionSource::default(), None)?;
+    drop((ah, back));
+    Ok(())
+}
+
+#[test]
+fn each_call_fails_once_and_nothing_is_left() {
+    let world = World::new();
+    let before = world.recording.failable();
+    one_of_each(&world, &allocator(Answer::Memory)).unwrap();
+    let calls = world.recording.failable() - before;
+    assert!(calls > 20, "{calls}");
+    world.end();
+    for errno in [libc::ENOMEM, libc::EIO] {
+        for index in 0..calls {
+            let world = World::new();
+            let allocator = allocator(Answer::Memory);
+            world.recording.fail_any(index, Failure::documented(errno));
+            let result = one_of_each(&world, &allocator);
+            let log = world.recording.calls();
+            let failed = log.iter().find(|call| call.failed.is_some()).unwrap().verb;
+            if failed.starts_with("destroy") || failed.starts_with("dealloc") {
+                // It is leaked, with what it needs; that is logged.
+                assert!(result.is_ok(), "{failed}: {result:?}");
+                assert_ne!(world.recording.live(), [], "{failed}");
+                continue;
+            }
+            let error = result.expect_err(failed).to_string();
+            assert!(error.contains(failed), "{failed}: {error}");
+            let (given, taken) = counts(&allocator);
+            assert_eq!((given, Arc::strong_count(&allocator)), (taken, 1), "{failed}");
+            world.end();
+        }
+    }
+}
