@@ -2,7 +2,6 @@
 
 pub mod exchange;
 pub mod gid;
-pub mod memory;
 pub mod units;
 
 mod devices;

@@ -18,10 +18,9 @@ use sideway::ibverbs::queue_pair::{
     QueuePairBuilder, QueuePairState,
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_examples::memory::RegisteredMemory;
 
 use crate::device;
-use crate::loopback::{Give, QueueKind, Range, to};
+use crate::loopback::{Give, Memory, QueueKind, Range, to};
 
 /// Bytes of the global routing header, or what stands in its place, in front of every datagram received.
 pub const GRH: usize = 40;
@@ -90,7 +89,7 @@ pub struct End<Q> {
     /// Where its completions go.
     pub cq: GenericCompletionQueue,
     /// What its requests name.
-    pub memory: RegisteredMemory,
+    pub memory: Memory,
 }
 
 /// A completion, copied off the queue. What means nothing after a failure is `None` then.
@@ -123,8 +122,7 @@ impl<Q: Kind> Datagrams<Q> {
             builder.setup_max_send_wr(16).setup_max_recv_wr(16).setup_max_send_sge(4).setup_max_recv_sge(4);
             builder.setup_max_inline_data(INLINE).setup_send_cq(&cq).setup_recv_cq(&cq);
             let qp = Q::build(&builder).unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
-            let memory =
-                RegisteredMemory::new(&pd, MEMORY, AccessFlags::LocalWrite).unwrap_or_else(|error| panic!("{error:#}"));
+            let memory = Memory::new(&pd, MEMORY, AccessFlags::LocalWrite);
             for attributes in [init(), to(QueuePairState::ReadyToReceive), ready_to_send()] {
                 qp.modify(&attributes).unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
             }

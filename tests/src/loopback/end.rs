@@ -9,9 +9,9 @@ use sideway::ibverbs::completion::{
 use sideway::ibverbs::memory_region::RemoteKey;
 use sideway::ibverbs::queue_pair::{PostSendGuard, SetScatterGatherEntry};
 use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
-use sideway_examples::memory::RegisteredMemory;
 
 use super::Kind;
+use super::memory::Memory;
 
 /// How long a completion may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ pub struct End<Q> {
     /// Where its completions go.
     pub cq: GenericCompletionQueue,
     /// What its requests name.
-    pub memory: RegisteredMemory,
+    pub memory: Memory,
 }
 
 impl<Q: Kind> End<Q> {
@@ -196,7 +196,7 @@ impl Range {
     ///
     /// The range is not within.
     #[track_caller]
-    pub fn of(memory: &RegisteredMemory, offset: usize, len: usize) -> Self {
+    pub fn of(memory: &Memory, offset: usize, len: usize) -> Self {
         assert!(offset + len <= memory.len());
         Self(ScatterGatherEntry::new(memory.lkey(), memory.addr() + offset as u64, len as u32))
     }

@@ -11,7 +11,7 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 use super::missing_operation::SendContext;
 use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
-    QueuePairType, Service,
+    QueuePairType, Service, TransitionTable,
 };
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_errno, errno_of};
@@ -108,6 +108,7 @@ pub struct QueuePairCore {
     handle: Option<Handle<ibv_qp>>,
     send_context: Option<NonNull<SendContext>>,
     qp_type: QueuePairType,
+    transitions: TransitionTable,
     // Behind the handle: they must outlive it.
     parents: Parents,
     context: Arc<DeviceContext>,
@@ -118,6 +119,7 @@ pub struct QueuePairCore {
 pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
+    #[expect(dead_code, reason = "kept for its life alone")]
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
 }
 
@@ -136,14 +138,14 @@ impl QueuePairCore {
     /// - where there is a `send_context`, it came from [`SendContext::allocate`] and is this `qp`'s `qp_context`.
     pub(crate) unsafe fn adopt(
         qp: NonNull<ibv_qp>,
-        qp_type: QueuePairType,
+        (qp_type, transitions): (QueuePairType, TransitionTable),
         send_context: Option<NonNull<SendContext>>,
         parents: Parents,
         context: Arc<DeviceContext>,
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        let core = Arc::new(Self { qp, handle, send_context, qp_type, parents, context });
+        let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, parents, context });
         core.context.objects().queue_pairs.insert(qp, &core);
         core
     }
@@ -160,6 +162,11 @@ impl QueuePairCore {
     /// What it was made from.
     pub(crate) fn parents(&self) -> &Parents {
         &self.parents
+    }
+
+    /// Which transitions it has.
+    pub(crate) fn transitions(&self) -> TransitionTable {
+        self.transitions
     }
 
     pub(crate) fn qp_type(&self) -> QueuePairType {

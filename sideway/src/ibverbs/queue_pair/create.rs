@@ -204,7 +204,10 @@ impl<T: Service> QueuePairBuilder<T> {
         parents: Parents,
     ) -> Arc<QueuePairCore> {
         // SAFETY: the caller's promise.
-        unsafe { QueuePairCore::adopt(qp, self.qp_type, send_context, parents, Arc::clone(self.pd.device_context())) }
+        unsafe {
+            let context = Arc::clone(self.pd.device_context());
+            QueuePairCore::adopt(qp, (self.qp_type, T::transition), send_context, parents, context)
+        }
     }
 
     fn receive_queue(&self, core: &Arc<QueuePairCore>) -> Result<ReceiveQueue, VerbError> {

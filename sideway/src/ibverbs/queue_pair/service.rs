@@ -1,11 +1,15 @@
 //! What a request of a queue pair has to say, by the transport service: a type, so that a request which says too little does
 //! not compile.
 
+use super::transition::standard_transition;
+use super::{QueuePairState, QueuePairType, Transition};
 use crate::ibverbs::work_request::operation::{
     AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, LocalInvalidate, Read, Send, SendImm, SendInv,
     SendTso, Write, WriteImm,
 };
-use crate::ibverbs::work_request::{Addressed, DatagramAddress, SharedReceiveQueueNumber};
+use crate::ibverbs::work_request::{
+    Addressed, DatagramAddress, PostSendError, PostSendGuard, SharedReceiveQueueNumber, WorkRequestFlags,
+};
 
 /// What the requests of a queue pair look like.
 ///
@@ -13,7 +17,20 @@ use crate::ibverbs::work_request::{Addressed, DatagramAddress, SharedReceiveQueu
 ///
 /// The requests that it [`Offers`] are complete: a driver whose queue pairs were built for this service, with each
 /// operation enabled or not, never follows a pointer or finishes a request that such a request has left unset.
-pub unsafe trait Service: std::fmt::Debug + 'static {}
+pub unsafe trait Service: std::fmt::Debug + Sized + 'static {
+    /// What a transition between two states needs and takes, by which errors are explained; `None` where there is none such.
+    fn transition(qp_type: QueuePairType, from: QueuePairState, to: QueuePairState) -> Option<Transition> {
+        standard_transition(qp_type, from, to)
+    }
+
+    /// Posts a request without data that completes behind all others: how the end of a send queue is seen (see
+    /// [`teardown`](super::teardown)). `None` where the service has no request that can be posted to a queue pair in the error
+    /// state without knowing more.
+    fn post_marker<G: PostSendGuard<Service = Self>>(guard: G, wr_id: u64) -> Option<Result<(), PostSendError>> {
+        let _ = (guard, wr_id);
+        None
+    }
+}
 
 /// A request that a service takes: an operation, with an address where the service wants one.
 ///
@@ -47,11 +64,22 @@ pub enum ExtendedConnected {}
 pub trait BasicService: Service {}
 
 // SAFETY: the operations below are complete by themselves.
-unsafe impl Service for Connected {}
+unsafe impl Service for Connected {
+    fn post_marker<G: PostSendGuard<Service = Self>>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>> {
+        guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_no_data();
+        Some(guard.post())
+    }
+}
 // SAFETY: only sends with an address are offered.
 unsafe impl Service for Datagram {}
 // SAFETY: operations with data are offered with the number of a shared receive queue alone; the others go to no peer.
-unsafe impl Service for ExtendedConnected {}
+unsafe impl Service for ExtendedConnected {
+    fn post_marker<G: PostSendGuard<Service = Self>>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>> {
+        // Flushed before anybody looks for the shared receive queue.
+        guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_xrc_srqn(0).setup_no_data();
+        Some(guard.post())
+    }
+}
 
 impl BasicService for Connected {}
 impl BasicService for Datagram {}

@@ -99,6 +99,16 @@ impl<W: ListedRequest> Requests<W> {
         Ok(Self { overflow: reason, ..Self::new(verb, 0, 0)? })
     }
 
+    /// Requests.
+    pub(crate) fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Why a request too many is refused.
+    pub(crate) fn overflow(&self) -> RefusalReason {
+        self.overflow
+    }
+
     /// Begins a batch.
     #[inline]
     pub(crate) fn batch(&mut self) -> Batch<'_, W> {

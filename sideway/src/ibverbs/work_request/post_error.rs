@@ -92,6 +92,8 @@ pub enum RefusalReason {
     },
     /// An object that the request names is of another device context.
     OfAnotherDevice,
+    /// The window cannot be bound so.
+    InvalidBind(&'static str),
     /// The basic verbs have no such request.
     ExtendedOnly(SendOperationFlags),
     /// The queue pair takes its receives from a shared queue.
@@ -157,10 +159,11 @@ impl PostError {
             RefusalReason::OfAnotherDevice => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                "an object that the request names (address handle, memory window or region) is of another device context \
+                "an object that the request names (address handle or memory window) is of another device context \
                  than the queue pair"
                     .to_owned(),
             ),
+            RefusalReason::InvalidBind(what) => (PostErrorKind::InvalidWorkRequest, libc::EINVAL, what.to_owned()),
             RefusalReason::ExtendedOnly(operation) => (
                 PostErrorKind::OperationNotEnabled(operation),
                 libc::EOPNOTSUPP,

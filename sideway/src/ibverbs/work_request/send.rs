@@ -195,28 +195,21 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
     }
 
     /// `ibv_wr_bind_mw(qp, mw, rkey, bind_info)` — binds a memory window of type 2 to a range of a region; `rkey` is its new
-    /// key, from [`RemoteKey::increment`] of the one before.
+    /// key, [`inc_rkey`](RemoteKey::inc_rkey) of the one before, which the window is told by
+    /// [`set_rkey`](MemoryWindow::set_rkey).
     ///
-    /// A window or region of another device is refused when the batch is posted.
-    ///
-    /// # Safety
-    ///
-    /// From the post until the window has been invalidated (the completion of that request has been polled), bound anew or
-    /// deallocated: the memory of the range is as [`reg_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr)
-    /// asks of a region with the access flags of the bind.
+    /// A window of type 1 or of another device, a region of another domain, or nothing to bind to, is refused when the batch is
+    /// posted.
     #[doc(alias = "ibv_wr_bind_mw")]
     #[inline]
-    pub unsafe fn setup_bind_mw<'q>(
-        self,
-        window: &'q MemoryWindow,
-        rkey: impl Into<RemoteKey>,
-        bind: BindInformation<'q>,
-    ) where
+    pub fn setup_bind_mw<'q>(self, window: &'q MemoryWindow, rkey: impl Into<RemoteKey>, bind: BindInformation<'q>)
+    where
         G: HoldsFor<'q>,
         G::Service: Offers<BindMemoryWindow<'q>>,
     {
         let operation = BindMemoryWindow { window, rkey: rkey.into(), bind };
-        // SAFETY: no memory is named but that of the window, which is the caller's promise.
+        // SAFETY: no memory is named for the device's own use; what peers may do with the region was promised when it was
+        // registered (`reg_mr`, MemoryWindowBind).
         unsafe { self.emit(operation, Nothing) }
     }
 

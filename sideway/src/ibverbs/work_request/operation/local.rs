@@ -5,7 +5,7 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_opcode as raw};
 
 use super::{SendOperation, check_device};
 use crate::ibverbs::memory_region::RemoteKey;
-use crate::ibverbs::memory_window::{BindInformation, MemoryWindow};
+use crate::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
 use crate::ibverbs::queue_pair::refuse;
 use crate::ibverbs::work_request::RefusalReason;
 
@@ -39,7 +39,8 @@ unsafe impl SendOperation for LocalInvalidate {
     }
 }
 
-// SAFETY: window and region live as long as the lifetime in the type; both are seen to be of the queue pair's device.
+// SAFETY: window and region live as long as the lifetime in the type; the window is seen to be of the queue pair's device, and
+// the region of the window's domain.
 unsafe impl SendOperation for BindMemoryWindow<'_> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
@@ -76,7 +77,13 @@ impl BindMemoryWindow<'_> {
         // SAFETY: the caller's promise; the window lives as long as it is borrowed.
         unsafe {
             check_device((*self.window.raw()).context, qp)?;
-            check_device(self.bind.context(), qp)
         }
+        if self.window.window_type() != MemoryWindowType::Type2 {
+            return Err(RefusalReason::InvalidBind("a window of type 1 is bound by MemoryWindow::bind_mw"));
+        }
+        if self.bind.is_unbind() {
+            return Err(RefusalReason::InvalidBind("a window of type 2 is unbound by invalidating its key"));
+        }
+        self.bind.check(self.window).map_err(RefusalReason::InvalidBind)
     }
 }
