@@ -115,12 +115,11 @@ fn a_flush_says_its_range_and_how_far() {
 
 batch!(Windows<'a> of Connected { window: &'a MemoryWindow, region: &'a MemoryRegion, addr: u64 }, |this, guard| {
     let bind = BindInformation::new(this.region, this.addr + 8, 16, AccessFlags::RemoteRead);
-    // SAFETY: nobody is told the key, and the recording device touches no memory.
-    unsafe { guard.construct_wr(7, SIGNALED).setup_bind_mw(this.window, 0x77, bind) };
+    guard.construct_wr(7, SIGNALED).setup_bind_mw(this.window, 0x77, bind);
     guard.construct_wr(8, SIGNALED).setup_local_inv(0x77);
 });
 
-/// Leaves immediate data in the place of the first request of a basic queue pair.
+// Leaves immediate data in the place of the first request of a basic queue pair.
 batch!(Immediate of Connected {}, |_this, guard| {
     guard.construct_wr(1, SIGNALED).setup_send_imm(0x0102_0304).setup_inline_data(b"x")
 });
