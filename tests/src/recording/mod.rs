@@ -20,12 +20,15 @@
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
 
 mod address;
+mod buffer;
 mod calls;
 mod completion;
 mod device;
+mod device_memory;
 mod extended_cq;
 mod extended_qp;
 mod failure;
+mod import;
 mod memory;
 mod objects;
 mod post;
@@ -47,7 +50,7 @@ use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 
 pub use calls::{Bind, Call, Completion, Kind, Posted};
-pub use memory::{answer, loose_calls};
+pub use import::{answer, loose_calls};
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
 pub use world::{World, connect};
@@ -64,7 +67,7 @@ impl Recording {
         REGISTERED.call_once(|| {
             // SAFETY: the table has what is called on no object, which the recording device does as the manual pages say;
             // no device of the system is ever listed.
-            if let Err(_loaded) = unsafe { Ibverbs::from_table(memory::system_table()) }.install() {
+            if let Err(_loaded) = unsafe { Ibverbs::from_table(import::system_table()) }.install() {
                 // Something else has loaded a library: its devices stand in the lists as well.
             }
             // SAFETY: the functions do what the manual pages say of their names.
@@ -221,19 +224,19 @@ fn table() -> IbverbsTable {
         ibv_query_pkey: Some(query::query_pkey),
         ibv_alloc_pd: Some(objects::alloc_pd),
         ibv_dealloc_pd: Some(objects::dealloc_pd),
-        ibv_create_ah: Some(address::create_ah),
-        ibv_destroy_ah: Some(address::destroy_ah),
         ibv_reg_mr_iova2: Some(memory::reg_mr),
         ibv_dereg_mr: Some(memory::dereg_mr),
         ibv_reg_dmabuf_mr: Some(memory::reg_dmabuf_mr),
         ibv_rereg_mr: Some(memory::rereg_mr),
-        ibv_import_pd: Some(memory::import_pd),
-        ibv_unimport_pd: Some(memory::unimport_pd),
-        ibv_import_mr: Some(memory::import_mr),
-        ibv_unimport_mr: Some(memory::unimport_mr),
-        ibv_import_dm: Some(memory::import_dm),
-        ibv_unimport_dm: Some(memory::unimport_dm),
+        ibv_import_pd: Some(import::import_pd),
+        ibv_unimport_pd: Some(import::unimport_pd),
+        ibv_import_mr: Some(import::import_mr),
+        ibv_unimport_mr: Some(import::unimport_mr),
+        ibv_import_dm: Some(import::import_dm),
+        ibv_unimport_dm: Some(import::unimport_dm),
         later: memory::later_table(),
+        ibv_create_ah: Some(address::create_ah),
+        ibv_destroy_ah: Some(address::destroy_ah),
         ibv_create_comp_channel: Some(objects::create_comp_channel),
         ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
         ibv_get_cq_event: Some(objects::get_cq_event),
