@@ -305,6 +305,10 @@ unsafe extern "C" fn wr_bind_mw(
 ) {
     // SAFETY: see above; the information can be read.
     unsafe {
+        let mut inner = state_of((*qp).qp_base.context).lock();
+        inner.is_live(Kind::MemoryWindow, mw.addr(), "wr_bind_mw");
+        inner.is_live(Kind::MemoryRegion, (*info).mr.addr(), "wr_bind_mw");
+        drop(inner);
         let request = Posted { bind: Some(bind_of(mw, rkey, &*info)), ..Posted::default() };
         begin_request(qp, "wr_bind_mw", opcode::IBV_WR_BIND_MW, request, false);
     }

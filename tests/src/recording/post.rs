@@ -51,6 +51,10 @@ pub(super) unsafe extern "C" fn post_send(
             if let Some((ah, ..)) = request.datagram {
                 inner.is_live(Kind::AddressHandle, ah as usize, "post_send");
             }
+            if let Some(bind) = request.bind {
+                inner.is_live(Kind::MemoryWindow, bind.mw as usize, "post_send");
+                inner.is_live(Kind::MemoryRegion, bind.mr as usize, "post_send");
+            }
             execute(&mut inner, qp, request, quiet);
             last = next;
             next = (*next).next;

@@ -180,15 +180,16 @@ fn a_datagram_that_was_dropped_half_way_leaves_no_trace() {
 }
 
 #[test]
-fn a_batch_that_was_forgotten_is_not_posted_by_the_next() {
+fn a_batch_that_was_given_up_is_not_posted_by_the_next() {
     let world = World::new();
     let mut qp = datagrams(&world).build().unwrap();
     let gone = handle(&world);
-    let mut guard = qp.start_post_send();
-    for wr_id in 0..8 {
-        guard.construct_wr(wr_id, SIGNALED).setup_send().setup_ud_addr(&gone, 1, 2).setup_inline_data(b"forgotten");
+    {
+        let mut guard = qp.start_post_send();
+        for wr_id in 0..8 {
+            guard.construct_wr(wr_id, SIGNALED).setup_send().setup_ud_addr(&gone, 1, 2).setup_inline_data(b"given up");
+        }
     }
-    std::mem::forget(guard);
     drop(gone);
     let ah = handle(&world);
     qp.start_post_send().post().unwrap();

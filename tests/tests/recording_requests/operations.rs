@@ -1,14 +1,17 @@
 //! The operations of a connected queue pair beyond sends, writes, reads and atomics.
 
 use rdma_mummy_sys::ibv_wr_opcode as opcode;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::memory_region::MemoryRegion;
+use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
 use sideway::ibverbs::queue_pair::{
     Connected, PostSendGuard, QueuePair, QueuePairType, SendOperationFlags, SetInlineData, SetScatterGatherEntry,
 };
-use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, PostErrorKind, WorkRequestFlags};
-use sideway_tests::recording::{Posted, World};
+use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, PostErrorKind, PostSendError, WorkRequestFlags};
+use sideway_tests::recording::{Bind, Posted, World};
 
 use crate::batch;
-use crate::support::{SIGNALED, all_operations, on_each_kind, sized};
+use crate::support::{Batch, SIGNALED, all_operations, on_each_kind, sized};
 
 const HEADER: &[u8] = b"ethernet, ip, tcp";
 
@@ -108,6 +111,91 @@ fn a_flush_says_its_range_and_how_far() {
          (build_ex); request 1 (wr_id 7); nothing of the batch was posted"
     );
     assert_eq!((basic.posted, basic.verbs), (vec![], vec![]));
+}
+
+batch!(Windows<'a> of Connected { window: &'a MemoryWindow, region: &'a MemoryRegion, addr: u64 }, |this, guard| {
+    let bind = BindInformation::new(this.region, this.addr + 8, 16, AccessFlags::RemoteRead);
+    guard.construct_wr(7, SIGNALED).setup_bind_mw(this.window, 0x77, bind);
+    guard.construct_wr(8, SIGNALED).setup_local_inv(0x77);
+});
+
+// Leaves immediate data in the place of the first request of a basic queue pair.
+batch!(Immediate of Connected {}, |_this, guard| {
+    guard.construct_wr(1, SIGNALED).setup_send_imm(0x0102_0304).setup_inline_data(b"x")
+});
+
+/// Two batches in one.
+struct Both<'a, A, B>(&'a A, &'a B);
+
+impl<A: Batch<Connected>, B: Batch<Connected>> Batch<Connected> for Both<'_, A, B> {
+    fn post<Q: QueuePair<Service = Connected>>(&self, qp: &mut Q) -> Result<(), PostSendError> {
+        self.0.post(qp)?;
+        self.1.post(qp)
+    }
+}
+
+#[test]
+fn a_bind_names_window_region_and_range_and_nothing_of_a_request_before() {
+    let world = World::new();
+    let access = AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind;
+    let region = world.pd.reg_owned_mr(64, access).unwrap();
+    let window = world.pd.alloc_mw(MemoryWindowType::Type2).unwrap();
+    let mut builder = sized(&world, world.pd.create_qp_builder());
+    builder.setup_send_ops_flags(all_operations() | SendOperationFlags::BindMemoryWindow);
+    let bind = Windows { window: &window, region: region.region(), addr: region.addr() };
+    let outcomes = on_each_kind(&world, &builder, &Both(&Immediate {}, &bind), &Send {});
+    let addr = region.addr();
+    drop((window, region));
+    let calls = world.recording.calls();
+    let object = |verb| calls.iter().find(|call| call.verb == verb).unwrap().argument("object");
+    let expected = Posted {
+        wr_id: 7,
+        opcode: Some(opcode::IBV_WR_BIND_MW.0),
+        flags: SIGNALED.bits(),
+        bind: Some(Bind {
+            mw: object("dealloc_mw"),
+            rkey: 0x77,
+            mr: object("dereg_mr"),
+            addr: addr + 8,
+            length: 16,
+            access: AccessFlags::RemoteRead.bits(),
+        }),
+        ..Posted::default()
+    };
+    for outcome in outcomes {
+        outcome.result.unwrap();
+        assert_eq!(outcome.posted[0].imm_data, Some(0x0102_0304));
+        assert_eq!(outcome.posted[1], expected, "{}", outcome.kind);
+        assert_eq!((outcome.posted[2].invalidate_rkey, outcome.posted[2].bind), (Some(0x77), None));
+    }
+}
+
+#[test]
+fn windows_of_another_device_and_bindings_that_cannot_be_are_refused() {
+    let (world, other) = (World::new(), World::new());
+    let access = AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind;
+    let (region, foreign_region) =
+        (world.pd.reg_owned_mr(64, access).unwrap(), other.pd.reg_owned_mr(64, access).unwrap());
+    let allocate = |world: &World, window_type| world.pd.alloc_mw(window_type).unwrap();
+    let (window, foreign) = (allocate(&world, MemoryWindowType::Type2), allocate(&other, MemoryWindowType::Type2));
+    let first_type = allocate(&world, MemoryWindowType::Type1);
+    let mut builder = sized(&world, world.pd.create_qp_builder());
+    builder.setup_send_ops_flags(all_operations() | SendOperationFlags::BindMemoryWindow);
+    for (window, region, words) in [
+        (&foreign, &foreign_region, "of another device context than the queue pair"),
+        (&window, &foreign_region, "of another protection domain than the window"),
+        (&first_type, &region, "a window of type 1 is bound by MemoryWindow::bind_mw"),
+    ] {
+        for outcome in
+            on_each_kind(&world, &builder, &Windows { window, region: region.region(), addr: region.addr() }, &Send {})
+        {
+            let error = outcome.result.unwrap_err();
+            assert_eq!((error.kind(), error.posted()), (PostErrorKind::InvalidWorkRequest, Some(0)));
+            assert!(error.to_string().contains(words) && error.to_string().contains("wr_id 7"), "{error}");
+            assert_eq!(outcome.posted, []);
+            assert!(!outcome.verbs.contains(&"wr_bind_mw") && !outcome.verbs.contains(&"post_send"));
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::{Mask, State, Type, reachable, transition};
+use super::{Mask, State, Type, reachable, standard_transition as transition};
 
 /// From, to, the types, what is needed, and behind the slash what may be there besides. Every known state but UNKNOWN leads to
 /// RESET, and every one but RESET to ERR, with nothing.
@@ -166,7 +166,7 @@ proptest! {
 
     #[test]
     fn what_can_be_reached_is_what_has_a_row(qp_type in a_type(), from in a_state()) {
-        let found: Vec<u32> = reachable(Type::from_raw(qp_type), State::from_raw(from)).map(State::raw).collect();
+        let found: Vec<u32> = reachable(transition, Type::from_raw(qp_type), State::from_raw(from)).map(State::raw).collect();
         let rows: Vec<u32> = (0..8).filter(|&to| expected(qp_type, from, to).is_some()).collect();
         prop_assert_eq!(found, rows);
     }
