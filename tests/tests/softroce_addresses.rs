@@ -18,7 +18,7 @@ use sideway::ibverbs::queue_pair::{
 };
 use sideway::ibverbs::single_threaded::SingleThreadedDomain;
 use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
-use sideway_examples::memory::RegisteredMemory;
+use sideway_tests::loopback::Memory;
 use sideway_tests::loopback::{Kind, Loopback, QueueKind, REQUESTS, to};
 use sideway_tests::{device, on_all_kinds};
 
@@ -132,7 +132,7 @@ const QKEY: u32 = 0x1234_5678;
 struct Side {
     qp: GenericQueuePair<Datagram>,
     cq: GenericCompletionQueue,
-    memory: RegisteredMemory,
+    memory: Memory,
 }
 
 impl Side {
@@ -148,7 +148,7 @@ impl Side {
         for attribute in [init, to(QueuePairState::ReadyToReceive), send] {
             qp.modify(&attribute).expect("a transition");
         }
-        let memory = RegisteredMemory::new(pd, 64, AccessFlags::LocalWrite).expect("memory");
+        let memory = Memory::new(pd, 64, AccessFlags::LocalWrite);
         Self { qp, cq, memory }
     }
 
