@@ -15,6 +15,7 @@ mod gid;
 mod gid_entry;
 mod gid_type;
 mod handle;
+mod multicast;
 mod static_rate;
 
 pub use address_handle::AddressHandleAttribute;

@@ -1,0 +1,185 @@
+//! `struct ibv_flow_action_esp_attr`: what an action of IPsec does.
+
+use std::{error, fmt};
+
+use rdma_mummy_sys as raw;
+use rdma_mummy_sys::{
+    ib_uverbs_flow_action_esp, ib_uverbs_flow_action_esp_keymat, ib_uverbs_flow_action_esp_keymat_aes_gcm,
+    ib_uverbs_flow_action_esp_replay, ib_uverbs_flow_action_esp_replay_bmp, ibv_flow_action_esp_attr,
+    ibv_flow_action_esp_mask,
+};
+
+use crate::ffi::open_enum;
+
+bitflags::bitflags! {
+    /// `enum ib_uverbs_flow_action_esp_flags` — how packets are protected. Without a flag: in inline crypto mode, as a
+    /// tunnel, decrypting.
+    #[doc(alias = "ib_uverbs_flow_action_esp_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct EspFlags: u32 {
+        /// The device adds and removes header and trailer of ESP.
+        const FullOffload = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD.0;
+        /// Transport mode instead of tunnel mode.
+        const Transport = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT.0;
+        /// Encrypts instead of decrypting.
+        const Encrypt = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT.0;
+        /// The lower end of the replay window is in the upper half of the sequence numbers.
+        const EsnNewWindow = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW.0;
+        // Later flags pass through.
+        const _ = !0;
+    }
+}
+
+open_enum! {
+    /// `enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo` — how the initialization vector of a packet comes about.
+    #[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo")]
+    pub enum IvAlgorithm {
+        /// Each is the one before it plus 1.
+        Sequential = raw::ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo::IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ.0,
+    }
+}
+
+/// What an action of IPsec does. To make one, attributes and key are needed; to modify one, what is `None` stays.
+/// Encapsulation of packets in full offload mode is not wrapped.
+#[doc(alias = "ibv_flow_action_esp_attr")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EspAction {
+    /// Attributes of the security association.
+    pub attributes: Option<EspAttributes>,
+    /// Cipher and key.
+    pub key: Option<AesGcmKey>,
+    /// In full offload mode, protection from replayed packets: sequence numbers in the window.
+    pub replay_window: Option<u32>,
+    /// The upper half of the extended sequence number.
+    pub extended_sequence: Option<u32>,
+}
+
+/// `struct ib_uverbs_flow_action_esp` — attributes of a security association. All but the flags are used in full offload
+/// mode alone.
+#[doc(alias = "ib_uverbs_flow_action_esp")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EspAttributes {
+    /// The security parameter index.
+    pub spi: u32,
+    /// The sequence number of the first packet, its lower half.
+    pub sequence: u32,
+    /// Bytes of padding against traffic analysis (RFC 4303).
+    pub traffic_flow_padding: u32,
+    /// How packets are protected.
+    pub flags: EspFlags,
+    /// Packets after which all are dropped (RFC 4301).
+    pub hard_limit_packets: u64,
+}
+
+/// `struct ib_uverbs_flow_action_esp_keymat_aes_gcm` — AES in Galois/counter mode (RFC 4106). Printing it shows no secret.
+#[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm")]
+#[derive(Clone, PartialEq, Eq)]
+pub struct AesGcmKey {
+    /// The first initialization vector, which must not be used again with this key. Full offload mode only.
+    pub iv: u64,
+    /// How the next ones come about.
+    pub iv_algorithm: IvAlgorithm,
+    /// The salt.
+    pub salt: u32,
+    /// Bytes of the integrity check value: 8, 12 or 16.
+    pub icv_length: u32,
+    key: [u32; 8],
+    key_length: u32,
+}
+
+impl AesGcmKey {
+    /// A key of 16, 24 or 32 bytes, with a salt; sequential initialization vectors from 0 and an integrity check value of
+    /// 16 bytes, unless the fields are set otherwise.
+    ///
+    /// # Errors
+    ///
+    /// The key has another length.
+    pub fn new(key: &[u8], salt: u32) -> Result<Self, ParseKeyError> {
+        if !matches!(key.len(), 16 | 24 | 32) {
+            return Err(ParseKeyError { length: key.len() });
+        }
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(key.chunks_exact(4)) {
+            // The bytes stand in memory in the order of the key.
+            *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
+        }
+        let iv_algorithm = IvAlgorithm::Sequential;
+        Ok(Self { iv: 0, iv_algorithm, salt, icv_length: 16, key: words, key_length: key.len() as u32 })
+    }
+}
+
+impl fmt::Debug for AesGcmKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AesGcmKey")
+            .field("iv_algorithm", &self.iv_algorithm)
+            .field("icv_length", &self.icv_length)
+            .field("key_length", &self.key_length)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The key of AES has none of its lengths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseKeyError {
+    length: usize,
+}
+
+impl fmt::Display for ParseKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a key of AES has 16, 24 or 32 bytes, not {}", self.length)
+    }
+}
+
+impl error::Error for ParseKeyError {}
+
+/// The structs that C is to read, in one place.
+pub(super) struct EspStructs {
+    attributes: Option<ib_uverbs_flow_action_esp>,
+    key: Option<ib_uverbs_flow_action_esp_keymat_aes_gcm>,
+    replay: Option<ib_uverbs_flow_action_esp_replay_bmp>,
+    sequence: Option<u32>,
+}
+
+impl EspStructs {
+    /// The struct that points to the others: to be used while these stay where they are.
+    pub(super) fn attr(&mut self) -> ibv_flow_action_esp_attr {
+        use std::ptr::{from_mut, null_mut};
+        let no_replay = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE;
+        let bitmap = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP;
+        let esn = ibv_flow_action_esp_mask::IBV_FLOW_ACTION_ESP_MASK_ESN.0;
+        ibv_flow_action_esp_attr {
+            esp_attr: self.attributes.as_mut().map_or(null_mut(), from_mut),
+            keymat_proto: ib_uverbs_flow_action_esp_keymat::IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM,
+            keymat_len: self.key.map_or(0, |_| size_of::<ib_uverbs_flow_action_esp_keymat_aes_gcm>() as u16),
+            keymat_ptr: self.key.as_mut().map_or(null_mut(), |key| from_mut(key).cast()),
+            replay_proto: self.replay.map_or(no_replay, |_| bitmap),
+            replay_len: self.replay.map_or(0, |_| size_of::<ib_uverbs_flow_action_esp_replay_bmp>() as u16),
+            replay_ptr: self.replay.as_mut().map_or(null_mut(), |replay| from_mut(replay).cast()),
+            esp_encap: null_mut(),
+            comp_mask: self.sequence.map_or(0, |_| esn),
+            esn: self.sequence.unwrap_or(0),
+        }
+    }
+}
+
+impl From<&EspAction> for EspStructs {
+    fn from(action: &EspAction) -> Self {
+        let attributes = action.attributes.map(|attributes| ib_uverbs_flow_action_esp {
+            spi: attributes.spi,
+            seq: attributes.sequence,
+            tfc_pad: attributes.traffic_flow_padding,
+            flags: attributes.flags.bits(),
+            hard_limit_pkts: attributes.hard_limit_packets,
+        });
+        let key = action.key.as_ref().map(|key| ib_uverbs_flow_action_esp_keymat_aes_gcm {
+            iv: key.iv,
+            iv_algo: key.iv_algorithm.raw(),
+            salt: key.salt,
+            icv_len: key.icv_length,
+            key_len: key.key_length,
+            aes_key: key.key,
+        });
+        let replay = action.replay_window.map(|size| ib_uverbs_flow_action_esp_replay_bmp { size });
+        Self { attributes, key, replay, sequence: action.extended_sequence }
+    }
+}
