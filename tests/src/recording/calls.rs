@@ -129,4 +129,16 @@ pub enum Kind {
     QueuePair,
     /// `struct ibv_ah`.
     AddressHandle,
+    /// `struct ibv_wq`.
+    WorkQueue,
+    /// `struct ibv_rwq_ind_table`.
+    IndirectionTable,
+    /// `struct ibv_counters`.
+    Counters,
+    /// `struct ibv_flow_action`.
+    FlowAction,
+    /// `struct ibv_flow`.
+    Flow,
+    /// A queue pair in a multicast group.
+    MulticastMember,
 }

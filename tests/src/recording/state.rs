@@ -40,6 +40,10 @@ pub(super) struct Inner {
     pub(super) pairs: BTreeMap<usize, Pair>,
     pub(super) channels: BTreeMap<usize, Channel>,
     pub(super) async_events: AsyncEvents,
+    /// Queue pairs in multicast groups: the queue pair, both halves of the GID, the LID.
+    pub(super) groups: BTreeMap<(usize, u64, u64, u16), usize>,
+    pub(super) bytes: Vec<Vec<u8>>,
+    pub(super) qp_attr: Option<ffi::ibv_qp_attr>,
     handles: u32,
 }
 
@@ -100,6 +104,9 @@ impl State {
             pairs: BTreeMap::new(),
             channels: BTreeMap::new(),
             async_events: AsyncEvents::default(),
+            groups: BTreeMap::new(),
+            bytes: Vec::new(),
+            qp_attr: None,
             handles: 0,
         };
         Self { inner: Mutex::new(inner), quiet: AtomicBool::new(false), acknowledged: Condvar::new() }
@@ -160,6 +167,13 @@ impl Inner {
     /// A new object, and what it keeps from being destroyed.
     pub(super) fn made<T>(&mut self, kind: Kind, object: *mut T, parents: &[usize]) {
         self.live.insert(object.addr(), Object { kind, parents: parents.to_vec() });
+    }
+
+    /// From now on, `object` keeps `other` from being destroyed.
+    pub(super) fn needs(&mut self, object: usize, other: usize) {
+        if let Some(object) = self.live.get_mut(&object) {
+            object.parents.push(other);
+        }
     }
 
     /// Ends an object, or says why that cannot be.
