@@ -87,8 +87,10 @@ impl QueuePairCore {
                  ::ffff:239.255.255.255"
             ));
         }
-        if lid != 0 && !(0xc000..0xffff).contains(&lid) {
-            return error.with_hint(format!("the LID {lid:#x} is not one of a group: those are 0xc000 to 0xfffe"));
+        if !(0xc000..0xffff).contains(&lid) {
+            return error.with_hint(format!(
+                "the LID {lid:#x} is not one of a group: where the port is InfiniBand, those are 0xc000 to 0xfffe"
+            ));
         }
         error
     }
