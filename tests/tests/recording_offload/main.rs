@@ -10,7 +10,10 @@ mod multicast;
 mod specs;
 mod work_queues;
 
+use sideway::ibverbs::counters::Counters;
+use sideway::ibverbs::flow::{Flow, FlowAction, FlowRule};
 use sideway::ibverbs::queue_pair::GenericQueuePair;
+use sideway::ibverbs::work_queue::{RssQueuePair, RwqIndirectionTable, WorkQueue};
 use sideway_tests::recording::World;
 
 /// A queue pair, and no calls that it took.
@@ -19,3 +22,15 @@ fn queue_pair(world: &World) -> GenericQueuePair {
     world.recording.calls();
     qp
 }
+
+/// Each of them may be made in one thread and used in others.
+const _: () = {
+    const fn any_thread<T: Send + Sync + 'static>() {}
+    any_thread::<WorkQueue>();
+    any_thread::<RwqIndirectionTable>();
+    any_thread::<RssQueuePair>();
+    any_thread::<Flow>();
+    any_thread::<FlowRule>();
+    any_thread::<FlowAction>();
+    any_thread::<Counters>();
+};

@@ -52,7 +52,7 @@ fn a_work_queue_is_made_from_what_was_said() {
 #[test]
 fn states_and_flags_arrive_with_their_mask() {
     let world = World::new();
-    let queue = work_queue(&world);
+    let mut queue = work_queue(&world);
     world.recording.calls();
     assert_eq!(queue.state(), WorkQueueState::Reset);
     let mut attribute = WorkQueueAttribute::new();

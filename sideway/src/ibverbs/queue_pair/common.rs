@@ -446,6 +446,19 @@ macro_rules! control_methods {
             ) -> Result<crate::ibverbs::flow::Flow, crate::error::VerbError> {
                 self.core().create_flow(rule)
             }
+
+            /// `ibv_modify_qp_rate_limit` on the queue pair: see
+            /// [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn modify_rate_limit(
+                &self,
+                limit: &crate::ibverbs::queue_pair::RateLimit,
+            ) -> Result<(), crate::error::VerbError> {
+                self.core().modify_rate_limit(limit)
+            }
         }
     };
 }

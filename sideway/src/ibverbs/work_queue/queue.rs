@@ -26,7 +26,7 @@ pub struct WorkQueue {
 
 // SAFETY: the queue owns its requests; posting to a work queue is allowed from any thread, and `&mut` keeps it to one.
 unsafe impl Send for WorkQueue {}
-// SAFETY: a shared work queue gives access to the core alone, and to changes, which drivers lock against one another.
+// SAFETY: a shared work queue gives access to its numbers and its state, which is read atomically.
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
@@ -58,7 +58,7 @@ impl WorkQueue {
     ///
     /// [ibv_modify_wq(3)](https://man7.org/linux/man-pages/man3/ibv_modify_wq.3.html)
     #[doc(alias = "ibv_modify_wq")]
-    pub fn modify(&self, attribute: &WorkQueueAttribute) -> Result<(), VerbError> {
+    pub fn modify(&mut self, attribute: &WorkQueueAttribute) -> Result<(), VerbError> {
         let mut attr = *attribute.raw();
         // SAFETY: the work queue is live as long as the core, and the attributes can be read during the call.
         let ret = unsafe { sys::ibv_modify_wq(self.core.raw(), &mut attr) };
@@ -72,8 +72,8 @@ impl WorkQueue {
 
     /// The state that the last successful [`modify`](Self::modify) left.
     pub fn state(&self) -> WorkQueueState {
-        // SAFETY: the queue is live as long as the core, and the field is an aligned word. Another thread's ibv_modify_wq
-        // may write it meanwhile, in C: an atomic load gives the old state or the new one.
+        // SAFETY: the queue is live as long as the core, and the field is an aligned word. A driver may write it at any time,
+        // in C: an atomic load gives the old state or the new one.
         let state = unsafe { AtomicU32::from_ptr((&raw mut (*self.core.raw()).state).cast()) };
         WorkQueueState::from_raw(state.load(Ordering::Relaxed))
     }
