@@ -10,7 +10,7 @@ use rdma_mummy_sys::{
     ibv_flow_ipv4_ext_filter, ibv_flow_ipv4_filter, ibv_flow_ipv6_filter, ibv_flow_mpls_filter,
     ibv_flow_spec_action_drop, ibv_flow_spec_action_handle, ibv_flow_spec_action_tag, ibv_flow_spec_counter_action,
     ibv_flow_spec_esp, ibv_flow_spec_eth, ibv_flow_spec_gre, ibv_flow_spec_ipv4, ibv_flow_spec_ipv4_ext,
-    ibv_flow_spec_ipv6, ibv_flow_spec_mpls, ibv_flow_spec_tcp_udp, ibv_flow_spec_tunnel, ibv_flow_spec_type as kind,
+    ibv_flow_spec_ipv6, ibv_flow_spec_mpls, ibv_flow_spec_tcp_udp, ibv_flow_spec_tunnel, ibv_flow_spec_type as code,
     ibv_flow_tcp_udp_filter, ibv_flow_tunnel_filter,
 };
 
@@ -96,21 +96,21 @@ impl FlowRule {
                 next = next.add(spec.size());
             }
             for action in &self.actions {
-                let spec = begin::<ibv_flow_spec_action_handle>(next, kind::IBV_FLOW_SPEC_ACTION_HANDLE, false);
+                let spec = begin::<ibv_flow_spec_action_handle>(next, code::IBV_FLOW_SPEC_ACTION_HANDLE, false);
                 (*spec).action = action.raw();
                 next = spec.add(1).cast();
             }
             for counters in &self.counters {
-                let spec = begin::<ibv_flow_spec_counter_action>(next, kind::IBV_FLOW_SPEC_ACTION_COUNT, false);
+                let spec = begin::<ibv_flow_spec_counter_action>(next, code::IBV_FLOW_SPEC_ACTION_COUNT, false);
                 (*spec).counters = counters.raw();
                 next = spec.add(1).cast();
             }
             if self.drop {
-                let spec = begin::<ibv_flow_spec_action_drop>(next, kind::IBV_FLOW_SPEC_ACTION_DROP, false);
+                let spec = begin::<ibv_flow_spec_action_drop>(next, code::IBV_FLOW_SPEC_ACTION_DROP, false);
                 next = spec.add(1).cast();
             }
             if let Some(tag) = self.tag {
-                let spec = begin::<ibv_flow_spec_action_tag>(next, kind::IBV_FLOW_SPEC_ACTION_TAG, false);
+                let spec = begin::<ibv_flow_spec_action_tag>(next, code::IBV_FLOW_SPEC_ACTION_TAG, false);
                 (*spec).tag_id = tag;
             }
         }
@@ -125,8 +125,8 @@ trait Spec {}
 /// # Safety
 ///
 /// `place` is aligned for `S`, and has room for it.
-unsafe fn begin<S: Spec>(place: *mut u8, spec_type: kind, inner: bool) -> *mut S {
-    let inner = if inner { kind::IBV_FLOW_SPEC_INNER.0 } else { 0 };
+unsafe fn begin<S: Spec>(place: *mut u8, spec_type: code, inner: bool) -> *mut S {
+    let inner = if inner { code::IBV_FLOW_SPEC_INNER.0 } else { 0 };
     // SAFETY: the caller's promise; a specification begins with its type and its size (see the assertions below), and none
     // is larger than 65,535 bytes.
     unsafe {
@@ -185,7 +185,7 @@ macro_rules! specs {
                     $( Self::$Variant { value, mask } => {
                         // SAFETY: the caller's promise.
                         unsafe {
-                            let spec = begin::<$Spec>(place, kind::$KIND, inner);
+                            let spec = begin::<$Spec>(place, code::$KIND, inner);
                             value.write(&raw mut (*spec).val);
                             mask.write(&raw mut (*spec).mask);
                         }
@@ -284,5 +284,61 @@ impl MplsFilter {
             | u32::from(self.traffic_class & 0b111) << 9
             | u32::from(self.bottom_of_stack) << 8
             | u32::from(self.ttl)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice;
+
+    use rdma_mummy_sys::ibv_flow_spec;
+
+    use super::super::FlowType;
+    use super::*;
+
+    /// Every specification that names no object.
+    fn all() -> Vec<FlowSpec> {
+        macro_rules! any {
+            ($($Variant:ident: $Filter:ident),+ $(,)?) => {
+                vec![$( FlowSpec::$Variant { value: $Filter::default(), mask: $Filter::default() } ),+]
+            };
+        }
+        any!(
+            Ethernet: EthernetFilter,
+            Ipv4: Ipv4Filter,
+            Ipv4Ext: Ipv4ExtFilter,
+            Ipv6: Ipv6Filter,
+            Tcp: TcpUdpFilter,
+            Udp: TcpUdpFilter,
+            VxlanTunnel: TunnelFilter,
+            Gre: GreFilter,
+            Mpls: MplsFilter,
+            Esp: EspFilter,
+        )
+    }
+
+    #[test]
+    fn every_byte_is_written_and_every_specification_aligned() {
+        let mut rule = FlowRule::new(FlowType::Normal, 1);
+        for spec in all() {
+            assert!(spec.size() <= size_of::<ibv_flow_spec>());
+            rule.setup_match(spec).setup_inner_match(spec);
+        }
+        rule.setup_drop().setup_tag(7);
+        let mut attributes = rule.encode().unwrap();
+        let attr = attributes.as_mut_ptr();
+        // SAFETY: the attributes were just encoded, with as many bytes as they say.
+        let (count, bytes) =
+            unsafe { ((*attr).num_of_specs, slice::from_raw_parts(attr.cast::<u8>(), (*attr).size.into())) };
+        assert_eq!(usize::from(count), 2 * all().len() + 2);
+        let mut at = size_of::<ibv_flow_attr>();
+        for index in 0..count {
+            assert!(bytes[at..].as_ptr().cast::<u64>().is_aligned(), "specification {index}");
+            at += usize::from(u16::from_ne_bytes([bytes[at + SIZE_AT], bytes[at + SIZE_AT + 1]]));
+        }
+        assert_eq!(at, bytes.len());
+        // What matches anything has a type and a size, and nothing else.
+        let ones = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte != 0).count();
+        assert!(ones(bytes) < 4 * (usize::from(count) + 3), "{bytes:?}");
     }
 }

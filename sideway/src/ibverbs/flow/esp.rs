@@ -183,3 +183,31 @@ impl From<&EspAction> for EspStructs {
         Self { attributes, key, replay, sequence: action.extended_sequence }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_lead_to_what_was_given_or_nowhere() {
+        let mut key = AesGcmKey::new(&[7; 24], 8).unwrap();
+        key.iv = 9;
+        let attributes = Some(EspAttributes { spi: 10, ..Default::default() });
+        let action = EspAction { attributes, key: Some(key), replay_window: Some(11), extended_sequence: Some(12) };
+        let mut structs = EspStructs::from(&action);
+        let attr = structs.attr();
+        // SAFETY: the structs are there until the end of the function.
+        let (esp, key, replay) = unsafe {
+            let key = attr.keymat_ptr.cast::<ib_uverbs_flow_action_esp_keymat_aes_gcm>();
+            let replay = attr.replay_ptr.cast::<ib_uverbs_flow_action_esp_replay_bmp>();
+            (*attr.esp_attr, *key, *replay)
+        };
+        assert_eq!((esp.spi, key.iv, key.salt, key.key_len, replay.size), (10, 9, 8, 24, 11));
+        assert_eq!((attr.comp_mask, attr.esn), (1, 12));
+
+        let mut nothing = EspStructs::from(&EspAction::default());
+        let attr = nothing.attr();
+        assert!(attr.esp_attr.is_null() && attr.keymat_ptr.is_null() && attr.replay_ptr.is_null());
+        assert_eq!((attr.keymat_len, attr.replay_len, attr.comp_mask), (0, 0, 0));
+    }
+}
