@@ -22,6 +22,7 @@ fn protection() -> EspAction {
         key: Some(key),
         replay_window: Some(64),
         extended_sequence: Some(5),
+        ..Default::default()
     }
 }
 

@@ -219,7 +219,7 @@ macro_rules! filters {
             /// # Safety
             ///
             /// `to` can be written.
-            unsafe fn write(&self, to: *mut $C) {
+            pub(super) unsafe fn write(&self, to: *mut $C) {
                 // SAFETY: the caller's promise.
                 unsafe {
                     $( (*to).$field = { let $filter = self; $value }; )+

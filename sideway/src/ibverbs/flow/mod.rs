@@ -36,7 +36,7 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_flow;
 
 pub use self::action::FlowAction;
-pub use self::esp::{AesGcmKey, EspAction, EspAttributes, EspFlags, IvAlgorithm, ParseKeyError};
+pub use self::esp::{AesGcmKey, EspAction, EspAttributes, EspFlags, EspHeader, IvAlgorithm, ParseKeyError};
 pub use self::filter::{
     EspFilter, EthernetFilter, FlowSpec, GreFilter, Ipv4ExtFilter, Ipv4Filter, Ipv6Filter, MplsFilter, TcpUdpFilter,
     TunnelFilter,
