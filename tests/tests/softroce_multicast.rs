@@ -15,6 +15,7 @@ use sideway::ibverbs::queue_pair::{
 };
 use sideway::ibverbs::work_request::WorkRequestOperationType;
 use sideway_tests::loopback::{Kind, Loopback, QueueKind, ready_to_receive, to};
+use sideway_tests::recording::Warnings;
 use sideway_tests::{device, on_all_kinds};
 
 fn group(last: u8) -> Gid {
@@ -39,6 +40,39 @@ fn connection<Q: Kind>(queue: QueueKind) {
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_detach_mcast", libc::EINVAL));
     assert!(error.hint().expect("a hint").contains("not in the group"), "{error}");
     pair.works();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn datagrams_take_part_in_groups_and_leave_them() {
+    let context = device::open();
+    let pd = context.alloc_pd().expect("a domain");
+    let cq = context.create_cq_builder().build().expect("a queue");
+    let mut builder = pd.create_ud_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let warnings = Warnings::listen();
+    for last in 0..3 {
+        let qp = builder.build().expect("a datagram queue pair");
+        let error = qp.attach_mcast(&"fe80::1".parse().expect("a GID"), 0).expect_err("no group");
+        assert!(error.hint().expect("a hint").contains("not that of a multicast group"), "{error}");
+        let ipv6 = "ff0e::7:7".parse().expect("a GID");
+        for gid in [group(1), group(2), ipv6] {
+            qp.attach_mcast(&gid, 0).expect("a group");
+            qp.attach_mcast(&gid, 0).expect("once more is no error");
+        }
+        qp.detach_mcast(&group(1), 0).expect("it was in it");
+        let error = qp.detach_mcast(&group(1), 0).expect_err("it is not in it any more");
+        assert!(error.hint().expect("a hint").contains("not in the group"), "{error}");
+        // The kernel does not destroy a queue pair that is in a group: it leaves the other two by itself.
+        match last {
+            0 => qp.close().expect("destroyed"),
+            1 => drop(qp),
+            _ => drop(qp.split()),
+        }
+    }
+    assert_eq!(warnings.take(), [""; 0], "nothing was leaked");
+    drop(builder);
+    cq.close().expect("the queue pairs are gone");
 }
 
 /// The error of a verb that this device has not, or nothing where it has it.

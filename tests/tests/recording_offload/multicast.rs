@@ -87,3 +87,25 @@ fn a_refusal_names_the_service() {
         );
     }
 }
+
+#[test]
+fn a_refusal_of_a_datagram_queue_pair_names_gid_or_lid() {
+    let world = World::new();
+    let mut builder = world.pd.create_ud_qp_builder();
+    let qp = builder.setup_send_cq(&world.send_cq).setup_recv_cq(&world.recv_cq).build().unwrap();
+    world.recording.fail_always("attach_mcast", Failure::documented(libc::EINVAL));
+    let hint = |gid: &Gid, lid| qp.attach_mcast(gid, lid).unwrap_err().hint().map(str::to_owned);
+    for text in ["fe80::1", "::ffff:10.0.0.1"] {
+        let hint = hint(&text.parse().unwrap(), 0xc000).unwrap();
+        assert!(hint.contains("is not that of a multicast group"), "{hint}");
+    }
+    for lid in [0, 0xbfff, 0xffff] {
+        assert!(hint(&group(1), lid).unwrap().contains(&format!("the LID {lid:#x} is not one of a group")));
+    }
+    for lid in [0xc000, 0xfffe] {
+        assert_eq!(hint(&group(1), lid), None);
+    }
+    // Another reason has another cause.
+    world.recording.succeed("attach_mcast").fail("attach_mcast", 0, Failure::documented(libc::ENOMEM));
+    assert_eq!(hint(&"fe80::1".parse().unwrap(), 0), None);
+}
