@@ -136,4 +136,16 @@ pub enum Kind {
     ThreadDomain,
     /// `struct ibv_comp_cntr`.
     CompletionCounter,
+    /// `struct ibv_wq`.
+    WorkQueue,
+    /// `struct ibv_rwq_ind_table`.
+    IndirectionTable,
+    /// `struct ibv_counters`.
+    Counters,
+    /// `struct ibv_flow_action`.
+    FlowAction,
+    /// `struct ibv_flow`.
+    Flow,
+    /// A queue pair in a multicast group.
+    MulticastMember,
 }

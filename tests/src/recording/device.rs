@@ -13,7 +13,10 @@ use rdma_mummy_sys as ffi;
 use super::calls::Kind;
 use super::script::Failure;
 use super::state::{Device, State};
-use super::{async_events, completion, completion_control, domain, extended_cq, extended_qp, objects, post, query};
+use super::{
+    async_events, completion, completion_control, control, counters, domain, extended_cq, extended_qp, flow, objects,
+    post, query, work_queue,
+};
 
 thread_local! {
     /// The devices that this thread lists.
@@ -116,6 +119,10 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     table.create_qp_ex = has("create_qp_ex").then_some(extended_qp::create_qp_ex);
     super::memory::fill_in(table, has);
     super::window::fill_in(table, has);
+    control::fill_in(table, has);
+    counters::fill_in(table, has);
+    flow::fill_in(table, has);
+    work_queue::fill_in(table, has);
     table.context.device = device;
     table.context.num_comp_vectors = 1;
     table.context.cmd_fd = -1;

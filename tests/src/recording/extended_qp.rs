@@ -13,6 +13,7 @@ use super::objects::forever;
 use super::post::{FLUSH, bind_of, execute, read_bytes};
 use super::qp::{arguments, set_up};
 use super::state::{Inner, Pair};
+use super::work_queue::{create_spreading_qp, is_spreading};
 
 pub(super) unsafe extern "C" fn create_qp_ex(
     context: *mut ffi::ibv_context,
@@ -22,6 +23,9 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     // attributes are the first part of the extended ones.
     unsafe {
         let attr = &*attr;
+        if is_spreading(attr) {
+            return create_spreading_qp(context, attr);
+        }
         let [t, a, b, c, d, e] = arguments(&attr.cap, attr.qp_type);
         let arguments = [t, a, b, c, d, e, ("send_ops_flags", attr.send_ops_flags)];
         let (mut inner, failure) = state_of(context).enter("create_qp_ex", &arguments);

@@ -25,13 +25,16 @@ mod buffer;
 mod calls;
 mod completion;
 mod completion_control;
+mod control;
 mod counter;
+mod counters;
 mod device;
 mod device_memory;
 mod domain;
 mod extended_cq;
 mod extended_qp;
 mod failure;
+mod flow;
 mod import;
 mod memory;
 mod objects;
@@ -42,6 +45,7 @@ mod script;
 mod state;
 mod warnings;
 mod window;
+mod work_queue;
 mod world;
 
 use std::sync::atomic::Ordering;
@@ -186,6 +190,17 @@ impl Recording {
         std::mem::take(&mut self.device.state.lock().posted)
     }
 
+    /// The structs of variable length that C got since this was last asked: `struct ibv_flow_attr` with its
+    /// specifications.
+    pub fn bytes(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.device.state.lock().bytes)
+    }
+
+    /// What the last `ibv_modify_qp` got.
+    pub fn qp_attr(&self) -> Option<rdma_mummy_sys::ibv_qp_attr> {
+        self.device.state.lock().qp_attr
+    }
+
     /// How many calls there were that could have failed.
     pub fn failable(&self) -> u32 {
         self.device.state.lock().failable
@@ -266,6 +281,11 @@ fn table() -> IbverbsTable {
         ibv_resize_cq: Some(completion_control::resize_cq),
         ibv_init_ah_from_wc: Some(address::init_ah_from_wc),
         ibv_resolve_eth_l2_from_gid: Some(address::resolve_eth_l2_from_gid),
+        ibv_query_qp_data_in_order: Some(control::query_qp_data_in_order),
+        ibv_attach_mcast: Some(control::attach_mcast),
+        ibv_detach_mcast: Some(control::detach_mcast),
+        ibv_set_ece: Some(control::set_ece),
+        ibv_query_ece: Some(control::query_ece),
         ..Default::default()
     }
 }

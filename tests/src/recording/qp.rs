@@ -116,6 +116,7 @@ pub(super) unsafe extern "C" fn modify_qp(
         if !inner.is_live(Kind::QueuePair, qp.addr(), "modify_qp") {
             return libc::EINVAL;
         }
+        inner.qp_attr = Some(*attr);
         if attr_mask as u32 & mask::IBV_QP_STATE.0 != 0 {
             (*qp).state = attr.qp_state;
             flush(&mut inner, qp);

@@ -168,6 +168,10 @@ pub struct Facts {
     pub values_mask: u32,
     /// `ibv_resolve_eth_l2_from_gid`: the VLAN; above 4095 there is none.
     pub vlan: u16,
+    /// `ibv_query_ece`; `ibv_set_ece` accepts these options alone.
+    pub ece: ffi::ibv_ece,
+    /// `ibv_query_qp_data_in_order`.
+    pub data_in_order: c_int,
 }
 
 impl Facts {
@@ -188,6 +192,7 @@ impl Facts {
         let gid = ffi::ibv_gid { raw: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] };
         let first = ffi::ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: 2, ndev_ifindex: 0 };
         let gids = vec![first];
+        let ece = ffi::ibv_ece { vendor_id: 0x15b3, options: 0b1110, comp_mask: 0 };
         Self {
             fills: true,
             flushes: true,
@@ -199,6 +204,8 @@ impl Facts {
             query_type: None,
             values_mask: 1,
             vlan: 0xffff,
+            ece,
+            data_in_order: 0,
         }
     }
 }

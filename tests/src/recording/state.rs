@@ -47,6 +47,10 @@ pub(super) struct Inner {
     pub(super) memory: BTreeMap<usize, (Allocator, usize)>,
     /// The two numbers, by the address of the counter.
     pub(super) counters: BTreeMap<usize, [u64; 2]>,
+    /// Queue pairs in multicast groups: the queue pair, both halves of the GID, the LID.
+    pub(super) groups: BTreeMap<(usize, u64, u64, u16), usize>,
+    pub(super) bytes: Vec<Vec<u8>>,
+    pub(super) qp_attr: Option<ffi::ibv_qp_attr>,
     handles: u32,
 }
 
@@ -110,6 +114,9 @@ impl State {
             allocators: BTreeMap::new(),
             memory: BTreeMap::new(),
             counters: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            bytes: Vec::new(),
+            qp_attr: None,
             handles: 0,
         };
         Self { inner: Mutex::new(inner), quiet: AtomicBool::new(false), acknowledged: Condvar::new() }

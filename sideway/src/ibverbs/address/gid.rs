@@ -43,11 +43,11 @@ impl Gid {
         first == 0xfe && second & 0xc0 == 0x80
     }
 
-    /// Whether it is a multicast address, `ff00::/8`.
+    /// Whether it is that of a multicast group: `ff00::/8`, or a mapped IPv4 group, `::ffff:224.0.0.0/100`.
     #[inline]
     pub fn is_multicast(&self) -> bool {
         let [first, ..] = self.raw;
-        first == 0xff
+        first == 0xff || self.ipv4().is_some_and(|address| address.is_multicast())
     }
 
     /// Whether it holds an IPv4 address, `::ffff:0:0/96`.

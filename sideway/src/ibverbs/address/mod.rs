@@ -20,6 +20,7 @@ mod gid;
 mod gid_entry;
 mod gid_type;
 mod global_routing_header;
+mod multicast;
 mod static_rate;
 
 pub use address_handle::AddressHandle;

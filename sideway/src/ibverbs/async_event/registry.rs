@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::queue_pair::QueuePairCore;
+use crate::ibverbs::work_queue::WorkQueueCore;
 
 /// The objects of one device context that its events can name.
 ///
@@ -16,6 +17,7 @@ use crate::ibverbs::queue_pair::QueuePairCore;
 pub(crate) struct AffiliatedObjects {
     pub(crate) completion_queues: Registry<CompletionQueueCore>,
     pub(crate) queue_pairs: Registry<QueuePairCore>,
+    pub(crate) work_queues: Registry<WorkQueueCore>,
 }
 
 /// Objects by the address of what C knows them by.

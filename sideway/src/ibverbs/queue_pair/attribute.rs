@@ -2,9 +2,9 @@
 
 use std::{fmt, mem};
 
-use rdma_mummy_sys::{ibv_mtu, ibv_qp_attr, ibv_qp_state};
+use rdma_mummy_sys::{ibv_mig_state, ibv_mtu, ibv_qp_attr, ibv_qp_state};
 
-use super::{QueuePairAttributeMask as Mask, QueuePairState};
+use super::{PathMigrationState, QueuePairAttributeMask as Mask, QueuePairCapabilities, QueuePairState};
 use crate::ibverbs::AccessFlags;
 use crate::ibverbs::address::AddressHandleAttribute;
 use crate::ibverbs::device_context::Mtu;
@@ -61,6 +61,23 @@ impl QueuePairAttribute {
     pub fn setup_current_state(&mut self, state: QueuePairState) -> &mut Self {
         self.attr.cur_qp_state = ibv_qp_state(state.raw());
         self.set(Mask::CurrentState)
+    }
+
+    /// The state that the queue pair is taken to be in.
+    pub fn current_state(&self) -> QueuePairState {
+        QueuePairState::from_raw(self.attr.cur_qp_state.0)
+    }
+
+    /// Whether there is an event (`IBV_EVENT_SQ_DRAINED`) once the send queue has drained; set with the transition to
+    /// [`SendQueueDrain`](QueuePairState::SendQueueDrain).
+    pub fn setup_sqd_async_notify(&mut self, notify: bool) -> &mut Self {
+        self.attr.en_sqd_async_notify = notify.into();
+        self.set(Mask::EnableSendQueueDrainedAsyncNotify)
+    }
+
+    /// Whether there is an event once the send queue has drained.
+    pub fn sqd_async_notify(&self) -> bool {
+        self.attr.en_sqd_async_notify != 0
     }
 
     /// Index into the port's table of partition keys; 0 is the default partition.
@@ -230,6 +247,79 @@ impl QueuePairAttribute {
         self.attr.qkey
     }
 
+    /// The way that the queue pair migrates to: the path, the port of this side, the index of the partition key, and the
+    /// code of the time to wait for an acknowledgement (as in [`setup_timeout`](Self::setup_timeout)). C has the four in
+    /// one attribute.
+    pub fn setup_alternate_path(
+        &mut self,
+        address: &AddressHandleAttribute,
+        port: u8,
+        pkey_index: u16,
+        timeout: u8,
+    ) -> &mut Self {
+        self.attr.alt_ah_attr = *address.as_raw();
+        self.attr.alt_port_num = port;
+        self.attr.alt_pkey_index = pkey_index;
+        self.attr.alt_timeout = timeout;
+        self.set(Mask::AlternatePath)
+    }
+
+    /// The way that the queue pair migrates to.
+    pub fn alternate_address_vector(&self) -> AddressHandleAttribute {
+        AddressHandleAttribute::from_raw(self.attr.alt_ah_attr)
+    }
+
+    /// The port of this side on the way that the queue pair migrates to.
+    pub fn alternate_port(&self) -> u8 {
+        self.attr.alt_port_num
+    }
+
+    /// Index into the table of partition keys of the port that the queue pair migrates to.
+    pub fn alternate_pkey_index(&self) -> u16 {
+        self.attr.alt_pkey_index
+    }
+
+    /// The code of the time to wait for an acknowledgement on the way that the queue pair migrates to.
+    pub fn alternate_timeout(&self) -> u8 {
+        self.attr.alt_timeout
+    }
+
+    /// Arms path migration ([`Rearm`](PathMigrationState::Rearm)) or starts it ([`Migrated`](PathMigrationState::Migrated)).
+    pub fn setup_path_mig_state(&mut self, state: PathMigrationState) -> &mut Self {
+        self.attr.path_mig_state = ibv_mig_state(state.raw());
+        self.set(Mask::PathMigrationState)
+    }
+
+    /// Where path migration stands.
+    pub fn path_mig_state(&self) -> PathMigrationState {
+        PathMigrationState::from_raw(self.attr.path_mig_state.0)
+    }
+
+    /// New depths, for a device that can resize a queue pair
+    /// ([`ResizeMaxWorkRequests`](crate::ibverbs::device_context::DeviceCapabilityFlags::ResizeMaxWorkRequests)). A batch of
+    /// this crate holds as much as the queue pair was built for, also after it has grown.
+    pub fn setup_capabilities(&mut self, capabilities: QueuePairCapabilities) -> &mut Self {
+        self.attr.cap = capabilities.into();
+        self.set(Mask::Capabilities)
+    }
+
+    /// The depths.
+    pub fn capabilities(&self) -> QueuePairCapabilities {
+        self.attr.cap.into()
+    }
+
+    /// Packet pacing: kilobits per second, 0 for no limit. See also
+    /// [`modify_rate_limit`](super::QueuePair::modify_rate_limit).
+    pub fn setup_rate_limit(&mut self, rate_limit: u32) -> &mut Self {
+        self.attr.rate_limit = rate_limit;
+        self.set(Mask::RateLimit)
+    }
+
+    /// Packet pacing: kilobits per second, 0 for no limit.
+    pub fn rate_limit(&self) -> u32 {
+        self.attr.rate_limit
+    }
+
     fn set(&mut self, attribute: Mask) -> &mut Self {
         self.mask |= attribute;
         self
@@ -245,6 +335,8 @@ impl fmt::Debug for QueuePairAttribute {
             }
         };
         field(Mask::State, "state", &self.state());
+        field(Mask::CurrentState, "current_state", &self.current_state());
+        field(Mask::EnableSendQueueDrainedAsyncNotify, "sqd_async_notify", &self.sqd_async_notify());
         field(Mask::PartitionKeyIndex, "pkey_index", &self.pkey_index());
         field(Mask::Port, "port", &self.port());
         field(Mask::AccessFlags, "access_flags", &self.access_flags());
@@ -260,6 +352,13 @@ impl fmt::Debug for QueuePairAttribute {
         field(Mask::RetryCount, "retry_cnt", &self.retry_cnt());
         field(Mask::ResponderNotReadyRetryCount, "rnr_retry", &self.rnr_retry());
         field(Mask::AddressVector, "address_vector", &self.address_vector());
+        field(Mask::AlternatePath, "alternate_address_vector", &self.alternate_address_vector());
+        field(Mask::AlternatePath, "alternate_port", &self.alternate_port());
+        field(Mask::AlternatePath, "alternate_pkey_index", &self.alternate_pkey_index());
+        field(Mask::AlternatePath, "alternate_timeout", &self.alternate_timeout());
+        field(Mask::PathMigrationState, "path_mig_state", &self.path_mig_state());
+        field(Mask::Capabilities, "capabilities", &self.capabilities());
+        field(Mask::RateLimit, "rate_limit", &self.rate_limit());
         out.finish_non_exhaustive()
     }
 }

@@ -10,16 +10,20 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 
 use super::missing_operation::SendContext;
+use super::multicast::Groups;
 use super::{
-    ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
-    QueuePairType, Service, TransitionTable,
+    DataInOrder, DataInOrderFlags, Ece, ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask,
+    QueuePairInitAttribute, QueuePairState, QueuePairType, RateLimit, Service, TransitionTable,
 };
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno, errno_of};
+use crate::ibverbs::address::Gid;
 use crate::ibverbs::completion::{CompletionQueueCore, Threads};
 use crate::ibverbs::device_context::DeviceContext;
+use crate::ibverbs::flow::{Flow, FlowRule};
 use crate::ibverbs::protection_domain::ProtectionDomain;
-use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard};
+use crate::ibverbs::work_queue::RwqIndirectionTable;
+use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard, WorkRequestOperationType};
 
 /// What every kind of queue pair can do.
 pub trait QueuePair: AsQueuePairCore {
@@ -68,6 +72,119 @@ pub trait QueuePair: AsQueuePairCore {
         self.core().query(mask)
     }
 
+    /// `ibv_attach_mcast(qp, gid, lid)` — takes part in a multicast group: datagrams to it arrive here too, in a receive
+    /// each, once the queue pair is ready to receive. Attaching twice is no error.
+    ///
+    /// On Ethernet `lid` is 0 and the GID is that of an IP group ([`Gid::of_multicast_group`]). On InfiniBand both are those
+    /// of the multicast member record, which joining gives (librdmacm's `rdma_join_multicast`).
+    ///
+    /// A queue pair that goes leaves the groups that it is in.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the queue pair is no datagram one, the GID is none of a group, or the LID not one of a group
+    ///   (0xC000 to 0xFFFE, or 0 on Ethernet).
+    /// - `ENOMEM`: the device has no room for another member or group.
+    ///
+    /// # References
+    ///
+    /// [ibv_attach_mcast(3)](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
+    #[doc(alias = "ibv_attach_mcast")]
+    fn attach_mcast(&self, gid: &Gid, lid: u16) -> Result<(), VerbError> {
+        self.core().attach_mcast(gid, lid)
+    }
+
+    /// `ibv_detach_mcast(qp, gid, lid)` — leaves a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the queue pair is not in this group.
+    ///
+    /// # References
+    ///
+    /// [ibv_attach_mcast(3)](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
+    #[doc(alias = "ibv_detach_mcast")]
+    fn detach_mcast(&self, gid: &Gid, lid: u16) -> Result<(), VerbError> {
+        self.core().detach_mcast(gid, lid)
+    }
+
+    /// `ibv_create_flow(qp, flow)` — brings packets that match the rule to this queue pair, as long as the [`Flow`] lives.
+    ///
+    /// # Errors
+    ///
+    /// - `EPERM`: steering needs the capability `CAP_NET_RAW`.
+    /// - `EOPNOTSUPP`: the device has no flow steering, or not this specification.
+    /// - `EINVAL`: an action or counters of another device context; a port that is not there; specifications in an order, or
+    ///   with values, that the driver does not take.
+    /// - `ENOMEM`, `EEXIST`: no room for another rule; the same rule is there.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_flow(3)](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+    #[doc(alias = "ibv_create_flow")]
+    fn create_flow(&self, rule: &FlowRule) -> Result<Flow, VerbError> {
+        self.core().create_flow(rule)
+    }
+
+    /// `ibv_query_ece(qp, ece)` — the enhanced connection establishment options of the queue pair: before a connection
+    /// those that the device can do, to be sent to the peer; in ReadyToReceive and later those that are in use.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: the device has none.
+    ///
+    /// # References
+    ///
+    /// [ibv_query_ece(3)](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html)
+    #[doc(alias = "ibv_query_ece")]
+    fn query_ece(&self) -> Result<Ece, VerbError> {
+        self.core().query_ece()
+    }
+
+    /// `ibv_set_ece(qp, ece)` — asks for enhanced connection establishment options, to be used by the transitions that
+    /// follow. What comes back is what was accepted of them.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the device has none, or `vendor_id` is 0.
+    /// - `EINVAL`: options of another vendor.
+    ///
+    /// # References
+    ///
+    /// [ibv_set_ece(3)](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html)
+    #[doc(alias = "ibv_set_ece")]
+    fn set_ece(&self, ece: Ece) -> Result<Ece, VerbError> {
+        self.core().set_ece(ece)
+    }
+
+    /// `ibv_modify_qp_rate_limit(qp, attr)` — paces what the queue pair sends.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the device has no packet pacing
+    ///   ([`packet_pacing_caps`](crate::ibverbs::device_context::PacketPacingCapabilities)), or not for this service.
+    /// - `EINVAL`: the queue pair is not in ReadyToSend, or a value is beyond what the device has.
+    ///
+    /// # References
+    ///
+    /// [ibv_modify_qp_rate_limit(3)](https://man7.org/linux/man-pages/man3/ibv_modify_qp_rate_limit.3.html)
+    #[doc(alias = "ibv_modify_qp_rate_limit")]
+    fn modify_rate_limit(&self, limit: &RateLimit) -> Result<(), VerbError> {
+        self.core().modify_rate_limit(limit)
+    }
+
+    /// `ibv_query_qp_data_in_order(qp, op, flags)` — whether what this operation brings is written to memory of this side
+    /// in order, so that a program may watch the memory instead of polling for the completion. The empty set promises
+    /// nothing, and is the answer of devices and libraries that do not know.
+    ///
+    /// # References
+    ///
+    /// [ibv_query_qp_data_in_order(3)](https://man7.org/linux/man-pages/man3/ibv_query_qp_data_in_order.3.html)
+    #[doc(alias = "ibv_query_qp_data_in_order")]
+    fn query_data_in_order(&self, operation: WorkRequestOperationType, flags: DataInOrderFlags) -> DataInOrder {
+        self.core().query_data_in_order(operation, flags)
+    }
+
     /// The state that the last successful [`modify`](Self::modify) or [`query`](Self::query) left. A queue pair also goes
     /// into the error state by itself, which only a query shows.
     fn state(&self) -> QueuePairState {
@@ -110,6 +227,8 @@ pub struct QueuePairCore {
     send_context: Option<NonNull<SendContext>>,
     qp_type: QueuePairType,
     transitions: TransitionTable,
+    /// The multicast groups that it is in: C does not destroy a queue pair that is in one.
+    pub(super) groups: Groups,
     // Behind the handle: they must outlive it.
     parents: Parents,
     /// What was attached to the queue pair.
@@ -123,6 +242,8 @@ pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
+    #[expect(dead_code, reason = "kept for its life alone")]
+    pub(crate) rwq_ind_table: Option<Arc<RwqIndirectionTable>>,
 }
 
 impl Parents {
@@ -158,8 +279,8 @@ impl QueuePairCore {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
         let threads = parents.threads();
-        let kept = Mutex::default();
-        let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, parents, kept, context });
+        let (kept, groups) = (Mutex::default(), Groups::default());
+        let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, groups, parents, kept, context });
         // Events find a queue pair from any thread, and so must not find one that is bound to its own.
         if threads == Threads::Any {
             core.context.objects().queue_pairs.insert(qp, &core);
@@ -175,6 +296,11 @@ impl QueuePairCore {
     /// Keeps something alive until the queue pair is gone.
     pub(crate) fn keep_alive(&self, kept: Arc<dyn Any + Send + Sync>) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+    }
+
+    /// The same for public accessors.
+    pub(crate) fn as_non_null(&self) -> NonNull<ibv_qp> {
+        self.qp
     }
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
@@ -228,17 +354,19 @@ impl QueuePairCore {
         Ok((QueuePairAttribute::from_raw(attr, mask), QueuePairInitAttribute::from_raw(init)))
     }
 
-    /// Destroys the queue pair and reports. Where an event holds it, it lives on, and is destroyed by the last of them.
+    /// Destroys the queue pair and reports. Where a flow or an event holds it, it lives on, and is destroyed by the last of
+    /// them.
     pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),
             None => Err(VerbError::new("ibv_destroy_qp", Errno::from_raw(libc::EBUSY))
-                .with_hint("asynchronous events hold the queue pair: it goes with the last of them")),
+                .with_hint("flows or asynchronous events hold the queue pair: it goes with the last of them")),
         }
     }
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        self.leave_groups();
         // Where it fails, the queue pair lives on and points to the context: that is leaked with it, and so is a parent
         // domain, to whose allocator's memory the device may still write.
         if let Err(error) = handle.close() {
@@ -302,6 +430,60 @@ macro_rules! control_methods {
             pub fn qp_number(&self) -> u32 {
                 self.core().qp_number()
             }
+
+            /// `ibv_attach_mcast` on the queue pair: see
+            /// [`QueuePair::attach_mcast`](crate::ibverbs::queue_pair::QueuePair::attach_mcast).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn attach_mcast(
+                &self,
+                gid: &crate::ibverbs::address::Gid,
+                lid: u16,
+            ) -> Result<(), crate::error::VerbError> {
+                self.core().attach_mcast(gid, lid)
+            }
+
+            /// `ibv_detach_mcast` on the queue pair: see
+            /// [`QueuePair::detach_mcast`](crate::ibverbs::queue_pair::QueuePair::detach_mcast).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn detach_mcast(
+                &self,
+                gid: &crate::ibverbs::address::Gid,
+                lid: u16,
+            ) -> Result<(), crate::error::VerbError> {
+                self.core().detach_mcast(gid, lid)
+            }
+
+            /// `ibv_create_flow` on the queue pair: see
+            /// [`QueuePair::create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn create_flow(
+                &self,
+                rule: &crate::ibverbs::flow::FlowRule,
+            ) -> Result<crate::ibverbs::flow::Flow, crate::error::VerbError> {
+                self.core().create_flow(rule)
+            }
+
+            /// `ibv_modify_qp_rate_limit` on the queue pair: see
+            /// [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn modify_rate_limit(
+                &self,
+                limit: &crate::ibverbs::queue_pair::RateLimit,
+            ) -> Result<(), crate::error::VerbError> {
+                self.core().modify_rate_limit(limit)
+            }
         }
     };
 }
@@ -311,3 +493,4 @@ control_methods!(super::BasicSendQueue<T>, T: Service);
 control_methods!(super::ExtendedSendQueue<T>, T: Service);
 control_methods!(super::GenericSendQueue<T>, T: Service);
 control_methods!(super::QueuePairRef);
+control_methods!(crate::ibverbs::work_queue::RssQueuePair);

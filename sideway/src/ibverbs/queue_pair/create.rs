@@ -246,7 +246,7 @@ impl<T: Service> QueuePairBuilder<T> {
             None if self.is_xrc_send() => None,
             _ => Some(self.completion_queue(verb, &self.recv_cq, "recv")?),
         };
-        Ok(Parents { send_cq, recv_cq, pd: Some(Arc::clone(&self.pd)) })
+        Ok(Parents { send_cq, recv_cq, pd: Some(Arc::clone(&self.pd)), ..Parents::default() })
     }
 
     /// A completion queue, seen to be of this device.

@@ -130,6 +130,12 @@ fn explain_value(qp: &QueuePairCore, attribute: &QueuePairAttribute, error: Verb
     let mask = attribute.mask();
     let address = attribute.address_vector();
     let port_num = if mask.contains(Mask::Port) { attribute.port() } else { address.port() };
+    if mask.contains(Mask::AlternatePath)
+        && let Ok(port) = qp.context().query_port(attribute.alternate_port())
+        && port.link_layer() == LinkLayer::Ethernet
+    {
+        return error.with_hint("the kernel has alternate paths on InfiniBand alone, and the port is Ethernet");
+    }
     if !mask.intersects(Mask::Port | Mask::AddressVector) {
         return error;
     }

@@ -1,0 +1,204 @@
+//! `struct ibv_counters`: how many packets and bytes a flow rule has seen.
+//!
+//! A counter is put at a place of the set first; then a [`FlowRule`](super::flow::FlowRule) that names the set counts into
+//! it from its creation on. (Drivers that allow it also attach a counter to a flow that is there already.)
+//!
+//! ```no_run
+//! # use sideway::ibverbs::{counters::*, flow::*, queue_pair::*};
+//! # fn run(qp: &impl QueuePair, context: &std::sync::Arc<sideway::ibverbs::device_context::DeviceContext>)
+//! # -> Result<(), Box<dyn std::error::Error>> {
+//! let counters = context.create_counters()?;
+//! counters.attach(CounterDescription::Packets, 0)?;
+//! counters.attach(CounterDescription::Bytes, 1)?;
+//! let mut rule = FlowRule::new(FlowType::Normal, 1);
+//! rule.setup_counters(&counters);
+//! let flow = qp.create_flow(&rule)?;
+//! let mut values = [0; 2];
+//! counters.read(&mut values, ReadCountersFlags::empty())?;
+//! println!("{} packets, {} bytes", values[0], values[1]);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{
+    ibv_counter_attach_attr, ibv_counter_description, ibv_counters, ibv_counters_init_attr, ibv_flow,
+    ibv_read_counters_flags,
+};
+
+use super::device_context::DeviceContext;
+use super::flow::Flow;
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_errno, check_pointer, open_enum};
+
+const ATTACH: &str = "ibv_attach_counters_point_flow";
+const READ: &str = "ibv_read_counters";
+
+open_enum! {
+    /// `enum ibv_counter_description` — what is counted.
+    #[doc(alias = "ibv_counter_description")]
+    pub enum CounterDescription {
+        /// Packets.
+        Packets = ibv_counter_description::IBV_COUNTER_PACKETS.0,
+        /// Bytes.
+        Bytes = ibv_counter_description::IBV_COUNTER_BYTES.0,
+    }
+}
+
+bitflags::bitflags! {
+    /// `enum ibv_read_counters_flags` — how counters are read.
+    #[doc(alias = "ibv_read_counters_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct ReadCountersFlags: u32 {
+        /// Values that the driver has at hand are good enough.
+        const PreferCached = ibv_read_counters_flags::IBV_READ_COUNTERS_ATTR_PREFER_CACHED.0;
+        // Later flags pass through.
+        const _ = !0;
+    }
+}
+
+/// A set of counters. Flows that count into it keep it alive.
+#[doc(alias = "ibv_counters")]
+#[derive(Debug)]
+pub struct Counters {
+    // Dropped first: the context must outlive it.
+    handle: Handle<ibv_counters>,
+    context: Arc<DeviceContext>,
+}
+
+impl DeviceContext {
+    /// `ibv_create_counters(context, init_attr)` — makes a set of counters, with no counter in it yet.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where the device has none; `ENOMEM`.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_counters(3)](https://man7.org/linux/man-pages/man3/ibv_create_counters.3.html)
+    #[doc(alias = "ibv_create_counters")]
+    pub fn create_counters(self: &Arc<Self>) -> Result<Arc<Counters>, VerbError> {
+        let mut attr = ibv_counters_init_attr { comp_mask: 0 };
+        // SAFETY: the context is open as long as `self`, and the attributes can be read during the call.
+        let counters =
+            check_pointer("ibv_create_counters", unsafe { sys::ibv_create_counters(self.raw(), &mut attr) })?;
+        // SAFETY: just made and ours alone; this is its verb.
+        let handle = unsafe { Handle::new(counters, destroy_counters, "ibv_destroy_counters") };
+        Ok(Arc::new(Counters { handle, context: Arc::clone(self) }))
+    }
+}
+
+impl Counters {
+    /// `ibv_attach_counters_point_flow(counters, attr, NULL)` — says what the place `index` of the set counts, for the flows
+    /// that will name the set.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the device does not count this.
+    /// - `EBUSY`: a flow counts into the set already.
+    /// - `EINVAL`, `ENOMEM`: the place is beyond what the device has.
+    ///
+    /// # References
+    ///
+    /// [ibv_attach_counters_point_flow(3)](https://man7.org/linux/man-pages/man3/ibv_attach_counters_point_flow.3.html)
+    #[doc(alias = "ibv_attach_counters_point_flow")]
+    pub fn attach(&self, what: CounterDescription, index: u32) -> Result<(), VerbError> {
+        // SAFETY: null stands for no flow.
+        unsafe { self.attach_at(what, index, ptr::null_mut()) }
+    }
+
+    /// `ibv_attach_counters_point_flow(counters, attr, flow)` — counts into the place `index` of the set what matches a flow
+    /// that is there already. The flow keeps the set alive.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the driver counts only for flows that name the set when they are made: use
+    ///   [`attach`](Self::attach) and [`FlowRule::setup_counters`](super::flow::FlowRule::setup_counters).
+    /// - `EINVAL`: the flow is of another device context.
+    ///
+    /// # References
+    ///
+    /// [ibv_attach_counters_point_flow(3)](https://man7.org/linux/man-pages/man3/ibv_attach_counters_point_flow.3.html)
+    pub fn attach_to_flow(
+        self: &Arc<Self>,
+        what: CounterDescription,
+        index: u32,
+        flow: &Flow,
+    ) -> Result<(), VerbError> {
+        if flow.context().raw() != self.context.raw() {
+            return Err(VerbError::invalid(ATTACH, "the flow is of another device context than the counters"));
+        }
+        // SAFETY: the flow is live as long as the borrow, and of this device.
+        unsafe { self.attach_at(what, index, flow.raw()) }?;
+        flow.keep(self);
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// `flow` is null, or live and of this device.
+    unsafe fn attach_at(&self, what: CounterDescription, index: u32, flow: *mut ibv_flow) -> Result<(), VerbError> {
+        let mut attr =
+            ibv_counter_attach_attr { counter_desc: ibv_counter_description(what.raw()), index, comp_mask: 0 };
+        // SAFETY: the counters are live as long as `self`; the flow is the caller's promise.
+        check_errno(ATTACH, unsafe { sys::ibv_attach_counters_point_flow(self.handle.as_ptr(), &mut attr, flow) })
+    }
+
+    /// `ibv_read_counters(counters, values, ncounters, flags)` — stores the values of the places 0 to `values.len() - 1`.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: `values` is shorter than the set, or nothing is attached; that depends on the driver.
+    /// - `EOPNOTSUPP`: an unknown flag.
+    ///
+    /// # References
+    ///
+    /// [ibv_read_counters(3)](https://man7.org/linux/man-pages/man3/ibv_read_counters.3.html)
+    #[doc(alias = "ibv_read_counters")]
+    pub fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<(), VerbError> {
+        let Ok(count) = u32::try_from(values.len()) else {
+            return Err(VerbError::invalid(READ, format!("{} values are more than C can be asked for", values.len())));
+        };
+        // SAFETY: the counters are live as long as `self`, and there is room for as many values as is said.
+        let ret = unsafe { sys::ibv_read_counters(self.handle.as_ptr(), values.as_mut_ptr(), count, flags.bits()) };
+        check_errno(READ, ret)
+    }
+
+    /// `ibv_destroy_counters(counters)` — destroys the set and reports, where dropping only logs.
+    ///
+    /// A set in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its flows have gone.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the set is leaked then.
+    #[doc(alias = "ibv_destroy_counters")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
+    /// The device that the counters are of.
+    pub fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.context
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and not destroyed.
+    pub unsafe fn counters(&self) -> NonNull<ibv_counters> {
+        self.handle.as_non_null()
+    }
+
+    pub(crate) fn raw(&self) -> *mut ibv_counters {
+        self.handle.as_ptr()
+    }
+}
+
+unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> libc::c_int {
+    // SAFETY: called by the handle, once, with its own object.
+    unsafe { sys::ibv_destroy_counters(counters) }
+}

@@ -1,0 +1,321 @@
+//! `struct ibv_flow_action_esp_attr`: what an action of IPsec does.
+
+use std::{error, fmt};
+
+use rdma_mummy_sys as raw;
+use rdma_mummy_sys::{
+    ib_uverbs_flow_action_esp, ib_uverbs_flow_action_esp_encap, ib_uverbs_flow_action_esp_keymat,
+    ib_uverbs_flow_action_esp_keymat_aes_gcm, ib_uverbs_flow_action_esp_replay, ib_uverbs_flow_action_esp_replay_bmp,
+    ibv_flow_action_esp_attr, ibv_flow_action_esp_mask, ibv_flow_eth_filter, ibv_flow_ipv4_ext_filter,
+    ibv_flow_ipv4_filter, ibv_flow_ipv6_filter, ibv_flow_spec_type, ibv_flow_tcp_udp_filter,
+};
+
+use super::{EthernetFilter, Ipv4ExtFilter, Ipv4Filter, Ipv6Filter, TcpUdpFilter};
+use crate::ffi::open_enum;
+
+bitflags::bitflags! {
+    /// `enum ib_uverbs_flow_action_esp_flags` — how packets are protected. Without a flag: in inline crypto mode, as a
+    /// tunnel, decrypting.
+    #[doc(alias = "ib_uverbs_flow_action_esp_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct EspFlags: u32 {
+        /// The device adds and removes header and trailer of ESP.
+        const FullOffload = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD.0;
+        /// Transport mode instead of tunnel mode.
+        const Transport = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_TRANSPORT.0;
+        /// Encrypts instead of decrypting.
+        const Encrypt = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ENCRYPT.0;
+        /// The lower end of the replay window is in the upper half of the sequence numbers.
+        const EsnNewWindow = raw::ib_uverbs_flow_action_esp_flags::IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW.0;
+        // Later flags pass through.
+        const _ = !0;
+    }
+}
+
+open_enum! {
+    /// `enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo` — how the initialization vector of a packet comes about.
+    #[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo")]
+    pub enum IvAlgorithm {
+        /// Each is the one before it plus 1.
+        Sequential = raw::ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo::IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ.0,
+    }
+}
+
+/// What an action of IPsec does. To make one, attributes and key are needed; to modify one, what is `None` stays.
+#[doc(alias = "ibv_flow_action_esp_attr")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EspAction {
+    /// Attributes of the security association.
+    pub attributes: Option<EspAttributes>,
+    /// Cipher and key.
+    pub key: Option<AesGcmKey>,
+    /// In full offload mode, protection from replayed packets: sequence numbers in the window.
+    pub replay_window: Option<u32>,
+    /// The upper half of the extended sequence number.
+    pub extended_sequence: Option<u32>,
+    /// In full offload mode, the headers that are put around packets or taken off, from the outermost to the innermost. In
+    /// tunnel mode there is at least one; where there is none, C gets no list.
+    pub encapsulation: Vec<EspHeader>,
+}
+
+/// `struct ib_uverbs_flow_action_esp_encap` — one header around a packet.
+#[doc(alias = "ib_uverbs_flow_action_esp_encap")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EspHeader {
+    /// Ethernet.
+    Ethernet(EthernetFilter),
+    /// IPv4, its addresses.
+    Ipv4(Ipv4Filter),
+    /// IPv4.
+    Ipv4Ext(Ipv4ExtFilter),
+    /// IPv6.
+    Ipv6(Ipv6Filter),
+    /// UDP.
+    Udp(TcpUdpFilter),
+}
+
+/// `struct ib_uverbs_flow_action_esp` — attributes of a security association. All but the flags are used in full offload
+/// mode alone.
+#[doc(alias = "ib_uverbs_flow_action_esp")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EspAttributes {
+    /// The security parameter index.
+    pub spi: u32,
+    /// The sequence number of the first packet, its lower half.
+    pub sequence: u32,
+    /// Bytes of padding against traffic analysis (RFC 4303).
+    pub traffic_flow_padding: u32,
+    /// How packets are protected.
+    pub flags: EspFlags,
+    /// Packets after which all are dropped (RFC 4301).
+    pub hard_limit_packets: u64,
+}
+
+/// `struct ib_uverbs_flow_action_esp_keymat_aes_gcm` — AES in Galois/counter mode (RFC 4106). Printing it shows no secret.
+#[doc(alias = "ib_uverbs_flow_action_esp_keymat_aes_gcm")]
+#[derive(Clone, PartialEq, Eq)]
+pub struct AesGcmKey {
+    /// The first initialization vector, which must not be used again with this key. Full offload mode only.
+    pub iv: u64,
+    /// How the next ones come about.
+    pub iv_algorithm: IvAlgorithm,
+    /// The salt.
+    pub salt: u32,
+    /// Bytes of the integrity check value: 8, 12 or 16.
+    pub icv_length: u32,
+    key: [u32; 8],
+    key_length: u32,
+}
+
+impl AesGcmKey {
+    /// A key of 16, 24 or 32 bytes, with a salt; sequential initialization vectors from 0 and an integrity check value of
+    /// 16 bytes, unless the fields are set otherwise.
+    ///
+    /// # Errors
+    ///
+    /// The key has another length.
+    pub fn new(key: &[u8], salt: u32) -> Result<Self, ParseKeyError> {
+        if !matches!(key.len(), 16 | 24 | 32) {
+            return Err(ParseKeyError { length: key.len() });
+        }
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(key.chunks_exact(4)) {
+            // The bytes stand in memory in the order of the key.
+            *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
+        }
+        let iv_algorithm = IvAlgorithm::Sequential;
+        Ok(Self { iv: 0, iv_algorithm, salt, icv_length: 16, key: words, key_length: key.len() as u32 })
+    }
+}
+
+impl fmt::Debug for AesGcmKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AesGcmKey")
+            .field("iv_algorithm", &self.iv_algorithm)
+            .field("icv_length", &self.icv_length)
+            .field("key_length", &self.key_length)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The key of AES has none of its lengths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseKeyError {
+    length: usize,
+}
+
+impl fmt::Display for ParseKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a key of AES has 16, 24 or 32 bytes, not {}", self.length)
+    }
+}
+
+impl error::Error for ParseKeyError {}
+
+/// The structs that C is to read, in one place.
+pub(super) struct EspStructs {
+    attributes: Option<ib_uverbs_flow_action_esp>,
+    key: Option<ib_uverbs_flow_action_esp_keymat_aes_gcm>,
+    replay: Option<ib_uverbs_flow_action_esp_replay_bmp>,
+    sequence: Option<u32>,
+    /// The filters of the headers, each in a place of its own.
+    filters: Vec<FilterPlace>,
+    headers: Vec<ib_uverbs_flow_action_esp_encap>,
+}
+
+/// Room for any filter.
+type FilterPlace = [u64; 5];
+
+impl EspStructs {
+    /// The struct that points to the others: to be used while these stay where they are.
+    pub(super) fn attr(&mut self) -> ibv_flow_action_esp_attr {
+        use std::ptr::{from_mut, null_mut};
+        let no_replay = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE;
+        let bitmap = ib_uverbs_flow_action_esp_replay::IB_UVERBS_FLOW_ACTION_ESP_REPLAY_BMP;
+        // First: it borrows all of this, and would end the pointers to the rest.
+        let esp_encap = self.chain();
+        let esn = ibv_flow_action_esp_mask::IBV_FLOW_ACTION_ESP_MASK_ESN.0;
+        ibv_flow_action_esp_attr {
+            esp_attr: self.attributes.as_mut().map_or(null_mut(), from_mut),
+            keymat_proto: ib_uverbs_flow_action_esp_keymat::IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM,
+            keymat_len: self.key.map_or(0, |_| size_of::<ib_uverbs_flow_action_esp_keymat_aes_gcm>() as u16),
+            keymat_ptr: self.key.as_mut().map_or(null_mut(), |key| from_mut(key).cast()),
+            replay_proto: self.replay.map_or(no_replay, |_| bitmap),
+            replay_len: self.replay.map_or(0, |_| size_of::<ib_uverbs_flow_action_esp_replay_bmp>() as u16),
+            replay_ptr: self.replay.as_mut().map_or(null_mut(), |replay| from_mut(replay).cast()),
+            esp_encap,
+            comp_mask: self.sequence.map_or(0, |_| esn),
+            esn: self.sequence.unwrap_or(0),
+        }
+    }
+
+    /// Links the headers, each to its filter and to the next.
+    fn chain(&mut self) -> *mut ib_uverbs_flow_action_esp_encap {
+        let filters = self.filters.as_mut_ptr();
+        let headers = self.headers.as_mut_ptr();
+        let count = self.headers.len();
+        for index in 0..count {
+            let next = if index + 1 < count { headers.wrapping_add(index + 1) } else { std::ptr::null_mut() };
+            // SAFETY: there are as many of both as the index goes to, and nobody else has them.
+            unsafe {
+                (*headers.add(index)).__bindgen_anon_1.val_ptr = filters.add(index).cast();
+                (*headers.add(index)).__bindgen_anon_2.next_ptr = next;
+            }
+        }
+        if count == 0 { std::ptr::null_mut() } else { headers }
+    }
+}
+
+macro_rules! headers {
+    ($( $Variant:ident: $C:ident, $CODE:ident; )+) => {
+        impl EspHeader {
+            /// The header with its filter, not yet linked.
+            fn encode(&self) -> (FilterPlace, ib_uverbs_flow_action_esp_encap) {
+                let mut place: FilterPlace = [0; 5];
+                // SAFETY: all-zero is legal: the struct has integers and pointers alone.
+                let mut header: ib_uverbs_flow_action_esp_encap = unsafe { std::mem::zeroed() };
+                match self {
+                    $( Self::$Variant(filter) => {
+                        // SAFETY: the place is as large and as aligned as the filter needs (see below).
+                        unsafe { filter.write((&raw mut place).cast()) };
+                        header.len = size_of::<$C>() as u16;
+                        header.type_ = ibv_flow_spec_type::$CODE.0 as u16;
+                    } )+
+                }
+                (place, header)
+            }
+        }
+
+        $( const _: () = assert!(
+            size_of::<$C>() <= size_of::<FilterPlace>() && align_of::<$C>() <= align_of::<FilterPlace>()
+        ); )+
+    };
+}
+
+headers! {
+    Ethernet: ibv_flow_eth_filter, IBV_FLOW_SPEC_ETH;
+    Ipv4: ibv_flow_ipv4_filter, IBV_FLOW_SPEC_IPV4;
+    Ipv4Ext: ibv_flow_ipv4_ext_filter, IBV_FLOW_SPEC_IPV4_EXT;
+    Ipv6: ibv_flow_ipv6_filter, IBV_FLOW_SPEC_IPV6;
+    Udp: ibv_flow_tcp_udp_filter, IBV_FLOW_SPEC_UDP;
+}
+
+impl From<&EspAction> for EspStructs {
+    fn from(action: &EspAction) -> Self {
+        let attributes = action.attributes.map(|attributes| ib_uverbs_flow_action_esp {
+            spi: attributes.spi,
+            seq: attributes.sequence,
+            tfc_pad: attributes.traffic_flow_padding,
+            flags: attributes.flags.bits(),
+            hard_limit_pkts: attributes.hard_limit_packets,
+        });
+        let key = action.key.as_ref().map(|key| ib_uverbs_flow_action_esp_keymat_aes_gcm {
+            iv: key.iv,
+            iv_algo: key.iv_algorithm.raw(),
+            salt: key.salt,
+            icv_len: key.icv_length,
+            key_len: key.key_length,
+            aes_key: key.key,
+        });
+        let replay = action.replay_window.map(|size| ib_uverbs_flow_action_esp_replay_bmp { size });
+        let (filters, headers) = action.encapsulation.iter().map(EspHeader::encode).unzip();
+        Self { attributes, key, replay, sequence: action.extended_sequence, filters, headers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_lead_to_what_was_given_or_nowhere() {
+        let mut key = AesGcmKey::new(&[7; 24], 8).unwrap();
+        key.iv = 9;
+        let attributes = Some(EspAttributes { spi: 10, ..Default::default() });
+        let action = EspAction {
+            attributes,
+            key: Some(key),
+            replay_window: Some(11),
+            extended_sequence: Some(12),
+            ..Default::default()
+        };
+        let mut structs = EspStructs::from(&action);
+        let attr = structs.attr();
+        // SAFETY: the structs are there until the end of the function.
+        let (esp, key, replay) = unsafe {
+            let key = attr.keymat_ptr.cast::<ib_uverbs_flow_action_esp_keymat_aes_gcm>();
+            let replay = attr.replay_ptr.cast::<ib_uverbs_flow_action_esp_replay_bmp>();
+            (*attr.esp_attr, *key, *replay)
+        };
+        assert_eq!((esp.spi, key.iv, key.salt, key.key_len, replay.size), (10, 9, 8, 24, 11));
+        assert_eq!((attr.comp_mask, attr.esn), (1, 12));
+
+        assert!(attr.esp_encap.is_null());
+
+        let mut nothing = EspStructs::from(&EspAction::default());
+        let attr = nothing.attr();
+        assert!(attr.esp_attr.is_null() && attr.keymat_ptr.is_null() && attr.replay_ptr.is_null());
+        assert_eq!((attr.keymat_len, attr.replay_len, attr.comp_mask), (0, 0, 0));
+    }
+    #[test]
+    fn headers_are_linked_from_the_outermost_to_the_innermost() {
+        let ip = Ipv6Filter { next_header: 17, hop_limit: 3, ..Default::default() };
+        let udp = TcpUdpFilter { dst_port: 4500, src_port: 1 };
+        let encapsulation = vec![EspHeader::Ipv6(ip), EspHeader::Udp(udp)];
+        let mut structs = EspStructs::from(&EspAction { encapsulation, ..Default::default() });
+        let attr = structs.attr();
+        // SAFETY: the structs are there until the end of the function, and types tell what is pointed to.
+        unsafe {
+            let first = *attr.esp_encap;
+            assert_eq!((first.len, first.type_), (40, 0x31));
+            let filter = *first.__bindgen_anon_1.val_ptr.cast::<ibv_flow_ipv6_filter>();
+            assert_eq!((filter.next_hdr, filter.hop_limit), (17, 3));
+            let second = *first.__bindgen_anon_2.next_ptr;
+            assert_eq!((second.len, second.type_), (4, 0x41));
+            let filter = *second.__bindgen_anon_1.val_ptr.cast::<ibv_flow_tcp_udp_filter>();
+            assert_eq!((filter.dst_port, filter.src_port), (4500_u16.to_be(), 1_u16.to_be()));
+            assert!(second.__bindgen_anon_2.next_ptr.is_null());
+        }
+    }
+}

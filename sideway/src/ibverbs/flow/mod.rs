@@ -1,0 +1,118 @@
+//! Flow steering: rules that bring packets to a queue pair.
+//!
+//! ```text
+//! FlowRule ── setup_match(FlowSpec) ── setup_tag, setup_drop, setup_action, setup_counters
+//!     │
+//!     └─ queue_pair.create_flow(&rule) ──► Flow          ibv_create_flow; packets arrive as long as it lives
+//! DeviceContext::create_flow_action_esp ─► FlowAction    ibv_create_flow_action_esp
+//! ```
+//!
+//! Values and masks are given in natural types and host order. A packet matches where all bits that are set in the mask
+//! are as in the value.
+//!
+//! ```no_run
+//! use sideway::ibverbs::flow::{FlowRule, FlowSpec, FlowType, TcpUdpFilter};
+//! # fn run(qp: &impl sideway::ibverbs::queue_pair::QueuePair) -> Result<(), sideway::error::VerbError> {
+//! let mut rule = FlowRule::new(FlowType::Normal, 1);
+//! rule.setup_match(FlowSpec::Udp {
+//!     value: TcpUdpFilter { dst_port: 319, ..Default::default() },
+//!     mask: TcpUdpFilter { dst_port: u16::MAX, ..Default::default() },
+//! });
+//! let flow = qp.create_flow(&rule)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod action;
+mod encode;
+mod esp;
+mod filter;
+mod rule;
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::ibv_flow;
+
+pub use self::action::FlowAction;
+pub use self::esp::{AesGcmKey, EspAction, EspAttributes, EspFlags, EspHeader, IvAlgorithm, ParseKeyError};
+pub use self::filter::{
+    EspFilter, EthernetFilter, FlowSpec, GreFilter, Ipv4ExtFilter, Ipv4Filter, Ipv6Filter, MplsFilter, TcpUdpFilter,
+    TunnelFilter,
+};
+pub use self::rule::{FlowFlags, FlowRule, FlowType};
+use super::counters::Counters;
+use super::device_context::DeviceContext;
+use super::queue_pair::QueuePairCore;
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_pointer};
+
+const VERB: &str = "ibv_create_flow";
+
+/// A rule in force: what matches it arrives at the queue pair until the flow is dropped or closed.
+#[doc(alias = "ibv_flow")]
+#[derive(Debug)]
+pub struct Flow {
+    // Dropped first: what it is made from must outlive it.
+    handle: Handle<ibv_flow>,
+    #[expect(dead_code, reason = "kept for as long as the flow lives")]
+    actions: Vec<Arc<FlowAction>>,
+    counters: Mutex<Vec<Arc<Counters>>>,
+    qp: Arc<QueuePairCore>,
+}
+
+impl QueuePairCore {
+    pub(crate) fn create_flow(self: &Arc<Self>, rule: &FlowRule) -> Result<Flow, VerbError> {
+        rule.check(self.context())?;
+        let mut attributes = rule.encode()?;
+        // SAFETY: the queue pair is live as long as the core; the attributes are followed by as many specifications as they
+        // say, each with its exact size, and what those name is live and of this device (`check`).
+        let flow = unsafe { sys::ibv_create_flow(self.raw(), attributes.as_mut_ptr()) };
+        let flow = check_pointer(VERB, flow).map_err(|error| rule.explain(error, self.context()))?;
+        // SAFETY: just made and ours alone; this is its verb.
+        let handle = unsafe { Handle::new(flow, destroy_flow, "ibv_destroy_flow") };
+        let counters = Mutex::new(rule.counters().to_vec());
+        Ok(Flow { handle, actions: rule.actions().to_vec(), counters, qp: Arc::clone(self) })
+    }
+}
+
+impl Flow {
+    /// `ibv_destroy_flow(flow)` — ends the rule and reports, where dropping only logs.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the flow is leaked then.
+    #[doc(alias = "ibv_destroy_flow")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and not destroyed.
+    pub unsafe fn flow(&self) -> NonNull<ibv_flow> {
+        self.handle.as_non_null()
+    }
+
+    pub(crate) fn raw(&self) -> *mut ibv_flow {
+        self.handle.as_ptr()
+    }
+
+    pub(crate) fn context(&self) -> &Arc<DeviceContext> {
+        self.qp.context()
+    }
+
+    /// Keeps counters that were attached later.
+    pub(crate) fn keep(&self, counters: &Arc<Counters>) {
+        // Nothing panics under the lock but for want of memory, and a list that was left whole is usable.
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(counters));
+    }
+}
+
+unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> libc::c_int {
+    // SAFETY: called by the handle, once, with its own object.
+    unsafe { sys::ibv_destroy_flow(flow) }
+}

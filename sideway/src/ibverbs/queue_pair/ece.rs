@@ -1,0 +1,52 @@
+//! `struct ibv_ece`: enhanced connection establishment.
+
+use std::mem;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::ibv_ece;
+
+use super::QueuePairCore;
+use crate::error::VerbError;
+use crate::ffi::check_errno;
+
+/// Options of a vendor that the two sides of a connection agree on before it is made. One side
+/// [queries](super::QueuePair::query_ece) what its device can do and sends it with its address; the other
+/// [sets](super::QueuePair::set_ece) it and sends back what was accepted; the first sets that.
+#[doc(alias = "ibv_ece")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ece {
+    /// Whose options they are: an IEEE OUI, 24 bits.
+    pub vendor_id: u32,
+    /// The options, as the vendor defines them.
+    pub options: u32,
+    /// Which later fields are valid: none so far.
+    pub comp_mask: u32,
+}
+
+impl QueuePairCore {
+    pub(crate) fn query_ece(&self) -> Result<Ece, VerbError> {
+        // SAFETY: all-zero is legal: the struct has integers alone.
+        let mut ece: ibv_ece = unsafe { mem::zeroed() };
+        // SAFETY: the queue pair is live as long as the core, and the struct is there to be filled.
+        check_errno("ibv_query_ece", unsafe { sys::ibv_query_ece(self.raw(), &mut ece) })?;
+        Ok(ece.into())
+    }
+
+    pub(crate) fn set_ece(&self, ece: Ece) -> Result<Ece, VerbError> {
+        let mut raw = ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: ece.comp_mask };
+        // SAFETY: the queue pair is live as long as the core, and the struct can be read and written.
+        check_errno("ibv_set_ece", unsafe { sys::ibv_set_ece(self.raw(), &mut raw) }).map_err(|error| {
+            if error.errno().raw() == libc::EOPNOTSUPP && ece.vendor_id == 0 {
+                return error.with_hint("the vendor is 0: the side that gave these options has none; set none then");
+            }
+            error
+        })?;
+        Ok(raw.into())
+    }
+}
+
+impl From<ibv_ece> for Ece {
+    fn from(ece: ibv_ece) -> Self {
+        Self { vendor_id: ece.vendor_id, options: ece.options, comp_mask: ece.comp_mask }
+    }
+}

@@ -1,0 +1,143 @@
+//! `ibv_create_wq`: making work queues.
+
+use std::ptr;
+use std::sync::Arc;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_wq_init_attr, ibv_wq_init_attr_mask, ibv_wq_type};
+
+use super::WorkQueueFlags;
+use super::queue::{WorkQueue, WorkQueueCore};
+use crate::error::{Errno, VerbError};
+use crate::ffi::check_pointer;
+use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
+use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::work_request::Requests;
+
+const VERB: &str = "ibv_create_wq";
+
+/// Makes work queues. Unless set: 16 requests with 1 entry each, and no flags.
+#[derive(Debug)]
+pub struct WorkQueueBuilder {
+    pd: Arc<ProtectionDomain>,
+    cq: Option<Arc<CompletionQueueCore>>,
+    max_wr: u32,
+    max_sge: u32,
+    flags: WorkQueueFlags,
+}
+
+impl ProtectionDomain {
+    /// A builder of work queues in this domain.
+    pub fn create_wq_builder(self: &Arc<Self>) -> WorkQueueBuilder {
+        WorkQueueBuilder::new(self)
+    }
+}
+
+impl WorkQueueBuilder {
+    /// A builder in this domain.
+    pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
+        Self { pd: Arc::clone(pd), cq: None, max_wr: 16, max_sge: 1, flags: WorkQueueFlags::empty() }
+    }
+
+    /// Where completions go. The queue's C object lives as long as the work queue.
+    pub fn setup_cq(&mut self, cq: &impl CompletionQueue) -> &mut Self {
+        self.cq = Some(Arc::clone(cq.core()));
+        self
+    }
+
+    /// Receive requests that can be outstanding.
+    pub fn setup_max_wr(&mut self, max_wr: u32) -> &mut Self {
+        self.max_wr = max_wr;
+        self
+    }
+
+    /// Entries of a request's scatter list.
+    pub fn setup_max_sge(&mut self, max_sge: u32) -> &mut Self {
+        self.max_sge = max_sge;
+        self
+    }
+
+    /// What the queue does with packets.
+    pub fn setup_create_flags(&mut self, flags: WorkQueueFlags) -> &mut Self {
+        self.flags = flags;
+        self
+    }
+
+    /// `ibv_create_wq(context, attr)` — makes a receive work queue (`IBV_WQT_RQ`), in the state Reset.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the device has no work queues, or not these flags.
+    /// - `EINVAL`: no completion queue, or one of another device context; more of something than the device has.
+    /// - `ENOMEM`: out of resources.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_wq(3)](https://man7.org/linux/man-pages/man3/ibv_create_wq.3.html)
+    #[doc(alias = "ibv_create_wq")]
+    pub fn build(&self) -> Result<WorkQueue, VerbError> {
+        let context = self.pd.device_context();
+        let cq = match &self.cq {
+            None => return Err(VerbError::invalid(VERB, "no completion queue was given: call setup_cq")),
+            Some(cq) if cq.context().raw() != context.raw() => {
+                return Err(VerbError::invalid(
+                    VERB,
+                    "the completion queue given to setup_cq is of another device context than the domain",
+                ));
+            }
+            Some(cq) => Arc::clone(cq),
+        };
+        // Larger ones no driver takes, and the requests are held in memory here too.
+        let limit = c_int::MAX as u32 >> 8;
+        if self.max_wr > limit || self.max_sge > limit {
+            return Err(VerbError::invalid(
+                VERB,
+                format!(
+                    "{} requests of {} entries are asked for: at most {limit} of each can be",
+                    self.max_wr, self.max_sge
+                ),
+            ));
+        }
+        let requests = Requests::new(VERB, self.max_wr, self.max_sge)?;
+        let comp_mask = if self.flags.is_empty() { 0 } else { ibv_wq_init_attr_mask::IBV_WQ_INIT_ATTR_FLAGS.0 };
+        let mut attr = ibv_wq_init_attr {
+            wq_context: ptr::null_mut(),
+            wq_type: ibv_wq_type::IBV_WQT_RQ,
+            max_wr: self.max_wr,
+            max_sge: self.max_sge,
+            pd: self.pd.raw(),
+            cq: cq.raw(),
+            comp_mask,
+            create_flags: self.flags.bits(),
+        };
+        // SAFETY: the domain and the completion queue are live and of this context; the attributes are complete for the
+        // mask.
+        let wq = unsafe { sys::ibv_create_wq(context.raw(), &mut attr) };
+        let wq = check_pointer(VERB, wq).map_err(|error| self.explain(error))?;
+        // SAFETY: just made from these, and ours alone.
+        let core = unsafe { WorkQueueCore::adopt(wq, Arc::clone(&self.pd), cq) };
+        // SAFETY: the queue is live as long as the core, and its driver filled the struct in before it handed it out.
+        if unsafe { (*core.raw()).post_recv }.is_none() {
+            return Err(VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
+                .with_hint("the driver made the work queue without the function post_recv"));
+        }
+        Ok(WorkQueue::new(requests, core))
+    }
+
+    #[cold]
+    fn explain(&self, error: VerbError) -> VerbError {
+        match error.errno().raw() {
+            libc::EOPNOTSUPP | libc::ENOSYS if self.flags.is_empty() => {
+                error.with_hint("the device or its driver has no work queues")
+            }
+            libc::EOPNOTSUPP | libc::ENOSYS => {
+                error.with_hint(format!("the device or its driver has no work queues, or not with {:?}", self.flags))
+            }
+            libc::EINVAL if self.max_wr == 0 || self.max_sge == 0 => {
+                error.with_hint("perhaps the driver makes no work queue without room for a request of one entry")
+            }
+            _ => error,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Work queues: receive queues without a queue pair, and queue pairs that spread packets over them (receive side scaling).
+//!
+//! ```text
+//! WorkQueueBuilder ── build ─► WorkQueue            ibv_create_wq; posted to by &mut, a thread each
+//!        │ a power of two of them
+//!        ▼
+//! DeviceContext::create_rwq_ind_table ─► Arc<RwqIndirectionTable>
+//!        │                               ibv_create_rwq_ind_table
+//!        ▼
+//! RssQueuePairBuilder ── build ─► RssQueuePair ── create_flow(&rule) ─► Flow
+//!                                 ibv_create_qp_ex with IBV_QP_INIT_ATTR_IND_TABLE and IBV_QP_INIT_ATTR_RX_HASH
+//! ```
+//!
+//! A packet that a flow brings to the queue pair is hashed over the fields chosen; the lowest bits of the hash are the place
+//! in the table, and the work queue there gives a receive to it.
+
+mod attribute;
+mod builder;
+mod queue;
+mod rss;
+mod table;
+
+pub use self::attribute::{WorkQueueAttribute, WorkQueueFlags, WorkQueueState};
+pub use self::builder::WorkQueueBuilder;
+pub use self::queue::WorkQueue;
+pub(crate) use self::queue::WorkQueueCore;
+pub use self::rss::{RssQueuePair, RssQueuePairBuilder};
+pub use self::table::RwqIndirectionTable;

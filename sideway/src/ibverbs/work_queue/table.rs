@@ -1,0 +1,129 @@
+//! `struct ibv_rwq_ind_table`: over which work queues packets are spread.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_wq};
+
+use super::WorkQueue;
+use super::queue::WorkQueueCore;
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_pointer};
+use crate::ibverbs::device_context::DeviceContext;
+
+const VERB: &str = "ibv_create_rwq_ind_table";
+
+/// A table of work queues, which its queue pairs keep alive, as it does its queues.
+#[doc(alias = "ibv_rwq_ind_table")]
+#[derive(Debug)]
+pub struct RwqIndirectionTable {
+    // Dropped first: the queues must outlive it.
+    handle: Handle<ibv_rwq_ind_table>,
+    queues: Vec<Arc<WorkQueueCore>>,
+    context: Arc<DeviceContext>,
+}
+
+impl DeviceContext {
+    /// `ibv_create_rwq_ind_table(context, attr)` — makes a table of these work queues, in this order. One queue can stand in
+    /// it several times.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the number of queues is no power of two, or a queue is of another device context; more than the device
+    ///   has.
+    /// - `EOPNOTSUPP`: the device has no such tables.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_rwq_ind_table(3)](https://man7.org/linux/man-pages/man3/ibv_create_rwq_ind_table.3.html)
+    #[doc(alias = "ibv_create_rwq_ind_table")]
+    pub fn create_rwq_ind_table(
+        self: &Arc<Self>,
+        queues: &[&WorkQueue],
+    ) -> Result<Arc<RwqIndirectionTable>, VerbError> {
+        if !queues.len().is_power_of_two() {
+            return Err(VerbError::invalid(
+                VERB,
+                format!("{} work queues are given: their number must be a power of two", queues.len()),
+            ));
+        }
+        if queues.iter().any(|queue| queue.device_context().raw() != self.raw()) {
+            return Err(VerbError::invalid(VERB, "a work queue is of another device context"));
+        }
+        let mut list: Vec<*mut ibv_wq> = queues.iter().map(|queue| queue.core().raw()).collect();
+        let mut attr = ibv_rwq_ind_table_init_attr {
+            log_ind_tbl_size: queues.len().ilog2(),
+            ind_tbl: list.as_mut_ptr(),
+            comp_mask: 0,
+        };
+        // SAFETY: the context is open as long as `self`; the list has 2 to the power of its size entries, all of them live
+        // queues of this context, and is there during the call.
+        let table = unsafe { sys::ibv_create_rwq_ind_table(self.raw(), &mut attr) };
+        let table = check_pointer(VERB, table).map_err(|error| self.explain_table(error, queues.len()))?;
+        // SAFETY: just made and ours alone; this is its verb.
+        let handle = unsafe { Handle::new(table, destroy_table, "ibv_destroy_rwq_ind_table") };
+        let queues = queues.iter().map(|queue| Arc::clone(queue.core())).collect();
+        Ok(Arc::new(RwqIndirectionTable { handle, queues, context: Arc::clone(self) }))
+    }
+
+    #[cold]
+    fn explain_table(&self, error: VerbError, len: usize) -> VerbError {
+        match error.errno().raw() {
+            libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the device or its driver has no indirection tables"),
+            libc::EINVAL => match self.query_device() {
+                Ok(device) if len > device.rss_caps().max_rwq_indirection_table_size() as usize => {
+                    error.with_hint(format!(
+                        "{len} work queues are given and a table of the device has {}",
+                        device.rss_caps().max_rwq_indirection_table_size()
+                    ))
+                }
+                _ => error,
+            },
+            _ => error,
+        }
+    }
+}
+
+impl RwqIndirectionTable {
+    /// How many places it has.
+    #[expect(clippy::len_without_is_empty, reason = "no table is empty")]
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// `ibv_destroy_rwq_ind_table(table)` — destroys the table and reports, where dropping only logs.
+    ///
+    /// A table in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its queue pairs have gone.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the table is leaked then.
+    #[doc(alias = "ibv_destroy_rwq_ind_table")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
+    /// The device that the table is of.
+    pub fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.context
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and not destroyed.
+    pub unsafe fn rwq_ind_table(&self) -> NonNull<ibv_rwq_ind_table> {
+        self.handle.as_non_null()
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_rwq_ind_table {
+        self.handle.as_ptr()
+    }
+}
+
+unsafe extern "C" fn destroy_table(table: *mut ibv_rwq_ind_table) -> libc::c_int {
+    // SAFETY: called by the handle, once, with its own object.
+    unsafe { sys::ibv_destroy_rwq_ind_table(table) }
+}

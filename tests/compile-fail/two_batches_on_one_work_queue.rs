@@ -1,0 +1,17 @@
+//! A batch borrows its work queue: there is no second one beside it, and no change of state meanwhile.
+
+use sideway::ibverbs::work_queue::{WorkQueue, WorkQueueAttribute};
+
+fn two_batches(queue: &mut WorkQueue) {
+    let first = queue.start_post_recv();
+    let second = queue.start_post_recv();
+    drop((first, second));
+}
+
+fn change_under_a_batch(queue: &mut WorkQueue) {
+    let batch = queue.start_post_recv();
+    let _ = queue.modify(&WorkQueueAttribute::new());
+    drop(batch);
+}
+
+fn main() {}

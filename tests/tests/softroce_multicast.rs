@@ -1,0 +1,192 @@
+//! Multicast groups, and the verbs of offload that a device may not have: each answers, by its own name.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use sideway::error::VerbError;
+use sideway::ibverbs::address::{Gid, GidType};
+use sideway::ibverbs::counters::Counters;
+use sideway::ibverbs::flow::{
+    AesGcmKey, EspAction, EspAttributes, FlowAction, FlowRule, FlowSpec, FlowType, TcpUdpFilter,
+};
+use sideway::ibverbs::queue_pair::{
+    BasicQueuePair, DataInOrder, DataInOrderFlags, Ece, ModifyQueuePairError, PathMigrationState, QueuePair,
+    QueuePairAttribute, QueuePairAttributeMask, QueuePairState, RateLimit,
+};
+use sideway::ibverbs::work_request::WorkRequestOperationType;
+use sideway_tests::loopback::{Kind, Loopback, QueueKind, ready_to_receive, to};
+use sideway_tests::recording::Warnings;
+use sideway_tests::{device, on_all_kinds};
+
+fn group(last: u8) -> Gid {
+    Gid::of_multicast_group(Ipv4Addr::new(239, 7, 7, last).into(), GidType::RoceV2).expect("a group")
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_connection_takes_part_in_no_group() {
+    on_all_kinds!(connection);
+}
+
+fn connection<Q: Kind>(queue: QueueKind) {
+    let mut pair = Loopback::<Q>::new(queue);
+    let error = pair.near.qp.attach_mcast(&group(1), 0).expect_err("only datagrams are");
+    assert_eq!(
+        error.to_string(),
+        "ibv_attach_mcast: EINVAL (Invalid argument): the queue pair is of type ReliableConnection: only \
+         UnreliableDatagram takes part in multicast groups"
+    );
+    let error = pair.near.qp.detach_mcast(&group(1), 0).expect_err("it is not in it");
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_detach_mcast", libc::EINVAL));
+    assert!(error.hint().expect("a hint").contains("not in the group"), "{error}");
+    pair.works();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn datagrams_take_part_in_groups_and_leave_them() {
+    let context = device::open();
+    let pd = context.alloc_pd().expect("a domain");
+    let cq = context.create_cq_builder().build().expect("a queue");
+    let mut builder = pd.create_ud_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let warnings = Warnings::listen();
+    for last in 0..3 {
+        let qp = builder.build().expect("a datagram queue pair");
+        let error = qp.attach_mcast(&"fe80::1".parse().expect("a GID"), 0).expect_err("no group");
+        assert!(error.hint().expect("a hint").contains("not that of a multicast group"), "{error}");
+        let ipv6 = "ff0e::7:7".parse().expect("a GID");
+        for gid in [group(1), group(2), ipv6] {
+            qp.attach_mcast(&gid, 0).expect("a group");
+            qp.attach_mcast(&gid, 0).expect("once more is no error");
+        }
+        qp.detach_mcast(&group(1), 0).expect("it was in it");
+        let error = qp.detach_mcast(&group(1), 0).expect_err("it is not in it any more");
+        assert!(error.hint().expect("a hint").contains("not in the group"), "{error}");
+        // The kernel does not destroy a queue pair that is in a group: it leaves the other two by itself.
+        match last {
+            0 => qp.close().expect("destroyed"),
+            1 => drop(qp),
+            _ => drop(qp.split()),
+        }
+    }
+    assert_eq!(warnings.take(), [""; 0], "nothing was leaked");
+    drop(builder);
+    cq.close().expect("the queue pairs are gone");
+}
+
+/// The error of a verb that this device has not, or nothing where it has it.
+fn lacks<T>(verb: &str, result: Result<T, VerbError>) -> Option<VerbError> {
+    let error = result.err()?;
+    assert_eq!(error.verb(), verb);
+    // Real hardware has some of them, and then other reasons to refuse what is asked for here.
+    assert!(
+        matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) || !is_soft_roce(),
+        "{error}: {:?}",
+        error.errno()
+    );
+    Some(error)
+}
+
+fn is_soft_roce() -> bool {
+    device::is_soft_roce(&device::open())
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn each_verb_that_the_device_lacks_says_so_by_its_name() {
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    let context = Arc::clone(&pair.context);
+    let owners = Arc::strong_count(&context);
+    let mut answers = Vec::new();
+
+    let mut rule = FlowRule::new(FlowType::Normal, device::PORT);
+    let (value, mask) = (TcpUdpFilter { dst_port: 9, src_port: 0 }, TcpUdpFilter { dst_port: u16::MAX, src_port: 0 });
+    rule.setup_match(FlowSpec::Udp { value, mask });
+    answers.push(lacks("ibv_create_flow", pair.near.qp.create_flow(&rule)));
+    let counters: Result<Arc<Counters>, _> = context.create_counters();
+    answers.push(lacks("ibv_create_counters", counters));
+    let key = AesGcmKey::new(&[1; 16], 2).expect("a key");
+    let esp = EspAction { attributes: Some(EspAttributes::default()), key: Some(key), ..Default::default() };
+    let action: Result<Arc<FlowAction>, _> = context.create_flow_action_esp(&esp);
+    answers.push(lacks("ibv_create_flow_action_esp", action));
+    answers.push(lacks("ibv_create_wq", pair.pd.create_wq_builder().setup_cq(&pair.near.cq).build()));
+    answers.push(lacks("ibv_query_ece", pair.near.qp.query_ece()));
+    answers.push(lacks("ibv_set_ece", pair.near.qp.set_ece(Ece { vendor_id: 0x15b3, ..Default::default() })));
+    let limit = RateLimit { rate_kbps: 1000, ..Default::default() };
+    answers.push(lacks("ibv_modify_qp_rate_limit", pair.near.qp.modify_rate_limit(&limit)));
+
+    if device::is_soft_roce(&context) {
+        let answers: Vec<String> = answers.into_iter().flatten().map(|error| error.to_string()).collect();
+        assert_eq!(answers.len(), 7, "{answers:#?}");
+        for (answer, words) in answers.iter().zip([
+            "no flow steering",
+            "ibv_create_counters: EOPNOTSUPP",
+            "ibv_create_flow_action_esp: EOPNOTSUPP",
+            "no work queues",
+            "ibv_query_ece: EOPNOTSUPP",
+            "ibv_set_ece: EOPNOTSUPP",
+            "ibv_modify_qp_rate_limit: EOPNOTSUPP",
+        ]) {
+            assert!(answer.contains(words), "{answer}");
+        }
+    }
+    assert_eq!(Arc::strong_count(&context), owners, "nothing refused is kept");
+    pair.works();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn the_order_of_data_is_answered() {
+    let pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    for operation in [WorkRequestOperationType::Send, WorkRequestOperationType::RdmaWrite] {
+        let plain = pair.near.qp.query_data_in_order(operation, DataInOrderFlags::empty());
+        assert!(DataInOrder::WholeMessage.contains(plain), "{plain:?}: nothing else is said without the flag");
+        let all = pair.near.qp.query_data_in_order(operation, DataInOrderFlags::ReturnCapabilities);
+        if device::is_soft_roce(&pair.context) {
+            assert_eq!((plain, all), (DataInOrder::empty(), DataInOrder::empty()));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn an_alternate_path_needs_infiniband() {
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    let way = ready_to_receive(&pair.context, 1, 1).address_vector();
+    let mut alternate = QueuePairAttribute::new();
+    alternate.setup_alternate_path(&way, device::PORT, 0, 14).setup_path_mig_state(PathMigrationState::Rearm);
+    match pair.near.qp.modify(&alternate) {
+        Ok(()) => assert!(device::gid(&pair.context).is_none(), "it is InfiniBand"),
+        Err(error @ ModifyQueuePairError::Verb { .. }) => assert_eq!(
+            error.to_string(),
+            "ibv_modify_qp(ReadyToSend -> ReadyToSend): EINVAL (Invalid argument): the kernel has alternate paths on InfiniBand alone, and \
+             the port is Ethernet"
+        ),
+        Err(error) => panic!("{error:?}"),
+    }
+    // Migration itself is on, as far as it goes: the one path.
+    let (found, _) = pair.near.qp.query(QueuePairAttributeMask::PathMigrationState).expect("an answer");
+    assert_eq!(found.path_mig_state(), PathMigrationState::Migrated);
+    pair.works();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_send_queue_drains_with_and_without_notice() {
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    for notify in [true, false] {
+        let mut drain = to(QueuePairState::SendQueueDrain);
+        drain.setup_sqd_async_notify(notify).setup_current_state(QueuePairState::ReadyToSend);
+        let mut without_current = to(QueuePairState::SendQueueDrain);
+        without_current.setup_sqd_async_notify(notify);
+        // The table of the specification has no current state there.
+        let error = pair.near.qp.modify(&drain).expect_err("one attribute too many").to_string();
+        assert_eq!(error, "ibv_modify_qp(ReadyToSend -> SendQueueDrain): EINVAL: must not set CurrentState");
+        pair.near.qp.modify(&without_current).expect("RTS to SQD");
+        let mut resume = to(QueuePairState::ReadyToSend);
+        resume.setup_current_state(QueuePairState::SendQueueDrain);
+        pair.near.qp.modify(&resume).expect("SQD to RTS");
+        pair.works();
+    }
+}
