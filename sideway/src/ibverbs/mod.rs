@@ -10,6 +10,8 @@ pub mod memory_region;
 pub mod protection_domain;
 pub mod queue_pair;
 mod quirks;
+pub mod shared_receive_queue;
 pub mod work_request;
+pub mod xrc_domain;
 
 pub use access_flags::AccessFlags;

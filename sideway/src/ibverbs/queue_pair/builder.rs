@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_type};
+use rdma_mummy_sys::{
+    ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_type, ibv_srq,
+};
 
 use super::missing_operation::{self, SendContext};
 use super::{
@@ -18,7 +20,8 @@ use crate::ffi::check_pointer;
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::quirks;
-use crate::ibverbs::work_request::ReceiveQueue;
+use crate::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueCore, SharedReceiveQueueType};
+use crate::ibverbs::work_request::{ReceiveQueue, RefusalReason};
 
 /// Makes queue pairs. Unless set: reliable connection, 16 requests and 1 entry a list on either side, no inline data, not
 /// every send signaled.
@@ -30,6 +33,7 @@ pub struct QueuePairBuilder {
     sq_sig_all: bool,
     send_cq: Option<Arc<CompletionQueueCore>>,
     recv_cq: Option<Arc<CompletionQueueCore>>,
+    srq: Option<Arc<SharedReceiveQueueCore>>,
     operations: Option<SendOperationFlags>,
 }
 
@@ -43,6 +47,7 @@ impl QueuePairBuilder {
             sq_sig_all: false,
             send_cq: None,
             recv_cq: None,
+            srq: None,
             operations: None,
         }
     }
@@ -102,6 +107,13 @@ impl QueuePairBuilder {
         self
     }
 
+    /// Takes the receives from a shared queue, whose C object lives as long as the queue pair. Receives of its own are refused,
+    /// and [`setup_max_recv_wr`](Self::setup_max_recv_wr) and [`setup_max_recv_sge`](Self::setup_max_recv_sge) mean nothing.
+    pub fn setup_srq(&mut self, srq: &SharedReceiveQueue) -> &mut Self {
+        self.srq = Some(Arc::clone(srq.core()));
+        self
+    }
+
     /// The operations that an extended queue pair is built for. Unless set: all sends, writes, reads and atomics that the
     /// transport service has, without the atomics where the device has none. An operation that was not named, and that the
     /// driver then leaves out, is refused when its batch is posted.
@@ -128,7 +140,7 @@ impl QueuePairBuilder {
             qp_context: ptr::null_mut(),
             send_cq: send_cq.raw(),
             recv_cq: recv_cq.raw(),
-            srq: ptr::null_mut(),
+            srq: self.raw_srq(VERB)?,
             cap: self.cap,
             qp_type: ibv_qp_type(self.qp_type.raw()),
             sq_sig_all: self.sq_sig_all.into(),
@@ -191,12 +203,14 @@ impl QueuePairBuilder {
     fn create_extended(&self, operations: SendOperationFlags) -> Result<(ExtendedQueuePair, bool), VerbError> {
         const VERB: &str = "ibv_create_qp_ex";
         let (send_cq, recv_cq) = self.completion_queues(VERB)?;
+        let srq = self.raw_srq(VERB)?;
         let send_context = SendContext::allocate();
         // SAFETY: all-zero is legal: the struct has integers and pointers alone.
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.qp_context = send_context.as_ptr().cast();
         attr.send_cq = send_cq.raw();
         attr.recv_cq = recv_cq.raw();
+        attr.srq = srq;
         attr.cap = self.cap;
         attr.qp_type = ibv_qp_type(self.qp_type.raw());
         attr.sq_sig_all = self.sq_sig_all.into();
@@ -246,13 +260,40 @@ impl QueuePairBuilder {
         send_cq: Arc<CompletionQueueCore>,
         recv_cq: Arc<CompletionQueueCore>,
     ) -> Arc<QueuePairCore> {
-        let parents = Parents { send_cq: Some(send_cq), recv_cq: Some(recv_cq), pd: Some(Arc::clone(&self.pd)) };
+        let parents = Parents {
+            send_cq: Some(send_cq),
+            recv_cq: Some(recv_cq),
+            srq: self.srq.clone(),
+            pd: Some(Arc::clone(&self.pd)),
+            ..Parents::default()
+        };
         // SAFETY: the caller's promise.
         unsafe { QueuePairCore::adopt(qp, self.qp_type, send_context, parents, Arc::clone(self.pd.device_context())) }
     }
 
     fn receive_queue(&self, core: &Arc<QueuePairCore>) -> Result<ReceiveQueue, VerbError> {
+        if self.srq.is_some() {
+            return ReceiveQueue::refusing(core, RefusalReason::ReceivesAreShared);
+        }
         ReceiveQueue::new(core, self.cap.max_recv_wr, self.cap.max_recv_sge)
+    }
+
+    /// The shared receive queue, null where there is none, seen to be of this device.
+    fn raw_srq(&self, verb: &'static str) -> Result<*mut ibv_srq, VerbError> {
+        let Some(srq) = &self.srq else { return Ok(ptr::null_mut()) };
+        if srq.context().raw() != self.pd.device_context().raw() {
+            return Err(VerbError::invalid(
+                verb,
+                "the shared receive queue given to setup_srq is of another device context than the domain",
+            ));
+        }
+        if srq.srq_type() == SharedReceiveQueueType::ReliableConnectionExtended {
+            return Err(VerbError::invalid(
+                verb,
+                "the queue given to setup_srq is an XRC queue: no queue pair is made with it, senders name it by its number",
+            ));
+        }
+        Ok(srq.raw())
     }
 
     /// Both completion queues, seen to be there and of this device; what else can be checked before the library is asked.

@@ -18,7 +18,9 @@ use crate::ffi::{Handle, check_errno, errno_of};
 use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
 use crate::ibverbs::work_request::{PostRecvGuard, PostSendGuard};
+use crate::ibverbs::xrc_domain::XrcDomain;
 
 /// What every kind of queue pair can do.
 pub trait QueuePair: AsQueuePairCore {
@@ -115,6 +117,8 @@ pub struct QueuePairCore {
 pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
+    pub(crate) srq: Option<Arc<SharedReceiveQueueCore>>,
+    pub(crate) xrcd: Option<Arc<XrcDomain>>,
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
 }
 
@@ -270,3 +274,4 @@ control_methods!(crate::ibverbs::work_request::ReceiveQueue);
 control_methods!(super::BasicSendQueue);
 control_methods!(super::ExtendedSendQueue);
 control_methods!(super::GenericSendQueue);
+control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair);

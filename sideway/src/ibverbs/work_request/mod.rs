@@ -23,7 +23,7 @@ mod receive;
 mod ring;
 mod send;
 
-pub(crate) use self::batch::{Batch, Requests};
+pub(crate) use self::batch::{Batch, ListedRequest, Requests};
 pub use self::data::ScatterGatherEntry;
 pub(crate) use self::data::{BasicSlot, SendData};
 pub use self::flags::WorkRequestFlags;
