@@ -91,4 +91,8 @@ pub enum Kind {
     CompletionQueue,
     /// `struct ibv_qp`.
     QueuePair,
+    /// `struct ibv_srq`.
+    SharedReceiveQueue,
+    /// `struct ibv_xrcd`.
+    XrcDomain,
 }

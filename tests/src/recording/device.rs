@@ -13,7 +13,7 @@ use rdma_mummy_sys as ffi;
 use super::calls::Kind;
 use super::script::Failure;
 use super::state::{Device, State};
-use super::{completion, extended_cq, extended_qp, objects, post, query};
+use super::{completion, extended_cq, extended_qp, objects, post, query, srq, xrc};
 
 thread_local! {
     /// The devices that this thread lists.
@@ -110,6 +110,8 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     table.query_rt_values = has("query_rt_values").then_some(query::query_rt_values);
     table.create_cq_ex = has("create_cq_ex").then_some(extended_cq::create_cq_ex);
     table.create_qp_ex = has("create_qp_ex").then_some(extended_qp::create_qp_ex);
+    srq::fill_in(table, has);
+    xrc::fill_in(table, has);
     table.context.device = device;
     table.context.num_comp_vectors = 1;
     table.context.cmd_fd = -1;

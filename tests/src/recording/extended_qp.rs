@@ -22,6 +22,9 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     // attributes are the first part of the extended ones.
     unsafe {
         let attr = &*attr;
+        if attr.comp_mask & ffi::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0 != 0 {
+            return super::xrc::create_recv_qp(context, attr);
+        }
         let [a, b, c, d, e] = arguments(&attr.cap);
         let arguments = [a, b, c, d, e, ("send_ops_flags", attr.send_ops_flags)];
         let (mut inner, failure) = state_of(context).enter("create_qp_ex", &arguments);

@@ -160,6 +160,8 @@ pub struct Facts {
     pub query_state: Option<u32>,
     /// What `ibv_query_qp` gives for the type of the queue pair.
     pub query_type: Option<u32>,
+    /// What `ibv_create_srq` makes of the receives and entries that are asked for.
+    pub srq: Option<(u32, u32)>,
     /// `ibv_query_rt_values_ex`: the mask that comes back.
     pub values_mask: u32,
 }
@@ -173,6 +175,9 @@ impl Facts {
         device.orig_attr.max_qp_wr = 1024;
         device.orig_attr.max_sge = 8;
         device.orig_attr.max_cqe = 4096;
+        device.orig_attr.max_srq = 64;
+        device.orig_attr.max_srq_wr = 512;
+        device.orig_attr.max_srq_sge = 4;
         port.state = ffi::ibv_port_state::IBV_PORT_ACTIVE;
         port.max_mtu = ffi::ibv_mtu::IBV_MTU_4096;
         port.active_mtu = ffi::ibv_mtu::IBV_MTU_1024;
@@ -182,7 +187,7 @@ impl Facts {
         let gid = ffi::ibv_gid { raw: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] };
         let first = ffi::ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: 2, ndev_ifindex: 0 };
         let gids = vec![first];
-        Self { fills: true, device, port, gids, qp, query_state: None, query_type: None, values_mask: 1 }
+        Self { fills: true, device, port, gids, qp, query_state: None, query_type: None, srq: None, values_mask: 1 }
     }
 }
 
