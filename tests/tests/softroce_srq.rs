@@ -29,7 +29,6 @@ struct Shared<Q> {
     second: Q,
     /// The first receiver, with the completion queue and the memory of both.
     receiver: End<Q>,
-    pd: Arc<ProtectionDomain>,
 }
 
 impl<Q: Kind> Shared<Q> {
@@ -57,7 +56,7 @@ impl<Q: Kind> Shared<Q> {
         });
         connect(&context, &senders[0].qp, &receiver.qp);
         connect(&context, &senders[1].qp, &second);
-        Self { senders, srq: Some(srq), second, receiver, pd }
+        Self { senders, srq: Some(srq), second, receiver }
     }
 
     /// Posts receives in one batch, each to a place of its own.
