@@ -3,6 +3,7 @@
 pub mod exchange;
 pub mod gid;
 pub mod memory;
+pub mod pingpong;
 pub mod units;
 
 mod devices;

@@ -4,6 +4,7 @@ pub mod child;
 pub mod device;
 pub mod headers;
 pub mod loopback;
+pub mod pingpong;
 pub mod process;
 pub mod recording;
 pub mod requirements;
