@@ -101,7 +101,7 @@ impl LocalPort {
             }
             _ if self.port.link_layer() == LinkLayer::Ethernet => {
                 bail!(
-                    "the peer told no GID, which Ethernet needs: start it with -g INDEX (ibv_rc_pingpong does not choose one)"
+                    "the peer told no GID, which Ethernet needs: start it with -g INDEX (rdma-core's programs choose none)"
                 )
             }
             _ => {}

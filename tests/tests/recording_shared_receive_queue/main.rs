@@ -3,6 +3,7 @@
 
 mod builder;
 mod change;
+mod faults;
 mod ownership;
 mod posting;
 mod tags;

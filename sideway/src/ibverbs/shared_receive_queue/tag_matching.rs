@@ -229,9 +229,9 @@ impl fmt::Debug for TagMatchingOperationHandle<'_, '_> {
 
 /// A tag to be added whose buffer is to be said, which puts it into the batch. Dropped, it leaves no trace.
 ///
-/// The memory of the buffer stays the device's until a message has matched the tag and its completion was polled, or the
-/// deletion of the tag has completed with success, or the queue was destroyed. The driver, too, writes to it, when the message
-/// is polled.
+/// Its memory is the device's for longer than that of a request: until a message has matched the tag and its completion
+/// (`recv_wr_id`) was polled, or the deletion of the tag has completed with success, or the shared queue was destroyed. The
+/// driver, too, writes to it, when the message is polled.
 #[derive(Debug)]
 #[must_use = "a tag without a buffer is not added"]
 pub struct TagBufferHandle<'g, 'q> {
@@ -251,12 +251,23 @@ impl TagBufferHandle<'_, '_> {
 }
 
 impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
+    /// One range of registered memory, for the message that matches.
+    ///
+    /// # Safety
+    ///
+    /// What [`SetScatterGatherEntry::setup_sge`] asks of a receive, not until the operation completes but until the end that
+    /// [`TagBufferHandle`] names.
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
         // SAFETY: the caller's promise.
         unsafe { self.setup_sge_list(&[ScatterGatherEntry::new(lkey.into(), addr, length)]) }
     }
 
+    /// Several ranges, one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// As [`setup_sge`](Self::setup_sge), for each.
     #[inline]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
         let Self { operation, recv_wr_id, tag, mask } = self;
