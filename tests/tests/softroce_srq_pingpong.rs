@@ -60,10 +60,10 @@ fn what_cannot_be_is_told_in_a_sentence() {
         let port = port();
         child::run_both(srq(port, server), srq(port, &format!("{client} localhost")), port, LIMIT)
     };
-    let [server, client] = both("-q 3 --timeout 2", "-q 4 --timeout 2");
+    let [server, client] = both("-q 3 --timeout 20", "-q 4 --timeout 20");
     fails(&server, &["the peer has 4 queue pairs and this side 3", "--num-qp"]);
     fails(&client, &["closed the connection"]);
-    let [server, client] = both("-s 64 --timeout 2", "-s 4k --timeout 2");
+    let [server, client] = both("-s 64 --timeout 20", "-s 4k --timeout 20");
     fails(&server, &["receiving a message", "--size"]);
     fails(&client, &["failed", "--size"]);
 }
