@@ -21,7 +21,6 @@ use sideway::ibverbs::queue_pair::{
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_examples::Timeout;
 use sideway_examples::exchange::{Address, DEFAULT_PORT, Peer};
-use sideway_examples::memory::RegisteredMemory;
 use sideway_examples::units::parse_message_size;
 
 /// Send messages to and fro over a reliable connection, step by step
@@ -92,9 +91,9 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     //    it was made from and not the memory of its requests. Local variables are dropped last to first: because the memory
     //    is made before the queue pair (step 6), it goes after it, on every way out of this function. Nothing checks that;
     //    it is what the `unsafe` blocks below promise.
-    let mut outgoing = RegisteredMemory::new(&pd, arguments.size as usize, AccessFlags::empty())?;
-    let incoming = RegisteredMemory::new(&pd, arguments.size as usize, AccessFlags::LocalWrite)?;
-    outgoing.write(0, &vec![0x7b; arguments.size as usize]);
+    let mut outgoing = pd.reg_owned_mr(arguments.size as usize, AccessFlags::empty())?;
+    let incoming = pd.reg_owned_mr(arguments.size as usize, AccessFlags::LocalWrite)?;
+    outgoing.write_at(0, &vec![0x7b; arguments.size as usize])?;
 
     // 5. A completion queue: where the device tells which requests are done. It must hold all that can be outstanding: here
     //    one send and two receives.

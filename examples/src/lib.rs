@@ -2,7 +2,6 @@
 
 pub mod exchange;
 pub mod gid;
-pub mod memory;
 pub mod pingpong;
 pub mod units;
 

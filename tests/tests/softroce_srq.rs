@@ -11,9 +11,9 @@ use sideway::ibverbs::queue_pair::{PostSendGuard, SetInlineData};
 use sideway::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueAttribute};
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 use sideway::ibverbs::xrc_domain::XrcDomainFlags;
-use sideway_examples::memory::RegisteredMemory;
 use sideway_tests::loopback::{
-    Completion, End, Give, INLINE, Kind, MEMORY, PSN, QueueKind, REQUESTS, init, ready_to_receive, ready_to_send,
+    Completion, End, Give, INLINE, Kind, MEMORY, Memory, PSN, QueueKind, REQUESTS, init, ready_to_receive,
+    ready_to_send,
 };
 use sideway_tests::{device, on_all_kinds};
 
@@ -44,8 +44,7 @@ impl<Q: Kind> Shared<Q> {
                 builder.setup_send_cq(&cq).setup_recv_cq(&cq);
                 wishes(builder);
             });
-            let memory = RegisteredMemory::new(&pd, MEMORY, AccessFlags::LocalWrite);
-            End { qp, cq, memory: memory.unwrap_or_else(|error| panic!("{error:#}")) }
+            End { qp, cq, memory: Memory::new(&pd, MEMORY, AccessFlags::LocalWrite) }
         };
         let senders = [end(&|_| {}), end(&|_| {})];
         let receiver = end(&|builder| {

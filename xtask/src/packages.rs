@@ -49,7 +49,8 @@ pub(crate) const SOFTROCE: &[Need] = &[
 ];
 
 /// What the tests of the softroce ring compare with.
-pub(crate) const SOFTROCE_TESTS: &[Need] = &[program("rdmacm-utils", "rping"), program("perftest", "ib_write_bw")];
+pub(crate) const SOFTROCE_TESTS: &[Need] =
+    &[program("rdmacm-utils", "rping"), program("perftest", "ib_write_bw"), program("valgrind", "valgrind")];
 
 /// Compiling the header's inline functions in C, to compare the Rust ports with them.
 pub(crate) const C_TESTS: &[Need] = &[

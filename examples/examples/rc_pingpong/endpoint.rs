@@ -8,10 +8,10 @@ use sideway::ibverbs::completion::{
     CompletionChannel, CreateCompletionQueueWorkCompletionFlags as Fields, GenericCompletionQueue,
 };
 use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair};
 use sideway_examples::exchange::Address;
-use sideway_examples::memory::RegisteredMemory;
 use sideway_examples::open_device;
 use sideway_examples::pingpong::{LocalPort, random_psn};
 
@@ -24,8 +24,8 @@ pub(crate) struct Endpoint {
     pub(crate) qp: GenericQueuePair,
     pub(crate) cq: GenericCompletionQueue,
     pub(crate) channel: Option<Arc<CompletionChannel>>,
-    pub(crate) outgoing: RegisteredMemory,
-    pub(crate) incoming: RegisteredMemory,
+    pub(crate) outgoing: OwnedMemoryRegion,
+    pub(crate) incoming: OwnedMemoryRegion,
     pub(crate) context: Arc<DeviceContext>,
     port: LocalPort,
     psn: u32,
@@ -41,8 +41,8 @@ impl Endpoint {
         let pd = context.alloc_pd()?;
         let size = arguments.size as usize;
         // The device only reads what it sends, and writes what it receives.
-        let outgoing = RegisteredMemory::new(&pd, size, AccessFlags::empty())?;
-        let incoming = RegisteredMemory::new(&pd, size, AccessFlags::LocalWrite)?;
+        let outgoing = pd.reg_owned_mr(size, AccessFlags::empty())?;
+        let incoming = pd.reg_owned_mr(size, AccessFlags::LocalWrite)?;
 
         let channel = if arguments.events { Some(context.create_comp_channel()?) } else { None };
         let cq = completion_queue(&context, channel.as_ref(), arguments, cq_kind)?;

@@ -68,7 +68,7 @@ impl<'e> Game<'e> {
             clock,
         };
         // What the C program has in its buffer before the first message comes.
-        game.endpoint.outgoing.write(0, &vec![0x7b; size]);
+        game.endpoint.outgoing.write_at(0, &vec![0x7b; size])?;
         game.post_receives()?;
         Ok(game)
     }
@@ -117,7 +117,7 @@ impl<'e> Game<'e> {
     fn post_send(&mut self) -> Result<()> {
         if let Some((_, message)) = &mut self.check {
             pattern::fill(message, self.side, self.posted);
-            self.endpoint.outgoing.write(0, message);
+            self.endpoint.outgoing.write_at(0, message)?;
         }
         let Endpoint { qp, outgoing, .. } = &mut *self.endpoint;
         let mut batch = qp.start_post_send();
@@ -149,7 +149,7 @@ impl<'e> Game<'e> {
     fn check_data(&mut self) -> Result<()> {
         let Some((checker, message)) = &mut self.check else { return Ok(()) };
         if self.checked < self.received {
-            self.endpoint.incoming.read(0, message);
+            self.endpoint.incoming.read_at(0, message)?;
             checker.check(message, self.checked)?;
             self.checked += 1;
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{CompletionChannel, GenericCompletionQueue};
+use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair};
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway_examples::exchange::Address;
-use sideway_examples::memory::RegisteredMemory;
 use sideway_examples::open_device;
 use sideway_examples::pingpong::{LocalPort, random_psn};
 
@@ -23,8 +23,8 @@ pub(crate) struct Endpoint {
     pub(crate) srq: SharedReceiveQueue,
     pub(crate) cq: GenericCompletionQueue,
     pub(crate) channel: Option<Arc<CompletionChannel>>,
-    pub(crate) outgoing: RegisteredMemory,
-    pub(crate) incoming: RegisteredMemory,
+    pub(crate) outgoing: OwnedMemoryRegion,
+    pub(crate) incoming: OwnedMemoryRegion,
     port: LocalPort,
     /// What the peer must know of each queue pair.
     addresses: Vec<Address>,
@@ -39,8 +39,8 @@ impl Endpoint {
         let pd = context.alloc_pd()?;
         let size = arguments.size as usize;
         // The device only reads what it sends, and writes what it receives.
-        let outgoing = RegisteredMemory::new(&pd, size, AccessFlags::empty())?;
-        let incoming = RegisteredMemory::new(&pd, size, AccessFlags::LocalWrite)?;
+        let outgoing = pd.reg_owned_mr(size, AccessFlags::empty())?;
+        let incoming = pd.reg_owned_mr(size, AccessFlags::LocalWrite)?;
 
         let channel = if arguments.events { Some(context.create_comp_channel()?) } else { None };
         let mut builder = context.create_cq_builder();

@@ -9,8 +9,8 @@ use sideway::ibverbs::completion::{
 use sideway::ibverbs::memory_region::RemoteKey;
 use sideway::ibverbs::queue_pair::{PostSendGuard, SetScatterGatherEntry};
 use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
-use sideway_examples::memory::RegisteredMemory;
 
+use super::memory::Memory;
 use super::{Kind, MEMORY};
 
 /// How long a completion may take.
@@ -27,7 +27,7 @@ pub struct End<Q> {
     /// Where its completions go.
     pub cq: GenericCompletionQueue,
     /// What its requests name.
-    pub memory: RegisteredMemory,
+    pub memory: Memory,
 }
 
 impl<Q: Kind> End<Q> {

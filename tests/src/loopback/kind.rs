@@ -4,10 +4,12 @@ use std::fmt;
 
 use sideway::error::VerbError;
 use sideway::ibverbs::completion::{CompletionQueueBuilder, GenericCompletionQueue};
-use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, QueuePair, QueuePairBuilder};
+use sideway::ibverbs::queue_pair::{
+    BasicQueuePair, Connected, ExtendedQueuePair, GenericQueuePair, QueuePair, QueuePairBuilder,
+};
 
 /// A kind of queue pair.
-pub trait Kind: QueuePair + fmt::Debug + Send + Sized {
+pub trait Kind: QueuePair<Service = Connected> + fmt::Debug + Send + Sized {
     /// For messages.
     const NAME: &'static str;
 

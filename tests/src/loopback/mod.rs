@@ -2,6 +2,7 @@
 
 mod end;
 mod kind;
+mod memory;
 mod transition;
 
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use sideway::ibverbs::completion::CompletionChannel;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePairBuilder, QueuePairState};
-use sideway_examples::memory::RegisteredMemory;
 
 pub use self::end::{Completion, End, Give, Range};
 pub use self::kind::{Kind, QueueKind};
+pub use self::memory::Memory;
 pub use self::transition::{init, ready_to_receive, ready_to_send, to};
 use crate::device;
 
@@ -83,8 +84,7 @@ impl<Q: Kind> Loopback<Q> {
                 .setup_recv_cq(&cq);
             wishes(&mut builder);
             let qp = Q::build(&builder).unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
-            let memory = RegisteredMemory::new(&pd, MEMORY, transition::all_access())
-                .unwrap_or_else(|error| panic!("{error:#}"));
+            let memory = Memory::new(&pd, MEMORY, transition::all_access());
             End { qp, cq, memory }
         };
         let (near, far) = (end(1), end(2));

@@ -85,6 +85,16 @@ pub enum Kind {
     ProtectionDomain,
     /// `struct ibv_mr`.
     MemoryRegion,
+    /// `struct ibv_mw`.
+    MemoryWindow,
+    /// `struct ibv_dm`.
+    DeviceMemory,
+    /// `struct ibv_dmah`.
+    DmaHandle,
+    /// `struct ibv_buf`.
+    Buffer,
+    /// A domain, region or device memory that was imported.
+    Import,
     /// `struct ibv_comp_channel`.
     CompletionChannel,
     /// `struct ibv_cq`.

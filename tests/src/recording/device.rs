@@ -13,7 +13,7 @@ use rdma_mummy_sys as ffi;
 use super::calls::Kind;
 use super::script::Failure;
 use super::state::{Device, State};
-use super::{completion, extended_cq, extended_qp, objects, post, query, srq, xrc};
+use super::{completion, extended_cq, extended_qp, objects, post, query};
 
 thread_local! {
     /// The devices that this thread lists.
@@ -110,8 +110,10 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     table.query_rt_values = has("query_rt_values").then_some(query::query_rt_values);
     table.create_cq_ex = has("create_cq_ex").then_some(extended_cq::create_cq_ex);
     table.create_qp_ex = has("create_qp_ex").then_some(extended_qp::create_qp_ex);
-    srq::fill_in(table, has);
-    xrc::fill_in(table, has);
+    super::srq::fill_in(table, has);
+    super::xrc::fill_in(table, has);
+    super::memory::fill_in(table, has);
+    super::window::fill_in(table, has);
     table.context.device = device;
     table.context.num_comp_vectors = 1;
     table.context.cmd_fd = -1;
@@ -125,6 +127,15 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
         ptr::from_mut(table).wrapping_byte_add(offset_of!(ffi::verbs_context, context)).cast::<ffi::ibv_context>();
     inner.made(Kind::Context, context, &[]);
     context
+}
+
+/// Opens the device that this thread plugged in last.
+pub(super) fn open_last() -> *mut ffi::ibv_context {
+    match LISTED.with_borrow(|listed| listed.last().copied()) {
+        // SAFETY: the device is one of this provider's, which are never freed.
+        Some(device) => unsafe { open_device(ptr::from_ref(&device.device).cast_mut()) },
+        None => ptr::null_mut(),
+    }
 }
 
 pub(super) unsafe extern "C" fn close_device(context: *mut ffi::ibv_context) -> c_int {

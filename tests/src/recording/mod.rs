@@ -25,6 +25,7 @@ mod device;
 mod extended_cq;
 mod extended_qp;
 mod failure;
+mod memory;
 mod objects;
 mod post;
 mod qp;
@@ -33,6 +34,7 @@ mod script;
 mod srq;
 mod state;
 mod warnings;
+mod window;
 mod world;
 mod xrc;
 
@@ -46,6 +48,7 @@ use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 
 pub use calls::{Call, Completion, Kind, Posted};
+pub use memory::{answer, loose_calls};
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
 pub use world::{World, connect};
@@ -60,8 +63,9 @@ impl Recording {
     pub fn new() -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
-            // SAFETY: the table is empty; no device of the system is ever listed.
-            if let Err(_loaded) = unsafe { Ibverbs::from_table(IbverbsTable::default()) }.install() {
+            // SAFETY: the table has what is called on no object, which the recording device does as the manual pages say;
+            // no device of the system is ever listed.
+            if let Err(_loaded) = unsafe { Ibverbs::from_table(memory::system_table()) }.install() {
                 // Something else has loaded a library: its devices stand in the lists as well.
             }
             // SAFETY: the functions do what the manual pages say of their names.
@@ -110,6 +114,12 @@ impl Recording {
     /// The `passing + 1`th call that can fail, of any verb, fails.
     pub fn fail_any(&self, passing: u32, failure: Failure) -> &Self {
         self.device.state.lock().script.fail_any(passing, failure);
+        self
+    }
+
+    /// The next `rereg_mr` returns this code, with errno set.
+    pub fn fail_rereg(&self, code: libc::c_int, errno: libc::c_int) -> &Self {
+        self.device.state.lock().script.rereg = Some((code, errno));
         self
     }
 
@@ -212,8 +222,17 @@ fn table() -> IbverbsTable {
         ibv_query_pkey: Some(query::query_pkey),
         ibv_alloc_pd: Some(objects::alloc_pd),
         ibv_dealloc_pd: Some(objects::dealloc_pd),
-        ibv_reg_mr_iova2: Some(objects::reg_mr),
-        ibv_dereg_mr: Some(objects::dereg_mr),
+        ibv_reg_mr_iova2: Some(memory::reg_mr),
+        ibv_dereg_mr: Some(memory::dereg_mr),
+        ibv_reg_dmabuf_mr: Some(memory::reg_dmabuf_mr),
+        ibv_rereg_mr: Some(memory::rereg_mr),
+        ibv_import_pd: Some(memory::import_pd),
+        ibv_unimport_pd: Some(memory::unimport_pd),
+        ibv_import_mr: Some(memory::import_mr),
+        ibv_unimport_mr: Some(memory::unimport_mr),
+        ibv_import_dm: Some(memory::import_dm),
+        ibv_unimport_dm: Some(memory::unimport_dm),
+        later: memory::later_table(),
         ibv_create_comp_channel: Some(objects::create_comp_channel),
         ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
         ibv_get_cq_event: Some(objects::get_cq_event),

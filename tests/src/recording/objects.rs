@@ -1,4 +1,4 @@
-//! Protection domains, memory regions and completion channels.
+//! Protection domains and completion channels.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -63,37 +63,6 @@ pub(super) unsafe extern "C" fn alloc_pd(context: *mut ffi::ibv_context) -> *mut
 pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ffi::ibv_pd) -> c_int {
     // SAFETY: objects are never freed.
     unsafe { destroy_object((*pd).context, "dealloc_pd", Kind::ProtectionDomain, pd.addr()) }
-}
-
-pub(super) unsafe extern "C" fn reg_mr(
-    pd: *mut ffi::ibv_pd,
-    addr: *mut c_void,
-    length: usize,
-    _iova: u64,
-    access: c_uint,
-) -> *mut ffi::ibv_mr {
-    // SAFETY: the domain is one of this provider's, and the region is new.
-    unsafe {
-        let arguments = [("length", length as u64), ("access", access.into())];
-        let (mut inner, failure) = state_of((*pd).context).enter("reg_mr", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
-        let mr = forever::<ffi::ibv_mr>();
-        (*mr).context = (*pd).context;
-        (*mr).pd = pd;
-        (*mr).addr = addr;
-        (*mr).length = length;
-        (*mr).lkey = inner.handle();
-        (*mr).rkey = inner.handle();
-        inner.made(Kind::MemoryRegion, mr, &[pd.addr()]);
-        mr
-    }
-}
-
-pub(super) unsafe extern "C" fn dereg_mr(mr: *mut ffi::ibv_mr) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe { destroy_object((*mr).context, "dereg_mr", Kind::MemoryRegion, mr.addr()) }
 }
 
 pub(super) unsafe extern "C" fn create_comp_channel(context: *mut ffi::ibv_context) -> *mut ffi::ibv_comp_channel {

@@ -121,7 +121,15 @@ pub(super) unsafe fn execute(inner: &mut Inner, qp: *mut ffi::ibv_qp, request: P
     let (code, flags) = (opcode(request.opcode.unwrap_or(u32::MAX)), request.flags);
     let wr_id = request.wr_id;
     // SAFETY: the caller's promise.
-    let (qp_num, send_cq, recv_cq) = unsafe { ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq) };
+    let (qp_num, send_cq, recv_cq, state) = unsafe { ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq, (*qp).state) };
+    if state == ffi::ibv_qp_state::IBV_QPS_ERR {
+        let status = ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR.0;
+        complete(inner, send_cq.addr(), Completion { wr_id, status, qp_num, ..Completion::default() });
+        if !quiet {
+            inner.posted.push(request);
+        }
+        return;
+    }
     let Some(pair) = inner.pairs.get_mut(&qp.addr()) else { return };
     let signaled = pair.signal_all || flags & flag::IBV_SEND_SIGNALED.0 != 0;
     let takes_receive =

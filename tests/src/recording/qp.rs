@@ -4,7 +4,8 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::ibv_qp_attr_mask as mask;
 
-use super::calls::{Kind, Posted};
+use super::calls::{Completion, Kind, Posted};
+use super::completion::complete;
 use super::device::state_of;
 use super::objects::{destroy_object, forever};
 use super::state::{Inner, Pair};
@@ -112,9 +113,30 @@ pub(super) unsafe extern "C" fn modify_qp(
         }
         if attr_mask as u32 & mask::IBV_QP_STATE.0 != 0 {
             (*qp).state = attr.qp_state;
+            flush(&mut inner, qp);
         }
     }
     0
+}
+
+/// What a transition does to receives that wait: to the error state, they complete; to RESET, they are forgotten.
+///
+/// # Safety
+///
+/// `qp` is alive.
+unsafe fn flush(inner: &mut Inner, qp: *mut ffi::ibv_qp) {
+    // SAFETY: the caller's promise.
+    let (state, qp_num, recv_cq) = unsafe { ((*qp).state, (*qp).qp_num, (*qp).recv_cq) };
+    if !inner.facts.flushes || !matches!(state, ffi::ibv_qp_state::IBV_QPS_ERR | ffi::ibv_qp_state::IBV_QPS_RESET) {
+        return;
+    }
+    let receives = inner.pairs.get_mut(&qp.addr()).map(|pair| std::mem::take(&mut pair.receives)).unwrap_or_default();
+    if state == ffi::ibv_qp_state::IBV_QPS_ERR {
+        let status = ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR.0;
+        for Posted { wr_id, .. } in receives {
+            complete(inner, recv_cq.addr(), Completion { wr_id, status, qp_num, ..Completion::default() });
+        }
+    }
 }
 
 pub(super) unsafe extern "C" fn query_qp(

@@ -96,6 +96,8 @@ pub(super) struct Script {
     countdown: Option<(u32, Failure)>,
     /// Functions that objects made from now on do not have.
     pub(super) without: BTreeSet<&'static str>,
+    /// What the next `rereg_mr` returns, with its errno.
+    pub(super) rereg: Option<(c_int, c_int)>,
     /// What the next list of requests meets.
     pub(super) refusal: Option<(Bad, Failure)>,
 }
@@ -148,6 +150,8 @@ impl Script {
 pub struct Facts {
     /// Whether the query verbs write anything at all.
     pub fills: bool,
+    /// Whether the receives of a queue pair in the error state complete.
+    pub flushes: bool,
     /// `ibv_query_device_ex`.
     pub device: ffi::ibv_device_attr_ex,
     /// `ibv_query_port`, of each port.
@@ -187,7 +191,18 @@ impl Facts {
         let gid = ffi::ibv_gid { raw: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] };
         let first = ffi::ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: 2, ndev_ifindex: 0 };
         let gids = vec![first];
-        Self { fills: true, device, port, gids, qp, query_state: None, query_type: None, srq: None, values_mask: 1 }
+        Self {
+            fills: true,
+            flushes: true,
+            device,
+            port,
+            gids,
+            qp,
+            query_state: None,
+            query_type: None,
+            srq: None,
+            values_mask: 1,
+        }
     }
 }
 

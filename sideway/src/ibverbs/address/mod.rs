@@ -14,10 +14,12 @@ mod address_handle;
 mod gid;
 mod gid_entry;
 mod gid_type;
+mod handle;
 mod static_rate;
 
 pub use address_handle::AddressHandleAttribute;
 pub use gid::{Gid, ParseGidError};
 pub use gid_entry::{GidEntry, NetdevNameError};
 pub use gid_type::GidType;
+pub use handle::AddressHandle;
 pub use static_rate::StaticRate;

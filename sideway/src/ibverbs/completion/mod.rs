@@ -23,6 +23,7 @@ mod generic;
 mod opcode;
 mod poll_error;
 mod queue;
+mod record;
 mod status;
 
 pub use self::basic::{BasicCompletionQueue, BasicPoller, BasicWorkCompletion};
@@ -35,4 +36,5 @@ pub use self::opcode::WorkCompletionOperationType;
 pub use self::poll_error::PollCompletionQueueError;
 pub use self::queue::CompletionQueue;
 pub(crate) use self::queue::CompletionQueueCore;
+pub use self::record::{CompletionRecord, PollCompletions};
 pub use self::status::WorkCompletionStatus;

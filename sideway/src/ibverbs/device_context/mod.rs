@@ -16,6 +16,7 @@ mod device_attr;
 mod device_attr_ex;
 mod device_flags;
 mod guid;
+mod import;
 mod port_attr;
 mod port_flags;
 mod port_speed;
@@ -81,7 +82,11 @@ impl DeviceContext {
         let context = check_pointer("ibv_open_device", unsafe { sys::ibv_open_device(device.as_ptr()) })?;
         // SAFETY: just opened and ours alone, and ibv_close_device is its verb.
         let handle = unsafe { Handle::new(context, sys::ibv_close_device, "ibv_close_device") };
-        Ok(Arc::new(Self { handle, objects: AffiliatedObjects::default() }))
+        Ok(Arc::new(Self::of(handle)))
+    }
+
+    fn of(handle: Handle<ibv_context>) -> Self {
+        Self { handle, objects: AffiliatedObjects::default() }
     }
 
     /// `ibv_close_device(context)` — closes the device and reports, where drop only logs.

@@ -57,3 +57,30 @@ key! {
     #[doc(alias = "rkey")]
     RemoteKey
 }
+
+impl RemoteKey {
+    /// `ibv_inc_rkey(rkey)` — the key that follows: the same index, and a tag, the low 8 bits, that is one more. After 255
+    /// comes 0. Type 2 windows and invalidated regions take such keys when they are bound anew.
+    ///
+    /// # References
+    ///
+    /// [ibv_inc_rkey(3)](https://man7.org/linux/man-pages/man3/ibv_inc_rkey.3.html)
+    #[doc(alias = "ibv_inc_rkey")]
+    #[inline]
+    #[must_use]
+    pub const fn inc_rkey(self) -> Self {
+        Self(rdma_mummy_sys::ibv_inc_rkey(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_of_a_key_wraps_and_leaves_the_index() {
+        assert_eq!(RemoteKey::from_raw(0x1234_5600).inc_rkey().raw(), 0x1234_5601);
+        assert_eq!(RemoteKey::from_raw(0x1234_56ff).inc_rkey().raw(), 0x1234_5600);
+        assert_eq!(RemoteKey::from_raw(u32::MAX).inc_rkey().raw(), 0xffff_ff00);
+    }
+}

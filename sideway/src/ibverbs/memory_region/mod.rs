@@ -1,65 +1,150 @@
 //! `struct ibv_mr`: memory that the device may touch, and the keys that name it.
+//!
+//! | memory | how it is registered | who keeps it |
+//! |---|---|---|
+//! | the region's own | [`create_mr_builder`](ProtectionDomain::create_mr_builder), [`reg_owned_mr`](ProtectionDomain::reg_owned_mr) | [`OwnedMemoryRegion`]; safe |
+//! | the caller's | [`reg_mr`](ProtectionDomain::reg_mr), [`reg_mr_iova`](ProtectionDomain::reg_mr_iova), [`reg_mr_ex`](ProtectionDomain::reg_mr_ex) | the caller, who promises it: unsafe |
+//! | the whole process | [`reg_implicit_odp_mr`](ProtectionDomain::reg_implicit_odp_mr) | unsafe |
+//! | a dma-buf, such as a GPU's | [`reg_dmabuf_mr`](ProtectionDomain::reg_dmabuf_mr) | the caller: unsafe |
+//! | the device's | [`reg_dm_mr`](ProtectionDomain::reg_dm_mr) | the region holds it; safe |
+//! | the driver's | [`reg_buf_mr`](ProtectionDomain::reg_buf_mr) | the region holds it; safe |
+//! | none | [`alloc_null_mr`](ProtectionDomain::alloc_null_mr) | safe |
 
+mod access_error;
+mod advise;
+mod backing;
+mod copy;
+mod huge_pages;
 mod key;
+mod null;
+mod owned;
+mod owned_builder;
+mod pages;
+mod register;
+mod register_ex;
+mod reregister;
 
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_mr;
 
+pub use self::access_error::RegionAccessError;
+pub use self::advise::{AdviseFlags, MemoryAdvice};
+pub(crate) use self::backing::Backing;
+pub use self::huge_pages::{HugePageSize, HugePages};
 pub use self::key::{LocalKey, RemoteKey};
+pub use self::owned::OwnedMemoryRegion;
+pub use self::owned_builder::MemoryRegionBuilder;
+pub(crate) use self::register::explain_registration;
+pub use self::register_ex::RegistrationAttributes;
+pub use self::reregister::{ReregisterError, SurvivingRegion};
 use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::Handle;
 
-/// A registered range of memory. It does not own the memory: see the contract of [`ProtectionDomain::reg_mr`].
+/// A registered range of memory. Whether it keeps the memory too depends on what it was made of: see the
+/// [module](self).
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct MemoryRegion {
-    // Dropped first: the domain must outlive it.
-    handle: Handle<ibv_mr>,
+    mr: NonNull<ibv_mr>,
+    // Dropped in this order: the registration ends, then its memory goes, then the domain.
+    /// Taken by who ends the registration.
+    handle: Option<Handle<ibv_mr>>,
+    /// What the device reaches through the region, where that is this crate's to keep.
+    backing: Option<Backing>,
+    iova: Option<u64>,
     pd: Arc<ProtectionDomain>,
 }
 
+// SAFETY: the handle may move and be shared (see there), the pointer is read through alone (`&self`) or written by who has
+// the region to himself (`rereg_mr`), and the backing is of types that are Send and Sync (asserted below).
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as for Send.
+unsafe impl Sync for MemoryRegion {}
+
+const _: () = {
+    const fn is_shareable<T: Send + Sync>() {}
+    is_shareable::<Option<Backing>>();
+    is_shareable::<Arc<ProtectionDomain>>();
+};
+
 impl MemoryRegion {
-    /// Takes a fresh registration over.
+    /// Takes a fresh registration over. `iova` is the address by which requests name its first byte, where that is known.
     ///
     /// # Safety
     ///
-    /// `mr` is live, was made in `pd`, and is nobody else's.
-    pub(crate) unsafe fn from_raw(mr: NonNull<ibv_mr>, pd: &Arc<ProtectionDomain>) -> Self {
+    /// `mr` is live, was made in `pd`, and is nobody else's; it reaches no other memory of this crate's than `backing`.
+    pub(crate) unsafe fn from_raw(
+        mr: NonNull<ibv_mr>,
+        pd: &Arc<ProtectionDomain>,
+        iova: Option<u64>,
+        backing: Option<Backing>,
+    ) -> Self {
         // SAFETY: the caller's promise; ibv_dereg_mr is the verb for it.
         let handle = unsafe { Handle::new(mr, sys::ibv_dereg_mr, "ibv_dereg_mr") };
-        Self { handle, pd: Arc::clone(pd) }
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_handle(handle, pd, iova, backing) }
+    }
+
+    /// As [`from_raw`](Self::from_raw), with another way to end.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(crate) unsafe fn from_handle(
+        handle: Handle<ibv_mr>,
+        pd: &Arc<ProtectionDomain>,
+        iova: Option<u64>,
+        backing: Option<Backing>,
+    ) -> Self {
+        Self { mr: handle.as_non_null(), handle: Some(handle), backing, iova, pd: Arc::clone(pd) }
     }
 
     /// The key that local requests name the region by.
     #[inline]
     pub fn lkey(&self) -> LocalKey {
-        // SAFETY: the MR is live as long as the handle, and libibverbs writes this field only when it makes the MR.
-        LocalKey::from_raw(unsafe { (*self.handle.as_ptr()).lkey })
+        // SAFETY: the MR is live as long as `self`, and libibverbs writes this field only when it makes the MR and in
+        // ibv_rereg_mr, which takes `&mut self`.
+        LocalKey::from_raw(unsafe { (*self.raw()).lkey })
     }
 
     /// The key that peers name the region by.
     #[inline]
     pub fn rkey(&self) -> RemoteKey {
         // SAFETY: as for `lkey`.
-        RemoteKey::from_raw(unsafe { (*self.handle.as_ptr()).rkey })
+        RemoteKey::from_raw(unsafe { (*self.raw()).rkey })
     }
 
     /// Bytes.
     #[inline]
     pub fn region_len(&self) -> usize {
         // SAFETY: as for `lkey`.
-        unsafe { (*self.handle.as_ptr()).length }
+        unsafe { (*self.raw()).length }
     }
 
-    /// The address of the first byte in this process.
+    /// The address of the first byte in this process; zero where the memory is not mapped in it.
     #[inline]
     pub fn get_ptr(&self) -> usize {
         // SAFETY: as for `lkey`.
-        unsafe { (*self.handle.as_ptr()).addr as usize }
+        unsafe { (*self.raw()).addr as usize }
+    }
+
+    /// The address by which requests, of this side and of peers, name the first byte; `None` where C does not
+    /// tell: for an imported region, and with [`ZeroBased`](super::AccessFlags::ZeroBased).
+    #[inline]
+    pub fn iova(&self) -> Option<u64> {
+        self.iova
+    }
+
+    /// The kernel's number for the region, by which whoever shares the device's descriptor
+    /// [imports](ProtectionDomain::import_mr) it.
+    pub fn handle(&self) -> u32 {
+        // SAFETY: as for `lkey`.
+        unsafe { (*self.raw()).handle }
     }
 
     /// The domain that the region is in.
@@ -71,18 +156,49 @@ impl MemoryRegion {
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not deregistered.
+    /// It is used only while `self` lives, and neither deregistered nor registered anew.
     pub unsafe fn mr(&self) -> NonNull<ibv_mr> {
-        self.handle.as_non_null()
+        self.mr
     }
 
-    /// `ibv_dereg_mr(mr)` — ends the registration and reports, where dropping only logs.
+    /// Whether this is the null region, which some verbs must not see.
+    pub(crate) fn is_null_region(&self) -> bool {
+        matches!(self.backing, Some(Backing::Null))
+    }
+
+    /// The C object, for this crate.
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut ibv_mr {
+        self.mr.as_ptr()
+    }
+
+    /// `ibv_dereg_mr(mr)` — ends the registration and reports, where dropping only logs. An imported region is given back
+    /// (`ibv_unimport_mr`), and the registration stands.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where a memory window is bound to the region; the registration is leaked then.
+    /// `EBUSY` or, of soft-RoCE, `EINVAL` where a memory window is bound to the region. The registration is leaked then,
+    /// and with it memory that the region owns: the device may still use it.
+    ///
+    /// # References
+    ///
+    /// [ibv_reg_mr(3)](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn close(self) -> Result<(), VerbError> {
-        self.handle.close()
+    pub fn close(mut self) -> Result<(), VerbError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), VerbError> {
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        // The device may reach the memory for ever, where it does not say that it will not.
+        handle.close().inspect_err(|_| mem::forget(self.backing.take()))
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            log::warn!("{error}; the object is leaked");
+        }
     }
 }

@@ -1,61 +1,69 @@
 //! The queue pair of `ibv_create_qp`, posted to by `ibv_post_send`.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_send_wr};
 
-use super::QueuePairCore;
 use super::common::AsQueuePairCore;
 use super::pair::SendQueue;
+use super::{Connected, QueuePairCore, Service};
 use crate::error::{Errno, VerbError};
 use crate::ibverbs::work_request::{
-    BasicSlot, Batch, PostSendError, PostSendGuard, Requests, Ring, SendData, SendOperation, SendSink,
+    BasicSlot, Batch, HoldsFor, PostSendError, PostSendGuard, Requests, Ring, SendData, SendOperation, SendSink,
 };
 
 /// The send queue of a basic queue pair, which one thread at a time posts to.
 #[derive(Debug)]
-pub struct BasicSendQueue {
+pub struct BasicSendQueue<T = Connected> {
     qp: *mut ibv_qp,
     requests: Requests<ibv_send_wr>,
     /// `max_inline` bytes for each request.
     inline: Ring<u8>,
     max_inline: usize,
     core: Arc<QueuePairCore>,
+    service: PhantomData<T>,
 }
 
 // SAFETY: the queue owns its requests; posting to a queue pair is allowed from any thread, and `&mut` keeps it to one.
-unsafe impl Send for BasicSendQueue {}
+unsafe impl<T: Service> Send for BasicSendQueue<T> {}
 // SAFETY: a shared send queue gives access to the core alone.
-unsafe impl Sync for BasicSendQueue {}
+unsafe impl<T: Service> Sync for BasicSendQueue<T> {}
 
-impl BasicSendQueue {
+impl<T: Service> BasicSendQueue<T> {
     /// For batches of as many requests, entries and bytes as was asked for.
-    pub(super) fn new(core: &Arc<QueuePairCore>, cap: &ibv_qp_cap) -> Result<Self, VerbError> {
+    ///
+    /// # Safety
+    ///
+    /// The queue pair is of the service `T`, and there is no other send queue of it.
+    pub(super) unsafe fn new(core: &Arc<QueuePairCore>, cap: &ibv_qp_cap) -> Result<Self, VerbError> {
         const VERB: &str = "ibv_create_qp";
         let requests = Requests::new(VERB, cap.max_send_wr, cap.max_send_sge)?;
         let max_inline = cap.max_inline_data as usize;
         let inline = (cap.max_send_wr as usize).checked_mul(max_inline).and_then(|bytes| Ring::new(0, bytes));
         let inline = inline.ok_or_else(|| VerbError::new(VERB, Errno::from_raw(libc::ENOMEM)))?;
-        Ok(Self { qp: core.raw(), requests, inline, max_inline, core: Arc::clone(core) })
+        Ok(Self { qp: core.raw(), requests, inline, max_inline, core: Arc::clone(core), service: PhantomData })
     }
 }
 
-impl SendQueue for BasicSendQueue {
-    type Guard<'q> = BasicPostSendGuard<'q>;
+impl<T: Service> SendQueue for BasicSendQueue<T> {
+    type Service = T;
+    type Guard<'q> = BasicPostSendGuard<'q, T>;
 
     #[inline]
-    fn start_post_send(&mut self) -> BasicPostSendGuard<'_> {
+    fn start_post_send(&mut self) -> BasicPostSendGuard<'_, T> {
         BasicPostSendGuard {
             qp: self.qp,
             batch: self.requests.batch(),
             inline: &self.inline,
             max_inline: self.max_inline,
+            service: PhantomData,
         }
     }
 }
 
-impl AsQueuePairCore for BasicSendQueue {
+impl<T: Service> AsQueuePairCore for BasicSendQueue<T> {
     fn core(&self) -> &Arc<QueuePairCore> {
         &self.core
     }
@@ -63,14 +71,18 @@ impl AsQueuePairCore for BasicSendQueue {
 
 /// A batch of sends under construction. Dropping it takes the batch back.
 #[derive(Debug)]
-pub struct BasicPostSendGuard<'q> {
+pub struct BasicPostSendGuard<'q, T = Connected> {
     qp: *mut ibv_qp,
     batch: Batch<'q, ibv_send_wr>,
     inline: &'q Ring<u8>,
     max_inline: usize,
+    service: PhantomData<T>,
 }
 
-impl SendSink for BasicPostSendGuard<'_> {
+// SAFETY: the batch is used by `post`, which takes the guard, and what is left of it is written anew before it is read again.
+unsafe impl<'q, T: Service> HoldsFor<'q> for BasicPostSendGuard<'q, T> {}
+
+impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
         let Some((index, wr)) = self.batch.reserve(wr_id) else { return };
@@ -79,13 +91,14 @@ impl SendSink for BasicPostSendGuard<'_> {
         let written = unsafe {
             (*wr).wr_id = wr_id;
             (*wr).send_flags = flags;
-            operation.write(&mut *wr);
-            data.write(BasicSlot {
-                wr,
-                sges: (*wr).sg_list,
-                max_sge: self.batch.max_sge(),
-                inline: self.inline.at(index * self.max_inline),
-                max_inline: self.max_inline,
+            operation.write(&mut *wr, self.qp).and_then(|()| {
+                data.write(BasicSlot {
+                    wr,
+                    sges: (*wr).sg_list,
+                    max_sge: self.batch.max_sge(),
+                    inline: self.inline.at(index * self.max_inline),
+                    max_inline: self.max_inline,
+                })
             })
         };
         match written {
@@ -95,7 +108,9 @@ impl SendSink for BasicPostSendGuard<'_> {
     }
 }
 
-impl PostSendGuard for BasicPostSendGuard<'_> {
+impl<T: Service> PostSendGuard for BasicPostSendGuard<'_, T> {
+    type Service = T;
+
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
         // SAFETY: the queue pair is live as long as the queue that the batch borrows, and the batch gives a list of

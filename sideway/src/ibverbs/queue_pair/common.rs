@@ -11,7 +11,7 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 use super::missing_operation::SendContext;
 use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
-    QueuePairType,
+    QueuePairType, Service, TransitionTable,
 };
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_errno, errno_of};
@@ -19,13 +19,16 @@ use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
-use crate::ibverbs::work_request::{PostRecvGuard, PostSendGuard};
+use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard};
 use crate::ibverbs::xrc_domain::XrcDomain;
 
 /// What every kind of queue pair can do.
 pub trait QueuePair: AsQueuePairCore {
+    /// What requests of the queue pair look like.
+    type Service: Service;
+
     /// The batch of sends that [`start_post_send`](Self::start_post_send) begins.
-    type Guard<'g>: PostSendGuard
+    type Guard<'g>: PostSendGuard<Service = Self::Service> + HoldsFor<'g>
     where
         Self: 'g;
 
@@ -107,6 +110,7 @@ pub struct QueuePairCore {
     handle: Option<Handle<ibv_qp>>,
     send_context: Option<NonNull<SendContext>>,
     qp_type: QueuePairType,
+    transitions: TransitionTable,
     // Behind the handle: they must outlive it.
     parents: Parents,
     context: Arc<DeviceContext>,
@@ -118,7 +122,9 @@ pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) srq: Option<Arc<SharedReceiveQueueCore>>,
+    #[expect(dead_code, reason = "kept for its life alone")]
     pub(crate) xrcd: Option<Arc<XrcDomain>>,
+    #[expect(dead_code, reason = "kept for its life alone")]
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
 }
 
@@ -137,14 +143,14 @@ impl QueuePairCore {
     /// - where there is a `send_context`, it came from [`SendContext::allocate`] and is this `qp`'s `qp_context`.
     pub(crate) unsafe fn adopt(
         qp: NonNull<ibv_qp>,
-        qp_type: QueuePairType,
+        (qp_type, transitions): (QueuePairType, TransitionTable),
         send_context: Option<NonNull<SendContext>>,
         parents: Parents,
         context: Arc<DeviceContext>,
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
-        let core = Arc::new(Self { qp, handle, send_context, qp_type, parents, context });
+        let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, parents, context });
         core.context.objects().queue_pairs.insert(qp, &core);
         core
     }
@@ -161,6 +167,11 @@ impl QueuePairCore {
     /// What it was made from.
     pub(crate) fn parents(&self) -> &Parents {
         &self.parents
+    }
+
+    /// Which transitions it has.
+    pub(crate) fn transitions(&self) -> TransitionTable {
+        self.transitions
     }
 
     pub(crate) fn qp_type(&self) -> QueuePairType {
@@ -228,8 +239,8 @@ impl Drop for QueuePairCore {
 
 /// The control methods, as inherent ones of a queue that was split off its pair.
 macro_rules! control_methods {
-    ($Queue:ty) => {
-        impl $Queue {
+    ($Queue:ty $(, $T:ident: $Bound:path)?) => {
+        impl $(<$T: $Bound>)? $Queue {
             /// `ibv_modify_qp` on the queue pair: see [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
             ///
             /// # Errors
@@ -271,7 +282,7 @@ macro_rules! control_methods {
 }
 
 control_methods!(crate::ibverbs::work_request::ReceiveQueue);
-control_methods!(super::BasicSendQueue);
-control_methods!(super::ExtendedSendQueue);
-control_methods!(super::GenericSendQueue);
+control_methods!(super::BasicSendQueue<T>, T: Service);
+control_methods!(super::ExtendedSendQueue<T>, T: Service);
+control_methods!(super::GenericSendQueue<T>, T: Service);
 control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair);

@@ -10,44 +10,46 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_qp_ex;
 
-use super::QueuePairCore;
 use super::common::AsQueuePairCore;
 use super::missing_operation::SendContext;
 use super::pair::SendQueue;
+use super::{Connected, QueuePairCore, Service};
 use crate::ffi::errno_of;
-use crate::ibverbs::work_request::{PostSendError, PostSendGuard, SendData, SendOperation, SendSink};
+use crate::ibverbs::work_request::{HoldsFor, PostSendError, PostSendGuard, SendData, SendOperation, SendSink};
 
 /// The send queue of an extended queue pair, which one thread at a time posts to.
 #[derive(Debug)]
-pub struct ExtendedSendQueue {
+pub struct ExtendedSendQueue<T = Connected> {
     qp: NonNull<ibv_qp_ex>,
     core: Arc<QueuePairCore>,
+    service: PhantomData<T>,
 }
 
 // SAFETY: posting to a queue pair is allowed from any thread, and `&mut` keeps it to one at a time.
-unsafe impl Send for ExtendedSendQueue {}
+unsafe impl<T: Service> Send for ExtendedSendQueue<T> {}
 // SAFETY: a shared send queue gives access to the core alone.
-unsafe impl Sync for ExtendedSendQueue {}
+unsafe impl<T: Service> Sync for ExtendedSendQueue<T> {}
 
-impl ExtendedSendQueue {
+impl<T: Service> ExtendedSendQueue<T> {
     /// The send queue of `core`.
     ///
     /// # Safety
     ///
-    /// `qp` is the extended queue pair of `core`; none of its functions from `wr_atomic_cmp_swp` to `wr_abort` is null,
+    /// `qp` is the extended queue pair of `core`, of the service `T`; none of its functions from `wr_atomic_cmp_swp` to `wr_abort` is null,
     /// and there is no other send queue of it.
     pub(super) unsafe fn new(qp: NonNull<ibv_qp_ex>, core: &Arc<QueuePairCore>) -> Self {
-        Self { qp, core: Arc::clone(core) }
+        Self { qp, core: Arc::clone(core), service: PhantomData }
     }
 }
 
-impl SendQueue for ExtendedSendQueue {
-    type Guard<'q> = ExtendedPostSendGuard<'q>;
+impl<T: Service> SendQueue for ExtendedSendQueue<T> {
+    type Service = T;
+    type Guard<'q> = ExtendedPostSendGuard<'q, T>;
 
     /// Begins a batch of sends. Until the guard is posted or dropped, the driver may hold a lock of the queue.
     #[doc(alias = "ibv_wr_start")]
     #[inline]
-    fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_> {
+    fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_, T> {
         // SAFETY: the queue pair is live as long as the core, and `&mut self` says that no guard is out. One that was forgotten
         // (`mem::forget`) leaves its batch begun: drivers wait for their own lock then, or begin anew.
         unsafe { sys::ibv_wr_start(self.qp.as_ptr()) };
@@ -55,7 +57,7 @@ impl SendQueue for ExtendedSendQueue {
     }
 }
 
-impl AsQueuePairCore for ExtendedSendQueue {
+impl<T: Service> AsQueuePairCore for ExtendedSendQueue<T> {
     fn core(&self) -> &Arc<QueuePairCore> {
         &self.core
     }
@@ -63,13 +65,16 @@ impl AsQueuePairCore for ExtendedSendQueue {
 
 /// A batch of sends under construction. Dropping it takes the batch back (`ibv_wr_abort`).
 #[doc(alias = "ibv_wr_abort")]
-pub struct ExtendedPostSendGuard<'q> {
+pub struct ExtendedPostSendGuard<'q, T = Connected> {
     qp: NonNull<ibv_qp_ex>,
     empty: bool,
-    queue: PhantomData<&'q mut ExtendedSendQueue>,
+    queue: PhantomData<(&'q mut (), T)>,
 }
 
-impl SendSink for ExtendedPostSendGuard<'_> {
+// SAFETY: the batch is used by `post`, which takes the guard, or by its drop.
+unsafe impl<'q, T: Service> HoldsFor<'q> for ExtendedPostSendGuard<'q, T> {}
+
+impl<T: Service> SendSink for ExtendedPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
         let qp = self.qp.as_ptr();
@@ -85,7 +90,9 @@ impl SendSink for ExtendedPostSendGuard<'_> {
     }
 }
 
-impl PostSendGuard for ExtendedPostSendGuard<'_> {
+impl<T: Service> PostSendGuard for ExtendedPostSendGuard<'_, T> {
+    type Service = T;
+
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
         if self.empty {
@@ -99,7 +106,7 @@ impl PostSendGuard for ExtendedPostSendGuard<'_> {
     }
 }
 
-impl Drop for ExtendedPostSendGuard<'_> {
+impl<T> Drop for ExtendedPostSendGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the batch was begun and ends here.
@@ -121,7 +128,7 @@ fn failure(qp: NonNull<ibv_qp_ex>, ret: c_int) -> PostSendError {
     }
 }
 
-impl fmt::Debug for ExtendedPostSendGuard<'_> {
+impl<T> fmt::Debug for ExtendedPostSendGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExtendedPostSendGuard").field("empty", &self.empty).finish_non_exhaustive()
     }

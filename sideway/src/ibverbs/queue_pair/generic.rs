@@ -4,32 +4,35 @@ use std::sync::Arc;
 
 use super::common::AsQueuePairCore;
 use super::pair::SendQueue;
-use super::{BasicPostSendGuard, BasicSendQueue, ExtendedPostSendGuard, ExtendedSendQueue, QueuePairCore};
-use crate::ibverbs::work_request::{PostSendError, PostSendGuard, SendData, SendOperation, SendSink};
+use super::{
+    BasicPostSendGuard, BasicSendQueue, Connected, ExtendedPostSendGuard, ExtendedSendQueue, QueuePairCore, Service,
+};
+use crate::ibverbs::work_request::{HoldsFor, PostSendError, PostSendGuard, SendData, SendOperation, SendSink};
 
 /// The send queue of a queue pair of either kind.
 #[derive(Debug)]
-pub enum GenericSendQueue {
+pub enum GenericSendQueue<T = Connected> {
     /// Of the basic verbs.
-    Basic(BasicSendQueue),
+    Basic(BasicSendQueue<T>),
     /// Of the extended verbs.
-    Extended(ExtendedSendQueue),
+    Extended(ExtendedSendQueue<T>),
 }
 
 /// A batch of sends under construction. Dropping it takes the batch back.
 #[derive(Debug)]
-pub enum GenericPostSendGuard<'q> {
+pub enum GenericPostSendGuard<'q, T = Connected> {
     /// Of a basic queue pair.
-    Basic(BasicPostSendGuard<'q>),
+    Basic(BasicPostSendGuard<'q, T>),
     /// Of an extended queue pair.
-    Extended(ExtendedPostSendGuard<'q>),
+    Extended(ExtendedPostSendGuard<'q, T>),
 }
 
-impl SendQueue for GenericSendQueue {
-    type Guard<'q> = GenericPostSendGuard<'q>;
+impl<T: Service> SendQueue for GenericSendQueue<T> {
+    type Service = T;
+    type Guard<'q> = GenericPostSendGuard<'q, T>;
 
     #[inline]
-    fn start_post_send(&mut self) -> GenericPostSendGuard<'_> {
+    fn start_post_send(&mut self) -> GenericPostSendGuard<'_, T> {
         match self {
             Self::Basic(queue) => GenericPostSendGuard::Basic(queue.start_post_send()),
             Self::Extended(queue) => GenericPostSendGuard::Extended(queue.start_post_send()),
@@ -37,7 +40,7 @@ impl SendQueue for GenericSendQueue {
     }
 }
 
-impl AsQueuePairCore for GenericSendQueue {
+impl<T: Service> AsQueuePairCore for GenericSendQueue<T> {
     fn core(&self) -> &Arc<QueuePairCore> {
         match self {
             Self::Basic(queue) => queue.core(),
@@ -46,7 +49,10 @@ impl AsQueuePairCore for GenericSendQueue {
     }
 }
 
-impl SendSink for GenericPostSendGuard<'_> {
+// SAFETY: as for the guards inside.
+unsafe impl<'q, T: Service> HoldsFor<'q> for GenericPostSendGuard<'q, T> {}
+
+impl<T: Service> SendSink for GenericPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
         // SAFETY: the caller's promise.
@@ -59,7 +65,9 @@ impl SendSink for GenericPostSendGuard<'_> {
     }
 }
 
-impl PostSendGuard for GenericPostSendGuard<'_> {
+impl<T: Service> PostSendGuard for GenericPostSendGuard<'_, T> {
+    type Service = T;
+
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
         match self {

@@ -7,12 +7,14 @@
 //! no check is made when a request is built.
 //!
 //! The functions stand in `struct ibv_qp_ex` from `wr_atomic_cmp_swp` to `wr_abort`: these members are as old as the
-//! struct. Later ones (`wr_atomic_write`, …) are not touched: a library without them has no room there.
+//! struct. For later ones (`wr_atomic_write`, `wr_flush`) a library may have no room: they are called through the context of
+//! the queue pair, which has the driver's function or a refusing one.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use libc::{c_int, c_void};
+use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 
 use super::SendOperationFlags as Operation;
@@ -24,18 +26,35 @@ const FIRST: usize = offset_of!(ibv_qp_ex, wr_atomic_cmp_swp);
 const COUNT: usize = (offset_of!(ibv_qp_ex, wr_abort) - FIRST) / size_of::<Function>() + 1;
 
 /// What `qp_context` of an extended queue pair points to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SendContext {
     /// The first request of the batch that was refused.
     refusal: Option<Refusal>,
     /// The driver's functions, while inert ones stand in their places.
-    saved: Option<[Function; COUNT]>,
+    saved: Option<Saved>,
+    later: LaterOperations,
+}
+
+type AtomicWrite = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void);
+
+/// Operations whose functions a library may have no room for.
+#[derive(Clone, Copy, Debug)]
+struct LaterOperations {
+    atomic_write: AtomicWrite,
+    flush: sys::WrFlush,
+}
+
+/// What stands where inert functions are.
+#[derive(Debug)]
+struct Saved {
+    block: [Function; COUNT],
+    later: LaterOperations,
 }
 
 impl SendContext {
     /// A context on the heap; [`free`](Self::free) takes it back.
     pub(crate) fn allocate() -> NonNull<Self> {
-        NonNull::from(Box::leak(Box::default()))
+        NonNull::from(Box::leak(Box::new(Self { refusal: None, saved: None, later: LaterOperations::NONE })))
     }
 
     /// Gives the memory back.
@@ -57,6 +76,41 @@ impl SendContext {
     pub(crate) unsafe fn take_refusal(qp: *mut ibv_qp_ex) -> Option<Refusal> {
         // SAFETY: the caller's promise.
         unsafe { Self::of(qp) }?.refusal.take()
+    }
+
+    /// `ibv_wr_atomic_write`, or a refusal.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is a live queue pair of [`fill_in`], between `wr_start` and `wr_complete`.
+    #[inline]
+    pub(crate) unsafe fn atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, value: &[u8; 8]) {
+        // SAFETY: the context of such a queue pair is a SendContext; who builds a batch has its send queue to itself.
+        unsafe {
+            let context = (*qp).qp_base.qp_context.cast::<Self>();
+            ((*context).later.atomic_write)(qp, rkey, remote_addr, value.as_ptr().cast());
+        }
+    }
+
+    /// `ibv_wr_flush`, or a refusal.
+    ///
+    /// # Safety
+    ///
+    /// As [`atomic_write`](Self::atomic_write).
+    #[inline]
+    pub(crate) unsafe fn flush(
+        qp: *mut ibv_qp_ex,
+        rkey: u32,
+        remote_addr: u64,
+        length: usize,
+        placement: u8,
+        level: u8,
+    ) {
+        // SAFETY: as above.
+        unsafe {
+            let context = (*qp).qp_base.qp_context.cast::<Self>();
+            ((*context).later.flush)(qp, rkey, remote_addr, length, placement, level);
+        }
     }
 
     /// # Safety
@@ -85,7 +139,8 @@ pub(crate) unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
     // SAFETY: the block of functions is within the struct (FIRST, COUNT) and aligned, all its members are function
     // pointers that may be null, and nobody else uses the send queue meanwhile.
     unsafe {
-        context.saved = Some(block(qp).read());
+        context.saved = Some(Saved { block: block(qp).read(), later: context.later });
+        context.later = LaterOperations::INERT;
         make_inert(qp);
     }
 }
@@ -98,9 +153,74 @@ pub(crate) unsafe fn refuse(qp: *mut ibv_qp_ex, reason: RefusalReason) {
 unsafe fn restore(qp: *mut ibv_qp_ex) {
     // SAFETY: as in `refuse`.
     unsafe {
-        if let Some(saved) = SendContext::of(qp).and_then(|context| context.saved.take()) {
-            block(qp).write(saved);
+        if let Some(context) = SendContext::of(qp)
+            && let Some(saved) = context.saved.take()
+        {
+            context.later = saved.later;
+            block(qp).write(saved.block);
         }
+    }
+}
+
+impl LaterOperations {
+    /// Those of a queue pair that was not built for them.
+    const NONE: Self = {
+        unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
+            // SAFETY: called while a batch of this very queue pair is built.
+            unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::AtomicWrite)) }
+        }
+        unsafe extern "C" fn flush(qp: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {
+            // SAFETY: as above.
+            unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::Flush)) }
+        }
+        Self { atomic_write, flush }
+    };
+
+    /// Those of a queue that has no room for a request.
+    const NO_ROOM: Self = {
+        unsafe extern "C" fn atomic_write(qp: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {
+            // SAFETY: as above.
+            unsafe { refuse(qp, RefusalReason::BatchTooLong { limit: 0 }) }
+        }
+        unsafe extern "C" fn flush(qp: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {
+            // SAFETY: as above.
+            unsafe { refuse(qp, RefusalReason::BatchTooLong { limit: 0 }) }
+        }
+        Self { atomic_write, flush }
+    };
+
+    /// Those of a batch that was refused.
+    const INERT: Self = {
+        unsafe extern "C" fn atomic_write(_: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {}
+        unsafe extern "C" fn flush(_: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {}
+        Self { atomic_write, flush }
+    };
+}
+
+/// Takes the driver's functions for the later operations, where the queue pair was built for them: a library that accepts the
+/// flag of an operation has room for its function, and one that does not must not be looked at.
+///
+/// # Safety
+///
+/// As [`fill_in`]; the library has accepted `operations`.
+pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refuse_all: bool) {
+    // SAFETY: the caller's promise; nobody posts to the queue pair.
+    let Some(context) = (unsafe { SendContext::of(qp) }) else { return };
+    if refuse_all {
+        context.later = LaterOperations::NO_ROOM;
+        return;
+    }
+    if operations.contains(Operation::AtomicWrite)
+        // SAFETY: the library has accepted the flag.
+        && let Some(function) = unsafe { (*qp).wr_atomic_write }
+    {
+        context.later.atomic_write = function;
+    }
+    if operations.contains(Operation::Flush)
+        // SAFETY: as above.
+        && let Some(function) = unsafe { (*qp.cast::<sys::ibv_qp_ex_later>()).wr_flush }
+    {
+        context.later.flush = function;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{error, fmt};
 
 use super::common::QueuePairCore;
-use super::transition::{reachable, transition};
+use super::transition::{TransitionTable, reachable};
 use super::{QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairState as State, QueuePairType as Type};
 use crate::error::{Errno, VerbError};
 use crate::ibverbs::address::Gid;
@@ -21,6 +21,8 @@ pub enum ModifyQueuePairError {
         from: State,
         /// The state that was asked for.
         to: State,
+        /// The states that can be reached.
+        reachable: Vec<State>,
         /// What the driver gave.
         source: VerbError,
     },
@@ -79,7 +81,7 @@ impl ModifyQueuePairError {
         match errno.raw() {
             libc::ETIMEDOUT if has_path => Self::ResolveRouteTimedout { sgid_index, dgid, source },
             libc::ENETUNREACH | libc::EHOSTUNREACH if has_path => Self::NetworkUnreachable { sgid_index, dgid, source },
-            libc::EINVAL => Self::of_transition(qp.qp_type(), from, to, attribute.mask(), source)
+            libc::EINVAL => Self::of_transition((qp.qp_type(), qp.transitions()), from, to, attribute.mask(), source)
                 .unwrap_or_else(|source| Self::Verb { from, to, source: explain_value(qp, attribute, source) }),
             // An entry of the GID table that is not in use.
             libc::ENODATA => Self::Verb { from, to, source: explain_value(qp, attribute, source) },
@@ -88,12 +90,20 @@ impl ModifyQueuePairError {
     }
 
     /// What the state tables find wrong; gives `source` back where they find nothing.
-    fn of_transition(qp_type: Type, from: State, to: State, mask: Mask, source: VerbError) -> Result<Self, VerbError> {
-        let Some(transition) = transition(qp_type, from, to) else {
-            return match reachable(qp_type, from).next() {
-                Some(_) => Ok(Self::InvalidTransition { qp_type, from, to, source }),
-                // The tables know nothing of this service or state.
-                None => Err(source),
+    fn of_transition(
+        (qp_type, table): (Type, TransitionTable),
+        from: State,
+        to: State,
+        mask: Mask,
+        source: VerbError,
+    ) -> Result<Self, VerbError> {
+        let Some(transition) = table(qp_type, from, to) else {
+            let reachable: Vec<State> = reachable(table, qp_type, from).collect();
+            // Where there is none, the table knows nothing of this service or state.
+            return if reachable.is_empty() {
+                Err(source)
+            } else {
+                Ok(Self::InvalidTransition { qp_type, from, to, reachable, source })
             };
         };
         let (needed, invalid) = transition.faults(mask);
@@ -178,10 +188,10 @@ impl fmt::Display for ModifyQueuePairError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errno = |source: &VerbError| source.errno();
         match self {
-            Self::InvalidTransition { qp_type, from, to, source } => {
+            Self::InvalidTransition { from, to, reachable, source, .. } => {
                 write!(f, "ibv_modify_qp({from:?} -> {to:?}): {:?}: no such transition; from {from:?}", errno(source))?;
                 let mut separator = " one can go to ";
-                for state in reachable(*qp_type, *from) {
+                for state in reachable {
                     write!(f, "{separator}{state:?}")?;
                     separator = ", ";
                 }
@@ -224,6 +234,7 @@ impl error::Error for ModifyQueuePairError {}
 
 #[cfg(test)]
 mod tests {
+    use super::super::transition::standard_transition;
     use super::*;
 
     fn einval() -> VerbError {
@@ -231,7 +242,8 @@ mod tests {
     }
 
     fn diagnose(from: State, to: State, mask: Mask) -> String {
-        ModifyQueuePairError::of_transition(Type::ReliableConnection, from, to, mask | Mask::State, einval())
+        let rc = (Type::ReliableConnection, standard_transition as TransitionTable);
+        ModifyQueuePairError::of_transition(rc, from, to, mask | Mask::State, einval())
             .map_or_else(|source| source.to_string(), |error| error.to_string())
     }
 

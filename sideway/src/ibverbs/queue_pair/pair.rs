@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::common::AsQueuePairCore;
-use super::{BasicSendQueue, ExtendedSendQueue, GenericSendQueue, QueuePair, QueuePairCore};
+use super::{BasicSendQueue, Connected, ExtendedSendQueue, GenericSendQueue, QueuePair, QueuePairCore, Service};
 use crate::error::VerbError;
-use crate::ibverbs::work_request::{PostRecvGuard, PostSendGuard, ReceiveQueue};
+use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard, ReceiveQueue};
 
 /// A queue pair with a send queue of the kind `S`.
 #[derive(Debug)]
@@ -14,21 +14,24 @@ pub struct Pair<S> {
     recv: ReceiveQueue,
 }
 
-/// A queue pair of the basic verbs, which every device has.
-pub type BasicQueuePair = Pair<BasicSendQueue>;
+/// A queue pair of the basic verbs, which every device has; `T` is its [service](Service).
+pub type BasicQueuePair<T = Connected> = Pair<BasicSendQueue<T>>;
 
 /// A queue pair of the extended verbs: requests are written straight into the device's queue.
 #[doc(alias = "ibv_qp_ex")]
-pub type ExtendedQueuePair = Pair<ExtendedSendQueue>;
+pub type ExtendedQueuePair<T = Connected> = Pair<ExtendedSendQueue<T>>;
 
 /// A queue pair of either kind, for programs that run on every device. To hoist the choice out of a hot loop, match once
 /// on the send queue that [`queues`](Pair::queues) lends.
-pub type GenericQueuePair = Pair<GenericSendQueue>;
+pub type GenericQueuePair<T = Connected> = Pair<GenericSendQueue<T>>;
 
 /// A kind of send queue; only this crate's queues are one.
 pub trait SendQueue: AsQueuePairCore {
+    /// What requests of the queue pair look like.
+    type Service: Service;
+
     /// The batch that [`start_post_send`](Self::start_post_send) begins.
-    type Guard<'q>: PostSendGuard
+    type Guard<'q>: PostSendGuard<Service = Self::Service> + HoldsFor<'q>
     where
         Self: 'q;
 
@@ -65,6 +68,7 @@ impl<S: SendQueue> Pair<S> {
 }
 
 impl<S: SendQueue> QueuePair for Pair<S> {
+    type Service = S::Service;
     type Guard<'g>
         = S::Guard<'g>
     where
@@ -87,14 +91,14 @@ impl<S: SendQueue> AsQueuePairCore for Pair<S> {
     }
 }
 
-impl From<BasicQueuePair> for GenericQueuePair {
-    fn from(qp: BasicQueuePair) -> Self {
+impl<T: Service> From<BasicQueuePair<T>> for GenericQueuePair<T> {
+    fn from(qp: BasicQueuePair<T>) -> Self {
         Self { send: GenericSendQueue::Basic(qp.send), recv: qp.recv }
     }
 }
 
-impl From<ExtendedQueuePair> for GenericQueuePair {
-    fn from(qp: ExtendedQueuePair) -> Self {
+impl<T: Service> From<ExtendedQueuePair<T>> for GenericQueuePair<T> {
+    fn from(qp: ExtendedQueuePair<T>) -> Self {
         Self { send: GenericSendQueue::Extended(qp.send), recv: qp.recv }
     }
 }

@@ -6,13 +6,16 @@ use super::QueuePairAttributeMask as Mask;
 use super::QueuePairState as State;
 use super::QueuePairType as Type;
 
+/// Says what a transition of a queue pair of a type needs and takes; `None` where there is no such transition.
+pub type TransitionTable = fn(Type, State, State) -> Option<Transition>;
+
 /// The attributes of one transition of one transport service, [`Mask::State`] aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transition {
+pub struct Transition {
     /// Must be set.
-    pub(crate) needed: Mask,
+    pub needed: Mask,
     /// May be set.
-    pub(crate) optional: Mask,
+    pub optional: Mask,
 }
 
 impl Transition {
@@ -24,7 +27,7 @@ impl Transition {
 }
 
 /// What the transition takes, or `None` where there is no such transition, or the transport service is not known.
-pub(crate) fn transition(qp_type: Type, from: State, to: State) -> Option<Transition> {
+pub(crate) fn standard_transition(qp_type: Type, from: State, to: State) -> Option<Transition> {
     let none = Mask::empty();
     // No table, no transitions: the vendor's own services.
     reset_to_init(qp_type)?;
@@ -56,8 +59,8 @@ pub(crate) fn transition(qp_type: Type, from: State, to: State) -> Option<Transi
 }
 
 /// The states that can be reached from `from`.
-pub(crate) fn reachable(qp_type: Type, from: State) -> impl Iterator<Item = State> {
-    State::KNOWN.iter().copied().filter(move |&to| transition(qp_type, from, to).is_some())
+pub(crate) fn reachable(table: TransitionTable, qp_type: Type, from: State) -> impl Iterator<Item = State> {
+    State::KNOWN.iter().copied().filter(move |&to| table(qp_type, from, to).is_some())
 }
 
 fn reset_to_init(qp_type: Type) -> Option<Mask> {
@@ -136,6 +139,7 @@ fn responds(qp_type: Type) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::standard_transition as transition;
     use super::*;
 
     #[test]
@@ -186,8 +190,8 @@ mod tests {
         }
         for qp_type in [Type::Driver, Type::from_raw(77)] {
             assert_eq!(transition(qp_type, State::Reset, State::Init), None);
-            assert_eq!(reachable(qp_type, State::Init).count(), 0);
+            assert_eq!(reachable(transition, qp_type, State::Init).count(), 0);
         }
-        assert_eq!(reachable(Type::ReliableConnection, State::Unknown).count(), 0);
+        assert_eq!(reachable(transition, Type::ReliableConnection, State::Unknown).count(), 0);
     }
 }

@@ -105,6 +105,16 @@ impl<W: ListedRequest> Requests<W> {
         (index < self.ring.len()).then(|| unsafe { &*self.ring.at(index) })
     }
 
+    /// Requests.
+    pub(crate) fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Why a request too many is refused.
+    pub(crate) fn overflow(&self) -> RefusalReason {
+        self.overflow
+    }
+
     /// Begins a batch.
     #[inline]
     pub(crate) fn batch(&mut self) -> Batch<'_, W> {

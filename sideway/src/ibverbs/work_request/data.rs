@@ -90,6 +90,14 @@ pub(crate) struct Gather<'d>(pub(crate) &'d [ScatterGatherEntry]);
 #[derive(Clone, Copy)]
 pub(crate) struct Inline<'d>(pub(crate) &'d [u8]);
 
+/// No data, and no step that would say so.
+#[derive(Clone, Copy)]
+pub(crate) struct Nothing;
+
+/// Bytes that the operation of an extended queue pair takes itself; inline data on a basic one.
+#[derive(Clone, Copy)]
+pub(crate) struct Within<'d>(pub(crate) &'d [u8]);
+
 /// Bytes in pieces.
 #[derive(Clone, Copy)]
 pub(crate) struct InlineList<'d>(pub(crate) &'d [IoSlice<'d>]);
@@ -134,6 +142,29 @@ impl SendData for Gather<'_> {
             (*slot.wr).num_sge = self.0.len() as c_int;
         }
         Ok(())
+    }
+}
+
+impl SendData for Nothing {
+    #[inline]
+    unsafe fn give(self, _qp: *mut ibv_qp_ex) {}
+
+    #[inline]
+    unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise.
+        unsafe { (*slot.wr).num_sge = 0 };
+        Ok(())
+    }
+}
+
+impl SendData for Within<'_> {
+    #[inline]
+    unsafe fn give(self, _qp: *mut ibv_qp_ex) {}
+
+    #[inline]
+    unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise.
+        unsafe { Inline(self.0).write(slot) }
     }
 }
 

@@ -14,24 +14,31 @@
 //! Naming memory (`setup_sge`, `setup_sge_list`) is the unsafe step: the device reads or writes it after the call has
 //! returned. Inline data is copied at once, so that giving it is safe.
 
+mod address;
 mod batch;
 mod data;
 mod flags;
-mod operation;
+mod local_buffer;
+pub(crate) mod operation;
 mod post_error;
 mod receive;
 mod ring;
 mod send;
 
+pub use self::address::{Addressed, DatagramAddress, SendAddress, SharedReceiveQueueNumber};
 pub(crate) use self::batch::{Batch, ListedRequest, Requests};
 pub use self::data::ScatterGatherEntry;
 pub(crate) use self::data::{BasicSlot, SendData};
 pub use self::flags::WorkRequestFlags;
-pub(crate) use self::operation::SendOperation;
-pub use self::operation::WorkRequestOperationType;
+pub use self::local_buffer::{CarriesInlineData, LocalBufferHandle, SetInlineData, SetScatterGatherEntry};
+pub use self::operation::{
+    AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, FlushLevel, FlushPlacement, LocalInvalidate, Read,
+    Send, SendImm, SendInv, SendOperation, SendTso, WorkRequestOperationType, Write, WriteImm,
+};
+pub(crate) use self::post_error::Refusal;
+pub use self::post_error::RefusalReason;
 pub use self::post_error::{FailedRequest, PostError, PostErrorKind, PostRecvError, PostSendError};
-pub(crate) use self::post_error::{Refusal, RefusalReason};
 pub use self::receive::{PostRecvGuard, ReceiveQueue, ReceiveTarget, RecvWorkRequestHandle};
 pub(crate) use self::ring::Ring;
 pub(crate) use self::send::SendSink;
-pub use self::send::{LocalBufferHandle, PostSendGuard, SetInlineData, SetScatterGatherEntry, WorkRequestHandle};
+pub use self::send::{HoldsFor, PostSendGuard, WorkRequestHandle};

@@ -60,19 +60,48 @@ pub(crate) struct Refusal {
     pub(crate) reason: RefusalReason,
 }
 
-/// Why.
+/// Why a request is refused before a driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RefusalReason {
     /// More requests than the queue was asked to hold.
-    BatchTooLong { limit: usize },
+    BatchTooLong {
+        /// Requests.
+        limit: usize,
+    },
     /// More entries in a list than the queue was asked for.
-    TooManyEntries { given: usize, limit: usize },
+    TooManyEntries {
+        /// Entries.
+        given: usize,
+        /// Entries.
+        limit: usize,
+    },
     /// More inline data than the queue pair was asked for.
-    InlineTooLong { given: usize, limit: usize },
+    InlineTooLong {
+        /// Bytes.
+        given: usize,
+        /// Bytes.
+        limit: usize,
+    },
+    /// A packet header longer than a request can say.
+    HeaderTooLong {
+        /// Bytes.
+        given: usize,
+        /// Bytes.
+        limit: usize,
+    },
+    /// An object that the request names is of another device context.
+    OfAnotherDevice,
+    /// The window cannot be bound so.
+    InvalidBind(&'static str),
+    /// The basic verbs have no such request.
+    ExtendedOnly(SendOperationFlags),
     /// The queue pair takes its receives from a shared queue.
     ReceivesAreShared,
     /// The queue does not do this, or not with this value.
     Invalid(&'static str),
+    /// The queue pair only sends.
+    NoReceives,
     /// The queue pair was not built for it.
     NotEnabled(SendOperationFlags),
     /// This version of the driver is known to do it wrong.
@@ -124,19 +153,42 @@ impl PostError {
                 libc::EINVAL,
                 format!("the inline data is {given} bytes long and the queue pair was built for {limit}"),
             ),
+            RefusalReason::HeaderTooLong { given, limit } => (
+                PostErrorKind::InvalidWorkRequest,
+                libc::EINVAL,
+                format!("the header is {given} bytes long and can be {limit}"),
+            ),
+            RefusalReason::OfAnotherDevice => (
+                PostErrorKind::InvalidWorkRequest,
+                libc::EINVAL,
+                "an object that the request names (address handle or memory window) is of another device context \
+                 than the queue pair"
+                    .to_owned(),
+            ),
+            RefusalReason::InvalidBind(what) => (PostErrorKind::InvalidWorkRequest, libc::EINVAL, what.to_owned()),
+            RefusalReason::ExtendedOnly(operation) => (
+                PostErrorKind::OperationNotEnabled(operation),
+                libc::EOPNOTSUPP,
+                format!("the basic verbs have no {}: use an extended queue pair (build_ex)", name_of(operation)),
+            ),
             RefusalReason::ReceivesAreShared => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
                 "the queue pair takes its receives from a shared receive queue: post them there".to_owned(),
             ),
             RefusalReason::Invalid(what) => (PostErrorKind::InvalidWorkRequest, libc::EINVAL, what.to_owned()),
+            RefusalReason::NoReceives => (
+                PostErrorKind::InvalidWorkRequest,
+                libc::EINVAL,
+                "the queue pair is the initiator of an XRC connection and has no receive queue".to_owned(),
+            ),
             RefusalReason::NotEnabled(operation) => (
                 PostErrorKind::OperationNotEnabled(operation),
                 libc::EOPNOTSUPP,
                 format!(
                     "the queue pair was not built for {}: name it in QueuePairBuilder::setup_send_ops_flags, if the \
                      device has it",
-                    operation.iter_names().next().map_or("this operation", |(name, _)| name)
+                    name_of(operation)
                 ),
             ),
             RefusalReason::DriverFault(what) => (PostErrorKind::InvalidWorkRequest, libc::EOPNOTSUPP, what.to_owned()),
@@ -168,6 +220,10 @@ impl PostError {
     pub fn verb_error(&self) -> &VerbError {
         &self.0.source
     }
+}
+
+fn name_of(operation: SendOperationFlags) -> &'static str {
+    operation.iter_names().next().map_or("such operation", |(name, _)| name)
 }
 
 impl fmt::Display for PostError {

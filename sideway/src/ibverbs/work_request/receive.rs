@@ -46,6 +46,16 @@ impl ReceiveQueue {
         unsafe { PostRecvGuard::new(self.qp, &mut self.requests) }
     }
 
+    /// Whether requests can be outstanding.
+    pub(crate) fn holds_requests(&self) -> bool {
+        self.requests.len() > 0
+    }
+
+    /// Whether the queue pair takes its receives from a shared queue.
+    pub(crate) fn shares(&self) -> bool {
+        self.requests.overflow() == RefusalReason::ReceivesAreShared
+    }
+
     pub(crate) fn core(&self) -> &Arc<QueuePairCore> {
         &self.core
     }

@@ -1,15 +1,22 @@
 //! Building send requests, for queue pairs of every kind.
 
 use std::fmt;
-use std::io::IoSlice;
 
-use super::data::{Gather, Inline, InlineList, SendData, Single};
-use super::operation::{CompareSwap, FetchAdd, Read, Send, SendImm, SendOperation, Write, WriteImm};
-use super::{PostSendError, ScatterGatherEntry, WorkRequestFlags};
-use crate::ibverbs::memory_region::{LocalKey, RemoteKey};
+use super::data::{Nothing, SendData, Within};
+use super::operation::{
+    AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, FlushLevel, FlushPlacement, LocalInvalidate, Read,
+    Send, SendImm, SendInv, SendOperation, SendTso, Write, WriteImm,
+};
+use super::{LocalBufferHandle, PostSendError, WorkRequestFlags};
+use crate::ibverbs::memory_region::RemoteKey;
+use crate::ibverbs::memory_window::{BindInformation, MemoryWindow};
+use crate::ibverbs::queue_pair::{Offers, Service};
 
 /// A batch of send requests under construction. Dropping it takes the batch back.
 pub trait PostSendGuard: SendSink + Sized {
+    /// What requests of the queue pair look like.
+    type Service: Service;
+
     /// Begins a request. `wr_id` comes back in its completion.
     #[inline]
     fn construct_wr(&mut self, wr_id: u64, flags: WorkRequestFlags) -> WorkRequestHandle<'_, Self> {
@@ -27,13 +34,21 @@ pub trait PostSendGuard: SendSink + Sized {
     fn post(self) -> Result<(), PostSendError>;
 }
 
+/// A guard whose batch may refer to what lives for `'q`, until it is posted: address handles, memory windows, packet headers.
+///
+/// # Safety
+///
+/// The guard does not use its batch once `'q` has ended.
+pub unsafe trait HoldsFor<'q>: PostSendGuard {}
+
 /// Where finished requests go; only this crate's guards are one.
 pub trait SendSink {
     /// Adds a request to the batch.
     ///
     /// # Safety
     ///
-    /// Gathered memory is as [`SetScatterGatherEntry::setup_sge`] asks.
+    /// - Gathered memory is as [`setup_sge`](super::SetScatterGatherEntry::setup_sge) asks.
+    /// - The service of the queue pair takes such requests ([`Offers`]).
     #[doc(hidden)]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D);
 }
@@ -115,129 +130,117 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(FetchAdd { rkey: rkey.into(), remote_addr, add })
     }
 
+    /// `ibv_wr_send_inv(qp, invalidate_rkey)` — a message whose arrival invalidates a key of the peer's: that of a memory
+    /// window of type 2, or of a region made for it.
+    #[doc(alias = "ibv_wr_send_inv")]
+    #[inline]
+    pub fn setup_send_inv(self, invalidate_rkey: impl Into<RemoteKey>) -> LocalBufferHandle<'g, G, SendInv> {
+        self.with(SendInv { invalidate_rkey: invalidate_rkey.into() })
+    }
+
+    /// `ibv_wr_send_tso(qp, hdr, hdr_sz, mss)` — a packet that the device cuts into segments of `mss` bytes, each behind a copy
+    /// of `header` (at most as long as the capabilities of the device say).
+    #[doc(alias = "ibv_wr_send_tso")]
+    #[inline]
+    pub fn setup_send_tso<'q>(self, header: &'q [u8], mss: u16) -> LocalBufferHandle<'g, G, SendTso<'q>>
+    where
+        G: HoldsFor<'q>,
+    {
+        self.with(SendTso { header, mss })
+    }
+
+    /// `ibv_wr_atomic_write(qp, rkey, remote_addr, atomic_wr)` — replaces the peer's 8 bytes, aligned to 8, at once: nobody
+    /// sees half of them. The bytes are copied into the request. A basic queue pair takes them as inline data.
+    #[doc(alias = "ibv_wr_atomic_write")]
+    #[inline]
+    pub fn setup_atomic_write(self, rkey: impl Into<RemoteKey>, remote_addr: u64, value: [u8; 8])
+    where
+        G::Service: Offers<AtomicWrite>,
+    {
+        let operation = AtomicWrite { rkey: rkey.into(), remote_addr, value };
+        // SAFETY: no memory is named.
+        unsafe { self.emit(operation, Within(&value)) }
+    }
+
+    /// `ibv_wr_flush(qp, rkey, remote_addr, len, type, level)` — completes when what was written to the peer's memory before
+    /// has come as far as `placement` says. Only extended queue pairs have it.
+    #[doc(alias = "ibv_wr_flush")]
+    #[inline]
+    pub fn setup_flush(
+        self,
+        rkey: impl Into<RemoteKey>,
+        remote_addr: u64,
+        length: usize,
+        placement: FlushPlacement,
+        level: FlushLevel,
+    ) where
+        G::Service: Offers<Flush>,
+    {
+        let operation = Flush { rkey: rkey.into(), remote_addr, length, placement, level };
+        // SAFETY: no memory is named.
+        unsafe { self.emit(operation, Nothing) }
+    }
+
+    /// `ibv_wr_local_inv(qp, invalidate_rkey)` — invalidates a key of this side: that of a memory window of type 2, or of a
+    /// region made for it. Requests of peers that name it fail from then on.
+    #[doc(alias = "ibv_wr_local_inv")]
+    #[inline]
+    pub fn setup_local_inv(self, rkey: impl Into<RemoteKey>)
+    where
+        G::Service: Offers<LocalInvalidate>,
+    {
+        let operation = LocalInvalidate { rkey: rkey.into() };
+        // SAFETY: no memory is named.
+        unsafe { self.emit(operation, Nothing) }
+    }
+
+    /// `ibv_wr_bind_mw(qp, mw, rkey, bind_info)` — binds a memory window of type 2 to a range of a region; `rkey` is its new
+    /// key, [`inc_rkey`](RemoteKey::inc_rkey) of the one before, which the window is told by
+    /// [`set_rkey`](MemoryWindow::set_rkey).
+    ///
+    /// A window of type 1 or of another device, a region of another domain, or nothing to bind to, is refused when the batch is
+    /// posted.
+    #[doc(alias = "ibv_wr_bind_mw")]
+    #[inline]
+    pub fn setup_bind_mw<'q>(self, window: &'q MemoryWindow, rkey: impl Into<RemoteKey>, bind: BindInformation<'q>)
+    where
+        G: HoldsFor<'q>,
+        G::Service: Offers<BindMemoryWindow<'q>>,
+    {
+        let operation = BindMemoryWindow { window, rkey: rkey.into(), bind };
+        // SAFETY: no memory is named for the device's own use; what peers may do with the region was promised when it was
+        // registered (`reg_mr`, MemoryWindowBind).
+        unsafe { self.emit(operation, Nothing) }
+    }
+
+    /// An operation that another crate defines, for a service of its own.
+    #[inline]
+    pub fn setup_operation<O: SendOperation>(self, operation: O) -> LocalBufferHandle<'g, G, O> {
+        self.with(operation)
+    }
+
     #[inline]
     fn with<O: SendOperation>(self, operation: O) -> LocalBufferHandle<'g, G, O> {
-        LocalBufferHandle { request: self, operation }
-    }
-}
-
-/// A request whose data is to be said, which puts it into the batch. Dropped, it leaves no trace.
-#[must_use = "a request without data is not posted"]
-pub struct LocalBufferHandle<'g, G, O> {
-    request: WorkRequestHandle<'g, G>,
-    operation: O,
-}
-
-impl<G: PostSendGuard, O: SendOperation> LocalBufferHandle<'_, G, O> {
-    /// No data: a message of length zero.
-    #[inline]
-    pub fn setup_no_data(self) {
-        // SAFETY: an empty list names no memory.
-        unsafe { self.emit(Gather(&[])) }
+        LocalBufferHandle::new(self, operation)
     }
 
-    /// # Safety
-    ///
-    /// As [`SetScatterGatherEntry::setup_sge`].
-    #[inline]
-    unsafe fn emit<D: SendData>(self, data: D) {
-        let WorkRequestHandle { guard, wr_id, flags } = self.request;
-        // SAFETY: the caller's promise.
-        unsafe { guard.emit(wr_id, flags, self.operation, data) }
-    }
-}
-
-/// Giving registered memory to a request.
-pub trait SetScatterGatherEntry {
-    /// `ibv_wr_set_sge(qp, lkey, addr, length)` — one range of registered memory.
+    /// Puts the request into the batch.
     ///
     /// # Safety
     ///
-    /// From the post, also one that failed and does not know how many it posted
-    /// ([`posted`](super::PostError::posted) is `None`), until the request's completion has been polled, or the queue pair
-    /// has been reset or destroyed:
-    ///
-    /// - the `length` bytes at `addr` stay allocated, and the region of `lkey` registered, with `addr` in it;
-    /// - for what the device only reads (sends, writes), nobody writes them;
-    /// - for what the device writes (receives, reads, atomics), nobody reads or writes them, and no reference to them is
-    ///   held.
-    ///
-    /// Requests may name the same bytes where the program takes whatever the device leaves there: many receives into one
-    /// buffer, as a ping-pong posts them, overwrite each other and harm nobody else.
-    ///
-    /// A receive of a shared queue ends with its completion, or when the shared queue itself was destroyed: with its owner and
-    /// the last of its queue pairs. A queue pair that is reset or destroyed ends only the receive that it had begun.
-    ///
-    /// A request without [`WorkRequestFlags::Signaled`] has completed when a later signaled one of its queue has.
-    #[doc(alias = "ibv_wr_set_sge")]
-    unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32);
-
-    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — several ranges, one behind the other.
-    ///
-    /// # Safety
-    ///
-    /// As [`setup_sge`](Self::setup_sge), for each.
-    #[doc(alias = "ibv_wr_set_sge_list")]
-    unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]);
-}
-
-impl<G: PostSendGuard, O: SendOperation> SetScatterGatherEntry for LocalBufferHandle<'_, G, O> {
+    /// As [`setup_sge`](super::SetScatterGatherEntry::setup_sge).
     #[inline]
-    unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
-        // SAFETY: the caller's promise.
-        unsafe { self.emit(Single(ScatterGatherEntry::new(lkey.into(), addr, length))) }
-    }
-
-    #[inline]
-    unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
-        // SAFETY: the caller's promise.
-        unsafe { self.emit(Gather(list)) }
+    pub(super) unsafe fn emit<O: SendOperation, D: SendData>(self, operation: O, data: D)
+    where
+        G::Service: Offers<O>,
+    {
+        // SAFETY: the caller's promise, and the service offers the operation.
+        unsafe { self.guard.emit(self.wr_id, self.flags, operation, data) }
     }
 }
-
-/// Giving bytes that travel in the request itself: any memory will do, and it is free again at once.
-pub trait SetInlineData {
-    /// `ibv_wr_set_inline_data(qp, addr, length)` — at most as many bytes as the queue pair was built for
-    /// (`max_inline_data`); only for sends and writes.
-    #[doc(alias = "ibv_wr_set_inline_data")]
-    fn setup_inline_data(self, data: &[u8]);
-
-    /// `ibv_wr_set_inline_data_list(qp, num_buf, buf_list)` — several pieces, one behind the other.
-    #[doc(alias = "ibv_wr_set_inline_data_list")]
-    fn setup_inline_data_list(self, list: &[IoSlice<'_>]);
-}
-
-macro_rules! carries_inline_data {
-    ($($Operation:ty),+) => {$(
-        impl<G: PostSendGuard> SetInlineData for LocalBufferHandle<'_, G, $Operation> {
-            #[inline]
-            fn setup_inline_data(self, data: &[u8]) {
-                // SAFETY: the bytes are read before the call returns.
-                unsafe { self.emit(Inline(data)) }
-            }
-
-            #[inline]
-            fn setup_inline_data_list(self, list: &[IoSlice<'_>]) {
-                // SAFETY: the bytes are read before the call returns.
-                unsafe { self.emit(InlineList(list)) }
-            }
-        }
-    )+};
-}
-
-carries_inline_data!(Send, SendImm, Write, WriteImm);
 
 impl<G> fmt::Debug for WorkRequestHandle<'_, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkRequestHandle").field("wr_id", &self.wr_id).finish_non_exhaustive()
-    }
-}
-
-impl<G, O: fmt::Debug> fmt::Debug for LocalBufferHandle<'_, G, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalBufferHandle")
-            .field("wr_id", &self.request.wr_id)
-            .field("operation", &self.operation)
-            .finish_non_exhaustive()
     }
 }

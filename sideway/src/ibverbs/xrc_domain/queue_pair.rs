@@ -13,7 +13,7 @@ use rdma_mummy_sys::{
 use super::XrcDomain;
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
-use crate::ibverbs::queue_pair::{Parents, QueuePairCore, QueuePairType};
+use crate::ibverbs::queue_pair::{Parents, QueuePairCore, QueuePairType, standard_transition};
 
 const RECEIVE: QueuePairType = QueuePairType::ReliableConnectionExtendedRecv;
 
@@ -96,7 +96,9 @@ impl XrcDomain {
     unsafe fn adopt(self: &Arc<Self>, qp: NonNull<ibv_qp>) -> XrcReceiveQueuePair {
         let parents = Parents { xrcd: Some(Arc::clone(self)), ..Parents::default() };
         // SAFETY: the caller's promise; it has no context.
-        let core = unsafe { QueuePairCore::adopt(qp, RECEIVE, None, parents, Arc::clone(self.device_context())) };
+        let core = unsafe {
+            QueuePairCore::adopt(qp, (RECEIVE, standard_transition), None, parents, Arc::clone(self.device_context()))
+        };
         XrcReceiveQueuePair { core }
     }
 }

@@ -1,0 +1,54 @@
+//! A second context of a device that is open.
+
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+
+use super::DeviceContext;
+use crate::error::{Errno, VerbError};
+use crate::ffi::{Handle, check_pointer};
+use crate::ibverbs::import::explain_device;
+
+impl DeviceContext {
+    /// `ibv_import_device(cmd_fd)` — makes a context of the descriptor of one that is open ([`cmd_fd`](Self::cmd_fd)), in
+    /// this process or received from another (`SCM_RIGHTS`). Both see the same objects of the kernel, which
+    /// [`import_pd`](Self::import_pd) and the like make usable here. They last until the last of the contexts is closed.
+    ///
+    /// The descriptor is duplicated; closing the context closes the duplicate.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`, `ENODEV`: the descriptor is of no RDMA device.
+    /// - `EOPNOTSUPP`: the library or the driver imports nothing.
+    /// - else the errno of dup(2) or of the driver. The duplicate stays open then: drivers differ in whether they have
+    ///   closed it.
+    ///
+    /// # References
+    ///
+    /// [ibv_import_device(3)](https://man7.org/linux/man-pages/man3/ibv_import_device.3.html)
+    #[doc(alias = "ibv_import_device")]
+    pub fn import_device(cmd_fd: BorrowedFd<'_>) -> Result<Arc<Self>, VerbError> {
+        const VERB: &str = "ibv_import_device";
+        let duplicate = cmd_fd
+            .try_clone_to_owned()
+            .map_err(|error| VerbError::new("dup", Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))))?;
+        // SAFETY: the descriptor is open and the library's from here on; the library checks what it is of.
+        let context = unsafe { sys::ibv_import_device(duplicate.as_raw_fd()) };
+        let context = check_pointer(VERB, context);
+        mem::forget(duplicate);
+        // SAFETY: just made and ours alone, and ibv_close_device is its verb.
+        let handle =
+            unsafe { Handle::new(context.map_err(explain_device)?, sys::ibv_close_device, "ibv_close_device") };
+        Ok(Arc::new(Self::of(handle)))
+    }
+
+    /// `context->cmd_fd` — the descriptor of the open device; `None` where a provider has none.
+    pub fn cmd_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the context is open as long as `self`, and the field does not change.
+        let fd = unsafe { (*self.raw()).cmd_fd };
+        // SAFETY: the descriptor is open as long as the context, which is borrowed.
+        (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+}

@@ -1,0 +1,222 @@
+//! `struct ibv_dm`: memory on the device.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_alloc_dm_attr, ibv_dm, ibv_dm_mask};
+
+use super::AccessFlags;
+use super::device_context::DeviceContext;
+use super::memory_region::{Backing, MemoryRegion, explain_registration};
+use super::protection_domain::ProtectionDomain;
+use crate::error::{Errno, VerbError};
+use crate::ffi::{Handle, check_errno, check_pointer, last_errno};
+
+/// Memory on the device itself: small and near to the wire, it spares requests the way over PCI Express. How much there is
+/// is told by [`max_dm_size`](super::device_context::DeviceAttr::max_dm_size).
+///
+/// It is no memory of the process: bytes are copied in and out ([`memcpy_to_dm`](Self::memcpy_to_dm),
+/// [`memcpy_from_dm`](Self::memcpy_from_dm)), and whoever writes it, no Rust reference is affected. So registering it is
+/// safe ([`reg_dm_mr`](ProtectionDomain::reg_dm_mr)).
+#[doc(alias = "ibv_dm")]
+#[derive(Debug)]
+pub struct DeviceMemory {
+    // Dropped first: the context must outlive it.
+    handle: Handle<ibv_dm>,
+    len: usize,
+    context: Arc<DeviceContext>,
+}
+
+/// `ibv_free_dm` with the type of a verb's own function.
+unsafe extern "C" fn free(dm: *mut ibv_dm) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { sys::ibv_free_dm(dm) }
+}
+
+impl DeviceContext {
+    /// `ibv_alloc_dm(context, attr)` — allocates `len` bytes on the device, which begin at a multiple of 2 to the power of
+    /// `log_align` bytes there. Atomics on them want 3. What they hold at first is not said.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the device has no memory for this.
+    /// - `ENOMEM`, `ENOSPC`: not so much is free.
+    /// - `EINVAL`: `len` is 0, or no such alignment can be had.
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_dm(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_alloc_dm")]
+    pub fn alloc_dm(self: &Arc<Self>, len: usize, log_align: u32) -> Result<Arc<DeviceMemory>, VerbError> {
+        const VERB: &str = "ibv_alloc_dm";
+        if len == 0 {
+            return Err(VerbError::invalid(VERB, "the length is 0"));
+        }
+        let mut attr = ibv_alloc_dm_attr { length: len, log_align_req: log_align, comp_mask: 0 };
+        // SAFETY: the context is open as long as `self`, and the attributes are complete.
+        let dm = check_pointer(VERB, unsafe { sys::ibv_alloc_dm(self.raw(), &mut attr) })?;
+        // SAFETY: just made, ours alone, and this is its verb.
+        let handle = unsafe { Handle::new(dm, free, "ibv_free_dm") };
+        // SAFETY: the memory is of this device and has so many bytes.
+        Ok(Arc::new(unsafe { DeviceMemory::from_handle(handle, len, self) }))
+    }
+}
+
+impl ProtectionDomain {
+    /// `ibv_reg_dm_mr(pd, dm, dm_offset, length, access)` — registers `len` bytes of device memory from `offset` on.
+    /// Requests of both sides name them by offsets: the first byte is 0 ([`AccessFlags::ZeroBased`], which is set here).
+    /// The region keeps the memory alive.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where the range is not within the memory, or the memory is of another device; else as
+    /// [`reg_mr`](Self::reg_mr).
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_dm(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn reg_dm_mr(
+        self: &Arc<Self>,
+        dm: &Arc<DeviceMemory>,
+        offset: u64,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<Arc<MemoryRegion>, VerbError> {
+        const VERB: &str = "ibv_reg_dm_mr";
+        dm.check(VERB, offset, len)?;
+        if dm.context.raw() != self.device_context().raw() {
+            return Err(VerbError::invalid(VERB, "the device memory is of another device context than the domain"));
+        }
+        let access = access | AccessFlags::ZeroBased;
+        // SAFETY: domain and memory are live and of one device, and the range is within the memory.
+        let mr = unsafe { sys::ibv_reg_dm_mr(self.raw(), dm.handle.as_ptr(), offset, len, access.bits()) };
+        let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
+        let backing = Some(Backing::DeviceMemory(Arc::clone(dm)));
+        // SAFETY: just registered in this domain, ours alone, and of this memory.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, Some(0), backing) }))
+    }
+}
+
+impl DeviceMemory {
+    /// Memory of a device, and how it ends.
+    ///
+    /// # Safety
+    ///
+    /// The object was made in `context` and has `len` bytes.
+    pub(crate) unsafe fn from_handle(handle: Handle<ibv_dm>, len: usize, context: &Arc<DeviceContext>) -> Self {
+        Self { handle, len, context: Arc::clone(context) }
+    }
+
+    /// `ibv_memcpy_to_dm(dm, dm_offset, host_addr, length)` — copies bytes to the device, to `offset`.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the range is not within the memory; of some devices also where offset or length are no multiples of 4.
+    /// - `EOPNOTSUPP`: the driver cannot.
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_dm(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_memcpy_to_dm")]
+    pub fn memcpy_to_dm(&self, offset: u64, bytes: &[u8]) -> Result<(), VerbError> {
+        const VERB: &str = "ibv_memcpy_to_dm";
+        self.check(VERB, offset, bytes.len())?;
+        // SAFETY: the memory is live, and its driver filled the fields in when it made it.
+        self.require(VERB, unsafe { (*self.handle.as_ptr()).memcpy_to_dm.is_some() })?;
+        // SAFETY: the memory is live, its function is there, the range is within it, and the bytes can be read. Others may
+        // copy at the same time: it is no memory of the program.
+        let ret = unsafe { sys::ibv_memcpy_to_dm(self.handle.as_ptr(), offset, bytes.as_ptr().cast(), bytes.len()) };
+        check_errno(VERB, ret)
+    }
+
+    /// `ibv_memcpy_from_dm(host_addr, dm, dm_offset, length)` — copies bytes from the device, from `offset`.
+    ///
+    /// # Errors
+    ///
+    /// As [`memcpy_to_dm`](Self::memcpy_to_dm).
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_dm(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_memcpy_from_dm")]
+    pub fn memcpy_from_dm(&self, offset: u64, bytes: &mut [u8]) -> Result<(), VerbError> {
+        const VERB: &str = "ibv_memcpy_from_dm";
+        self.check(VERB, offset, bytes.len())?;
+        // SAFETY: as in `memcpy_to_dm`.
+        self.require(VERB, unsafe { (*self.handle.as_ptr()).memcpy_from_dm.is_some() })?;
+        let (to, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+        // SAFETY: as in `memcpy_to_dm`; the bytes can be written.
+        check_errno(VERB, unsafe { sys::ibv_memcpy_from_dm(to, self.handle.as_ptr(), offset, len) })
+    }
+
+    /// `ibv_dm_export_dmabuf_fd(dm)` — makes a dma-buf of the memory, by which other devices reach it. Later than rdma-core 44.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where library, driver or kernel cannot.
+    #[doc(alias = "ibv_dm_export_dmabuf_fd")]
+    pub fn export_dmabuf_fd(&self) -> Result<OwnedFd, VerbError> {
+        // SAFETY: the memory is live.
+        let fd = unsafe { sys::ibv_dm_export_dmabuf_fd(self.handle.as_ptr()) };
+        if fd < 0 {
+            return Err(VerbError::new("ibv_dm_export_dmabuf_fd", last_errno()));
+        }
+        // SAFETY: the descriptor is new and ours alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// `ibv_free_dm(dm)` — frees the memory and reports, where dropping only logs. Imported memory is given back
+    /// (`ibv_unimport_dm`) and stays.
+    ///
+    /// Memory in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its regions have gone.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the memory is leaked then.
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_dm(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_free_dm")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "there is at least a byte")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The kernel's number for the memory, by which whoever shares the device's descriptor
+    /// [imports](DeviceContext::import_dm) it; `None` where the driver does not tell.
+    pub fn handle(&self) -> Option<u32> {
+        // SAFETY: the memory is live, and its driver filled the fields in when it made it.
+        let (mask, handle) = unsafe { ((*self.handle.as_ptr()).comp_mask, (*self.handle.as_ptr()).handle) };
+        (mask & ibv_dm_mask::IBV_DM_MASK_HANDLE.0 != 0).then_some(handle)
+    }
+
+    /// The device that the memory is on.
+    pub fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.context
+    }
+
+    fn check(&self, verb: &'static str, offset: u64, len: usize) -> Result<(), VerbError> {
+        let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
+        if within {
+            return Ok(());
+        }
+        let hint = format!("{len} bytes at offset {offset} are not within the {} bytes of device memory", self.len);
+        Err(VerbError::invalid(verb, hint))
+    }
+
+    fn require(&self, verb: &'static str, there: bool) -> Result<(), VerbError> {
+        if there {
+            return Ok(());
+        }
+        Err(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint("the driver does not copy this memory"))
+    }
+}

@@ -1,0 +1,112 @@
+//! `struct ibv_dmah`: how a device accesses memory.
+
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::later::{
+    IBV_DMAH_INIT_ATTR_MASK_CPU_ID, IBV_DMAH_INIT_ATTR_MASK_PH, IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE,
+    IBV_TPH_MEM_TYPE_PM, IBV_TPH_MEM_TYPE_VM, ibv_dmah, ibv_dmah_init_attr,
+};
+
+use super::device_context::DeviceContext;
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_pointer, open_enum};
+
+/// A DMA handle: hints that travel with the device's accesses to the regions registered with it
+/// ([`reg_mr_ex`](super::protection_domain::ProtectionDomain::reg_mr_ex)), such as the CPU in whose cache the data is to land
+/// (TLP processing hints of PCI Express).
+#[doc(alias = "ibv_dmah")]
+#[derive(Debug)]
+pub struct DmaHandle {
+    // Dropped first: the context must outlive it.
+    handle: Handle<ibv_dmah>,
+    context: Arc<DeviceContext>,
+}
+
+open_enum! {
+    /// What kind of memory the hints are for.
+    #[doc(alias = "ibv_tph_mem_type")]
+    pub enum HintedMemory {
+        /// Volatile memory.
+        Volatile = IBV_TPH_MEM_TYPE_VM,
+        /// Persistent memory.
+        Persistent = IBV_TPH_MEM_TYPE_PM,
+    }
+}
+
+/// `struct ibv_dmah_init_attr`: the hints of a [`DmaHandle`]; those that are `None` are not given.
+#[doc(alias = "ibv_dmah_init_attr")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DmaHandleAttributes {
+    /// The CPU, by its number in Linux, that will read the data.
+    pub cpu_id: Option<u32>,
+    /// The processing hint (PH) of PCI Express, 0 to 3.
+    pub processing_hint: Option<u8>,
+    /// The kind of memory.
+    pub memory: Option<HintedMemory>,
+}
+
+/// `ibv_dealloc_dmah` with the type of a verb's own function.
+unsafe extern "C" fn dealloc(dmah: *mut ibv_dmah) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    unsafe { sys::ibv_dealloc_dmah(dmah) }
+}
+
+impl DeviceContext {
+    /// `ibv_alloc_dmah(context, attr)` — makes a DMA handle. IBVERBS_1.15.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where library, driver or device have none; `EINVAL` for a hint out of range; else the driver's errno.
+    #[doc(alias = "ibv_alloc_dmah")]
+    pub fn alloc_dmah(self: &Arc<Self>, attributes: &DmaHandleAttributes) -> Result<Arc<DmaHandle>, VerbError> {
+        const VERB: &str = "ibv_alloc_dmah";
+        let DmaHandleAttributes { cpu_id, processing_hint, memory } = *attributes;
+        let tph_mem_type = u8::try_from(memory.map_or(0, HintedMemory::raw))
+            .map_err(|_| VerbError::invalid(VERB, format!("{memory:?} does not fit 8 bits")))?;
+        let mut attr = ibv_dmah_init_attr {
+            comp_mask: 0,
+            cpu_id: cpu_id.unwrap_or(0),
+            ph: processing_hint.unwrap_or(0),
+            tph_mem_type,
+        };
+        for (given, mask) in [
+            (cpu_id.is_some(), IBV_DMAH_INIT_ATTR_MASK_CPU_ID),
+            (processing_hint.is_some(), IBV_DMAH_INIT_ATTR_MASK_PH),
+            (memory.is_some(), IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE),
+        ] {
+            if given {
+                attr.comp_mask |= mask;
+            }
+        }
+        // SAFETY: the context is open as long as `self`, and the attributes are complete for the mask.
+        let dmah = check_pointer(VERB, unsafe { sys::ibv_alloc_dmah(self.raw(), &mut attr) })?;
+        // SAFETY: just made, ours alone, and this is its verb.
+        let handle = unsafe { Handle::new(dmah, dealloc, "ibv_dealloc_dmah") };
+        Ok(Arc::new(DmaHandle { handle, context: Arc::clone(self) }))
+    }
+}
+
+impl DmaHandle {
+    /// `ibv_dealloc_dmah(dmah)` — frees the handle and reports, where dropping only logs.
+    ///
+    /// One in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once its regions have gone.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the handle is leaked then.
+    #[doc(alias = "ibv_dealloc_dmah")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
+    /// The device that the handle is of.
+    pub fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.context
+    }
+
+    /// The C object, for this crate.
+    pub(crate) fn raw(&self) -> *mut ibv_dmah {
+        self.handle.as_ptr()
+    }
+}

@@ -1,0 +1,76 @@
+//! Telling the device which memory it will need.
+
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ib_uverbs_advise_mr_advice as raw_advice, ib_uverbs_advise_mr_flag as raw_flag, ibv_sge};
+
+use crate::error::VerbError;
+use crate::ffi::{check_errno, open_enum};
+use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::work_request::ScatterGatherEntry;
+
+open_enum! {
+    /// `enum ibv_advise_mr_advice`: what is to become of ranges of memory under on-demand paging.
+    #[doc(alias = "ibv_advise_mr_advice")]
+    pub enum MemoryAdvice {
+        /// Pages them in for reading.
+        Prefetch = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH.0,
+        /// Pages them in for writing.
+        PrefetchWrite = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE.0,
+        /// Tells the device of those pages that are there already, and pages nothing in.
+        PrefetchNoFault = raw_advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT.0,
+    }
+}
+
+bitflags::bitflags! {
+    /// How advice is followed.
+    #[doc(alias = "ib_uverbs_advise_mr_flag")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct AdviseFlags: u32 {
+        /// The call returns when it is done; without, the device may begin later.
+        const Flush = raw_flag::IB_UVERBS_ADVISE_MR_FLAG_FLUSH.0;
+        // Later flags pass through.
+        const _ = !0;
+    }
+}
+
+impl ProtectionDomain {
+    /// `ibv_advise_mr(pd, advice, flags, sg_list, num_sge)` — tells the kernel how ranges of regions with
+    /// [`OnDemand`](crate::ibverbs::AccessFlags::OnDemand) will be used, so that requests find their pages there. What comes
+    /// of it is up to the kernel.
+    ///
+    /// Safe: the bytes do not change, and the kernel checks keys and ranges.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the library, driver or device has no such advice.
+    /// - `EFAULT`: a range is not within its region, not mapped, or not writable though the advice says so; or a key is of
+    ///   no region with on-demand paging.
+    /// - `EINVAL`: unknown flags.
+    ///
+    /// # References
+    ///
+    /// [ibv_advise_mr(3)](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
+    #[doc(alias = "ibv_advise_mr")]
+    pub fn advise_mr(
+        self: &Arc<Self>,
+        advice: MemoryAdvice,
+        flags: AdviseFlags,
+        ranges: &[ScatterGatherEntry],
+    ) -> Result<(), VerbError> {
+        const VERB: &str = "ibv_advise_mr";
+        let count = u32::try_from(ranges.len()).map_err(|_| VerbError::invalid(VERB, "more than 2^32 - 1 ranges"))?;
+        // The verb takes a list that it could write to.
+        let mut list: Vec<ibv_sge> = ranges.iter().map(|range| range.raw()).collect();
+        let advice = sys::ib_uverbs_advise_mr_advice(advice.raw());
+        // SAFETY: the domain is live, and the list has as many entries as it says.
+        let ret = unsafe { sys::ibv_advise_mr(self.raw(), advice, flags.bits(), list.as_mut_ptr(), count) };
+        check_errno(VERB, ret).map_err(|error| match error.errno().raw() {
+            libc::EFAULT => error.with_hint(
+                "a range is not within its region, not mapped or not writable, or its region was registered without OnDemand",
+            ),
+            _ => error,
+        })
+    }
+}

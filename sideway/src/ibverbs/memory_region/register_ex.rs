@@ -1,0 +1,129 @@
+//! Registering with everything that can be said.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::Arc;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::later::{
+    IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_DMAH, IBV_REG_MR_MASK_FD, IBV_REG_MR_MASK_FD_OFFSET, IBV_REG_MR_MASK_IOVA,
+    ibv_mr_init_attr,
+};
+
+use super::register::{explain_registration, flags, memory};
+use super::{Backing, MemoryRegion};
+use crate::error::VerbError;
+use crate::ffi::check_pointer;
+use crate::ibverbs::AccessFlags;
+use crate::ibverbs::dma_handle::DmaHandle;
+use crate::ibverbs::protection_domain::ProtectionDomain;
+
+const VERB: &str = "ibv_reg_mr_ex";
+
+/// `struct ibv_mr_init_attr`: what is registered, and how. Either memory of this process or of a dma-buf has to be set.
+#[doc(alias = "ibv_mr_init_attr")]
+#[derive(Clone, Debug, Default)]
+pub struct RegistrationAttributes<'a> {
+    length: usize,
+    access: AccessFlags,
+    ptr: Option<usize>,
+    dmabuf: Option<(BorrowedFd<'a>, u64)>,
+    iova: Option<u64>,
+    dma_handle: Option<Arc<DmaHandle>>,
+}
+
+impl<'a> RegistrationAttributes<'a> {
+    /// `length` bytes with this access.
+    pub fn new(length: usize, access: AccessFlags) -> Self {
+        Self { length, access, ..Self::default() }
+    }
+
+    /// The memory is that at this address of the process.
+    pub fn setup_ptr(&mut self, ptr: usize) -> &mut Self {
+        self.ptr = Some(ptr);
+        self
+    }
+
+    /// The memory is that of a dma-buf, from `offset` bytes on. An I/O address has to be set too.
+    pub fn setup_dmabuf(&mut self, fd: BorrowedFd<'a>, offset: u64) -> &mut Self {
+        self.dmabuf = Some((fd, offset));
+        self
+    }
+
+    /// The address by which requests and peers name the first byte; unset, it is that of the memory.
+    pub fn setup_iova(&mut self, iova: u64) -> &mut Self {
+        self.iova = Some(iova);
+        self
+    }
+
+    /// How the device accesses the memory. The region keeps the handle alive.
+    pub fn setup_dma_handle(&mut self, dma_handle: &Arc<DmaHandle>) -> &mut Self {
+        self.dma_handle = Some(Arc::clone(dma_handle));
+        self
+    }
+}
+
+impl ProtectionDomain {
+    /// `ibv_reg_mr_ex(pd, mr_init_attr)` — registers memory of the caller, of this process or of a dma-buf, optionally with
+    /// a [`DmaHandle`]. IBVERBS_1.15.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the library or driver has no such verb.
+    /// - `EINVAL`: neither kind of memory is set, or both; a dma-buf without an I/O address; a handle of another device.
+    /// - else as [`reg_mr`](Self::reg_mr).
+    ///
+    /// # Safety
+    ///
+    /// As for [`reg_mr`](Self::reg_mr), for the memory behind a dma-buf too.
+    #[doc(alias = "ibv_reg_mr_ex")]
+    pub unsafe fn reg_mr_ex(
+        self: &Arc<Self>,
+        attributes: &RegistrationAttributes<'_>,
+    ) -> Result<Arc<MemoryRegion>, VerbError> {
+        let RegistrationAttributes { length, access, ptr, dmabuf, iova, dma_handle } = attributes;
+        let mut attr = ibv_mr_init_attr {
+            length: *length,
+            access: flags(*access),
+            comp_mask: 0,
+            iova: 0,
+            addr: ptr::null_mut(),
+            fd: -1,
+            fd_offset: 0,
+            dmah: ptr::null_mut(),
+        };
+        match (ptr, dmabuf) {
+            (Some(ptr), None) => {
+                attr.addr = memory(*ptr);
+                attr.comp_mask |= IBV_REG_MR_MASK_ADDR;
+            }
+            (None, Some(_)) if iova.is_none() => {
+                return Err(VerbError::invalid(VERB, "a dma-buf needs an I/O address: call setup_iova"));
+            }
+            (None, Some((fd, offset))) => {
+                (attr.fd, attr.fd_offset) = (fd.as_raw_fd(), *offset);
+                attr.comp_mask |= IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
+            }
+            _ => return Err(VerbError::invalid(VERB, "call either setup_ptr or setup_dmabuf")),
+        }
+        if let Some(iova) = iova {
+            attr.iova = *iova;
+            attr.comp_mask |= IBV_REG_MR_MASK_IOVA;
+        }
+        if let Some(dma_handle) = dma_handle {
+            if dma_handle.device_context().raw() != self.device_context().raw() {
+                return Err(VerbError::invalid(VERB, "the DMA handle is of another device context than the domain"));
+            }
+            attr.dmah = dma_handle.raw();
+            attr.comp_mask |= IBV_REG_MR_MASK_DMAH;
+        }
+        // SAFETY: the domain, the descriptor and the handle are live and of one device, the attributes are complete for the
+        // mask; the memory is the caller's promise.
+        let mr = unsafe { sys::ibv_reg_mr_ex(self.raw(), &mut attr) };
+        let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, *length, *access))?;
+        let iova = iova.or(ptr.map(|ptr| ptr as u64));
+        let backing = dma_handle.clone().map(Backing::DmaHandle);
+        // SAFETY: just registered in this domain, ours alone; its memory is the caller's, and it needs this handle alone.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, iova, backing) }))
+    }
+}

@@ -1,0 +1,374 @@
+//! Making queue pairs.
+
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{
+    ibv_context, ibv_cq, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as mask, ibv_qp_type,
+    ibv_srq,
+};
+
+use super::missing_operation::{self, SendContext};
+use super::{
+    BasicQueuePair, BasicSendQueue, BasicService, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Parents,
+    QueuePairBuilder, QueuePairCore, QueuePairType, SendOperationFlags, Service,
+};
+use crate::error::{Errno, VerbError};
+use crate::ffi::check_pointer;
+use crate::ibverbs::completion::CompletionQueueCore;
+use crate::ibverbs::quirks;
+use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueType};
+use crate::ibverbs::work_request::{ReceiveQueue, RefusalReason};
+
+const EX: &str = "ibv_create_qp_ex";
+
+impl<T: BasicService> QueuePairBuilder<T> {
+    /// `ibv_create_qp(pd, attr)` — makes a basic queue pair.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no completion queue, or one of another device; more of something than the device has.
+    /// - `ENOMEM`: out of resources.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_qp(3)](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
+    #[doc(alias = "ibv_create_qp")]
+    pub fn build(&self) -> Result<BasicQueuePair<T>, VerbError> {
+        const VERB: &str = "ibv_create_qp";
+        let parents = self.parents(VERB)?;
+        let qp = if self.is_xrc_send() {
+            // `ibv_create_qp` takes both completion queues for granted.
+            let mut attr = self.attributes_ex(&parents);
+            // SAFETY: the domain and the queue are live and of one device; the attributes are complete for the mask.
+            unsafe { sys::ibv_create_qp_ex(self.pd.device_context().raw(), &mut attr) }
+        } else {
+            let mut attr = ibv_qp_init_attr {
+                qp_context: ptr::null_mut(),
+                send_cq: raw(&parents.send_cq),
+                recv_cq: raw(&parents.recv_cq),
+                srq: raw_srq(&parents.srq),
+                cap: self.cap,
+                qp_type: ibv_qp_type(self.qp_type.raw()),
+                sq_sig_all: self.sq_sig_all.into(),
+            };
+            // SAFETY: the domain and both queues are live and of one device.
+            unsafe { sys::ibv_create_qp(self.pd.raw(), &mut attr) }
+        };
+        let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
+        // SAFETY: just made from these; it has no context.
+        let core = unsafe { self.adopt(qp, None, parents) };
+        // SAFETY: the builder's service is that of the queue pair.
+        let send = unsafe { BasicSendQueue::new(&core, &self.cap)? };
+        Ok(BasicQueuePair::new(send, self.receive_queue(&core)?))
+    }
+
+    /// An extended queue pair where the device has them, without known faults, for the operations asked for; else a basic
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build).
+    pub fn build_generic(&self) -> Result<GenericQueuePair<T>, VerbError> {
+        match self.build_extended() {
+            Ok((_, true)) => Ok(self.build()?.into()),
+            Ok((qp, false)) => Ok(qp.into()),
+            Err(error) if matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) => Ok(self.build()?.into()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<T: Service> QueuePairBuilder<T> {
+    /// `ibv_create_qp_ex(context, attr)` — makes an extended queue pair.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device has no extended queue pairs, or not for these operations.
+    /// - else as [`build`](Self::build).
+    ///
+    /// # References
+    ///
+    /// [ibv_create_qp_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html),
+    /// [ibv_wr_post(3)](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+    #[doc(alias = "ibv_create_qp_ex")]
+    pub fn build_ex(&self) -> Result<ExtendedQueuePair<T>, VerbError> {
+        self.build_extended().map(|(qp, _mended)| qp)
+    }
+
+    /// Makes an extended queue pair by a function of a vendor's, which takes the place of `ibv_create_qp_ex`, such as
+    /// `mlx5dv_create_qp` or `efadv_create_qp_ex` with the vendor's attributes. `verb` is its name for errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`build_ex`](Self::build_ex); where `create` gives null, errno tells why.
+    ///
+    /// # Safety
+    ///
+    /// `create` does as `ibv_create_qp_ex` with the attributes it is given: it keeps `qp_context`, the domain and the completion
+    /// queues, and returns null, or a queue pair of the service `T` that is nobody else's. Operations that the attributes do not
+    /// name are left null, or may be called.
+    pub unsafe fn build_with(
+        &self,
+        verb: &'static str,
+        create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
+    ) -> Result<ExtendedQueuePair<T>, VerbError> {
+        let operations = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
+        self.create_extended(verb, operations, create).map(|(qp, _mended)| qp)
+    }
+
+    /// An extended queue pair, and whether a fault of its driver had to be mended.
+    fn build_extended(&self) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
+        let all = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
+        // SAFETY: the domain and the queues in the attributes are live and of one device; they are complete for their mask.
+        let create = |context, attr: &mut ibv_qp_init_attr_ex| unsafe { sys::ibv_create_qp_ex(context, attr) };
+        match self.create_extended(EX, all, create) {
+            Err(error)
+                if self.operations.is_none()
+                    && all.intersects(SendOperationFlags::ATOMICS)
+                    && matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::EINVAL) =>
+            {
+                let fewer = all.difference(SendOperationFlags::ATOMICS);
+                self.create_extended(EX, fewer, create).map_err(|_| error)
+            }
+            result => result,
+        }
+    }
+
+    fn create_extended(
+        &self,
+        verb: &'static str,
+        operations: SendOperationFlags,
+        create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
+    ) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
+        let parents = self.parents(verb)?;
+        let send_context = SendContext::allocate();
+        let mut attr = self.attributes_ex(&parents);
+        attr.qp_context = send_context.as_ptr().cast();
+        attr.comp_mask |= mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+        attr.send_ops_flags = operations.bits();
+        let qp = create(self.pd.device_context().raw(), &mut attr);
+        let qp = match check_pointer(verb, qp) {
+            Ok(qp) => qp,
+            Err(error) => {
+                // SAFETY: no queue pair was made that could point to it.
+                unsafe { SendContext::free(send_context) };
+                return Err(self.explain_extended(self.explain(error), operations));
+            }
+        };
+        // SAFETY: just made from these and this context.
+        let core = unsafe { self.adopt(qp, Some(send_context), parents) };
+        // SAFETY: the queue pair is live.
+        let extended = unsafe { sys::ibv_qp_to_qp_ex(qp.as_ptr()) };
+        let Some(extended) = NonNull::new(extended) else {
+            return Err(unusable(verb, "ibv_qp_to_qp_ex gave no extended queue pair"));
+        };
+        // SAFETY: the queue pair is live, nobody posts to it, its context is a SendContext, and the library has accepted the
+        // operations.
+        let mended = unsafe {
+            // A queue without room for a request refuses all of them: drivers write through what they did not allocate.
+            let refuse_all = self.cap.max_send_wr == 0;
+            missing_operation::fill_in(extended.as_ptr(), refuse_all).map_err(|name| {
+                unusable(verb, &format!("the driver made the queue pair without the function {name}"))
+            })?;
+            missing_operation::take_later(extended.as_ptr(), operations, refuse_all);
+            quirks::mend_queue_pair(extended.as_ptr())
+        };
+        // SAFETY: `extended` is the queue pair of `core`, of the builder's service, and no function of its is null any more.
+        let send = unsafe { ExtendedSendQueue::new(extended, &core) };
+        Ok((ExtendedQueuePair::new(send, self.receive_queue(&core)?), mended))
+    }
+
+    fn attributes_ex(&self, parents: &Parents) -> ibv_qp_init_attr_ex {
+        // SAFETY: all-zero is legal: the struct has integers and pointers alone.
+        let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
+        attr.send_cq = raw(&parents.send_cq);
+        attr.recv_cq = raw(&parents.recv_cq);
+        attr.srq = raw_srq(&parents.srq);
+        attr.cap = self.cap;
+        attr.qp_type = ibv_qp_type(self.qp_type.raw());
+        attr.sq_sig_all = self.sq_sig_all.into();
+        attr.comp_mask = mask::IBV_QP_INIT_ATTR_PD.0;
+        attr.pd = self.pd.raw();
+        if self.is_xrc_send() {
+            (attr.cap.max_recv_wr, attr.cap.max_recv_sge) = (0, 0);
+        }
+        attr
+    }
+
+    /// Takes a new queue pair over.
+    ///
+    /// # Safety
+    ///
+    /// As [`QueuePairCore::adopt`].
+    unsafe fn adopt(
+        &self,
+        qp: NonNull<ibv_qp>,
+        send_context: Option<NonNull<SendContext>>,
+        parents: Parents,
+    ) -> Arc<QueuePairCore> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let context = Arc::clone(self.pd.device_context());
+            QueuePairCore::adopt(qp, (self.qp_type, T::transition), send_context, parents, context)
+        }
+    }
+
+    fn receive_queue(&self, core: &Arc<QueuePairCore>) -> Result<ReceiveQueue, VerbError> {
+        if self.is_xrc_send() {
+            return ReceiveQueue::refusing(core, RefusalReason::NoReceives);
+        }
+        if self.srq.is_some() {
+            return ReceiveQueue::refusing(core, RefusalReason::ReceivesAreShared);
+        }
+        ReceiveQueue::new(core, self.cap.max_recv_wr, self.cap.max_recv_sge)
+    }
+
+    fn is_xrc_send(&self) -> bool {
+        self.qp_type == QueuePairType::ReliableConnectionExtendedSend
+    }
+
+    /// What the queue pair is made from, seen to be there and of this device; what else can be checked before the library is
+    /// asked.
+    fn parents(&self, verb: &'static str) -> Result<Parents, VerbError> {
+        self.check_type(verb)?;
+        self.pd.device_context().require_operations(
+            verb,
+            &[
+                ("post_send", |operations| operations.post_send.is_some()),
+                ("post_recv", |operations| operations.post_recv.is_some()),
+            ],
+        )?;
+        // Larger ones no driver takes, and the requests are held in memory here too.
+        let limit = c_int::MAX as u32 >> 8;
+        let cap = &self.cap;
+        if [cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data]
+            .iter()
+            .any(|&value| value > limit)
+        {
+            return Err(VerbError::invalid(verb, format!("a capability is above {limit}: {cap:?}")));
+        }
+        let send_cq = Some(self.completion_queue(verb, &self.send_cq, "send")?);
+        let recv_cq = match self.recv_cq {
+            None if self.is_xrc_send() => None,
+            _ => Some(self.completion_queue(verb, &self.recv_cq, "recv")?),
+        };
+        let srq = self.shared_receive_queue(verb)?;
+        Ok(Parents { send_cq, recv_cq, srq, xrcd: None, pd: Some(Arc::clone(&self.pd)) })
+    }
+
+    /// The shared receive queue, where there is one, seen to be of this device and of a type that queue pairs are made with.
+    fn shared_receive_queue(&self, verb: &'static str) -> Result<Option<Arc<SharedReceiveQueueCore>>, VerbError> {
+        let Some(srq) = &self.srq else { return Ok(None) };
+        if srq.context().raw() != self.pd.device_context().raw() {
+            return Err(VerbError::invalid(
+                verb,
+                "the shared receive queue given to setup_srq is of another device context than the domain",
+            ));
+        }
+        if srq.srq_type() == SharedReceiveQueueType::ReliableConnectionExtended {
+            return Err(VerbError::invalid(
+                verb,
+                "the queue given to setup_srq is an XRC queue: no queue pair is made with it, senders name it by its number",
+            ));
+        }
+        if self.is_xrc_send() {
+            return Err(VerbError::invalid(
+                verb,
+                "the initiator of an XRC connection receives nothing: it is made without setup_srq",
+            ));
+        }
+        Ok(Some(Arc::clone(srq)))
+    }
+
+    /// A completion queue, seen to be of this device.
+    fn completion_queue(
+        &self,
+        verb: &'static str,
+        queue: &Option<Arc<CompletionQueueCore>>,
+        which: &str,
+    ) -> Result<Arc<CompletionQueueCore>, VerbError> {
+        match queue {
+            None => Err(VerbError::invalid(verb, format!("no completion queue was given: call setup_{which}_cq"))),
+            Some(queue) if queue.context().raw() != self.pd.device_context().raw() => Err(VerbError::invalid(
+                verb,
+                format!("the completion queue given to setup_{which}_cq is of another device context than the domain"),
+            )),
+            Some(queue) => Ok(Arc::clone(queue)),
+        }
+    }
+
+    /// Whether requests to queue pairs of the type look as the service says.
+    fn check_type(&self, verb: &'static str) -> Result<(), VerbError> {
+        if self.types.contains(&self.qp_type) {
+            return Ok(());
+        }
+        let instead = match self.qp_type {
+            QueuePairType::UnreliableDatagram => "ProtectionDomain::create_ud_qp_builder",
+            QueuePairType::ReliableConnectionExtendedSend => "ProtectionDomain::create_xrc_send_qp_builder",
+            QueuePairType::ReliableConnectionExtendedRecv => "XrcDomain::create_recv_qp",
+            _ => "the builder of its vendor's module",
+        };
+        Err(VerbError::invalid(
+            verb,
+            format!(
+                "this builder makes queue pairs of the types {:?}; for {:?} use {instead}",
+                self.types, self.qp_type
+            ),
+        ))
+    }
+
+    #[cold]
+    fn explain(&self, error: VerbError) -> VerbError {
+        if !matches!(error.errno().raw(), libc::EINVAL | libc::ENOMEM) {
+            return error;
+        }
+        let Ok(device) = self.pd.device_context().query_device() else { return error };
+        let cap = &self.cap;
+        let most_wr = cap.max_send_wr.max(cap.max_recv_wr);
+        let most_sge = cap.max_send_sge.max(cap.max_recv_sge);
+        if most_wr > device.max_qp_wr() {
+            return error
+                .with_hint(format!("{most_wr} requests are asked for and the device has {}", device.max_qp_wr()));
+        }
+        if most_sge > device.max_sge() {
+            return error
+                .with_hint(format!("{most_sge} entries are asked for and the device has {}", device.max_sge()));
+        }
+        if cap.max_inline_data > 0 && error.errno().raw() == libc::EINVAL {
+            return error.with_hint(format!(
+                "perhaps {} bytes of inline data are more than the device takes; it does not say how many it does",
+                cap.max_inline_data
+            ));
+        }
+        error
+    }
+
+    #[cold]
+    fn explain_extended(&self, error: VerbError, operations: SendOperationFlags) -> VerbError {
+        match error.errno().raw() {
+            libc::EOPNOTSUPP | libc::ENOSYS if error.hint().is_none() => error.with_hint(format!(
+                "the device or its driver has no extended queue pairs, or not for {operations:?} on {:?}: use build or \
+                 build_generic",
+                self.qp_type
+            )),
+            _ => error,
+        }
+    }
+}
+
+fn raw(queue: &Option<Arc<CompletionQueueCore>>) -> *mut ibv_cq {
+    queue.as_ref().map_or(ptr::null_mut(), |queue| queue.raw())
+}
+
+fn raw_srq(srq: &Option<Arc<SharedReceiveQueueCore>>) -> *mut ibv_srq {
+    srq.as_ref().map_or(ptr::null_mut(), |srq| srq.raw())
+}
+
+#[cold]
+fn unusable(verb: &'static str, what: &str) -> VerbError {
+    VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(format!("{what}: use build or build_generic"))
+}

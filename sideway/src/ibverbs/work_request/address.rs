@@ -1,0 +1,140 @@
+//! Where a request goes, on services whose queue pairs have no peer of their own.
+
+use std::marker::PhantomData;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_ah, ibv_qp, ibv_qp_ex, ibv_send_wr};
+
+use super::RefusalReason;
+use super::operation::{SendOperation, check_device};
+use crate::ibverbs::address::AddressHandle;
+use crate::ibverbs::queue_pair::refuse;
+
+/// Where a request goes: the step between its operation and its data.
+///
+/// # Safety
+///
+/// As [`SendOperation`].
+pub unsafe trait SendAddress: Copy {
+    /// Gives the address to the request that an operation has begun.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is a live extended queue pair between `wr_start` and `wr_complete`, built for a service that takes such
+    /// addresses, an operation was begun, and the function for the address is not null.
+    unsafe fn give(self, qp: *mut ibv_qp_ex);
+
+    /// Writes the address into a request, behind its operation.
+    ///
+    /// # Errors
+    ///
+    /// The reason, which takes the batch back.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is a live queue pair.
+    unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason>;
+}
+
+/// An operation that knows where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Addressed<O, A> {
+    operation: O,
+    address: A,
+}
+
+impl<O, A> Addressed<O, A> {
+    #[inline]
+    pub(crate) fn new(operation: O, address: A) -> Self {
+        Self { operation, address }
+    }
+}
+
+// SAFETY: both parts keep the contract.
+unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> {
+    #[inline]
+    unsafe fn begin(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise; the address behind the operation, as C has it.
+        unsafe {
+            self.operation.begin(qp);
+            self.address.give(qp);
+        }
+    }
+
+    #[inline]
+    unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.operation.write(wr, qp)?;
+            self.address.write(wr, qp)
+        }
+    }
+}
+
+/// `ibv_wr_set_ud_addr`: the address of a datagram. `CHECKED` where the device of the handle is still to be compared.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramAddress<'a, const CHECKED: bool> {
+    ah: *mut ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+    handle: PhantomData<&'a AddressHandle>,
+}
+
+impl<'a, const CHECKED: bool> DatagramAddress<'a, CHECKED> {
+    #[inline]
+    pub(crate) fn new(handle: &'a AddressHandle, remote_qpn: u32, remote_qkey: u32) -> Self {
+        Self { ah: handle.raw(), remote_qpn, remote_qkey, handle: PhantomData }
+    }
+
+    /// # Safety
+    ///
+    /// `qp` is live.
+    #[inline]
+    unsafe fn check(&self, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        // SAFETY: the handle is live as long as it is borrowed, and the queue pair by the caller's promise.
+        if CHECKED { unsafe { check_device((*self.ah).context, qp) } } else { Ok(()) }
+    }
+}
+
+// SAFETY: the handle lives as long as the lifetime in the type, and is of the queue pair's device: seen here, or promised by
+// who made an unchecked address.
+unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
+    #[inline]
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise; a batch is being built.
+        unsafe {
+            match self.check(&raw mut (*qp).qp_base) {
+                Ok(()) => sys::ibv_wr_set_ud_addr(qp, self.ah, self.remote_qpn, self.remote_qkey),
+                Err(reason) => refuse(qp, reason),
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise.
+        unsafe { self.check(qp)? };
+        let Self { ah, remote_qpn, remote_qkey, .. } = self;
+        wr.wr.ud = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
+        Ok(())
+    }
+}
+
+/// `ibv_wr_set_xrc_srqn`: the shared receive queue of the peer.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedReceiveQueueNumber(pub(crate) u32);
+
+// SAFETY: no pointer is left in the request.
+unsafe impl SendAddress for SharedReceiveQueueNumber {
+    #[inline]
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::ibv_wr_set_xrc_srqn(qp, self.0) }
+    }
+
+    #[inline]
+    unsafe fn write(self, wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        wr.qp_type.xrc = sys::ibv_send_wr__bindgen_ty_3__bindgen_ty_1 { remote_srqn: self.0 };
+        Ok(())
+    }
+}

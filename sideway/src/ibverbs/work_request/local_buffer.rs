@@ -1,0 +1,188 @@
+//! The last steps of a send request: where it goes, and its data.
+
+use std::fmt;
+use std::io::IoSlice;
+
+use super::data::{Gather, Inline, InlineList, Single};
+use super::operation::{Send, SendImm, SendInv, SendOperation, Write, WriteImm};
+use super::send::{PostSendGuard, WorkRequestHandle};
+use super::{Addressed, DatagramAddress, HoldsFor, ScatterGatherEntry, SendAddress, SharedReceiveQueueNumber};
+use crate::ibverbs::address::AddressHandle;
+use crate::ibverbs::memory_region::LocalKey;
+use crate::ibverbs::queue_pair::Offers;
+
+/// A request whose data is to be said, which puts it into the batch. Dropped, it leaves no trace.
+#[must_use = "a request without data is not posted"]
+pub struct LocalBufferHandle<'g, G, O> {
+    request: WorkRequestHandle<'g, G>,
+    operation: O,
+}
+
+impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
+    #[inline]
+    pub(super) fn new(request: WorkRequestHandle<'g, G>, operation: O) -> Self {
+        Self { request, operation }
+    }
+
+    /// `ibv_wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey)` — where the datagram goes: the way, the peer's queue pair and its
+    /// Q_Key. A Q_Key with its highest bit set stands for the one of this side's queue pair.
+    ///
+    /// A handle of another device is refused when the batch is posted.
+    ///
+    /// # References
+    ///
+    /// [ibv_wr_post(3)](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+    #[doc(alias = "ibv_wr_set_ud_addr")]
+    #[inline]
+    pub fn setup_ud_addr<'q>(
+        self,
+        ah: &'q AddressHandle,
+        remote_qpn: u32,
+        remote_qkey: u32,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, DatagramAddress<'q, true>>>
+    where
+        G: HoldsFor<'q>,
+    {
+        self.setup_address(DatagramAddress::new(ah, remote_qpn, remote_qkey))
+    }
+
+    /// The same without a look at the handle's device, which costs a comparison.
+    ///
+    /// # Safety
+    ///
+    /// `ah` is of the device context that the queue pair is of.
+    #[inline]
+    pub unsafe fn setup_ud_addr_unchecked<'q>(
+        self,
+        ah: &'q AddressHandle,
+        remote_qpn: u32,
+        remote_qkey: u32,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, DatagramAddress<'q, false>>>
+    where
+        G: HoldsFor<'q>,
+    {
+        self.setup_address(DatagramAddress::new(ah, remote_qpn, remote_qkey))
+    }
+
+    /// `ibv_wr_set_xrc_srqn(qp, remote_srqn)` — the shared receive queue of the peer, 24 bits, that an XRC request is for.
+    #[doc(alias = "ibv_wr_set_xrc_srqn")]
+    #[inline]
+    pub fn setup_xrc_srqn(self, remote_srqn: u32) -> LocalBufferHandle<'g, G, Addressed<O, SharedReceiveQueueNumber>> {
+        self.setup_address(SharedReceiveQueueNumber(remote_srqn))
+    }
+
+    /// Where the request goes, in the words of any service: for services that other crates add.
+    #[inline]
+    pub fn setup_address<A: SendAddress>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>> {
+        LocalBufferHandle { request: self.request, operation: Addressed::new(self.operation, address) }
+    }
+
+    /// No data: a message of length zero.
+    #[inline]
+    pub fn setup_no_data(self)
+    where
+        G::Service: Offers<O>,
+    {
+        // SAFETY: an empty list names no memory.
+        unsafe { self.request.emit(self.operation, Gather(&[])) }
+    }
+}
+
+/// Giving registered memory to a request.
+pub trait SetScatterGatherEntry {
+    /// `ibv_wr_set_sge(qp, lkey, addr, length)` — one range of registered memory.
+    ///
+    /// # Safety
+    ///
+    /// From the post, also one that failed and does not know how many it posted
+    /// ([`posted`](super::PostError::posted) is `None`), until the request's completion has been polled, or the queue pair
+    /// has been reset or destroyed:
+    ///
+    /// - the `length` bytes at `addr` stay allocated, and the region of `lkey` registered, with `addr` in it;
+    /// - for what the device only reads (sends, writes), nobody writes them;
+    /// - for what the device writes (receives, reads, atomics), nobody reads or writes them, and no reference to them is
+    ///   held.
+    ///
+    /// Requests may name the same bytes where the program takes whatever the device leaves there: many receives into one
+    /// buffer, as a ping-pong posts them, overwrite each other and harm nobody else.
+    ///
+    /// A receive of a shared queue ends with its completion, or when the shared queue itself was destroyed: with its owner and
+    /// the last of its queue pairs. A queue pair that is reset or destroyed ends only the receive that it had begun.
+    ///
+    /// A request without [`WorkRequestFlags::Signaled`] has completed when a later signaled one of its queue has.
+    #[doc(alias = "ibv_wr_set_sge")]
+    unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32);
+
+    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — several ranges, one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// As [`setup_sge`](Self::setup_sge), for each.
+    #[doc(alias = "ibv_wr_set_sge_list")]
+    unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]);
+}
+
+impl<G: PostSendGuard, O: SendOperation> SetScatterGatherEntry for LocalBufferHandle<'_, G, O>
+where
+    G::Service: Offers<O>,
+{
+    #[inline]
+    unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.request.emit(self.operation, Single(ScatterGatherEntry::new(lkey.into(), addr, length))) }
+    }
+
+    #[inline]
+    unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.request.emit(self.operation, Gather(list)) }
+    }
+}
+
+/// Giving bytes that travel in the request itself: any memory will do, and it is free again at once.
+pub trait SetInlineData {
+    /// `ibv_wr_set_inline_data(qp, addr, length)` — at most as many bytes as the queue pair was built for
+    /// (`max_inline_data`); only for sends and writes.
+    #[doc(alias = "ibv_wr_set_inline_data")]
+    fn setup_inline_data(self, data: &[u8]);
+
+    /// `ibv_wr_set_inline_data_list(qp, num_buf, buf_list)` — several pieces, one behind the other.
+    #[doc(alias = "ibv_wr_set_inline_data_list")]
+    fn setup_inline_data_list(self, list: &[IoSlice<'_>]);
+}
+
+impl<G: PostSendGuard, O: CarriesInlineData> SetInlineData for LocalBufferHandle<'_, G, O>
+where
+    G::Service: Offers<O>,
+{
+    #[inline]
+    fn setup_inline_data(self, data: &[u8]) {
+        // SAFETY: the bytes are read before the call returns.
+        unsafe { self.request.emit(self.operation, Inline(data)) }
+    }
+
+    #[inline]
+    fn setup_inline_data_list(self, list: &[IoSlice<'_>]) {
+        // SAFETY: the bytes are read before the call returns.
+        unsafe { self.request.emit(self.operation, InlineList(list)) }
+    }
+}
+
+/// An operation whose data may travel in the request itself.
+pub trait CarriesInlineData: SendOperation {}
+
+impl CarriesInlineData for Send {}
+impl CarriesInlineData for SendImm {}
+impl CarriesInlineData for SendInv {}
+impl CarriesInlineData for Write {}
+impl CarriesInlineData for WriteImm {}
+impl<O: CarriesInlineData, A: SendAddress> CarriesInlineData for Addressed<O, A> {}
+
+impl<G, O: fmt::Debug> fmt::Debug for LocalBufferHandle<'_, G, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalBufferHandle")
+            .field("request", &self.request)
+            .field("operation", &self.operation)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! What concerns keys of this side: no peer takes part.
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_opcode as raw};
+
+use super::{SendOperation, check_device};
+use crate::ibverbs::memory_region::RemoteKey;
+use crate::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
+use crate::ibverbs::queue_pair::refuse;
+use crate::ibverbs::work_request::RefusalReason;
+
+/// `ibv_wr_local_inv`.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalInvalidate {
+    pub(crate) rkey: RemoteKey,
+}
+
+/// `ibv_wr_bind_mw`.
+#[derive(Clone, Copy, Debug)]
+pub struct BindMemoryWindow<'a> {
+    pub(crate) window: &'a MemoryWindow,
+    pub(crate) rkey: RemoteKey,
+    pub(crate) bind: BindInformation<'a>,
+}
+
+// SAFETY: no pointer is left in the request.
+unsafe impl SendOperation for LocalInvalidate {
+    #[inline]
+    unsafe fn begin(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::ibv_wr_local_inv(qp, self.rkey.raw()) }
+    }
+
+    #[inline]
+    unsafe fn write(self, wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        wr.opcode = raw::IBV_WR_LOCAL_INV;
+        wr.__bindgen_anon_1.invalidate_rkey = self.rkey.raw();
+        Ok(())
+    }
+}
+
+// SAFETY: window and region live as long as the lifetime in the type; the window is seen to be of the queue pair's device, and
+// the region of the window's domain.
+unsafe impl SendOperation for BindMemoryWindow<'_> {
+    #[inline]
+    unsafe fn begin(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the queue pair is live, and a batch is being built.
+        unsafe {
+            match self.check(&raw mut (*qp).qp_base) {
+                Ok(()) => sys::ibv_wr_bind_mw(qp, self.window.raw(), self.rkey.raw(), &self.bind.raw()),
+                Err(reason) => refuse(qp, reason),
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise.
+        unsafe { self.check(qp)? };
+        wr.opcode = raw::IBV_WR_BIND_MW;
+        wr.__bindgen_anon_2.bind_mw = sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
+            mw: self.window.raw(),
+            rkey: self.rkey.raw(),
+            bind_info: self.bind.raw(),
+        };
+        Ok(())
+    }
+}
+
+impl BindMemoryWindow<'_> {
+    /// # Safety
+    ///
+    /// `qp` is live.
+    unsafe fn check(&self, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise; the window lives as long as it is borrowed.
+        unsafe {
+            check_device((*self.window.raw()).context, qp)?;
+        }
+        if self.window.window_type() != MemoryWindowType::Type2 {
+            return Err(RefusalReason::InvalidBind("a window of type 1 is bound by MemoryWindow::bind_mw"));
+        }
+        if self.bind.is_unbind() {
+            return Err(RefusalReason::InvalidBind("a window of type 2 is unbound by invalidating its key"));
+        }
+        self.bind.check(self.window).map_err(RefusalReason::InvalidBind)
+    }
+}

@@ -1,0 +1,11 @@
+//! Who only shares an owned region does not write it.
+
+use std::sync::Arc;
+
+use sideway::ibverbs::memory_region::OwnedMemoryRegion;
+
+fn write(region: Arc<OwnedMemoryRegion>) {
+    let _ = region.write_at(0, b"new");
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+//! The memory of an owned region goes with it.
+
+use sideway::ibverbs::memory_region::OwnedMemoryRegion;
+
+fn first(region: OwnedMemoryRegion) -> u8 {
+    let Ok(slice) = region.as_slice() else { return 0 };
+    drop(region);
+    slice[0]
+}
+
+fn main() {}

@@ -1,0 +1,164 @@
+//! Teardown where drivers misbehave: buffers stay until nothing can use them, and the reason is told.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use sideway::ibverbs::completion::PollCompletions;
+use sideway::ibverbs::queue_pair::teardown::{DRAIN_MARKERS, DrainError, Drained, ResetReason};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairState as State};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+use sideway_tests::recording::{Failure, World, connect};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Counts its drops.
+struct Buffer<'c>(&'c Cell<u32>);
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// A connected queue pair of each kind, with one receive posted.
+fn queue_pairs(world: &World) -> [GenericQueuePair; 2] {
+    let mut pairs = world.queue_pairs();
+    for qp in &mut pairs {
+        connect(qp).unwrap();
+        let mut batch = qp.start_post_recv();
+        batch.construct_wr(5).setup_no_data();
+        batch.post().unwrap();
+    }
+    world.recording.calls();
+    pairs
+}
+
+#[test]
+fn markers_stand_behind_everything_and_are_not_handed_over() {
+    let mut world = World::new();
+    for mut qp in queue_pairs(&world) {
+        let mut batch = qp.start_post_send();
+        batch.construct_wr(6, WorkRequestFlags::Signaled).setup_send().setup_no_data();
+        batch.post().unwrap();
+        world.recording.posted();
+        let mut seen = Vec::new();
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        assert_eq!(qp.drain(&mut queues, PATIENCE, |record| seen.push(record.wr_id)), Ok(Drained::Flushed));
+        seen.sort_unstable();
+        // The send took the receive.
+        assert_eq!(seen, [5, 6]);
+        let posted = world.recording.posted();
+        assert_eq!(posted.iter().map(|request| request.wr_id).collect::<Vec<_>>(), DRAIN_MARKERS);
+        assert_eq!(qp.state(), State::Error);
+        qp.close().unwrap();
+    }
+    world.end();
+}
+
+#[test]
+fn a_queue_pair_that_was_reset_has_nothing_to_drain() {
+    let mut world = World::new();
+    for mut qp in world.queue_pairs() {
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        assert_eq!(qp.drain(&mut queues, PATIENCE, |record| panic!("{record:?}")), Ok(Drained::Flushed));
+        assert_eq!(world.recording.verbs(), ["query_qp"]);
+        drop(qp);
+        world.recording.verbs();
+    }
+    world.end();
+}
+
+#[test]
+fn what_cannot_be_flushed_is_reset() {
+    let failure = Failure::documented(libc::EIO);
+    type Expected = fn(&ResetReason) -> bool;
+    let cases: [(&str, Expected); 3] = [
+        ("modify_qp", |reason| matches!(reason, ResetReason::Modify(error) if error.errno().raw() == libc::EIO)),
+        (
+            "post_recv",
+            |reason| matches!(reason, ResetReason::Post(error) if error.verb_error().verb() == "ibv_post_recv"),
+        ),
+        ("poll", |reason| matches!(reason, ResetReason::Poll(_))),
+    ];
+    for (verb, expected) in cases {
+        let mut world = World::new();
+        for mut qp in queue_pairs(&world) {
+            match verb {
+                // Whichever the kind of queue is.
+                "poll" => world.recording.fail("start_poll", 0, failure).fail("poll_cq", 0, failure),
+                verb => world.recording.fail(verb, 0, failure),
+            };
+            let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+            match qp.drain(&mut queues, PATIENCE, |_| {}) {
+                Ok(Drained::Reset(reason)) => assert!(expected(&reason), "{verb}: {reason:?}"),
+                other => panic!("{verb}: {other:?}"),
+            }
+            assert_eq!(qp.state(), State::Reset, "{verb}");
+            drop(qp);
+            world.recording.succeed("start_poll").succeed("poll_cq");
+        }
+        world.end();
+    }
+}
+
+#[test]
+fn a_time_out_ends_with_a_reset_and_the_buffers_come_back() {
+    let mut world = World::new();
+    let dropped = Cell::new(0);
+    for qp in queue_pairs(&world) {
+        // Receives are not flushed: the queue pair only seems to be in the error state.
+        world.recording.edit(|facts| facts.flushes = false);
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        let torn_down =
+            qp.tear_down(&mut queues, Duration::from_millis(1), Buffer(&dropped), |record| panic!("{record:?}"));
+        let torn_down = torn_down.unwrap();
+        assert_eq!(torn_down.drained, Drained::Reset(ResetReason::TimedOut));
+        assert_eq!(torn_down.destroyed, Ok(()));
+        assert_eq!(dropped.take(), 0);
+        drop(torn_down.buffers);
+        assert_eq!(dropped.take(), 1);
+    }
+    world.end();
+}
+
+#[test]
+fn a_queue_pair_that_is_stuck_keeps_its_buffers() {
+    let mut world = World::new();
+    let dropped = Cell::new(0);
+    let [basic, extended] = queue_pairs(&world);
+    for (qp, again) in [(basic, false), (extended, true)] {
+        world.recording.fail_always("modify_qp", Failure::documented(libc::EIO));
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        let error = qp.tear_down(&mut queues, PATIENCE, Buffer(&dropped), |_| {}).map(drop).unwrap_err();
+        assert!(matches!(error.drain_error(), DrainError::Stuck { .. }), "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            "the queue pair was not flushed (ibv_modify_qp: EIO (Input/output error)) nor reset \
+             (ibv_modify_qp(ReadyToSend -> Reset): EIO (Input/output error)): its buffers may still be in use"
+        );
+        world.recording.succeed("modify_qp");
+        if again {
+            let (qp, buffers) = error.into_parts();
+            let torn_down = qp.tear_down(&mut queues, PATIENCE, buffers, |_| {}).unwrap();
+            drop(std::mem::ManuallyDrop::into_inner(torn_down.buffers));
+            assert_eq!(dropped.take(), 1);
+        } else {
+            drop(error);
+            assert_eq!(dropped.take(), 0, "leaked, because the device may use them");
+        }
+    }
+    world.end();
+}
+
+#[test]
+fn a_panic_of_the_programs_own_keeps_the_buffers_too() {
+    let mut world = World::new();
+    let dropped = Cell::new(0);
+    let [qp, _other] = queue_pairs(&world);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        qp.tear_down(&mut queues, PATIENCE, Buffer(&dropped), |_| panic!("of the program's own")).map(drop).ok()
+    }));
+    assert!(result.is_err());
+    assert_eq!(dropped.get(), 0);
+}
