@@ -191,3 +191,15 @@ fn a_queue_pair_is_made_with_the_shared_queue() {
         assert!((*world.qp_builder().build().unwrap().qp().as_ptr()).srq.is_null());
     }
 }
+
+#[test]
+fn the_initiator_of_an_xrc_connection_has_no_shared_queue() {
+    let world = World::new();
+    let queue = world.pd.create_srq_builder().build().unwrap();
+    world.recording.calls();
+    let mut builder = world.pd.create_xrc_send_qp_builder();
+    builder.setup_send_cq(&world.send_cq).setup_srq(&queue);
+    let error = builder.build_ex().unwrap_err();
+    assert!(error.to_string().ends_with("it is made without setup_srq"), "{error}");
+    assert_eq!(world.recording.verbs(), [""; 0]);
+}
