@@ -1,8 +1,10 @@
 //! What the tests share.
 
 pub mod child;
+pub mod datagrams;
 pub mod device;
 pub mod headers;
+pub mod interface;
 pub mod loopback;
 pub mod pingpong;
 pub mod process;

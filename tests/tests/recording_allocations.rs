@@ -6,11 +6,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::IoSlice;
 
+use sideway::ibverbs::address::{AddressHandle, AddressHandleAttribute};
 use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
 use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, PostSendGuard, QueuePair, SendOperationFlags, SetInlineData, SetScatterGatherEntry,
+    BasicService, Datagram, ExtendedConnected, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair,
+    QueuePairBuilder, SendOperationFlags, SetInlineData, SetScatterGatherEntry,
 };
-use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
+use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::{Failure, World, connect};
 
 thread_local! {
@@ -104,6 +106,86 @@ fn round(qp: &mut GenericQueuePair, send_cq: &mut GenericCompletionQueue, recv_c
     }
 }
 
+/// Every request beyond sends, writes, reads and atomics; extended queue pairs have a flush besides.
+fn further(qp: &mut GenericQueuePair) {
+    let signaled = WorkRequestFlags::Signaled;
+    let is_extended = matches!(qp.queues().0, GenericSendQueue::Extended(_));
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, signaled).setup_send_inv(1).setup_inline_data(b"inline");
+    guard.construct_wr(2, signaled).setup_local_inv(1);
+    guard.construct_wr(3, signaled).setup_send_tso(b"header", 2).setup_no_data();
+    guard.construct_wr(4, signaled).setup_atomic_write(1, 2, [3; 8]);
+    if is_extended {
+        guard.construct_wr(5, signaled).setup_flush(1, 2, 3, FlushPlacement::Global, FlushLevel::Range);
+    }
+    guard.post().unwrap();
+}
+
+fn datagrams(qp: &mut GenericQueuePair<Datagram>, ah: &AddressHandle) {
+    let signaled = WorkRequestFlags::Signaled;
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, signaled).setup_send().setup_ud_addr(ah, 1, 2).setup_inline_data(b"inline");
+    // SAFETY: the recording device touches no memory, and the handle is of its queue pair's device.
+    unsafe {
+        guard.construct_wr(2, signaled).setup_send_imm(3).setup_ud_addr(ah, 1, 2).setup_sge(1, 2, 3);
+        guard.construct_wr(3, signaled).setup_send().setup_ud_addr_unchecked(ah, 1, 2).setup_no_data();
+    }
+    guard.post().unwrap();
+    // One that is given up.
+    qp.start_post_send().construct_wr(4, signaled).setup_send().setup_ud_addr(ah, 1, 2).setup_no_data();
+}
+
+fn to_shared_queues(qp: &mut GenericQueuePair<ExtendedConnected>) {
+    let signaled = WorkRequestFlags::Signaled;
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, signaled).setup_send().setup_xrc_srqn(1).setup_inline_data(b"inline");
+    // SAFETY: the recording device touches no memory.
+    unsafe { guard.construct_wr(2, signaled).setup_write_imm(1, 2, 3).setup_xrc_srqn(1).setup_sge(1, 2, 3) };
+    guard.construct_wr(3, signaled).setup_local_inv(1);
+    guard.post().unwrap();
+}
+
+fn drain(cq: &mut GenericCompletionQueue) {
+    while let Ok(mut poller) = cq.start_poll() {
+        while poller.next().unwrap().is_some() {}
+    }
+}
+
+/// A queue pair of each kind; what was asked for is what the requests above need.
+fn of_each_kind<T: BasicService>(
+    world: &World,
+    mut builder: QueuePairBuilder<T>,
+    operations: SendOperationFlags,
+) -> [GenericQueuePair<T>; 2] {
+    builder.setup_send_cq(&world.send_cq).setup_recv_cq(&world.recv_cq);
+    builder.setup_max_inline_data(16).setup_send_ops_flags(operations);
+    [builder.build().unwrap().into(), builder.build_ex().unwrap().into()]
+}
+
+#[test]
+fn no_request_of_any_service_takes_memory() {
+    let world = World::new();
+    let mut way = AddressHandleAttribute::new();
+    let ah = world.pd.create_ah(way.setup_port(1)).unwrap();
+    let all = SendOperationFlags::from_bits_retain(0x1fff);
+    let connected = of_each_kind(&world, world.pd.create_qp_builder(), all);
+    let unconnected = of_each_kind(&world, world.pd.create_ud_qp_builder(), all);
+    let initiators = of_each_kind(&world, world.pd.create_xrc_send_qp_builder(), all);
+    let World { mut send_cq, recording, .. } = world;
+    recording.quiet();
+    for (mut one, (mut two, mut three)) in connected.into_iter().zip(unconnected.into_iter().zip(initiators)) {
+        let mut round = || {
+            further(&mut one);
+            datagrams(&mut two, &ah);
+            to_shared_queues(&mut three);
+            drain(&mut send_cq);
+        };
+        // The recording device grows its own memory in the first rounds.
+        (0..10).for_each(|_| round());
+        assert_eq!(allocations(|| (0..1000).for_each(|_| round())), 0);
+    }
+}
+
 #[test]
 fn what_is_let_go_of_gives_its_memory_back() {
     let world = World::new();
@@ -116,17 +198,29 @@ fn what_is_let_go_of_gives_its_memory_back() {
         drop((cq, builder_of_queues.build_ex().unwrap(), builder_of_queues.build_generic().unwrap()));
         let builder = world.qp_builder();
         drop((builder.build().unwrap(), builder.build_ex().unwrap(), builder.build_generic().unwrap()));
+        drop(of_each_kind(&world, world.pd.create_ud_qp_builder(), SendOperationFlags::Send));
+        drop(of_each_kind(&world, world.pd.create_xrc_send_qp_builder(), SendOperationFlags::Send));
+        drop(world.pd.create_ah(&AddressHandleAttribute::new()).unwrap());
         // What cannot be made leaves nothing either.
         let no = Failure::documented(libc::ENOMEM);
         world.recording.fail("create_cq", 0, no).fail("create_cq_ex", 0, no);
         world.recording.fail("create_qp", 0, no).fail("create_qp_ex", 0, no);
         drop((builder_of_queues.build().unwrap_err(), builder_of_queues.build_ex().unwrap_err()));
         drop((builder.build().unwrap_err(), builder.build_ex().unwrap_err()));
-        // A refusal, and the guard that had it.
+        // Refusals, and the guards that had them.
         let mut qp = world.qp_builder().setup_send_ops_flags(SendOperationFlags::Send).build_ex().unwrap();
         let mut guard = qp.start_post_send();
         guard.construct_wr(1, WorkRequestFlags::empty()).setup_read(1, 2).setup_no_data();
         drop(guard.post().unwrap_err());
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(1, WorkRequestFlags::empty()).setup_flush(
+            1,
+            2,
+            3,
+            FlushPlacement::Global,
+            FlushLevel::Range,
+        );
+        drop(guard);
     };
     (0..10).for_each(|_| once());
     let before = HELD.get();

@@ -6,14 +6,16 @@ use std::error::Error;
 use std::time::Duration;
 
 use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::async_event::AsyncEventType;
 use sideway::ibverbs::completion::{CompletionQueue, GenericCompletionQueue, PollCompletionQueueError};
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::ValuesMask;
 use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttributeMask, SetInlineData, SetScatterGatherEntry,
+    Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttributeMask, SetInlineData, SetScatterGatherEntry,
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_tests::recording::{Call, Failure, Recording, Warnings, connect};
+use sideway_tests::recording::{Call, Failure, Raised, Recording, Warnings, connect};
 
 /// Which interface a scenario uses.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,10 @@ fn scenario(recording: &Recording, interface: Interface) -> Result<(), Box<dyn E
     };
     connect(&qp)?;
     qp.query(QueuePairAttributeMask::State)?;
+    let events = context.async_events()?;
+    recording.raise(&context, Raised::of_qp(AsyncEventType::CommunicationEstablished.raw(), &qp));
+    let established = events.get_async_event(Some(Duration::from_secs(20)))?;
+    assert_eq!(established.event_type(), AsyncEventType::CommunicationEstablished);
     cq.req_notify(false)?;
 
     let mut guard = qp.start_post_recv();
@@ -64,6 +70,19 @@ fn scenario(recording: &Recording, interface: Interface) -> Result<(), Box<dyn E
     guard.post()?;
     let mut guard = qp.start_post_send();
     guard.construct_wr(2, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"ping");
+    guard.post()?;
+
+    let mut builder = pd.create_ud_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_inline_data(16);
+    let mut datagrams: GenericQueuePair<Datagram> = match interface {
+        Interface::Basic => builder.build()?.into(),
+        Interface::Extended => builder.build_ex()?.into(),
+        Interface::Generic => builder.build_generic()?,
+    };
+    let ah = pd.create_ah(AddressHandleAttribute::new().setup_port(1))?;
+    let mut guard = datagrams.start_post_send();
+    let request = guard.construct_wr(0, WorkRequestFlags::empty()).setup_send();
+    request.setup_ud_addr(&ah, 1, 2).setup_inline_data(b"ping");
     guard.post()?;
 
     let event = channel.get_cq_event(Some(Duration::from_secs(20)))?;

@@ -17,6 +17,12 @@ pub(crate) fn last_errno() -> Errno {
     }
 }
 
+/// Forgets the errno of the calling thread, before a call that may fail without setting it.
+pub(crate) fn clear_errno() {
+    // SAFETY: libc gives the address of this thread's errno, valid and aligned as long as the thread runs.
+    unsafe { *libc::__errno_location() = 0 };
+}
+
 /// The errno that a verb means which is documented to return 0 or an errno value.
 ///
 /// Providers differ: some return the value, some its negative, some `-1` with errno set (so that a negative `EPERM` cannot

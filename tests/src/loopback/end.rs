@@ -10,8 +10,8 @@ use sideway::ibverbs::memory_region::RemoteKey;
 use sideway::ibverbs::queue_pair::{PostSendGuard, SetScatterGatherEntry};
 use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
 
+use super::Kind;
 use super::memory::Memory;
-use super::{Kind, MEMORY};
 
 /// How long a completion may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,8 +38,7 @@ impl<Q: Kind> End<Q> {
     /// It is not within.
     #[track_caller]
     pub fn range(&self, offset: usize, len: usize) -> Range {
-        assert!(offset + len <= MEMORY);
-        Range(ScatterGatherEntry::new(self.memory.lkey(), self.memory.addr() + offset as u64, len as u32))
+        Range::of(&self.memory, offset, len)
     }
 
     /// By what the other side names this side's memory from `offset` on.
@@ -189,6 +188,19 @@ pub struct Completion {
 /// A range of the memory of an [`End`].
 #[derive(Clone, Copy, Debug)]
 pub struct Range(ScatterGatherEntry);
+
+impl Range {
+    /// `len` bytes of `memory`.
+    ///
+    /// # Panics
+    ///
+    /// The range is not within.
+    #[track_caller]
+    pub fn of(memory: &Memory, offset: usize, len: usize) -> Self {
+        assert!(offset + len <= memory.len());
+        Self(ScatterGatherEntry::new(memory.lkey(), memory.addr() + offset as u64, len as u32))
+    }
+}
 
 /// Giving ranges to requests without further ado.
 pub trait Give: SetScatterGatherEntry + Sized {

@@ -49,6 +49,32 @@ pub struct Posted {
     pub inline: Option<Vec<u8>>,
     /// All bytes together.
     pub length: u32,
+    /// Of a datagram: the address of its address handle, the peer's queue pair, its Q_Key.
+    pub datagram: Option<(u64, u32, u32)>,
+    /// Of an XRC request: the number of the peer's shared receive queue.
+    pub srqn: Option<u32>,
+    /// The key that is invalidated, there or here.
+    pub invalidate_rkey: Option<u32>,
+    /// Of a segmented packet: its header, and the bytes of payload a segment.
+    pub segments: Option<(Vec<u8>, u16)>,
+    /// Of an atomic write that an extended queue pair got: its bytes.
+    pub atomic: Option<[u8; 8]>,
+    /// Of a flush: the length of its range, its type and its level.
+    pub flush: Option<(u64, u8, u8)>,
+    /// Of the bind of a memory window.
+    pub bind: Option<Bind>,
+}
+
+/// What binds a memory window; objects as addresses.
+#[expect(missing_docs, reason = "the fields are those of C")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bind {
+    pub mw: u64,
+    pub rkey: u32,
+    pub mr: u64,
+    pub addr: u64,
+    pub length: u64,
+    pub access: u32,
 }
 
 /// What a completion says; all values as in C.
@@ -105,4 +131,6 @@ pub enum Kind {
     SharedReceiveQueue,
     /// `struct ibv_xrcd`.
     XrcDomain,
+    /// `struct ibv_ah`.
+    AddressHandle,
 }

@@ -13,7 +13,7 @@ use rdma_mummy_sys as ffi;
 use super::calls::Kind;
 use super::script::Failure;
 use super::state::{Device, State};
-use super::{completion, extended_cq, extended_qp, objects, post, query};
+use super::{async_events, completion, extended_cq, extended_qp, objects, post, query};
 
 thread_local! {
     /// The devices that this thread lists.
@@ -117,7 +117,8 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     table.context.device = device;
     table.context.num_comp_vectors = 1;
     table.context.cmd_fd = -1;
-    table.context.async_fd = -1;
+    let address = ptr::from_ref(table).addr() + offset_of!(ffi::verbs_context, context);
+    table.context.async_fd = async_events::opened(&mut inner, address);
     table.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
     table.context.ops.poll_cq = Some(completion::poll_cq);
     table.context.ops.req_notify_cq = Some(completion::req_notify_cq);
@@ -145,7 +146,10 @@ pub(super) unsafe extern "C" fn close_device(context: *mut ffi::ibv_context) -> 
         return failure.minus();
     }
     match inner.destroy(Kind::Context, context.addr()) {
-        Ok(()) => 0,
+        Ok(()) => {
+            async_events::closed(&mut inner, context.addr());
+            0
+        }
         Err(errno) => Failure::documented(errno).minus(),
     }
 }

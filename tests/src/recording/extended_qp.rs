@@ -10,7 +10,7 @@ use rdma_mummy_sys::ibv_wr_opcode as opcode;
 use super::calls::{Kind, Posted};
 use super::device::state_of;
 use super::objects::forever;
-use super::post::execute;
+use super::post::{FLUSH, bind_of, execute, read_bytes};
 use super::qp::{arguments, set_up};
 use super::state::{Inner, Pair};
 
@@ -25,15 +25,16 @@ pub(super) unsafe extern "C" fn create_qp_ex(
         if attr.comp_mask & ffi::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0 != 0 {
             return super::xrc::create_recv_qp(context, attr);
         }
-        let [a, b, c, d, e] = arguments(&attr.cap);
-        let arguments = [a, b, c, d, e, ("send_ops_flags", attr.send_ops_flags)];
+        let [t, a, b, c, d, e] = arguments(&attr.cap, attr.qp_type);
+        let arguments = [t, a, b, c, d, e, ("send_ops_flags", attr.send_ops_flags)];
         let (mut inner, failure) = state_of(context).enter("create_qp_ex", &arguments);
         if let Some(failure) = failure {
             return failure.null();
         }
-        let qp = forever::<ffi::ibv_qp_ex>();
+        let qp = forever::<ffi::ibv_qp_ex_later>().cast::<ffi::ibv_qp_ex>();
         set_up(&mut inner, qp.cast(), attr.pd, &*std::ptr::from_ref(attr).cast());
         set_functions(&inner, qp, attr.send_ops_flags);
+        set_later_functions(&inner, qp.cast(), attr.send_ops_flags);
         qp.cast()
     }
 }
@@ -66,7 +67,11 @@ macro_rules! functions {
 }
 
 functions! {
-    always { wr_start wr_complete wr_abort wr_set_sge wr_set_sge_list wr_set_inline_data wr_set_inline_data_list }
+    always {
+    wr_start wr_complete wr_abort
+    wr_set_ud_addr wr_set_xrc_srqn
+    wr_set_sge wr_set_sge_list wr_set_inline_data wr_set_inline_data_list
+    }
     asked {
     wr_send if IBV_QP_EX_WITH_SEND;
     wr_send_imm if IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -75,8 +80,41 @@ functions! {
     wr_rdma_read if IBV_QP_EX_WITH_RDMA_READ;
     wr_atomic_cmp_swp if IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
     wr_atomic_fetch_add if IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    wr_local_inv if IBV_QP_EX_WITH_LOCAL_INV;
+    wr_bind_mw if IBV_QP_EX_WITH_BIND_MW;
+    wr_send_inv if IBV_QP_EX_WITH_SEND_WITH_INV;
+    wr_send_tso if IBV_QP_EX_WITH_TSO;
     }
 }
+
+/// Puts in the later operations that were asked for. Where they were not, other memory of the library's stands in their
+/// places, as in a library that has no room for them: whoever looks finds what is no function.
+///
+/// # Safety
+///
+/// `qp` is new.
+unsafe fn set_later_functions(inner: &Inner, qp: *mut ffi::ibv_qp_ex_later, asked: u64) {
+    const NO_FUNCTION: usize = 0x5a5a;
+    let has = |name: &str| !inner.script.without.contains(name);
+    // SAFETY: the queue pair is new; what is written over a function is a word as large.
+    unsafe {
+        let atomic_write = &raw mut (*qp).qp.wr_atomic_write;
+        if asked & u64::from(ffi::ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0) == 0 {
+            atomic_write.cast::<usize>().write(NO_FUNCTION);
+        } else {
+            *atomic_write = has("wr_atomic_write").then_some(wr_atomic_write);
+        }
+        let flush = &raw mut (*qp).wr_flush;
+        if asked & IBV_QP_EX_WITH_FLUSH == 0 {
+            flush.cast::<usize>().write(NO_FUNCTION);
+        } else {
+            *flush = has("wr_flush").then_some(wr_flush);
+        }
+    }
+}
+
+/// Of rdma-core 45.
+const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 
 /// Runs `step` on the pair of a call that is written down.
 ///
@@ -98,7 +136,7 @@ unsafe extern "C" fn wr_start(qp: *mut ffi::ibv_qp_ex) {
     unsafe {
         with_pair(qp, "wr_start", |pair| {
             pair.error = 0;
-            pair.without_data = false;
+            (pair.without_data, pair.without_address) = (false, false);
             let fresh = std::mem::take(&mut pair.spare);
             pair.batch.replace(fresh).map(|_| "a batch was begun already")
         });
@@ -130,12 +168,16 @@ unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
             return libc::EINVAL;
         };
         let (batch, without_data, error) = (pair.batch.take(), pair.without_data, pair.error);
+        let without_address = pair.without_address;
         let Some(mut batch) = batch else {
             inner.violation("wr_complete: no batch was begun");
             return libc::EINVAL;
         };
         if without_data {
             inner.violation("wr_complete: the last request has no data");
+        }
+        if without_address {
+            inner.violation("wr_complete: the last request has no address");
         }
         let code = failure.map_or(error, |failure| failure.code());
         if code == 0 {
@@ -153,19 +195,33 @@ unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
     }
 }
 
-/// Begins a request of the batch.
+/// Begins a request of the batch that data is given to.
 ///
 /// # Safety
 ///
 /// `qp` is a queue pair of this provider.
 unsafe fn begin(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, request: Posted) {
+    // SAFETY: the caller's promise.
+    unsafe { begin_request(qp, verb, code, request, true) }
+}
+
+/// Begins a request of the batch; `has_data` where its data comes next.
+///
+/// # Safety
+///
+/// `qp` is a queue pair of this provider.
+unsafe fn begin_request(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, request: Posted, has_data: bool) {
     // SAFETY: objects are never freed.
-    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags & !ffi::ibv_send_flags::IBV_SEND_INLINE.0) };
+    let (wr_id, flags, qp_type) =
+        unsafe { ((*qp).wr_id, (*qp).wr_flags & !ffi::ibv_send_flags::IBV_SEND_INLINE.0, (*qp).qp_base.qp_type) };
     let request = Posted { wr_id, flags, opcode: Some(code.0), ..request };
+    let addressed = matches!(qp_type, ffi::ibv_qp_type::IBV_QPT_UD | ffi::ibv_qp_type::IBV_QPT_XRC_SEND)
+        && !matches!(code, opcode::IBV_WR_LOCAL_INV | opcode::IBV_WR_BIND_MW);
     // SAFETY: the caller's promise.
     unsafe {
         with_pair(qp, verb, |pair| {
-            let without_data = std::mem::replace(&mut pair.without_data, true);
+            let without_data = std::mem::replace(&mut pair.without_data, has_data);
+            let without_address = std::mem::replace(&mut pair.without_address, addressed);
             let limit = pair.cap.max_send_wr as usize;
             let Some(batch) = &mut pair.batch else { return Some("no batch was begun") };
             if batch.len() >= limit {
@@ -173,7 +229,11 @@ unsafe fn begin(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, reque
             } else {
                 batch.push(request);
             }
-            without_data.then_some("the request before it has no data")
+            match (without_data, without_address) {
+                (true, _) => Some("the request before it has no data"),
+                (_, true) => Some("the request before it has no address"),
+                _ => None,
+            }
         });
     }
 }
@@ -217,6 +277,103 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ffi::ibv_qp_ex, rkey: u32, rem
     let request = Posted { rkey, remote_addr, operands: (add, 0), ..Posted::default() };
     // SAFETY: see above.
     unsafe { begin(qp, "wr_atomic_fetch_add", opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, request) }
+}
+
+unsafe extern "C" fn wr_send_inv(qp: *mut ffi::ibv_qp_ex, invalidate_rkey: u32) {
+    let request = Posted { invalidate_rkey: Some(invalidate_rkey), ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin(qp, "wr_send_inv", opcode::IBV_WR_SEND_WITH_INV, request) }
+}
+
+unsafe extern "C" fn wr_send_tso(qp: *mut ffi::ibv_qp_ex, header: *mut c_void, length: u16, mss: u16) {
+    // SAFETY: see above; so many bytes can be read.
+    unsafe {
+        let quiet = state_of((*qp).qp_base.context).is_quiet();
+        let segments = (!quiet).then(|| (read_bytes(header, length.into()), mss));
+        begin(qp, "wr_send_tso", opcode::IBV_WR_TSO, Posted { segments, ..Posted::default() });
+    }
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ffi::ibv_qp_ex, invalidate_rkey: u32) {
+    let request = Posted { invalidate_rkey: Some(invalidate_rkey), ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin_request(qp, "wr_local_inv", opcode::IBV_WR_LOCAL_INV, request, false) }
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ffi::ibv_qp_ex,
+    mw: *mut ffi::ibv_mw,
+    rkey: u32,
+    info: *const ffi::ibv_mw_bind_info,
+) {
+    // SAFETY: see above; the information can be read.
+    unsafe {
+        let request = Posted { bind: Some(bind_of(mw, rkey, &*info)), ..Posted::default() };
+        begin_request(qp, "wr_bind_mw", opcode::IBV_WR_BIND_MW, request, false);
+    }
+}
+
+unsafe extern "C" fn wr_atomic_write(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, value: *const c_void) {
+    // SAFETY: see above; eight bytes can be read.
+    unsafe {
+        let atomic = Some(value.cast::<[u8; 8]>().read());
+        let request = Posted { rkey, remote_addr, atomic, length: 8, ..Posted::default() };
+        begin_request(qp, "wr_atomic_write", opcode::IBV_WR_ATOMIC_WRITE, request, false);
+    }
+}
+
+unsafe extern "C" fn wr_flush(
+    qp: *mut ffi::ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    length: usize,
+    placement: u8,
+    level: u8,
+) {
+    let request = Posted { rkey, remote_addr, flush: Some((length as u64, placement, level)), ..Posted::default() };
+    // SAFETY: see above.
+    unsafe { begin_request(qp, "wr_flush", FLUSH, request, false) }
+}
+
+/// Gives the last request of the batch its address.
+///
+/// # Safety
+///
+/// `qp` is a queue pair of this provider.
+unsafe fn address(qp: *mut ffi::ibv_qp_ex, verb: &'static str, of: ffi::ibv_qp_type, fill: impl FnOnce(&mut Posted)) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let qp_type = (*qp).qp_base.qp_type;
+        with_pair(qp, verb, |pair| {
+            if qp_type != of {
+                return Some("queue pairs of this type have no such address");
+            }
+            if !std::mem::take(&mut pair.without_address) {
+                return Some("there is no request to give an address to");
+            }
+            if let Some(request) = pair.batch.as_mut().and_then(|batch| batch.last_mut()) {
+                fill(request);
+            }
+            None
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ffi::ibv_qp_ex, ah: *mut ffi::ibv_ah, remote_qpn: u32, remote_qkey: u32) {
+    // SAFETY: see above; the handle is looked up by its address and not followed.
+    unsafe {
+        state_of((*qp).qp_base.context).lock().is_live(Kind::AddressHandle, ah.addr(), "wr_set_ud_addr");
+        address(qp, "wr_set_ud_addr", ffi::ibv_qp_type::IBV_QPT_UD, |request| {
+            request.datagram = Some((ah.addr() as u64, remote_qpn, remote_qkey));
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ffi::ibv_qp_ex, remote_srqn: u32) {
+    // SAFETY: see above.
+    unsafe {
+        address(qp, "wr_set_xrc_srqn", ffi::ibv_qp_type::IBV_QPT_XRC_SEND, |request| request.srqn = Some(remote_srqn));
+    }
 }
 
 /// Gives the last request of the batch its data: `length` bytes, held against `limit`.

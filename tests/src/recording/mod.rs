@@ -19,12 +19,17 @@
 //! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
 
+mod address;
+mod async_events;
+mod buffer;
 mod calls;
 mod completion;
 mod device;
+mod device_memory;
 mod extended_cq;
 mod extended_qp;
 mod failure;
+mod import;
 mod memory;
 mod objects;
 mod post;
@@ -47,8 +52,9 @@ use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 
-pub use calls::{Call, Completion, Kind, Posted};
-pub use memory::{answer, loose_calls};
+pub use async_events::Raised;
+pub use calls::{Bind, Call, Completion, Kind, Posted};
+pub use import::{answer, loose_calls};
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
 pub use world::{World, connect};
@@ -65,7 +71,7 @@ impl Recording {
         REGISTERED.call_once(|| {
             // SAFETY: the table has what is called on no object, which the recording device does as the manual pages say;
             // no device of the system is ever listed.
-            if let Err(_loaded) = unsafe { Ibverbs::from_table(memory::system_table()) }.install() {
+            if let Err(_loaded) = unsafe { Ibverbs::from_table(import::system_table()) }.install() {
                 // Something else has loaded a library: its devices stand in the lists as well.
             }
             // SAFETY: the functions do what the manual pages say of their names.
@@ -130,7 +136,7 @@ impl Recording {
     }
 
     /// What is made from now on has no function of this name: a verb of the extended table, a reader, a `wr_` function,
-    /// `qp_to_qp_ex`, or the `descriptor` of a channel.
+    /// `qp_to_qp_ex`, or the `descriptor` of a channel or the `async_fd` of a context.
     pub fn without(&self, function: &'static str) -> &Self {
         self.device.state.lock().script.without.insert(function);
         self
@@ -153,6 +159,14 @@ impl Recording {
         // SAFETY: the pointer is used while the queue is borrowed.
         let cq = unsafe { cq.cq() };
         completion::complete(&mut self.device.state.lock(), cq.as_ptr().addr(), completion);
+        self
+    }
+
+    /// Raises an asynchronous event on an open device.
+    pub fn raise(&self, context: &DeviceContext, event: Raised) -> &Self {
+        // SAFETY: the pointer becomes a number.
+        let context = unsafe { context.context() }.as_ptr().addr();
+        async_events::raise(&mut self.device.state.lock(), context, event);
         self
     }
 
@@ -226,17 +240,21 @@ fn table() -> IbverbsTable {
         ibv_dereg_mr: Some(memory::dereg_mr),
         ibv_reg_dmabuf_mr: Some(memory::reg_dmabuf_mr),
         ibv_rereg_mr: Some(memory::rereg_mr),
-        ibv_import_pd: Some(memory::import_pd),
-        ibv_unimport_pd: Some(memory::unimport_pd),
-        ibv_import_mr: Some(memory::import_mr),
-        ibv_unimport_mr: Some(memory::unimport_mr),
-        ibv_import_dm: Some(memory::import_dm),
-        ibv_unimport_dm: Some(memory::unimport_dm),
+        ibv_import_pd: Some(import::import_pd),
+        ibv_unimport_pd: Some(import::unimport_pd),
+        ibv_import_mr: Some(import::import_mr),
+        ibv_unimport_mr: Some(import::unimport_mr),
+        ibv_import_dm: Some(import::import_dm),
+        ibv_unimport_dm: Some(import::unimport_dm),
         later: memory::later_table(),
+        ibv_create_ah: Some(address::create_ah),
+        ibv_destroy_ah: Some(address::destroy_ah),
         ibv_create_comp_channel: Some(objects::create_comp_channel),
         ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
         ibv_get_cq_event: Some(objects::get_cq_event),
         ibv_ack_cq_events: Some(objects::ack_cq_events),
+        ibv_get_async_event: Some(async_events::get_async_event),
+        ibv_ack_async_event: Some(async_events::ack_async_event),
         ibv_create_cq: Some(completion::create_cq),
         ibv_destroy_cq: Some(objects::destroy_cq),
         ibv_create_srq: Some(srq::create_srq),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use libc::{c_int, c_uint, c_void};
 use rdma_mummy_sys as ffi;
 
+use super::async_events;
 use super::calls::Kind;
 use super::device::state_of;
 use super::failure::set_errno;
@@ -176,6 +177,8 @@ pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
         if inner.queues.remove(&cq.addr()).is_some_and(|queue| queue.polling) {
             inner.violation("a queue was destroyed while it was polled");
         }
+        drop(inner);
+        async_events::destroyed(state, cq.addr());
     }
     0
 }

@@ -3,15 +3,20 @@
 
 use std::{ptr, slice};
 
-use libc::c_int;
+use libc::{c_int, c_void};
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::{ibv_send_flags as flag, ibv_wr_opcode as opcode};
 
-use super::calls::{Completion, Kind, Posted};
+use super::calls::{Bind, Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
 use super::script::Bad;
 use super::state::Inner;
+
+/// `IBV_WR_FLUSH`, of rdma-core 45.
+pub(super) const FLUSH: opcode = opcode(14);
+/// `IBV_WC_FLUSH`.
+const FLUSHED: u32 = 8;
 
 pub(super) unsafe extern "C" fn post_send(
     qp: *mut ffi::ibv_qp,
@@ -42,7 +47,11 @@ pub(super) unsafe extern "C" fn post_send(
             if index > 0 && matches!(refusal, Some((Bad::Null | Bad::Foreign, _))) {
                 break;
             }
-            execute(&mut inner, qp, read_send(next, quiet), quiet);
+            let request = read_send(next, (*qp).qp_type, quiet);
+            if let Some((ah, ..)) = request.datagram {
+                inner.is_live(Kind::AddressHandle, ah as usize, "post_send");
+            }
+            execute(&mut inner, qp, request, quiet);
             last = next;
             next = (*next).next;
             index += 1;
@@ -70,8 +79,8 @@ pub(super) fn elsewhere<T>(bad: Bad, last: *mut T) -> *mut T {
 /// # Safety
 ///
 /// `wr` can be read, with its entries and its inline data.
-unsafe fn read_send(wr: *const ffi::ibv_send_wr, quiet: bool) -> Posted {
-    // SAFETY: the caller's promise; which members of the unions are valid is told by the opcode.
+unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quiet: bool) -> Posted {
+    // SAFETY: the caller's promise; which members of the unions are valid is told by the opcode and the type.
     unsafe {
         let wr = &*wr;
         let entries = read_entries(wr.sg_list, wr.num_sge);
@@ -89,10 +98,43 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, quiet: bool) -> Posted {
                 (posted.remote_addr, posted.rkey) = (wr.wr.atomic.remote_addr, wr.wr.atomic.rkey);
                 posted.operands = (wr.wr.atomic.compare_add, wr.wr.atomic.swap);
             }
+            opcode::IBV_WR_ATOMIC_WRITE => {
+                (posted.remote_addr, posted.rkey) = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
+            }
+            opcode::IBV_WR_SEND_WITH_INV | opcode::IBV_WR_LOCAL_INV => {
+                posted.invalidate_rkey = Some(wr.__bindgen_anon_1.invalidate_rkey);
+            }
+            opcode::IBV_WR_BIND_MW => {
+                let bind = wr.__bindgen_anon_2.bind_mw;
+                posted.bind = Some(bind_of(bind.mw, bind.rkey, &bind.bind_info));
+                // Drivers refuse a bind with immediate data.
+                posted.imm_data = Some(wr.__bindgen_anon_1.imm_data).filter(|&imm_data| imm_data != 0);
+            }
             _ => {}
+        }
+        match qp_type {
+            ffi::ibv_qp_type::IBV_QPT_UD => {
+                posted.datagram = Some((wr.wr.ud.ah.addr() as u64, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey));
+            }
+            ffi::ibv_qp_type::IBV_QPT_XRC_SEND
+                if !matches!(wr.opcode, opcode::IBV_WR_LOCAL_INV | opcode::IBV_WR_BIND_MW) =>
+            {
+                posted.srqn = Some(wr.qp_type.xrc.remote_srqn);
+            }
+            _ => {}
+        }
+        if qp_type == ffi::ibv_qp_type::IBV_QPT_RAW_PACKET
+            && (length == 0 || wr.send_flags & flag::IBV_SEND_INLINE.0 != 0)
+        {
+            // As the mlx4 driver does, whether there is an entry or not: the hardware address of the peer.
+            std::hint::black_box(((*wr.sg_list).addr as *const [u8; 6]).read_volatile());
         }
         if quiet {
             return posted;
+        }
+        if wr.opcode == opcode::IBV_WR_TSO {
+            let tso = wr.__bindgen_anon_2.tso;
+            posted.segments = Some((read_bytes(tso.hdr, tso.hdr_sz.into()), tso.mss));
         }
         if wr.send_flags & flag::IBV_SEND_INLINE.0 != 0 {
             let bytes = |sge: &ffi::ibv_sge| slice::from_raw_parts(sge.addr as *const u8, sge.length as usize);
@@ -102,6 +144,26 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, quiet: bool) -> Posted {
         }
         posted
     }
+}
+
+/// A bind, as it is written down.
+pub(super) fn bind_of(mw: *mut ffi::ibv_mw, rkey: u32, info: &ffi::ibv_mw_bind_info) -> Bind {
+    Bind {
+        mw: mw.addr() as u64,
+        rkey,
+        mr: info.mr.addr() as u64,
+        addr: info.addr,
+        length: info.length,
+        access: info.mw_access_flags,
+    }
+}
+
+/// # Safety
+///
+/// So many bytes can be read.
+pub(super) unsafe fn read_bytes(from: *const c_void, length: usize) -> Vec<u8> {
+    // SAFETY: the caller's promise.
+    if length == 0 { Vec::new() } else { unsafe { slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec() }
 }
 
 /// # Safety
@@ -132,8 +194,13 @@ pub(super) unsafe fn execute(inner: &mut Inner, qp: *mut ffi::ibv_qp, request: P
     }
     let Some(pair) = inner.pairs.get_mut(&qp.addr()) else { return };
     let signaled = pair.signal_all || flags & flag::IBV_SEND_SIGNALED.0 != 0;
-    let takes_receive =
-        matches!(code, opcode::IBV_WR_SEND | opcode::IBV_WR_SEND_WITH_IMM | opcode::IBV_WR_RDMA_WRITE_WITH_IMM);
+    let takes_receive = matches!(
+        code,
+        opcode::IBV_WR_SEND
+            | opcode::IBV_WR_SEND_WITH_IMM
+            | opcode::IBV_WR_SEND_WITH_INV
+            | opcode::IBV_WR_RDMA_WRITE_WITH_IMM
+    );
     let receives = inner.shared.get_mut(&pair.srq).map_or(&mut pair.receives, |shared| &mut shared.receives);
     let receive = if takes_receive { receives.pop_front() } else { None };
     let length = request.length;
@@ -160,6 +227,11 @@ pub(super) unsafe fn execute(inner: &mut Inner, qp: *mut ffi::ibv_qp, request: P
             opcode::IBV_WR_RDMA_READ => ffi::ibv_wc_opcode::IBV_WC_RDMA_READ,
             opcode::IBV_WR_ATOMIC_CMP_AND_SWP => ffi::ibv_wc_opcode::IBV_WC_COMP_SWAP,
             opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => ffi::ibv_wc_opcode::IBV_WC_FETCH_ADD,
+            opcode::IBV_WR_LOCAL_INV => ffi::ibv_wc_opcode::IBV_WC_LOCAL_INV,
+            opcode::IBV_WR_BIND_MW => ffi::ibv_wc_opcode::IBV_WC_BIND_MW,
+            opcode::IBV_WR_TSO => ffi::ibv_wc_opcode::IBV_WC_TSO,
+            opcode::IBV_WR_ATOMIC_WRITE => ffi::ibv_wc_opcode::IBV_WC_ATOMIC_WRITE,
+            FLUSH => ffi::ibv_wc_opcode(FLUSHED),
             _ => ffi::ibv_wc_opcode::IBV_WC_SEND,
         };
         let completion = Completion { wr_id, opcode: completion.0, byte_len: length, qp_num, ..Completion::default() };

@@ -4,6 +4,7 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::ibv_qp_attr_mask as mask;
 
+use super::async_events;
 use super::calls::{Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
@@ -14,18 +15,19 @@ pub(super) unsafe extern "C" fn create_qp(pd: *mut ffi::ibv_pd, attr: *mut ffi::
     // SAFETY: the domain is one of this provider's, the attributes can be read, and the queue pair is new.
     unsafe {
         let attr = &*attr;
-        let (mut inner, failure) = state_of((*pd).context).enter("create_qp", &arguments(&attr.cap));
+        let (mut inner, failure) = state_of((*pd).context).enter("create_qp", &arguments(&attr.cap, attr.qp_type));
         if let Some(failure) = failure {
             return failure.null();
         }
-        let qp = forever::<ffi::ibv_qp_ex>().cast::<ffi::ibv_qp>();
+        let qp = forever::<ffi::ibv_qp_ex_later>().cast::<ffi::ibv_qp>();
         set_up(&mut inner, qp, pd, attr);
         qp
     }
 }
 
-pub(super) fn arguments(cap: &ffi::ibv_qp_cap) -> [(&'static str, u64); 5] {
+pub(super) fn arguments(cap: &ffi::ibv_qp_cap, qp_type: ffi::ibv_qp_type) -> [(&'static str, u64); 6] {
     [
+        ("qp_type", qp_type.0.into()),
         ("max_send_wr", cap.max_send_wr.into()),
         ("max_recv_wr", cap.max_recv_wr.into()),
         ("max_send_sge", cap.max_send_sge.into()),
@@ -56,8 +58,15 @@ pub(super) unsafe fn set_up(
         (*qp).qp_num = inner.handle();
         (*qp).qp_type = attr.qp_type;
         (*qp).state = ffi::ibv_qp_state::IBV_QPS_RESET;
-        if (*attr.send_cq).context != (*pd).context || (*attr.recv_cq).context != (*pd).context {
-            inner.violation("a queue pair was made with a completion queue of another context");
+        for cq in [attr.send_cq, attr.recv_cq] {
+            if cq.is_null() {
+                // The initiator of XRC receives nothing.
+                if attr.qp_type != ffi::ibv_qp_type::IBV_QPT_XRC_SEND || cq == attr.send_cq {
+                    inner.violation("a queue pair was made without a completion queue");
+                }
+            } else if (*cq).context != (*pd).context {
+                inner.violation("a queue pair was made with a completion queue of another context");
+            }
         }
     }
     let mut parents = vec![pd.addr(), attr.send_cq.addr(), attr.recv_cq.addr()];
@@ -74,6 +83,7 @@ pub(super) unsafe fn set_up(
         batch: None,
         spare: room(),
         without_data: false,
+        without_address: false,
         error: 0,
     };
     inner.pairs.insert(qp.addr(), pair);
@@ -90,6 +100,8 @@ pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ffi::ibv_qp) -> c_int {
             if inner.pairs.remove(&qp.addr()).is_some_and(|pair| pair.batch.is_some()) {
                 inner.violation("a queue pair was destroyed while a batch was built");
             }
+            drop(inner);
+            async_events::destroyed(state_of(context), qp.addr());
         }
         code
     }

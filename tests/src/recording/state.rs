@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use libc::c_int;
 use rdma_mummy_sys as ffi;
 
+use super::async_events::AsyncEvents;
 use super::calls::{Call, Completion, Kind, Posted};
 use super::script::{Facts, Failure, Script};
 use super::srq::Shared;
@@ -42,6 +43,7 @@ pub(super) struct Inner {
     pub(super) shared: BTreeMap<usize, Shared>,
     pub(super) receive_pairs: BTreeMap<usize, ReceivePair>,
     pub(super) channels: BTreeMap<usize, Channel>,
+    pub(super) async_events: AsyncEvents,
     handles: u32,
 }
 
@@ -75,6 +77,8 @@ pub(super) struct Pair {
     pub(super) spare: Vec<Posted>,
     /// Whether the last request of the batch still waits for its data.
     pub(super) without_data: bool,
+    /// Whether it still waits for its address: datagrams, and XRC.
+    pub(super) without_address: bool,
     pub(super) error: c_int,
 }
 
@@ -103,6 +107,7 @@ impl State {
             shared: BTreeMap::new(),
             receive_pairs: BTreeMap::new(),
             channels: BTreeMap::new(),
+            async_events: AsyncEvents::default(),
             handles: 0,
         };
         Self { inner: Mutex::new(inner), quiet: AtomicBool::new(false), acknowledged: Condvar::new() }

@@ -79,7 +79,14 @@ fn events_that_fail_are_errors_of_the_verb() {
     let channel = context.create_comp_channel().unwrap();
     recording.fail("get_cq_event", 0, Failure::documented(libc::EIO));
     let error = channel.get_cq_event(LONG).unwrap_err();
-    assert_eq!(error.to_string(), "ibv_get_cq_event: EIO (Input/output error)");
+    assert_eq!(
+        error.to_string(),
+        "ibv_get_cq_event: EIO (Input/output error): the device is gone, or its descriptor is closed: no event will come \
+         any more"
+    );
+    recording.fail("get_cq_event", 0, Failure::documented(libc::EACCES));
+    let error = channel.get_cq_event(LONG).unwrap_err();
+    assert_eq!(error.to_string(), "ibv_get_cq_event: EACCES (Permission denied)");
     // A signal, and nothing there yet, are no failures.
     recording.fail("get_cq_event", 0, Failure::documented(libc::EINTR));
     assert!(channel.try_get_cq_event().unwrap().is_none());

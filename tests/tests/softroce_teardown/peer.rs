@@ -8,7 +8,7 @@ use std::{env, thread};
 use sideway::ibverbs::completion::{
     BasicCompletionQueue, CompletionRecord, PollCompletions, WorkCompletionStatus as Status,
 };
-use sideway::ibverbs::memory_region::RemoteKey;
+use sideway::ibverbs::memory_region::{OwnedMemoryRegion, RemoteKey};
 use sideway::ibverbs::queue_pair::teardown::Drained;
 use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair, SetScatterGatherEntry};
 use sideway::ibverbs::work_request::WorkRequestFlags;
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Endpoint {
     qp: BasicQueuePair,
     cq: BasicCompletionQueue,
-    memory: sideway_examples::memory::RegisteredMemory,
+    memory: OwnedMemoryRegion,
 }
 
 fn endpoint(context: &std::sync::Arc<sideway::ibverbs::device_context::DeviceContext>) -> Endpoint {
@@ -42,7 +42,7 @@ fn endpoint(context: &std::sync::Arc<sideway::ibverbs::device_context::DeviceCon
     let cq = context.create_cq_builder().build().expect("a completion queue can be made");
     let qp = pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build().expect("a queue pair can be made");
     let access = sideway::ibverbs::AccessFlags::LocalWrite | sideway::ibverbs::AccessFlags::RemoteWrite;
-    let memory = sideway_examples::memory::RegisteredMemory::new(&pd, LEN, access).expect("memory can be registered");
+    let memory = pd.reg_owned_mr(LEN, access).expect("memory can be registered");
     Endpoint { qp, cq, memory }
 }
 

@@ -1,5 +1,44 @@
 //! Asynchronous events: what a device reports of itself, its ports, and the objects made on it.
+//!
+//! ```text
+//! DeviceContext ── async_events ──► AsyncEventChannel ── get_async_event ──► AsyncEvent
+//!                                                                              ├─ event_type   what happened
+//!                                                                              └─ element      to what
+//! ```
+//!
+//! Nobody has to listen. Who does not learns of a broken queue from its completions, and of a port from asking; who does can act
+//! before a request fails. An event holds the object that it is about, and is acknowledged before it is handed out: destroying an
+//! object never waits for a program that has taken an event and forgotten it.
+//!
+//! ```no_run
+//! use sideway::ibverbs::async_event::AsyncEventElement;
+//! use sideway::ibverbs::device::DeviceList;
+//!
+//! let devices = DeviceList::new()?;
+//! let context = devices.find("mlx5_0")?.open()?;
+//! let events = context.async_events()?;
+//! loop {
+//!     let event = events.get_async_event(None)?;
+//!     match event.element() {
+//!         AsyncEventElement::QueuePair(qp) => println!("{}: {:?}", event, qp.state()),
+//!         AsyncEventElement::Port(port) => println!("{} of port {port}", event.event_type()),
+//!         _ => println!("{event}"),
+//!     }
+//! }
+//! # #[expect(unreachable_code, reason = "the loop ends with an error")]
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod channel;
+mod element;
+mod event;
+mod event_type;
 mod registry;
 
+pub use self::channel::AsyncEventChannel;
+pub use self::element::AsyncEventElement;
+pub use self::event::AsyncEvent;
+pub use self::event_type::AsyncEventType;
 pub(crate) use self::registry::AffiliatedObjects;
+pub use super::completion::CompletionQueueRef;
+pub use super::queue_pair::QueuePairRef;

@@ -23,20 +23,42 @@ pub(crate) struct AffiliatedObjects {
 /// Objects by the address of what C knows them by.
 pub(crate) struct Registry<T>(Mutex<BTreeMap<usize, Weak<T>>>);
 
+/// What stands behind an address.
+#[derive(Debug)]
+pub(crate) enum Found<T> {
+    /// An object, which now stays.
+    Object(Arc<T>),
+    /// An object that has lost its last owner and is being destroyed, or that the driver refused to destroy.
+    Leaving,
+    /// An object that other code has made, or none.
+    Foreign,
+}
+
 impl<T> Registry<T> {
     /// Enters a new object.
     pub(crate) fn insert<C>(&self, raw: NonNull<C>, object: &Arc<T>) {
         self.lock().insert(raw.as_ptr().addr(), Arc::downgrade(object));
     }
 
-    /// Takes an object out, before its C object is destroyed: the next one may have its address.
+    /// Takes an object out, once its C object is destroyed. Until then an event can name it: it is found as
+    /// [`Leaving`](Found::Leaving).
     pub(crate) fn remove<C>(&self, raw: NonNull<C>) {
-        self.lock().remove(&raw.as_ptr().addr());
+        let address = raw.as_ptr().addr();
+        let mut objects = self.lock();
+        // The next object may have the address already, and be here.
+        if objects.get(&address).is_some_and(|object| object.strong_count() == 0) {
+            objects.remove(&address);
+        }
     }
 
-    /// The object, unless it is being destroyed or was never entered.
-    pub(crate) fn find<C>(&self, raw: *const C) -> Option<Arc<T>> {
-        self.lock().get(&raw.addr())?.upgrade()
+    /// What stands behind an address. The C object is known not to have been destroyed yet: the event that names it is not
+    /// acknowledged.
+    pub(crate) fn find<C>(&self, raw: *const C) -> Found<T> {
+        match self.lock().get(&raw.addr()).map(Weak::upgrade) {
+            Some(Some(object)) => Found::Object(object),
+            Some(None) => Found::Leaving,
+            None => Found::Foreign,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<T>>> {
@@ -54,5 +76,31 @@ impl<T> Default for Registry<T> {
 impl<T> fmt::Debug for Registry<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} objects", self.lock().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_leaves_makes_room_for_the_next_and_does_not_take_it_along() {
+        let place = 0_u32;
+        let raw = NonNull::from(&place);
+        let registry = Registry::default();
+        assert!(matches!(registry.find(raw.as_ptr()), Found::Foreign));
+        let first = Arc::new("first");
+        registry.insert(raw, &first);
+        assert!(matches!(registry.find(raw.as_ptr()), Found::Object(object) if *object == "first"));
+        drop(first);
+        assert!(matches!(registry.find(raw.as_ptr()), Found::Leaving));
+        // The C library has freed the first, and gives the address to a second before the first is taken out.
+        let second = Arc::new("second");
+        registry.insert(raw, &second);
+        registry.remove(raw);
+        assert!(matches!(registry.find(raw.as_ptr()), Found::Object(object) if *object == "second"));
+        drop(second);
+        registry.remove(raw);
+        assert!(matches!(registry.find(raw.as_ptr()), Found::Foreign));
     }
 }

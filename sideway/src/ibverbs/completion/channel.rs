@@ -3,22 +3,30 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_comp_channel;
 
 use super::event_target::EventTarget;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
-use crate::error::{Errno, VerbError};
-use crate::ffi::{Handle, check_pointer, last_errno};
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_pointer, set_nonblocking, take_event, wait_for};
 use crate::ibverbs::device_context::DeviceContext;
+
+const GET_EVENT: &str = "ibv_get_cq_event";
 
 /// A completion channel: a file descriptor that becomes readable when a queue that asked for it
 /// ([`CompletionQueue::req_notify`]) has a completion. Many queues can share one.
 ///
 /// The descriptor is in non-blocking mode, so that it fits `poll(2)`, `epoll(7)` and async runtimes through [`AsFd`];
-/// [`get_cq_event`](Self::get_cq_event) waits by itself.
+/// [`get_cq_event`](Self::get_cq_event) waits by itself. A runtime should also watch for errors (`POLLERR`, which `poll(2)`
+/// reports in any case): that is how the kernel tells that the device is gone.
+///
+/// Each event is acknowledged when it is taken. Acknowledging several at once would save nothing: a queue raises one event for
+/// each time that it was asked, so that those which wait are mostly of different queues.
+///
+/// Several threads may take events from one channel: each event goes to one of them.
 #[doc(alias = "ibv_comp_channel")]
 #[derive(Debug)]
 pub struct CompletionChannel {
@@ -60,7 +68,9 @@ impl CompletionChannel {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when `timeout` has passed; else the errno of `poll(2)` or of the verb.
+    /// - `ETIMEDOUT`: `timeout` has passed.
+    /// - `EIO`, `ENODEV`: the device is gone, and no event will come any more.
+    /// - else the errno of the verb or of `poll(2)`.
     ///
     /// # References
     ///
@@ -68,36 +78,24 @@ impl CompletionChannel {
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn get_cq_event(&self, timeout: Option<Duration>) -> Result<CompletionEvent, VerbError> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            if let Some(event) = self.try_get_cq_event()? {
-                return Ok(event);
-            }
-            if !wait_readable(self.as_raw_fd(), deadline)? {
-                return Err(VerbError::new("ibv_get_cq_event", Errno::from_raw(libc::ETIMEDOUT))
-                    .with_hint("no completion event came within the time given"));
-            }
-        }
+        wait_for(GET_EVENT, "completion event", self.as_raw_fd(), timeout, || self.try_get_cq_event())
     }
 
     /// The next event if there is one now.
     ///
     /// # Errors
     ///
-    /// The errno of the verb; `EAGAIN` is `Ok(None)`.
+    /// As [`get_cq_event`](Self::get_cq_event); `EAGAIN` is `Ok(None)`.
     pub fn try_get_cq_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
         loop {
             let mut cq = ptr::null_mut();
             let mut cq_context = ptr::null_mut();
-            // SAFETY: the channel is live, and both are places for the verb to write.
-            let ret = unsafe { sys::ibv_get_cq_event(self.handle.as_ptr(), &mut cq, &mut cq_context) };
-            if ret != 0 {
-                let errno = last_errno();
-                match errno.raw() {
-                    libc::EAGAIN => return Ok(None),
-                    libc::EINTR => continue,
-                    _ => return Err(VerbError::new("ibv_get_cq_event", errno)),
-                }
+            let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
+                // SAFETY: the channel is live, and both are places for the verb to write.
+                unsafe { sys::ibv_get_cq_event(self.handle.as_ptr(), &mut cq, &mut cq_context) }
+            })?;
+            if !is_taken {
+                return Ok(None);
             }
             let queue = NonNull::new(cq_context.cast::<EventTarget>()).and_then(|target| {
                 // SAFETY: every queue on a channel of this crate was made with a target as its context; the event is
@@ -176,42 +174,3 @@ impl AsCore for CompletionEvent {
 
 /// The queue of the event: its number ([`cq_context`](CompletionQueue::cq_context)), and asking for the next event.
 impl CompletionQueue for CompletionEvent {}
-
-fn set_nonblocking(fd: RawFd) -> Result<(), VerbError> {
-    // SAFETY: both calls take an open descriptor and plain flags.
-    let ret = unsafe {
-        match libc::fcntl(fd, libc::F_GETFL) {
-            -1 => -1,
-            flags => libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK),
-        }
-    };
-    if ret == -1 { Err(VerbError::new("fcntl", last_errno())) } else { Ok(()) }
-}
-
-/// Waits until `fd` is readable; `false` when the deadline has passed.
-fn wait_readable(fd: RawFd, deadline: Option<Instant>) -> Result<bool, VerbError> {
-    loop {
-        let milliseconds = match deadline {
-            None => -1,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                // Rounded up, so that the last wait does not spin.
-                i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-            }
-        };
-        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd.
-        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
-            0 if deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Ok(false),
-            0 => {}
-            -1 if last_errno().raw() == libc::EINTR => {}
-            -1 => return Err(VerbError::new("poll", last_errno())),
-            // Hung up, in error or closed: no event will ever come, and waiting again would return at once.
-            _ if poll.revents & libc::POLLIN == 0 => {
-                return Err(VerbError::new("poll", Errno::from_raw(libc::EIO))
-                    .with_hint("the descriptor of the completion channel is broken: is the device gone?"));
-            }
-            _ => return Ok(true),
-        }
-    }
-}

@@ -23,6 +23,7 @@ mod generic;
 mod opcode;
 mod poll_error;
 mod queue;
+mod queue_ref;
 mod record;
 mod status;
 
@@ -36,5 +37,6 @@ pub use self::opcode::WorkCompletionOperationType;
 pub use self::poll_error::PollCompletionQueueError;
 pub use self::queue::CompletionQueue;
 pub(crate) use self::queue::CompletionQueueCore;
+pub use self::queue_ref::CompletionQueueRef;
 pub use self::record::{CompletionRecord, PollCompletions};
 pub use self::status::WorkCompletionStatus;

@@ -142,9 +142,9 @@ impl CompletionQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        self.context.objects().completion_queues.remove(self.cq);
         // Where it fails, the queue lives on, and its events would find the target: that is leaked with it.
         handle.close()?;
+        self.context.objects().completion_queues.remove(self.cq);
         // SAFETY: the queue is gone and, with it, every unacknowledged event: nobody reads the target any more.
         unsafe { EventTarget::free(self.target) };
         Ok(())

@@ -11,7 +11,8 @@ use super::pair::SendQueue;
 use super::{Connected, QueuePairCore, Service};
 use crate::error::{Errno, VerbError};
 use crate::ibverbs::work_request::{
-    BasicSlot, Batch, HoldsFor, PostSendError, PostSendGuard, Requests, Ring, SendData, SendOperation, SendSink,
+    BasicSlot, Batch, HoldsFor, PACKET_START, PostSendError, PostSendGuard, Requests, Ring, SendData, SendOperation,
+    SendSink,
 };
 
 /// The send queue of a basic queue pair, which one thread at a time posts to.
@@ -41,7 +42,11 @@ impl<T: Service> BasicSendQueue<T> {
         const VERB: &str = "ibv_create_qp";
         let requests = Requests::new(VERB, cap.max_send_wr, cap.max_send_sge)?;
         let max_inline = cap.max_inline_data as usize;
-        let inline = (cap.max_send_wr as usize).checked_mul(max_inline).and_then(|bytes| Ring::new(0, bytes));
+        // Drivers of raw packets read their beginning, also of one that is shorter.
+        let inline = (cap.max_send_wr as usize)
+            .checked_mul(max_inline)
+            .and_then(|bytes| bytes.checked_add(PACKET_START))
+            .and_then(|bytes| Ring::new(0, bytes));
         let inline = inline.ok_or_else(|| VerbError::new(VERB, Errno::from_raw(libc::ENOMEM)))?;
         Ok(Self { qp: core.raw(), requests, inline, max_inline, core: Arc::clone(core), service: PhantomData })
     }

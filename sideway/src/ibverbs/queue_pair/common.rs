@@ -13,7 +13,7 @@ use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
     QueuePairType, Service, TransitionTable,
 };
-use crate::error::VerbError;
+use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno, errno_of};
 use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::device_context::DeviceContext;
@@ -211,16 +211,20 @@ impl QueuePairCore {
         Ok((QueuePairAttribute::from_raw(attr, mask), QueuePairInitAttribute::from_raw(init)))
     }
 
-    /// Destroys the queue pair and reports. Its owner has given up both queues but this hold.
+    /// Destroys the queue pair and reports. Where an event holds it, it lives on, and is destroyed by the last of them.
     pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
-        Arc::into_inner(self).map_or(Ok(()), |mut core| core.destroy())
+        match Arc::into_inner(self) {
+            Some(mut core) => core.destroy(),
+            None => Err(VerbError::new("ibv_destroy_qp", Errno::from_raw(libc::EBUSY))
+                .with_hint("asynchronous events hold the queue pair: it goes with the last of them")),
+        }
     }
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        self.context.objects().queue_pairs.remove(self.qp);
         // Where it fails, the queue pair lives on and points to the context: that is leaked with it.
         handle.close()?;
+        self.context.objects().queue_pairs.remove(self.qp);
         if let Some(send_context) = self.send_context.take() {
             // SAFETY: the queue pair that pointed to it is gone, and nobody shares the core any more.
             unsafe { SendContext::free(send_context) };
@@ -286,3 +290,4 @@ control_methods!(super::BasicSendQueue<T>, T: Service);
 control_methods!(super::ExtendedSendQueue<T>, T: Service);
 control_methods!(super::GenericSendQueue<T>, T: Service);
 control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair);
+control_methods!(super::QueuePairRef);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{
-    ibv_context, ibv_cq, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as mask, ibv_qp_type,
-    ibv_srq,
+    ibv_context, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as mask,
+    ibv_qp_type, ibv_srq,
 };
 
 use super::missing_operation::{self, SendContext};
@@ -40,24 +40,17 @@ impl<T: BasicService> QueuePairBuilder<T> {
     pub fn build(&self) -> Result<BasicQueuePair<T>, VerbError> {
         const VERB: &str = "ibv_create_qp";
         let parents = self.parents(VERB)?;
-        let qp = if self.is_xrc_send() {
-            // `ibv_create_qp` takes both completion queues for granted.
-            let mut attr = self.attributes_ex(&parents);
-            // SAFETY: the domain and the queue are live and of one device; the attributes are complete for the mask.
-            unsafe { sys::ibv_create_qp_ex(self.pd.device_context().raw(), &mut attr) }
-        } else {
-            let mut attr = ibv_qp_init_attr {
-                qp_context: ptr::null_mut(),
-                send_cq: raw(&parents.send_cq),
-                recv_cq: raw(&parents.recv_cq),
-                srq: raw_srq(&parents.srq),
-                cap: self.cap,
-                qp_type: ibv_qp_type(self.qp_type.raw()),
-                sq_sig_all: self.sq_sig_all.into(),
-            };
-            // SAFETY: the domain and both queues are live and of one device.
-            unsafe { sys::ibv_create_qp(self.pd.raw(), &mut attr) }
+        let mut attr = ibv_qp_init_attr {
+            qp_context: ptr::null_mut(),
+            send_cq: raw(&parents.send_cq),
+            recv_cq: raw(&parents.recv_cq),
+            srq: raw_srq(&parents.srq),
+            cap: self.capabilities(),
+            qp_type: ibv_qp_type(self.qp_type.raw()),
+            sq_sig_all: self.sq_sig_all.into(),
         };
+        // SAFETY: the domain and the queues are live and of one device; the initiator of XRC needs none for receives.
+        let qp = unsafe { sys::ibv_create_qp(self.pd.raw(), &mut attr) };
         let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
         // SAFETY: just made from these; it has no context.
         let core = unsafe { self.adopt(qp, None, parents) };
@@ -188,15 +181,17 @@ impl<T: Service> QueuePairBuilder<T> {
         attr.send_cq = raw(&parents.send_cq);
         attr.recv_cq = raw(&parents.recv_cq);
         attr.srq = raw_srq(&parents.srq);
-        attr.cap = self.cap;
+        attr.cap = self.capabilities();
         attr.qp_type = ibv_qp_type(self.qp_type.raw());
         attr.sq_sig_all = self.sq_sig_all.into();
         attr.comp_mask = mask::IBV_QP_INIT_ATTR_PD.0;
         attr.pd = self.pd.raw();
-        if self.is_xrc_send() {
-            (attr.cap.max_recv_wr, attr.cap.max_recv_sge) = (0, 0);
-        }
         attr
+    }
+
+    /// What was asked for, as far as queue pairs of the type have it.
+    fn capabilities(&self) -> ibv_qp_cap {
+        if self.is_xrc_send() { ibv_qp_cap { max_recv_wr: 0, max_recv_sge: 0, ..self.cap } } else { self.cap }
     }
 
     /// Takes a new queue pair over.

@@ -138,6 +138,9 @@ fn responds(qp_type: Type) -> bool {
 }
 
 #[cfg(test)]
+mod table;
+
+#[cfg(test)]
 mod tests {
     use super::standard_transition as transition;
     use super::*;

@@ -136,8 +136,9 @@ impl SendData for Gather<'_> {
         if self.0.len() > slot.max_sge {
             return Err(RefusalReason::TooManyEntries { given: self.0.len(), limit: slot.max_sge });
         }
-        // SAFETY: there is room for `max_sge` entries; an entry is an ibv_sge.
+        // SAFETY: there is room for `max_sge` entries, and for one in any case; an entry is an ibv_sge.
         unsafe {
+            slot.sges.write(of_nothing());
             slot.sges.copy_from_nonoverlapping(self.0.as_ptr().cast(), self.0.len());
             (*slot.wr).num_sge = self.0.len() as c_int;
         }
@@ -151,8 +152,11 @@ impl SendData for Nothing {
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        // SAFETY: the caller's promise.
-        unsafe { (*slot.wr).num_sge = 0 };
+        // SAFETY: the caller's promise; there is room for one entry.
+        unsafe {
+            slot.sges.write(of_nothing());
+            (*slot.wr).num_sge = 0;
+        }
         Ok(())
     }
 }
@@ -210,6 +214,17 @@ impl SendData for InlineList<'_> {
         }
     }
 }
+
+/// What stands in the first place of an empty list. The mlx4 driver looks for the hardware address of a raw packet's peer
+/// there, whether the list has entries or not: it finds bytes that last, and not those of a request before.
+#[inline]
+fn of_nothing() -> ibv_sge {
+    static NOTHING: [u8; PACKET_START] = [0; PACKET_START];
+    ibv_sge { addr: NOTHING.as_ptr() as u64, length: 0, lkey: 0 }
+}
+
+/// Bytes that drivers of raw packets read from the beginning of a packet, however short it is.
+pub(crate) const PACKET_START: usize = 64;
 
 /// Lets `copy` write `length` bytes into the slot, and makes them the request's data.
 ///

@@ -25,9 +25,11 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     }
 
     /// `ibv_wr_set_ud_addr(qp, ah, remote_qpn, remote_qkey)` — where the datagram goes: the way, the peer's queue pair and its
-    /// Q_Key. A Q_Key with its highest bit set stands for the one of this side's queue pair.
+    /// Q_Key. A Q_Key with its highest bit set stands for the one of this side's queue pair, except with soft-RoCE, which sends
+    /// it as it is.
     ///
-    /// A handle of another device is refused when the batch is posted.
+    /// A handle of another device is refused when the batch is posted. It lives until then; a device may look it up only when
+    /// it sends (soft-RoCE does), so that a datagram whose handle goes before its completion may fail.
     ///
     /// # References
     ///
@@ -101,7 +103,9 @@ pub trait SetScatterGatherEntry {
     /// - the `length` bytes at `addr` stay allocated, and the region of `lkey` registered, with `addr` in it;
     /// - for what the device only reads (sends, writes), nobody writes them;
     /// - for what the device writes (receives, reads, atomics), nobody reads or writes them, and no reference to them is
-    ///   held.
+    ///   held;
+    /// - on a queue pair for raw packets, the first entry holds at least the Ethernet header, in memory that the processor can
+    ///   read: drivers copy it while they post.
     ///
     /// Requests may name the same bytes where the program takes whatever the device leaves there: many receives into one
     /// buffer, as a ping-pong posts them, overwrite each other and harm nobody else.

@@ -28,7 +28,7 @@ mod send;
 pub use self::address::{Addressed, DatagramAddress, SendAddress, SharedReceiveQueueNumber};
 pub(crate) use self::batch::{Batch, ListedRequest, Requests};
 pub use self::data::ScatterGatherEntry;
-pub(crate) use self::data::{BasicSlot, SendData};
+pub(crate) use self::data::{BasicSlot, PACKET_START, SendData};
 pub use self::flags::WorkRequestFlags;
 pub use self::local_buffer::{CarriesInlineData, LocalBufferHandle, SetInlineData, SetScatterGatherEntry};
 pub use self::operation::{

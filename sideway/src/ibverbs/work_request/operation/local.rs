@@ -58,6 +58,8 @@ unsafe impl SendOperation for BindMemoryWindow<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.check(qp)? };
         wr.opcode = raw::IBV_WR_BIND_MW;
+        // The soft-RoCE driver refuses a bind with immediate data, be it that of a request before.
+        wr.__bindgen_anon_1.imm_data = 0;
         wr.__bindgen_anon_2.bind_mw = sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
             mw: self.window.raw(),
             rkey: self.rkey.raw(),

@@ -1,0 +1,10 @@
+//! A datagram says where it goes.
+
+use sideway::ibverbs::queue_pair::{BasicPostSendGuard, Datagram, PostSendGuard, SetInlineData};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+
+fn send(mut guard: BasicPostSendGuard<'_, Datagram>) {
+    guard.construct_wr(1, WorkRequestFlags::empty()).setup_send().setup_inline_data(b"to whom?");
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+//! What a request looks like depends on the service: code for every queue pair says which one it is for.
+
+use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+
+fn send(qp: &mut impl QueuePair) {
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, WorkRequestFlags::empty()).setup_send().setup_no_data();
+}
+
+fn main() {}

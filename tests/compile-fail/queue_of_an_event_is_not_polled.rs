@@ -1,0 +1,11 @@
+//! An event names a completion queue; polling it stays with its owner.
+
+use sideway::ibverbs::async_event::AsyncEventElement;
+
+fn named(element: AsyncEventElement) {
+    if let AsyncEventElement::CompletionQueue(mut cq) = element {
+        drop(cq.start_poll());
+    }
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+//! An event names a queue pair; posting to it stays with the owners of its queues.
+
+use sideway::ibverbs::async_event::AsyncEventElement;
+
+fn named(element: AsyncEventElement) {
+    if let AsyncEventElement::QueuePair(mut qp) = element {
+        drop(qp.start_post_send());
+    }
+}
+
+fn main() {}

@@ -1,0 +1,296 @@
+//! Two queue pairs of one device that send datagrams to each other.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sideway::error::VerbError;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::{AddressHandle, AddressHandleAttribute};
+use sideway::ibverbs::completion::{
+    GenericCompletionQueue, PollCompletionQueueError, WorkCompletionFlags, WorkCompletionOperationType,
+    WorkCompletionStatus,
+};
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{
+    BasicQueuePair, Datagram, ExtendedQueuePair, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute,
+    QueuePairBuilder, QueuePairState,
+};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+
+use crate::device;
+use crate::loopback::{Give, Memory, QueueKind, Range, to};
+
+/// Bytes of the global routing header, or what stands in its place, in front of every datagram received.
+pub const GRH: usize = 40;
+/// Bytes of each side's memory.
+pub const MEMORY: usize = 64 * 1024;
+/// Bytes of inline data that the queue pairs take.
+pub const INLINE: u32 = 64;
+/// The Q_Key of both sides.
+pub const QKEY: u32 = 0x1234_5678;
+
+/// How long a completion may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long nothing is to happen.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// A kind of queue pair for datagrams.
+pub trait Kind: QueuePair<Service = Datagram> + fmt::Debug + Sized {
+    /// For messages.
+    const NAME: &'static str;
+
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// As the builder's.
+    fn build(builder: &QueuePairBuilder<Datagram>) -> Result<Self, VerbError>;
+}
+
+macro_rules! kind {
+    ($Pair:ty, $name:literal, $build:ident) => {
+        impl Kind for $Pair {
+            const NAME: &'static str = $name;
+
+            fn build(builder: &QueuePairBuilder<Datagram>) -> Result<Self, VerbError> {
+                builder.$build()
+            }
+        }
+    };
+}
+
+kind!(BasicQueuePair<Datagram>, "basic", build);
+kind!(ExtendedQueuePair<Datagram>, "extended", build_ex);
+kind!(GenericQueuePair<Datagram>, "generic", build_generic);
+
+/// Two sides.
+#[derive(Debug)]
+pub struct Datagrams<Q> {
+    /// The one that mostly sends.
+    pub near: End<Q>,
+    /// The one that mostly receives.
+    pub far: End<Q>,
+    /// The way from the port to itself.
+    pub way: Arc<AddressHandle>,
+    /// The domain of both.
+    pub pd: Arc<ProtectionDomain>,
+    /// The device of both.
+    pub context: Arc<DeviceContext>,
+}
+
+/// One side: a queue pair, its completion queue, its memory.
+#[derive(Debug)]
+pub struct End<Q> {
+    // Dropped in this order: nothing is posted any more when the memory goes.
+    /// The queue pair.
+    pub qp: Q,
+    /// Where its completions go.
+    pub cq: GenericCompletionQueue,
+    /// What its requests name.
+    pub memory: Memory,
+}
+
+/// A completion, copied off the queue. What means nothing after a failure is `None` then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The number of the request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: WorkCompletionStatus,
+    /// What was done.
+    pub opcode: Option<WorkCompletionOperationType>,
+    /// Of a datagram received: its bytes with what stands in front, the sender's queue pair, immediate data where there is
+    /// some, and whether the global routing header is there.
+    pub received: Option<(usize, u32, Option<u32>, bool)>,
+}
+
+impl<Q: Kind> Datagrams<Q> {
+    /// Two sides that can send.
+    ///
+    /// # Panics
+    ///
+    /// Anything fails.
+    #[track_caller]
+    pub fn new(queue: QueueKind) -> Self {
+        let context = device::open();
+        let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
+        let end = || {
+            let cq = queue.build(context.create_cq_builder().setup_cqe(64));
+            let mut builder = pd.create_ud_qp_builder();
+            builder.setup_max_send_wr(16).setup_max_recv_wr(16).setup_max_send_sge(4).setup_max_recv_sge(4);
+            builder.setup_max_inline_data(INLINE).setup_send_cq(&cq).setup_recv_cq(&cq);
+            let qp = Q::build(&builder).unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
+            let memory = Memory::new(&pd, MEMORY, AccessFlags::LocalWrite);
+            for attributes in [init(), to(QueuePairState::ReadyToReceive), ready_to_send()] {
+                qp.modify(&attributes).unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
+            }
+            End { qp, cq, memory }
+        };
+        let (near, far) = (end(), end());
+        let way = pd.create_ah(&to_itself(&context)).unwrap_or_else(|error| panic!("{error}"));
+        Self { near, far, way, pd, context }
+    }
+
+    /// Sends a range of the near side's memory to the far one, without immediate data, and signaled.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be posted.
+    #[track_caller]
+    pub fn send(&mut self, wr_id: u64, offset: usize, len: usize, qkey: u32) {
+        let (range, number) = (self.near.range(offset, len), self.far.qp.qp_number());
+        let mut batch = self.near.qp.start_post_send();
+        let request = batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send();
+        request.setup_ud_addr(&self.way, number, qkey).give(range);
+        batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
+    }
+}
+
+impl<Q: Kind> End<Q> {
+    /// A range of this side's memory.
+    ///
+    /// # Panics
+    ///
+    /// It is not within.
+    #[track_caller]
+    pub fn range(&self, offset: usize, len: usize) -> Range {
+        Range::of(&self.memory, offset, len)
+    }
+
+    /// What is in the memory.
+    ///
+    /// # Panics
+    ///
+    /// The range is not within.
+    #[track_caller]
+    pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+
+    /// Posts one receive.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be posted.
+    #[track_caller]
+    pub fn post_receive(&mut self, wr_id: u64, offset: usize, len: usize) {
+        let range = self.range(offset, len);
+        let mut batch = self.qp.start_post_recv();
+        batch.construct_wr(wr_id).give(range);
+        batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
+    }
+
+    /// Waits for the next completion.
+    ///
+    /// # Panics
+    ///
+    /// None comes.
+    #[track_caller]
+    pub fn completion(&mut self) -> Completion {
+        let started = Instant::now();
+        loop {
+            if let Some(completion) = self.poll() {
+                return completion;
+            }
+            assert!(started.elapsed() < PATIENCE, "{}: nothing completed within {PATIENCE:?}", Q::NAME);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for the next completion, which is to be a success.
+    ///
+    /// # Panics
+    ///
+    /// None comes, or it is a failure.
+    #[track_caller]
+    pub fn success(&mut self) -> Completion {
+        let completion = self.completion();
+        assert_eq!(completion.status, WorkCompletionStatus::Success, "{}: {completion:?}", Q::NAME);
+        completion
+    }
+
+    /// Sees to it that nothing completes.
+    ///
+    /// # Panics
+    ///
+    /// Something does.
+    #[track_caller]
+    pub fn silence(&mut self) {
+        let started = Instant::now();
+        while started.elapsed() < SILENCE {
+            assert_eq!(self.poll(), None, "{}", Q::NAME);
+            std::thread::yield_now();
+        }
+    }
+
+    #[track_caller]
+    fn poll(&mut self) -> Option<Completion> {
+        // Of a basic queue a poll takes a batch, of which the rest would be lost here.
+        if let GenericCompletionQueue::Basic(queue) = &mut self.cq {
+            queue.setup_poll_batch(1);
+        }
+        let mut poller = match self.cq.start_poll() {
+            Ok(poller) => poller,
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => return None,
+            Err(error) => panic!("{error}"),
+        };
+        let wc = poller.next().unwrap_or_else(|error| panic!("{error}"))?;
+        assert_eq!(wc.qp_num(), self.qp.qp_number());
+        let opcode = (wc.status() == WorkCompletionStatus::Success).then(|| wc.opcode());
+        let received = (opcode == Some(WorkCompletionOperationType::Receive)).then(|| {
+            let flags = wc.wc_flags();
+            let imm_data = flags.contains(WorkCompletionFlags::WithImmediate).then(|| wc.imm_data());
+            let has_header = flags.contains(WorkCompletionFlags::GlobalRoutingHeader);
+            (wc.byte_len() as usize, wc.src_qp(), imm_data, has_header)
+        });
+        Some(Completion { wr_id: wc.wr_id(), status: wc.status(), opcode, received })
+    }
+}
+
+/// The way from the port to itself.
+///
+/// # Panics
+///
+/// The port has no address.
+#[track_caller]
+pub fn to_itself(context: &DeviceContext) -> AddressHandleAttribute {
+    let port = context.query_port(device::PORT).unwrap_or_else(|error| panic!("{error}"));
+    let mut way = AddressHandleAttribute::new();
+    way.setup_port(device::PORT).setup_dest_lid(port.lid());
+    if let Some(entry) = device::gid(context) {
+        way.setup_grh(&entry.gid(), 0, entry.gid_index() as u8, 64, 0);
+    }
+    way
+}
+
+/// RESET to INIT.
+pub fn init() -> QueuePairAttribute {
+    let mut attributes = to(QueuePairState::Init);
+    attributes.setup_pkey_index(0).setup_port(device::PORT).setup_qkey(QKEY);
+    attributes
+}
+
+/// RTR to RTS.
+pub fn ready_to_send() -> QueuePairAttribute {
+    let mut attributes = to(QueuePairState::ReadyToSend);
+    attributes.setup_sq_psn(0xffffff);
+    attributes
+}
+
+/// Runs a function for each kind of queue pair with each kind of completion queue, nine times.
+#[macro_export]
+macro_rules! on_all_kinds_of_datagrams {
+    ($function:ident) => {{
+        use sideway::ibverbs::queue_pair::{BasicQueuePair, Datagram, ExtendedQueuePair, GenericQueuePair};
+        for queue in $crate::loopback::QueueKind::ALL {
+            println!("{}: {queue:?} completion queue", stringify!($function));
+            $function::<BasicQueuePair<Datagram>>(queue);
+            $function::<ExtendedQueuePair<Datagram>>(queue);
+            $function::<GenericQueuePair<Datagram>>(queue);
+        }
+    }};
+}

@@ -1,0 +1,179 @@
+//! Asynchronous events: raised by a test, taken and acknowledged as the library does it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+use sideway::ibverbs::completion::CompletionQueue;
+use sideway::ibverbs::queue_pair::QueuePair;
+
+use super::device::state_of;
+use super::failure::set_errno;
+use super::state::{Inner, State};
+
+/// How long the destruction of an object waits for an acknowledgement before it is a violation.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An event to raise: its type as in C, and what stands in the union.
+#[derive(Clone, Copy, Debug)]
+pub struct Raised {
+    event_type: u32,
+    element: Element,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Element {
+    /// The object with this address.
+    Object(usize),
+    Port(c_int),
+    /// Nothing is written.
+    Nothing,
+}
+
+impl Raised {
+    /// Of a completion queue.
+    pub fn of_cq(event_type: u32, cq: &impl CompletionQueue) -> Self {
+        // SAFETY: the pointer becomes a number.
+        Self::of_object(event_type, unsafe { cq.cq() }.as_ptr())
+    }
+
+    /// Of a queue pair.
+    pub fn of_qp(event_type: u32, qp: &impl QueuePair) -> Self {
+        // SAFETY: the pointer becomes a number.
+        Self::of_object(event_type, unsafe { qp.qp() }.as_ptr())
+    }
+
+    /// Of any object that begins with its context.
+    pub fn of_object<T>(event_type: u32, object: *mut T) -> Self {
+        Self { event_type, element: Element::Object(object.expose_provenance()) }
+    }
+
+    /// Of a port.
+    pub fn of_port(event_type: u32, port: c_int) -> Self {
+        Self { event_type, element: Element::Port(port) }
+    }
+
+    /// Of the device.
+    pub fn of_device(event_type: u32) -> Self {
+        Self { event_type, element: Element::Nothing }
+    }
+}
+
+/// What was raised, by context, and taken, by object.
+#[derive(Default)]
+pub(super) struct AsyncEvents {
+    contexts: BTreeMap<usize, Waiting>,
+    /// Events that were taken and not acknowledged.
+    taken: BTreeMap<usize, u32>,
+}
+
+struct Waiting {
+    fd: c_int,
+    events: VecDeque<Raised>,
+}
+
+/// A context was opened; gives its descriptor.
+pub(super) fn opened(inner: &mut Inner, context: usize) -> c_int {
+    if inner.script.without.contains("async_fd") {
+        return -1;
+    }
+    // SAFETY: takes plain numbers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) };
+    inner.async_events.contexts.insert(context, Waiting { fd, events: VecDeque::new() });
+    fd
+}
+
+/// A context was closed.
+pub(super) fn closed(inner: &mut Inner, context: usize) {
+    if let Some(waiting) = inner.async_events.contexts.remove(&context) {
+        // SAFETY: the descriptor is the context's own.
+        unsafe { libc::close(waiting.fd) };
+    }
+}
+
+/// Raises an event on a context.
+pub(super) fn raise(inner: &mut Inner, context: usize, event: Raised) {
+    let waiting = inner.async_events.contexts.get_mut(&context);
+    let Some(waiting) = waiting else { return inner.violation("an event was raised on a context that is not there") };
+    waiting.events.push_back(event);
+    let token = 1_u64;
+    // SAFETY: eight live bytes; an eventfd takes them.
+    unsafe { libc::write(waiting.fd, (&raw const token).cast(), size_of::<u64>()) };
+}
+
+/// An object is destroyed: its events that wait are gone, and those that were taken are waited for, as the library does.
+pub(super) fn destroyed(state: &State, object: usize) {
+    let mut inner = state.lock();
+    for waiting in inner.async_events.contexts.values_mut() {
+        let before = waiting.events.len();
+        waiting.events.retain(|event| !matches!(event.element, Element::Object(other) if other == object));
+        for _ in waiting.events.len()..before {
+            let mut token = 0_u64;
+            // SAFETY: eight live bytes.
+            unsafe { libc::read(waiting.fd, (&raw mut token).cast(), size_of::<u64>()) };
+        }
+    }
+    let pending = |inner: &mut Inner| inner.async_events.taken.get(&object).is_some_and(|&taken| taken > 0);
+    let waited = state.acknowledged.wait_timeout_while(inner, PATIENCE, pending);
+    let (mut inner, timeout) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+    if timeout.timed_out() {
+        inner.violation("an asynchronous event was never acknowledged");
+    }
+    inner.async_events.taken.remove(&object);
+}
+
+pub(super) unsafe extern "C" fn get_async_event(
+    context: *mut ffi::ibv_context,
+    event: *mut ffi::ibv_async_event,
+) -> c_int {
+    // SAFETY: the context is one of this provider's, and the event can be written.
+    unsafe {
+        let state = state_of(context);
+        let (inner, failure) = state.enter("get_async_event", &[("context", context.addr() as u64)]);
+        if let Some(failure) = failure {
+            return failure.minus();
+        }
+        drop(inner);
+        let mut token = 0_u64;
+        // Without the lock: a descriptor in blocking mode waits here.
+        if libc::read((*context).async_fd, (&raw mut token).cast(), size_of::<u64>()) < 0 {
+            return -1;
+        }
+        let mut inner: MutexGuard<'_, Inner> = state.lock();
+        let waiting = inner.async_events.contexts.get_mut(&context.addr());
+        let Some(raised) = waiting.and_then(|waiting| waiting.events.pop_front()) else {
+            // The object has been destroyed between the token and the lock.
+            set_errno(libc::EAGAIN);
+            return -1;
+        };
+        (*event).event_type = ffi::ibv_event_type(raised.event_type);
+        match raised.element {
+            Element::Object(object) => {
+                *inner.async_events.taken.entry(object).or_default() += 1;
+                (*event).element.cq = std::ptr::with_exposed_provenance_mut(object);
+            }
+            Element::Port(port) => (*event).element.port_num = port,
+            Element::Nothing => {}
+        }
+    }
+    0
+}
+
+/// Comes only for events of objects: others are acknowledged without their maker.
+pub(super) unsafe extern "C" fn ack_async_event(event: *mut ffi::ibv_async_event) {
+    // SAFETY: every object begins with its context, and objects are never freed.
+    unsafe {
+        let object = (*event).element.cq;
+        let state = state_of((*object).context);
+        let arguments = [("event_type", (*event).event_type.0.into()), ("object", object.addr() as u64)];
+        let mut inner = state.note("ack_async_event", &arguments);
+        match inner.async_events.taken.get_mut(&object.addr()) {
+            Some(taken) if *taken > 0 => *taken -= 1,
+            _ => inner.violation("an asynchronous event was acknowledged that was not taken"),
+        }
+        drop(inner);
+        state.acknowledged.notify_all();
+    }
+}

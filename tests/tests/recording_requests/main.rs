@@ -1,0 +1,9 @@
+//! Every request of every service on the recording provider: what the device gets, and what is refused before it does.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod datagrams;
+mod operations;
+mod refusals;
+mod support;
+mod vendor;
+mod xrc;
