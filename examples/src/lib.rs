@@ -2,6 +2,7 @@
 
 pub mod exchange;
 pub mod gid;
+pub mod pingpong;
 pub mod units;
 
 mod devices;

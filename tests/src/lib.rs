@@ -6,6 +6,7 @@ pub mod device;
 pub mod headers;
 pub mod interface;
 pub mod loopback;
+pub mod pingpong;
 pub mod process;
 pub mod recording;
 pub mod requirements;

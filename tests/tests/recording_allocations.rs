@@ -252,3 +252,40 @@ fn posting_and_polling_take_no_memory() {
     poll();
     assert_eq!(allocations(|| (0..1000).for_each(|_| poll())), 0);
 }
+
+#[test]
+fn a_shared_receive_queue_takes_no_memory_and_gives_its_own_back() {
+    let world = World::new();
+    world.recording.quiet();
+    let once = || {
+        let queue = world.pd.create_srq_builder().build().unwrap();
+        drop((world.qp_builder().setup_srq(&queue).build().unwrap(), queue));
+        world.recording.fail("create_srq", 0, Failure::documented(libc::ENOMEM));
+        drop(world.pd.create_srq_builder().build().unwrap_err());
+    };
+    (0..10).for_each(|_| once());
+    let before = HELD.get();
+    (0..100).for_each(|_| once());
+    assert_eq!(HELD.get() - before, 0);
+
+    let mut queue = world.pd.create_srq_builder().setup_max_wr(4).build().unwrap();
+    let mut qp = world.qp_builder().setup_srq(&queue).build().unwrap();
+    let World { mut recv_cq, .. } = world;
+    let mut round = || {
+        let mut guard = queue.start_post_recv();
+        // SAFETY: the recording device touches no memory.
+        unsafe { guard.construct_wr(1).setup_sge(1, 2, 3) };
+        guard.construct_wr(2).setup_no_data();
+        guard.post().unwrap();
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(3, WorkRequestFlags::empty()).setup_send().setup_inline_data(b"a");
+        guard.construct_wr(4, WorkRequestFlags::empty()).setup_send().setup_inline_data(b"b");
+        guard.post().unwrap();
+        let mut poller = recv_cq.start_poll().unwrap();
+        assert_eq!(poller.next().unwrap().unwrap().wr_id(), 1);
+        assert_eq!(poller.next().unwrap().unwrap().wr_id(), 2);
+        assert!(poller.next().unwrap().is_none());
+    };
+    (0..10).for_each(|_| round());
+    assert_eq!(allocations(|| (0..1000).for_each(|_| round())), 0);
+}

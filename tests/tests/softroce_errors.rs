@@ -213,7 +213,7 @@ fn too_much<Q: Kind>(queue: QueueKind) {
     assert_eq!(error.failed_request().map(|failed| (failed.index, failed.wr_id)), Some((Some(1), 53)));
     assert_eq!(
         error.to_string(),
-        "ibv_post_recv: EINVAL (Invalid argument): the list has 3 entries and the queue pair was built for 2; \
+        "ibv_post_recv: EINVAL (Invalid argument): the list has 3 entries and the queue was built for 2; \
          request 1 (wr_id 53); nothing of the batch was posted"
     );
     let mut receives = pair.far.qp.start_post_recv();

@@ -4,6 +4,7 @@ use clap::{Parser, ValueEnum};
 use sideway::ibverbs::device_context::Mtu;
 use sideway_examples::Timeout;
 use sideway_examples::exchange::DEFAULT_PORT;
+use sideway_examples::pingpong::PortChoice;
 use sideway_examples::units::{parse_message_size, parse_mtu, parse_timeout};
 
 const ABOUT: &str = "\
@@ -97,6 +98,12 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// What is said of the port.
+    pub(crate) fn port_choice(&self) -> PortChoice {
+        let &Self { ib_port, gid_idx, sl, mtu, size, .. } = self;
+        PortChoice { ib_port, gid_idx, sl, mtu, size }
+    }
+
     /// The kind of completion queue, with what the other options ask of it.
     ///
     /// # Errors

@@ -1,28 +1,24 @@
 //! The messages to and fro.
 
-use std::hint;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use sideway::ibverbs::completion::{
-    CompletionQueue, PollCompletionQueueError, WorkCompletionOperationType as Operation, WorkCompletionStatus as Status,
+    CompletionChannel, GenericCompletionQueue, PollCompletionQueueError, WorkCompletionOperationType as Operation,
+    WorkCompletionStatus as Status,
 };
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, SetScatterGatherEntry};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_examples::Timeout;
+use sideway_examples::pingpong::{Clock, Statistics, Wait, advice};
 
 use super::arguments::Arguments;
 use super::endpoint::Endpoint;
 use super::pattern::{self, Checker, Side};
-use super::statistics::{Clock, Statistics};
 
 /// What requests are known by in their completions; the C program has the same numbers.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
-
-/// After so many polls in vain it is time to look at the clock, and to let another program run.
-const PATIENCE: u32 = 1024;
 
 /// The state of the game: the client sends first, and each side answers what it has received.
 #[derive(Debug)]
@@ -150,48 +146,26 @@ impl<'e> Game<'e> {
         Ok(())
     }
 
-    /// Waits until something completes.
-    fn wait(&mut self) -> Result<()> {
-        let mut polls: u32 = 0;
-        let mut deadline = None;
-        while !self.poll()? {
-            if self.endpoint.channel.is_some() {
-                if self.sleep()? {
-                    return Ok(());
-                }
-                continue;
-            }
-            hint::spin_loop();
-            polls = polls.wrapping_add(1);
-            if polls.is_multiple_of(PATIENCE) {
-                let now = Instant::now();
-                let end = *deadline.get_or_insert_with(|| self.timeout.0.and_then(|timeout| now.checked_add(timeout)));
-                if end.is_some_and(|end| end <= now) {
-                    return Err(self.stuck());
-                }
-                thread::yield_now();
-            }
+    fn check_data(&mut self) -> Result<()> {
+        let Some((checker, message)) = &mut self.check else { return Ok(()) };
+        if self.checked < self.received {
+            self.endpoint.incoming.read_at(0, message)?;
+            checker.check(message, self.checked)?;
+            self.checked += 1;
         }
         Ok(())
     }
+}
 
-    /// Sleeps until the channel tells of a completion; returns whether one was polled instead.
-    fn sleep(&mut self) -> Result<bool> {
-        self.endpoint.cq.req_notify(false)?;
-        // What completed before the request raises no event. An event that comes though its completion was polled here does
-        // no harm: the next sleep ends at once.
-        if self.poll()? {
-            return Ok(true);
-        }
-        let Some(channel) = &self.endpoint.channel else { return Ok(false) };
-        match channel.get_cq_event(self.timeout.0) {
-            Ok(_) => Ok(false),
-            Err(error) if error.errno().raw() == libc::ETIMEDOUT => Err(self.stuck()),
-            Err(error) => Err(error.into()),
-        }
+impl Wait for Game<'_> {
+    fn queue(&self) -> (&GenericCompletionQueue, Option<&CompletionChannel>) {
+        (&self.endpoint.cq, self.endpoint.channel.as_deref())
     }
 
-    /// Takes what has completed off the queue; whether there was anything.
+    fn timeout(&self) -> Timeout {
+        self.timeout
+    }
+
     fn poll(&mut self) -> Result<bool> {
         let mut poller = match self.endpoint.cq.start_poll() {
             Ok(poller) => poller,
@@ -230,16 +204,6 @@ impl<'e> Game<'e> {
         Ok(true)
     }
 
-    fn check_data(&mut self) -> Result<()> {
-        let Some((checker, message)) = &mut self.check else { return Ok(()) };
-        if self.checked < self.received {
-            self.endpoint.incoming.read_at(0, message)?;
-            checker.check(message, self.checked)?;
-            self.checked += 1;
-        }
-        Ok(())
-    }
-
     #[cold]
     fn stuck(&self) -> anyhow::Error {
         let Self { iterations, received, sent, posted, .. } = self;
@@ -253,23 +217,5 @@ impl<'e> Game<'e> {
             "nothing completed for {seconds} s: {received} of {iterations} messages were received and {sent} of {posted} that \
              were posted are sent; {what}. Does it still run, and with the same --iters?"
         )
-    }
-}
-
-/// What a user can do about a failed message.
-#[cold]
-fn advice(status: Status, is_send: bool) -> &'static str {
-    match (status, is_send) {
-        (Status::RetryExceededError, _) => {
-            ": the peer does not answer; it has ended (has it the same --iters?), or is not reached from this GID (-g)"
-        }
-        // The soft-RoCE of some kernels has the second for both.
-        (Status::LocalLengthError | Status::LocalQueuePairOperationError, false) => {
-            ": perhaps the peer's messages are longer; give both sides the same --size"
-        }
-        (Status::RemoteInvalidRequestError | Status::RemoteOperationError, true) => {
-            ": the peer could not take it; perhaps its --size is smaller, see what it says"
-        }
-        _ => "",
     }
 }

@@ -5,7 +5,6 @@ mod arguments;
 mod endpoint;
 mod game;
 mod pattern;
-mod statistics;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -19,9 +19,11 @@ pub mod protection_domain;
 pub mod provider_buffer;
 pub mod queue_pair;
 mod quirks;
+pub mod shared_receive_queue;
 pub mod single_threaded;
 pub mod thread_domain;
 pub mod work_queue;
 pub mod work_request;
+pub mod xrc_domain;
 
 pub use access_flags::AccessFlags;

@@ -130,6 +130,10 @@ pub enum Kind {
     CompletionQueue,
     /// `struct ibv_qp`.
     QueuePair,
+    /// `struct ibv_srq`.
+    SharedReceiveQueue,
+    /// `struct ibv_xrcd`.
+    XrcDomain,
     /// `struct ibv_ah`.
     AddressHandle,
     /// `struct ibv_td`.

@@ -117,6 +117,8 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     table.dealloc_td = Some(domain::dealloc_td);
     table.alloc_parent_domain = has("alloc_parent_domain").then_some(domain::alloc_parent_domain);
     table.create_qp_ex = has("create_qp_ex").then_some(extended_qp::create_qp_ex);
+    super::srq::fill_in(table, has);
+    super::xrc::fill_in(table, has);
     super::memory::fill_in(table, has);
     super::window::fill_in(table, has);
     control::fill_in(table, has);

@@ -26,6 +26,9 @@ pub(super) unsafe extern "C" fn create_qp_ex(
         if is_spreading(attr) {
             return create_spreading_qp(context, attr);
         }
+        if attr.comp_mask & ffi::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0 != 0 {
+            return super::xrc::create_recv_qp(context, attr);
+        }
         let [t, a, b, c, d, e] = arguments(&attr.cap, attr.qp_type);
         let arguments = [t, a, b, c, d, e, ("send_ops_flags", attr.send_ops_flags)];
         let (mut inner, failure) = state_of(context).enter("create_qp_ex", &arguments);

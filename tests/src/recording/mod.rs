@@ -42,11 +42,13 @@ mod post;
 mod qp;
 mod query;
 mod script;
+mod srq;
 mod state;
 mod warnings;
 mod window;
 mod work_queue;
 mod world;
+mod xrc;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
@@ -273,6 +275,10 @@ fn table() -> IbverbsTable {
         ibv_ack_async_event: Some(async_events::ack_async_event),
         ibv_create_cq: Some(completion::create_cq),
         ibv_destroy_cq: Some(objects::destroy_cq),
+        ibv_create_srq: Some(srq::create_srq),
+        ibv_modify_srq: Some(srq::modify_srq),
+        ibv_query_srq: Some(srq::query_srq),
+        ibv_destroy_srq: Some(srq::destroy_srq),
         ibv_create_qp: Some(qp::create_qp),
         ibv_qp_to_qp_ex: Some(extended_qp::qp_to_qp_ex),
         ibv_modify_qp: Some(qp::modify_qp),

@@ -1,5 +1,5 @@
 //! Lists of requests, and what becomes of a request that is posted: a signaled one completes at once, and a send takes
-//! the oldest receive of its own queue pair.
+//! the oldest receive of its own queue pair, or of the shared queue behind that.
 
 use std::{ptr, slice};
 
@@ -72,7 +72,7 @@ pub(super) unsafe extern "C" fn post_send(
 }
 
 /// What a bad driver says which request was at fault.
-fn elsewhere<T>(bad: Bad, last: *mut T) -> *mut T {
+pub(super) fn elsewhere<T>(bad: Bad, last: *mut T) -> *mut T {
     match bad {
         Bad::Null => ptr::null_mut(),
         Bad::Foreign => last.wrapping_byte_add(1),
@@ -173,7 +173,7 @@ pub(super) unsafe fn read_bytes(from: *const c_void, length: usize) -> Vec<u8> {
 /// # Safety
 ///
 /// The list can be read for as long as the result is used.
-unsafe fn read_entries<'a>(list: *const ffi::ibv_sge, count: c_int) -> &'a [ffi::ibv_sge] {
+pub(super) unsafe fn read_entries<'a>(list: *const ffi::ibv_sge, count: c_int) -> &'a [ffi::ibv_sge] {
     // SAFETY: the caller's promise.
     if count > 0 { unsafe { slice::from_raw_parts(list, count as usize) } } else { &[] }
 }
@@ -205,7 +205,8 @@ pub(super) unsafe fn execute(inner: &mut Inner, qp: *mut ffi::ibv_qp, request: P
             | opcode::IBV_WR_SEND_WITH_INV
             | opcode::IBV_WR_RDMA_WRITE_WITH_IMM
     );
-    let receive = if takes_receive { pair.receives.pop_front() } else { None };
+    let receives = inner.shared.get_mut(&pair.srq).map_or(&mut pair.receives, |shared| &mut shared.receives);
+    let receive = if takes_receive { receives.pop_front() } else { None };
     let length = request.length;
     if let Some(receive) = receive {
         let received = if code == opcode::IBV_WR_RDMA_WRITE_WITH_IMM { 129 } else { 128 };
@@ -282,7 +283,11 @@ pub(super) unsafe extern "C" fn post_recv(
                 inner.posted.push(posted.clone());
             }
             if let Some(pair) = inner.pairs.get_mut(&qp.addr()) {
+                let is_shared = pair.srq != 0;
                 pair.receives.push_back(posted);
+                if is_shared {
+                    inner.violation("post_recv on a queue pair that takes its receives from a shared queue");
+                }
             }
             next = request.next;
             index += 1;

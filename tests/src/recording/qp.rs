@@ -54,6 +54,7 @@ pub(super) unsafe fn set_up(
         (*qp).pd = pd;
         (*qp).send_cq = attr.send_cq;
         (*qp).recv_cq = attr.recv_cq;
+        (*qp).srq = attr.srq;
         (*qp).qp_num = inner.handle();
         (*qp).qp_type = attr.qp_type;
         (*qp).state = ffi::ibv_qp_state::IBV_QPS_RESET;
@@ -68,12 +69,17 @@ pub(super) unsafe fn set_up(
             }
         }
     }
-    inner.made(Kind::QueuePair, qp, &[pd.addr(), attr.send_cq.addr(), attr.recv_cq.addr()]);
+    let mut parents = vec![pd.addr(), attr.send_cq.addr(), attr.recv_cq.addr()];
+    if !attr.srq.is_null() && inner.is_live(Kind::SharedReceiveQueue, attr.srq.addr(), "create_qp") {
+        parents.push(attr.srq.addr());
+    }
+    inner.made(Kind::QueuePair, qp, &parents);
     let room = || Vec::<Posted>::with_capacity(attr.cap.max_send_wr as usize + 1);
     let pair = Pair {
         cap: attr.cap,
         signal_all: attr.sq_sig_all != 0,
         receives: room().into(),
+        srq: attr.srq.addr(),
         batch: None,
         spare: room(),
         without_data: false,
@@ -90,6 +96,7 @@ pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ffi::ibv_qp) -> c_int {
         let code = destroy_object(context, "destroy_qp", Kind::QueuePair, qp.addr());
         if code == 0 {
             let mut inner = state_of(context).lock();
+            inner.receive_pairs.remove(&qp.addr());
             if inner.pairs.remove(&qp.addr()).is_some_and(|pair| pair.batch.is_some()) {
                 inner.violation("a queue pair was destroyed while a batch was built");
             }

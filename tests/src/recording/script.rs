@@ -164,6 +164,8 @@ pub struct Facts {
     pub query_state: Option<u32>,
     /// What `ibv_query_qp` gives for the type of the queue pair.
     pub query_type: Option<u32>,
+    /// What `ibv_create_srq` makes of the receives and entries that are asked for.
+    pub srq: Option<(u32, u32)>,
     /// `ibv_query_rt_values_ex`: the mask that comes back.
     pub values_mask: u32,
     /// `ibv_resolve_eth_l2_from_gid`: the VLAN; above 4095 there is none.
@@ -183,6 +185,9 @@ impl Facts {
         device.orig_attr.max_qp_wr = 1024;
         device.orig_attr.max_sge = 8;
         device.orig_attr.max_cqe = 4096;
+        device.orig_attr.max_srq = 64;
+        device.orig_attr.max_srq_wr = 512;
+        device.orig_attr.max_srq_sge = 4;
         port.state = ffi::ibv_port_state::IBV_PORT_ACTIVE;
         port.max_mtu = ffi::ibv_mtu::IBV_MTU_4096;
         port.active_mtu = ffi::ibv_mtu::IBV_MTU_1024;
@@ -202,6 +207,7 @@ impl Facts {
             qp,
             query_state: None,
             query_type: None,
+            srq: None,
             values_mask: 1,
             vlan: 0xffff,
             ece,

@@ -11,6 +11,8 @@ use super::async_events::AsyncEvents;
 use super::calls::{Call, Completion, Kind, Posted};
 use super::domain::Allocator;
 use super::script::{Facts, Failure, Script};
+use super::srq::Shared;
+use super::xrc::ReceivePair;
 
 /// A device with all that it remembers. It lives until the process ends, as do the objects made from it: what uses one
 /// that was destroyed is written down as a violation, and touches no memory that is not there.
@@ -39,6 +41,8 @@ pub(super) struct Inner {
     live: BTreeMap<usize, Object>,
     pub(super) queues: BTreeMap<usize, Queue>,
     pub(super) pairs: BTreeMap<usize, Pair>,
+    pub(super) shared: BTreeMap<usize, Shared>,
+    pub(super) receive_pairs: BTreeMap<usize, ReceivePair>,
     pub(super) channels: BTreeMap<usize, Channel>,
     pub(super) async_events: AsyncEvents,
     /// By the address of the parent domain.
@@ -76,6 +80,8 @@ pub(super) struct Pair {
     pub(super) cap: ffi::ibv_qp_cap,
     pub(super) signal_all: bool,
     pub(super) receives: VecDeque<Posted>,
+    /// The shared receive queue, or zero.
+    pub(super) srq: usize,
     /// The batch between `wr_start` and `wr_complete`.
     pub(super) batch: Option<Vec<Posted>>,
     /// A batch of the past, for its memory.
@@ -109,6 +115,8 @@ impl State {
             live: BTreeMap::new(),
             queues: BTreeMap::new(),
             pairs: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            receive_pairs: BTreeMap::new(),
             channels: BTreeMap::new(),
             async_events: AsyncEvents::default(),
             allocators: BTreeMap::new(),

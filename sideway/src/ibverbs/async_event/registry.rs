@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::queue_pair::QueuePairCore;
+use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
 use crate::ibverbs::work_queue::WorkQueueCore;
 
 /// The objects of one device context that its events can name.
@@ -18,6 +19,7 @@ pub(crate) struct AffiliatedObjects {
     pub(crate) completion_queues: Registry<CompletionQueueCore>,
     pub(crate) queue_pairs: Registry<QueuePairCore>,
     pub(crate) work_queues: Registry<WorkQueueCore>,
+    pub(crate) shared_receive_queues: Registry<SharedReceiveQueueCore>,
 }
 
 /// Objects by the address of what C knows them by.

@@ -8,6 +8,7 @@ use rdma_mummy_sys::ibv_qp_cap;
 use super::{Connected, Datagram, ExtendedConnected, QueuePairType, SendOperationFlags, Service};
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueCore};
 
 const CONNECTED: &[QueuePairType] =
     &[QueuePairType::ReliableConnection, QueuePairType::UnreliableConnection, QueuePairType::RawPacket];
@@ -22,6 +23,7 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) sq_sig_all: bool,
     pub(super) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(super) recv_cq: Option<Arc<CompletionQueueCore>>,
+    pub(super) srq: Option<Arc<SharedReceiveQueueCore>>,
     pub(super) operations: Option<SendOperationFlags>,
     /// The types whose requests look as `T` says.
     pub(super) types: &'static [QueuePairType],
@@ -78,6 +80,7 @@ impl<T: Service> QueuePairBuilder<T> {
             sq_sig_all: false,
             send_cq: None,
             recv_cq: None,
+            srq: None,
             operations: None,
             service: PhantomData,
         }
@@ -128,6 +131,13 @@ impl<T: Service> QueuePairBuilder<T> {
     /// Where completions of receives go; may be the queue of the sends.
     pub fn setup_recv_cq(&mut self, recv_cq: &impl CompletionQueue) -> &mut Self {
         self.recv_cq = Some(Arc::clone(recv_cq.core()));
+        self
+    }
+
+    /// Takes the receives from a shared queue, whose C object lives as long as the queue pair. Receives of its own are refused,
+    /// and [`setup_max_recv_wr`](Self::setup_max_recv_wr) and [`setup_max_recv_sge`](Self::setup_max_recv_sge) mean nothing.
+    pub fn setup_srq(&mut self, srq: &SharedReceiveQueue) -> &mut Self {
+        self.srq = Some(Arc::clone(srq.core()));
         self
     }
 

@@ -22,8 +22,10 @@ use crate::ibverbs::completion::{CompletionQueueCore, Threads};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::flow::{Flow, FlowRule};
 use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
 use crate::ibverbs::work_queue::RwqIndirectionTable;
 use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard, WorkRequestOperationType};
+use crate::ibverbs::xrc_domain::XrcDomain;
 
 /// What every kind of queue pair can do.
 pub trait QueuePair: AsQueuePairCore {
@@ -241,6 +243,9 @@ pub struct QueuePairCore {
 pub(crate) struct Parents {
     pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
+    pub(crate) srq: Option<Arc<SharedReceiveQueueCore>>,
+    #[expect(dead_code, reason = "kept for its life alone")]
+    pub(crate) xrcd: Option<Arc<XrcDomain>>,
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
     #[expect(dead_code, reason = "kept for its life alone")]
     pub(crate) rwq_ind_table: Option<Arc<RwqIndirectionTable>>,
@@ -492,5 +497,6 @@ control_methods!(crate::ibverbs::work_request::ReceiveQueue);
 control_methods!(super::BasicSendQueue<T>, T: Service);
 control_methods!(super::ExtendedSendQueue<T>, T: Service);
 control_methods!(super::GenericSendQueue<T>, T: Service);
+control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair);
 control_methods!(super::QueuePairRef);
 control_methods!(crate::ibverbs::work_queue::RssQueuePair);

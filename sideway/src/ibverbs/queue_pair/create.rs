@@ -8,7 +8,7 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{
     ibv_context, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as mask,
-    ibv_qp_type,
+    ibv_qp_type, ibv_srq,
 };
 
 use super::missing_operation::{self, SendContext};
@@ -20,6 +20,7 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::check_pointer;
 use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::quirks;
+use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueType};
 use crate::ibverbs::work_request::{ReceiveQueue, RefusalReason};
 
 const EX: &str = "ibv_create_qp_ex";
@@ -43,7 +44,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
             qp_context: ptr::null_mut(),
             send_cq: raw(&parents.send_cq),
             recv_cq: raw(&parents.recv_cq),
-            srq: ptr::null_mut(),
+            srq: raw_srq(&parents.srq),
             cap: self.capabilities(),
             qp_type: ibv_qp_type(self.qp_type.raw()),
             sq_sig_all: self.sq_sig_all.into(),
@@ -179,6 +180,7 @@ impl<T: Service> QueuePairBuilder<T> {
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.send_cq = raw(&parents.send_cq);
         attr.recv_cq = raw(&parents.recv_cq);
+        attr.srq = raw_srq(&parents.srq);
         attr.cap = self.capabilities();
         attr.qp_type = ibv_qp_type(self.qp_type.raw());
         attr.sq_sig_all = self.sq_sig_all.into();
@@ -214,6 +216,9 @@ impl<T: Service> QueuePairBuilder<T> {
         if self.is_xrc_send() {
             return ReceiveQueue::refusing(core, RefusalReason::NoReceives);
         }
+        if self.srq.is_some() {
+            return ReceiveQueue::refusing(core, RefusalReason::ReceivesAreShared);
+        }
         ReceiveQueue::new(core, self.cap.max_recv_wr, self.cap.max_recv_sge)
     }
 
@@ -246,7 +251,32 @@ impl<T: Service> QueuePairBuilder<T> {
             None if self.is_xrc_send() => None,
             _ => Some(self.completion_queue(verb, &self.recv_cq, "recv")?),
         };
-        Ok(Parents { send_cq, recv_cq, pd: Some(Arc::clone(&self.pd)), ..Parents::default() })
+        let srq = self.shared_receive_queue(verb)?;
+        Ok(Parents { send_cq, recv_cq, srq, pd: Some(Arc::clone(&self.pd)), ..Parents::default() })
+    }
+
+    /// The shared receive queue, where there is one, seen to be of this device and of a type that queue pairs are made with.
+    fn shared_receive_queue(&self, verb: &'static str) -> Result<Option<Arc<SharedReceiveQueueCore>>, VerbError> {
+        let Some(srq) = &self.srq else { return Ok(None) };
+        if srq.context().raw() != self.pd.device_context().raw() {
+            return Err(VerbError::invalid(
+                verb,
+                "the shared receive queue given to setup_srq is of another device context than the domain",
+            ));
+        }
+        if srq.srq_type() == SharedReceiveQueueType::ReliableConnectionExtended {
+            return Err(VerbError::invalid(
+                verb,
+                "the queue given to setup_srq is an XRC queue: no queue pair is made with it, senders name it by its number",
+            ));
+        }
+        if self.is_xrc_send() {
+            return Err(VerbError::invalid(
+                verb,
+                "the initiator of an XRC connection receives nothing: it is made without setup_srq",
+            ));
+        }
+        Ok(Some(Arc::clone(srq)))
     }
 
     /// A completion queue, seen to be of this device.
@@ -274,7 +304,7 @@ impl<T: Service> QueuePairBuilder<T> {
         let instead = match self.qp_type {
             QueuePairType::UnreliableDatagram => "ProtectionDomain::create_ud_qp_builder",
             QueuePairType::ReliableConnectionExtendedSend => "ProtectionDomain::create_xrc_send_qp_builder",
-            QueuePairType::ReliableConnectionExtendedRecv => "XrcDomain::create_recv_qp_builder",
+            QueuePairType::ReliableConnectionExtendedRecv => "XrcDomain::create_recv_qp",
             _ => "the builder of its vendor's module",
         };
         Err(VerbError::invalid(
@@ -327,6 +357,10 @@ impl<T: Service> QueuePairBuilder<T> {
 
 fn raw(queue: &Option<Arc<CompletionQueueCore>>) -> *mut ibv_cq {
     queue.as_ref().map_or(ptr::null_mut(), |queue| queue.raw())
+}
+
+fn raw_srq(srq: &Option<Arc<SharedReceiveQueueCore>>) -> *mut ibv_srq {
+    srq.as_ref().map_or(ptr::null_mut(), |srq| srq.raw())
 }
 
 #[cold]

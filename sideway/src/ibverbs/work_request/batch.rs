@@ -99,6 +99,12 @@ impl<W: ListedRequest> Requests<W> {
         Ok(Self { overflow: reason, ..Self::new(verb, 0, 0)? })
     }
 
+    /// The request at this place, as the last batch has left it.
+    pub(crate) fn get(&self, index: usize) -> Option<&W> {
+        // SAFETY: the element exists, and nobody writes to it while the requests are borrowed.
+        (index < self.ring.len()).then(|| unsafe { &*self.ring.at(index) })
+    }
+
     /// Requests.
     pub(crate) fn len(&self) -> usize {
         self.ring.len()
@@ -135,6 +141,12 @@ impl<W: ListedRequest> Batch<'_, W> {
         }
         self.refuse(wr_id, self.requests.overflow);
         None
+    }
+
+    /// Requests in it, where it was not refused.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     /// Entries that a request may have.

@@ -64,12 +64,12 @@ pub(crate) struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// More requests than the queue pair was asked to hold.
+    /// More requests than the queue was asked to hold.
     BatchTooLong {
         /// Requests.
         limit: usize,
     },
-    /// More entries in a list than the queue pair was asked for.
+    /// More entries in a list than the queue was asked for.
     TooManyEntries {
         /// Entries.
         given: usize,
@@ -98,6 +98,8 @@ pub enum RefusalReason {
     ExtendedOnly(SendOperationFlags),
     /// The queue pair takes its receives from a shared queue.
     ReceivesAreShared,
+    /// The queue does not do this, or not with this value.
+    Invalid(&'static str),
     /// The queue pair only sends.
     NoReceives,
     /// The queue pair was not built for it.
@@ -139,12 +141,12 @@ impl PostError {
             RefusalReason::BatchTooLong { limit } => (
                 PostErrorKind::NotEnoughResources,
                 libc::ENOMEM,
-                format!("the batch has more requests than the {limit} that the queue pair was built for"),
+                format!("the batch has more requests than the {limit} that the queue was built for"),
             ),
             RefusalReason::TooManyEntries { given, limit } => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                format!("the list has {given} entries and the queue pair was built for {limit}"),
+                format!("the list has {given} entries and the queue was built for {limit}"),
             ),
             RefusalReason::InlineTooLong { given, limit } => (
                 PostErrorKind::InvalidWorkRequest,
@@ -174,6 +176,7 @@ impl PostError {
                 libc::EINVAL,
                 "the queue pair takes its receives from a shared receive queue: post them there".to_owned(),
             ),
+            RefusalReason::Invalid(what) => (PostErrorKind::InvalidWorkRequest, libc::EINVAL, what.to_owned()),
             RefusalReason::NoReceives => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,

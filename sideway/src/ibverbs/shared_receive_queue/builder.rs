@@ -1,0 +1,311 @@
+//! Making shared receive queues.
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{
+    ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask as mask, ibv_srq_type,
+    ibv_tm_cap,
+};
+
+use super::core::Parents;
+use super::tag_matching::TagOperations;
+use super::{SharedReceiveQueue, SharedReceiveQueueCore, SharedReceiveQueueType};
+use crate::error::VerbError;
+use crate::ffi::check_pointer;
+use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
+use crate::ibverbs::device_context::DeviceContext;
+use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::xrc_domain::XrcDomain;
+
+/// Makes shared receive queues. Unless set: a basic queue of 16 receives, 1 entry a list.
+#[doc(alias = "ibv_srq_init_attr_ex")]
+#[derive(Debug)]
+pub struct SharedReceiveQueueBuilder {
+    pd: Arc<ProtectionDomain>,
+    attr: ibv_srq_attr,
+    srq_context: usize,
+    service: Service,
+}
+
+/// What is particular to a type of queues.
+#[derive(Debug)]
+enum Service {
+    Basic,
+    Xrc { xrcd: Arc<XrcDomain>, cq: Arc<CompletionQueueCore> },
+    TagMatching { cq: Arc<CompletionQueueCore>, cap: ibv_tm_cap },
+}
+
+impl ProtectionDomain {
+    /// A builder of shared receive queues in this domain.
+    pub fn create_srq_builder(self: &Arc<Self>) -> SharedReceiveQueueBuilder {
+        SharedReceiveQueueBuilder::new(self)
+    }
+}
+
+impl SharedReceiveQueueBuilder {
+    /// A builder in this domain.
+    pub fn new(pd: &Arc<ProtectionDomain>) -> Self {
+        Self {
+            pd: Arc::clone(pd),
+            attr: ibv_srq_attr { max_wr: 16, max_sge: 1, srq_limit: 0 },
+            srq_context: 0,
+            service: Service::Basic,
+        }
+    }
+
+    /// Receives that can be outstanding; the device may make it more.
+    pub fn setup_max_wr(&mut self, max_wr: u32) -> &mut Self {
+        self.attr.max_wr = max_wr;
+        self
+    }
+
+    /// Entries of a receive's scatter list; the device may make it more.
+    pub fn setup_max_sge(&mut self, max_sge: u32) -> &mut Self {
+        self.attr.max_sge = max_sge;
+        self
+    }
+
+    /// The number of receives below which an event is raised. Most drivers ignore it here, as the manual page allows:
+    /// [`arm_limit`](SharedReceiveQueue::arm_limit) once receives are posted works with all.
+    pub fn setup_limit(&mut self, limit: u32) -> &mut Self {
+        self.attr.srq_limit = limit;
+        self
+    }
+
+    /// A number of the program's own, by which it tells its queues apart.
+    pub fn setup_srq_context(&mut self, srq_context: usize) -> &mut Self {
+        self.srq_context = srq_context;
+        self
+    }
+
+    /// Makes it an XRC queue: any XRC receive queue pair of this domain takes receives from it when the sender of the message
+    /// names it by its number. Completions go to `cq`. Both live as long as the queue.
+    pub fn setup_xrc(&mut self, xrcd: &Arc<XrcDomain>, cq: &impl CompletionQueue) -> &mut Self {
+        self.service = Service::Xrc { xrcd: Arc::clone(xrcd), cq: Arc::clone(cq.core()) };
+        self
+    }
+
+    /// Makes it a queue with tag matching: up to `max_num_tags` tags in its list, up to `max_ops` operations on the list
+    /// outstanding. Completions of operations, and of receives that matched, go to `cq`, which lives as long as the queue.
+    /// [`DeviceAttr::tm_caps`](crate::ibverbs::device_context::DeviceAttr::tm_caps) tells what the device has.
+    #[doc(alias = "ibv_tm_cap")]
+    pub fn setup_tag_matching(&mut self, cq: &impl CompletionQueue, max_num_tags: u32, max_ops: u32) -> &mut Self {
+        self.service = Service::TagMatching { cq: Arc::clone(cq.core()), cap: ibv_tm_cap { max_num_tags, max_ops } };
+        self
+    }
+
+    /// `ibv_create_srq(pd, srq_init_attr)` — makes a basic queue.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: more of something than the device has, or than there is room for; a limit above the number of receives; XRC
+    ///   or tag matching, which [`build_ex`](Self::build_ex) makes.
+    /// - `ENOMEM`: out of resources.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver has no shared receive queues.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_srq(3)](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+    #[doc(alias = "ibv_create_srq")]
+    pub fn build(&self) -> Result<SharedReceiveQueue, VerbError> {
+        const VERB: &str = "ibv_create_srq";
+        if !matches!(self.service, Service::Basic) {
+            return Err(VerbError::invalid(VERB, "it makes basic queues alone: use build_ex"));
+        }
+        self.check(VERB)?;
+        let mut init = ibv_srq_init_attr { srq_context: self.raw_context(), attr: self.attr };
+        // SAFETY: the domain is live, and the attributes can be read and written.
+        let srq = unsafe { sys::ibv_create_srq(self.pd.raw(), &mut init) };
+        let srq = check_pointer(VERB, srq).map_err(|error| self.explain(error))?;
+        // SAFETY: just made in this domain, from nothing else.
+        unsafe { self.adopt(VERB, srq, init.attr) }
+    }
+
+    /// `ibv_create_srq_ex(context, srq_init_attr_ex)` — makes a queue of any type.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: an XRC domain or a completion queue of another device; more tags or operations than the device has.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver has no queues of this type.
+    /// - else as [`build`](Self::build).
+    ///
+    /// # References
+    ///
+    /// [ibv_create_srq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn build_ex(&self) -> Result<SharedReceiveQueue, VerbError> {
+        const VERB: &str = "ibv_create_srq_ex";
+        self.check(VERB)?;
+        let mut init = ibv_srq_init_attr_ex {
+            srq_context: self.raw_context(),
+            attr: self.attr,
+            comp_mask: mask::IBV_SRQ_INIT_ATTR_TYPE.0 | mask::IBV_SRQ_INIT_ATTR_PD.0,
+            srq_type: ibv_srq_type(self.srq_type().raw()),
+            pd: self.pd.raw(),
+            xrcd: ptr::null_mut(),
+            cq: ptr::null_mut(),
+            tm_cap: ibv_tm_cap { max_num_tags: 0, max_ops: 0 },
+        };
+        match &self.service {
+            Service::Basic => {}
+            Service::Xrc { xrcd, cq } => {
+                init.comp_mask |= mask::IBV_SRQ_INIT_ATTR_XRCD.0 | mask::IBV_SRQ_INIT_ATTR_CQ.0;
+                init.xrcd = xrcd.raw();
+                init.cq = cq.raw();
+            }
+            Service::TagMatching { cq, cap } => {
+                init.comp_mask |= mask::IBV_SRQ_INIT_ATTR_CQ.0 | mask::IBV_SRQ_INIT_ATTR_TM.0;
+                init.cq = cq.raw();
+                init.tm_cap = *cap;
+            }
+        }
+        // SAFETY: what the attributes name is live and of one device (`check`), and they are complete for their mask.
+        let srq = unsafe { sys::ibv_create_srq_ex(self.context().raw(), &mut init) };
+        let srq = check_pointer(VERB, srq).map_err(|error| self.explain(error))?;
+        // SAFETY: just made of what `service` names, in this domain.
+        unsafe { self.adopt(VERB, srq, init.attr) }
+    }
+
+    /// Takes a new queue over; `actual` is what the device made of the attributes.
+    ///
+    /// # Safety
+    ///
+    /// `srq` was just made in this domain from what `service` names, and is nobody else's.
+    unsafe fn adopt(
+        &self,
+        verb: &'static str,
+        srq: NonNull<ibv_srq>,
+        actual: ibv_srq_attr,
+    ) -> Result<SharedReceiveQueue, VerbError> {
+        let (xrcd, cq) = match &self.service {
+            Service::Basic => (None, None),
+            Service::Xrc { xrcd, cq } => (Some(Arc::clone(xrcd)), Some(Arc::clone(cq))),
+            Service::TagMatching { cq, .. } => (None, Some(Arc::clone(cq))),
+        };
+        let parents = Parents { cq, xrcd, pd: Arc::clone(&self.pd) };
+        // SAFETY: the caller's promise.
+        let core = unsafe { SharedReceiveQueueCore::adopt(srq, self.srq_type(), self.srq_context, parents) };
+        let tags = match &self.service {
+            Service::TagMatching { cap, .. } => {
+                let entries = self.context().query_device().map_or(1, |device| device.tm_caps().max_sge());
+                TagOperations::new(verb, cap.max_ops, entries.clamp(1, MOST_TAG_ENTRIES))?
+            }
+            _ => TagOperations::none(verb)?,
+        };
+        SharedReceiveQueue::new(verb, core, actual.max_wr, actual.max_sge, tags)
+    }
+
+    /// What can be checked before the library is asked.
+    fn check(&self, verb: &'static str) -> Result<(), VerbError> {
+        self.context()
+            .require_operations(verb, &[("post_srq_recv", |operations| operations.post_srq_recv.is_some())])?;
+        let ibv_srq_attr { max_wr, max_sge, srq_limit } = self.attr;
+        // Larger ones no driver takes, and the requests are held in memory here too.
+        let most = c_int::MAX as u32 >> 8;
+        if max_wr > most || max_sge > most {
+            return Err(VerbError::invalid(
+                verb,
+                format!("{max_wr} receives of {max_sge} entries are asked for, and neither may be above {most}"),
+            ));
+        }
+        if srq_limit > max_wr {
+            return Err(VerbError::invalid(
+                verb,
+                format!("the limit is {srq_limit} and the queue is to hold {max_wr} receives"),
+            ));
+        }
+        let there = self.context().raw();
+        let (xrcd, cq) = match &self.service {
+            Service::Basic => return Ok(()),
+            Service::Xrc { xrcd, cq } => (Some(xrcd), cq),
+            Service::TagMatching { cq, .. } => (None, cq),
+        };
+        if xrcd.is_some_and(|xrcd| xrcd.device_context().raw() != there) {
+            return Err(VerbError::invalid(verb, "the XRC domain is of another device context than the domain"));
+        }
+        if cq.context().raw() != there {
+            return Err(VerbError::invalid(verb, "the completion queue is of another device context than the domain"));
+        }
+        if let Service::TagMatching { cap, .. } = &self.service
+            && cap.max_ops > most
+        {
+            return Err(VerbError::invalid(verb, format!("{} operations are asked for: at most {most}", cap.max_ops)));
+        }
+        Ok(())
+    }
+
+    fn srq_type(&self) -> SharedReceiveQueueType {
+        match self.service {
+            Service::Basic => SharedReceiveQueueType::Basic,
+            Service::Xrc { .. } => SharedReceiveQueueType::ReliableConnectionExtended,
+            Service::TagMatching { .. } => SharedReceiveQueueType::TagMatching,
+        }
+    }
+
+    fn context(&self) -> &Arc<DeviceContext> {
+        self.pd.device_context()
+    }
+
+    /// The number as C keeps it; nobody follows it.
+    fn raw_context(&self) -> *mut libc::c_void {
+        ptr::without_provenance_mut(self.srq_context)
+    }
+
+    #[cold]
+    fn explain(&self, error: VerbError) -> VerbError {
+        let errno = error.errno().raw();
+        match (errno, &self.service) {
+            (libc::EOPNOTSUPP | libc::ENOSYS, Service::Basic) => {
+                return error.with_hint("the device or its driver has no shared receive queues");
+            }
+            (libc::EOPNOTSUPP | libc::ENOSYS, Service::Xrc { .. }) => {
+                return error.with_hint("the device or its driver has no XRC");
+            }
+            (libc::EOPNOTSUPP | libc::ENOSYS, Service::TagMatching { .. }) => {
+                return error.with_hint("the device or its driver has no tag matching");
+            }
+            (libc::EINVAL | libc::ENOMEM, _) => {}
+            _ => return error,
+        }
+        let Ok(device) = self.context().query_device() else { return error };
+        let ibv_srq_attr { max_wr, max_sge, .. } = self.attr;
+        if device.max_srq() == 0 {
+            return error.with_hint("the device has no shared receive queues");
+        }
+        if max_wr > device.max_srq_wr() {
+            return error
+                .with_hint(format!("{max_wr} receives are asked for and the device has {}", device.max_srq_wr()));
+        }
+        if max_sge > device.max_srq_sge() {
+            return error
+                .with_hint(format!("{max_sge} entries are asked for and the device has {}", device.max_srq_sge()));
+        }
+        if let Service::TagMatching { cap, .. } = &self.service {
+            let caps = device.tm_caps();
+            if cap.max_num_tags > caps.max_num_tags() {
+                return error.with_hint(format!(
+                    "{} tags are asked for and the device has {}",
+                    cap.max_num_tags,
+                    caps.max_num_tags()
+                ));
+            }
+            if cap.max_ops > caps.max_ops() {
+                return error.with_hint(format!(
+                    "{} operations are asked for and the device has {}",
+                    cap.max_ops,
+                    caps.max_ops()
+                ));
+            }
+        }
+        if max_wr == 0 && errno == libc::EINVAL {
+            return error.with_hint("no receives are asked for: at least 1 is needed");
+        }
+        error
+    }
+}
+
+/// More entries than any device scatters a tagged receive to.
+const MOST_TAG_ENTRIES: u32 = 1 << 10;

@@ -1,0 +1,28 @@
+//! Shared receive queues: receives that many queue pairs take from.
+//!
+//! ```text
+//! SharedReceiveQueueBuilder ── build ────► ibv_create_srq     a basic queue
+//!                           ── build_ex ─► ibv_create_srq_ex  basic, XRC (setup_xrc), or with tag matching (setup_tag_matching)
+//!
+//! start_post_recv ─► guard ── construct_wr(wr_id) ── unsafe setup_sge(…) ── post()      as with a queue pair's own receives
+//! QueuePairBuilder::setup_srq(&queue)                                                   the queue pair takes its receives there
+//! ```
+//!
+//! A queue is one owned value, and posting takes it by `&mut`. Queue pairs and events keep the C object alive for themselves:
+//! the owner of the queue may go first. A queue pair that takes its receives from a shared queue refuses receives of its own.
+//!
+//! A queue with tag matching also takes operations on its list of tags: [`start_post_ops`](SharedReceiveQueue::start_post_ops).
+
+mod attribute;
+mod builder;
+mod core;
+mod queue;
+mod tag_matching;
+
+pub(crate) use self::core::SharedReceiveQueueCore;
+pub use attribute::{SharedReceiveQueueAttribute, SharedReceiveQueueAttributeMask, SharedReceiveQueueType};
+pub use builder::SharedReceiveQueueBuilder;
+pub use queue::SharedReceiveQueue;
+pub use tag_matching::{
+    PostTagOperationsGuard, Tag, TagBufferHandle, TagMatchingOperationFlags, TagMatchingOperationHandle,
+};

@@ -1,0 +1,159 @@
+//! `struct ibv_xrcd`.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_xrcd, ibv_xrcd_init_attr, ibv_xrcd_init_attr_mask};
+
+use crate::error::{Errno, VerbError};
+use crate::ffi::{Handle, check_pointer};
+use crate::ibverbs::device_context::DeviceContext;
+
+const OPEN: &str = "ibv_open_xrcd";
+
+bitflags::bitflags! {
+    /// The `oflags` of [`open_xrcd`](DeviceContext::open_xrcd).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct XrcDomainFlags: c_int {
+        /// `O_CREAT`: makes the domain of the file where there is none yet.
+        const Create = libc::O_CREAT;
+        /// `O_EXCL`: with `Create`, fails where the file has a domain already.
+        const Exclusive = libc::O_EXCL;
+        // Later flags pass through.
+        const _ = !0;
+    }
+}
+
+/// An XRC domain: XRC shared receive queues and receiving XRC queue pairs work together only within one.
+#[doc(alias = "ibv_xrcd")]
+#[derive(Debug)]
+pub struct XrcDomain {
+    // Dropped first: the context must outlive it.
+    handle: Handle<ibv_xrcd>,
+    context: Arc<DeviceContext>,
+}
+
+impl DeviceContext {
+    /// `ibv_open_xrcd(context, {fd, oflags})` — opens the domain of a file, by which the processes that open the same file
+    /// share it; or makes one of this process alone where `file` is `None`, which takes [`XrcDomainFlags::Create`].
+    ///
+    /// The file may be closed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device or its driver has no XRC.
+    /// - `EINVAL`: the file has a domain and `Exclusive` was given; no file and no `Create`.
+    /// - `EAGAIN`: the file has no domain, and `Create` was not given.
+    /// - else the driver's errno.
+    ///
+    /// # References
+    ///
+    /// [ibv_open_xrcd(3)](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
+    #[doc(alias = "ibv_open_xrcd")]
+    pub fn open_xrcd(
+        self: &Arc<Self>,
+        file: Option<BorrowedFd<'_>>,
+        flags: XrcDomainFlags,
+    ) -> Result<Arc<XrcDomain>, VerbError> {
+        if file.is_none() && !flags.contains(XrcDomainFlags::Create) {
+            return Err(VerbError::invalid(
+                OPEN,
+                "without a file there is no domain to open: give XrcDomainFlags::Create",
+            ));
+        }
+        if !can_close(self) {
+            return Err(unsupported(VerbError::new(OPEN, Errno::from_raw(libc::EOPNOTSUPP))));
+        }
+        let mut attr = ibv_xrcd_init_attr {
+            comp_mask: ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0
+                | ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_OFLAGS.0,
+            fd: file.map_or(-1, |file| file.as_raw_fd()),
+            oflags: flags.bits(),
+        };
+        // SAFETY: the context is open as long as `self`, the attributes are complete, and the descriptor is open.
+        let xrcd = unsafe { sys::ibv_open_xrcd(self.raw(), &mut attr) };
+        let xrcd = check_pointer(OPEN, xrcd).map_err(|error| explain(error, file.is_some(), flags))?;
+        // SAFETY: just opened, ours alone, and ibv_close_xrcd is its verb.
+        let handle = unsafe { Handle::new(xrcd, close_xrcd, "ibv_close_xrcd") };
+        Ok(Arc::new(XrcDomain { handle, context: Arc::clone(self) }))
+    }
+}
+
+impl XrcDomain {
+    /// `ibv_close_xrcd(xrcd)` — closes the domain and reports, where dropping only logs. The domain itself goes with the last
+    /// process that has it open.
+    ///
+    /// A domain in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once everything that was made in it
+    /// has gone.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errno; the domain is leaked then.
+    ///
+    /// # References
+    ///
+    /// [ibv_close_xrcd(3)](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
+    #[doc(alias = "ibv_close_xrcd")]
+    pub fn close(self) -> Result<(), VerbError> {
+        self.handle.close()
+    }
+
+    /// The device that the domain is of.
+    pub fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.context
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and not closed.
+    pub unsafe fn xrcd(&self) -> NonNull<ibv_xrcd> {
+        self.handle.as_non_null()
+    }
+
+    /// The C object, for this crate.
+    pub(crate) fn raw(&self) -> *mut ibv_xrcd {
+        self.handle.as_ptr()
+    }
+}
+
+/// Whether the driver can close a domain that it has opened: the header's inline function does not ask.
+fn can_close(context: &DeviceContext) -> bool {
+    // SAFETY: the context is open; the member is read where the table reaches that far.
+    unsafe {
+        let table = sys::verbs_get_ctx(context.raw());
+        !table.is_null()
+            && (*table).sz >= size_of::<sys::verbs_context>() - std::mem::offset_of!(sys::verbs_context, close_xrcd)
+            && (*table).close_xrcd.is_some()
+    }
+}
+
+/// The verb as a function with the calling convention of C.
+unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: called by the handle alone, with a live domain of a context that can close it (`can_close`).
+    unsafe { sys::ibv_close_xrcd(xrcd) }
+}
+
+#[cold]
+fn explain(error: VerbError, has_file: bool, flags: XrcDomainFlags) -> VerbError {
+    match error.errno().raw() {
+        libc::EOPNOTSUPP | libc::ENOSYS => unsupported(error),
+        libc::EINVAL if has_file && flags.contains(XrcDomainFlags::Create | XrcDomainFlags::Exclusive) => {
+            error.with_hint("perhaps the file has a domain already, which Exclusive forbids")
+        }
+        libc::EAGAIN | libc::ENOENT if has_file && !flags.contains(XrcDomainFlags::Create) => {
+            error.with_hint("the file has no domain: give XrcDomainFlags::Create")
+        }
+        libc::EBADF => error.with_hint("the kernel takes no such descriptor: give a file"),
+        _ => error,
+    }
+}
+
+#[cold]
+fn unsupported(error: VerbError) -> VerbError {
+    error.with_hint("the device or its driver has no XRC (DeviceCapabilityFlags::ExtendedReliableConnection)")
+}

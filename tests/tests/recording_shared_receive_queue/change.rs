@@ -1,0 +1,122 @@
+//! Modifying and asking.
+
+use sideway::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueAttribute};
+use sideway::ibverbs::work_request::PostErrorKind;
+use sideway_tests::recording::{Failure, World};
+
+fn queue(world: &World) -> SharedReceiveQueue {
+    let queue = world.pd.create_srq_builder().setup_max_wr(4).setup_max_sge(2).build().unwrap();
+    world.recording.calls();
+    queue
+}
+
+/// Posts so many receives at once.
+fn post(queue: &mut SharedReceiveQueue, count: u64) -> Result<(), PostErrorKind> {
+    let mut guard = queue.start_post_recv();
+    (0..count).for_each(|wr_id| guard.construct_wr(wr_id).setup_no_data());
+    guard.post().map_err(|error| error.kind())
+}
+
+#[test]
+fn the_limit_is_armed_and_read_back() {
+    let world = World::new();
+    let mut queue = queue(&world);
+    queue.arm_limit(3).unwrap();
+    let call = world.recording.calls().remove(0);
+    assert_eq!((call.verb, call.argument("mask"), call.argument("srq_limit")), ("modify_srq", 2, 3));
+    let found = queue.query().unwrap();
+    assert_eq!((found.max_wr(), found.max_sge(), found.limit()), (4, 2, 3));
+    queue.modify(SharedReceiveQueueAttribute::new().setup_limit(0)).unwrap();
+    assert_eq!(queue.query().unwrap().limit(), 0);
+    assert_eq!(world.recording.verbs(), ["query_srq", "modify_srq", "query_srq"]);
+}
+
+#[test]
+fn a_resize_changes_how_much_a_batch_can_have() {
+    let world = World::new();
+    let mut queue = queue(&world);
+    assert_eq!(post(&mut queue, 5), Err(PostErrorKind::NotEnoughResources));
+    queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(6).setup_limit(5)).unwrap();
+    let call = world.recording.calls().remove(0);
+    let asked = ["mask", "max_wr", "srq_limit"].map(|name| call.argument(name));
+    assert_eq!(asked, [3, 6, 5]);
+    assert_eq!(queue.max_wr(), 6);
+    post(&mut queue, 6).unwrap();
+    assert_eq!(world.recording.posted().len(), 6);
+
+    // Smaller than what is outstanding.
+    let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(5)).unwrap_err();
+    assert_eq!(error.errno().raw(), libc::EINVAL);
+    assert_eq!(queue.max_wr(), 6);
+}
+
+#[test]
+fn a_resize_that_fails_leaves_the_queue_as_it_was() {
+    let world = World::new();
+    let mut queue = queue(&world);
+    for failure in
+        [Failure::documented(libc::ENOMEM), Failure::negative(libc::ENOMEM), Failure::minus_one(libc::ENOMEM)]
+    {
+        world.recording.fail("modify_srq", 0, failure);
+        let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(6)).unwrap_err();
+        assert_eq!((error.verb(), error.errno().raw()), ("ibv_modify_srq", libc::ENOMEM));
+        assert_eq!(queue.max_wr(), 4);
+        assert_eq!(post(&mut queue, 5), Err(PostErrorKind::NotEnoughResources));
+    }
+    // What there is no memory for does not reach C.
+    world.recording.calls();
+    let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(u32::MAX)).unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_modify_srq", libc::ENOMEM));
+    assert_eq!(world.recording.verbs(), [""; 0]);
+    post(&mut queue, 4).unwrap();
+}
+
+#[test]
+fn what_cannot_be_modified_is_explained() {
+    let world = World::new();
+    let mut queue = queue(&world);
+    assert_eq!(
+        queue.arm_limit(5).unwrap_err().to_string(),
+        "ibv_modify_srq: EINVAL (Invalid argument): the limit is 5 and the queue holds 4 receives"
+    );
+    let mut attribute = SharedReceiveQueueAttribute::new();
+    let error = queue.modify(attribute.setup_max_wr(600)).unwrap_err();
+    assert!(error.to_string().ends_with("600 receives are asked for and the device has 512"), "{error}");
+    world.recording.fail_always("modify_srq", Failure::documented(libc::EINVAL));
+    let error = queue.modify(attribute.setup_max_wr(6)).unwrap_err();
+    assert!(error.to_string().contains("does not resize shared receive queues"), "{error}");
+    // IBV_DEVICE_SRQ_RESIZE.
+    world.recording.edit(|facts| facts.device.orig_attr.device_cap_flags = 1 << 13);
+    let error = queue.modify(attribute.setup_limit(7)).unwrap_err();
+    assert!(error.to_string().ends_with("the limit is 7 and the queue holds 6 receives"), "{error}");
+    let error = queue.modify(attribute.setup_limit(1)).unwrap_err();
+    assert!(error.to_string().contains("more receives are outstanding"), "{error}");
+}
+
+#[test]
+fn a_query_that_fails_and_one_that_fills_nothing() {
+    let world = World::new();
+    let queue = queue(&world);
+    world.recording.fail("query_srq", 0, Failure::negative(libc::EIO));
+    assert_eq!(queue.query().unwrap_err().to_string(), "ibv_query_srq: EIO (Input/output error)");
+    world.recording.edit(|facts| facts.fills = false);
+    assert_eq!(queue.query().unwrap().max_wr(), 0);
+}
+
+#[test]
+fn the_number_of_a_queue() {
+    let world = World::new();
+    let queues = [queue(&world), queue(&world)];
+    let numbers = [queues[0].srq_number().unwrap(), queues[1].srq_number().unwrap()];
+    assert_ne!(numbers[0], numbers[1]);
+    assert_eq!(world.recording.verbs().last(), Some(&"get_srq_num"));
+    world.recording.fail("get_srq_num", 0, Failure::documented(libc::EINVAL));
+    assert_eq!(queues[0].srq_number().unwrap_err().to_string(), "ibv_get_srq_num: EINVAL (Invalid argument)");
+
+    let world = World::new();
+    world.recording.without("get_srq_num");
+    let pd = world.recording.open().alloc_pd().unwrap();
+    let error = pd.create_srq_builder().build().unwrap().srq_number().unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_get_srq_num", libc::EOPNOTSUPP));
+    assert!(error.hint().unwrap().contains("XRC"), "{error}");
+}

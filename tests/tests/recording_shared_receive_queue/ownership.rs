@@ -1,0 +1,94 @@
+//! Who keeps whom, and who goes first.
+
+use std::sync::Arc;
+
+use sideway::ibverbs::xrc_domain::XrcDomainFlags;
+use sideway_tests::recording::{Call, Failure, Kind, Recording, Warnings, World};
+
+/// The destroying verbs among the calls.
+fn ends(calls: &[Call]) -> Vec<&'static str> {
+    let end = |verb: &str| ["destroy", "dealloc", "close"].iter().any(|word| verb.starts_with(word));
+    calls.iter().filter(|call| end(call.verb) && call.failed.is_none()).map(|call| call.verb).collect()
+}
+
+#[test]
+fn the_owner_of_the_queue_may_go_before_its_queue_pairs() {
+    let world = World::new();
+    let queue = world.pd.create_srq_builder().build().unwrap();
+    let mut builder = world.qp_builder();
+    builder.setup_srq(&queue);
+    let pairs = [builder.build_generic().unwrap(), builder.build().unwrap().into()];
+    drop((builder, queue));
+    assert!(world.recording.live().contains(&Kind::SharedReceiveQueue), "the queue pairs keep it");
+    world.recording.calls();
+    let [first, second] = pairs;
+    let (send, recv) = first.split();
+    drop((send, second));
+    assert_eq!(ends(&world.recording.calls()), ["destroy_qp"]);
+    drop(recv);
+    assert_eq!(ends(&world.recording.calls()), ["destroy_qp", "destroy_srq"]);
+    world.end();
+}
+
+#[test]
+fn the_queue_keeps_what_it_was_made_from() {
+    let World { send_cq, recv_cq, pd, context, recording } = World::new();
+    let xrcd = context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+    let queue = pd.create_srq_builder().setup_xrc(&xrcd, &recv_cq).build_ex().unwrap();
+    let pair = xrcd.create_recv_qp().unwrap();
+    recording.calls();
+    drop((send_cq, recv_cq, pd, context, xrcd));
+    assert_eq!(ends(&recording.calls()), ["destroy_cq"], "that of the sends");
+    drop(queue);
+    assert_eq!(ends(&recording.calls()), ["destroy_srq", "destroy_cq", "dealloc_pd"]);
+    drop(pair);
+    assert_eq!(ends(&recording.calls()), ["destroy_qp", "close_xrcd", "close_device"]);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn everything_closes_and_reports() {
+    let world = World::new();
+    let build = || world.pd.create_srq_builder().build().unwrap();
+    build().close().unwrap();
+    let held = build();
+    let qp = world.qp_builder().setup_srq(&held).build().unwrap();
+    let error = held.close().unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_destroy_srq", libc::EBUSY));
+    assert!(error.to_string().contains("queue pairs or events hold the queue"), "{error}");
+    assert!(world.recording.live().contains(&Kind::SharedReceiveQueue));
+    qp.close().unwrap();
+    assert!(!world.recording.live().contains(&Kind::SharedReceiveQueue));
+
+    let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+    xrcd.create_recv_qp().unwrap().close().unwrap();
+    Arc::into_inner(xrcd).unwrap().close().unwrap();
+
+    let warnings = Warnings::listen();
+    let no = Failure::negative(libc::EIO);
+    world.recording.fail("destroy_srq", 0, no).fail("close_xrcd", 0, no);
+    assert_eq!(build().close().unwrap_err().to_string(), "ibv_destroy_srq: EIO (Input/output error)");
+    let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+    let error = Arc::into_inner(xrcd).unwrap().close().unwrap_err();
+    assert_eq!(error.to_string(), "ibv_close_xrcd: EIO (Input/output error)");
+    assert_eq!(warnings.take(), [""; 0], "who closes hears of it himself");
+}
+
+#[test]
+fn a_destroy_that_fails_is_logged_and_no_panic() {
+    for verb in ["destroy_srq", "close_xrcd", "destroy_qp"] {
+        let warnings = Warnings::listen();
+        let recording = Recording::new();
+        let context = recording.open();
+        let pd = context.alloc_pd().unwrap();
+        let xrcd = context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+        let (queue, pair) = (pd.create_srq_builder().build().unwrap(), xrcd.create_recv_qp().unwrap());
+        recording.fail(verb, 0, Failure::minus_one(libc::EBUSY));
+        drop((queue, pair, xrcd, pd, context));
+        let lines = warnings.take();
+        assert!(lines[0].starts_with(&format!("WARN: ibv_{verb}: EBUSY")), "{lines:?}");
+        assert!(lines[0].contains("leaked"), "{lines:?}");
+        // What it was made from cannot go either.
+        assert_eq!(lines.len(), recording.live().len());
+    }
+}

@@ -1,0 +1,69 @@
+//! The example `srq_pingpong` as a program: with itself, and with rdma-core's `ibv_srq_pingpong` in both roles.
+
+use std::process::Command;
+
+use sideway_tests::child::{self, example};
+use sideway_tests::pingpong::{self, LIMIT, fails, ours, play, port};
+
+fn theirs(port: u16, options: &str) -> Command {
+    pingpong::theirs("ibv_srq_pingpong", port, options)
+}
+
+fn srq(port: u16, options: &str) -> Command {
+    ours("srq_pingpong", port, options)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn it_plays_with_itself() {
+    let mut games = 0;
+    for (server, client) in [("", ""), ("-e", ""), ("", "-e"), ("-q 1", "-q 1"), ("-q 40 -r 40", "-q 40 -r 50 -e")] {
+        for size in [1, 4096, 60_000] {
+            let port = port();
+            play(srq(port, server), srq(port, client), port, "localhost", size, 500);
+            games += 1;
+        }
+    }
+    assert_eq!(games, 15);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn it_plays_with_the_c_program_in_both_roles() {
+    let mut games = 0;
+    for (mine, its) in [("", ""), ("-e", "-e"), ("-q 5 -r 5", "-q 5 -r 7")] {
+        for size in [1, 4096] {
+            let port_of = port();
+            play(theirs(port_of, its), srq(port_of, mine), port_of, "localhost", size, 500);
+            let port_of = port();
+            play(srq(port_of, mine), theirs(port_of, its), port_of, "localhost", size, 500);
+            games += 2;
+        }
+    }
+    assert_eq!(games, 12);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_cannot_be_is_told_in_a_sentence() {
+    let run = |options: &str| child::run(srq(port(), options), LIMIT);
+    fails(&run("-q 20 -r 19"), &["--rx-depth 19 is too small for --num-qp 20"]);
+    fails(&run("-r 1000000"), &["the device has"]);
+    fails(&run("--timeout 0.2"), &["no client came to TCP port"]);
+    for arguments in ["-q 0", "-q 257", "-n 0", "-s 0", "a b"] {
+        let mut command = example("srq_pingpong");
+        command.args(arguments.split_whitespace());
+        let ended = child::run(command, LIMIT);
+        assert_eq!(ended.status.code(), Some(2), "{arguments}: {}", ended.output);
+    }
+    let both = |server: &str, client: &str| {
+        let port = port();
+        child::run_both(srq(port, server), srq(port, &format!("{client} localhost")), port, LIMIT)
+    };
+    let [server, client] = both("-q 3 --timeout 20", "-q 4 --timeout 20");
+    fails(&server, &["the peer has 4 queue pairs and this side 3", "--num-qp"]);
+    fails(&client, &["closed the connection"]);
+    let [server, client] = both("-s 64 --timeout 20", "-s 4k --timeout 20");
+    fails(&server, &["receiving a message", "--size"]);
+    fails(&client, &["failed", "--size"]);
+}
