@@ -1,5 +1,6 @@
 //! `struct ibv_ah`.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
@@ -34,6 +35,15 @@ impl ProtectionDomain {
 }
 
 impl AddressHandle {
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and not destroyed.
+    pub unsafe fn ah(&self) -> NonNull<ibv_ah> {
+        self.handle.as_non_null()
+    }
+
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_ah {
         self.handle.as_ptr()

@@ -1,10 +1,12 @@
 //! What a queue pair is to be like.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_qp_cap;
 
+use super::common::Kept;
 use super::{Connected, Datagram, ExtendedConnected, QueuePairType, SendOperationFlags, Service};
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
@@ -23,6 +25,7 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) send_cq: Option<Arc<CompletionQueueCore>>,
     pub(super) recv_cq: Option<Arc<CompletionQueueCore>>,
     pub(super) operations: Option<SendOperationFlags>,
+    pub(super) kept: Vec<Kept>,
     /// The types whose requests look as `T` says.
     pub(super) types: &'static [QueuePairType],
     service: PhantomData<fn() -> T>,
@@ -79,8 +82,21 @@ impl<T: Service> QueuePairBuilder<T> {
             send_cq: None,
             recv_cq: None,
             operations: None,
+            kept: Vec::new(),
             service: PhantomData,
         }
+    }
+
+    /// Keeps something alive until queue pairs of this builder have been destroyed: what a vendor's function makes them from
+    /// beside the domain and the completion queues.
+    pub fn setup_kept(&mut self, object: Arc<dyn Any + Send + Sync>) -> &mut Self {
+        self.kept.push(object);
+        self
+    }
+
+    /// The protection domain that queue pairs are made in.
+    pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
     }
 
     /// Send requests that can be outstanding.

@@ -1,5 +1,6 @@
 //! What all kinds of queue pair share.
 
+use std::any::Any;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -121,7 +122,13 @@ pub(crate) struct Parents {
     pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
     #[expect(dead_code, reason = "kept for its life alone")]
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
+    /// What a vendor's function made it from as well.
+    #[expect(dead_code, reason = "kept for its life alone")]
+    pub(crate) kept: Vec<Kept>,
 }
+
+/// Something that must outlive a queue pair.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 // SAFETY: the handle may move and be shared (see there); the send context is reached only through the send queue, which
 // `&mut` keeps to one thread, and by the last owner of the core, who frees it.
@@ -155,6 +162,10 @@ impl QueuePairCore {
         self.qp.as_ptr()
     }
 
+    pub(crate) fn as_non_null(&self) -> NonNull<ibv_qp> {
+        self.qp
+    }
+
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {
         &self.context
     }
@@ -174,8 +185,10 @@ impl QueuePairCore {
     }
 
     pub(crate) fn qp_number(&self) -> u32 {
-        // SAFETY: the QP is live as long as the core, and the number never changes.
-        unsafe { (*self.raw()).qp_num }
+        // SAFETY: the QP is live as long as the core, and the field is an aligned word. Some have their number from the device
+        // no sooner than at a transition (targets of dynamic connections), which another thread may make meanwhile.
+        let qp_num = unsafe { AtomicU32::from_ptr(&raw mut (*self.raw()).qp_num) };
+        qp_num.load(Ordering::Relaxed)
     }
 
     pub(crate) fn cached_state(&self) -> QueuePairState {
@@ -280,3 +293,4 @@ control_methods!(crate::ibverbs::work_request::ReceiveQueue);
 control_methods!(super::BasicSendQueue<T>, T: Service);
 control_methods!(super::ExtendedSendQueue<T>, T: Service);
 control_methods!(super::GenericSendQueue<T>, T: Service);
+control_methods!(super::TargetQueuePair);
