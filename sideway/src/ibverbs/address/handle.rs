@@ -15,7 +15,7 @@ use crate::ibverbs::protection_domain::ProtectionDomain;
 #[derive(Debug)]
 pub struct AddressHandle {
     handle: Handle<ibv_ah>,
-    _pd: Arc<ProtectionDomain>,
+    pd: Arc<ProtectionDomain>,
 }
 
 impl ProtectionDomain {
@@ -30,11 +30,16 @@ impl ProtectionDomain {
         let ah = check_pointer("ibv_create_ah", unsafe { sys::ibv_create_ah(self.raw(), &mut attr) })?;
         // SAFETY: just made, ours alone.
         let handle = unsafe { Handle::new(ah, sys::ibv_destroy_ah, "ibv_destroy_ah") };
-        Ok(Arc::new(AddressHandle { handle, _pd: Arc::clone(self) }))
+        Ok(Arc::new(AddressHandle { handle, pd: Arc::clone(self) }))
     }
 }
 
 impl AddressHandle {
+    /// The domain that the handle is of.
+    pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
     /// The C object.
     ///
     /// # Safety

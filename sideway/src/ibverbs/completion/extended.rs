@@ -289,6 +289,17 @@ impl ExtendedWorkCompletion<'_> {
             .then(|| unsafe { sys::ibv_wc_read_flow_tag(self.cq.as_ptr()) })
     }
 
+    /// The C object, whose cursor stands on this completion: for fields that a vendor adds.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and to read; the cursor stays where it is.
+    #[doc(alias = "ibv_cq_ex")]
+    #[inline]
+    pub unsafe fn cq_ex(&self) -> NonNull<ibv_cq_ex> {
+        self.cq
+    }
+
     #[inline]
     fn has(&self, field: CreateCompletionQueueWorkCompletionFlags) -> bool {
         self.fields.contains(field)

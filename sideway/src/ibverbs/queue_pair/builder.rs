@@ -16,7 +16,7 @@ const CONNECTED: &[QueuePairType] =
 
 /// Makes queue pairs. Unless set: reliable connection, 16 requests and 1 entry a list on either side, no inline data, not
 /// every send signaled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct QueuePairBuilder<T = Connected> {
     pub(super) pd: Arc<ProtectionDomain>,
     pub(super) qp_type: QueuePairType,
@@ -97,6 +97,24 @@ impl<T: Service> QueuePairBuilder<T> {
     /// The protection domain that queue pairs are made in.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
+    }
+
+    /// Whether neither receives nor entries for them are asked for.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn has_no_receives(&self) -> bool {
+        (self.cap.max_recv_wr, self.cap.max_recv_sge) == (0, 0)
+    }
+
+    /// Completes receives, of which there will be none, where sends complete, unless a queue was given for them.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn complete_receives_with_sends(&mut self) {
+        self.recv_cq = self.recv_cq.take().or_else(|| self.send_cq.clone());
+    }
+
+    /// Whether operations were asked for.
+    #[cfg(any(feature = "mlx5", feature = "efa"))]
+    pub(crate) fn has_operations(&self) -> bool {
+        self.operations.is_some()
     }
 
     /// Send requests that can be outstanding.

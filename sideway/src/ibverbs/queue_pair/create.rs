@@ -7,7 +7,8 @@ use std::sync::Arc;
 use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{
-    ibv_context, ibv_cq, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as mask, ibv_qp_type,
+    ibv_context, ibv_cq, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as mask,
+    ibv_qp_type,
 };
 
 use super::missing_operation::{self, SendContext};
