@@ -91,4 +91,6 @@ pub enum Kind {
     CompletionQueue,
     /// `struct ibv_qp`.
     QueuePair,
+    /// `struct ibv_ah`.
+    AddressHandle,
 }
