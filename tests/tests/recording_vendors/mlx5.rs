@@ -1,11 +1,13 @@
 //! Dynamic connections and the clock.
 
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use rdma_mummy_sys::ibv_srq;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::device_context::Mtu;
+use sideway::ibverbs::queue_pair::teardown::{Drained, ResetReason};
 use sideway::ibverbs::queue_pair::{
     ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairState,
     SendOperationFlags, SetInlineData, SetScatterGatherEntry,
@@ -362,6 +364,25 @@ fn the_transitions_of_an_initiator_need_no_peer() {
         "ibv_modify_qp(Reset -> Init): EINVAL: needs Port; must not set AccessFlags"
     );
     drop(qp);
+    world.end();
+}
+
+/// No request can mark the end of its queue: without a target none is complete.
+#[test]
+fn an_initiator_is_drained_by_a_reset() {
+    let mut world = world();
+    let ah = world.pd.create_ah(&AddressHandleAttribute::new()).unwrap();
+    let mut qp = dci(&world);
+    qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend)).unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, SIGNALED).setup_send().setup_dc_addr(&ah, 1, 2).setup_inline_data(b"x");
+    guard.post().unwrap();
+    let mut seen = Vec::new();
+    let drained =
+        qp.drain(&mut [&mut world.send_cq], Duration::from_secs(60), |record| seen.push(record.wr_id)).unwrap();
+    assert_eq!((drained, seen), (Drained::Reset(ResetReason::Unmarked), vec![1]));
+    assert_eq!(qp.state(), QueuePairState::Reset);
+    drop((qp, ah));
     world.end();
 }
 

@@ -135,6 +135,8 @@ impl<T: Service> QueuePairBuilder<T> {
     ///   `qp_context`, the domain and the completion queues, and returns null, or a queue pair of the service `T` that is nobody
     ///   else's. Operations that the attributes do not name are left null, or may be called.
     /// - It reads no object that goes before the queue pair does: see [`setup_kept`](Self::setup_kept).
+    /// - What `attach` gives is what the addresses and operations that `T` offers look for. Queue pairs of a service that
+    ///   somebody else defines are made by their own function.
     /// - `attach` posts nothing, and leaves the functions and the `qp_context` of the queue pair as they are.
     pub unsafe fn build_with<D: Send + 'static>(
         &self,
