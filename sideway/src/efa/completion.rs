@@ -1,5 +1,6 @@
 //! Completions that tell who sent what was received.
 
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::device::explain;
 use crate::error::{Errno, VerbError};
 use crate::ibverbs::address::Gid;
 use crate::ibverbs::completion::{
-    CompletionQueue, CompletionQueueBuilder, CompletionQueueCore, ExtendedCompletionQueue, ExtendedWorkCompletion,
+    CompletionQueue, CompletionQueueBuilder, ExtendedCompletionQueue, ExtendedWorkCompletion,
 };
 
 const VERB: &str = "efadv_create_cq";
@@ -40,18 +41,16 @@ impl CompletionQueueBuilder {
             })
         };
         let queue = built.map_err(|error| explain(error, self.device_context()))?;
-        let core = core_of(&queue);
+        // SAFETY: the queue is kept alive beside the pointer.
+        let cq: NonNull<ibv_cq_ex> = unsafe { queue.cq() }.cast();
         // SAFETY: a live queue that libefa has made.
-        let efa = NonNull::new(unsafe { sys::efadv_cq_from_ibv_cq_ex(core.raw_ex()) });
+        let efa = NonNull::new(unsafe { sys::efadv_cq_from_ibv_cq_ex(cq.as_ptr()) });
         let efa = efa.ok_or_else(|| missing("efadv_cq_from_ibv_cq_ex"))?;
         // SAFETY: a part of the queue, made with this field.
         let read = unsafe { (*efa.as_ptr()).wc_read_sgid }.ok_or_else(|| missing("wc_read_sgid"))?;
-        Ok((queue, SourceGidReader { efa, read, core }))
+        let reader = SourceGidReader { cq, efa, read, _queue: queue.keep_alive() };
+        Ok((queue, reader))
     }
-}
-
-fn core_of(queue: &impl CompletionQueue) -> Arc<CompletionQueueCore> {
-    Arc::clone(queue.core())
 }
 
 #[cold]
@@ -63,9 +62,10 @@ fn missing(function: &str) -> VerbError {
 /// Reads the GID of a sender from completions of one queue, whose C object it keeps alive.
 #[derive(Clone, Debug)]
 pub struct SourceGidReader {
+    cq: NonNull<ibv_cq_ex>,
     efa: NonNull<efadv_cq>,
     read: unsafe extern "C" fn(*mut efadv_cq, *mut ibv_gid) -> c_int,
-    core: Arc<CompletionQueueCore>,
+    _queue: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the queue is only read through it, with a completion at hand, which does not leave the thread that polls.
@@ -81,8 +81,7 @@ impl SourceGidReader {
     #[inline]
     pub fn read(&self, completion: &ExtendedWorkCompletion<'_>) -> Option<Gid> {
         // SAFETY: the pointer is compared alone.
-        let cq: NonNull<ibv_cq_ex> = unsafe { completion.cq_ex() };
-        if cq.as_ptr() != self.core.raw_ex() {
+        if unsafe { completion.cq_ex() } != self.cq {
             return None;
         }
         let mut gid = ibv_gid { raw: [0; 16] };

@@ -199,6 +199,27 @@ unsafe extern "C" fn create_cq_ex(
     Box::into_raw(Box::new(Queue { cq, completed: VecDeque::new(), qp_num: 0 })).cast()
 }
 
+/// As `ibv_create_cq_ex`, for completions with a weight. This version knows no LIDs.
+pub(crate) unsafe fn acme_create_cq(
+    context: *mut ffi::ibv_context,
+    attr: &mut ffi::ibv_cq_init_attr_ex,
+) -> *mut ffi::ibv_cq_ex {
+    log(format!("acme_create_cq fields={:#x}", attr.wc_flags));
+    if attr.wc_flags & u64::from(ffi::ibv_create_cq_wc_flags::IBV_WC_EX_WITH_SLID.0) != 0 {
+        // SAFETY: this is the errno of the thread.
+        unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
+        return ptr::null_mut();
+    }
+    // SAFETY: the context is alive and the attributes can be read.
+    unsafe { create_cq_ex(context, attr) }
+}
+
+/// The weight of the completion under the cursor: ten times its number.
+pub(crate) unsafe fn acme_wc_read_weight(cq: *mut ffi::ibv_cq_ex) -> u32 {
+    // SAFETY: queues are never freed.
+    unsafe { (*cq).wr_id as u32 * 10 }
+}
+
 unsafe extern "C" fn destroy_cq(_: *mut ffi::ibv_cq) -> c_int {
     log("destroy_cq".to_owned());
     0

@@ -21,7 +21,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 
 use acme::{log, take_log};
-use plug_in::{AcmeBuilder, BuildParcel, Parcel, Ping, Route, SetRoute};
+use plug_in::{AcmeBuilder, BuildParcel, BuildWithWeight, Parcel, Ping, Route, SetRoute};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
@@ -216,6 +216,31 @@ fn what_a_queue_pair_is_made_from_goes_after_it() {
     assert_eq!(take_log(), [""; 0]);
     drop(qp);
     assert_eq!(take_log(), ["destroy_qp", "destroy_cq", "dealloc_pd", "the kept object", "close_device"]);
+}
+
+#[test]
+fn completions_have_a_field_of_the_vendors() {
+    let world = World::new();
+    let (mut cq, reader) = world.context.create_cq_builder().build_with_weight().unwrap();
+    // Fields that the vendor has not, and that mean something on InfiniBand alone, are left out.
+    assert_eq!(take_log(), ["acme_create_cq fields=0x7f", "acme_create_cq fields=0x2f"]);
+    assert_eq!(cq.wc_flags().bits(), 0x2f);
+    let mut qp = world.builder().setup_send_cq(&cq).build_parcel(7).unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(4, SIGNALED).setup_operation_without_data(Ping(9));
+    guard.post().unwrap();
+    let mut poller = cq.start_poll().unwrap();
+    let completion = poller.next().unwrap().unwrap();
+    assert_eq!(reader.read(&completion), Some(40));
+    let (_other, other_reader) = world.context.create_cq_builder().build_with_weight().unwrap();
+    assert_eq!(other_reader.read(&completion), None);
+    drop(poller);
+    drop(qp);
+    take_log();
+    assert_eq!(cq.close().unwrap_err().errno().raw(), libc::EBUSY);
+    assert_eq!(take_log(), [""; 0]);
+    drop(reader);
+    assert_eq!(take_log(), ["destroy_cq"]);
 }
 
 #[test]

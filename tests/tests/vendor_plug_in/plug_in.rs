@@ -1,11 +1,15 @@
 //! What a vendor would write: a service, its address, its operation, and how its queue pairs are made.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_mummy_sys::{ibv_qp, ibv_qp_ex, ibv_send_wr};
+use rdma_mummy_sys::{ibv_cq_ex, ibv_qp, ibv_qp_ex, ibv_send_wr};
 use sideway::error::{Errno, VerbError};
+use sideway::ibverbs::completion::{
+    CompletionQueue, CompletionQueueBuilder, ExtendedCompletionQueue, ExtendedWorkCompletion,
+};
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
@@ -161,6 +165,37 @@ impl BuildParcel for QueuePairBuilder<Parcel> {
     fn build_parcel_target(&self, tag: u32) -> Result<TargetQueuePair, VerbError> {
         // SAFETY: as above.
         unsafe { self.build_target_with(VERB, |context, attr| acme::acme_create_qp(context, attr, tag)) }
+    }
+}
+
+/// Reads a field that the vendor adds to completions of one queue.
+pub(crate) struct WeightReader {
+    cq: NonNull<ibv_cq_ex>,
+    _queue: Arc<dyn Any + Send + Sync>,
+}
+
+impl WeightReader {
+    /// `None` for completions of other queues.
+    pub(crate) fn read(&self, completion: &ExtendedWorkCompletion<'_>) -> Option<u32> {
+        // SAFETY: the queue is alive, is the vendor's, and its cursor is on the completion.
+        unsafe { (completion.cq_ex() == self.cq).then(|| acme::acme_wc_read_weight(self.cq.as_ptr())) }
+    }
+}
+
+/// Making completion queues with the vendor's field.
+pub(crate) trait BuildWithWeight {
+    fn build_with_weight(&self) -> Result<(ExtendedCompletionQueue, WeightReader), VerbError>;
+}
+
+impl BuildWithWeight for CompletionQueueBuilder {
+    fn build_with_weight(&self) -> Result<(ExtendedCompletionQueue, WeightReader), VerbError> {
+        // SAFETY: the library makes an extended queue of the attributes, or gives null.
+        let queue =
+            unsafe { self.build_ex_with("acme_create_cq", |context, attr| acme::acme_create_cq(context, attr)) }?;
+        // SAFETY: the queue is kept alive beside the pointer, and only read.
+        let cq = unsafe { queue.cq() }.cast();
+        let _queue = queue.keep_alive();
+        Ok((queue, WeightReader { cq, _queue }))
     }
 }
 

@@ -19,6 +19,11 @@
 //!
 //! Requests are then begun, posted and polled as those of any queue pair.
 //!
+//! Fields that a vendor adds to completions are read by a struct of the crate's own:
+//! [`build_ex_with`](crate::ibverbs::completion::CompletionQueueBuilder::build_ex_with) makes the queue,
+//! [`keep_alive`](crate::ibverbs::completion::CompletionQueue::keep_alive) keeps it, and
+//! [`cq_ex`](crate::ibverbs::completion::ExtendedWorkCompletion::cq_ex) of a completion tells whether it is of this queue.
+//!
 //! # Three rules for addresses and operations
 //!
 //! - **A vendor's function is found with [`data`], and is called only where that gives something.** A request that is refused (an
