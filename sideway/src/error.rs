@@ -96,13 +96,13 @@ struct Failure {
 impl VerbError {
     /// A failure of `verb` with nothing to add.
     #[cold]
-    pub(crate) fn new(verb: &'static str, errno: Errno) -> Self {
+    pub fn new(verb: &'static str, errno: Errno) -> Self {
         Self(Box::new(Failure { verb, errno, hint: None }))
     }
 
-    /// A failure that this crate found before it asked the library.
+    /// `EINVAL` found before the library was asked, with what to change.
     #[cold]
-    pub(crate) fn invalid(verb: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
+    pub fn invalid(verb: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
         Self::new(verb, Errno::from_raw(libc::EINVAL)).with_hint(hint)
     }
 
@@ -116,7 +116,8 @@ impl VerbError {
 
     /// The same with a hint.
     #[cold]
-    pub(crate) fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }

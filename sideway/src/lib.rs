@@ -4,6 +4,7 @@
 //! - [`ibverbs`] wraps the verbs: [devices](ibverbs::device), [memory](ibverbs::protection_domain),
 //!   [completion queues](ibverbs::completion), [queue pairs](ibverbs::queue_pair), [requests](ibverbs::work_request).
 //! - [`error`] has the one shape of failures: the verb, the errno, and what to change.
+//! - `mlx5` and `efa`, behind features of the same names, wrap what two vendors add.
 //! - [`manual`] explains how to live with all that.
 //!
 //! libibverbs is opened when the first verb is called. Where it is missing, [`DeviceList::new`] says so:
@@ -19,8 +20,12 @@
 //!
 //! [`DeviceList::new`]: ibverbs::device::DeviceList::new
 
+#[cfg(feature = "efa")]
+pub mod efa;
 pub mod error;
 pub mod ibverbs;
 pub mod manual;
+#[cfg(feature = "mlx5")]
+pub mod mlx5;
 
 mod ffi;

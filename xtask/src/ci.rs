@@ -64,8 +64,21 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
 fn run(step: Step) -> Result<()> {
     match step {
         Step::Fmt => cargo(&["fmt", "--all", "--check"], &[]),
-        Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
-        Step::Doc => cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+        Step::Clippy => {
+            // Every feature, by way of the tests; then each vendor alone, and none.
+            cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+            for features in ["", "mlx5", "efa"] {
+                let words = ["clippy", "--package", "sideway", "--features", features, "--", "-D", "warnings"];
+                cargo(&words, &[])?;
+            }
+            Ok(())
+        }
+        Step::Doc => {
+            let strict = [("RUSTDOCFLAGS", "-D warnings")];
+            cargo(&["doc", "--workspace", "--no-deps"], &strict)?;
+            // Without the vendors, whose items the other documentation must not link to.
+            cargo(&["doc", "--package", "sideway", "--no-deps"], &strict)
+        }
         Step::Plain => {
             plain::check()?;
             cargo(&["build", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])

@@ -56,7 +56,7 @@ macro_rules! functions {
         /// # Safety
         ///
         /// `qp` is new.
-        unsafe fn set_functions(inner: &Inner, qp: *mut ffi::ibv_qp_ex, asked: u64) {
+        pub(super) unsafe fn set_functions(inner: &Inner, qp: *mut ffi::ibv_qp_ex, asked: u64) {
             let has = |name: &str| !inner.script.without.contains(name);
             // SAFETY: the queue pair is new.
             unsafe {

@@ -31,12 +31,14 @@ mod counters;
 mod device;
 mod device_memory;
 mod domain;
+mod efa;
 mod extended_cq;
 mod extended_qp;
 mod failure;
 mod flow;
 mod import;
 mod memory;
+mod mlx5;
 mod objects;
 mod post;
 mod qp;
@@ -44,6 +46,7 @@ mod query;
 mod script;
 mod srq;
 mod state;
+mod vendor;
 mod warnings;
 mod window;
 mod work_queue;
@@ -61,10 +64,15 @@ use sideway::ibverbs::device_context::DeviceContext;
 
 pub use async_events::Raised;
 pub use calls::{Bind, Call, Completion, Kind, Posted};
+pub use efa::install_efa;
 pub use import::{answer, loose_calls};
+pub use mlx5::install_mlx5;
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
 pub use world::{World, connect};
+
+/// Whether this is a provider, or the library of the system.
+static REGISTERED: Once = Once::new();
 
 /// A device of this provider. Dropped, it fails the test where something was done that no driver would survive.
 pub struct Recording {
@@ -74,7 +82,6 @@ pub struct Recording {
 impl Recording {
     /// A device of its own for this thread.
     pub fn new() -> Self {
-        static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
             // SAFETY: the table has what is called on no object, which the recording device does as the manual pages say;
             // no device of the system is ever listed.
@@ -84,6 +91,20 @@ impl Recording {
             // SAFETY: the functions do what the manual pages say of their names.
             let registered = unsafe { register(Provider::new("recording", table())) };
             assert!(registered.is_ok(), "{registered:?}");
+        });
+        Self { device: device::plug_in() }
+    }
+
+    /// The same as a device of the system, the only ones that vendors' libraries know. To be used alone in a test program.
+    ///
+    /// # Panics
+    ///
+    /// When devices of a provider were made before.
+    pub fn of_system() -> Self {
+        REGISTERED.call_once(|| {
+            // SAFETY: the functions do what the manual pages say of their names.
+            let installed = unsafe { Ibverbs::from_table(vendor::with_address_handles(table())) }.install();
+            assert!(installed.is_ok(), "another library is loaded");
         });
         Self { device: device::plug_in() }
     }

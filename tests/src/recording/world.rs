@@ -37,7 +37,16 @@ impl World {
     /// When something of it cannot be made.
     #[track_caller]
     pub fn new() -> Self {
-        let recording = Recording::new();
+        Self::on(Recording::new())
+    }
+
+    /// The same on this device.
+    ///
+    /// # Panics
+    ///
+    /// As there.
+    #[track_caller]
+    pub fn on(recording: Recording) -> Self {
         let context = recording.open();
         let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
         let cq = || context.create_cq_builder().build_generic().unwrap_or_else(|error| panic!("{error}"));

@@ -5,5 +5,4 @@ mod datagrams;
 mod operations;
 mod refusals;
 mod support;
-mod vendor;
 mod xrc;

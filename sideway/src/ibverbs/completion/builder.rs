@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask, ibv_create_cq_attr_flags};
+use rdma_mummy_sys::{
+    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask, ibv_create_cq_attr_flags,
+};
 
 use super::CreateCompletionQueueWorkCompletionFlags as Fields;
 use super::channel::CompletionChannel;
@@ -62,6 +64,11 @@ impl CompletionQueueBuilder {
             ignore_overrun: false,
             domain: None,
         }
+    }
+
+    /// The device that queues are made of.
+    pub fn device_context(&self) -> &Arc<DeviceContext> {
+        &self.context
     }
 
     /// How many completions the queue holds at least. One that overruns is broken for good: count the requests that can
@@ -182,9 +189,46 @@ impl CompletionQueueBuilder {
         Err(self.explain_extended(error, threads))
     }
 
+    /// Makes an extended queue by a function of a vendor's, which takes the place of `ibv_create_cq_ex`, such as
+    /// `efadv_create_cq` with the vendor's attributes. `verb` is its name for errors. Where it gives `EOPNOTSUPP`, it is called
+    /// again for fewer of the fields that mean something on InfiniBand alone.
+    ///
+    /// # Errors
+    ///
+    /// Where `create` gives null, errno tells why; else as [`build_ex`](Self::build_ex).
+    ///
+    /// # Safety
+    ///
+    /// `create` does as `ibv_create_cq_ex` with the attributes it is given, of which it may change what it documents: it keeps
+    /// `cq_context` and the channel, and returns null, or an extended queue that is nobody else's.
+    pub unsafe fn build_ex_with(
+        &self,
+        verb: &'static str,
+        create: impl Fn(*mut ibv_context, &mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
+    ) -> Result<ExtendedCompletionQueue, VerbError> {
+        let mut refused = None;
+        for without in DISPENSABLE {
+            match self.create_extended_with(verb, self.fields.difference(without), Threads::Any, &create) {
+                Err(error) if error.errno().raw() == libc::EOPNOTSUPP => refused = refused.or(Some(error)),
+                result => return result.map(|(cq, _mended)| cq),
+            }
+        }
+        Err(refused.unwrap_or_else(|| VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))))
+    }
+
     fn create_extended(&self, fields: Fields, threads: Threads) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
-        const VERB: &str = EX;
-        let arguments = self.arguments(VERB)?;
+        // SAFETY: context, channel and domain are live and of one device; the attributes are complete for their mask.
+        self.create_extended_with(EX, fields, threads, |context, attr| unsafe { sys::ibv_create_cq_ex(context, attr) })
+    }
+
+    fn create_extended_with(
+        &self,
+        verb: &'static str,
+        fields: Fields,
+        threads: Threads,
+        create: impl FnOnce(*mut ibv_context, &mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
+    ) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
+        let arguments = self.arguments(verb)?;
         let target = EventTarget::allocate(self.cq_context);
         let flags = self.flags(threads);
         let mut comp_mask = 0;
@@ -204,10 +248,9 @@ impl CompletionQueueBuilder {
             flags,
             parent_domain: self.domain.as_ref().map_or(ptr::null_mut(), |domain| domain.raw()),
         };
-        // SAFETY: context, channel and domain are live and of one device; the attributes are complete for the mask.
-        let cq = unsafe { sys::ibv_create_cq_ex(self.context.raw(), &mut attr) };
-        let core = self.adopt(VERB, cq.cast(), target, threads)?;
-        // SAFETY: just made by ibv_create_cq_ex, and nobody polls it yet.
+        let cq = create(self.context.raw(), &mut attr);
+        let core = self.adopt(verb, cq.cast(), target, threads)?;
+        // SAFETY: just made as an extended queue, and nobody polls it yet.
         unsafe {
             let mended = quirks::mend_completion_queue(cq);
             fill_in_readers(cq, fields);

@@ -352,6 +352,17 @@ impl ExtendedWorkCompletion<'_> {
         }
     }
 
+    /// The C object, whose cursor stands on this completion: for fields that a vendor adds.
+    ///
+    /// # Safety
+    ///
+    /// It is used only while `self` lives, and to read; the cursor stays where it is.
+    #[doc(alias = "ibv_cq_ex")]
+    #[inline]
+    pub unsafe fn cq_ex(&self) -> NonNull<ibv_cq_ex> {
+        self.cq
+    }
+
     #[inline]
     fn require(&self, field: Fields) -> Result<(), FieldNotEnabled> {
         if self.fields.contains(field) { Ok(()) } else { Err(FieldNotEnabled::new(field)) }

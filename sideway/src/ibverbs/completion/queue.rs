@@ -1,5 +1,6 @@
 //! What all kinds of completion queue share.
 
+use std::any::Any;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -72,6 +73,13 @@ pub trait CompletionQueue: AsCore {
     /// The device that the queue is of.
     fn device_context(&self) -> &Arc<DeviceContext> {
         &self.core().context
+    }
+
+    /// Keeps the C object alive, and at its address, as long as this lives: for what reads fields that a vendor adds. Closing the
+    /// queue is refused until then.
+    fn keep_alive(&self) -> Arc<dyn Any + Send + Sync> {
+        let core: Arc<CompletionQueueCore> = Arc::clone(self.core());
+        core
     }
 
     /// The C object.

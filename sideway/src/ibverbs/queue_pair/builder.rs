@@ -1,10 +1,12 @@
 //! What a queue pair is to be like.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_qp_cap;
 
+use super::common::Kept;
 use super::{Connected, Datagram, ExtendedConnected, QueuePairType, SendOperationFlags, Service};
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
@@ -15,7 +17,7 @@ const CONNECTED: &[QueuePairType] =
 
 /// Makes queue pairs. Unless set: reliable connection, 16 requests and 1 entry a list on either side, no inline data, not
 /// every send signaled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct QueuePairBuilder<T = Connected> {
     pub(super) pd: Arc<ProtectionDomain>,
     pub(super) qp_type: QueuePairType,
@@ -25,6 +27,7 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) recv_cq: Option<Arc<CompletionQueueCore>>,
     pub(super) srq: Option<Arc<SharedReceiveQueueCore>>,
     pub(super) operations: Option<SendOperationFlags>,
+    pub(super) kept: Vec<Kept>,
     /// The types whose requests look as `T` says.
     pub(super) types: &'static [QueuePairType],
     service: PhantomData<fn() -> T>,
@@ -82,8 +85,39 @@ impl<T: Service> QueuePairBuilder<T> {
             recv_cq: None,
             srq: None,
             operations: None,
+            kept: Vec::new(),
             service: PhantomData,
         }
+    }
+
+    /// Keeps something alive until queue pairs of this builder have been destroyed: what a vendor's function makes them from
+    /// beside the domain and the completion queues.
+    pub fn setup_kept(&mut self, object: Arc<dyn Any + Send + Sync>) -> &mut Self {
+        self.kept.push(object);
+        self
+    }
+
+    /// The protection domain that queue pairs are made in.
+    pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
+    /// Whether neither receives nor entries for them are asked for.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn has_no_receives(&self) -> bool {
+        (self.cap.max_recv_wr, self.cap.max_recv_sge) == (0, 0)
+    }
+
+    /// Completes receives, of which there will be none, where sends complete, unless a queue was given for them.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn complete_receives_with_sends(&mut self) {
+        self.recv_cq = self.recv_cq.take().or_else(|| self.send_cq.clone());
+    }
+
+    /// Whether operations were asked for.
+    #[cfg(any(feature = "mlx5", feature = "efa"))]
+    pub(crate) fn has_operations(&self) -> bool {
+        self.operations.is_some()
     }
 
     /// Send requests that can be outstanding.
@@ -139,6 +173,11 @@ impl<T: Service> QueuePairBuilder<T> {
     pub fn setup_srq(&mut self, srq: &SharedReceiveQueue) -> &mut Self {
         self.srq = Some(Arc::clone(srq.core()));
         self
+    }
+
+    /// Whether [`setup_srq`](Self::setup_srq) was called.
+    pub fn has_srq(&self) -> bool {
+        self.srq.is_some()
     }
 
     /// The operations that an extended queue pair is built for. Unless set: all sends, writes, reads and atomics that the

@@ -234,7 +234,7 @@ pub struct QueuePairCore {
     // Behind the handle: they must outlive it.
     parents: Parents,
     /// What was attached to the queue pair.
-    kept: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    kept: Mutex<Vec<Kept>>,
     context: Arc<DeviceContext>,
 }
 
@@ -249,6 +249,8 @@ pub(crate) struct Parents {
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
     #[expect(dead_code, reason = "kept for its life alone")]
     pub(crate) rwq_ind_table: Option<Arc<RwqIndirectionTable>>,
+    /// What a vendor's function made it from as well.
+    pub(crate) kept: Vec<Kept>,
 }
 
 impl Parents {
@@ -260,6 +262,9 @@ impl Parents {
         if single { Threads::Single } else { Threads::Any }
     }
 }
+
+/// Something that must outlive a queue pair.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 // SAFETY: the handle may move and be shared (see there); the send context is reached only through the send queue, which
 // `&mut` keeps to one thread, and by the last owner of the core, who frees it.
@@ -278,13 +283,13 @@ impl QueuePairCore {
         qp: NonNull<ibv_qp>,
         (qp_type, transitions): (QueuePairType, TransitionTable),
         send_context: Option<NonNull<SendContext>>,
-        parents: Parents,
+        mut parents: Parents,
         context: Arc<DeviceContext>,
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
         let threads = parents.threads();
-        let (kept, groups) = (Mutex::default(), Groups::default());
+        let (kept, groups) = (Mutex::new(mem::take(&mut parents.kept)), Groups::default());
         let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, groups, parents, kept, context });
         // Events find a queue pair from any thread, and so must not find one that is bound to its own.
         if threads == Threads::Any {
@@ -299,7 +304,7 @@ impl QueuePairCore {
     }
 
     /// Keeps something alive until the queue pair is gone.
-    pub(crate) fn keep_alive(&self, kept: Arc<dyn Any + Send + Sync>) {
+    pub(crate) fn keep_alive(&self, kept: Kept) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
     }
 
@@ -327,8 +332,10 @@ impl QueuePairCore {
     }
 
     pub(crate) fn qp_number(&self) -> u32 {
-        // SAFETY: the QP is live as long as the core, and the number never changes.
-        unsafe { (*self.raw()).qp_num }
+        // SAFETY: the QP is live as long as the core, and the field is an aligned word. Some have their number from the device
+        // no sooner than at a transition (targets of dynamic connections), which another thread may make meanwhile.
+        let qp_num = unsafe { AtomicU32::from_ptr(&raw mut (*self.raw()).qp_num) };
+        qp_num.load(Ordering::Relaxed)
     }
 
     pub(crate) fn cached_state(&self) -> QueuePairState {
@@ -500,3 +507,4 @@ control_methods!(super::GenericSendQueue<T>, T: Service);
 control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair);
 control_methods!(super::QueuePairRef);
 control_methods!(crate::ibverbs::work_queue::RssQueuePair);
+control_methods!(super::TargetQueuePair);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{
-    ibv_context, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as mask,
-    ibv_qp_type, ibv_srq,
+    ibv_context, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_qp_init_attr_mask as mask, ibv_qp_type, ibv_srq,
 };
 
 use super::missing_operation::{self, SendContext};
@@ -73,9 +73,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
             Err(error) => Err(error),
         }
     }
-}
 
-impl<T: Service> QueuePairBuilder<T> {
     /// `ibv_create_qp_ex(context, attr)` — makes an extended queue pair.
     ///
     /// # Errors
@@ -92,50 +90,64 @@ impl<T: Service> QueuePairBuilder<T> {
         self.build_extended().map(|(qp, _mended)| qp)
     }
 
-    /// Makes an extended queue pair by a function of a vendor's, which takes the place of `ibv_create_qp_ex`, such as
-    /// `mlx5dv_create_qp` or `efadv_create_qp_ex` with the vendor's attributes. `verb` is its name for errors.
-    ///
-    /// # Errors
-    ///
-    /// As [`build_ex`](Self::build_ex); where `create` gives null, errno tells why.
-    ///
-    /// # Safety
-    ///
-    /// `create` does as `ibv_create_qp_ex` with the attributes it is given: it keeps `qp_context`, the domain and the completion
-    /// queues, and returns null, or a queue pair of the service `T` that is nobody else's. Operations that the attributes do not
-    /// name are left null, or may be called.
-    pub unsafe fn build_with(
-        &self,
-        verb: &'static str,
-        create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
-    ) -> Result<ExtendedQueuePair<T>, VerbError> {
-        let operations = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
-        self.create_extended(verb, operations, create).map(|(qp, _mended)| qp)
-    }
-
     /// An extended queue pair, and whether a fault of its driver had to be mended.
     fn build_extended(&self) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
         let all = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
         // SAFETY: the domain and the queues in the attributes are live and of one device; they are complete for their mask.
         let create = |context, attr: &mut ibv_qp_init_attr_ex| unsafe { sys::ibv_create_qp_ex(context, attr) };
-        match self.create_extended(EX, all, create) {
+        match self.create_extended(EX, all, create, |_| Ok(())) {
             Err(error)
                 if self.operations.is_none()
                     && all.intersects(SendOperationFlags::ATOMICS)
                     && matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::EINVAL) =>
             {
                 let fewer = all.difference(SendOperationFlags::ATOMICS);
-                self.create_extended(EX, fewer, create).map_err(|_| error)
+                self.create_extended(EX, fewer, create, |_| Ok(())).map_err(|_| error)
             }
             result => result,
         }
     }
+}
 
-    fn create_extended(
+impl<T: Service> QueuePairBuilder<T> {
+    /// Makes an extended queue pair by a function of a vendor's, which takes the place of `ibv_create_qp_ex`, such as
+    /// `mlx5dv_create_qp` or `efadv_create_qp_ex` with the vendor's attributes. `verb` is its name for errors.
+    ///
+    /// `attach` looks at the queue pair before anybody else: it sees to it that the vendor's functions are there, and gives
+    /// what addresses and operations of the service want to find later with [`vendor::data`](super::vendor::data). Where it
+    /// fails, the queue pair is destroyed again. A service without such functions gives `()`.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no completion queue, or one of another device.
+    /// - where `create` gives null, errno tells why.
+    /// - what `attach` gave.
+    ///
+    /// # Safety
+    ///
+    /// - `create` does as `ibv_create_qp_ex` with the attributes it is given, of which it may change what it documents: it keeps
+    ///   `qp_context`, the domain and the completion queues, and returns null, or a queue pair of the service `T` that is nobody
+    ///   else's. Operations that the attributes do not name are left null, or may be called.
+    /// - It reads no object that goes before the queue pair does: see [`setup_kept`](Self::setup_kept).
+    /// - What `attach` gives is what the addresses and operations that `T` offers look for. Queue pairs of a service that
+    ///   somebody else defines are made by their own function.
+    /// - `attach` posts nothing, and leaves the functions and the `qp_context` of the queue pair as they are.
+    pub unsafe fn build_with<D: Send + 'static>(
+        &self,
+        verb: &'static str,
+        create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
+        attach: impl FnOnce(NonNull<ibv_qp_ex>) -> Result<D, VerbError>,
+    ) -> Result<ExtendedQueuePair<T>, VerbError> {
+        let operations = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
+        self.create_extended(verb, operations, create, attach).map(|(qp, _mended)| qp)
+    }
+
+    fn create_extended<D: Send + 'static>(
         &self,
         verb: &'static str,
         operations: SendOperationFlags,
         create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
+        attach: impl FnOnce(NonNull<ibv_qp_ex>) -> Result<D, VerbError>,
     ) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
         let parents = self.parents(verb)?;
         let send_context = SendContext::allocate();
@@ -149,7 +161,8 @@ impl<T: Service> QueuePairBuilder<T> {
             Err(error) => {
                 // SAFETY: no queue pair was made that could point to it.
                 unsafe { SendContext::free(send_context) };
-                return Err(self.explain_extended(self.explain(error), operations));
+                let error = self.explain(error);
+                return Err(if verb == EX { self.explain_extended(error, operations) } else { error });
             }
         };
         // SAFETY: just made from these and this context.
@@ -164,10 +177,12 @@ impl<T: Service> QueuePairBuilder<T> {
         let mended = unsafe {
             // A queue without room for a request refuses all of them: drivers write through what they did not allocate.
             let refuse_all = self.cap.max_send_wr == 0;
+            let data = attach(extended)?;
             missing_operation::fill_in(extended.as_ptr(), refuse_all).map_err(|name| {
                 unusable(verb, &format!("the driver made the queue pair without the function {name}"))
             })?;
             missing_operation::take_later(extended.as_ptr(), operations, refuse_all);
+            SendContext::keep_vendor_data(extended.as_ptr(), data, refuse_all);
             quirks::mend_queue_pair(extended.as_ptr())
         };
         // SAFETY: `extended` is the queue pair of `core`, of the builder's service, and no function of its is null any more.
@@ -175,7 +190,7 @@ impl<T: Service> QueuePairBuilder<T> {
         Ok((ExtendedQueuePair::new(send, self.receive_queue(&core)?), mended))
     }
 
-    fn attributes_ex(&self, parents: &Parents) -> ibv_qp_init_attr_ex {
+    pub(super) fn attributes_ex(&self, parents: &Parents) -> ibv_qp_init_attr_ex {
         // SAFETY: all-zero is legal: the struct has integers and pointers alone.
         let mut attr: ibv_qp_init_attr_ex = unsafe { mem::zeroed() };
         attr.send_cq = raw(&parents.send_cq);
@@ -199,7 +214,7 @@ impl<T: Service> QueuePairBuilder<T> {
     /// # Safety
     ///
     /// As [`QueuePairCore::adopt`].
-    unsafe fn adopt(
+    pub(super) unsafe fn adopt(
         &self,
         qp: NonNull<ibv_qp>,
         send_context: Option<NonNull<SendContext>>,
@@ -228,7 +243,7 @@ impl<T: Service> QueuePairBuilder<T> {
 
     /// What the queue pair is made from, seen to be there and of this device; what else can be checked before the library is
     /// asked.
-    fn parents(&self, verb: &'static str) -> Result<Parents, VerbError> {
+    pub(super) fn parents(&self, verb: &'static str) -> Result<Parents, VerbError> {
         self.check_type(verb)?;
         self.pd.device_context().require_operations(
             verb,
@@ -252,7 +267,14 @@ impl<T: Service> QueuePairBuilder<T> {
             _ => Some(self.completion_queue(verb, &self.recv_cq, "recv")?),
         };
         let srq = self.shared_receive_queue(verb)?;
-        Ok(Parents { send_cq, recv_cq, srq, pd: Some(Arc::clone(&self.pd)), ..Parents::default() })
+        Ok(Parents {
+            send_cq,
+            recv_cq,
+            srq,
+            pd: Some(Arc::clone(&self.pd)),
+            kept: self.kept.clone(),
+            ..Parents::default()
+        })
     }
 
     /// The shared receive queue, where there is one, seen to be of this device and of a type that queue pairs are made with.
@@ -277,6 +299,20 @@ impl<T: Service> QueuePairBuilder<T> {
             ));
         }
         Ok(Some(Arc::clone(srq)))
+    }
+
+    /// The same for a queue pair without queues to post to.
+    pub(super) fn target_parents(&self, verb: &'static str) -> Result<Parents, VerbError> {
+        self.check_type(verb)?;
+        let recv_cq = self.completion_queue(verb, &self.recv_cq, "recv")?;
+        let send_cq = match self.send_cq {
+            None => Arc::clone(&recv_cq),
+            _ => self.completion_queue(verb, &self.send_cq, "send")?,
+        };
+        let (send_cq, recv_cq) = (Some(send_cq), Some(recv_cq));
+        let srq = self.shared_receive_queue(verb)?;
+        let pd = Some(Arc::clone(&self.pd));
+        Ok(Parents { send_cq, recv_cq, srq, pd, kept: self.kept.clone(), ..Parents::default() })
     }
 
     /// A completion queue, seen to be of this device.
@@ -317,7 +353,7 @@ impl<T: Service> QueuePairBuilder<T> {
     }
 
     #[cold]
-    fn explain(&self, error: VerbError) -> VerbError {
+    pub(super) fn explain(&self, error: VerbError) -> VerbError {
         if !matches!(error.errno().raw(), libc::EINVAL | libc::ENOMEM) {
             return error;
         }
@@ -365,5 +401,6 @@ fn raw_srq(srq: &Option<Arc<SharedReceiveQueueCore>>) -> *mut ibv_srq {
 
 #[cold]
 fn unusable(verb: &'static str, what: &str) -> VerbError {
-    VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(format!("{what}: use build or build_generic"))
+    let instead = if verb == EX { ": use build or build_generic" } else { "" };
+    VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(format!("{what}{instead}"))
 }

@@ -10,8 +10,9 @@
 //! struct. For later ones (`wr_atomic_write`, `wr_flush`) a library may have no room: they are called through the context of
 //! the queue pair, which has the driver's function or a refusing one.
 
+use std::any::Any;
 use std::mem::offset_of;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use libc::{c_int, c_void};
 use rdma_mummy_sys as sys;
@@ -33,6 +34,19 @@ pub(crate) struct SendContext {
     /// The driver's functions, while inert ones stand in their places.
     saved: Option<Saved>,
     later: LaterOperations,
+    /// What a vendor's module keeps with the queue pair: `later` points to it.
+    vendor: Option<VendorData>,
+}
+
+/// A box that is pointed to: owned as a raw pointer, so that moving it leaves the others valid.
+#[derive(Debug)]
+struct VendorData(NonNull<dyn Any + Send>);
+
+impl Drop for VendorData {
+    fn drop(&mut self) {
+        // SAFETY: made of a box (`keep_vendor_data`), and owned here alone.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
 }
 
 type AtomicWrite = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void);
@@ -42,6 +56,8 @@ type AtomicWrite = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void)
 struct LaterOperations {
     atomic_write: AtomicWrite,
     flush: sys::WrFlush,
+    /// What stands in [`SendContext::vendor`]; null while the batch is refused, as vendors' functions cannot be made inert.
+    vendor: *mut c_void,
 }
 
 /// What stands where inert functions are.
@@ -54,7 +70,12 @@ struct Saved {
 impl SendContext {
     /// A context on the heap; [`free`](Self::free) takes it back.
     pub(crate) fn allocate() -> NonNull<Self> {
-        NonNull::from(Box::leak(Box::new(Self { refusal: None, saved: None, later: LaterOperations::NONE })))
+        NonNull::from(Box::leak(Box::new(Self {
+            refusal: None,
+            saved: None,
+            later: LaterOperations::NONE,
+            vendor: None,
+        })))
     }
 
     /// Gives the memory back.
@@ -111,6 +132,33 @@ impl SendContext {
             let context = (*qp).qp_base.qp_context.cast::<Self>();
             ((*context).later.flush)(qp, rkey, remote_addr, length, placement, level);
         }
+    }
+
+    /// Keeps `data` with the queue pair, for the requests of a vendor's service.
+    ///
+    /// # Safety
+    ///
+    /// As [`take_refusal`](Self::take_refusal), and nothing is being posted.
+    pub(crate) unsafe fn keep_vendor_data<D: Send + 'static>(qp: *mut ibv_qp_ex, data: D, refuse_all: bool) {
+        // SAFETY: the caller's promise.
+        let Some(context) = (unsafe { Self::of(qp) }) else { return };
+        let data = NonNull::from(Box::leak(Box::new(data)));
+        context.vendor = Some(VendorData(data));
+        if !refuse_all {
+            context.later.vendor = data.as_ptr().cast();
+        }
+    }
+
+    /// What [`keep_vendor_data`](Self::keep_vendor_data) was given; null while the batch is refused, or where it can only be
+    /// refused.
+    ///
+    /// # Safety
+    ///
+    /// As [`atomic_write`](Self::atomic_write).
+    #[inline]
+    pub(crate) unsafe fn vendor_data(qp: *mut ibv_qp_ex) -> *mut c_void {
+        // SAFETY: as above.
+        unsafe { (*(*qp).qp_base.qp_context.cast::<Self>()).later.vendor }
     }
 
     /// # Safety
@@ -173,7 +221,7 @@ impl LaterOperations {
             // SAFETY: as above.
             unsafe { refuse(qp, RefusalReason::NotEnabled(Operation::Flush)) }
         }
-        Self { atomic_write, flush }
+        Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
     /// Those of a queue that has no room for a request.
@@ -186,14 +234,14 @@ impl LaterOperations {
             // SAFETY: as above.
             unsafe { refuse(qp, RefusalReason::BatchTooLong { limit: 0 }) }
         }
-        Self { atomic_write, flush }
+        Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 
     /// Those of a batch that was refused.
     const INERT: Self = {
         unsafe extern "C" fn atomic_write(_: *mut ibv_qp_ex, _: u32, _: u64, _: *const c_void) {}
         unsafe extern "C" fn flush(_: *mut ibv_qp_ex, _: u32, _: u64, _: usize, _: u8, _: u8) {}
-        Self { atomic_write, flush }
+        Self { atomic_write, flush, vendor: ptr::null_mut() }
     };
 }
 

@@ -33,8 +33,10 @@ mod path_migration;
 mod rate_limit;
 mod service;
 mod state;
+mod target;
 pub mod teardown;
 mod transition;
+pub mod vendor;
 
 pub use self::attribute::QueuePairAttribute;
 pub use self::attribute_mask::QueuePairAttributeMask;
@@ -56,8 +58,10 @@ pub use self::pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, Pair, 
 pub use self::pair_ref::QueuePairRef;
 pub use self::path_migration::PathMigrationState;
 pub use self::rate_limit::RateLimit;
-pub use self::service::{BasicService, Connected, Datagram, ExtendedConnected, Offers, Service};
+pub use self::service::{BasicService, Connected, Datagram, ExtendedConnected, Offers, OffersWithoutData, Service};
 pub use self::state::QueuePairState;
+pub use self::target::TargetQueuePair;
+#[cfg(feature = "efa")]
 pub(crate) use self::transition::standard_transition;
 pub use self::transition::{Transition, TransitionTable};
 pub use super::work_request::{PostRecvGuard, PostSendGuard, ReceiveQueue, SetInlineData, SetScatterGatherEntry};

@@ -8,7 +8,7 @@ use crate::ibverbs::work_request::operation::{
     SendTso, Write, WriteImm,
 };
 use crate::ibverbs::work_request::{
-    Addressed, DatagramAddress, PostSendError, PostSendGuard, SharedReceiveQueueNumber, WorkRequestFlags,
+    Addressed, DatagramAddress, HoldsFor, PostSendError, PostSendGuard, SharedReceiveQueueNumber, WorkRequestFlags,
 };
 
 /// What the requests of a queue pair look like.
@@ -26,7 +26,10 @@ pub unsafe trait Service: std::fmt::Debug + Sized + 'static {
     /// Posts a request without data that completes behind all others: how the end of a send queue is seen (see
     /// [`teardown`](super::teardown)). `None` where the service has no request that can be posted to a queue pair in the error
     /// state without knowing more.
-    fn post_marker<G: PostSendGuard<Service = Self>>(guard: G, wr_id: u64) -> Option<Result<(), PostSendError>> {
+    fn post_marker<'q, G>(guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
+    where
+        G: PostSendGuard<Service = Self> + HoldsFor<'q>,
+    {
         let _ = (guard, wr_id);
         None
     }
@@ -48,6 +51,18 @@ pub unsafe trait Service: std::fmt::Debug + Sized + 'static {
 )]
 pub unsafe trait Offers<O>: Service {}
 
+/// An operation without data that a service takes: beginning it is all there is to the request.
+///
+/// # Safety
+///
+/// The request is complete, as [`Service`] says, once [`begin`](crate::ibverbs::work_request::SendOperation::begin) has
+/// returned: a driver takes no data for it.
+#[diagnostic::on_unimplemented(
+    message = "a queue pair of service `{Self}` takes no request `{O}`",
+    label = "this request is not one of a `{Self}` queue pair"
+)]
+pub unsafe trait OffersWithoutData<O>: Service {}
+
 /// One peer (reliable or unreliable connection), or raw packets: a request says what to do, and nothing of where.
 #[derive(Clone, Copy, Debug)]
 pub enum Connected {}
@@ -65,7 +80,10 @@ pub trait BasicService: Service {}
 
 // SAFETY: the operations below are complete by themselves.
 unsafe impl Service for Connected {
-    fn post_marker<G: PostSendGuard<Service = Self>>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>> {
+    fn post_marker<'q, G>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
+    where
+        G: PostSendGuard<Service = Self> + HoldsFor<'q>,
+    {
         guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_no_data();
         Some(guard.post())
     }
@@ -74,7 +92,10 @@ unsafe impl Service for Connected {
 unsafe impl Service for Datagram {}
 // SAFETY: operations with data are offered with the number of a shared receive queue alone; the others go to no peer.
 unsafe impl Service for ExtendedConnected {
-    fn post_marker<G: PostSendGuard<Service = Self>>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>> {
+    fn post_marker<'q, G>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
+    where
+        G: PostSendGuard<Service = Self> + HoldsFor<'q>,
+    {
         // Flushed before anybody looks for the shared receive queue.
         guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_xrc_srqn(0).setup_no_data();
         Some(guard.post())

@@ -93,7 +93,10 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     ///
     /// As there.
     #[doc(alias = "ibv_create_qp_ex")]
-    pub fn build_ex(&self) -> Result<SingleThreadedQueuePair<ExtendedQueuePair<T>>, VerbError> {
+    pub fn build_ex(&self) -> Result<SingleThreadedQueuePair<ExtendedQueuePair<T>>, VerbError>
+    where
+        T: BasicService,
+    {
         self.builder.build_ex().map(SingleThreadedQueuePair::new)
     }
 

@@ -20,8 +20,10 @@ pub unsafe trait SendAddress: Copy {
     ///
     /// # Safety
     ///
-    /// `qp` is a live extended queue pair between `wr_start` and `wr_complete`, built for a service that takes such
-    /// addresses, an operation was begun, and the function for the address is not null.
+    /// `qp` is a live extended queue pair of this crate's between `wr_start` and `wr_complete`, built for a service that takes
+    /// such addresses, and an operation was begun, or the batch is refused (see
+    /// [`vendor::data`](crate::ibverbs::queue_pair::vendor::data)). None of its functions that are as old as the struct (up to
+    /// `wr_abort`) is null.
     unsafe fn give(self, qp: *mut ibv_qp_ex);
 
     /// Writes the address into a request, behind its operation.

@@ -45,7 +45,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     where
         G: HoldsFor<'q>,
     {
-        self.setup_address(DatagramAddress::new(ah, remote_qpn, remote_qkey))
+        self.at(DatagramAddress::new(ah, remote_qpn, remote_qkey))
     }
 
     /// The same without a look at the handle's device, which costs a comparison.
@@ -63,19 +63,28 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     where
         G: HoldsFor<'q>,
     {
-        self.setup_address(DatagramAddress::new(ah, remote_qpn, remote_qkey))
+        self.at(DatagramAddress::new(ah, remote_qpn, remote_qkey))
     }
 
     /// `ibv_wr_set_xrc_srqn(qp, remote_srqn)` — the shared receive queue of the peer, 24 bits, that an XRC request is for.
     #[doc(alias = "ibv_wr_set_xrc_srqn")]
     #[inline]
     pub fn setup_xrc_srqn(self, remote_srqn: u32) -> LocalBufferHandle<'g, G, Addressed<O, SharedReceiveQueueNumber>> {
-        self.setup_address(SharedReceiveQueueNumber(remote_srqn))
+        self.at(SharedReceiveQueueNumber(remote_srqn))
     }
 
-    /// Where the request goes, in the words of any service: for services that other crates add.
+    /// Where the request goes, in the words of any service: for services that other crates add. What the address borrows
+    /// outlives the batch.
     #[inline]
-    pub fn setup_address<A: SendAddress>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>> {
+    pub fn setup_address<'q, A: SendAddress + 'q>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>>
+    where
+        G: HoldsFor<'q>,
+    {
+        self.at(address)
+    }
+
+    #[inline]
+    fn at<A: SendAddress>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>> {
         LocalBufferHandle { request: self.request, operation: Addressed::new(self.operation, address) }
     }
 

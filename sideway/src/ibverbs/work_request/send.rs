@@ -10,7 +10,7 @@ use super::operation::{
 use super::{LocalBufferHandle, PostSendError, WorkRequestFlags};
 use crate::ibverbs::memory_region::RemoteKey;
 use crate::ibverbs::memory_window::{BindInformation, MemoryWindow};
-use crate::ibverbs::queue_pair::{Offers, Service};
+use crate::ibverbs::queue_pair::{Offers, OffersWithoutData, Service};
 
 /// A batch of send requests under construction. Dropping it takes the batch back.
 pub trait PostSendGuard: SendSink + Sized {
@@ -213,10 +213,24 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         unsafe { self.emit(operation, Nothing) }
     }
 
-    /// An operation that another crate defines, for a service of its own.
+    /// An operation that another crate defines, for a service of its own; its address or data is given next.
     #[inline]
-    pub fn setup_operation<O: SendOperation>(self, operation: O) -> LocalBufferHandle<'g, G, O> {
+    pub fn setup_operation<'q, O: SendOperation + 'q>(self, operation: O) -> LocalBufferHandle<'g, G, O>
+    where
+        G: HoldsFor<'q>,
+    {
         self.with(operation)
+    }
+
+    /// An operation that another crate defines and that takes no data.
+    #[inline]
+    pub fn setup_operation_without_data<'q, O: SendOperation + 'q>(self, operation: O)
+    where
+        G: HoldsFor<'q>,
+        G::Service: OffersWithoutData<O>,
+    {
+        // SAFETY: no memory is named, and the service offers the operation as a whole request.
+        unsafe { self.guard.emit(self.wr_id, self.flags, operation, Nothing) }
     }
 
     #[inline]

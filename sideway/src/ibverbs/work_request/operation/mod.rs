@@ -59,8 +59,8 @@ pub unsafe trait SendOperation: Copy {
     ///
     /// # Safety
     ///
-    /// `qp` is a live extended queue pair between `wr_start` and `wr_complete`, with `wr_id` and `wr_flags` set, and its
-    /// function for the operation is not null.
+    /// `qp` is a live extended queue pair of this crate's between `wr_start` and `wr_complete`, with `wr_id` and `wr_flags` set.
+    /// None of its functions that are as old as the struct (up to `wr_abort`) is null.
     unsafe fn begin(self, qp: *mut ibv_qp_ex);
 
     /// Writes the opcode and the parameters, or says why this cannot be posted to a basic queue pair.

@@ -1,0 +1,50 @@
+//! What EFA devices (Elastic Fabric Adapter) can do beyond the verbs: libefa, opened when it is first needed.
+//!
+//! | what | where |
+//! |---|---|
+//! | what the device has | [`DeviceContext::query_efa_device`] |
+//! | scalable reliable datagrams (SRD) | [`ProtectionDomain::create_srd_qp_builder`] |
+//! | the number of an address handle, as completions name it | [`AddressHandle::efa_ahn`] |
+//! | the GID of a sender who is not known yet | [`CompletionQueueBuilder::build_efa_with_source_gid`] |
+//!
+//! # Scalable reliable datagrams
+//!
+//! A queue pair sends to any other, as with datagrams, and what it sends arrives, though in any order. Requests say where they go
+//! with [`setup_ud_addr`](crate::ibverbs::work_request::LocalBufferHandle::setup_ud_addr).
+//!
+//! ```no_run
+//! use sideway::efa::ScalableReliableDatagram;
+//! use sideway::ibverbs::address::AddressHandle;
+//! use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, SetInlineData};
+//! use sideway::ibverbs::work_request::{PostSendError, WorkRequestFlags};
+//!
+//! fn greet(
+//!     qp: &mut ExtendedQueuePair<ScalableReliableDatagram>,
+//!     way: &AddressHandle,
+//!     (number, qkey): (u32, u32),
+//! ) -> Result<(), PostSendError> {
+//!     let mut guard = qp.start_post_send();
+//!     let request = guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send();
+//!     request.setup_ud_addr(way, number, qkey).setup_inline_data(b"hello");
+//!     guard.post()
+//! }
+//! ```
+//!
+//! # References
+//!
+//! [efadv(7)](https://man7.org/linux/man-pages/man7/efadv.7.html)
+//!
+//! [`DeviceContext::query_efa_device`]: crate::ibverbs::device_context::DeviceContext::query_efa_device
+//! [`ProtectionDomain::create_srd_qp_builder`]: crate::ibverbs::protection_domain::ProtectionDomain::create_srd_qp_builder
+//! [`AddressHandle::efa_ahn`]: crate::ibverbs::address::AddressHandle::efa_ahn
+//! [`CompletionQueueBuilder::build_efa_with_source_gid`]: crate::ibverbs::completion::CompletionQueueBuilder::build_efa_with_source_gid
+
+mod address;
+mod completion;
+mod device;
+mod queue_pair;
+mod service;
+
+pub use self::completion::SourceGidReader;
+pub use self::device::{EfaDeviceAttr, EfaDeviceCapabilityFlags};
+pub use self::service::ScalableReliableDatagram;

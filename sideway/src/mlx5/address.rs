@@ -1,0 +1,168 @@
+//! Where a request of an initiator goes.
+
+use std::marker::PhantomData;
+
+use rdma_mummy_sys::mlx5dv::mlx5dv_qp_ex;
+use rdma_mummy_sys::{ibv_ah, ibv_qp, ibv_qp_ex, ibv_send_wr};
+
+use crate::ibverbs::address::AddressHandle;
+use crate::ibverbs::queue_pair::vendor;
+use crate::ibverbs::work_request::{
+    Addressed, HoldsFor, LocalBufferHandle, PostSendGuard, RefusalReason, SendAddress, SendOperation,
+};
+
+type SetAddress = unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut ibv_ah, u32, u64);
+type SetStreamAddress = unsafe extern "C" fn(*mut mlx5dv_qp_ex, *mut ibv_ah, u32, u64, u16);
+
+/// How a queue pair is told addresses, as was seen when it was built.
+#[derive(Debug)]
+pub(super) struct DciFunctions {
+    pub(super) qp: *mut mlx5dv_qp_ex,
+    pub(super) set_address: SetAddress,
+    /// Where the queue pair was built with streams.
+    pub(super) set_stream_address: Option<SetStreamAddress>,
+}
+
+// SAFETY: the pointer is to a part of the queue pair, and used by who has its send queue alone.
+unsafe impl Send for DciFunctions {}
+
+/// `mlx5dv_wr_set_dc_addr`: the address of a target. `CHECKED` where the device of the handle is still to be compared.
+#[derive(Clone, Copy, Debug)]
+pub struct DcAddress<'a, const CHECKED: bool> {
+    ah: *mut ibv_ah,
+    remote_dctn: u32,
+    remote_dc_key: u64,
+    stream: Option<u16>,
+    handle: PhantomData<&'a AddressHandle>,
+}
+
+impl<'a, const CHECKED: bool> DcAddress<'a, CHECKED> {
+    #[inline]
+    fn new(handle: &'a AddressHandle, remote_dctn: u32, remote_dc_key: u64, stream: Option<u16>) -> Self {
+        Self { ah: handle.raw(), remote_dctn, remote_dc_key, stream, handle: PhantomData }
+    }
+}
+
+// SAFETY: the handle lives as long as the lifetime in the type, and is of the queue pair's device: seen here, or promised by
+// who made an unchecked address. The driver's function is called only while the batch is not refused.
+unsafe impl<const CHECKED: bool> SendAddress for DcAddress<'_, CHECKED> {
+    #[inline]
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        let Self { ah, remote_dctn, remote_dc_key, stream, .. } = self;
+        // SAFETY: only queue pairs of `build_dci` take such addresses, and their data is this; the handle is live.
+        unsafe {
+            let Some(functions) = vendor::data::<DciFunctions>(qp) else { return };
+            if CHECKED && let Err(reason) = vendor::check_device((*ah).context, &raw mut (*qp).qp_base) {
+                return vendor::refuse(qp, reason);
+            }
+            let functions = functions.as_ref();
+            match (stream, functions.set_stream_address) {
+                (None, _) => (functions.set_address)(functions.qp, ah, remote_dctn, remote_dc_key),
+                (Some(stream), Some(set)) => set(functions.qp, ah, remote_dctn, remote_dc_key, stream),
+                (Some(_), None) => vendor::refuse(qp, NO_STREAMS),
+            }
+        }
+    }
+
+    /// The basic verbs have no room for it.
+    unsafe fn write(self, _wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        Err(RefusalReason::DriverFault("the basic verbs have no dynamic connections"))
+    }
+}
+
+const NO_STREAMS: RefusalReason =
+    RefusalReason::DriverFault("the queue pair was built without streams: use build_dci_with_streams");
+
+/// Naming the target of a dynamic connection.
+pub trait SetDcAddress<'g, G, O>: Sized {
+    /// `mlx5dv_wr_set_dc_addr(mqp, ah, remote_dctn, remote_dc_key)` — where the request goes: the way, the number of the target
+    /// (24 bits) and its key (host byte order).
+    ///
+    /// A handle of another device is refused when the batch is posted.
+    ///
+    /// # References
+    ///
+    /// [mlx5dv_wr_post(3)](https://man7.org/linux/man-pages/man3/mlx5dv_wr_post.3.html)
+    #[doc(alias = "mlx5dv_wr_set_dc_addr")]
+    fn setup_dc_addr<'q>(
+        self,
+        ah: &'q AddressHandle,
+        remote_dctn: u32,
+        remote_dc_key: u64,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, true>>>
+    where
+        G: HoldsFor<'q>;
+
+    /// The same without a look at the handle's device, which costs a comparison.
+    ///
+    /// # Safety
+    ///
+    /// `ah` is of the device context that the queue pair is of.
+    unsafe fn setup_dc_addr_unchecked<'q>(
+        self,
+        ah: &'q AddressHandle,
+        remote_dctn: u32,
+        remote_dc_key: u64,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, false>>>
+    where
+        G: HoldsFor<'q>;
+
+    /// `mlx5dv_wr_set_dc_addr_stream(mqp, ah, remote_dctn, remote_dc_key, stream_id)` — the same, on one of the streams that
+    /// the queue pair was built with: requests of one stream keep their order, and an error stops its stream alone.
+    ///
+    /// # References
+    ///
+    /// [mlx5dv_wr_post(3)](https://man7.org/linux/man-pages/man3/mlx5dv_wr_post.3.html)
+    #[doc(alias = "mlx5dv_wr_set_dc_addr_stream")]
+    fn setup_dc_addr_stream<'q>(
+        self,
+        ah: &'q AddressHandle,
+        remote_dctn: u32,
+        remote_dc_key: u64,
+        stream_id: u16,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, true>>>
+    where
+        G: HoldsFor<'q>;
+}
+
+impl<'g, G: PostSendGuard, O: SendOperation> SetDcAddress<'g, G, O> for LocalBufferHandle<'g, G, O> {
+    #[inline]
+    fn setup_dc_addr<'q>(
+        self,
+        ah: &'q AddressHandle,
+        remote_dctn: u32,
+        remote_dc_key: u64,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, true>>>
+    where
+        G: HoldsFor<'q>,
+    {
+        self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
+    }
+
+    #[inline]
+    unsafe fn setup_dc_addr_unchecked<'q>(
+        self,
+        ah: &'q AddressHandle,
+        remote_dctn: u32,
+        remote_dc_key: u64,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, false>>>
+    where
+        G: HoldsFor<'q>,
+    {
+        self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
+    }
+
+    #[inline]
+    fn setup_dc_addr_stream<'q>(
+        self,
+        ah: &'q AddressHandle,
+        remote_dctn: u32,
+        remote_dc_key: u64,
+        stream_id: u16,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, true>>>
+    where
+        G: HoldsFor<'q>,
+    {
+        self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, Some(stream_id)))
+    }
+}

@@ -1,0 +1,163 @@
+//! The initiator of dynamic connections.
+
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_mummy_sys::ibv_qp_ex;
+use rdma_mummy_sys::mlx5dv::{
+    self as sys, mlx5dv_dc_init_attr, mlx5dv_dc_init_attr__bindgen_ty_1, mlx5dv_dc_type, mlx5dv_dci_streams,
+    mlx5dv_qp_init_attr, mlx5dv_qp_init_attr_mask as mask,
+};
+
+use super::address::DciFunctions;
+use super::device::{explain, require};
+use super::{DciStreams, DynamicallyConnected};
+use crate::error::{Errno, VerbError};
+use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::queue_pair::{ExtendedQueuePair, QueuePairBuilder, QueuePairType, SendOperationFlags};
+
+const VERB: &str = "mlx5dv_create_qp";
+
+const MESSAGES_AND_MEMORY: SendOperationFlags = SendOperationFlags::Send
+    .union(SendOperationFlags::SendWithImmediate)
+    .union(SendOperationFlags::Write)
+    .union(SendOperationFlags::WriteWithImmediate)
+    .union(SendOperationFlags::Read);
+
+impl ProtectionDomain {
+    /// A builder of initiators of dynamic connections (DCI), for the operations that a reliable connection has where nothing is
+    /// asked for. They have no receive queue: completions of receives go where those of sends go unless another queue is given,
+    /// and [`setup_max_recv_wr`](QueuePairBuilder::setup_max_recv_wr) must stay 0.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where the device is not one of mlx5, or libmlx5 is not installed: the hint tells which.
+    pub fn create_dci_builder(self: &Arc<Self>) -> Result<QueuePairBuilder<DynamicallyConnected>, VerbError> {
+        require(VERB, self.device_context())?;
+        // SAFETY: the service has no builder but `build_dci`, which makes nothing else of the type.
+        let mut builder = unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::Driver]) };
+        builder.setup_max_recv_wr(0).setup_max_recv_sge(0);
+        Ok(builder)
+    }
+}
+
+impl QueuePairBuilder<DynamicallyConnected> {
+    /// `mlx5dv_create_qp(context, qp_attr, {MLX5DV_DCTYPE_DCI})` — makes an initiator.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no completion queue of sends, or one of another device; receives were asked for; more of something than the
+    ///   device has.
+    /// - `EOPNOTSUPP`: the device has no dynamic connections, or not these operations.
+    /// - `ENOMEM`: out of resources.
+    ///
+    /// # References
+    ///
+    /// [mlx5dv_create_qp(3)](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+    #[doc(alias = "mlx5dv_create_qp")]
+    #[doc(alias = "MLX5DV_DCTYPE_DCI")]
+    pub fn build_dci(&self) -> Result<ExtendedQueuePair<DynamicallyConnected>, VerbError> {
+        self.build_initiator(None)
+    }
+
+    /// The same with streams, as many as [`dci_streams`](super::Mlx5DeviceAttr::dci_streams) at most: requests with
+    /// [`setup_dc_addr_stream`](super::SetDcAddress::setup_dc_addr_stream) go on side by side.
+    ///
+    /// # Errors
+    ///
+    /// As [`build_dci`](Self::build_dci); `EOPNOTSUPP` also where libmlx5 is older than streams.
+    ///
+    /// # References
+    ///
+    /// [mlx5dv_create_qp(3)](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+    #[doc(alias = "MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS")]
+    pub fn build_dci_with_streams(
+        &self,
+        streams: DciStreams,
+    ) -> Result<ExtendedQueuePair<DynamicallyConnected>, VerbError> {
+        self.build_initiator(Some(streams))
+    }
+
+    fn build_initiator(
+        &self,
+        streams: Option<DciStreams>,
+    ) -> Result<ExtendedQueuePair<DynamicallyConnected>, VerbError> {
+        if !self.has_no_receives() {
+            return Err(VerbError::invalid(
+                VERB,
+                "an initiator of dynamic connections has no receive queue: leave setup_max_recv_wr and setup_max_recv_sge at 0",
+            ));
+        }
+        let mut builder = self.clone();
+        builder.complete_receives_with_sends();
+        if self.has_operations() {
+            return builder.create_initiator(streams);
+        }
+        builder.setup_send_ops_flags(MESSAGES_AND_MEMORY | SendOperationFlags::ATOMICS);
+        match builder.create_initiator(streams) {
+            // Not every device has atomics.
+            Err(error) if error.errno().raw() == libc::EOPNOTSUPP => {
+                builder.setup_send_ops_flags(MESSAGES_AND_MEMORY);
+                builder.create_initiator(streams).map_err(|_| error)
+            }
+            result => result,
+        }
+    }
+
+    fn create_initiator(
+        &self,
+        streams: Option<DciStreams>,
+    ) -> Result<ExtendedQueuePair<DynamicallyConnected>, VerbError> {
+        // SAFETY: all-zero is legal: the struct has integers alone.
+        let mut attr: mlx5dv_qp_init_attr = unsafe { mem::zeroed() };
+        attr.comp_mask = mask::MLX5DV_QP_INIT_ATTR_MASK_DC.0.into();
+        attr.dc_init_attr.dc_type = mlx5dv_dc_type::MLX5DV_DCTYPE_DCI;
+        if let Some(DciStreams { log_num_concurrent, log_num_errored }) = streams {
+            attr.comp_mask |= u64::from(mask::MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS.0);
+            let dci_streams = mlx5dv_dci_streams { log_num_concurent: log_num_concurrent, log_num_errored };
+            attr.dc_init_attr = mlx5dv_dc_init_attr {
+                dc_type: mlx5dv_dc_type::MLX5DV_DCTYPE_DCI,
+                __bindgen_anon_1: mlx5dv_dc_init_attr__bindgen_ty_1 { dci_streams },
+            };
+        }
+        // SAFETY: the library makes an initiator of the attributes, in the domain and with the queues that they name, or gives
+        // null. Both structs are complete for their masks. `attach` reads alone.
+        let built = unsafe {
+            self.build_with(
+                VERB,
+                |context, qp_attr| sys::mlx5dv_create_qp(context, qp_attr, &mut attr),
+                |qp| attach(qp, streams.is_some()),
+            )
+        };
+        built.map_err(|error| explain(error, self.protection_domain().device_context()))
+    }
+}
+
+/// Finds the functions for addresses.
+///
+/// # Safety
+///
+/// `qp` was just made by `mlx5dv_create_qp`, with streams where `has_streams`.
+unsafe fn attach(qp: NonNull<ibv_qp_ex>, has_streams: bool) -> Result<DciFunctions, VerbError> {
+    // SAFETY: a live queue pair of mlx5.
+    let mlx5 = NonNull::new(unsafe { sys::mlx5dv_qp_ex_from_ibv_qp_ex(qp.as_ptr()) })
+        .ok_or_else(|| missing("mlx5dv_qp_ex_from_ibv_qp_ex"))?;
+    // SAFETY: a part of the queue pair. The first function is as old as the struct; a library that has no room for the second
+    // refuses streams.
+    let (set_address, set_stream_address) = unsafe {
+        let mlx5 = mlx5.as_ptr();
+        ((*mlx5).wr_set_dc_addr, if has_streams { (*mlx5).wr_set_dc_addr_stream } else { None })
+    };
+    let set_address = set_address.ok_or_else(|| missing("wr_set_dc_addr"))?;
+    if has_streams && set_stream_address.is_none() {
+        return Err(missing("wr_set_dc_addr_stream"));
+    }
+    Ok(DciFunctions { qp: mlx5.as_ptr(), set_address, set_stream_address })
+}
+
+#[cold]
+fn missing(function: &str) -> VerbError {
+    VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
+        .with_hint(format!("libmlx5 made the queue pair without the function {function}"))
+}

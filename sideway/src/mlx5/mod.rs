@@ -1,0 +1,51 @@
+//! What mlx5 devices (ConnectX, BlueField) can do beyond the verbs: libmlx5, opened when it is first needed.
+//!
+//! | what | where |
+//! |---|---|
+//! | whether a device is one | [`is_mlx5`], [`DeviceContext::query_mlx5_device`] |
+//! | dynamic connections (DC): one queue pair that sends to many | [`ProtectionDomain::create_dci_builder`], [`ProtectionDomain::create_dct_builder`] |
+//! | time stamps of completions in nanoseconds | [`DeviceContext::mlx5_clock_info`] |
+//!
+//! # Dynamic connections
+//!
+//! An initiator (DCI) connects for each request to the target (DCT) that the request names: by an address handle, the number of
+//! the target, and its key. It is reliable, and has all operations of a reliable connection, except receives.
+//!
+//! ```no_run
+//! use sideway::ibverbs::address::AddressHandle;
+//! use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, SetInlineData};
+//! use sideway::ibverbs::work_request::{PostSendError, WorkRequestFlags};
+//! use sideway::mlx5::{DynamicallyConnected, SetDcAddress};
+//!
+//! fn greet(
+//!     dci: &mut ExtendedQueuePair<DynamicallyConnected>,
+//!     way: &AddressHandle,
+//!     (number, key): (u32, u64),
+//! ) -> Result<(), PostSendError> {
+//!     let mut guard = dci.start_post_send();
+//!     let request = guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send();
+//!     request.setup_dc_addr(way, number, key).setup_inline_data(b"hello");
+//!     guard.post()
+//! }
+//! ```
+//!
+//! # References
+//!
+//! [mlx5dv(7)](https://man7.org/linux/man-pages/man7/mlx5dv.7.html)
+//!
+//! [`DeviceContext::query_mlx5_device`]: crate::ibverbs::device_context::DeviceContext::query_mlx5_device
+//! [`DeviceContext::mlx5_clock_info`]: crate::ibverbs::device_context::DeviceContext::mlx5_clock_info
+//! [`ProtectionDomain::create_dci_builder`]: crate::ibverbs::protection_domain::ProtectionDomain::create_dci_builder
+//! [`ProtectionDomain::create_dct_builder`]: crate::ibverbs::protection_domain::ProtectionDomain::create_dct_builder
+
+mod address;
+mod clock;
+mod device;
+mod initiator;
+mod service;
+mod target;
+
+pub use self::address::{DcAddress, SetDcAddress};
+pub use self::clock::ClockInfo;
+pub use self::device::{DciStreams, Mlx5DeviceAttr, Mlx5DeviceFlags, is_mlx5};
+pub use self::service::{DynamicallyConnected, DynamicallyConnectedTarget};
