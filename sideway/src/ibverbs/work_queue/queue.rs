@@ -80,8 +80,7 @@ impl WorkQueue {
 
     /// The number of the queue.
     pub fn wq_number(&self) -> u32 {
-        // SAFETY: the queue is live as long as the core, and the number never changes.
-        unsafe { (*self.core.raw()).wq_num }
+        self.core.wq_number()
     }
 
     /// `ibv_destroy_wq(wq)` — destroys the queue and reports, where dropping only logs.
@@ -156,6 +155,11 @@ impl WorkQueueCore {
 
     pub(super) fn raw(&self) -> *mut ibv_wq {
         self.wq.as_ptr()
+    }
+
+    pub(super) fn wq_number(&self) -> u32 {
+        // SAFETY: the queue is live as long as the core, and the number never changes.
+        unsafe { (*self.raw()).wq_num }
     }
 
     pub(super) fn context(&self) -> &Arc<DeviceContext> {
