@@ -1,5 +1,6 @@
 //! `struct ibv_wq`: posting to a work queue, changing it, and what it keeps alive.
 
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -177,7 +178,13 @@ impl WorkQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        handle.close()?;
+        // Where it fails, the queue lives on; so does a parent domain, to whose allocator's memory the device may still write.
+        if let Err(error) = handle.close() {
+            if self.pd.is_parent_domain() {
+                mem::forget(Arc::clone(&self.pd));
+            }
+            return Err(error);
+        }
         self.context().objects().work_queues.remove(self.wq);
         Ok(())
     }
