@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use rdma_mummy_sys as ffi;
+use sideway::ibverbs::async_event::{AsyncEventElement, AsyncEventType};
 use sideway::ibverbs::device_context::{RxHashFields, RxHashFunctions};
 use sideway::ibverbs::flow::{FlowRule, FlowType};
 use sideway::ibverbs::queue_pair::{QueuePairAttribute, QueuePairState, QueuePairType, SetScatterGatherEntry};
 use sideway::ibverbs::work_queue::{WorkQueue, WorkQueueAttribute, WorkQueueFlags, WorkQueueState};
 use sideway::ibverbs::work_request::{PostErrorKind, ScatterGatherEntry};
-use sideway_tests::recording::{Bad, Failure, Kind, Recording, World};
+use sideway_tests::recording::{Bad, Failure, Kind, Raised, Recording, World};
 
 fn work_queue(world: &World) -> WorkQueue {
     let mut builder = world.pd.create_wq_builder();
@@ -158,6 +159,29 @@ fn what_cannot_be_is_refused_before_c_is_asked() {
     builder.setup_qp_type(QueuePairType::RawPacket).setup_hash_key(&[0; 256]);
     assert!(builder.build().unwrap_err().to_string().contains("256 bytes: at most 255"));
     assert_eq!(world.recording.verbs(), ["create_rwq_ind_table"]);
+}
+
+#[test]
+fn an_event_names_the_work_queue_and_holds_it() {
+    let world = World::new();
+    let (queue, other) = (work_queue(&world), work_queue(&world));
+    let events = world.context.async_events().unwrap();
+    // SAFETY: the pointer becomes a number.
+    let raw = unsafe { queue.wq() }.as_ptr();
+    world.recording.raise(&world.context, Raised::of_object(AsyncEventType::WorkQueueFatal.raw(), raw));
+    let event = events.get_async_event(None).unwrap();
+    assert_eq!(event.to_string(), format!("WQ fatal error: WQ {}", queue.wq_number()));
+    let AsyncEventElement::WorkQueue(named) = event.element() else { panic!("{event:?}") };
+    assert!(named.is_of(&queue) && !named.is_of(&other));
+    assert_eq!(named.wq_number(), queue.wq_number());
+    assert!(Arc::ptr_eq(named.device_context(), &world.context));
+    let error = queue.close().unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_destroy_wq", libc::EBUSY));
+    world.recording.calls();
+    drop(event);
+    assert_eq!(world.recording.verbs(), ["destroy_wq"]);
+    drop((other, events));
+    world.end();
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::event_type::{AsyncEventType, Subject};
 use super::registry::{AffiliatedObjects, Found};
 use crate::ibverbs::completion::CompletionQueueRef;
 use crate::ibverbs::queue_pair::QueuePairRef;
+use crate::ibverbs::work_queue::WorkQueueRef;
 
 /// What an event is about.
 #[derive(Clone, Debug)]
@@ -15,6 +16,8 @@ pub enum AsyncEventElement {
     CompletionQueue(CompletionQueueRef),
     /// A queue pair.
     QueuePair(QueuePairRef),
+    /// A work queue.
+    WorkQueue(WorkQueueRef),
     /// A port of the device, from 1.
     Port(u32),
     /// The device as a whole.
@@ -48,7 +51,10 @@ impl AsyncEventElement {
                     named(found, element.qp, |qp| Self::QueuePair(QueuePairRef::new(qp)))
                 }
                 Subject::SharedReceiveQueue => Some(Self::Foreign(element.srq.addr())),
-                Subject::WorkQueue => Some(Self::Foreign(element.wq.addr())),
+                Subject::WorkQueue => {
+                    let found = objects.work_queues.find(element.wq);
+                    named(found, element.wq, |wq| Self::WorkQueue(WorkQueueRef::new(wq)))
+                }
                 Subject::Port => Some(u32::try_from(element.port_num).map_or(Self::Unknown, Self::Port)),
                 Subject::Device => Some(Self::Device),
                 Subject::Unknown => Some(Self::Unknown),

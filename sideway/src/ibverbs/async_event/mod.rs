@@ -42,3 +42,4 @@ pub use self::event_type::AsyncEventType;
 pub(crate) use self::registry::AffiliatedObjects;
 pub use super::completion::CompletionQueueRef;
 pub use super::queue_pair::QueuePairRef;
+pub use super::work_queue::WorkQueueRef;

@@ -1,5 +1,6 @@
 //! `struct ibv_wq`: posting to a work queue, changing it, and what it keeps alive.
 
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -80,8 +81,7 @@ impl WorkQueue {
 
     /// The number of the queue.
     pub fn wq_number(&self) -> u32 {
-        // SAFETY: the queue is live as long as the core, and the number never changes.
-        unsafe { (*self.core.raw()).wq_num }
+        self.core.wq_number()
     }
 
     /// `ibv_destroy_wq(wq)` — destroys the queue and reports, where dropping only logs.
@@ -158,6 +158,11 @@ impl WorkQueueCore {
         self.wq.as_ptr()
     }
 
+    pub(super) fn wq_number(&self) -> u32 {
+        // SAFETY: the queue is live as long as the core, and the number never changes.
+        unsafe { (*self.raw()).wq_num }
+    }
+
     pub(super) fn context(&self) -> &Arc<DeviceContext> {
         self.pd.device_context()
     }
@@ -173,7 +178,13 @@ impl WorkQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        handle.close()?;
+        // Where it fails, the queue lives on; so does a parent domain, to whose allocator's memory the device may still write.
+        if let Err(error) = handle.close() {
+            if self.pd.is_parent_domain() {
+                mem::forget(Arc::clone(&self.pd));
+            }
+            return Err(error);
+        }
         self.context().objects().work_queues.remove(self.wq);
         Ok(())
     }
