@@ -38,8 +38,7 @@ const OF_PORTS: [Type; 7] = [
     Type::ClientReregister,
     Type::GidChange,
 ];
-const OF_OBJECTS_THAT_ARE_NOT_WRAPPED: [Type; 3] =
-    [Type::SharedReceiveQueueError, Type::SharedReceiveQueueLimitReached, Type::WorkQueueFatal];
+const OF_SHARED_RECEIVE_QUEUES: [Type; 2] = [Type::SharedReceiveQueueError, Type::SharedReceiveQueueLimitReached];
 
 /// How many events of objects were acknowledged since this was last asked.
 fn acknowledged(recording: &Recording) -> usize {
@@ -75,6 +74,20 @@ fn every_type_is_told_with_what_it_is_about() {
     }
     assert_eq!(seen, 9);
 
+    let srq = world.pd.create_srq_builder().setup_srq_context(77).build().unwrap();
+    for event_type in OF_SHARED_RECEIVE_QUEUES {
+        // SAFETY: the address is a name to the recording device.
+        let raised = Raised::of_object(event_type.raw(), unsafe { srq.srq() }.as_ptr());
+        world.recording.raise(&world.context, raised);
+        let event = events.get_async_event(LONG).unwrap();
+        assert_eq!(event.event_type(), event_type);
+        assert_eq!(event.to_string(), format!("{event_type}: SRQ with the context 77"));
+        let Element::SharedReceiveQueue(found) = event.element() else { panic!("{event_type:?} is not of an SRQ") };
+        assert!(found.is_of(&srq));
+        found.arm_limit(1).unwrap();
+        assert_eq!(found.query().unwrap().limit(), 1);
+    }
+
     for (event_type, port) in OF_PORTS.into_iter().zip(1..) {
         world.recording.raise(&world.context, Raised::of_port(event_type.raw(), port));
         let event = events.get_async_event(LONG).unwrap();
@@ -88,10 +101,11 @@ fn every_type_is_told_with_what_it_is_about() {
     assert_eq!(event.to_string(), "device fatal error");
 
     assert_eq!(
-        1 + OF_QUEUE_PAIRS.len() + OF_PORTS.len() + 1 + OF_OBJECTS_THAT_ARE_NOT_WRAPPED.len(),
+        // Those of completion queues, work queues (whose test is with them) and the device are one each.
+        OF_QUEUE_PAIRS.len() + OF_SHARED_RECEIVE_QUEUES.len() + OF_PORTS.len() + 3,
         Type::KNOWN.len()
     );
-    drop((events, qp, other, cq));
+    drop((events, qp, other, cq, srq));
     world.end();
 }
 
@@ -128,7 +142,7 @@ fn an_object_that_other_code_made_is_an_address_and_is_acknowledged() {
     assert!(!foreign.is_null());
     world.recording.calls();
     for event_type in
-        [Type::CompletionQueueError, Type::QueuePairFatal].into_iter().chain(OF_OBJECTS_THAT_ARE_NOT_WRAPPED)
+        [Type::CompletionQueueError, Type::QueuePairFatal, Type::SharedReceiveQueueError, Type::WorkQueueFatal]
     {
         // The recording device looks at nothing of an object but its context: one object serves as any.
         world.recording.raise(&world.context, Raised::of_object(event_type.raw(), foreign));

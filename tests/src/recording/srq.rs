@@ -7,6 +7,7 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::{ibv_ops_wr_opcode as operation, ibv_srq_attr_mask as mask};
 
+use super::async_events;
 use super::calls::{Call, Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
@@ -132,6 +133,7 @@ pub(super) unsafe extern "C" fn destroy_srq(srq: *mut ffi::ibv_srq) -> c_int {
         let code = destroy_object(context, "destroy_srq", Kind::SharedReceiveQueue, srq.addr());
         if code == 0 {
             state_of(context).lock().shared.remove(&srq.addr());
+            async_events::destroyed(state_of(context), srq.addr());
         }
         code
     }

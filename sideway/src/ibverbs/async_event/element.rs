@@ -6,6 +6,7 @@ use super::event_type::{AsyncEventType, Subject};
 use super::registry::{AffiliatedObjects, Found};
 use crate::ibverbs::completion::CompletionQueueRef;
 use crate::ibverbs::queue_pair::QueuePairRef;
+use crate::ibverbs::shared_receive_queue::SharedReceiveQueueRef;
 use crate::ibverbs::work_queue::WorkQueueRef;
 
 /// What an event is about.
@@ -16,13 +17,15 @@ pub enum AsyncEventElement {
     CompletionQueue(CompletionQueueRef),
     /// A queue pair.
     QueuePair(QueuePairRef),
+    /// A shared receive queue.
+    SharedReceiveQueue(SharedReceiveQueueRef),
     /// A work queue.
     WorkQueue(WorkQueueRef),
     /// A port of the device, from 1.
     Port(u32),
     /// The device as a whole.
     Device,
-    /// An object that other code has made on the same device context, or of a kind that this crate does not wrap: its address.
+    /// An object that other code has made on the same device context, or one that stays with its thread: its address.
     /// That is a number to compare, not to follow: the event is acknowledged, and the object may be gone.
     Foreign(usize),
     /// The event's type is not known to this version of the crate, and so what it is about is not either.
@@ -50,7 +53,10 @@ impl AsyncEventElement {
                     let found = objects.queue_pairs.find(element.qp);
                     named(found, element.qp, |qp| Self::QueuePair(QueuePairRef::new(qp)))
                 }
-                Subject::SharedReceiveQueue => Some(Self::Foreign(element.srq.addr())),
+                Subject::SharedReceiveQueue => {
+                    let found = objects.shared_receive_queues.find(element.srq);
+                    named(found, element.srq, |srq| Self::SharedReceiveQueue(SharedReceiveQueueRef::new(srq)))
+                }
                 Subject::WorkQueue => {
                     let found = objects.work_queues.find(element.wq);
                     named(found, element.wq, |wq| Self::WorkQueue(WorkQueueRef::new(wq)))

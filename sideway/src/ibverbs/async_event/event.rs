@@ -44,6 +44,7 @@ impl fmt::Display for AsyncEvent {
         match &self.element {
             AsyncEventElement::CompletionQueue(cq) => write!(f, ": CQ with the context {}", cq.cq_context()),
             AsyncEventElement::QueuePair(qp) => write!(f, ": QP {}", qp.qp_number()),
+            AsyncEventElement::SharedReceiveQueue(srq) => write!(f, ": SRQ with the context {}", srq.srq_context()),
             AsyncEventElement::WorkQueue(queue) => write!(f, ": WQ {}", queue.wq_number()),
             AsyncEventElement::Port(port) => write!(f, ": port {port}"),
             AsyncEventElement::Foreign(address) => write!(f, ": object of other code at {address:#x}"),

@@ -61,7 +61,6 @@ pub use self::rate_limit::RateLimit;
 pub use self::service::{BasicService, Connected, Datagram, ExtendedConnected, Offers, OffersWithoutData, Service};
 pub use self::state::QueuePairState;
 pub use self::target::TargetQueuePair;
-#[cfg(feature = "efa")]
 pub(crate) use self::transition::standard_transition;
 pub use self::transition::{Transition, TransitionTable};
 pub use super::work_request::{PostRecvGuard, PostSendGuard, ReceiveQueue, SetInlineData, SetScatterGatherEntry};

@@ -1,5 +1,6 @@
 //! The C object behind a shared receive queue.
 
+use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -123,8 +124,15 @@ impl SharedReceiveQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        // Where it fails, the queue lives on; so does a parent domain, to whose allocator's memory the device may still write.
+        if let Err(error) = handle.close() {
+            if self.parents.pd.is_parent_domain() {
+                mem::forget(Arc::clone(&self.parents.pd));
+            }
+            return Err(error);
+        }
         self.context().objects().shared_receive_queues.remove(self.srq);
-        handle.close()
+        Ok(())
     }
 
     /// Says what was probably wrong.
