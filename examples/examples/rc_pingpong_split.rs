@@ -16,7 +16,6 @@ use sideway::ibverbs::completion::{PollCompletionQueueError, WorkCompletionStatu
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{
     PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState, QueuePairType, SendOperationFlags,
-    SetScatterGatherEntry,
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_examples::Timeout;

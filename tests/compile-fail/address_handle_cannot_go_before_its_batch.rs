@@ -1,7 +1,7 @@
 //! A batch that is not posted yet still points to the address handles of its datagrams.
 
 use sideway::ibverbs::address::AddressHandle;
-use sideway::ibverbs::queue_pair::{BasicQueuePair, Datagram, PostSendGuard, QueuePair, SetInlineData};
+use sideway::ibverbs::queue_pair::{BasicQueuePair, Datagram, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 
 fn send(qp: &mut BasicQueuePair<Datagram>, make: fn() -> AddressHandle) {

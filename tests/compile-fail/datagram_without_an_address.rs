@@ -1,6 +1,6 @@
 //! A datagram says where it goes.
 
-use sideway::ibverbs::queue_pair::{BasicPostSendGuard, Datagram, PostSendGuard, SetInlineData};
+use sideway::ibverbs::queue_pair::{BasicPostSendGuard, Datagram, PostSendGuard};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 
 fn send(mut guard: BasicPostSendGuard<'_, Datagram>) {

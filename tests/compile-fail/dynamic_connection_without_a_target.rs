@@ -1,6 +1,6 @@
 //! A request of an initiator of dynamic connections says where it goes.
 
-use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, SetInlineData};
+use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway::mlx5::DynamicallyConnected;
 

@@ -1,6 +1,6 @@
 //! The device uses the memory after the call has returned: that it may is the caller's promise.
 
-use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 
 fn name(mut guard: BasicPostSendGuard<'_>) {

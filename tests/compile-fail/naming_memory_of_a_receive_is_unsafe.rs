@@ -1,6 +1,6 @@
 //! The device writes the memory after the call has returned: that it may is the caller's promise.
 
-use sideway::ibverbs::queue_pair::{PostRecvGuard, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::PostRecvGuard;
 
 fn name(mut guard: PostRecvGuard<'_>) {
     guard.construct_wr(1).setup_sge(1, 2, 3);

@@ -10,7 +10,7 @@ use sideway::ibverbs::address::{AddressHandle, AddressHandleAttribute};
 use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
 use sideway::ibverbs::queue_pair::{
     BasicService, Datagram, ExtendedConnected, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair,
-    QueuePairBuilder, SendOperationFlags, SetInlineData, SetScatterGatherEntry,
+    QueuePairBuilder, RawPacket, SendOperationFlags,
 };
 use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::{Failure, World, connect};
@@ -113,11 +113,18 @@ fn further(qp: &mut GenericQueuePair) {
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, signaled).setup_send_inv(1).setup_inline_data(b"inline");
     guard.construct_wr(2, signaled).setup_local_inv(1);
-    guard.construct_wr(3, signaled).setup_send_tso(b"header", 2).setup_no_data();
     guard.construct_wr(4, signaled).setup_atomic_write(1, 2, [3; 8]);
     if is_extended {
         guard.construct_wr(5, signaled).setup_flush(1, 2, 3, FlushPlacement::Global, FlushLevel::Range);
     }
+    guard.post().unwrap();
+}
+
+fn packets(qp: &mut GenericQueuePair<RawPacket>) {
+    let signaled = WorkRequestFlags::Signaled;
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, signaled).setup_send().setup_inline_data(b"inline");
+    guard.construct_wr(2, signaled).setup_send_tso(b"header", 2).setup_no_data();
     guard.post().unwrap();
 }
 
@@ -170,14 +177,17 @@ fn no_request_of_any_service_takes_memory() {
     let all = SendOperationFlags::from_bits_retain(0x1fff);
     let connected = of_each_kind(&world, world.pd.create_qp_builder(), all);
     let unconnected = of_each_kind(&world, world.pd.create_ud_qp_builder(), all);
+    let packets_pairs = of_each_kind(&world, world.pd.create_raw_packet_qp_builder(), all);
     let initiators = of_each_kind(&world, world.pd.create_xrc_send_qp_builder(), all);
     let World { mut send_cq, recording, .. } = world;
     recording.quiet();
-    for (mut one, (mut two, mut three)) in connected.into_iter().zip(unconnected.into_iter().zip(initiators)) {
+    let others = unconnected.into_iter().zip(initiators).zip(packets_pairs);
+    for (mut one, ((mut two, mut three), mut four)) in connected.into_iter().zip(others) {
         let mut round = || {
             further(&mut one);
             datagrams(&mut two, &ah);
             to_shared_queues(&mut three);
+            packets(&mut four);
             drain(&mut send_cq);
         };
         // The recording device grows its own memory in the first rounds.

@@ -13,7 +13,7 @@ use sideway::ibverbs::completion::{
 };
 use sideway::ibverbs::parent_domain::{Allocation, AllocationRequest, DomainAllocator};
 use sideway::ibverbs::queue_pair::{
-    PostSendGuard, QueuePairAttribute, QueuePairAttributeMask, QueuePairState, QueuePairType, SetInlineData,
+    PostSendGuard, QueuePairAttribute, QueuePairAttributeMask, QueuePairState, QueuePairType,
 };
 use sideway::ibverbs::single_threaded::SingleThreadedDomain;
 use sideway::ibverbs::work_request::WorkRequestFlags;

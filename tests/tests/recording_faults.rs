@@ -11,9 +11,7 @@ use sideway::ibverbs::async_event::AsyncEventType;
 use sideway::ibverbs::completion::{CompletionQueue, GenericCompletionQueue, PollCompletionQueueError};
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::ValuesMask;
-use sideway::ibverbs::queue_pair::{
-    Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttributeMask, SetInlineData, SetScatterGatherEntry,
-};
+use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttributeMask};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Call, Failure, Raised, Recording, Warnings, connect};
 

@@ -1,5 +1,7 @@
 //! Teardown where drivers misbehave: buffers stay until nothing can use them, and the reason is told.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::cell::Cell;
 use std::time::Duration;
 

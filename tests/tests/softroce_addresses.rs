@@ -13,9 +13,7 @@ use sideway::ibverbs::completion::{
 };
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::{
-    Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairState, SetInlineData, SetScatterGatherEntry,
-};
+use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairState};
 use sideway::ibverbs::single_threaded::SingleThreadedDomain;
 use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::loopback::Memory;

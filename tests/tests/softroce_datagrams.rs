@@ -9,7 +9,7 @@ use sideway::ibverbs::completion::{WorkCompletionOperationType as Operation, Wor
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{
     BasicQueuePair, Datagram, ModifyQueuePairError, PostSendGuard, QueuePair, QueuePairAttributeMask as Mask,
-    QueuePairState, SendOperationFlags, SetInlineData,
+    QueuePairState, SendOperationFlags,
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::datagrams::{Completion, Datagrams, GRH, Kind, QKEY, init, ready_to_send};

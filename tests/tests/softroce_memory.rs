@@ -10,7 +10,7 @@ use sideway::ibverbs::dma_handle::DmaHandleAttributes;
 use sideway::ibverbs::fork::{ForkStatus, is_fork_initialized};
 use sideway::ibverbs::memory_region::{AdviseFlags, HugePageSize, HugePages, MemoryAdvice, RemoteKey, SurvivingRegion};
 use sideway::ibverbs::memory_window::{BindInformation, MemoryWindowType};
-use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::device;
 use sideway_tests::loopback::{Give, Kind, Loopback, MEMORY, QueueKind};

@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 
 use sideway::ibverbs::completion::WorkCompletionOperationType as Operation;
-use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, SetInlineData};
+use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard};
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 use sideway_tests::loopback::{Give, INLINE, Kind, Loopback, QueueKind, REQUESTS};
 use sideway_tests::{device, on_all_kinds};

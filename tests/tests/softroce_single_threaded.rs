@@ -6,9 +6,7 @@ use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::{AddressHandleAttribute, GlobalRoutingHeader};
 use sideway::ibverbs::completion::{CreateCompletionQueueWorkCompletionFlags as Fields, WorkCompletionStatus};
 use sideway::ibverbs::queue_pair::teardown::Drained;
-use sideway::ibverbs::queue_pair::{
-    Connected, PostSendGuard, QueuePair, QueuePairState, SetInlineData, SetScatterGatherEntry,
-};
+use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, QueuePair, QueuePairState};
 use sideway::ibverbs::single_threaded::{SingleThreadedCompletionQueue, SingleThreadedDomain, SingleThreadedQueuePair};
 use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::device;

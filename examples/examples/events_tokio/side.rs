@@ -12,9 +12,7 @@ use sideway::ibverbs::completion::{
 use sideway::ibverbs::device_context::PortAttr;
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState, SetScatterGatherEntry,
-};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_examples::Timeout;
 

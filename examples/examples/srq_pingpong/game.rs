@@ -8,7 +8,7 @@ use sideway::ibverbs::completion::{
     CompletionChannel, GenericCompletionQueue, PollCompletionQueueError, WorkCompletionOperationType as Operation,
     WorkCompletionStatus as Status,
 };
-use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_examples::Timeout;
 use sideway_examples::pingpong::{Statistics, Wait, advice};

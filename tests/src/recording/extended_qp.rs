@@ -30,7 +30,10 @@ pub(super) unsafe extern "C" fn create_qp_ex(
             return super::xrc::create_recv_qp(context, attr);
         }
         let [t, a, b, c, d, e] = arguments(&attr.cap, attr.qp_type);
-        let arguments = [t, a, b, c, d, e, ("send_ops_flags", attr.send_ops_flags)];
+        let [flags, header, qpn] = [attr.create_flags, attr.max_tso_header.into(), attr.source_qpn].map(u64::from);
+        let more = [("create_flags", flags), ("max_tso_header", header), ("source_qpn", qpn)];
+        let mask = ("comp_mask", attr.comp_mask.into());
+        let arguments = [t, a, b, c, d, e, mask, ("send_ops_flags", attr.send_ops_flags), more[0], more[1], more[2]];
         let (mut inner, failure) = state_of(context).enter("create_qp_ex", &arguments);
         if let Some(failure) = failure {
             return failure.null();

@@ -2,10 +2,7 @@ use std::io::IoSlice;
 use std::slice;
 
 use rdma_mummy_sys::{ibv_qp_ex, ibv_wr_opcode as opcode};
-use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, SendOperationFlags, SetInlineData,
-    SetScatterGatherEntry,
-};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, SendOperationFlags};
 use sideway::ibverbs::work_request::{LocalBufferHandle, PostErrorKind, PostSendError, WorkRequestFlags};
 use sideway_tests::recording::{Failure, World};
 

@@ -155,7 +155,7 @@ fn a_type_that_nobody_knows_is_refused_and_prints() {
         assert_eq!(error.errno().raw(), libc::EINVAL);
         assert_eq!(
             error.hint().unwrap(),
-            "this builder makes queue pairs of the types [ReliableConnection, UnreliableConnection, RawPacket]; for \
+            "this builder makes queue pairs of the types [ReliableConnection, UnreliableConnection]; for \
              QueuePairType(4711) use the builder of its vendor's module"
         );
     }

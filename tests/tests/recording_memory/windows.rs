@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
-use sideway::ibverbs::queue_pair::{QueuePairState, QueuePairType};
+use sideway::ibverbs::queue_pair::QueuePairState;
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Failure, Kind, Recording, Warnings, World};
 
@@ -118,7 +118,10 @@ fn what_does_not_belong_together_is_refused_before_c_hears_of_it() {
     let null = world.pd.alloc_null_mr().unwrap();
     let mut type_2 = world.pd.alloc_mw(MemoryWindowType::Type2).unwrap();
     let mut foreign = world.recording.open().alloc_pd().unwrap().alloc_mw(MemoryWindowType::Type1).unwrap();
-    let mut raw_packets = world.qp_builder().setup_qp_type(QueuePairType::RawPacket).build().unwrap();
+    let mut raw_packets = {
+        let mut builder = world.pd.create_raw_packet_qp_builder();
+        builder.setup_send_cq(&world.send_cq).setup_recv_cq(&world.recv_cq).build().unwrap()
+    };
     world.recording.calls();
 
     let none = WorkRequestFlags::empty();

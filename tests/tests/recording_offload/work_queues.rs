@@ -6,7 +6,7 @@ use rdma_mummy_sys as ffi;
 use sideway::ibverbs::async_event::{AsyncEventElement, AsyncEventType};
 use sideway::ibverbs::device_context::{RxHashFields, RxHashFunctions};
 use sideway::ibverbs::flow::{FlowRule, FlowType};
-use sideway::ibverbs::queue_pair::{QueuePairAttribute, QueuePairState, QueuePairType, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{QueuePairAttribute, QueuePairState, QueuePairType};
 use sideway::ibverbs::work_queue::{WorkQueue, WorkQueueAttribute, WorkQueueFlags, WorkQueueState};
 use sideway::ibverbs::work_request::{PostErrorKind, ScatterGatherEntry};
 use sideway_tests::recording::{Bad, Failure, Kind, Raised, Recording, World};

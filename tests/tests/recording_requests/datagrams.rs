@@ -4,9 +4,7 @@ use std::io::IoSlice;
 
 use rdma_mummy_sys::ibv_wr_opcode as opcode;
 use sideway::ibverbs::address::AddressHandle;
-use sideway::ibverbs::queue_pair::{
-    Datagram, PostSendGuard, QueuePair, QueuePairType, SetInlineData, SetScatterGatherEntry,
-};
+use sideway::ibverbs::queue_pair::{Datagram, PostSendGuard, QueuePair, QueuePairType};
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 use sideway_tests::recording::{Posted, World};
 
@@ -238,7 +236,7 @@ fn a_builder_of_connected_queue_pairs_names_the_one_of_datagrams() {
             error.to_string(),
             format!(
                 "{verb}: EINVAL (Invalid argument): this builder makes queue pairs of the types [ReliableConnection, \
-                 UnreliableConnection, RawPacket]; for UnreliableDatagram use ProtectionDomain::create_ud_qp_builder"
+                 UnreliableConnection]; for UnreliableDatagram use ProtectionDomain::create_ud_qp_builder"
             )
         );
     }

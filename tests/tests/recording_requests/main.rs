@@ -3,6 +3,7 @@
 
 mod datagrams;
 mod operations;
+mod packets;
 mod refusals;
 mod support;
 mod xrc;

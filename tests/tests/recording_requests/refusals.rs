@@ -1,22 +1,15 @@
 //! Requests that are refused before the device hears of them, and the batch behind them, which works.
 
-use sideway::ibverbs::queue_pair::{
-    Connected, ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairBuilder, SendOperationFlags, SetInlineData,
-};
+use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairBuilder, SendOperationFlags};
 use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, PostErrorKind, PostSendError};
 use sideway_tests::recording::World;
 
-use crate::batch;
-use crate::support::{SIGNALED, all_operations, on_each_kind, sized};
-
-batch!(Send of Connected {}, |_this, guard| {
-    guard.construct_wr(99, SIGNALED).setup_send().setup_inline_data(b"good")
-});
+use crate::support::{SIGNALED, all_operations, sized};
 
 type Build = fn(&mut ExtendedQueuePair) -> Result<(), PostSendError>;
 
 /// Each operation that does not belong to what a queue pair is built for unless asked.
-const OPERATIONS: [(SendOperationFlags, Build); 5] = [
+const OPERATIONS: [(SendOperationFlags, Build); 4] = [
     (SendOperationFlags::SendWithInvalidate, |qp| {
         let mut guard = qp.start_post_send();
         guard.construct_wr(7, SIGNALED).setup_send_inv(1).setup_inline_data(b"x");
@@ -25,11 +18,6 @@ const OPERATIONS: [(SendOperationFlags, Build); 5] = [
     (SendOperationFlags::LocalInvalidate, |qp| {
         let mut guard = qp.start_post_send();
         guard.construct_wr(7, SIGNALED).setup_local_inv(1);
-        guard.post()
-    }),
-    (SendOperationFlags::TcpSegmentationOffload, |qp| {
-        let mut guard = qp.start_post_send();
-        guard.construct_wr(7, SIGNALED).setup_send_tso(b"header", 1).setup_no_data();
         guard.post()
     }),
     (SendOperationFlags::AtomicWrite, |qp| {
@@ -86,7 +74,7 @@ fn operations_that_were_not_asked_for() {
 #[test]
 fn operations_that_were_asked_for_and_that_the_driver_left_out() {
     let world = World::new();
-    for function in ["wr_send_inv", "wr_local_inv", "wr_send_tso", "wr_atomic_write", "wr_flush"] {
+    for function in ["wr_send_inv", "wr_local_inv", "wr_atomic_write", "wr_flush"] {
         world.recording.without(function);
     }
     let mut qp = builder(&world).setup_send_ops_flags(all_operations()).build_ex().unwrap();
@@ -112,44 +100,6 @@ fn operations_that_were_asked_for_work_behind_a_refusal() {
         assert_eq!(world.recording.verbs(), ["wr_abort"]);
         build(&mut qp).unwrap();
         assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [7], "{flag:?}");
-    }
-}
-
-#[test]
-fn a_header_longer_than_a_request_can_say() {
-    let header = vec![0; 1 << 16];
-    batch!(Long<'a> of Connected { header: &'a [u8] }, |this, guard| {
-        guard.construct_wr(6, SIGNALED).setup_send().setup_inline_data(b"x");
-        guard.construct_wr(7, SIGNALED).setup_send_tso(this.header, 1000).setup_no_data();
-        guard.construct_wr(8, SIGNALED).setup_send_tso(&this.header[1..], 1000).setup_no_data();
-    });
-    let world = World::new();
-    let mut builder = builder(&world);
-    builder.setup_send_ops_flags(all_operations());
-    for outcome in on_each_kind(&world, &builder, &Long { header: &header }, &Send {}) {
-        let error = outcome.result.unwrap_err();
-        assert_eq!((error.kind(), error.posted()), (PostErrorKind::InvalidWorkRequest, Some(0)));
-        let (verb, request) = match outcome.kind {
-            "basic" => ("ibv_post_send", "request 1 (wr_id 7)"),
-            _ => ("ibv_wr_complete", "wr_id 7"),
-        };
-        assert_eq!(
-            error.to_string(),
-            format!(
-                "{verb}: EINVAL (Invalid argument): the header is 65536 bytes long and can be 65535; {request}; nothing of \
-                 the batch was posted"
-            )
-        );
-        assert_eq!(outcome.posted, []);
-        assert!(!outcome.verbs.contains(&"wr_send_tso"), "{:?}", outcome.verbs);
-    }
-    // One byte less is taken.
-    batch!(Longest<'a> of Connected { header: &'a [u8] }, |this, guard| {
-        guard.construct_wr(7, SIGNALED).setup_send_tso(this.header, 1000).setup_no_data()
-    });
-    for outcome in on_each_kind(&world, &builder, &Longest { header: &header[1..] }, &Send {}) {
-        outcome.result.unwrap();
-        assert_eq!(outcome.posted[0].segments.as_ref().unwrap().0.len(), 65535);
     }
 }
 

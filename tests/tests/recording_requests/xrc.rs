@@ -1,8 +1,6 @@
 //! The initiators of extended reliable connections: requests name a shared receive queue of the peer, and nothing is received.
 
-use sideway::ibverbs::queue_pair::{
-    ExtendedConnected, PostSendGuard, QueuePair, QueuePairType, SetInlineData, SetScatterGatherEntry,
-};
+use sideway::ibverbs::queue_pair::{ExtendedConnected, PostSendGuard, QueuePair, QueuePairType};
 use sideway::ibverbs::work_request::PostErrorKind;
 use sideway_tests::recording::World;
 

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairAttributeMask, SetInlineData};
+use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairAttributeMask};
 use sideway::ibverbs::shared_receive_queue::{SharedReceiveQueueAttribute, TagMatchingOperationFlags};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway::ibverbs::xrc_domain::XrcDomainFlags;

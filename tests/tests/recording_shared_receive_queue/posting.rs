@@ -1,7 +1,7 @@
 //! Receives, and who takes them.
 
 use sideway::ibverbs::completion::BasicCompletionQueue;
-use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, SetInlineData, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::{PostErrorKind, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::{Bad, Failure, World};

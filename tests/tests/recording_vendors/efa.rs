@@ -3,8 +3,7 @@
 use sideway::efa::{EfaDeviceCapabilityFlags, ScalableReliableDatagram};
 use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::queue_pair::{
-    PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairState, SendOperationFlags, SetInlineData,
-    SetScatterGatherEntry,
+    PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairState, SendOperationFlags,
 };
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 use sideway_tests::recording::{Completion, Failure, Kind, Recording, World, install_efa};

@@ -8,7 +8,7 @@ use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::teardown::{Drained, ResetReason};
 use sideway::ibverbs::queue_pair::{
     ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairState,
-    SendOperationFlags, SetInlineData, SetScatterGatherEntry,
+    SendOperationFlags,
 };
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};

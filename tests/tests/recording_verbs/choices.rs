@@ -1,7 +1,7 @@
 //! `build_generic`: extended where it can be had, basic where not, and an error where something else is wrong.
 
 use sideway::ibverbs::completion::{CreateCompletionQueueWorkCompletionFlags as Fields, GenericCompletionQueue};
-use sideway::ibverbs::queue_pair::{GenericSendQueue, PostSendGuard, QueuePair, SetInlineData};
+use sideway::ibverbs::queue_pair::{GenericSendQueue, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Failure, Recording, World, connect};
 

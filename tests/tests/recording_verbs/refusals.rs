@@ -2,9 +2,7 @@
 
 use std::io::IoSlice;
 
-use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, SetInlineData, SetScatterGatherEntry,
-};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::{PostError, PostErrorKind, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::World;
 

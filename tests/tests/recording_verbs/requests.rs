@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use rdma_mummy_sys::ibv_wr_opcode as opcode;
-use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, SetInlineData, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::{PostErrorKind, PostSendError, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::{Bad, Failure, Posted, World};
 

@@ -16,7 +16,7 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
     BasicQueuePair, BasicSendQueue, Datagram, ExtendedConnected, ExtendedPostSendGuard, ExtendedQueuePair,
     ExtendedSendQueue, GenericPostSendGuard, GenericQueuePair, GenericSendQueue, ModifyQueuePairError, PostSendGuard,
-    QueuePair, QueuePairAttribute, QueuePairBuilder, ReceiveQueue, SendQueue, SetInlineData,
+    QueuePair, QueuePairAttribute, QueuePairBuilder, ReceiveQueue, SendQueue,
 };
 use sideway::ibverbs::work_request::{PostError, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::World;

@@ -10,7 +10,7 @@ use sideway::ibverbs::completion::{
 };
 use sideway::ibverbs::memory_region::{OwnedMemoryRegion, RemoteKey};
 use sideway::ibverbs::queue_pair::teardown::Drained;
-use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::loopback::{PSN, init, ready_to_receive, ready_to_send};
 use sideway_tests::{child, device};

@@ -16,7 +16,7 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::teardown::Drained;
 use sideway::ibverbs::queue_pair::{
     ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairState,
-    SendOperationFlags, SetInlineData,
+    SendOperationFlags,
 };
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 

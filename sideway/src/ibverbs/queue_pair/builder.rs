@@ -7,13 +7,14 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_qp_cap;
 
 use super::common::Kept;
-use super::{Connected, Datagram, ExtendedConnected, QueuePairType, SendOperationFlags, Service};
+use super::{
+    Connected, Datagram, ExtendedConnected, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags, Service,
+};
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueCore};
 
-const CONNECTED: &[QueuePairType] =
-    &[QueuePairType::ReliableConnection, QueuePairType::UnreliableConnection, QueuePairType::RawPacket];
+const CONNECTED: &[QueuePairType] = &[QueuePairType::ReliableConnection, QueuePairType::UnreliableConnection];
 
 /// Makes queue pairs. Unless set: reliable connection, 16 requests and 1 entry a list on either side, no inline data, not
 /// every send signaled.
@@ -27,6 +28,9 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) recv_cq: Option<Arc<CompletionQueueCore>>,
     pub(super) srq: Option<Arc<SharedReceiveQueueCore>>,
     pub(super) operations: Option<SendOperationFlags>,
+    pub(super) create_flags: QueuePairCreateFlags,
+    pub(super) max_tso_header: u16,
+    pub(super) source_qpn: u32,
     pub(super) kept: Vec<Kept>,
     /// The types whose requests look as `T` says.
     pub(super) types: &'static [QueuePairType],
@@ -34,7 +38,7 @@ pub struct QueuePairBuilder<T = Connected> {
 }
 
 impl ProtectionDomain {
-    /// A builder of queue pairs in this domain: with one peer each, or of raw packets.
+    /// A builder of queue pairs in this domain, with one peer each.
     pub fn create_qp_builder(self: &Arc<Self>) -> QueuePairBuilder {
         QueuePairBuilder::new(self)
     }
@@ -43,6 +47,12 @@ impl ProtectionDomain {
     pub fn create_ud_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<Datagram> {
         // SAFETY: datagrams are of that type.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::UnreliableDatagram]) }
+    }
+
+    /// A builder of queue pairs for packets with all their headers, which need the right `CAP_NET_RAW`.
+    pub fn create_raw_packet_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<RawPacket> {
+        // SAFETY: raw packets are of that type.
+        unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::RawPacket]) }
     }
 
     /// A builder of queue pairs that begin requests of extended reliable connections (XRC). They have no receive queue.
@@ -59,8 +69,8 @@ impl QueuePairBuilder {
         unsafe { Self::of_service(pd, CONNECTED) }
     }
 
-    /// The transport service: reliable or unreliable connection, or raw packets. Queue pairs of the others say more in their
-    /// requests, and have builders of their own.
+    /// The transport service: reliable or unreliable connection. Queue pairs of the others say more, or less, in their requests,
+    /// and have builders of their own.
     pub fn setup_qp_type(&mut self, qp_type: QueuePairType) -> &mut Self {
         self.qp_type = qp_type;
         self
@@ -85,9 +95,32 @@ impl<T: Service> QueuePairBuilder<T> {
             recv_cq: None,
             srq: None,
             operations: None,
+            create_flags: QueuePairCreateFlags::empty(),
+            max_tso_header: 0,
+            source_qpn: 0,
             kept: Vec::new(),
             service: PhantomData,
         }
+    }
+
+    /// What the queue pair is to do beside its service.
+    pub fn setup_create_flags(&mut self, create_flags: QueuePairCreateFlags) -> &mut Self {
+        self.create_flags = create_flags;
+        self
+    }
+
+    /// Bytes of packet header that [segmented sends](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso) have at
+    /// most.
+    pub fn setup_max_tso_header(&mut self, max_tso_header: u16) -> &mut Self {
+        self.max_tso_header = max_tso_header;
+        self
+    }
+
+    /// The number that datagrams carry as that of their sender, 24 bits, instead of the queue pair's own.
+    pub fn setup_source_qpn(&mut self, source_qpn: u32) -> &mut Self {
+        self.source_qpn = source_qpn;
+        self.create_flags |= QueuePairCreateFlags::SourceQpn;
+        self
     }
 
     /// Keeps something alive until queue pairs of this builder have been destroyed: what a vendor's function makes them from

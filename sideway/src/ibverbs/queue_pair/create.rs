@@ -40,6 +40,9 @@ impl<T: BasicService> QueuePairBuilder<T> {
     pub fn build(&self) -> Result<BasicQueuePair<T>, VerbError> {
         const VERB: &str = "ibv_create_qp";
         let parents = self.parents(VERB)?;
+        if self.wants_more_than_basic() {
+            return self.build_basic_by_extended_verb();
+        }
         let mut attr = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
             send_cq: raw(&parents.send_cq),
@@ -52,7 +55,26 @@ impl<T: BasicService> QueuePairBuilder<T> {
         // SAFETY: the domain and the queues are live and of one device; the initiator of XRC needs none for receives.
         let qp = unsafe { sys::ibv_create_qp(self.pd.raw(), &mut attr) };
         let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
-        // SAFETY: just made from these; it has no context.
+        // SAFETY: just made from these.
+        unsafe { self.finish_basic(qp, parents) }
+    }
+
+    /// A queue pair that is posted to by the basic verbs, with what `struct ibv_qp_init_attr` has no room for.
+    fn build_basic_by_extended_verb(&self) -> Result<BasicQueuePair<T>, VerbError> {
+        let parents = self.parents(EX)?;
+        let mut attr = self.attributes_ex(&parents);
+        // SAFETY: the domain and the queues are live and of one device; the attributes are complete for their mask.
+        let qp = unsafe { sys::ibv_create_qp_ex(self.pd.device_context().raw(), &mut attr) };
+        let qp = check_pointer(EX, qp).map_err(|error| self.explain(error))?;
+        // SAFETY: just made from these.
+        unsafe { self.finish_basic(qp, parents) }
+    }
+
+    /// # Safety
+    ///
+    /// `qp` was just made from `parents`, without a context, and is nobody else's.
+    unsafe fn finish_basic(&self, qp: NonNull<ibv_qp>, parents: Parents) -> Result<BasicQueuePair<T>, VerbError> {
+        // SAFETY: the caller's promise.
         let core = unsafe { self.adopt(qp, None, parents) };
         // SAFETY: the builder's service is that of the queue pair.
         let send = unsafe { BasicSendQueue::new(&core, &self.cap)? };
@@ -201,7 +223,21 @@ impl<T: Service> QueuePairBuilder<T> {
         attr.sq_sig_all = self.sq_sig_all.into();
         attr.comp_mask = mask::IBV_QP_INIT_ATTR_PD.0;
         attr.pd = self.pd.raw();
+        if self.max_tso_header > 0 {
+            attr.comp_mask |= mask::IBV_QP_INIT_ATTR_MAX_TSO_HEADER.0;
+            attr.max_tso_header = self.max_tso_header;
+        }
+        if !self.create_flags.is_empty() {
+            attr.comp_mask |= mask::IBV_QP_INIT_ATTR_CREATE_FLAGS.0;
+            attr.create_flags = self.create_flags.bits();
+            attr.source_qpn = self.source_qpn;
+        }
         attr
+    }
+
+    /// Whether something is asked for that `struct ibv_qp_init_attr` cannot say.
+    fn wants_more_than_basic(&self) -> bool {
+        self.max_tso_header > 0 || !self.create_flags.is_empty()
     }
 
     /// What was asked for, as far as queue pairs of the type have it.
@@ -339,6 +375,7 @@ impl<T: Service> QueuePairBuilder<T> {
         }
         let instead = match self.qp_type {
             QueuePairType::UnreliableDatagram => "ProtectionDomain::create_ud_qp_builder",
+            QueuePairType::RawPacket => "ProtectionDomain::create_raw_packet_qp_builder",
             QueuePairType::ReliableConnectionExtendedSend => "ProtectionDomain::create_xrc_send_qp_builder",
             QueuePairType::ReliableConnectionExtendedRecv => "XrcDomain::create_recv_qp",
             _ => "the builder of its vendor's module",

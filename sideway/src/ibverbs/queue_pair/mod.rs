@@ -17,6 +17,7 @@ mod builder;
 mod capabilities;
 pub(crate) mod common;
 mod create;
+mod create_flags;
 mod data_in_order;
 mod ece;
 mod extended;
@@ -45,6 +46,7 @@ pub use self::builder::QueuePairBuilder;
 pub use self::capabilities::QueuePairCapabilities;
 pub use self::common::QueuePair;
 pub(crate) use self::common::{Parents, QueuePairCore};
+pub use self::create_flags::QueuePairCreateFlags;
 pub use self::data_in_order::{DataInOrder, DataInOrderFlags};
 pub use self::ece::Ece;
 pub use self::extended::{ExtendedPostSendGuard, ExtendedSendQueue};
@@ -58,7 +60,9 @@ pub use self::pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, Pair, 
 pub use self::pair_ref::QueuePairRef;
 pub use self::path_migration::PathMigrationState;
 pub use self::rate_limit::RateLimit;
-pub use self::service::{BasicService, Connected, Datagram, ExtendedConnected, Offers, OffersWithoutData, Service};
+pub use self::service::{
+    BasicService, Connected, Datagram, ExtendedConnected, Offers, OffersWithoutData, RawPacket, Service,
+};
 pub use self::state::QueuePairState;
 pub use self::target::TargetQueuePair;
 pub(crate) use self::transition::standard_transition;

@@ -46,7 +46,7 @@ pub unsafe trait Service: std::fmt::Debug + Sized + 'static {
     message = "a queue pair of service `{Self}` takes no request `{O}`",
     label = "this request is not one of a `{Self}` queue pair",
     note = "datagrams are sends that say where they go: `setup_ud_addr` before the data; on an XRC queue pair every request \
-            with data needs `setup_xrc_srqn`; on a connected one neither is taken",
+            with data needs `setup_xrc_srqn`; on a connected one neither is taken; raw packets are sent, and nothing else",
     note = "in code that is generic over the queue pair, name the service: `QueuePair<Service = Connected>`"
 )]
 pub unsafe trait Offers<O>: Service {}
@@ -63,7 +63,7 @@ pub unsafe trait Offers<O>: Service {}
 )]
 pub unsafe trait OffersWithoutData<O>: Service {}
 
-/// One peer (reliable or unreliable connection), or raw packets: a request says what to do, and nothing of where.
+/// One peer (reliable or unreliable connection): a request says what to do, and nothing of where.
 #[derive(Clone, Copy, Debug)]
 pub enum Connected {}
 
@@ -74,6 +74,10 @@ pub enum Datagram {}
 /// The initiator of an extended reliable connection (XRC): each request with data names a shared receive queue of the peer.
 #[derive(Clone, Copy, Debug)]
 pub enum ExtendedConnected {}
+
+/// Packets with all their headers: requests are sends, whole or segmented by the device.
+#[derive(Clone, Copy, Debug)]
+pub enum RawPacket {}
 
 /// A service that the basic verbs have requests for.
 pub trait BasicService: Service {}
@@ -88,6 +92,8 @@ unsafe impl Service for Connected {
         Some(guard.post())
     }
 }
+// SAFETY: a packet has its address in its headers. (One without data has none: it cannot mark an end.)
+unsafe impl Service for RawPacket {}
 // SAFETY: only sends with an address are offered.
 unsafe impl Service for Datagram {}
 // SAFETY: operations with data are offered with the number of a shared receive queue alone; the others go to no peer.
@@ -103,6 +109,7 @@ unsafe impl Service for ExtendedConnected {
 }
 
 impl BasicService for Connected {}
+impl BasicService for RawPacket {}
 impl BasicService for Datagram {}
 impl BasicService for ExtendedConnected {}
 
@@ -115,13 +122,16 @@ macro_rules! offers {
     };
 }
 
-offers!(Connected: Send, SendImm, SendInv, SendTso<'_>, Write, WriteImm, Read, CompareSwap, FetchAdd, AtomicWrite, Flush);
+offers!(Connected: Send, SendImm, SendInv, Write, WriteImm, Read, CompareSwap, FetchAdd, AtomicWrite, Flush);
 offers!(Connected: LocalInvalidate, BindMemoryWindow<'_>);
+offers!(RawPacket: Send, SendTso<'_>);
 
 // SAFETY: a datagram's request with its address.
 unsafe impl<const CHECKED: bool> Offers<Addressed<Send, DatagramAddress<'_, CHECKED>>> for Datagram {}
 // SAFETY: as above.
 unsafe impl<const CHECKED: bool> Offers<Addressed<SendImm, DatagramAddress<'_, CHECKED>>> for Datagram {}
+// SAFETY: as above.
+unsafe impl<const CHECKED: bool> Offers<Addressed<SendTso<'_>, DatagramAddress<'_, CHECKED>>> for Datagram {}
 
 macro_rules! offers_with_srqn {
     ($($Operation:ty),+ $(,)?) => {

@@ -88,6 +88,60 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         LocalBufferHandle { request: self.request, operation: Addressed::new(self.operation, address) }
     }
 
+    /// `ibv_wr_set_sge(qp, lkey, addr, length)` — one range of registered memory.
+    ///
+    /// # Safety
+    ///
+    /// As [`SetScatterGatherEntry::setup_sge`].
+    #[doc(alias = "ibv_wr_set_sge")]
+    #[inline]
+    pub unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32)
+    where
+        G::Service: Offers<O>,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.request.emit(self.operation, Single(ScatterGatherEntry::new(lkey.into(), addr, length))) }
+    }
+
+    /// `ibv_wr_set_sge_list(qp, num_sge, sg_list)` — several ranges, one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// As [`SetScatterGatherEntry::setup_sge`], for each.
+    #[doc(alias = "ibv_wr_set_sge_list")]
+    #[inline]
+    pub unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry])
+    where
+        G::Service: Offers<O>,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.request.emit(self.operation, Gather(list)) }
+    }
+
+    /// `ibv_wr_set_inline_data(qp, addr, length)` — bytes that travel in the request itself, see [`SetInlineData`].
+    #[doc(alias = "ibv_wr_set_inline_data")]
+    #[inline]
+    pub fn setup_inline_data(self, data: &[u8])
+    where
+        G::Service: Offers<O>,
+        O: CarriesInlineData,
+    {
+        // SAFETY: the bytes are read before the call returns.
+        unsafe { self.request.emit(self.operation, Inline(data)) }
+    }
+
+    /// `ibv_wr_set_inline_data_list(qp, num_buf, buf_list)` — several pieces, one behind the other.
+    #[doc(alias = "ibv_wr_set_inline_data_list")]
+    #[inline]
+    pub fn setup_inline_data_list(self, list: &[IoSlice<'_>])
+    where
+        G::Service: Offers<O>,
+        O: CarriesInlineData,
+    {
+        // SAFETY: the bytes are read before the call returns.
+        unsafe { self.request.emit(self.operation, InlineList(list)) }
+    }
+
     /// No data: a message of length zero.
     #[inline]
     pub fn setup_no_data(self)
@@ -99,7 +153,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     }
 }
 
-/// Giving registered memory to a request.
+/// Giving registered memory to a request, for code that is generic over what it is given to.
 pub trait SetScatterGatherEntry {
     /// `ibv_wr_set_sge(qp, lkey, addr, length)` — one range of registered memory.
     ///
@@ -142,17 +196,18 @@ where
     #[inline]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
         // SAFETY: the caller's promise.
-        unsafe { self.request.emit(self.operation, Single(ScatterGatherEntry::new(lkey.into(), addr, length))) }
+        unsafe { LocalBufferHandle::setup_sge(self, lkey, addr, length) }
     }
 
     #[inline]
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
         // SAFETY: the caller's promise.
-        unsafe { self.request.emit(self.operation, Gather(list)) }
+        unsafe { LocalBufferHandle::setup_sge_list(self, list) }
     }
 }
 
-/// Giving bytes that travel in the request itself: any memory will do, and it is free again at once.
+/// Giving bytes that travel in the request itself: any memory will do, and it is free again at once. For code that is generic
+/// over what they are given to.
 pub trait SetInlineData {
     /// `ibv_wr_set_inline_data(qp, addr, length)` — at most as many bytes as the queue pair was built for
     /// (`max_inline_data`); only for sends and writes.
@@ -170,18 +225,17 @@ where
 {
     #[inline]
     fn setup_inline_data(self, data: &[u8]) {
-        // SAFETY: the bytes are read before the call returns.
-        unsafe { self.request.emit(self.operation, Inline(data)) }
+        LocalBufferHandle::setup_inline_data(self, data);
     }
 
     #[inline]
     fn setup_inline_data_list(self, list: &[IoSlice<'_>]) {
-        // SAFETY: the bytes are read before the call returns.
-        unsafe { self.request.emit(self.operation, InlineList(list)) }
+        LocalBufferHandle::setup_inline_data_list(self, list);
     }
 }
 
 /// An operation whose data may travel in the request itself.
+#[diagnostic::on_unimplemented(message = "requests of `{Self}` carry no inline data: only sends and writes do")]
 pub trait CarriesInlineData: SendOperation {}
 
 impl CarriesInlineData for Send {}

@@ -166,17 +166,25 @@ impl RecvWorkRequestHandle<'_, '_> {
         // SAFETY: an empty list names no memory.
         unsafe { self.setup_sge_list(&[]) }
     }
-}
 
-impl SetScatterGatherEntry for RecvWorkRequestHandle<'_, '_> {
+    /// One range of registered memory.
+    ///
+    /// # Safety
+    ///
+    /// As [`SetScatterGatherEntry::setup_sge`].
     #[inline]
-    unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
+    pub unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
         // SAFETY: the caller's promise.
         unsafe { self.setup_sge_list(&[ScatterGatherEntry::new(lkey.into(), addr, length)]) }
     }
 
+    /// Several ranges, which a message fills one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// As [`SetScatterGatherEntry::setup_sge`], for each.
     #[inline]
-    unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
+    pub unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
         let Some((_, wr)) = self.batch.reserve(self.wr_id) else { return };
         let limit = self.batch.max_sge();
         if list.len() > limit {
@@ -189,6 +197,20 @@ impl SetScatterGatherEntry for RecvWorkRequestHandle<'_, '_> {
             (*wr).sg_list.copy_from_nonoverlapping(list.as_ptr().cast(), list.len());
         }
         self.batch.accept();
+    }
+}
+
+impl SetScatterGatherEntry for RecvWorkRequestHandle<'_, '_> {
+    #[inline]
+    unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { RecvWorkRequestHandle::setup_sge(self, lkey, addr, length) }
+    }
+
+    #[inline]
+    unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
+        // SAFETY: the caller's promise.
+        unsafe { RecvWorkRequestHandle::setup_sge_list(self, list) }
     }
 }
 

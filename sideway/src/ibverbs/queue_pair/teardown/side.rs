@@ -2,7 +2,7 @@
 
 use super::DRAIN_MARKERS;
 use crate::ibverbs::completion::CompletionRecord;
-use crate::ibverbs::queue_pair::{QueuePairCore, QueuePairType, SendQueue, Service};
+use crate::ibverbs::queue_pair::{QueuePairCore, SendQueue, Service};
 use crate::ibverbs::work_request::{PostError, PostErrorKind, ReceiveQueue};
 
 /// How far the end of a queue has come.
@@ -19,13 +19,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// The end of a send queue before anything was done.
-    pub(super) fn of_sends(core: &QueuePairCore) -> Self {
-        // A packet without headers is none.
-        if core.qp_type() == QueuePairType::RawPacket { Self::Unmarkable } else { Self::ToPost }
-    }
-
-    /// The same of a receive queue.
+    /// The end of a receive queue before anything was done.
     pub(super) fn of_receives(queue: &ReceiveQueue) -> Self {
         match (queue.holds_requests(), queue.shares()) {
             (true, _) => Self::ToPost,

@@ -1,0 +1,150 @@
+//! Raw packets: whole, and cut into segments by the device.
+
+use rdma_mummy_sys::ibv_wr_opcode as opcode;
+use sideway::ibverbs::queue_pair::{
+    PostSendGuard, QueuePair, QueuePairBuilder, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags,
+};
+use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
+use sideway_tests::recording::{Posted, World};
+
+use crate::batch;
+use crate::support::{SIGNALED, all_operations, on_each_kind, sized};
+
+const HEADER: &[u8] = b"ethernet, ip, tcp";
+
+batch!(Send of RawPacket {}, |_this, guard| {
+    guard.construct_wr(99, SIGNALED).setup_send().setup_inline_data(b"good")
+});
+
+batch!(Each of RawPacket {}, |_this, guard| {
+    // SAFETY: the recording device touches no memory of packets that have a length.
+    unsafe {
+        guard.construct_wr(1, SIGNALED | WorkRequestFlags::IpChecksum).setup_send().setup_sge(7, 70, 60);
+        guard.construct_wr(2, SIGNALED).setup_send_tso(HEADER, 1400).setup_sge(7, 70, 3000);
+    }
+});
+
+fn builder(world: &World) -> QueuePairBuilder<RawPacket> {
+    sized(world, world.pd.create_raw_packet_qp_builder())
+}
+
+#[test]
+fn packets_arrive_as_they_were_given() {
+    let world = World::new();
+    let mut builder = builder(&world);
+    builder.setup_send_ops_flags(all_operations());
+    for outcome in on_each_kind(&world, &builder, &Each {}, &Send {}) {
+        outcome.result.unwrap();
+        let request =
+            |wr_id, code: opcode| Posted { wr_id, opcode: Some(code.0), flags: SIGNALED.bits(), ..Posted::default() };
+        let expected = [
+            Posted {
+                flags: (SIGNALED | WorkRequestFlags::IpChecksum).bits(),
+                entries: vec![(7, 70, 60)],
+                length: 60,
+                ..request(1, opcode::IBV_WR_SEND)
+            },
+            Posted {
+                segments: Some((HEADER.to_vec(), 1400)),
+                entries: vec![(7, 70, 3000)],
+                length: 3000,
+                ..request(2, opcode::IBV_WR_TSO)
+            },
+        ];
+        assert_eq!(outcome.posted, expected, "{}", outcome.kind);
+    }
+}
+
+#[test]
+fn the_room_for_headers_and_the_flags_arrive_also_for_basic_queue_pairs() {
+    let world = World::new();
+    let mut builder = builder(&world);
+    builder.setup_max_tso_header(54).setup_create_flags(QueuePairCreateFlags::ScatterFcs).setup_source_qpn(0xabc);
+    for extended in [false, true] {
+        world.recording.calls();
+        let qp_type = if extended { builder.build_ex().unwrap().qp_type() } else { builder.build().unwrap().qp_type() };
+        assert_eq!(qp_type, QueuePairType::RawPacket);
+        let calls = world.recording.calls();
+        let create = calls.iter().find(|call| call.verb == "create_qp_ex").unwrap();
+        // Domain, flags, header; and the operations of an extended one.
+        let mask = 1 | 1 << 2 | 1 << 3 | u64::from(extended) << 6;
+        let expected =
+            [("comp_mask", mask), ("max_tso_header", 54), ("create_flags", 1 << 8 | 1 << 10), ("source_qpn", 0xabc)];
+        for (name, value) in expected {
+            assert_eq!(create.argument(name), value, "{name}, extended: {extended}");
+        }
+    }
+}
+
+#[test]
+fn segmenting_that_was_not_asked_for_is_refused() {
+    let world = World::new();
+    let mut qp = builder(&world).build_ex().unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(7, SIGNALED).setup_send_tso(HEADER, 1).setup_no_data();
+    let error = guard.post().unwrap_err();
+    assert_eq!(error.kind(), PostErrorKind::OperationNotEnabled(SendOperationFlags::TcpSegmentationOffload));
+    assert!(!world.recording.verbs().contains(&"wr_send_tso"));
+}
+
+#[test]
+fn a_header_longer_than_a_request_can_say() {
+    let header = vec![0; 1 << 16];
+    batch!(Long<'a> of RawPacket { header: &'a [u8] }, |this, guard| {
+        guard.construct_wr(6, SIGNALED).setup_send().setup_inline_data(b"x");
+        guard.construct_wr(7, SIGNALED).setup_send_tso(this.header, 1000).setup_no_data();
+        guard.construct_wr(8, SIGNALED).setup_send_tso(&this.header[1..], 1000).setup_no_data();
+    });
+    let world = World::new();
+    let mut builder = builder(&world);
+    builder.setup_send_ops_flags(all_operations());
+    for outcome in on_each_kind(&world, &builder, &Long { header: &header }, &Send {}) {
+        let error = outcome.result.unwrap_err();
+        assert_eq!((error.kind(), error.posted()), (PostErrorKind::InvalidWorkRequest, Some(0)));
+        let (verb, request) = match outcome.kind {
+            "basic" => ("ibv_post_send", "request 1 (wr_id 7)"),
+            _ => ("ibv_wr_complete", "wr_id 7"),
+        };
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{verb}: EINVAL (Invalid argument): the header is 65536 bytes long and can be 65535; {request}; nothing of \
+                 the batch was posted"
+            )
+        );
+        assert_eq!(outcome.posted, []);
+        assert!(!outcome.verbs.contains(&"wr_send_tso"), "{:?}", outcome.verbs);
+    }
+    // One byte less is taken.
+    batch!(Longest<'a> of RawPacket { header: &'a [u8] }, |this, guard| {
+        guard.construct_wr(7, SIGNALED).setup_send_tso(this.header, 1000).setup_no_data()
+    });
+    for outcome in on_each_kind(&world, &builder, &Longest { header: &header[1..] }, &Send {}) {
+        outcome.result.unwrap();
+        assert_eq!(outcome.posted[0].segments.as_ref().unwrap().0.len(), 65535);
+    }
+}
+
+#[test]
+fn a_raw_packet_without_data_leads_its_driver_to_no_memory_of_the_past() {
+    let world = World::new();
+    let mut builder = builder(&world);
+    let mut qp = builder.setup_max_inline_data(0).build().unwrap();
+    for _ in 0..2 {
+        // The recording device reads what the first entry names, as the driver of mlx4 does.
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(1, SIGNALED).setup_send().setup_no_data();
+        guard.construct_wr(3, SIGNALED).setup_send().setup_inline_data(&[]);
+        // SAFETY: an empty list names no memory.
+        unsafe { guard.construct_wr(4, SIGNALED).setup_send().setup_sge_list(&[]) };
+        guard.post().unwrap();
+        assert!(world.recording.posted().iter().all(|request| request.length == 0));
+        let mut guard = qp.start_post_send();
+        for wr_id in 0..4 {
+            // SAFETY: the recording device touches no memory of packets that have a length.
+            unsafe { guard.construct_wr(wr_id, SIGNALED).setup_send().setup_sge(1, 16, 64) };
+        }
+        guard.post().unwrap();
+        world.recording.posted();
+    }
+}
