@@ -8,6 +8,11 @@
 //!   ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). An operation that it
 //!   has not ends in a typed error at `post`, which costs the others nothing: the driver's empty function pointers are
 //!   filled with refusing ones, once.
+//! - **What a request must say** is its type: a datagram's address, the shared receive queue of an XRC message. A request that
+//!   lacks it does not compile, so that nothing is looked at when it is posted; only the device of an address handle is compared
+//!   (`setup_ud_addr_unchecked` leaves that out).
+//! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay with their thread and take no lock where
+//!   the device has such queues.
 //! - **Batches**: build several requests under one guard; one `post` rings one doorbell.
 //! - **Either kind**: `GenericQueuePair` and `GenericCompletionQueue` choose by a match per request and per field. To take
 //!   the choice out of a loop, match once outside, and run the loop on the queue inside.

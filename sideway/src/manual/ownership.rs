@@ -7,9 +7,12 @@
 //!      │                       │
 //!      └────────── completion queue's C object ◄── ExtendedCompletionQueue, BasicCompletionQueue   (polls it)
 //!                              ▲
-//!                  queue pair's C object ──► ProtectionDomain
-//!                    ▲             ▲
-//!               send queue    receive queue
+//!                  queue pair's C object ──► ProtectionDomain, shared receive queue's C object
+//!                    ▲             ▲    ▲
+//!               send queue    receive queue    events, flows
+//!
+//! MemoryRegion ──► the memory that it owns: pages, DeviceMemory, a provider's buffer
+//! Flow ──► queue pair, FlowAction, Counters        RSS queue pair ──► indirection table ──► work queues
 //! ```
 //!
 //! An arrow is an `Arc`: the object at its tail keeps the one at its head. Resources carry no lifetimes; drop them in any
@@ -20,6 +23,9 @@
 //! - A verb that refuses to destroy its object (`EBUSY`, a vanished device) is logged through the `log` crate, and the
 //!   object is leaked. Where one wants to know, `close` reports; of an object in an `Arc`, to its last owner
 //!   (`Arc::into_inner`).
-//! - Memory is not owned: a [`MemoryRegion`](crate::ibverbs::memory_region::MemoryRegion) registers memory that somebody
-//!   else owns, and the contract of [`reg_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr) says for how
-//!   long it must stay.
+//! - Memory is owned by its region ([`reg_owned_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_owned_mr)), and goes
+//!   when the registration has ended; or it is somebody else's, and the contract of
+//!   [`reg_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr) says for how long it must stay.
+//! - An [asynchronous event](crate::ibverbs::async_event) holds its object. `close` of a queue, a queue pair or a shared receive
+//!   queue that an event, a flow or another object still holds answers `EBUSY`, and the last hold destroys it.
+//! - A queue pair in a multicast group leaves it before it is destroyed: the kernel asks for that.

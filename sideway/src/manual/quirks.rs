@@ -15,6 +15,12 @@
 //! | every `wr_*` function that `send_ops_flags` did not ask for is null | a crash | every operation is there: one that was not asked for is a typed error when the batch is posted, and nothing of the batch is |
 //! | `create_cq_ex` knows only the standard fields | `EOPNOTSUPP` for timestamps | an error that says so; `build_generic` makes a basic queue, whose completions have no timestamp |
 //! | a GID without a route to the peer's gives ENETUNREACH for IPv6 only; for IPv4 the address is asked for, and nobody answers (Linux 6.1) | ETIMEDOUT after a second | both are variants of [`ModifyQueuePairError`](crate::ibverbs::queue_pair::ModifyQueuePairError) that name the GIDs |
+//! | a receive posted in the error state is not flushed: the driver does not tell the kernel of receives (Linux 6.1) | a drain that waits for it never ends | [`drain`](crate::ibverbs::queue_pair::Pair::drain) modifies the queue pair to the error state once more, which flushes it |
+//! | what comes through a memory window is held against the range of the region, not of the window (Linux 6.1) | a peer reaches beyond the window, within its region | none: on soft-RoCE, make regions as small as their windows |
+//! | deregistering a region under a bound window is `EINVAL` (others: `EBUSY`) | the region is leaked with its memory | the error says so: unbind or invalidate first |
+//! | a datagram longer than the MTU completes as a success, and is not sent | lost messages | none: look at the port's MTU |
+//! | the highest bit of a Q_Key does not stand for the sender's own | dropped datagrams | none: give the Q_Key itself |
+//! | an address handle is looked up when the datagram is sent, not when it is posted | a handle that goes too early loses the datagram | none: keep the handle until the completion |
 //! | two devices in two network namespaces of one host, or on both ends of one veth pair, do not reach each other (Linux 6.1) | time-outs | none: use two hosts, or one device with itself |
 //!
 //! [rdma-core #1512]: https://github.com/linux-rdma/rdma-core/pull/1512
@@ -31,6 +37,9 @@
 //!   then; soft-RoCE's driver may have posted all and failed to ring the doorbell. With the basic interface the requests
 //!   before the failing one are posted, and [`PostError`](crate::ibverbs::work_request::PostError) says how many where the
 //!   driver does.
+//! - mlx4 reads the first entry of a raw packet's list also where the list is empty: it always has memory to point to here.
+//! - An asynchronous event's descriptor says nothing when the device has gone (`read` answers EAGAIN): readers also look at
+//!   what `poll(2)` says of it.
 //! - mlx5 writes a request that an extended send queue has no room for over the one before it, and then fails the batch:
 //!   count the requests outstanding, and do not find the end of the queue by its error.
 //! - Verbs are documented to return an errno value; some drivers return its negative, or -1 with `errno` set. All three
