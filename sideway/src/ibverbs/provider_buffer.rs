@@ -20,6 +20,8 @@ use crate::ffi::{Handle, check_pointer};
 ///
 /// Its bytes are reached by [`as_ptr`](Self::as_ptr) in unsafe code; there is never a reference to them in safe code.
 #[doc(alias = "ibv_buf")]
+#[doc(alias = "ibv_free_buf")]
+#[doc(alias = "ibv_free_user_buf")]
 #[derive(Debug)]
 pub struct ProviderBuffer {
     // Dropped first: the domain must outlive it.

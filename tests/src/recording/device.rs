@@ -97,6 +97,10 @@ pub(super) unsafe extern "C" fn get_device_guid(_device: *mut ffi::ibv_device) -
     u64::from_be(0x0102_0304_0506_0708)
 }
 
+pub(super) unsafe extern "C" fn get_device_index(_device: *mut ffi::ibv_device) -> c_int {
+    7
+}
+
 pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mut ffi::ibv_context {
     // SAFETY: the device is one of this provider's, which are never freed.
     let state = unsafe { &(*device.cast::<Device>()).state };

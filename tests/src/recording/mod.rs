@@ -56,6 +56,7 @@ mod xrc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 
+use rdma_mummy_sys::later::IbverbsLater;
 use rdma_mummy_sys::load::ibverbs::{Ibverbs, IbverbsTable};
 use rdma_mummy_sys::load::provider::{Provider, register};
 use sideway::ibverbs::completion::CompletionQueue;
@@ -266,9 +267,11 @@ fn table() -> IbverbsTable {
         ibv_free_device_list: Some(device::free_device_list),
         ibv_get_device_name: Some(device::get_device_name),
         ibv_get_device_guid: Some(device::get_device_guid),
+        ibv_get_device_index: Some(device::get_device_index),
         ibv_open_device: Some(device::open_device),
         ibv_close_device: Some(device::close_device),
         ibv_query_device: Some(query::query_device),
+        ibv_query_port: Some(query::query_port_basic),
         ibv_query_gid: Some(query::query_gid),
         _ibv_query_gid_ex: Some(query::query_gid_ex),
         _ibv_query_gid_table: Some(query::query_gid_table),
@@ -285,7 +288,10 @@ fn table() -> IbverbsTable {
         ibv_unimport_mr: Some(import::unimport_mr),
         ibv_import_dm: Some(import::import_dm),
         ibv_unimport_dm: Some(import::unimport_dm),
-        later: counter::fill_in(memory::later_table()),
+        later: IbverbsLater {
+            ibv_query_port_speed: Some(query::query_port_speed),
+            ..counter::fill_in(memory::later_table())
+        },
         ibv_create_ah: Some(address::create_ah),
         ibv_destroy_ah: Some(address::destroy_ah),
         ibv_create_comp_channel: Some(objects::create_comp_channel),

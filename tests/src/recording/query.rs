@@ -152,6 +152,45 @@ pub(super) unsafe extern "C" fn query_gid_table(
     }
 }
 
+/// The function of the library, which knows the first fields alone.
+pub(super) unsafe extern "C" fn query_port_basic(
+    context: *mut ffi::ibv_context,
+    port_num: u8,
+    attr: *mut ffi::_compat_ibv_port_attr,
+) -> c_int {
+    // SAFETY: the context is one of this provider's, and the fields that are written are those of old.
+    unsafe {
+        let (inner, failure) = state_of(context).enter("query_port_basic", &[("port", port_num.into())]);
+        if let Some(failure) = failure {
+            return failure.code();
+        }
+        let attr = attr.cast::<ffi::ibv_port_attr>();
+        (*attr).state = inner.facts.port.state;
+        (*attr).gid_tbl_len = inner.facts.port.gid_tbl_len;
+        (*attr).link_layer = inner.facts.port.link_layer;
+    }
+    0
+}
+
+/// The speed of each port, in units of 100 Mbit/s, is 4000.
+pub(super) unsafe extern "C" fn query_port_speed(
+    context: *mut ffi::ibv_context,
+    port_num: u32,
+    port_speed: *mut u64,
+) -> c_int {
+    // SAFETY: the context is one of this provider's, and the speed can be written.
+    unsafe {
+        let (inner, failure) = state_of(context).enter("query_port_speed", &[("port", port_num.into())]);
+        if let Some(failure) = failure {
+            return failure.code();
+        }
+        if inner.facts.fills {
+            *port_speed = 4000;
+        }
+    }
+    0
+}
+
 pub(super) unsafe extern "C" fn query_pkey(
     context: *mut ffi::ibv_context,
     port_num: u8,

@@ -8,6 +8,7 @@ open_enum! {
     /// `enum ibv_wc_status`: how a request ended. Printed, it says what happened; the meaning of each is in the
     /// InfiniBand specification, volume 1, section 11.6.2.
     #[doc(alias = "ibv_wc_status")]
+    #[doc(alias = "ibv_wc_status_str")]
     pub enum WorkCompletionStatus {
         /// The request is done.
         Success = raw::IBV_WC_SUCCESS.0 => "success",

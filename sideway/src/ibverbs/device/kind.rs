@@ -26,6 +26,7 @@ open_enum! {
 open_enum! {
     /// `enum ibv_node_type` — the role of a device.
     #[doc(alias = "ibv_node_type")]
+    #[doc(alias = "ibv_node_type_str")]
     pub enum NodeType {
         /// Not known to the library.
         Unknown = node::IBV_NODE_UNKNOWN.0,

@@ -13,6 +13,7 @@ use crate::error::VerbError;
 use crate::ffi::last_errno;
 
 /// The devices that there were when the list was made. It is freed on drop; devices that were opened stay.
+#[doc(alias = "ibv_free_device_list")]
 pub struct DeviceList {
     // A null pointer ends it in C; `len` does here.
     list: NonNull<*mut ibv_device>,

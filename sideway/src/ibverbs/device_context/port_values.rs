@@ -85,6 +85,7 @@ open_enum! {
 open_enum! {
     /// `enum ibv_port_state` — the logical state of a port.
     #[doc(alias = "ibv_port_state")]
+    #[doc(alias = "ibv_port_state_str")]
     pub enum PortState {
         /// Does not change the state; a port is not in it.
         NoStateChange = raw::ibv_port_state::IBV_PORT_NOP.0 => "no state change",
