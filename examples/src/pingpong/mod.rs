@@ -1,0 +1,86 @@
+//! Messages to and fro between two programs: what the ping-pongs share, whatever their transport service.
+//!
+//! ```text
+//! a program                        here
+//!   its options                      Place, Play       those that all have
+//!   its queue pairs: a Link          Endpoint          device, port, GID, memory, completion queue
+//!                                    play              tells the addresses, then plays and tells how long it took
+//! ```
+//!
+//! The client sends first, and each side answers what it has received: on every queue pair of the [`Link`] for itself, until
+//! the messages of all together are as many as asked for.
+
+mod arguments;
+mod buffers;
+mod endpoint;
+mod game;
+mod link;
+mod pattern;
+mod statistics;
+
+use std::io::Write;
+
+use anyhow::Result;
+
+pub use self::arguments::{Kind, Place, Play};
+pub use self::buffers::Piece;
+pub use self::endpoint::Endpoint;
+use self::game::Game;
+pub use self::link::{Link, post_receives, post_send};
+use crate::exchange::{Address, Peer};
+
+/// Finds the peer, connects the link with it, sends and receives all messages, and tells how long it took.
+///
+/// # Errors
+///
+/// A sentence for the user: there is no peer, it plays by other rules, or it has gone.
+pub fn play<L: Link>(endpoint: Endpoint, link: L, out: &mut dyn Write) -> Result<()> {
+    if let Some(note) = endpoint.port().note() {
+        writeln!(out, "{note}")?;
+    }
+    let local = link.addresses();
+    for address in &local {
+        writeln!(out, "  local address:  {address}")?;
+    }
+    out.flush()?;
+
+    // A peer may send as soon as it knows this side: the receives must be there by then.
+    let place = endpoint.place.clone();
+    let timeout = endpoint.play.timeout;
+    let mut game = Game::new(endpoint, link)?;
+    let remotes = match &place.server {
+        Some(server) => {
+            let mut peer = Peer::connect(server, place.port, timeout)?;
+            send(&mut peer, &local)?;
+            let remotes = receive(&mut peer, local.len())?;
+            game.connect(&remotes)?;
+            peer.send_done()?;
+            remotes
+        }
+        None => {
+            let mut peer = Peer::accept(place.port, timeout)?;
+            let remotes = receive(&mut peer, local.len())?;
+            game.connect(&remotes)?;
+            send(&mut peer, &local)?;
+            peer.receive_done()?;
+            remotes
+        }
+    };
+    for remote in &remotes {
+        writeln!(out, "  remote address: {remote}")?;
+    }
+    out.flush()?;
+
+    let statistics = game.play()?;
+    write!(out, "{statistics}")?;
+    Ok(())
+}
+
+/// One line for each queue pair, in the same order on both sides.
+fn send(peer: &mut Peer, addresses: &[Address]) -> Result<()> {
+    addresses.iter().try_for_each(|address| peer.send_address(address))
+}
+
+fn receive(peer: &mut Peer, count: usize) -> Result<Vec<Address>> {
+    (0..count).map(|_| peer.receive_address()).collect()
+}
