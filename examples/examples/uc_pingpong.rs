@@ -23,14 +23,14 @@ Nobody acknowledges what is sent: when a packet is lost, so is its message, and 
 --timeout ends the game.
 
 Without SERVER it waits for a client; with SERVER it is the client. The other side may also be rdma-core's ibv_uc_pingpong, \
-which has the same options; give both sides the same --size, --iters and --mtu.";
+whose options are the same as far as it has them; give both sides the same --size, --iters and --mtu.";
 
 const EXAMPLES: &str = "\
 Examples:
-  uc_pingpong                                      on the first machine: waits for the second
-  uc_pingpong server.example.org                   on the second
-  uc_pingpong -d mlx5_0 -g 3 -s 64k -n 10000 -c    another device, GID and size, with the data checked
-  ibv_uc_pingpong -d mlx5_0 -g 3 server.example.org     the C program as client
+  uc_pingpong                                   on the first machine: waits for the second
+  uc_pingpong server.example.org                on the second
+  uc_pingpong -d mlx5_0 -g 3 -s 64k -c         another device, GID and size; the data checked
+  ibv_uc_pingpong -g 3 server.example.org       the C program as client; Ethernet needs its -g
 
 Exit status: 0 when all messages were exchanged, 1 when something failed, 2 for arguments that make no sense.";
 
@@ -86,7 +86,7 @@ impl UnreliableConnection {
 }
 
 impl Link for UnreliableConnection {
-    const UNRELIABLE: Option<&'static str> = Some("an unreliable connection (UC)");
+    const UNRELIABLE: Option<&'static str> = Some("An unreliable connection (UC) loses messages");
 
     fn addresses(&self) -> Vec<Address> {
         vec![self.local]

@@ -25,14 +25,14 @@ A datagram is one packet: a message is at most as long as the port's active MTU.
 sides wait for what does not come until --timeout ends the game.
 
 Without SERVER it waits for a client; with SERVER it is the client. The other side may also be rdma-core's ibv_ud_pingpong, \
-which has the same options; give both sides the same --size and --iters.";
+whose options are the same as far as it has them; give both sides the same --size and --iters.";
 
 const EXAMPLES: &str = "\
 Examples:
-  ud_pingpong                                      on the first machine: waits for the second
-  ud_pingpong server.example.org                   on the second
-  ud_pingpong -d mlx5_0 -g 3 -s 1k -n 10000 -c     another device, GID and size, with the data checked
-  ibv_ud_pingpong -d mlx5_0 -g 3 server.example.org     the C program as client
+  ud_pingpong                                   on the first machine: waits for the second
+  ud_pingpong server.example.org                on the second
+  ud_pingpong -d mlx5_0 -g 3 -s 2k  -c         another device, GID and size; the data checked
+  ibv_ud_pingpong -g 3 server.example.org       the C program as client; Ethernet needs its -g
 
 Exit status: 0 when all messages were exchanged, 1 when something failed, 2 for arguments that make no sense.";
 
@@ -44,7 +44,7 @@ struct Arguments {
     place: Place,
 
     /// Bytes in a message, at most the port's active MTU; k is 1024
-    #[arg(short, long, value_name = "SIZE", default_value = "2048", value_parser = parse_message_size)]
+    #[arg(short, long, value_name = "SIZE", default_value = "1024", value_parser = parse_message_size)]
     size: u32,
 
     #[command(flatten)]
@@ -87,7 +87,7 @@ impl Datagrams {
 impl Link for Datagrams {
     /// The global routing header, or the room for one where the datagram came without.
     const HEADROOM: u32 = 40;
-    const UNRELIABLE: Option<&'static str> = Some("datagrams (UD)");
+    const UNRELIABLE: Option<&'static str> = Some("Datagrams (UD) get lost");
 
     fn check_size(port: &PortAttr, size: u32) -> Result<()> {
         let most = port.active_mtu().bytes().context("the port has an MTU that this program does not know")?;

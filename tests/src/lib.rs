@@ -5,6 +5,7 @@ pub mod device;
 pub mod headers;
 pub mod loopback;
 pub mod process;
+pub mod programs;
 pub mod recording;
 pub mod requirements;
 

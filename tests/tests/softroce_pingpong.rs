@@ -4,76 +4,18 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::device;
+use sideway_tests::programs::{self, LIMIT, fails, ours, play, play_within, port};
 
-const LIMIT: Duration = Duration::from_secs(120);
 /// The sizes, and how many messages of each: an emulated machine copies a mebibyte in a tenth of a second.
 const SIZES: [(u32, u32); 3] = [(1, 1000), (4096, 1000), (1 << 20, 30)];
 
-/// A port that no other test of this program uses.
-fn port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(21_000);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// One of the examples, with the device and the TCP port.
-fn ours(name: &str, port: u16, options: &str) -> Command {
-    let mut command = example(name);
-    command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
-    command
-}
-
 /// rdma-core's program, which is to be told the GID.
 fn theirs(port: u16, options: &str) -> Command {
-    let mut command = Command::new("ibv_rc_pingpong");
-    command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
-    if let Some(entry) = device::gid(&device::open()) {
-        command.args(["-g", &entry.gid_index().to_string()]);
-    }
-    command
-}
-
-/// Runs a server and a client, and sees to it that both have sent and received everything.
-#[track_caller]
-fn play(server: Command, client: Command, port: u16, host: &str, size: u32, iterations: u32) {
-    play_within(LIMIT, server, client, port, host, size, iterations);
-}
-
-/// The same with a limit of its own.
-#[track_caller]
-fn play_within(
-    limit: Duration,
-    mut server: Command,
-    mut client: Command,
-    port: u16,
-    host: &str,
-    size: u32,
-    iterations: u32,
-) {
-    for command in [&mut server, &mut client] {
-        command.args(["-s", &size.to_string(), "-n", &iterations.to_string()]);
-    }
-    client.arg(host);
-    let description = format!("{server:?} with {client:?}");
-    for Ended { status, output } in child::run_both(server, client, port, limit) {
-        assert!(status.success(), "{description}: {status}\n{output}");
-        let bytes = u64::from(size) * u64::from(iterations) * 2;
-        for line in [
-            format!("{bytes} bytes in "),
-            format!("{iterations} iters in "),
-            "local address:".into(),
-            "remote address:".into(),
-        ] {
-            assert!(output.contains(&line), "{description}: no `{line}`\n{output}");
-        }
-        for word in ["invalid data", "panicked", "wrong data", "error"] {
-            assert!(!output.contains(word), "{description}: {word}\n{output}");
-        }
-    }
+    programs::theirs("ibv_rc_pingpong", port, options)
 }
 
 #[test]
@@ -180,22 +122,6 @@ fn the_split_one_plays_with_all_of_them() {
         games += 5;
     }
     assert_eq!(games, 15);
-}
-
-/// A program fails with one sentence, which has `words`.
-#[track_caller]
-fn fails(ended: &Ended, words: &[&str]) {
-    let Ended { status, output } = ended;
-    assert_eq!(status.code(), Some(1), "{output}");
-    let errors: Vec<&str> = output.lines().filter(|line| line.starts_with("error: ")).collect();
-    assert_eq!(errors.len(), 1, "{output}");
-    assert_eq!(output.lines().last(), errors.first().copied(), "nothing follows the sentence: {output}");
-    for word in words {
-        assert!(errors.iter().all(|error| error.contains(word)), "no `{word}` in: {output}");
-    }
-    for word in ["panicked", "backtrace", "VerbError", "Some(", "Os {"] {
-        assert!(!output.contains(word), "{output}");
-    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   rdma_atomic --loopback                           both sides in one process
   rdma_atomic                                      on the first machine: holds the counter
-  rdma_atomic -q 8 -n 10000 server.example.org     on the second: eight queue pairs, ten thousand steps each
+  rdma_atomic -q 8 -n 10000 server.example.org     on the second: 8 queue pairs, 10000 steps each
 
 Exit status: 0 when the sum is right, 1 when it is not or something failed, 2 for arguments that make no sense.";
 
@@ -63,8 +63,8 @@ pub(crate) struct Arguments {
     pub(crate) iters: u32,
 
     /// What each step adds; the client says
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) add: u64,
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) add: u32,
 
     /// Give up when the other side says nothing for so long, which for the server is as long as the client works; 0 waits
     /// for ever

@@ -66,7 +66,7 @@ fn server(arguments: &Arguments, port: &LocalPort, out: &mut dyn Write) -> Resul
     holder.addresses().iter().try_for_each(|address| peer.send_address(address))?;
     message::send_counter(&mut peer, holder.counter())?;
     peer.receive_done()?;
-    writeln!(out, "{} reaches the counter by {count} queue pairs; it holds {}", peer.name(), holder.value())?;
+    writeln!(out, "{} reaches the counter by {}; it holds {}", peer.name(), queue_pairs(count), holder.value())?;
     out.flush()?;
 
     let sum = message::receive_sum(&mut peer)?;
@@ -102,27 +102,32 @@ fn connect(workers: &[Worker], port: &LocalPort, remotes: &[Address]) -> Result<
 /// Changes the counter in both ways, checks each step, and returns how much was added in all.
 fn change(arguments: &Arguments, workers: &mut [Worker], counter: Counter, out: &mut dyn Write) -> Result<u64> {
     let &Arguments { num_qp, iters, add, .. } = arguments;
-    let total = u64::from(num_qp) * u64::from(iters);
+    // All steps together do not fill the 64 bits of the counter, and no value comes twice.
+    let (total, add) = (u64::from(num_qp) * u64::from(iters), u64::from(add));
     let Counter { addr, rkey } = counter;
     let start = read(workers, counter)?;
     writeln!(out, "the counter: 8 bytes at {addr:#x} of the peer, key {:#010x}; it holds {start}", rkey.raw())?;
 
-    writeln!(out, "\nfetch-and-add: {num_qp} queue pairs add {add} at the same time, {iters} times each")?;
+    writeln!(out, "\nfetch-and-add of {add}: {} at the same time, {iters} steps each", queue_pairs(num_qp))?;
     out.flush()?;
     let steps = work::fetch_and_add(workers, counter, iters, add)?;
     write!(out, "{}", Table(&steps))?;
     work::check(&steps, start, add)?;
     let between = expect(workers, counter, start.wrapping_add(total.wrapping_mul(add)))?;
-    writeln!(out, "  no two of the {total} steps found the same value; the counter holds {between}")?;
+    writeln!(out, "  each of the {total} steps found another value; the counter holds {between}")?;
 
-    writeln!(out, "\ncompare-and-swap: the same, by swaps that fail when another was faster, and are tried again")?;
+    writeln!(out, "\ncompare-and-swap: the same by swaps, which fail when another was faster and are tried again")?;
     out.flush()?;
     let steps = work::compare_and_swap(workers, counter, iters, add)?;
     write!(out, "{}", Table(&steps))?;
     work::check(&steps, between, add)?;
     let end = expect(workers, counter, between.wrapping_add(total.wrapping_mul(add)))?;
-    writeln!(out, "  no two of the {total} steps found the same value; the counter holds {end}")?;
+    writeln!(out, "  each of the {total} steps found another value; the counter holds {end}")?;
     Ok(end.wrapping_sub(start))
+}
+
+fn queue_pairs(count: u16) -> String {
+    format!("{count} queue pair{}", if count == 1 { "" } else { "s" })
 }
 
 /// What the counter holds: adding 0 is a read that is atomic like the rest.

@@ -39,6 +39,8 @@ impl Peer {
             ErrorKind::TimedOut => anyhow!("no client came to TCP port {port} within {}", seconds(timeout)),
             _ => anyhow!("cannot accept a client on TCP port {port}: {error}"),
         })?;
+        // A socket of both families shows IPv4 addresses as IPv6 ones.
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self::new(stream, format!("the client at {address}"), timeout)
     }
 

@@ -266,10 +266,10 @@ impl<L: Link> Game<L> {
              were posted are sent"
         );
         match L::UNRELIABLE {
-            Some(service) => anyhow!(
-                "{done}; the peer's next message does not come. Over {service} messages get lost without a word, and then both \
-                 sides wait in vain: start both anew. If it happens again: does the peer still run, with the same --size and \
-                 --iters, and is it reached from this GID (-g)?"
+            Some(loss) => anyhow!(
+                "{done}; the peer's next message does not come. {loss} without a word, and then both sides wait in vain: start \
+                 both anew. If it happens again: does the peer still run, with the same --size and --iters, and is it reached \
+                 from this GID (-g)?"
             ),
             None => {
                 let what = if posted == *sent {
@@ -298,5 +298,34 @@ fn advice(status: Status, is_send: bool) -> &'static str {
             ": the peer could not take it; perhaps its --size is smaller, see what it says"
         }
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_client_begins_and_then_they_take_turns() {
+        let lane = |posted, sent, received| Lane { posted, sent, received };
+        for round in 0..3 {
+            // Before the message of this round, while it is on its way, and when it has left.
+            assert!(lane(round, round, round).has_turn(Side::Client));
+            assert!(!lane(round + 1, round, round).has_turn(Side::Client));
+            assert!(!lane(round + 1, round + 1, round).has_turn(Side::Client));
+            // The answer may come before one's own message is known to have left, whose memory is not free until then.
+            assert!(!lane(round + 1, round, round + 1).has_turn(Side::Client));
+
+            assert!(!lane(round, round, round).has_turn(Side::Server));
+            assert!(lane(round, round, round + 1).has_turn(Side::Server));
+            assert!(!lane(round + 1, round, round + 1).has_turn(Side::Server));
+            assert!(!lane(round + 1, round, round + 2).has_turn(Side::Server));
+        }
+    }
+
+    #[test]
+    fn who_sends_out_of_turn_is_found() {
+        let lane = Lane { posted: 3, sent: 3, received: 3 };
+        assert_eq!((lane.may_receive(Side::Client), lane.may_receive(Side::Server)), (3, 4));
     }
 }

@@ -15,7 +15,7 @@ pub trait Link {
     /// Bytes that the device puts in front of each message it receives.
     const HEADROOM: u32 = 0;
 
-    /// What a message is sent by, where messages may get lost without a word: `an unreliable connection (UC)`.
+    /// For a service on which nobody notices that a message is lost, the beginning of a sentence that says so: `Datagrams get lost`.
     const UNRELIABLE: Option<&'static str> = None;
 
     /// Whether messages of `size` bytes can be sent from this port.

@@ -1,0 +1,114 @@
+//! Ping-pongs, and programs that find each other as those do: a server and a client, ours or rdma-core's.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use crate::child::{self, Ended, example};
+use crate::device;
+
+/// By when a program must have ended.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// What no program says when all is well.
+const BAD: [&str; 4] = ["invalid data", "panicked", "wrong data", "error"];
+
+/// A TCP port that no other test of this program uses.
+pub fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// One of the examples, with the device and the TCP port.
+///
+/// # Panics
+///
+/// It has not been built.
+#[track_caller]
+pub fn ours(name: &str, port: u16, options: &str) -> Command {
+    let mut command = example(name);
+    command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
+    command
+}
+
+/// One of rdma-core's programs, which is to be told the GID.
+///
+/// # Panics
+///
+/// There is no device.
+#[track_caller]
+pub fn theirs(name: &str, port: u16, options: &str) -> Command {
+    let mut command = Command::new(name);
+    command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
+    if let Some(entry) = device::gid(&device::open()) {
+        command.args(["-g", &entry.gid_index().to_string()]);
+    }
+    command
+}
+
+/// Runs the server and the client of a ping-pong, and sees to it that both have sent and received everything.
+///
+/// # Panics
+///
+/// They have not.
+#[track_caller]
+pub fn play(server: Command, client: Command, port: u16, host: &str, size: u32, iterations: u32) {
+    play_within(LIMIT, server, client, port, host, size, iterations);
+}
+
+/// The same with a limit of its own.
+///
+/// # Panics
+///
+/// As [`play`].
+#[track_caller]
+pub fn play_within(
+    limit: Duration,
+    mut server: Command,
+    mut client: Command,
+    port: u16,
+    host: &str,
+    size: u32,
+    iterations: u32,
+) {
+    for command in [&mut server, &mut client] {
+        command.args(["-s", &size.to_string(), "-n", &iterations.to_string()]);
+    }
+    client.arg(host);
+    let description = format!("{server:?} with {client:?}");
+    for Ended { status, output } in child::run_both(server, client, port, limit) {
+        assert!(status.success(), "{description}: {status}\n{output}");
+        let bytes = u64::from(size) * u64::from(iterations) * 2;
+        for line in [
+            format!("{bytes} bytes in "),
+            format!("{iterations} iters in "),
+            "local address:".into(),
+            "remote address:".into(),
+        ] {
+            assert!(output.contains(&line), "{description}: no `{line}`\n{output}");
+        }
+        for word in BAD {
+            assert!(!output.contains(word), "{description}: {word}\n{output}");
+        }
+    }
+}
+
+/// A program fails with one sentence, which has `words`.
+///
+/// # Panics
+///
+/// It does not, or the sentence has not.
+#[track_caller]
+pub fn fails(ended: &Ended, words: &[&str]) {
+    let Ended { status, output } = ended;
+    assert_eq!(status.code(), Some(1), "{output}");
+    let errors: Vec<&str> = output.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{output}");
+    assert_eq!(output.lines().last(), errors.first().copied(), "nothing follows the sentence: {output}");
+    for word in words {
+        assert!(errors.iter().all(|error| error.contains(word)), "no `{word}` in: {output}");
+    }
+    for word in ["panicked", "backtrace", "VerbError", "Some(", "Os {"] {
+        assert!(!output.contains(word), "{output}");
+    }
+}
