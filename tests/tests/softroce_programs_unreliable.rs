@@ -25,8 +25,8 @@ fn largest_datagram() -> u32 {
 fn sizes(program: &str) -> [(u32, u32); 3] {
     match program {
         // A message of many packets is one message over UC as well.
-        "uc_pingpong" => [(1, 200), (4096, 200), (64 << 10, 30)],
-        _ => [(1, 200), (1000, 200), (largest_datagram(), 200)],
+        "uc_pingpong" => [(1, 100), (4096, 100), (64 << 10, 20)],
+        _ => [(1, 100), (1000, 100), (largest_datagram(), 100)],
     }
 }
 
@@ -42,7 +42,7 @@ fn they_play_with_themselves_in_every_kind() {
                 let port = port();
                 let options = |kind| format!("-c {events} --cq {kind} --qp {kind}");
                 let (server, client) = (options(server), options(client));
-                play(ours(program, port, &server), ours(program, port, &client), port, "localhost", 1000, 200);
+                play(ours(program, port, &server), ours(program, port, &client), port, "localhost", 1000, 100);
                 games += 1;
             }
         }
@@ -53,14 +53,14 @@ fn they_play_with_themselves_in_every_kind() {
             ("-r 3 -l 3", "localhost"),
         ] {
             let port = port();
-            play(ours(program, port, options), ours(program, port, options), port, host, 1000, 200);
+            play(ours(program, port, options), ours(program, port, options), port, host, 1000, 100);
             games += 1;
         }
     }
     // Packets of another size: a message of twelve.
     let port = port();
     let options = "-c -m 256";
-    play(ours("uc_pingpong", port, options), ours("uc_pingpong", port, options), port, "localhost", 3000, 200);
+    play(ours("uc_pingpong", port, options), ours("uc_pingpong", port, options), port, "localhost", 3000, 100);
     assert_eq!(games, 22);
 }
 
@@ -88,7 +88,7 @@ fn they_play_with_the_c_programs_in_both_roles() {
     let mut games = 0;
     for (program, in_c) in PROGRAMS {
         for (size, iterations) in sizes(program) {
-            for (kind, events) in [("basic", ""), ("extended", "-e"), ("basic", "-e"), ("extended", "")] {
+            for (kind, events) in [("basic", "-e"), ("extended", "")] {
                 let options = format!("-c {events} --cq {kind} --qp {kind}");
                 let port_of = port();
                 let server = theirs(in_c, port_of, &format!("-c {events}"));
@@ -100,7 +100,7 @@ fn they_play_with_the_c_programs_in_both_roles() {
             }
         }
     }
-    assert_eq!(games, 48);
+    assert_eq!(games, 24);
 }
 
 #[test]
@@ -170,10 +170,12 @@ fn peers_of_another_kind_end_the_game() {
         }
         games += 1;
     }
-    // A reliable one notices by itself that it is not answered.
+    // A reliable one notices that it is not answered: its device does in the end, or the program before.
     let [server, client] = both(of("uc_pingpong"), of("rc_pingpong"));
     fails(&server, &["0 of 1000 messages were received", LOST]);
-    fails(&client, &["message 1 of 1000 failed: transport retry counter exceeded"]);
+    fails(&client, &[]);
+    let is_known = ["transport retry counter exceeded", "the peer does not acknowledge the last one"];
+    assert!(is_known.iter().any(|words| client.output.contains(words)), "{}", client.output);
     // One that knows another exchange.
     let [server, client] = both(of("uc_pingpong"), ("rdma_atomic", "--timeout 5"));
     fails(&server, &["is not the address of a queue pair"]);

@@ -58,7 +58,7 @@ impl Lane {
     fn may_receive(&self, side: Side) -> u32 {
         match side {
             Side::Client => self.posted,
-            Side::Server => self.posted + 1,
+            Side::Server => self.posted.saturating_add(1),
         }
     }
 
