@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::device;
-use sideway_tests::pingpong::{self, LIMIT, fails, ours, play, play_within, port};
+use sideway_tests::programs::{self, LIMIT, fails, ours, play, play_within, port, wait_for_game};
 
 /// The sizes, and how many messages of each: an emulated machine copies a mebibyte in a tenth of a second.
 const SIZES: [(u32, u32); 3] = [(1, 1000), (4096, 1000), (1 << 20, 30)];
 
-/// rdma-core's program.
+/// rdma-core's program, which is to be told the GID.
 fn theirs(port: u16, options: &str) -> Command {
-    pingpong::theirs("ibv_rc_pingpong", port, options)
+    programs::theirs("ibv_rc_pingpong", port, options)
 }
 
 #[test]
@@ -210,9 +210,7 @@ fn a_peer_that_dies_ends_the_game() {
         server.wait_for_port(port);
         let mut client =
             Program::start(ours("rc_pingpong", port, &format!("-n 100000000 --timeout 2 {options} localhost")), LIMIT);
-        while !(client.said().contains("remote address") && server.said().contains("remote address")) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for_game(&server, &client);
         std::thread::sleep(Duration::from_millis(300));
         client.kill();
         let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));

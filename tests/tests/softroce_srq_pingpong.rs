@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use sideway_tests::child::{self, example};
-use sideway_tests::pingpong::{self, LIMIT, fails, ours, play, port};
+use sideway_tests::programs::{self, LIMIT, fails, ours, play, port};
 
 fn theirs(port: u16, options: &str) -> Command {
-    pingpong::theirs("ibv_srq_pingpong", port, options)
+    programs::theirs("ibv_srq_pingpong", port, options)
 }
 
 fn srq(port: u16, options: &str) -> Command {

@@ -39,6 +39,8 @@ impl Peer {
             ErrorKind::TimedOut => anyhow!("no client came to TCP port {port} within {}", seconds(timeout)),
             _ => anyhow!("cannot accept a client on TCP port {port}: {error}"),
         })?;
+        // A socket of both families shows IPv4 addresses as IPv6 ones.
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self::new(stream, format!("the client at {address}"), timeout)
     }
 
@@ -130,12 +132,21 @@ impl Peer {
         Ok(())
     }
 
-    fn send(&mut self, message: &[u8]) -> Result<()> {
+    /// Says something else, of a length that the peer knows.
+    ///
+    /// # Errors
+    ///
+    /// The peer has gone.
+    pub fn send(&mut self, message: &[u8]) -> Result<()> {
         self.stream.write_all(message).map_err(|error| anyhow!("{} has gone: {error}", self.name))
     }
 
-    /// Fills `message`, within the time for all of it.
-    fn receive(&mut self, message: &mut [u8], what: &str) -> Result<()> {
+    /// Fills `message`, within the time for all of it; `what` the peer is to tell is named where it does not.
+    ///
+    /// # Errors
+    ///
+    /// The peer has gone, or is silent.
+    pub fn receive(&mut self, message: &mut [u8], what: &str) -> Result<()> {
         let deadline = Deadline::new(self.timeout);
         let mut filled = 0;
         while filled < message.len() {

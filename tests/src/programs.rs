@@ -1,16 +1,20 @@
-//! Ping-pong programs: ours, those of rdma-core, and what is to be seen of a game.
+//! Ping-pongs, and programs that find each other as those do: a server and a client, ours or rdma-core's.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::child::{self, Ended, example};
+use crate::child::{self, Ended, Program, example};
 use crate::device;
 
-/// How long a game may take.
+/// By when a program must have ended.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// A port that no other test of this program uses.
+/// What no program says when all is well.
+const BAD: [&str; 4] = ["invalid data", "panicked", "wrong data", "error"];
+
+/// A TCP port that no other test of this program uses.
 pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(21_000);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -20,7 +24,7 @@ pub fn port() -> u16 {
 ///
 /// # Panics
 ///
-/// No device is named, or there is no such example.
+/// It has not been built.
 #[track_caller]
 pub fn ours(name: &str, port: u16, options: &str) -> Command {
     let mut command = example(name);
@@ -32,10 +36,10 @@ pub fn ours(name: &str, port: u16, options: &str) -> Command {
 ///
 /// # Panics
 ///
-/// No device is named, or it does not open.
+/// There is no device.
 #[track_caller]
-pub fn theirs(program: &str, port: u16, options: &str) -> Command {
-    let mut command = Command::new(program);
+pub fn theirs(name: &str, port: u16, options: &str) -> Command {
+    let mut command = Command::new(name);
     command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
     if let Some(entry) = device::gid(&device::open()) {
         command.args(["-g", &entry.gid_index().to_string()]);
@@ -43,7 +47,7 @@ pub fn theirs(program: &str, port: u16, options: &str) -> Command {
     command
 }
 
-/// Runs a server and a client, and sees to it that both have sent and received everything.
+/// Runs the server and the client of a ping-pong, and sees to it that both have sent and received everything.
 ///
 /// # Panics
 ///
@@ -57,7 +61,7 @@ pub fn play(server: Command, client: Command, port: u16, host: &str, size: u32, 
 ///
 /// # Panics
 ///
-/// They have not.
+/// As [`play`].
 #[track_caller]
 pub fn play_within(
     limit: Duration,
@@ -84,9 +88,25 @@ pub fn play_within(
         ] {
             assert!(output.contains(&line), "{description}: no `{line}`\n{output}");
         }
-        for word in ["invalid data", "panicked", "wrong data", "error"] {
+        for word in BAD {
             assert!(!output.contains(word), "{description}: {word}\n{output}");
         }
+    }
+}
+
+/// Waits until a server and a client know each other's queue pairs.
+///
+/// # Panics
+///
+/// They do not find each other.
+#[track_caller]
+pub fn wait_for_game(server: &Program, client: &Program) {
+    let started = Instant::now();
+    let has_peer = |program: &Program| program.said().contains("remote address");
+    while !(has_peer(server) && has_peer(client)) {
+        let said = || format!("{}\n{}", server.said(), client.said());
+        assert!(started.elapsed() < LIMIT, "they do not find each other:\n{}", said());
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -94,7 +114,7 @@ pub fn play_within(
 ///
 /// # Panics
 ///
-/// It does not.
+/// It does not, or the sentence has not.
 #[track_caller]
 pub fn fails(ended: &Ended, words: &[&str]) {
     let Ended { status, output } = ended;
