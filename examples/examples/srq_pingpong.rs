@@ -10,13 +10,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::device_context::Mtu;
-use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, SetScatterGatherEntry};
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway_examples::exchange::Address;
-use sideway_examples::pingpong::{self, Endpoint, Link, Piece, Place, Play};
-use sideway_examples::units::{parse_message_size, parse_mtu};
+use sideway_examples::pingpong::{self, Endpoint, Link, Message, Piece, Place, Play};
 
 const ABOUT: &str = "\
 Sends messages to and fro between two programs over many reliable connections (RC), all of which take their receives from one \
@@ -44,13 +42,8 @@ struct Arguments {
     #[command(flatten)]
     place: Place,
 
-    /// Bytes in a message; k, M and G are powers of 1024
-    #[arg(short, long, value_name = "SIZE", default_value = "4096", value_parser = parse_message_size)]
-    size: u32,
-
-    /// Bytes of payload in a packet: 256, 512, 1024, 2048 or 4096; not above the port's active MTU
-    #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = parse_mtu)]
-    mtu: Mtu,
+    #[command(flatten)]
+    message: Message,
 
     /// Connections; each needs a receive of --rx-depth
     #[arg(short = 'q', long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=MOST as i64))]
@@ -78,9 +71,9 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     arguments.check()?;
-    let Arguments { place, size, mtu, num_qp, play } = arguments;
-    let endpoint = Endpoint::new::<SharingConnections>(&place, &play, size, num_qp)?;
-    let link = SharingConnections::new(&endpoint, num_qp, play.rx_depth, mtu)?;
+    let Arguments { place, message, num_qp, play } = arguments;
+    let endpoint = Endpoint::new::<SharingConnections>(&place, &play, message.size, num_qp)?;
+    let link = SharingConnections::new(&endpoint, num_qp, play.rx_depth, message.mtu)?;
     pingpong::play(endpoint, link, out)
 }
 
@@ -102,11 +95,7 @@ impl SharingConnections {
         let ends = (0..count).map(|_| {
             let mut builder = endpoint.pd().create_qp_builder();
             builder.setup_srq(&srq);
-            let qp = endpoint.queue_pair(builder)?;
-            // The peer only sends; it writes and reads nothing by itself.
-            qp.modify(endpoint.port().to_init().setup_access_flags(AccessFlags::empty()))?;
-            let local = endpoint.port().address(qp.qp_number());
-            Ok((qp, local))
+            endpoint.connection(builder)
         });
         let ends: Vec<_> = ends.collect::<Result<_>>()?;
         let lanes = ends.iter().enumerate().map(|(lane, (_, local))| (local.qp_num, lane)).collect();

@@ -9,12 +9,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair, QueuePairAttribute, QueuePairState, QueuePairType};
 use sideway_examples::exchange::Address;
-use sideway_examples::pingpong::{self, Endpoint, Link, Piece, Place, Play};
-use sideway_examples::units::{parse_message_size, parse_mtu};
+use sideway_examples::pingpong::{self, Endpoint, Link, Message, Piece, Place, Play};
 
 const ABOUT: &str = "\
 Sends messages to and fro between two programs over an unreliable connection (UC) and tells how long it took.
@@ -41,13 +39,8 @@ struct Arguments {
     #[command(flatten)]
     place: Place,
 
-    /// Bytes in a message; k, M and G are powers of 1024
-    #[arg(short, long, value_name = "SIZE", default_value = "4096", value_parser = parse_message_size)]
-    size: u32,
-
-    /// Bytes of payload in a packet: 256, 512, 1024, 2048 or 4096; not above the port's active MTU
-    #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = parse_mtu)]
-    mtu: Mtu,
+    #[command(flatten)]
+    message: Message,
 
     #[command(flatten)]
     play: Play,
@@ -58,9 +51,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
-    let Arguments { place, size, mtu, play } = arguments;
-    let endpoint = Endpoint::new::<UnreliableConnection>(&place, &play, size, 1)?;
-    let link = UnreliableConnection::new(&endpoint, mtu)?;
+    let Arguments { place, message, play } = arguments;
+    let endpoint = Endpoint::new::<UnreliableConnection>(&place, &play, message.size, 1)?;
+    let link = UnreliableConnection::new(&endpoint, message.mtu)?;
     pingpong::play(endpoint, link, out)
 }
 
@@ -77,10 +70,7 @@ impl UnreliableConnection {
     fn new(endpoint: &Endpoint, mtu: Mtu) -> Result<Self> {
         let mut builder = endpoint.pd().create_qp_builder();
         builder.setup_qp_type(QueuePairType::UnreliableConnection);
-        let qp = endpoint.queue_pair(builder)?;
-        // The peer only sends; it writes nothing by itself.
-        qp.modify(endpoint.port().to_init().setup_access_flags(AccessFlags::empty()))?;
-        let local = endpoint.port().address(qp.qp_number());
+        let (qp, local) = endpoint.connection(builder)?;
         Ok(Self { qp, local, mtu })
     }
 }

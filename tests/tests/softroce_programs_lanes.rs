@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair};
 use sideway_examples::Timeout;
@@ -21,12 +20,7 @@ struct Connections(Vec<(GenericQueuePair, Address)>);
 
 impl Connections {
     fn new(endpoint: &Endpoint) -> Result<Self> {
-        let ends = (0..LANES).map(|_| {
-            let qp = endpoint.queue_pair(endpoint.pd().create_qp_builder())?;
-            qp.modify(endpoint.port().to_init().setup_access_flags(AccessFlags::empty()))?;
-            let address = endpoint.port().address(qp.qp_number());
-            Ok((qp, address))
-        });
+        let ends = (0..LANES).map(|_| endpoint.connection(endpoint.pd().create_qp_builder()));
         Ok(Self(ends.collect::<Result<_>>()?))
     }
 }

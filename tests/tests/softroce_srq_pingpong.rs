@@ -64,6 +64,6 @@ fn what_cannot_be_is_told_in_a_sentence() {
     fails(&server, &["the peer has 4 queue pairs and this side 3", "--num-qp"]);
     fails(&client, &["closed the connection"]);
     let [server, client] = both("-s 64 --timeout 20", "-s 4k --timeout 20");
-    fails(&server, &["receiving a message", "--size"]);
+    fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
     fails(&client, &["failed", "--size"]);
 }

@@ -1,9 +1,9 @@
 //! The command line.
 
 use clap::Parser;
-use sideway_examples::Timeout;
 use sideway_examples::exchange::DEFAULT_PORT;
 use sideway_examples::units::parse_timeout;
+use sideway_examples::{PortChoice, Timeout};
 
 use super::message::MOST_QUEUE_PAIRS;
 
@@ -39,18 +39,8 @@ pub(crate) struct Arguments {
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
 
-    /// RDMA device, such as mlx5_0 [default: the first]
-    #[arg(short = 'd', long, value_name = "DEVICE")]
-    pub(crate) ib_dev: Option<String>,
-
-    /// Port of the device, from 1
-    #[arg(short = 'i', long, value_name = "PORT", default_value_t = 1)]
-    pub(crate) ib_port: u8,
-
-    /// Index of the GID to send from; show_gids lists them [default: on Ethernet the best, RoCE v2 with an IPv4 address first;
-    /// on InfiniBand none]
-    #[arg(short = 'g', long, value_name = "INDEX")]
-    pub(crate) gid_idx: Option<u32>,
+    #[command(flatten)]
+    pub(crate) port_choice: PortChoice,
 
     /// Queue pairs that change the counter; the client says
     #[arg(short = 'q', long, value_name = "N", default_value_t = 4,

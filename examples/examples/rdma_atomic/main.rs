@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
-    let port = LocalPort::open(arguments.ib_dev.as_deref(), arguments.ib_port, arguments.gid_idx, 0)?;
+    let port = arguments.port_choice.open()?;
     let context = port.context();
     if context.query_device()?.atomic_cap() == AtomicCapability::None {
         bail!("{} has no atomic operations", context.name());

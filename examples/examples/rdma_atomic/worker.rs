@@ -1,17 +1,14 @@
 //! A queue pair that changes the counter.
 
-use std::thread;
-use std::time::Instant;
-
 use anyhow::{Result, bail};
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError, WorkCompletionStatus as Status};
+use sideway::ibverbs::completion::{GenericCompletionQueue, WorkCompletionStatus as Status};
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, SetScatterGatherEntry};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_examples::exchange::Address;
-use sideway_examples::{LocalPort, Timeout};
+use sideway_examples::{LocalPort, Timeout, wait_for_one};
 
 use super::message::Counter;
 
@@ -79,23 +76,9 @@ impl Worker {
 
     /// Waits until the request has completed; returns what the counter was before.
     fn wait(&mut self) -> Result<u64> {
-        let deadline = self.timeout.0.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            match self.cq.start_poll() {
-                Ok(mut poller) => {
-                    let Some(completion) = poller.next()? else { continue };
-                    match completion.status() {
-                        Status::Success => break,
-                        status => bail!("changing the counter failed: {status}{}", advice(status)),
-                    }
-                }
-                // Nothing yet: let another thread run.
-                Err(PollCompletionQueueError::CompletionQueueEmpty) => thread::yield_now(),
-                Err(error) => return Err(error.into()),
-            }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                bail!("the device does not tell what became of a request: nothing completed within --timeout");
-            }
+        match wait_for_one(&mut self.cq, self.timeout, |completion| completion.status())? {
+            Status::Success => {}
+            status => bail!("changing the counter failed: {status}{}", advice(status)),
         }
         let mut bytes = [0; LENGTH as usize];
         self.found.read_at(0, &mut bytes)?;

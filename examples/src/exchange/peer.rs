@@ -132,6 +132,23 @@ impl Peer {
         Ok(())
     }
 
+    /// Waits until the peer has closed the connection, has gone, or the time is over, whichever comes first.
+    pub fn wait_for_end(&mut self) {
+        let deadline = Deadline::new(self.timeout);
+        let mut rest = [0; 64];
+        loop {
+            let read = deadline.left().and_then(|left| {
+                self.stream.set_read_timeout(left)?;
+                self.stream.read(&mut rest)
+            });
+            match read {
+                Ok(0) => return,
+                Err(error) if error.kind() != ErrorKind::Interrupted => return,
+                _ => {}
+            }
+        }
+    }
+
     /// Says something else, of a length that the peer knows.
     ///
     /// # Errors
@@ -282,6 +299,25 @@ mod tests {
         );
         let gone = heard(b"0000:0", false);
         assert!(gone.contains("closed the connection") && gone.contains("(6 of 52 bytes came)"), "{gone}");
+    }
+
+    #[test]
+    fn the_end_is_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = thread::spawn(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"what nobody asked for").unwrap();
+            stream
+        });
+        let (stream, address) = accept(&listener, limit(5000)).unwrap();
+        let mut peer = Peer::new(stream, format!("the client at {address}"), limit(30)).unwrap();
+        // One that stays does not hold it for ever, and one that goes does not hold it at all.
+        let client = client.join().unwrap();
+        peer.wait_for_end();
+        drop(client);
+        peer.timeout = Timeout(None);
+        peer.wait_for_end();
     }
 
     #[test]

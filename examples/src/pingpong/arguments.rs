@@ -1,11 +1,13 @@
-//! The options that all ping-pongs have. Each has some of its own between the two groups: the size of a message at least.
+//! The options that all ping-pongs have. Between the two groups stands what is sent: that of those with connections, or a
+//! program's own.
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use sideway::ibverbs::device_context::Mtu;
 
 use crate::Timeout;
 use crate::exchange::DEFAULT_PORT;
-use crate::units::parse_timeout;
+use crate::units::{parse_message_size, parse_mtu, parse_timeout};
 
 // Where the two sides are.
 #[derive(Clone, Debug, Args)]
@@ -25,6 +27,19 @@ pub struct Place {
     /// Port of the device, from 1
     #[arg(short = 'i', long, value_name = "PORT", default_value_t = 1)]
     pub ib_port: u8,
+}
+
+// What is sent over a connection.
+#[derive(Clone, Copy, Debug, Args)]
+#[expect(missing_docs, reason = "clap would take the words for those of the program")]
+pub struct Message {
+    /// Bytes in a message; k, M and G are powers of 1024
+    #[arg(short, long, value_name = "SIZE", default_value = "4096", value_parser = parse_message_size)]
+    pub size: u32,
+
+    /// Bytes of payload in a packet: 256, 512, 1024, 2048 or 4096; not above the port's active MTU
+    #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = parse_mtu)]
+    pub mtu: Mtu,
 }
 
 // How it is played.

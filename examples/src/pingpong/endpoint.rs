@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{
     CompletionChannel, CreateCompletionQueueWorkCompletionFlags as Fields, GenericCompletionQueue,
 };
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::{BasicService, GenericQueuePair, QueuePairBuilder};
+use sideway::ibverbs::queue_pair::{BasicService, GenericQueuePair, QueuePair, QueuePairBuilder};
 
 use super::buffers::Buffers;
 use super::{Kind, Link, Place, Play};
 use crate::LocalPort;
+use crate::exchange::Address;
 
 /// This side, apart from its queue pairs.
 #[derive(Debug)]
@@ -75,6 +77,19 @@ impl Endpoint {
             Kind::Extended => builder.build_ex()?.into(),
             Kind::Generic => builder.build_generic()?,
         })
+    }
+
+    /// The same for a connection: in INIT, in which receives can be posted, and with the address that the peer is to know.
+    ///
+    /// # Errors
+    ///
+    /// As [`queue_pair`](Self::queue_pair).
+    pub fn connection(&self, builder: QueuePairBuilder) -> Result<(GenericQueuePair, Address)> {
+        let qp = self.queue_pair(builder)?;
+        // The peer only sends; it writes and reads nothing by itself.
+        qp.modify(self.port.to_init().setup_access_flags(AccessFlags::empty()))?;
+        let local = self.port.address(qp.qp_number());
+        Ok((qp, local))
     }
 }
 

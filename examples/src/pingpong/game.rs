@@ -108,7 +108,7 @@ impl<L: Link> Game<L> {
     }
 
     /// Sends and receives all messages.
-    pub(super) fn play(mut self) -> Result<Statistics> {
+    pub(super) fn play(&mut self) -> Result<Statistics> {
         let start = Instant::now();
         loop {
             self.post_sends()?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a program                        here
-//!   its options                      Place, Play       those that all have
+//!   its options                      Place, Message, Play
 //!   its queue pairs: a Link          Endpoint          device, port, GID, memory, completion queue
 //!                                    play              tells the addresses, then plays and tells how long it took
 //! ```
@@ -23,7 +23,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-pub use self::arguments::{Kind, Place, Play};
+pub use self::arguments::{Kind, Message, Place, Play};
 pub use self::buffers::Piece;
 pub use self::endpoint::Endpoint;
 use self::game::Game;
@@ -49,14 +49,14 @@ pub fn play<L: Link>(endpoint: Endpoint, link: L, out: &mut dyn Write) -> Result
     let place = endpoint.place.clone();
     let timeout = endpoint.play.timeout;
     let mut game = Game::new(endpoint, link)?;
-    let remotes = match &place.server {
+    let (mut peer, remotes) = match &place.server {
         Some(server) => {
             let mut peer = Peer::connect(server, place.port, timeout)?;
             partners::send(&mut peer, &local, L::ADDRESSES_TOLD)?;
             let remotes = partners::receive(&mut peer, local.len(), L::ADDRESSES_TOLD)?;
             game.connect(&remotes)?;
             peer.send_done()?;
-            remotes
+            (peer, remotes)
         }
         None => {
             let mut peer = Peer::accept(place.port, timeout)?;
@@ -64,7 +64,7 @@ pub fn play<L: Link>(endpoint: Endpoint, link: L, out: &mut dyn Write) -> Result
             game.connect(&remotes)?;
             partners::send(&mut peer, &local, L::ADDRESSES_TOLD)?;
             peer.receive_done()?;
-            remotes
+            (peer, remotes)
         }
     };
     for remote in &remotes {
@@ -74,5 +74,11 @@ pub fn play<L: Link>(endpoint: Endpoint, link: L, out: &mut dyn Write) -> Result
 
     let statistics = game.play()?;
     write!(out, "{statistics}")?;
+    out.flush()?;
+    // The last message is the server's. Some devices tell of it before they acknowledge it, and a queue pair that has gone by then
+    // does not: so it stays until the server has ended. The C programs close the connection before they play.
+    if place.server.is_some() {
+        peer.wait_for_end();
+    }
     Ok(())
 }
