@@ -110,6 +110,35 @@ pub fn wait_for_game(server: &Program, client: &Program) {
     }
 }
 
+/// A program has ended well, and has said these.
+///
+/// # Panics
+///
+/// It has not.
+#[track_caller]
+pub fn succeeds(ended: &Ended, lines: &[&str]) {
+    let Ended { status, output } = ended;
+    assert!(status.success(), "{status}\n{output}");
+    for line in lines {
+        assert!(output.contains(line), "no `{line}` in:\n{output}");
+    }
+    assert!(!output.contains("panicked") && !output.contains("error: "), "{output}");
+}
+
+/// One of the examples does not take these arguments, and says so before it looks for a device.
+///
+/// # Panics
+///
+/// It does take them.
+#[track_caller]
+pub fn refuses(name: &str, arguments: &str) {
+    // Without the device and the port that `ours` gives: an option given twice would be refused for that.
+    let mut command = example(name);
+    command.args(arguments.split_whitespace());
+    let Ended { status, output } = child::run(command, LIMIT);
+    assert_eq!(status.code(), Some(2), "{name} {arguments}: {output}");
+}
+
 /// A program fails with one sentence, which has `words`.
 ///
 /// # Panics

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::device;
-use sideway_tests::programs::{self, LIMIT, fails, ours, play, play_within, port, wait_for_game};
+use sideway_tests::programs::{self, LIMIT, fails, ours, play, play_within, port, refuses, wait_for_game};
 
 /// The sizes, and how many messages of each: an emulated machine copies a mebibyte in a tenth of a second.
 const SIZES: [(u32, u32); 3] = [(1, 1000), (4096, 1000), (1 << 20, 30)];
@@ -161,11 +161,7 @@ fn what_cannot_be_is_told_in_a_sentence() {
     for arguments in
         ["-s 0", "-m 1500", "-n 0", "-s 1x", "-l 16", "-p 0", "--timeout -1", "--timeout=-1", "--timeout 1e-10", "a b"]
     {
-        // Without the port that `ours` gives: an option given twice would be refused for that.
-        let mut command = example("rc_pingpong");
-        command.args(arguments.split_whitespace());
-        let Ended { status, output } = child::run(command, LIMIT);
-        assert_eq!(status.code(), Some(2), "{arguments}: {output}");
+        refuses("rc_pingpong", arguments);
     }
 }
 

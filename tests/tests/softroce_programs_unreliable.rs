@@ -4,9 +4,9 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
-use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::child::{self, Ended, Program};
 use sideway_tests::device;
-use sideway_tests::programs::{LIMIT, fails, ours, play, port, theirs, wait_for_game};
+use sideway_tests::programs::{LIMIT, fails, ours, play, port, refuses, theirs, wait_for_game};
 
 /// The two, and the C programs that they are peers of.
 const PROGRAMS: [(&str, &str); 2] = [("uc_pingpong", "ibv_uc_pingpong"), ("ud_pingpong", "ibv_ud_pingpong")];
@@ -116,11 +116,7 @@ fn what_cannot_be_is_told_in_a_sentence() {
         fails(&run("-s 64 --timeout 0.2"), &["no client came to TCP port", "within 0.2 s"]);
         fails(&run("-s 64 localhost"), &["nobody listens at", "start the server first"]);
         for arguments in ["-s 0", "-n 0", "-s 1x", "-l 16", "-p 0", "--timeout -1", "a b", "--mtu 1500"] {
-            // Without the port that `ours` gives: an option given twice would be refused for that.
-            let mut command = example(program);
-            command.args(arguments.split_whitespace());
-            let Ended { status, output } = child::run(command, LIMIT);
-            assert_eq!(status.code(), Some(2), "{program} {arguments}: {output}");
+            refuses(program, arguments);
         }
     }
     let most = largest_datagram();
