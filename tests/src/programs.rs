@@ -1,5 +1,7 @@
 //! Ping-pongs, and programs that find each other as those do: a server and a client, ours or rdma-core's.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
@@ -94,13 +96,68 @@ pub fn play_within(
     }
 }
 
-/// Waits until a server and a client know each other's queue pairs.
+/// Plays one of our ping-pongs with itself, posting and polling by verbs of every kind, and tells how many games it was.
 ///
 /// # Panics
 ///
-/// They do not find each other.
+/// As [`play`].
 #[track_caller]
-pub fn wait_for_game(server: &Program, client: &Program) {
+pub fn play_in_every_kind(name: &str, size: u32, iterations: u32) -> usize {
+    let mut games = 0;
+    for (server, client) in
+        [("basic", "basic"), ("extended", "extended"), ("generic", "generic"), ("basic", "extended")]
+    {
+        for events in ["", "-e"] {
+            let port = port();
+            let options = |kind| format!("-c {events} --cq {kind} --qp {kind}");
+            let (server, client) = (options(server), options(client));
+            play(ours(name, port, &server), ours(name, port, &client), port, "localhost", size, iterations);
+            games += 1;
+        }
+    }
+    games
+}
+
+/// Starts one of our servers, and says `bytes` to it in the place of a client, which then stays or goes.
+///
+/// # Panics
+///
+/// It does not listen, or does not end.
+#[track_caller]
+pub fn say_to_server(name: &str, options: &str, bytes: &[u8], stays: bool) -> Ended {
+    let port = port();
+    let mut server = Program::start(ours(name, port, options), LIMIT);
+    server.wait_for_port(port);
+    let mut stream = TcpStream::connect(("localhost", port)).expect("the server listens");
+    stream.write_all(bytes).expect("the server reads");
+    let stream = stays.then_some(stream);
+    let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+    drop(stream);
+    ended
+}
+
+/// Has one of our ping-pongs play with itself without end, kills the client, and tells what becomes of the server.
+///
+/// # Panics
+///
+/// They do not find each other, or the server does not end.
+#[track_caller]
+pub fn kill_client(name: &str, options: &str) -> Ended {
+    let port = port();
+    let options = format!("-n 100000000 {options}");
+    let mut server = Program::start(ours(name, port, &options), LIMIT);
+    server.wait_for_port(port);
+    let mut client = Program::start(ours(name, port, &format!("{options} localhost")), LIMIT);
+    wait_for_game(&server, &client);
+    // In the midst of it.
+    thread::sleep(Duration::from_millis(300));
+    client.kill();
+    server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()))
+}
+
+/// Waits until a server and a client know each other's queue pairs.
+#[track_caller]
+fn wait_for_game(server: &Program, client: &Program) {
     let started = Instant::now();
     let has_peer = |program: &Program| program.said().contains("remote address");
     while !(has_peer(server) && has_peer(client)) {

@@ -1,10 +1,7 @@
 //! The example `rdma_atomic` as a program: in one process, and as server and client.
 
-use std::io::Write;
-use std::net::TcpStream;
-
-use sideway_tests::child::{self, Ended, Program, example};
-use sideway_tests::programs::{LIMIT, fails, ours, port, refuses, succeeds};
+use sideway_tests::child::{self, Ended, example};
+use sideway_tests::programs::{LIMIT, fails, ours, port, refuses, say_to_server, succeeds};
 
 /// The lines of the two tables, as the words in them.
 fn rows(output: &str) -> Vec<Vec<&str>> {
@@ -106,22 +103,10 @@ fn what_cannot_be_is_told_in_a_sentence() {
     }
 }
 
-/// Starts a server and says `bytes` to it.
-#[track_caller]
-fn say_to_server(bytes: &[u8]) -> Ended {
-    let port = port();
-    let mut server = Program::start(ours("rdma_atomic", port, "--timeout 1"), LIMIT);
-    server.wait_for_port(port);
-    let mut stream = TcpStream::connect(("localhost", port)).expect("the server listens");
-    stream.write_all(bytes).expect("the server reads");
-    let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
-    drop(stream);
-    ended
-}
-
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_peer_that_misbehaves_is_told_in_a_sentence() {
+    let say_to_server = |bytes: &[u8]| say_to_server("rdma_atomic", "--timeout 1", bytes, true);
     fails(&say_to_server(b"GET / HTTP/1.1\r\n\r\n"), &["said `GET /` and not how many queue pairs it has"]);
     fails(&say_to_server(b"ffff\0"), &["65535 queue pairs", "1 to 256"]);
     fails(&say_to_server(b"00"), &["did not tell how many queue pairs it has within 1 s (2 of 5 bytes came)"]);

@@ -1,12 +1,11 @@
 //! The examples `uc_pingpong` and `ud_pingpong` as programs: with themselves, and with rdma-core's `ibv_uc_pingpong` and
 //! `ibv_ud_pingpong` in both roles.
 
-use std::net::TcpStream;
-use std::time::Duration;
-
-use sideway_tests::child::{self, Ended, Program};
+use sideway_tests::child::{self, Ended};
 use sideway_tests::device;
-use sideway_tests::programs::{LIMIT, fails, ours, play, port, refuses, theirs, wait_for_game};
+use sideway_tests::programs::{
+    LIMIT, fails, kill_client, ours, play, play_in_every_kind, port, refuses, say_to_server, theirs,
+};
 
 /// The two, and the C programs that they are peers of.
 const PROGRAMS: [(&str, &str); 2] = [("uc_pingpong", "ibv_uc_pingpong"), ("ud_pingpong", "ibv_ud_pingpong")];
@@ -35,17 +34,7 @@ fn sizes(program: &str) -> [(u32, u32); 3] {
 fn they_play_with_themselves_in_every_kind() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
-        for (server, client) in
-            [("basic", "basic"), ("extended", "extended"), ("generic", "generic"), ("basic", "extended")]
-        {
-            for events in ["", "-e"] {
-                let port = port();
-                let options = |kind| format!("-c {events} --cq {kind} --qp {kind}");
-                let (server, client) = (options(server), options(client));
-                play(ours(program, port, &server), ours(program, port, &client), port, "localhost", 1000, 100);
-                games += 1;
-            }
-        }
+        games += play_in_every_kind(program, 1000, 100);
         // Few receives at a time, a queue of the one kind with a queue pair of the other, and IPv4 and IPv6.
         for (options, host) in [
             ("-c -r 1 --cq basic --new-send", "127.0.0.1"),
@@ -186,15 +175,7 @@ fn a_peer_that_dies_ends_the_game() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
         for options in ["", "-e"] {
-            let port = port();
-            let options = format!("-s 64 -n 100000000 --timeout 5 {options}");
-            let mut server = Program::start(ours(program, port, &options), LIMIT);
-            server.wait_for_port(port);
-            let mut client = Program::start(ours(program, port, &format!("{options} localhost")), LIMIT);
-            wait_for_game(&server, &client);
-            std::thread::sleep(Duration::from_millis(300));
-            client.kill();
-            let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+            let ended = kill_client(program, &format!("-s 64 --timeout 5 {options}"));
             fails(&ended, &["nothing completed for 5 s", LOST, "does the peer still run"]);
             games += 1;
         }
@@ -206,11 +187,7 @@ fn a_peer_that_dies_ends_the_game() {
 #[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_peer_that_goes_before_it_has_told_its_address_is_told() {
     for (program, _) in PROGRAMS {
-        let port = port();
-        let mut server = Program::start(ours(program, port, "-s 64 --timeout 5"), LIMIT);
-        server.wait_for_port(port);
-        drop(TcpStream::connect(("localhost", port)).expect("the server listens"));
-        let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+        let ended = say_to_server(program, "-s 64 --timeout 5", b"", false);
         fails(&ended, &["closed the connection", "0 of 52 bytes came"]);
     }
 }
