@@ -5,11 +5,17 @@ pub mod gid;
 pub mod pingpong;
 pub mod units;
 
+mod completion;
 mod devices;
+mod local_port;
 mod open;
+mod port_choice;
 mod program;
 
+pub use completion::wait_for_one;
 pub use devices::{device_list, devices, no_device};
+pub use local_port::LocalPort;
 pub use open::{active_port, open_device};
+pub use port_choice::PortChoice;
 pub use program::program;
 pub use units::Timeout;

@@ -6,8 +6,8 @@ pub mod device;
 pub mod headers;
 pub mod interface;
 pub mod loopback;
-pub mod pingpong;
 pub mod process;
+pub mod programs;
 pub mod recording;
 pub mod requirements;
 

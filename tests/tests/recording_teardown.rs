@@ -1,7 +1,5 @@
 //! Teardown where drivers misbehave: buffers stay until nothing can use them, and the reason is told.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -26,10 +24,10 @@ impl Drop for Buffer<'_> {
 fn queue_pairs(world: &World) -> [GenericQueuePair; 2] {
     let mut pairs = world.queue_pairs();
     for qp in &mut pairs {
-        connect(qp).unwrap();
+        connect(qp).expect("it connects");
         let mut batch = qp.start_post_recv();
         batch.construct_wr(5).setup_no_data();
-        batch.post().unwrap();
+        batch.post().expect("it is posted");
     }
     world.recording.calls();
     pairs

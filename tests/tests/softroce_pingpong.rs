@@ -1,38 +1,27 @@
 //! The examples `rc_pingpong` and `rc_pingpong_split` as programs: with each other, and with rdma-core's `ibv_rc_pingpong` in
 //! both roles.
 
-use std::io::Write;
-use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::child::{self, example};
 use sideway_tests::device;
-use sideway_tests::pingpong::{self, LIMIT, fails, ours, play, play_within, port};
+use sideway_tests::programs::{
+    self, LIMIT, fails, kill_client, ours, play, play_in_every_kind, play_within, port, refuses, say_to_server,
+};
 
 /// The sizes, and how many messages of each: an emulated machine copies a mebibyte in a tenth of a second.
 const SIZES: [(u32, u32); 3] = [(1, 1000), (4096, 1000), (1 << 20, 30)];
 
-/// rdma-core's program.
+/// rdma-core's program, which is to be told the GID.
 fn theirs(port: u16, options: &str) -> Command {
-    pingpong::theirs("ibv_rc_pingpong", port, options)
+    programs::theirs("ibv_rc_pingpong", port, options)
 }
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn it_plays_with_itself_in_every_kind() {
-    let mut games = 0;
-    for (server, client) in
-        [("basic", "basic"), ("extended", "extended"), ("generic", "generic"), ("basic", "extended")]
-    {
-        for events in ["", "-e"] {
-            let port = port();
-            let options = |kind| format!("-c {events} --cq {kind} --qp {kind}");
-            let (server, client) = (options(server), options(client));
-            play(ours("rc_pingpong", port, &server), ours("rc_pingpong", port, &client), port, "localhost", 4096, 1000);
-            games += 1;
-        }
-    }
+    let mut games = play_in_every_kind("rc_pingpong", 4096, 1000);
     // Few receives at a time, a queue of the one kind with a queue pair of the other, another MTU, and IPv4 and IPv6.
     for (options, host) in [
         ("-c -r 1 -m 256 --cq basic --new-send", "127.0.0.1"),
@@ -161,31 +150,14 @@ fn what_cannot_be_is_told_in_a_sentence() {
     for arguments in
         ["-s 0", "-m 1500", "-n 0", "-s 1x", "-l 16", "-p 0", "--timeout -1", "--timeout=-1", "--timeout 1e-10", "a b"]
     {
-        // Without the port that `ours` gives: an option given twice would be refused for that.
-        let mut command = example("rc_pingpong");
-        command.args(arguments.split_whitespace());
-        let Ended { status, output } = child::run(command, LIMIT);
-        assert_eq!(status.code(), Some(2), "{arguments}: {output}");
+        refuses("rc_pingpong", arguments);
     }
-}
-
-/// Starts our server and says `bytes` to it.
-#[track_caller]
-fn say_to_server(bytes: &[u8], stay: bool) -> Ended {
-    let port = port();
-    let mut server = Program::start(ours("rc_pingpong", port, "--timeout 1"), LIMIT);
-    server.wait_for_port(port);
-    let mut stream = TcpStream::connect(("localhost", port)).expect("the server listens");
-    stream.write_all(bytes).expect("the server reads");
-    let stream = stay.then_some(stream);
-    let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
-    drop(stream);
-    ended
 }
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_peer_that_misbehaves_is_told_in_a_sentence() {
+    let say_to_server = |bytes: &[u8], stays| say_to_server("rc_pingpong", "--timeout 1", bytes, stays);
     let http = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: something else\r\n\r\n";
     fails(&say_to_server(http, true), &["`GET / HTTP/1.1", "is not the address of a queue pair"]);
     fails(
@@ -204,18 +176,7 @@ fn a_peer_that_misbehaves_is_told_in_a_sentence() {
 fn a_peer_that_dies_ends_the_game() {
     let mut games = 0;
     for options in ["", "-e", "--cq extended --qp extended"] {
-        let port = port();
-        let mut server =
-            Program::start(ours("rc_pingpong", port, &format!("-n 100000000 --timeout 2 {options}")), LIMIT);
-        server.wait_for_port(port);
-        let mut client =
-            Program::start(ours("rc_pingpong", port, &format!("-n 100000000 --timeout 2 {options} localhost")), LIMIT);
-        while !(client.said().contains("remote address") && server.said().contains("remote address")) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        std::thread::sleep(Duration::from_millis(300));
-        client.kill();
-        let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+        let ended = kill_client("rc_pingpong", &format!("--timeout 2 {options}"));
         // Either its message is not acknowledged, or no answer comes.
         let is_known = ["transport retry counter exceeded", "nothing completed for 2 s"]
             .iter()

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use sideway_tests::child::{self, example};
-use sideway_tests::pingpong::{self, LIMIT, fails, ours, play, port};
+use sideway_tests::child;
+use sideway_tests::programs::{self, LIMIT, fails, ours, play, port, refuses};
 
 fn theirs(port: u16, options: &str) -> Command {
-    pingpong::theirs("ibv_srq_pingpong", port, options)
+    programs::theirs("ibv_srq_pingpong", port, options)
 }
 
 fn srq(port: u16, options: &str) -> Command {
@@ -17,14 +17,16 @@ fn srq(port: u16, options: &str) -> Command {
 #[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn it_plays_with_itself() {
     let mut games = 0;
-    for (server, client) in [("", ""), ("-e", ""), ("", "-e"), ("-q 1", "-q 1"), ("-q 40 -r 40", "-q 40 -r 50 -e")] {
+    for (server, client) in
+        [("", ""), ("-e", ""), ("", "-e"), ("-q 1", "-q 1"), ("-c", "-c -e"), ("-q 40 -r 40 -c", "-q 40 -r 50 -e -c")]
+    {
         for size in [1, 4096, 60_000] {
             let port = port();
             play(srq(port, server), srq(port, client), port, "localhost", size, 500);
             games += 1;
         }
     }
-    assert_eq!(games, 15);
+    assert_eq!(games, 18);
 }
 
 #[test]
@@ -51,10 +53,7 @@ fn what_cannot_be_is_told_in_a_sentence() {
     fails(&run("-r 1000000"), &["the device has"]);
     fails(&run("--timeout 0.2"), &["no client came to TCP port"]);
     for arguments in ["-q 0", "-q 257", "-n 0", "-s 0", "a b"] {
-        let mut command = example("srq_pingpong");
-        command.args(arguments.split_whitespace());
-        let ended = child::run(command, LIMIT);
-        assert_eq!(ended.status.code(), Some(2), "{arguments}: {}", ended.output);
+        refuses("srq_pingpong", arguments);
     }
     let both = |server: &str, client: &str| {
         let port = port();
@@ -64,6 +63,6 @@ fn what_cannot_be_is_told_in_a_sentence() {
     fails(&server, &["the peer has 4 queue pairs and this side 3", "--num-qp"]);
     fails(&client, &["closed the connection"]);
     let [server, client] = both("-s 64 --timeout 20", "-s 4k --timeout 20");
-    fails(&server, &["receiving a message", "--size"]);
+    fails(&server, &["receiving message 1 of 1000 failed", "--size"]);
     fails(&client, &["failed", "--size"]);
 }

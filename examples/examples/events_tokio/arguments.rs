@@ -1,8 +1,8 @@
 //! The command line.
 
 use clap::Parser;
-use sideway_examples::Timeout;
 use sideway_examples::units::{parse_message_size, parse_timeout};
+use sideway_examples::{PortChoice, Timeout};
 
 const ABOUT: &str = "\
 Sends messages to and fro between two queue pairs of one device, in one program and on one thread: each side is a future of the \
@@ -21,17 +21,8 @@ Exit status: 0 when all messages were exchanged, 1 when something failed, 2 for 
 #[derive(Clone, Debug, Parser)]
 #[command(name = "events_tokio", long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Arguments {
-    /// RDMA device, such as mlx5_0 [default: the first]
-    #[arg(short = 'd', long, value_name = "DEVICE")]
-    pub(crate) ib_dev: Option<String>,
-
-    /// Port of the device, from 1
-    #[arg(short = 'i', long, value_name = "PORT", default_value_t = 1)]
-    pub(crate) ib_port: u8,
-
-    /// Index of the GID to send from; show_gids lists them [default: on Ethernet the best, RoCE v2 with an IPv4 address first]
-    #[arg(short = 'g', long, value_name = "INDEX")]
-    pub(crate) gid_idx: Option<u32>,
+    #[command(flatten)]
+    pub(crate) port_choice: PortChoice,
 
     /// Bytes in a message; k, M and G are powers of 1024
     #[arg(short, long, value_name = "SIZE", default_value = "4096", value_parser = parse_message_size)]

@@ -16,7 +16,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use sideway::ibverbs::async_event::AsyncEventType;
-use sideway_examples::{active_port, gid, open_device};
 
 use self::arguments::Arguments;
 use self::side::{Side, connect};
@@ -34,13 +33,11 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
 }
 
 async fn ping(arguments: &Arguments, out: &RefCell<&mut dyn Write>) -> Result<()> {
-    let context = open_device(arguments.ib_dev.as_deref())?;
-    let port = active_port(&context, arguments.ib_port)?;
-    let gid = gid::choose(&context, arguments.ib_port, arguments.gid_idx)?;
-    let pd = context.alloc_pd()?;
-    let mut sides = [Side::new(&pd, arguments)?, Side::new(&pd, arguments)?];
-    connect(&sides, arguments.ib_port, &port, gid.as_ref())?;
-    let events = AsyncEvents::new(context.async_events()?)?;
+    let port = arguments.port_choice.open()?;
+    let pd = port.context().alloc_pd()?;
+    let mut sides = [Side::new(&port, &pd, arguments)?, Side::new(&port, &pd, arguments)?];
+    connect(&sides, &port)?;
+    let events = AsyncEvents::new(port.context().async_events()?)?;
 
     let [client, server] = &mut sides;
     let start = Instant::now();

@@ -3,18 +3,17 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::address::{AddressHandleAttribute, GidEntry};
 use sideway::ibverbs::completion::{
     CompletionQueue, GenericCompletionQueue, PollCompletionQueueError, WorkCompletionStatus,
 };
-use sideway::ibverbs::device_context::PortAttr;
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_examples::Timeout;
+use sideway_examples::exchange::Address;
+use sideway_examples::{LocalPort, Timeout};
 
 use super::arguments::Arguments;
 use super::watched::CompletionEvents;
@@ -34,6 +33,7 @@ pub(crate) struct Side {
     events: CompletionEvents,
     outgoing: OwnedMemoryRegion,
     incoming: OwnedMemoryRegion,
+    local: Address,
     size: u32,
     iterations: u32,
     timeout: Timeout,
@@ -44,7 +44,7 @@ pub(crate) struct Side {
 
 impl Side {
     /// Makes everything, and takes the queue pair to the state in which receives can be posted.
-    pub(crate) fn new(pd: &Arc<ProtectionDomain>, arguments: &Arguments) -> Result<Self> {
+    pub(crate) fn new(port: &LocalPort, pd: &Arc<ProtectionDomain>, arguments: &Arguments) -> Result<Self> {
         let context = pd.device_context();
         let size = arguments.size as usize;
         let outgoing = pd.reg_owned_mr(size, AccessFlags::empty())?;
@@ -58,13 +58,9 @@ impl Side {
             .setup_send_cq(&cq)
             .setup_recv_cq(&cq)
             .build_generic()?;
-        let mut init = QueuePairAttribute::new();
-        init.setup_state(QueuePairState::Init)
-            .setup_pkey_index(0)
-            .setup_port(arguments.ib_port)
-            .setup_access_flags(AccessFlags::empty());
-        qp.modify(&init)?;
+        qp.modify(port.to_init().setup_access_flags(AccessFlags::empty()))?;
         let mut side = Self {
+            local: port.address(qp.qp_number()),
             qp,
             cq,
             events: CompletionEvents::new(channel)?,
@@ -178,34 +174,10 @@ impl Side {
 }
 
 /// Connects the queue pairs of two sides with each other.
-pub(crate) fn connect(sides: &[Side; 2], port_num: u8, port: &PortAttr, gid: Option<&GidEntry>) -> Result<()> {
-    let mut way = AddressHandleAttribute::new();
-    way.setup_port(port_num).setup_dest_lid(port.lid());
-    if let Some(entry) = gid {
-        let index = u8::try_from(entry.gid_index()).context("the GID index has 8 bits")?;
-        way.setup_grh(&entry.gid(), 0, index, 64, 0);
-    }
+pub(crate) fn connect(sides: &[Side; 2], port: &LocalPort) -> Result<()> {
     let [one, other] = sides;
     for (here, there) in [(one, other), (other, one)] {
-        let mut ready_to_receive = QueuePairAttribute::new();
-        ready_to_receive
-            .setup_state(QueuePairState::ReadyToReceive)
-            .setup_address_vector(&way)
-            .setup_path_mtu(port.active_mtu())
-            .setup_dest_qp_num(there.qp.qp_number())
-            .setup_rq_psn(0)
-            .setup_max_dest_read_atomic(1)
-            .setup_min_rnr_timer(12);
-        here.qp.modify(&ready_to_receive)?;
-        let mut ready_to_send = QueuePairAttribute::new();
-        ready_to_send
-            .setup_state(QueuePairState::ReadyToSend)
-            .setup_sq_psn(0)
-            .setup_timeout(14)
-            .setup_retry_cnt(7)
-            .setup_rnr_retry(7)
-            .setup_max_read_atomic(1);
-        here.qp.modify(&ready_to_send)?;
+        port.connect(&here.qp, port.attr().active_mtu(), &here.local, &there.local)?;
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ pub struct ParseAddressError {
 
 impl fmt::Display for ParseAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not the address of a queue pair: is the other program an rc_pingpong?", self.text)
+        write!(f, "`{}` is not the address of a queue pair: is the other program a ping-pong as this one?", self.text)
     }
 }
 

@@ -1,5 +1,5 @@
-//! How two programs tell each other where their queue pairs are: over TCP, in the words of rdma-core's `ibv_rc_pingpong`,
-//! so that ours and that one are peers.
+//! How two programs tell each other where their queue pairs are: over TCP, in the words of rdma-core's ping-pongs,
+//! so that ours and those are peers.
 //!
 //! ```text
 //! client                                  server

@@ -39,6 +39,8 @@ impl Peer {
             ErrorKind::TimedOut => anyhow!("no client came to TCP port {port} within {}", seconds(timeout)),
             _ => anyhow!("cannot accept a client on TCP port {port}: {error}"),
         })?;
+        // A socket of both families shows IPv4 addresses as IPv6 ones.
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self::new(stream, format!("the client at {address}"), timeout)
     }
 
@@ -130,12 +132,38 @@ impl Peer {
         Ok(())
     }
 
-    fn send(&mut self, message: &[u8]) -> Result<()> {
+    /// Waits until the peer has closed the connection, has gone, or the time is over, whichever comes first.
+    pub fn wait_for_end(&mut self) {
+        let deadline = Deadline::new(self.timeout);
+        let mut rest = [0; 64];
+        loop {
+            let read = deadline.left().and_then(|left| {
+                self.stream.set_read_timeout(left)?;
+                self.stream.read(&mut rest)
+            });
+            match read {
+                Ok(0) => return,
+                Err(error) if error.kind() != ErrorKind::Interrupted => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Says something else, of a length that the peer knows.
+    ///
+    /// # Errors
+    ///
+    /// The peer has gone.
+    pub fn send(&mut self, message: &[u8]) -> Result<()> {
         self.stream.write_all(message).map_err(|error| anyhow!("{} has gone: {error}", self.name))
     }
 
-    /// Fills `message`, within the time for all of it.
-    fn receive(&mut self, message: &mut [u8], what: &str) -> Result<()> {
+    /// Fills `message`, within the time for all of it; `what` the peer is to tell is named where it does not.
+    ///
+    /// # Errors
+    ///
+    /// The peer has gone, or is silent.
+    pub fn receive(&mut self, message: &mut [u8], what: &str) -> Result<()> {
         let deadline = Deadline::new(self.timeout);
         let mut filled = 0;
         while filled < message.len() {
@@ -271,6 +299,25 @@ mod tests {
         );
         let gone = heard(b"0000:0", false);
         assert!(gone.contains("closed the connection") && gone.contains("(6 of 52 bytes came)"), "{gone}");
+    }
+
+    #[test]
+    fn the_end_is_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = thread::spawn(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"what nobody asked for").unwrap();
+            stream
+        });
+        let (stream, address) = accept(&listener, limit(5000)).unwrap();
+        let mut peer = Peer::new(stream, format!("the client at {address}"), limit(30)).unwrap();
+        // One that stays does not hold it for ever, and one that goes does not hold it at all.
+        let client = client.join().unwrap();
+        peer.wait_for_end();
+        drop(client);
+        peer.timeout = Timeout(None);
+        peer.wait_for_end();
     }
 
     #[test]

@@ -1,24 +1,24 @@
-//! What a ping-pong tells at the end.
+//! What the program tells at the end.
 
 use std::fmt;
 use std::time::Duration;
 
 /// How long it took.
 #[derive(Clone, Copy, Debug)]
-pub struct Statistics {
+pub(super) struct Statistics {
     /// Messages in either direction.
-    pub iterations: u32,
+    pub(super) iterations: u32,
     /// Bytes of each.
-    pub size: u32,
+    pub(super) size: u32,
     /// From the first message to the last.
-    pub time: Duration,
+    pub(super) time: Duration,
     /// The device's clock, where it was asked for.
-    pub clock: Option<Clock>,
+    pub(super) clock: Option<Clock>,
 }
 
 /// Times between two messages that arrived one after the other, in cycles of the device.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub(super) struct Clock {
     last: Option<u64>,
     shortest: Option<u64>,
     longest: u64,
@@ -32,13 +32,13 @@ pub struct Clock {
 
 impl Clock {
     /// A clock of this many cycles in a millisecond and with these bits, where the device says.
-    pub fn new(kilohertz: Option<u64>, mask: Option<u64>) -> Self {
+    pub(super) fn new(kilohertz: Option<u64>, mask: Option<u64>) -> Self {
         let mask = mask.unwrap_or(u64::MAX);
         Self { last: None, shortest: None, longest: 0, total: 0, count: 0, kilohertz, mask }
     }
 
     /// A message arrived at this moment.
-    pub fn tick(&mut self, now: u64) {
+    pub(super) fn tick(&mut self, now: u64) {
         if let Some(last) = self.last.replace(now) {
             // The clock begins anew when its bits are used up; the higher bits of a timestamp tell nothing.
             let cycles = now.wrapping_sub(last) & self.mask;

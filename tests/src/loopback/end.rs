@@ -164,6 +164,8 @@ impl<Q: Kind> End<Q> {
             byte_len: is_success.then(|| completion.byte_len()),
             imm_data: (is_success && completion.wc_flags().contains(WorkCompletionFlags::WithImmediate))
                 .then(|| completion.imm_data()),
+            wc_flags: is_success.then(|| completion.wc_flags()),
+            invalidated_rkey: is_success.then(|| completion.invalidated_rkey()),
         })
     }
 }
@@ -183,6 +185,10 @@ pub struct Completion {
     pub byte_len: Option<u32>,
     /// Immediate data, where there was some.
     pub imm_data: Option<u32>,
+    /// What else it has.
+    pub wc_flags: Option<WorkCompletionFlags>,
+    /// The key that the peer invalidated, where the flags say that it did, and else anything.
+    pub invalidated_rkey: Option<RemoteKey>,
 }
 
 /// A range of the memory of an [`End`].

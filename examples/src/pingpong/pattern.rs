@@ -11,13 +11,13 @@ const PAGE: usize = 4096;
 
 /// Which program a message is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(super) enum Side {
     Server,
     Client,
 }
 
 /// Fills `message` with what this side puts into its message of this number.
-pub(crate) fn fill(message: &mut [u8], side: Side, number: u32) {
+pub(super) fn fill(message: &mut [u8], side: Side, number: u32) {
     let mut state = (u64::from(number) << 1 | u64::from(side == Side::Client)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for word in message.chunks_mut(8) {
         // A step of a linear congruential generator, of which the upper half is good.
@@ -34,14 +34,14 @@ pub(crate) fn fill(message: &mut [u8], side: Side, number: u32) {
 
 /// Checks what the other side sent.
 #[derive(Debug)]
-pub(crate) struct Checker {
+pub(super) struct Checker {
     side: Side,
     expected: Vec<u8>,
 }
 
 impl Checker {
     /// A checker for this side and messages of so many bytes.
-    pub(crate) fn new(side: Side, size: usize) -> Self {
+    pub(super) fn new(side: Side, size: usize) -> Self {
         Self { side, expected: vec![0; size] }
     }
 
@@ -50,7 +50,7 @@ impl Checker {
     /// # Errors
     ///
     /// What differs, and where.
-    pub(crate) fn check(&mut self, message: &[u8], number: u32) -> Result<()> {
+    pub(super) fn check(&mut self, message: &[u8], number: u32) -> Result<()> {
         let other = if self.side == Side::Server { Side::Client } else { Side::Server };
         fill(&mut self.expected, other, number);
         let Some(at) = difference(message, &self.expected) else { return Ok(()) };

@@ -1,32 +1,25 @@
-//! How the two programs tell each other where their queue pairs are: the C program sends as many addresses as it could have queue
-//! pairs, and fills up with zeros.
+//! How the two programs tell each other where their queue pairs are: one line for each, in the same order on both sides.
+
+use std::iter;
 
 use anyhow::{Result, bail};
 use sideway::ibverbs::address::Gid;
-use sideway_examples::exchange::{Address, Peer};
 
-/// Addresses that are sent, whatever the number of queue pairs.
-pub(crate) const MOST: usize = 256;
+use crate::exchange::{Address, Peer};
 
+/// What stands for a queue pair that a program could have, and has not.
 const NONE: Address = Address { lid: 0, qp_num: 0, psn: 0, gid: Gid { raw: [0; 16] } };
 
-/// Tells where the queue pairs of this side are.
-///
-/// # Errors
-///
-/// The peer has gone.
-pub(crate) fn send(peer: &mut Peer, addresses: &[Address]) -> Result<()> {
-    let filled = addresses.iter().chain(std::iter::repeat(&NONE)).take(MOST);
+/// Tells where the queue pairs of this side are, in so many addresses where that does not depend on them.
+pub(super) fn send(peer: &mut Peer, addresses: &[Address], told: Option<usize>) -> Result<()> {
+    let count = told.unwrap_or(addresses.len());
+    let filled = addresses.iter().chain(iter::repeat(&NONE)).take(count);
     filled.into_iter().try_for_each(|address| peer.send_address(address))
 }
 
 /// Learns where so many queue pairs of the peer are.
-///
-/// # Errors
-///
-/// The peer has gone, is silent, talks of something else, or has another number of queue pairs.
-pub(crate) fn receive(peer: &mut Peer, count: usize) -> Result<Vec<Address>> {
-    let all = (0..MOST).map(|_| peer.receive_address()).collect::<Result<_>>()?;
+pub(super) fn receive(peer: &mut Peer, count: usize, told: Option<usize>) -> Result<Vec<Address>> {
+    let all = (0..told.unwrap_or(count)).map(|_| peer.receive_address()).collect::<Result<_>>()?;
     matching(all, count)
 }
 
@@ -46,7 +39,7 @@ mod tests {
 
     #[test]
     fn both_sides_have_the_same_number_of_queue_pairs() {
-        let mut all = vec![NONE; MOST];
+        let mut all = vec![NONE; 256];
         all[..3].fill(Address { qp_num: 7, ..NONE });
         assert_eq!(matching(all.clone(), 3).unwrap(), [Address { qp_num: 7, ..NONE }; 3]);
         for count in [2, 4] {
@@ -54,6 +47,6 @@ mod tests {
             assert!(error.contains(&format!("the peer has 3 queue pairs and this side {count}")), "{error}");
         }
         all.fill(Address { qp_num: 7, ..NONE });
-        assert_eq!(matching(all, MOST).unwrap().len(), MOST);
+        assert_eq!(matching(all, 256).unwrap().len(), 256);
     }
 }

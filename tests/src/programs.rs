@@ -1,0 +1,217 @@
+//! Ping-pongs, and programs that find each other as those do: a server and a client, ours or rdma-core's.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::child::{self, Ended, Program, example};
+use crate::device;
+
+/// By when a program must have ended.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// What no program says when all is well.
+const BAD: [&str; 4] = ["invalid data", "panicked", "wrong data", "error"];
+
+/// A TCP port that no other test of this program uses.
+pub fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// One of the examples, with the device and the TCP port.
+///
+/// # Panics
+///
+/// It has not been built.
+#[track_caller]
+pub fn ours(name: &str, port: u16, options: &str) -> Command {
+    let mut command = example(name);
+    command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
+    command
+}
+
+/// One of rdma-core's programs, which is to be told the GID.
+///
+/// # Panics
+///
+/// There is no device.
+#[track_caller]
+pub fn theirs(name: &str, port: u16, options: &str) -> Command {
+    let mut command = Command::new(name);
+    command.args(["-d", &device::name(), "-p", &port.to_string()]).args(options.split_whitespace());
+    if let Some(entry) = device::gid(&device::open()) {
+        command.args(["-g", &entry.gid_index().to_string()]);
+    }
+    command
+}
+
+/// Runs the server and the client of a ping-pong, and sees to it that both have sent and received everything.
+///
+/// # Panics
+///
+/// They have not.
+#[track_caller]
+pub fn play(server: Command, client: Command, port: u16, host: &str, size: u32, iterations: u32) {
+    play_within(LIMIT, server, client, port, host, size, iterations);
+}
+
+/// The same with a limit of its own.
+///
+/// # Panics
+///
+/// As [`play`].
+#[track_caller]
+pub fn play_within(
+    limit: Duration,
+    mut server: Command,
+    mut client: Command,
+    port: u16,
+    host: &str,
+    size: u32,
+    iterations: u32,
+) {
+    for command in [&mut server, &mut client] {
+        command.args(["-s", &size.to_string(), "-n", &iterations.to_string()]);
+    }
+    client.arg(host);
+    let description = format!("{server:?} with {client:?}");
+    for Ended { status, output } in child::run_both(server, client, port, limit) {
+        assert!(status.success(), "{description}: {status}\n{output}");
+        let bytes = u64::from(size) * u64::from(iterations) * 2;
+        for line in [
+            format!("{bytes} bytes in "),
+            format!("{iterations} iters in "),
+            "local address:".into(),
+            "remote address:".into(),
+        ] {
+            assert!(output.contains(&line), "{description}: no `{line}`\n{output}");
+        }
+        for word in BAD {
+            assert!(!output.contains(word), "{description}: {word}\n{output}");
+        }
+    }
+}
+
+/// Plays one of our ping-pongs with itself, posting and polling by verbs of every kind, and tells how many games it was.
+///
+/// # Panics
+///
+/// As [`play`].
+#[track_caller]
+pub fn play_in_every_kind(name: &str, size: u32, iterations: u32) -> usize {
+    let mut games = 0;
+    for (server, client) in
+        [("basic", "basic"), ("extended", "extended"), ("generic", "generic"), ("basic", "extended")]
+    {
+        for events in ["", "-e"] {
+            let port = port();
+            let options = |kind| format!("-c {events} --cq {kind} --qp {kind}");
+            let (server, client) = (options(server), options(client));
+            play(ours(name, port, &server), ours(name, port, &client), port, "localhost", size, iterations);
+            games += 1;
+        }
+    }
+    games
+}
+
+/// Starts one of our servers, and says `bytes` to it in the place of a client, which then stays or goes.
+///
+/// # Panics
+///
+/// It does not listen, or does not end.
+#[track_caller]
+pub fn say_to_server(name: &str, options: &str, bytes: &[u8], stays: bool) -> Ended {
+    let port = port();
+    let mut server = Program::start(ours(name, port, options), LIMIT);
+    server.wait_for_port(port);
+    let mut stream = TcpStream::connect(("localhost", port)).expect("the server listens");
+    stream.write_all(bytes).expect("the server reads");
+    let stream = stays.then_some(stream);
+    let ended = server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()));
+    drop(stream);
+    ended
+}
+
+/// Has one of our ping-pongs play with itself without end, kills the client, and tells what becomes of the server.
+///
+/// # Panics
+///
+/// They do not find each other, or the server does not end.
+#[track_caller]
+pub fn kill_client(name: &str, options: &str) -> Ended {
+    let port = port();
+    let options = format!("-n 100000000 {options}");
+    let mut server = Program::start(ours(name, port, &options), LIMIT);
+    server.wait_for_port(port);
+    let mut client = Program::start(ours(name, port, &format!("{options} localhost")), LIMIT);
+    wait_for_game(&server, &client);
+    // In the midst of it.
+    thread::sleep(Duration::from_millis(300));
+    client.kill();
+    server.wait().unwrap_or_else(|| panic!("it does not end:\n{}", server.said()))
+}
+
+/// Waits until a server and a client know each other's queue pairs.
+#[track_caller]
+fn wait_for_game(server: &Program, client: &Program) {
+    let started = Instant::now();
+    let has_peer = |program: &Program| program.said().contains("remote address");
+    while !(has_peer(server) && has_peer(client)) {
+        let said = || format!("{}\n{}", server.said(), client.said());
+        assert!(started.elapsed() < LIMIT, "they do not find each other:\n{}", said());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A program has ended well, and has said these.
+///
+/// # Panics
+///
+/// It has not.
+#[track_caller]
+pub fn succeeds(ended: &Ended, lines: &[&str]) {
+    let Ended { status, output } = ended;
+    assert!(status.success(), "{status}\n{output}");
+    for line in lines {
+        assert!(output.contains(line), "no `{line}` in:\n{output}");
+    }
+    assert!(!output.contains("panicked") && !output.contains("error: "), "{output}");
+}
+
+/// One of the examples does not take these arguments, and says so before it looks for a device.
+///
+/// # Panics
+///
+/// It does take them.
+#[track_caller]
+pub fn refuses(name: &str, arguments: &str) {
+    // Without the device and the port that `ours` gives: an option given twice would be refused for that.
+    let mut command = example(name);
+    command.args(arguments.split_whitespace());
+    let Ended { status, output } = child::run(command, LIMIT);
+    assert_eq!(status.code(), Some(2), "{name} {arguments}: {output}");
+}
+
+/// A program fails with one sentence, which has `words`.
+///
+/// # Panics
+///
+/// It does not, or the sentence has not.
+#[track_caller]
+pub fn fails(ended: &Ended, words: &[&str]) {
+    let Ended { status, output } = ended;
+    assert_eq!(status.code(), Some(1), "{output}");
+    let errors: Vec<&str> = output.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{output}");
+    assert_eq!(output.lines().last(), errors.first().copied(), "nothing follows the sentence: {output}");
+    for word in words {
+        assert!(errors.iter().all(|error| error.contains(word)), "no `{word}` in: {output}");
+    }
+    for word in ["panicked", "backtrace", "VerbError", "Some(", "Os {"] {
+        assert!(!output.contains(word), "{output}");
+    }
+}

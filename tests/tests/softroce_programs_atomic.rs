@@ -1,0 +1,132 @@
+//! The example `rdma_atomic` as a program: in one process, and as server and client.
+
+use sideway_tests::child::{self, Ended, example};
+use sideway_tests::programs::{LIMIT, fails, ours, port, refuses, say_to_server, succeeds};
+
+/// The lines of the two tables, as the words in them.
+fn rows(output: &str) -> Vec<Vec<&str>> {
+    let rows = output.lines().filter(|line| line.trim_start().starts_with("0x"));
+    rows.map(|row| row.split_whitespace().collect()).collect()
+}
+
+/// In the memory of this process.
+fn run_loopback(options: &str) -> Ended {
+    let mut command = example("rdma_atomic");
+    command.args(["--loopback", "-d", &sideway_tests::device::name()]).args(options.split_whitespace());
+    child::run(command, LIMIT)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn no_step_is_lost_in_one_process() {
+    let mut runs = 0;
+    for (count, iterations, add) in [(1_u64, 50_u64, 1_u64), (2, 50, 7), (4, 100, 1), (3, 20, u32::MAX.into())] {
+        let ended = run_loopback(&format!("-q {count} -n {iterations} -a {add}"));
+        let half = count * iterations * add;
+        let sum = half * 2;
+        succeeds(
+            &ended,
+            &[
+                "it holds 0",
+                &format!("  each of the {} steps found another value; the counter holds {half}", count * iterations),
+                &format!("this process has added {sum} in all, and that is what the memory of the counter holds"),
+            ],
+        );
+        let rows = rows(&ended.output);
+        assert_eq!(rows.len() as u64, 2 * count, "a row for each queue pair and operation:\n{}", ended.output);
+        for row in rows {
+            assert_eq!(row.get(1).copied(), Some(iterations.to_string().as_str()), "{}", ended.output);
+        }
+        runs += 1;
+    }
+    assert_eq!(runs, 4);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn one_alone_is_never_too_late_after_its_first_guess() {
+    let ended = run_loopback("-q 1 -n 30");
+    succeeds(&ended, &[]);
+    let rows = rows(&ended.output);
+    let last: Vec<_> = rows.iter().map(|row| row.get(1..).unwrap_or_default()).collect();
+    // The first guess is 0, and the counter holds 30 by then.
+    assert_eq!(last, [["30", "0", "29"].as_slice(), ["30", "30", "59", "1"].as_slice()], "{}", ended.output);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn server_and_client_agree() {
+    let mut games = 0;
+    for (count, iterations, host) in [(1, 100, "127.0.0.1"), (4, 100, "localhost"), (16, 10, "::1")] {
+        let port = port();
+        let client = format!("-q {count} -n {iterations} -a 3 {host}");
+        // What the client does is the client's affair.
+        let (server, client) = (ours("rdma_atomic", port, "-q 2 -n 1"), ours("rdma_atomic", port, &client));
+        let [server, client] = child::run_both(server, client, port, LIMIT);
+        let sum = count * iterations * 2 * 3;
+        succeeds(&client, &[&format!("the counter holds {}\n", sum / 2), &format!("the counter holds {sum}\n")]);
+        succeeds(
+            &server,
+            &[
+                &format!("reaches the counter by {count} queue pair"),
+                "; it holds 0",
+                &format!("has added {sum} in all, and that is what the memory of the counter holds"),
+            ],
+        );
+        games += 1;
+    }
+    assert_eq!(games, 3);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_cannot_be_is_told_in_a_sentence() {
+    let run = |options: &str| child::run(ours("rdma_atomic", port(), options), LIMIT);
+    fails(&run("-g 200"), &["GID index 200", "is not in use"]);
+    fails(&run("-i 77"), &["there is no port 77"]);
+    fails(&run("--timeout 0.2"), &["no client came to TCP port", "within 0.2 s"]);
+    fails(&run("localhost"), &["nobody listens at", "start the server first"]);
+    for arguments in [
+        "-q 0",
+        "-q 257",
+        "-n 0",
+        "-a 0",
+        "-a -1",
+        "-a 4294967296",
+        "-p 0",
+        "--loopback localhost",
+        "--loopback -p 9",
+        "a b",
+        "-s 8",
+    ] {
+        refuses("rdma_atomic", arguments);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_misbehaves_is_told_in_a_sentence() {
+    let say_to_server = |bytes: &[u8]| say_to_server("rdma_atomic", "--timeout 1", bytes, true);
+    fails(&say_to_server(b"GET / HTTP/1.1\r\n\r\n"), &["said `GET /` and not how many queue pairs it has"]);
+    fails(&say_to_server(b"ffff\0"), &["65535 queue pairs", "1 to 256"]);
+    fails(&say_to_server(b"00"), &["did not tell how many queue pairs it has within 1 s (2 of 5 bytes came)"]);
+    fails(&say_to_server(b"0001\0nonsense"), &["did not tell the address of its queue pair", "8 of 52 bytes came"]);
+    // One that takes the counter and adds nothing, but says that it has.
+    let server = format!("0000:{:06x}:000001:{:032x}\0", 0x11, u128::from_be_bytes(gid()));
+    let lie = format!("0001\0{server}done\0{:016x}\0", 7);
+    fails(&say_to_server(lie.as_bytes()), &["has added 7 in all, and the memory of the counter holds 0"]);
+    let port = port();
+    let server = ours("rc_pingpong", port, "--timeout 20");
+    let client = ours("rdma_atomic", port, "--timeout 20 localhost");
+    let [server, client] = child::run_both(server, client, port, LIMIT);
+    fails(&server, &["is not the address of a queue pair"]);
+    // Whether it goes with unread words on the way decides how the connection ends.
+    fails(&client, &["before it had told the address of its queue pair"]);
+}
+
+/// The GID of this machine: a queue pair can be connected with one that is not there.
+#[track_caller]
+fn gid() -> [u8; 16] {
+    let context = sideway_tests::device::open();
+    sideway_tests::device::gid(&context).map_or([0; 16], |entry| entry.gid().raw)
+}

@@ -1,0 +1,193 @@
+//! The examples `uc_pingpong` and `ud_pingpong` as programs: with themselves, and with rdma-core's `ibv_uc_pingpong` and
+//! `ibv_ud_pingpong` in both roles.
+
+use sideway_tests::child::{self, Ended};
+use sideway_tests::device;
+use sideway_tests::programs::{
+    LIMIT, fails, kill_client, ours, play, play_in_every_kind, port, refuses, say_to_server, theirs,
+};
+
+/// The two, and the C programs that they are peers of.
+const PROGRAMS: [(&str, &str); 2] = [("uc_pingpong", "ibv_uc_pingpong"), ("ud_pingpong", "ibv_ud_pingpong")];
+/// What a player of either says when a message does not come.
+const LOST: &str = "without a word, and then both sides wait in vain";
+
+/// The most that a datagram carries on the port of the tests.
+#[track_caller]
+fn largest_datagram() -> u32 {
+    let port = device::open().query_port(device::PORT).expect("the port");
+    port.active_mtu().bytes().expect("a known MTU")
+}
+
+/// The sizes for a program, and how many messages of each.
+#[track_caller]
+fn sizes(program: &str) -> [(u32, u32); 3] {
+    match program {
+        // A message of many packets is one message over UC as well.
+        "uc_pingpong" => [(1, 100), (4096, 100), (64 << 10, 20)],
+        _ => [(1, 100), (1000, 100), (largest_datagram(), 100)],
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn they_play_with_themselves_in_every_kind() {
+    let mut games = 0;
+    for (program, _) in PROGRAMS {
+        games += play_in_every_kind(program, 1000, 100);
+        // Few receives at a time, a queue of the one kind with a queue pair of the other, and IPv4 and IPv6.
+        for (options, host) in [
+            ("-c -r 1 --cq basic --new-send", "127.0.0.1"),
+            ("-c -r 2 --cq extended --qp basic", "::1"),
+            ("-r 3 -l 3", "localhost"),
+        ] {
+            let port = port();
+            play(ours(program, port, options), ours(program, port, options), port, host, 1000, 100);
+            games += 1;
+        }
+    }
+    // Packets of another size: a message of twelve.
+    let port = port();
+    let options = "-c -m 256";
+    play(ours("uc_pingpong", port, options), ours("uc_pingpong", port, options), port, "localhost", 3000, 100);
+    assert_eq!(games, 22);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn every_size_arrives_whole() {
+    let mut games = 0;
+    for (program, _) in PROGRAMS {
+        for (size, iterations) in sizes(program) {
+            for kind in ["basic", "extended"] {
+                let port = port();
+                let options = format!("-c --cq {kind} --qp {kind}");
+                let (server, client) = (ours(program, port, &options), ours(program, port, &options));
+                play(server, client, port, "localhost", size, iterations);
+                games += 1;
+            }
+        }
+    }
+    assert_eq!(games, 12);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn they_play_with_the_c_programs_in_both_roles() {
+    let mut games = 0;
+    for (program, in_c) in PROGRAMS {
+        for (size, iterations) in sizes(program) {
+            for (kind, events) in [("basic", "-e"), ("extended", "")] {
+                let options = format!("-c {events} --cq {kind} --qp {kind}");
+                let port_of = port();
+                let server = theirs(in_c, port_of, &format!("-c {events}"));
+                play(server, ours(program, port_of, &options), port_of, "localhost", size, iterations);
+                let port_of = port();
+                let client = theirs(in_c, port_of, &format!("-c {events}"));
+                play(ours(program, port_of, &options), client, port_of, "localhost", size, iterations);
+                games += 2;
+            }
+        }
+    }
+    assert_eq!(games, 24);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_cannot_be_is_told_in_a_sentence() {
+    for (program, _) in PROGRAMS {
+        let run = |options: &str| child::run(ours(program, port(), options), LIMIT);
+        fails(&run("-s 64 -g 200"), &["GID index 200", "is not in use", "with -g one can choose"]);
+        fails(&run("-s 64 -i 77"), &["there is no port 77"]);
+        fails(&run("-s 64 -r 100000000"), &["the device has"]);
+        fails(&run("-s 64 --ts --cq basic"), &["--ts needs an extended completion queue"]);
+        fails(&run("-s 64 --new-send --qp basic"), &["--new-send asks for an extended queue pair"]);
+        fails(&run("-s 64 --timeout 0.2"), &["no client came to TCP port", "within 0.2 s"]);
+        fails(&run("-s 64 localhost"), &["nobody listens at", "start the server first"]);
+        for arguments in ["-s 0", "-n 0", "-s 1x", "-l 16", "-p 0", "--timeout -1", "a b", "--mtu 1500"] {
+            refuses(program, arguments);
+        }
+    }
+    let most = largest_datagram();
+    let ended = child::run(ours("ud_pingpong", port(), &format!("-s {}", most + 1)), LIMIT);
+    fails(&ended, &[&format!("{most} bytes at most"), "a datagram is one packet", &format!("a --size up to {most}")]);
+}
+
+/// Runs two that do not fit, and returns what became of either.
+#[track_caller]
+fn both(server: (&str, &str), client: (&str, &str)) -> [Ended; 2] {
+    let port = port();
+    let server = ours(server.0, port, server.1);
+    let client = ours(client.0, port, &format!("{} localhost", client.1));
+    child::run_both(server, client, port, LIMIT)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn sides_that_differ_are_told() {
+    for (program, _) in PROGRAMS {
+        let both = |server, client| both((program, server), (program, client));
+        // The data is checked, and the other side does not write what is looked for.
+        let [server, _] = both("-s 500 -c --timeout 5", "-s 500 --timeout 5");
+        fails(&server, &["message 0 has wrong data from byte 0 on", "is the peer started with -c?"]);
+        // Shorter messages than the other side sends.
+        let [server, _] = both("-s 1000 --timeout 5", "-s 64 --timeout 5");
+        fails(&server, &["the peer sent a message of 64 bytes and 1000 were due", "--size"]);
+        // Longer ones than it takes: nobody tells the sender.
+        let [server, client] = both("-s 64 --timeout 5", "-s 1000 --timeout 5");
+        fails(&server, &["--size"]);
+        fails(&client, &["nothing completed for 5 s", LOST, "--size"]);
+        // More than the other side plays.
+        let [server, client] = both("-s 64 -n 60 --timeout 5", "-s 64 -n 50 --timeout 5");
+        assert!(client.status.success(), "{}", client.output);
+        fails(&server, &["50 of 60 messages were received", LOST, "--iters"]);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn peers_of_another_kind_end_the_game() {
+    let mut games = 0;
+    let of = |name: &'static str| (name, "-s 64 --timeout 5");
+    for (server, client) in [("uc_pingpong", "ud_pingpong"), ("ud_pingpong", "uc_pingpong")] {
+        for ended in both(of(server), of(client)) {
+            fails(&ended, &["0 of 1000 messages were received", LOST]);
+        }
+        games += 1;
+    }
+    // A reliable one notices that it is not answered: its device does in the end, or the program before.
+    let [server, client] = both(of("uc_pingpong"), of("rc_pingpong"));
+    fails(&server, &["0 of 1000 messages were received", LOST]);
+    fails(&client, &[]);
+    let is_known = ["transport retry counter exceeded", "the peer does not acknowledge the last one"];
+    assert!(is_known.iter().any(|words| client.output.contains(words)), "{}", client.output);
+    // One that knows another exchange.
+    let [server, client] = both(of("uc_pingpong"), ("rdma_atomic", "--timeout 5"));
+    fails(&server, &["is not the address of a queue pair"]);
+    fails(&client, &["before it had told the address of its queue pair"]);
+    games += 2;
+    assert_eq!(games, 4);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_dies_ends_the_game() {
+    let mut games = 0;
+    for (program, _) in PROGRAMS {
+        for options in ["", "-e"] {
+            let ended = kill_client(program, &format!("-s 64 --timeout 5 {options}"));
+            fails(&ended, &["nothing completed for 5 s", LOST, "does the peer still run"]);
+            games += 1;
+        }
+    }
+    assert_eq!(games, 4);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_goes_before_it_has_told_its_address_is_told() {
+    for (program, _) in PROGRAMS {
+        let ended = say_to_server(program, "-s 64 --timeout 5", b"", false);
+        fails(&ended, &["closed the connection", "0 of 52 bytes came"]);
+    }
+}

@@ -1,0 +1,80 @@
+//! The example `memory_window` as a program.
+
+use std::process::Command;
+
+use sideway_tests::child::{self, example};
+use sideway_tests::device;
+use sideway_tests::programs::{LIMIT, fails, refuses, succeeds};
+
+fn memory_window(options: &str) -> Command {
+    let mut command = example("memory_window");
+    command.args(["-d", &device::name()]).args(options.split_whitespace());
+    command
+}
+
+/// What either side does in a round, in the order in which it does.
+const OWNER: [&str; 9] = [
+    "the owner takes the key back",
+    "  owner: has 4096 bytes at 0x",
+    "  owner: binds a window to 64 bytes from 0x",
+    "  peer:  is told of 64 bytes at 0x",
+    "  peer:  reads there `this is from the owner`",
+    "  peer:  writes there `and this from the peer`",
+    "  owner: finds that in its memory",
+    "  owner: invalidates the key",
+    "  peer:  tries to read again: remote access error, as it should be",
+];
+const PEER: [&str; 10] = [
+    "the peer gives the key back",
+    OWNER[1],
+    OWNER[2],
+    OWNER[3],
+    OWNER[4],
+    OWNER[5],
+    OWNER[6],
+    "  peer:  says `done with it`, and with that invalidates the key",
+    "  owner: hears that",
+    OWNER[8],
+];
+
+/// The lines from that on which begins with the first of `steps` begin with these.
+#[track_caller]
+fn goes(output: &str, steps: &[&str]) {
+    let first = steps.first().expect("there are steps");
+    let lines: Vec<&str> = output.lines().skip_while(|line| !line.starts_with(first)).take(steps.len()).collect();
+    assert_eq!(lines.len(), steps.len(), "{output}");
+    for (line, step) in lines.iter().zip(steps) {
+        assert!(line.starts_with(step), "`{line}` is not `{step}`:\n{output}");
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_key_is_given_used_and_taken_back_by_either_side() {
+    let mut rounds = 0;
+    for (options, owner, peer) in
+        [("", true, true), ("--by both", true, true), ("--by owner", true, false), ("--by peer", false, true)]
+    {
+        let ended = child::run(memory_window(options), LIMIT);
+        succeeds(&ended, &[]);
+        for (takes_part, steps) in [(owner, &OWNER[..]), (peer, &PEER[..])] {
+            match (takes_part, steps) {
+                (true, steps) => goes(&ended.output, steps),
+                (false, steps) => assert!(!ended.output.contains(steps[0]), "{options}: {}", ended.output),
+            }
+            rounds += 1;
+        }
+    }
+    assert_eq!(rounds, 8);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_cannot_be_is_told_in_a_sentence() {
+    let run = |options: &str| child::run(memory_window(options), LIMIT);
+    fails(&run("-g 200"), &["GID index 200", "is not in use"]);
+    fails(&run("-i 77"), &["there is no port 77"]);
+    for arguments in ["--by nobody", "--timeout -1", "localhost", "-p 9"] {
+        refuses("memory_window", arguments);
+    }
+}
