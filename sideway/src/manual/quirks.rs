@@ -18,6 +18,7 @@
 //! | a receive posted in the error state is not flushed: the driver does not tell the kernel of receives (Linux 6.1) | a drain that waits for it never ends | [`drain`](crate::ibverbs::queue_pair::Pair::drain) modifies the queue pair to the error state once more, which flushes it |
 //! | what comes through a memory window is held against the range of the region, not of the window (Linux 6.1) | a peer reaches beyond the window, within its region | none: on soft-RoCE, make regions as small as their windows |
 //! | deregistering a region under a bound window is `EINVAL` (others: `EBUSY`) | the region is leaked with its memory | the error says so: unbind or invalidate first |
+//! | the completion of a send with invalidation has the kernel's flag, which for user space says `IpChecksumOk` | `WithInvalidate` is never set; the key is right | none: a program that expects an invalidation reads [`invalidated_rkey`](crate::ibverbs::completion::ExtendedWorkCompletion::invalidated_rkey) |
 //! | a datagram longer than the MTU completes as a success, and is not sent | lost messages | none: look at the port's MTU |
 //! | the highest bit of a Q_Key does not stand for the sender's own | dropped datagrams | none: give the Q_Key itself |
 //! | an address handle is looked up when the datagram is sent, not when it is posted | a handle that goes too early loses the datagram | none: keep the handle until the completion |
