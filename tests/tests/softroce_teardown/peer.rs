@@ -162,6 +162,7 @@ fn killing_the_peer_is_clean_under_valgrind() {
             "--undef-value-errors=no",
             "--leak-check=full",
             "--errors-for-leak-kinds=definite",
+            concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/valgrind.supp"),
         ])
         .arg(env::current_exe().expect("this program has a path"))
         .args(["--exact", "peer::a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly"])
