@@ -153,6 +153,47 @@ fn a_queue_pair_that_is_stuck_keeps_its_buffers() {
 }
 
 #[test]
+fn a_pair_of_two_queue_pairs_queues_is_not_drained() {
+    let mut world = World::new();
+    let dropped = Cell::new(0);
+    let [mut one, mut other] = queue_pairs(&world);
+    std::mem::swap(one.queues().1, other.queues().1);
+    let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+    let error = one.tear_down(&mut queues, PATIENCE, Buffer(&dropped), |_| {}).map(drop).unwrap_err();
+    assert_eq!(error.drain_error(), &DrainError::MixedQueues);
+    assert!(error.to_string().contains("are of two queue pairs"), "{error}");
+    assert_eq!(world.recording.verbs(), [""; 0], "nothing was done, and the other queue pair got no marker");
+    let (mut one, buffers) = error.into_parts();
+    assert_eq!(dropped.get(), 0);
+
+    std::mem::swap(one.queues().1, other.queues().1);
+    for (qp, buffers) in [(one, Some(buffers)), (other, None)] {
+        let torn_down = qp.tear_down(&mut queues, PATIENCE, buffers, |_| {}).unwrap();
+        assert_eq!((torn_down.drained, torn_down.destroyed), (Drained::Flushed, Ok(())));
+        drop(torn_down.buffers.map(std::mem::ManuallyDrop::into_inner));
+    }
+    assert_eq!(dropped.get(), 1);
+    world.end();
+}
+
+#[test]
+fn queues_that_were_split_are_joined_to_be_drained() {
+    let mut world = World::new();
+    let [one, other] = queue_pairs(&world);
+    let ((send, recv), (other_send, other_recv)) = (one.split(), other.split());
+    let (send, recv) = GenericQueuePair::join(send, other_recv)
+        .map(drop)
+        .map_err(|(send, other_recv)| (send, (recv, other_recv)))
+        .unwrap_err();
+    let pairs = [(send, recv.0), (other_send, recv.1)].map(|(send, recv)| GenericQueuePair::join(send, recv).unwrap());
+    for qp in pairs {
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        assert!(qp.tear_down(&mut queues, PATIENCE, (), |_| {}).is_ok());
+    }
+    world.end();
+}
+
+#[test]
 fn a_panic_of_the_programs_own_keeps_the_buffers_too() {
     let mut world = World::new();
     let dropped = Cell::new(0);

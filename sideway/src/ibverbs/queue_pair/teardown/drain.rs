@@ -55,8 +55,8 @@ impl<S: SendQueue> Pair<S> {
     ///
     /// # Errors
     ///
-    /// [`DrainError`]: a completion queue is missing, or the queue pair could neither be flushed nor reset, and the device may
-    /// still use its buffers.
+    /// [`DrainError`]: a completion queue is missing, the pair's queues are of two queue pairs, or the queue pair could neither be
+    /// flushed nor reset, and the device may still use its buffers.
     ///
     /// # References
     ///
@@ -67,6 +67,9 @@ impl<S: SendQueue> Pair<S> {
         timeout: Duration,
         mut seen: impl FnMut(&CompletionRecord),
     ) -> Result<Drained, DrainError> {
+        if !self.is_whole() {
+            return Err(DrainError::MixedQueues);
+        }
         let core = Arc::clone(self.core());
         check_queues(&core, queues)?;
         if core.current_state() == State::Reset {
