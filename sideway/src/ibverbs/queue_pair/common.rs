@@ -357,6 +357,23 @@ impl QueuePairCore {
         if ret == 0 { Ok(()) } else { Err(ModifyQueuePairError::diagnose(self, attribute, errno_of(ret))) }
     }
 
+    /// The same for who holds a part of the queue pair alone: not to Reset. A reset sets the driver's indices into its queues
+    /// back; a batch that is being built meanwhile would go on where they were, and bring requests of the past to life.
+    pub(crate) fn modify_part(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
+        if attribute.mask().contains(Mask::State) && attribute.state() == QueuePairState::Reset {
+            return Err(self.refuse_reset(
+                "a batch may be under construction elsewhere: a queue pair is reset by the Pair that has both its queues (Pair::join)",
+            ));
+        }
+        self.modify(attribute)
+    }
+
+    #[cold]
+    fn refuse_reset(&self, hint: &'static str) -> ModifyQueuePairError {
+        let (from, to) = (self.cached_state(), QueuePairState::Reset);
+        ModifyQueuePairError::Verb { from, to, source: VerbError::invalid("ibv_modify_qp", hint) }
+    }
+
     pub(crate) fn query(&self, mask: Mask) -> Result<(QueuePairAttribute, QueuePairInitAttribute), VerbError> {
         // SAFETY: all-zero is legal for both: they have integers and pointers alone.
         let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { mem::zeroed() };
@@ -404,18 +421,19 @@ impl Drop for QueuePairCore {
 
 /// The control methods, as inherent ones of a queue that was split off its pair.
 macro_rules! control_methods {
-    ($Queue:ty $(, $T:ident: $Bound:path)?) => {
+    ($Queue:ty $(, $T:ident: $Bound:path)?; $modify:ident$(: $limit:literal)?) => {
         impl $(<$T: $Bound>)? $Queue {
             /// `ibv_modify_qp` on the queue pair: see [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
             ///
             /// # Errors
             ///
             /// As there.
+            $(#[doc = $limit])?
             pub fn modify(
                 &self,
                 attribute: &crate::ibverbs::queue_pair::QueuePairAttribute,
             ) -> Result<(), crate::ibverbs::queue_pair::ModifyQueuePairError> {
-                self.core().modify(attribute)
+                self.core().$modify(attribute)
             }
 
             /// `ibv_query_qp` on the queue pair: see [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
@@ -500,11 +518,20 @@ macro_rules! control_methods {
     };
 }
 
-control_methods!(crate::ibverbs::work_request::ReceiveQueue);
-control_methods!(super::BasicSendQueue<T>, T: Service);
-control_methods!(super::ExtendedSendQueue<T>, T: Service);
-control_methods!(super::GenericSendQueue<T>, T: Service);
-control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair);
-control_methods!(super::QueuePairRef);
-control_methods!(crate::ibverbs::work_queue::RssQueuePair);
-control_methods!(super::TargetQueuePair);
+macro_rules! control_methods_of_parts {
+    ($( $Queue:ty $(, $T:ident: $Bound:path)?; )+) => { $(
+        control_methods!($Queue $(, $T: $Bound)?; modify_part: "`EINVAL` also for the transition to Reset, which is for who has both \
+            queues: [`Pair`](crate::ibverbs::queue_pair::Pair). It would pull the queue from under a batch that another builds.");
+    )+ };
+}
+
+control_methods_of_parts! {
+    crate::ibverbs::work_request::ReceiveQueue;
+    super::BasicSendQueue<T>, T: Service;
+    super::ExtendedSendQueue<T>, T: Service;
+    super::GenericSendQueue<T>, T: Service;
+    super::QueuePairRef;
+}
+control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair; modify);
+control_methods!(crate::ibverbs::work_queue::RssQueuePair; modify);
+control_methods!(super::TargetQueuePair; modify);

@@ -103,6 +103,10 @@ impl<S: SendQueue> QueuePair for Pair<S> {
     fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
         self.recv.start_post_recv()
     }
+
+    fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
+        if self.is_whole() { self.core().modify(attribute) } else { self.core().modify_part(attribute) }
+    }
 }
 
 impl<S: SendQueue> AsQueuePairCore for Pair<S> {
