@@ -396,9 +396,10 @@ impl QueuePairCore {
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
         self.leave_groups();
-        // Where it fails, the queue pair lives on and points to the context: that is leaked with it, and so is a parent
-        // domain, to whose allocator's memory the device may still write.
+        // Where it fails, the queue pair lives on and points to the send context: that is leaked with it, and so is what it was
+        // promised would outlive it, and a parent domain, to whose allocator's memory the device may still write.
         if let Err(error) = handle.close() {
+            mem::forget(mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)));
             mem::forget(self.parents.pd.take_if(|pd| pd.is_parent_domain()));
             return Err(error);
         }
