@@ -9,7 +9,7 @@ use sideway::ibverbs::completion::PollCompletions;
 use sideway::ibverbs::queue_pair::teardown::{DRAIN_MARKERS, DrainError, Drained, ResetReason};
 use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairState as State};
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_tests::recording::{Failure, World, connect};
+use sideway_tests::recording::{Completion, Failure, World, connect};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -119,6 +119,22 @@ fn a_time_out_ends_with_a_reset_and_the_buffers_come_back() {
         assert_eq!(dropped.take(), 0);
         drop(torn_down.buffers);
         assert_eq!(dropped.take(), 1);
+    }
+    world.end();
+}
+
+#[test]
+fn markers_of_a_drain_that_was_given_up_are_not_taken_for_new_ones() {
+    let mut world = World::new();
+    for mut qp in queue_pairs(&world) {
+        for (cq, wr_id) in [(&world.send_cq, DRAIN_MARKERS[0]), (&world.recv_cq, DRAIN_MARKERS[1])] {
+            world.recording.complete(cq, Completion { wr_id, qp_num: qp.qp_number(), ..Default::default() });
+        }
+        world.recording.edit(|facts| facts.flushes = false);
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        let drained = qp.drain(&mut queues, Duration::from_millis(1), |record| panic!("{record:?}"));
+        assert_eq!(drained, Ok(Drained::Reset(ResetReason::TimedOut)), "the receive is outstanding");
+        world.recording.edit(|facts| facts.flushes = true);
     }
     world.end();
 }

@@ -81,7 +81,8 @@ impl<S: SendQueue> Pair<S> {
                 if let Err(source) = core.modify(QueuePairAttribute::new().setup_state(State::Reset)) {
                     return Err(DrainError::Stuck { reason, source });
                 }
-                sweep(&core, queues, &mut seen);
+                // What is broken was told, or is not what stopped the queue pair.
+                let _ = sweep(&core, queues, &mut seen);
                 Ok(Drained::Reset(reason))
             }
         }
@@ -98,6 +99,10 @@ impl<S: SendQueue> Pair<S> {
         let deadline = Instant::now().checked_add(timeout);
         if let Err(reason) = to_error(core) {
             return Some(reason);
+        }
+        // What a drain that was given up has marked says nothing of what was posted since.
+        if let Err(error) = sweep(core, queues, seen) {
+            return Some(ResetReason::Poll(error));
         }
         let (send, recv) = self.queues();
         let mut ends = [End::ToPost, End::of_receives(recv)];
@@ -162,21 +167,31 @@ fn check_queues(core: &QueuePairCore, queues: &[&mut dyn PollCompletions]) -> Re
     Ok(())
 }
 
-/// Hands over what had completed before the reset.
-fn sweep(core: &QueuePairCore, queues: &mut [&mut dyn PollCompletions], seen: &mut impl FnMut(&CompletionRecord)) {
+/// Hands over what has completed by now, without a look at markers.
+fn sweep(
+    core: &QueuePairCore,
+    queues: &mut [&mut dyn PollCompletions],
+    seen: &mut impl FnMut(&CompletionRecord),
+) -> Result<(), VerbError> {
     let mut records = Vec::new();
+    let mut result = Ok(());
     for queue in queues.iter_mut() {
         // As often as the queue can be full of single completions, and no more: other queue pairs may go on completing.
         for _ in 0..queue.cqe().max(1) {
-            let broken = queue.poll_records(&mut records).is_err();
-            if records.is_empty() || broken {
-                break;
-            }
+            let polled = queue.poll_records(&mut records);
+            let is_empty = records.is_empty();
             for record in records.drain(..) {
-                if !is_marker(core, &record, &mut [End::Posted; 2]) {
+                if !is_marker(core, &record, &mut [End::ToPost; 2]) {
                     seen(&record);
                 }
             }
+            match polled {
+                Ok(()) if !is_empty => continue,
+                Err(PollCompletionQueueError::Verb(error)) => result = result.and(Err(error)),
+                Ok(()) | Err(PollCompletionQueueError::CompletionQueueEmpty) => {}
+            }
+            break;
         }
     }
+    result
 }
