@@ -77,8 +77,8 @@ impl<S: SendQueue> Pair<S> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` where asynchronous events hold the queue pair, which then goes with the last of them; else the driver's errno,
-    /// and the queue pair is leaked.
+    /// `EBUSY` where flows or asynchronous events hold the queue pair, or another pair has one of its queues: it goes with the
+    /// last of them; else the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         let core = Arc::clone(self.core());

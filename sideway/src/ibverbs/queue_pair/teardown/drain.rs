@@ -22,7 +22,8 @@ const QUIET: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// All requests have completed, and every completion was handed over.
+    /// All requests have completed, and every completion was handed over; or the queue pair was in Reset already, and nothing was
+    /// polled.
     Flushed,
     /// The queue pair was reset: completions that had not come by then never will.
     Reset(ResetReason),
