@@ -1,5 +1,6 @@
 //! The C object behind a queue pair, whatever its queues are.
 
+use std::borrow::Cow;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -123,6 +124,10 @@ impl QueuePairCore {
     }
 
     pub(crate) fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
+        // mlx5 looks the port up in an array of its own before it asks the kernel.
+        if self.qp_type == QueuePairType::RawPacket && attribute.mask().contains(Mask::Port) {
+            self.check_port(attribute)?;
+        }
         let mut attr = *attribute.raw();
         // SAFETY: the QP is live, and the attributes are complete for the mask.
         let ret = unsafe { sys::ibv_modify_qp(self.raw(), &mut attr, attribute.mask().bits() as libc::c_int) };
@@ -133,16 +138,29 @@ impl QueuePairCore {
     /// back; a batch that is being built meanwhile would go on where they were, and bring requests of the past to life.
     pub(crate) fn modify_part(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         if attribute.mask().contains(Mask::State) && attribute.state() == QueuePairState::Reset {
-            return Err(self.refuse_reset(
+            return Err(self.refuse(
+                attribute,
                 "a batch may be under construction elsewhere: a queue pair is reset by the Pair that has both its queues (Pair::join)",
             ));
         }
         self.modify(attribute)
     }
 
+    /// Sees that there is such a port.
+    fn check_port(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
+        match self.context.query_device() {
+            Ok(device) if !(1..=device.phys_port_cnt()).contains(&attribute.port().into()) => {
+                let (port, ports) = (attribute.port(), device.phys_port_cnt());
+                Err(self.refuse(attribute, format!("port {port} is asked for and the device has ports 1 to {ports}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     #[cold]
-    fn refuse_reset(&self, hint: &'static str) -> ModifyQueuePairError {
-        let (from, to) = (self.cached_state(), QueuePairState::Reset);
+    fn refuse(&self, attribute: &QueuePairAttribute, hint: impl Into<Cow<'static, str>>) -> ModifyQueuePairError {
+        let from = self.cached_state();
+        let to = if attribute.mask().contains(Mask::State) { attribute.state() } else { from };
         ModifyQueuePairError::Verb { from, to, source: VerbError::invalid("ibv_modify_qp", hint) }
     }
 
