@@ -279,7 +279,8 @@ fn a_queue_pair_is_not_reset_under_a_batch() {
     // Neither is who has but one queue of it.
     let [mut one, mut other] = world.queue_pairs();
     std::mem::swap(one.queues().1, other.queues().1);
-    let batch = other.start_post_recv();
+    let mut batch = other.start_post_recv();
+    batch.construct_wr(2).setup_no_data();
     one.modify(&reset).unwrap_err();
-    drop(batch);
+    batch.post().unwrap();
 }
