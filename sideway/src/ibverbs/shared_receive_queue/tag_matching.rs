@@ -10,7 +10,7 @@ use rdma_mummy_sys::{ibv_ops_flags, ibv_ops_wr, ibv_ops_wr_opcode, ibv_sge, ibv_
 use crate::error::VerbError;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::work_request::{
-    Batch, ListedRequest, PostError, RefusalReason, Requests, ScatterGatherEntry, SetScatterGatherEntry,
+    Batch, PostError, RefusalReason, Requests, ScatterGatherEntry, SetScatterGatherEntry,
 };
 
 const VERB: &str = "ibv_post_srq_ops";
@@ -84,28 +84,6 @@ impl TagOperations {
 fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-impl ListedRequest for ibv_ops_wr {
-    fn zeroed() -> Self {
-        // SAFETY: all-zero is legal: the struct has integers and pointers alone.
-        unsafe { std::mem::zeroed() }
-    }
-
-    #[inline]
-    fn wr_id(&self) -> u64 {
-        self.wr_id
-    }
-
-    #[inline]
-    fn next(&mut self) -> &mut *mut Self {
-        &mut self.next
-    }
-
-    #[inline]
-    fn sg_list(&mut self) -> &mut *mut ibv_sge {
-        &mut self.tm.add.sg_list
-    }
 }
 
 /// A batch of operations under construction. Dropping it takes the batch back.
