@@ -7,7 +7,7 @@ use sideway::ibverbs::completion::PollCompletions;
 use sideway::ibverbs::queue_pair::teardown::{DRAIN_MARKERS, DrainError, Drained, ResetReason};
 use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairState as State};
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_tests::recording::{Failure, World, connect};
+use sideway_tests::recording::{Completion, Failure, World, connect};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -122,6 +122,22 @@ fn a_time_out_ends_with_a_reset_and_the_buffers_come_back() {
 }
 
 #[test]
+fn markers_of_a_drain_that_was_given_up_are_not_taken_for_new_ones() {
+    let mut world = World::new();
+    for mut qp in queue_pairs(&world) {
+        for (cq, wr_id) in [(&world.send_cq, DRAIN_MARKERS[0]), (&world.recv_cq, DRAIN_MARKERS[1])] {
+            world.recording.complete(cq, Completion { wr_id, qp_num: qp.qp_number(), ..Default::default() });
+        }
+        world.recording.edit(|facts| facts.flushes = false);
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        let drained = qp.drain(&mut queues, Duration::from_millis(1), |record| panic!("{record:?}"));
+        assert_eq!(drained, Ok(Drained::Reset(ResetReason::TimedOut)), "the receive is outstanding");
+        world.recording.edit(|facts| facts.flushes = true);
+    }
+    world.end();
+}
+
+#[test]
 fn a_queue_pair_that_is_stuck_keeps_its_buffers() {
     let mut world = World::new();
     let dropped = Cell::new(0);
@@ -146,6 +162,47 @@ fn a_queue_pair_that_is_stuck_keeps_its_buffers() {
             drop(error);
             assert_eq!(dropped.take(), 0, "leaked, because the device may use them");
         }
+    }
+    world.end();
+}
+
+#[test]
+fn a_pair_of_two_queue_pairs_queues_is_not_drained() {
+    let mut world = World::new();
+    let dropped = Cell::new(0);
+    let [mut one, mut other] = queue_pairs(&world);
+    std::mem::swap(one.queues().1, other.queues().1);
+    let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+    let error = one.tear_down(&mut queues, PATIENCE, Buffer(&dropped), |_| {}).map(drop).unwrap_err();
+    assert_eq!(error.drain_error(), &DrainError::MixedQueues);
+    assert!(error.to_string().contains("are of two queue pairs"), "{error}");
+    assert_eq!(world.recording.verbs(), [""; 0], "nothing was done, and the other queue pair got no marker");
+    let (mut one, buffers) = error.into_parts();
+    assert_eq!(dropped.get(), 0);
+
+    std::mem::swap(one.queues().1, other.queues().1);
+    for (qp, buffers) in [(one, Some(buffers)), (other, None)] {
+        let torn_down = qp.tear_down(&mut queues, PATIENCE, buffers, |_| {}).unwrap();
+        assert_eq!((torn_down.drained, torn_down.destroyed), (Drained::Flushed, Ok(())));
+        drop(torn_down.buffers.map(std::mem::ManuallyDrop::into_inner));
+    }
+    assert_eq!(dropped.get(), 1);
+    world.end();
+}
+
+#[test]
+fn queues_that_were_split_are_joined_to_be_drained() {
+    let mut world = World::new();
+    let [one, other] = queue_pairs(&world);
+    let ((send, recv), (other_send, other_recv)) = (one.split(), other.split());
+    let (send, recv) = GenericQueuePair::join(send, other_recv)
+        .map(drop)
+        .map_err(|(send, other_recv)| (send, (recv, other_recv)))
+        .unwrap_err();
+    let pairs = [(send, recv.0), (other_send, recv.1)].map(|(send, recv)| GenericQueuePair::join(send, recv).unwrap());
+    for qp in pairs {
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        assert!(qp.tear_down(&mut queues, PATIENCE, (), |_| {}).is_ok());
     }
     world.end();
 }

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::async_event::{AsyncEventChannel, AsyncEventElement, AsyncEventType};
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::PostSendGuard;
 use sideway::ibverbs::queue_pair::QueuePairBuilder;
-use sideway::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueAttribute};
+use sideway::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueAttribute, SharedReceiveQueueRef};
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 use sideway::ibverbs::xrc_domain::XrcDomainFlags;
 use sideway_tests::loopback::{
@@ -19,6 +20,9 @@ use sideway_tests::{device, on_all_kinds};
 
 /// Bytes that a receive has room for.
 const LENGTH: usize = 256;
+
+/// The number that the shared queue is told apart by.
+const NUMBER: usize = 77;
 
 /// Two senders, and two receivers who share a queue.
 #[derive(Debug)]
@@ -37,7 +41,8 @@ impl<Q: Kind> Shared<Q> {
         let context = device::open();
         let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
         let mut builder = pd.create_srq_builder();
-        let srq = builder.setup_max_wr(max_wr).setup_max_sge(2).build().unwrap_or_else(|error| panic!("{error}"));
+        builder.setup_max_wr(max_wr).setup_max_sge(2).setup_srq_context(NUMBER);
+        let srq = builder.build().unwrap_or_else(|error| panic!("{error}"));
         let end = |wishes: &dyn Fn(&mut QueuePairBuilder)| {
             let cq = queue.build(context.create_cq_builder().setup_cqe(8 * REQUESTS));
             let qp = pair(&pd, |builder| {
@@ -159,6 +164,64 @@ fn the_limit_is_set_and_read_back() {
     let error = srq.arm_limit(100_000).expect_err("more than the queue holds");
     assert_eq!(error.errno().raw(), libc::EINVAL);
     assert!(error.to_string().contains("the limit is 100000 and the queue holds"), "{error}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn the_limit_raises_an_event_that_names_the_queue_each_time_it_is_armed() {
+    on_all_kinds!(limit_event);
+}
+
+fn limit_event<Q: Kind>(queue: QueueKind) {
+    let mut world = Shared::<Q>::new(queue, 8);
+    let context = Arc::clone(world.srq.as_ref().expect("the queue").device_context());
+    let other = context.alloc_pd().expect("a domain").create_srq_builder().build().expect("a queue");
+    let events = context.async_events().expect("a descriptor");
+
+    world.post(0..6).expect("there is room");
+    world.srq.as_ref().expect("the queue").arm_limit(4).expect("a limit can be set");
+    world.send(0, b"five are left");
+    world.send(1, b"four are left, which is not below the limit");
+    assert!(limit_events(&events).is_empty());
+    world.send(1, b"three are left");
+    let mut found = limit_events(&events);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let named = found.remove(0);
+    assert!(named.is_of(world.srq.as_ref().expect("the queue")) && !named.is_of(&other));
+    assert_eq!(named.srq_context(), NUMBER);
+    assert_eq!(named.query().expect("a queue can be queried").limit(), 0, "the event has disarmed it");
+    world.send(0, b"two are left, and nobody has asked");
+    assert!(limit_events(&events).is_empty());
+
+    // Armed again by what the event gave.
+    world.post(6..10).expect("there is room");
+    named.arm_limit(6).expect("a limit can be set");
+    world.send(0, b"five are left");
+    let found = limit_events(&events);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].is_of(world.srq.as_ref().expect("the queue")));
+
+    // What the event gave outlives its owner and the queue pairs.
+    drop((found, world));
+    assert_eq!(named.srq_context(), NUMBER);
+    named.query().expect("a queue can be queried");
+}
+
+/// The shared queues that fell below their limit since the last call. The device raises the event before it completes the
+/// receive, so that there is nothing to wait for.
+fn limit_events(events: &AsyncEventChannel) -> Vec<SharedReceiveQueueRef> {
+    let mut found = Vec::new();
+    while let Some(event) = events.try_get_async_event().expect("events") {
+        if event.event_type() != AsyncEventType::SharedReceiveQueueLimitReached {
+            continue;
+        }
+        assert_eq!(event.to_string(), format!("SRQ limit reached: SRQ with the context {NUMBER}"));
+        match event.into_element() {
+            AsyncEventElement::SharedReceiveQueue(queue) => found.push(queue),
+            element => panic!("{element:?}"),
+        }
+    }
+    found
 }
 
 #[test]

@@ -241,3 +241,20 @@ fn a_queue_pair_answers_through_either_half() {
     }
     assert!(!world.recording.live().contains(&Kind::QueuePair));
 }
+
+#[test]
+fn what_a_queue_pair_was_made_from_outlives_one_that_is_not_destroyed() {
+    let world = World::new();
+    for refused in [false, true] {
+        let kept = Arc::new(());
+        let qp = world.qp_builder().setup_kept(kept.clone()).build().unwrap();
+        assert_eq!(Arc::strong_count(&kept), 2);
+        if refused {
+            world.recording.fail("destroy_qp", 0, Failure::documented(libc::EIO));
+        }
+        let closed = qp.close().map_err(|error| error.errno().raw());
+        assert_eq!(closed, if refused { Err(libc::EIO) } else { Ok(()) });
+        // The driver may still read it.
+        assert_eq!(Arc::strong_count(&kept), if refused { 2 } else { 1 });
+    }
+}

@@ -2,9 +2,12 @@ use std::io::IoSlice;
 use std::slice;
 
 use rdma_mummy_sys::{ibv_qp_ex, ibv_wr_opcode as opcode};
-use sideway::ibverbs::queue_pair::{GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, SendOperationFlags};
+use sideway::ibverbs::queue_pair::{
+    GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState,
+    SendOperationFlags, SendQueue,
+};
 use sideway::ibverbs::work_request::{LocalBufferHandle, PostErrorKind, PostSendError, WorkRequestFlags};
-use sideway_tests::recording::{Failure, World};
+use sideway_tests::recording::{Failure, World, connect};
 
 /// The functions of an extended queue pair, and all else of it, byte by byte.
 fn bytes(qp: &mut GenericQueuePair) -> Vec<u8> {
@@ -249,4 +252,35 @@ fn a_receive_that_was_dropped_is_not_posted() {
         assert_eq!(posted.len(), 1);
         assert_eq!((posted[0].wr_id, &posted[0].entries[..]), (2, &[(9, 100, 10)][..]));
     }
+}
+
+#[test]
+fn a_queue_pair_is_not_reset_under_a_batch() {
+    let mut reset = QueuePairAttribute::new();
+    reset.setup_state(QueuePairState::Reset);
+    let world = World::new();
+    for mut qp in world.queue_pairs() {
+        connect(&qp).unwrap();
+        let (send, recv) = qp.queues();
+        let mut batch = send.start_post_send();
+        batch.construct_wr(1, WorkRequestFlags::Signaled).setup_send().setup_no_data();
+        world.recording.calls();
+        let error = recv.modify(&reset).unwrap_err().to_string();
+        let start = "ibv_modify_qp(ReadyToSend -> Reset): EINVAL (Invalid argument): a batch may be under construction";
+        assert!(error.starts_with(start), "{error}");
+        assert_eq!(world.recording.verbs(), [""; 0]);
+        batch.post().unwrap();
+        // Its owner does not let a batch of receives out meanwhile either.
+        send.modify(&reset).unwrap_err();
+        recv.modify(QueuePairAttribute::new().setup_state(QueuePairState::Error)).unwrap();
+        qp.modify(&reset).unwrap();
+        assert_eq!(qp.state(), QueuePairState::Reset);
+    }
+    // Neither is who has but one queue of it.
+    let [mut one, mut other] = world.queue_pairs();
+    std::mem::swap(one.queues().1, other.queues().1);
+    let mut batch = other.start_post_recv();
+    batch.construct_wr(2).setup_no_data();
+    one.modify(&reset).unwrap_err();
+    batch.post().unwrap();
 }

@@ -2,7 +2,8 @@
 
 use rdma_mummy_sys::ibv_wr_opcode as opcode;
 use sideway::ibverbs::queue_pair::{
-    PostSendGuard, QueuePair, QueuePairBuilder, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags,
+    PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairCreateFlags, QueuePairState,
+    QueuePairType, RawPacket, SendOperationFlags,
 };
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 use sideway_tests::recording::{Posted, World};
@@ -147,4 +148,19 @@ fn a_raw_packet_without_data_leads_its_driver_to_no_memory_of_the_past() {
         guard.post().unwrap();
         world.recording.posted();
     }
+}
+
+#[test]
+fn a_port_that_is_not_there_does_not_reach_the_driver() {
+    let world = World::new();
+    let qp = builder(&world).build().unwrap();
+    world.recording.calls();
+    for port in [0, 2, 255] {
+        let mut init = QueuePairAttribute::new();
+        init.setup_state(QueuePairState::Init).setup_port(port);
+        let hint = format!("EINVAL (Invalid argument): port {port} is asked for and the device has ports 1 to 1");
+        assert_eq!(qp.modify(&init).unwrap_err().to_string(), format!("ibv_modify_qp(Reset -> Init): {hint}"));
+        assert!(!world.recording.verbs().contains(&"modify_qp"));
+    }
+    qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::Init).setup_port(1)).unwrap();
 }

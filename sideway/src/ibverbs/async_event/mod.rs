@@ -42,4 +42,5 @@ pub use self::event_type::AsyncEventType;
 pub(crate) use self::registry::AffiliatedObjects;
 pub use super::completion::CompletionQueueRef;
 pub use super::queue_pair::QueuePairRef;
+pub use super::shared_receive_queue::SharedReceiveQueueRef;
 pub use super::work_queue::WorkQueueRef;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_qp_cap;
 
-use super::common::Kept;
 use super::{
-    Connected, Datagram, ExtendedConnected, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags, Service,
+    Connected, Datagram, ExtendedConnected, Kept, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags,
+    Service,
 };
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;

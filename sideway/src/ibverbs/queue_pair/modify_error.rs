@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-use super::common::QueuePairCore;
+use super::QueuePairCore;
 use super::transition::{TransitionTable, reachable};
 use super::{QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairState as State, QueuePairType as Type};
 use crate::error::{Errno, VerbError};

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::common::AsQueuePairCore;
-use super::{BasicSendQueue, Connected, ExtendedSendQueue, GenericSendQueue, QueuePair, QueuePairCore, Service};
+use super::{
+    BasicSendQueue, Connected, ExtendedSendQueue, GenericSendQueue, ModifyQueuePairError, QueuePair,
+    QueuePairAttribute, QueuePairCore, Service,
+};
 use crate::error::VerbError;
 use crate::ibverbs::work_request::{HoldsFor, PostRecvGuard, PostSendGuard, ReceiveQueue};
 
@@ -49,17 +52,33 @@ impl<S: SendQueue> Pair<S> {
         (&mut self.send, &mut self.recv)
     }
 
-    /// The two queues, each of which keeps the queue pair alive.
+    /// The two queues, each of which keeps the queue pair alive. [`join`](Self::join) puts them together again.
     pub fn split(self) -> (S, ReceiveQueue) {
         (self.send, self.recv)
+    }
+
+    /// The queue pair of two queues that were [split](Self::split): to reset it or to [drain](Self::drain) it takes both.
+    ///
+    /// # Errors
+    ///
+    /// The queues, where they are of two queue pairs.
+    #[expect(clippy::result_large_err, reason = "nothing is lost: the queues come back")]
+    pub fn join(send: S, recv: ReceiveQueue) -> Result<Self, (S, ReceiveQueue)> {
+        let pair = Self { send, recv };
+        if pair.is_whole() { Ok(pair) } else { Err(pair.split()) }
+    }
+
+    /// Whether both queues are of one queue pair: safe code can swap what [`queues`](Self::queues) lends.
+    pub(super) fn is_whole(&self) -> bool {
+        Arc::ptr_eq(self.send.core(), self.recv.core())
     }
 
     /// `ibv_destroy_qp(qp)` — destroys the queue pair and reports, where dropping only logs.
     ///
     /// # Errors
     ///
-    /// `EBUSY` where asynchronous events hold the queue pair, which then goes with the last of them; else the driver's errno,
-    /// and the queue pair is leaked.
+    /// `EBUSY` where flows or asynchronous events hold the queue pair, or another pair has one of its queues: it goes with the
+    /// last of them; else the driver's errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         let core = Arc::clone(self.core());
@@ -83,6 +102,10 @@ impl<S: SendQueue> QueuePair for Pair<S> {
     #[inline]
     fn start_post_recv(&mut self) -> PostRecvGuard<'_> {
         self.recv.start_post_recv()
+    }
+
+    fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
+        if self.is_whole() { self.core().modify(attribute) } else { self.core().modify_part(attribute) }
     }
 }
 

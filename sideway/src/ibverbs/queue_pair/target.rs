@@ -59,7 +59,8 @@ impl TargetQueuePair {
     ///
     /// # Errors
     ///
-    /// The driver's errno; the queue pair is leaked then.
+    /// `EBUSY` where asynchronous events hold the queue pair, which then goes with the last of them; else the driver's errno,
+    /// and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()

@@ -10,7 +10,7 @@ use rdma_mummy_sys::{ibv_ops_flags, ibv_ops_wr, ibv_ops_wr_opcode, ibv_sge, ibv_
 use crate::error::VerbError;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::work_request::{
-    Batch, ListedRequest, PostError, RefusalReason, Requests, ScatterGatherEntry, SetScatterGatherEntry,
+    Batch, PostError, RefusalReason, Requests, ScatterGatherEntry, SetScatterGatherEntry,
 };
 
 const VERB: &str = "ibv_post_srq_ops";
@@ -32,8 +32,8 @@ bitflags::bitflags! {
 
 /// A tag in the list of one queue, by which it is deleted.
 ///
-/// Once a message has matched the tag, or it was deleted, the driver may give its place in the list to another: a tag that is
-/// deleted late may be another one's. No memory is touched by that which was not handed over.
+/// Once the completion of a message that matched the tag was polled, or the tag was deleted, the driver may give its place in the
+/// list to another: it is for the program to delete each tag once, and none that was matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     handle: u32,
@@ -84,28 +84,6 @@ impl TagOperations {
 fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-impl ListedRequest for ibv_ops_wr {
-    fn zeroed() -> Self {
-        // SAFETY: all-zero is legal: the struct has integers and pointers alone.
-        unsafe { std::mem::zeroed() }
-    }
-
-    #[inline]
-    fn wr_id(&self) -> u64 {
-        self.wr_id
-    }
-
-    #[inline]
-    fn next(&mut self) -> &mut *mut Self {
-        &mut self.next
-    }
-
-    #[inline]
-    fn sg_list(&mut self) -> &mut *mut ibv_sge {
-        &mut self.tm.add.sg_list
-    }
 }
 
 /// A batch of operations under construction. Dropping it takes the batch back.
@@ -182,9 +160,19 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
     }
 
     /// Deletes a tag. Where a message has matched it meanwhile, the operation fails, with the status
-    /// [`TagMatchingError`](crate::ibverbs::completion::WorkCompletionStatus::TagMatchingError) or when it is posted.
+    /// [`TagMatchingError`](crate::ibverbs::completion::WorkCompletionStatus::TagMatchingError) or when it is posted. Its
+    /// completion always comes, as if [`TagMatchingOperationFlags::Signaled`] were given: only then does a driver know when the
+    /// tag's place in the list is free.
+    ///
+    /// # Safety
+    ///
+    /// - The completion of a message that matched the tag (`recv_wr_id`) has not been polled.
+    /// - The tag was not deleted by an operation that was posted before, nor by another of this batch.
+    ///
+    /// A driver that is told of a tag whose place is free, or another's by now, counts it twice: later it gives one place to two
+    /// tags, and reports the one for the other, whose memory would be given back while the device still writes to it.
     #[inline]
-    pub fn setup_delete(self, tag: Tag) {
+    pub unsafe fn setup_delete(mut self, tag: Tag) {
         if tag.queue != self.queue {
             // With the answer that a queue without tag matching gives to everything.
             if self.batch.reserve(self.wr_id).is_some() {
@@ -192,6 +180,7 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
             }
             return;
         }
+        self.flags |= TagMatchingOperationFlags::Signaled;
         self.write(ibv_ops_wr_opcode::IBV_WR_TAG_DEL, tag.handle, |_| ());
     }
 

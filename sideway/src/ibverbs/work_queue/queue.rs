@@ -88,8 +88,8 @@ impl WorkQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` where an indirection table has the queue, which goes with the table then; else the driver's errno, and the
-    /// queue is leaked.
+    /// `EBUSY` where an indirection table or asynchronous events hold the queue, which goes with the last of them then; else the
+    /// driver's errno, and the queue is leaked.
     ///
     /// # References
     ///

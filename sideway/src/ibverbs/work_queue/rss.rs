@@ -172,7 +172,7 @@ impl RssQueuePair {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while flows hold it: it goes with the last of them; else the driver's errno, and the queue pair is leaked.
+    /// `EBUSY` while flows or asynchronous events hold it: it goes with the last of them; else the driver's errno, and the queue pair is leaked.
     pub fn close(self) -> Result<(), VerbError> {
         self.core.close()
     }

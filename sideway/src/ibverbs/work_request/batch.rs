@@ -3,13 +3,13 @@
 use std::fmt;
 
 use libc::c_int;
-use rdma_mummy_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge};
+use rdma_mummy_sys::{ibv_ops_wr, ibv_recv_wr, ibv_send_wr, ibv_sge};
 
 use super::{FailedRequest, PostError, Refusal, RefusalReason, Ring};
 use crate::error::{Errno, VerbError};
 use crate::ffi::errno_of;
 
-/// A request that can stand in a list: `ibv_send_wr` or `ibv_recv_wr`.
+/// A request that can stand in a list: `ibv_send_wr`, `ibv_recv_wr` or `ibv_ops_wr`.
 pub(crate) trait ListedRequest: Copy {
     /// A request with nothing set.
     fn zeroed() -> Self;
@@ -25,7 +25,7 @@ pub(crate) trait ListedRequest: Copy {
 }
 
 macro_rules! listed_request {
-    ($($Request:ty),+) => {$(
+    ($($Request:ty: $($list:ident).+),+) => {$(
         impl ListedRequest for $Request {
             fn zeroed() -> Self {
                 // SAFETY: all-zero is legal: the struct has integers and pointers alone.
@@ -44,13 +44,13 @@ macro_rules! listed_request {
 
             #[inline]
             fn sg_list(&mut self) -> &mut *mut ibv_sge {
-                &mut self.sg_list
+                &mut self.$($list).+
             }
         }
     )+};
 }
 
-listed_request!(ibv_send_wr, ibv_recv_wr);
+listed_request!(ibv_send_wr: sg_list, ibv_recv_wr: sg_list, ibv_ops_wr: tm.add.sg_list);
 
 /// The requests of a queue, each with its list and its successor written in; only the last of a batch points nowhere,
 /// while it is posted.

@@ -120,8 +120,7 @@ impl XrcReceiveQueuePair {
     ///
     /// It is used only while `self` lives, not destroyed, and not posted to.
     pub unsafe fn qp(&self) -> NonNull<ibv_qp> {
-        // SAFETY: a core is made of a pointer that is not null.
-        unsafe { NonNull::new_unchecked(self.core.raw()) }
+        self.core.as_non_null()
     }
 
     pub(crate) fn core(&self) -> &Arc<QueuePairCore> {

@@ -22,7 +22,8 @@ const QUIET: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// All requests have completed, and every completion was handed over.
+    /// All requests have completed, and every completion was handed over; or the queue pair was in Reset already, and nothing was
+    /// polled.
     Flushed,
     /// The queue pair was reset: completions that had not come by then never will.
     Reset(ResetReason),
@@ -55,8 +56,8 @@ impl<S: SendQueue> Pair<S> {
     ///
     /// # Errors
     ///
-    /// [`DrainError`]: a completion queue is missing, or the queue pair could neither be flushed nor reset, and the device may
-    /// still use its buffers.
+    /// [`DrainError`]: a completion queue is missing, the pair's queues are of two queue pairs, or the queue pair could neither be
+    /// flushed nor reset, and the device may still use its buffers.
     ///
     /// # References
     ///
@@ -67,6 +68,9 @@ impl<S: SendQueue> Pair<S> {
         timeout: Duration,
         mut seen: impl FnMut(&CompletionRecord),
     ) -> Result<Drained, DrainError> {
+        if !self.is_whole() {
+            return Err(DrainError::MixedQueues);
+        }
         let core = Arc::clone(self.core());
         check_queues(&core, queues)?;
         if core.current_state() == State::Reset {
@@ -78,7 +82,8 @@ impl<S: SendQueue> Pair<S> {
                 if let Err(source) = core.modify(QueuePairAttribute::new().setup_state(State::Reset)) {
                     return Err(DrainError::Stuck { reason, source });
                 }
-                sweep(&core, queues, &mut seen);
+                // What is broken was told, or is not what stopped the queue pair.
+                let _ = sweep(&core, queues, &mut seen);
                 Ok(Drained::Reset(reason))
             }
         }
@@ -95,6 +100,10 @@ impl<S: SendQueue> Pair<S> {
         let deadline = Instant::now().checked_add(timeout);
         if let Err(reason) = to_error(core) {
             return Some(reason);
+        }
+        // What a drain that was given up has marked says nothing of what was posted since.
+        if let Err(error) = sweep(core, queues, seen) {
+            return Some(ResetReason::Poll(error));
         }
         let (send, recv) = self.queues();
         let mut ends = [End::ToPost, End::of_receives(recv)];
@@ -159,21 +168,31 @@ fn check_queues(core: &QueuePairCore, queues: &[&mut dyn PollCompletions]) -> Re
     Ok(())
 }
 
-/// Hands over what had completed before the reset.
-fn sweep(core: &QueuePairCore, queues: &mut [&mut dyn PollCompletions], seen: &mut impl FnMut(&CompletionRecord)) {
+/// Hands over what has completed by now, without a look at markers.
+fn sweep(
+    core: &QueuePairCore,
+    queues: &mut [&mut dyn PollCompletions],
+    seen: &mut impl FnMut(&CompletionRecord),
+) -> Result<(), VerbError> {
     let mut records = Vec::new();
+    let mut result = Ok(());
     for queue in queues.iter_mut() {
         // As often as the queue can be full of single completions, and no more: other queue pairs may go on completing.
         for _ in 0..queue.cqe().max(1) {
-            let broken = queue.poll_records(&mut records).is_err();
-            if records.is_empty() || broken {
-                break;
-            }
+            let polled = queue.poll_records(&mut records);
+            let is_empty = records.is_empty();
             for record in records.drain(..) {
-                if !is_marker(core, &record, &mut [End::Posted; 2]) {
+                if !is_marker(core, &record, &mut [End::ToPost; 2]) {
                     seen(&record);
                 }
             }
+            match polled {
+                Ok(()) if !is_empty => continue,
+                Err(PollCompletionQueueError::Verb(error)) => result = result.and(Err(error)),
+                Ok(()) | Err(PollCompletionQueueError::CompletionQueueEmpty) => {}
+            }
+            break;
         }
     }
+    result
 }

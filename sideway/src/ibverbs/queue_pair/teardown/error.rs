@@ -15,6 +15,8 @@ pub enum DrainError {
         /// `sends` or `receives`.
         which: &'static str,
     },
+    /// The send queue and the receive queue are of two queue pairs; nothing was done.
+    MixedQueues,
     /// The queue pair could neither be flushed nor reset: the device may still use the buffers of its requests.
     Stuck {
         /// Why it was not flushed.
@@ -30,6 +32,9 @@ impl fmt::Display for DrainError {
             Self::QueueMissing { which } => write!(
                 f,
                 "the completion queue of the {which} is not among the queues given: give all on which the queue pair completes"
+            ),
+            Self::MixedQueues => f.write_str(
+                "the send queue and the receive queue are of two queue pairs, of which neither is whole: swap them back",
             ),
             Self::Stuck { reason, source } => {
                 write!(

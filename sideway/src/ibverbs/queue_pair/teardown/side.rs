@@ -76,7 +76,9 @@ pub(super) fn is_marker(core: &QueuePairCore, record: &CompletionRecord, ends: &
     }
     match DRAIN_MARKERS.iter().position(|&marker| marker == record.wr_id) {
         Some(side) => {
-            ends[side] = End::Seen;
+            if ends[side] == End::Posted {
+                ends[side] = End::Seen;
+            }
             true
         }
         None => false,

@@ -16,13 +16,17 @@ pub struct TornDown<B> {
     pub buffers: B,
     /// How the requests ended.
     pub drained: Drained,
-    /// Whether the queue pair could be destroyed; where not, it is leaked, without requests.
+    /// Whether the queue pair could be destroyed. Where flows or asynchronous events hold it (`EBUSY`) it goes with the last of
+    /// them, else it is leaked; without requests in either case.
     pub destroyed: Result<(), VerbError>,
 }
 
 impl<S: SendQueue> Pair<S> {
     /// [Drains](Pair::drain) the queue pair, destroys it, and gives `buffers` back: whatever owns the memory of its requests. As
     /// long as the device may use them, they are not dropped.
+    ///
+    /// The memory of receives in a shared receive queue is none of them: other queue pairs take those receives too, and they
+    /// end with the shared queue.
     ///
     /// # Errors
     ///

@@ -1,0 +1,121 @@
+//! The control methods of a queue pair, as inherent ones of what is no [`Pair`](super::Pair) but holds a queue pair.
+
+use super::Service;
+use super::common::AsQueuePairCore;
+
+/// The methods of one such type. `$modify` is that of the core, for who holds all there is to post to, or a part.
+macro_rules! control_methods {
+    ($Queue:ty $(, $T:ident: $Bound:path)?; $modify:ident$(: $limit:literal)?) => {
+        impl $(<$T: $Bound>)? $Queue {
+            /// `ibv_modify_qp` on the queue pair: see [`QueuePair::modify`](crate::ibverbs::queue_pair::QueuePair::modify).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            $(#[doc = $limit])?
+            pub fn modify(
+                &self,
+                attribute: &crate::ibverbs::queue_pair::QueuePairAttribute,
+            ) -> Result<(), crate::ibverbs::queue_pair::ModifyQueuePairError> {
+                self.core().$modify(attribute)
+            }
+
+            /// `ibv_query_qp` on the queue pair: see [`QueuePair::query`](crate::ibverbs::queue_pair::QueuePair::query).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn query(
+                &self,
+                mask: crate::ibverbs::queue_pair::QueuePairAttributeMask,
+            ) -> Result<
+                (crate::ibverbs::queue_pair::QueuePairAttribute, crate::ibverbs::queue_pair::QueuePairInitAttribute),
+                crate::error::VerbError,
+            > {
+                self.core().query(mask)
+            }
+
+            /// The state, as [`QueuePair::state`](crate::ibverbs::queue_pair::QueuePair::state).
+            pub fn state(&self) -> crate::ibverbs::queue_pair::QueuePairState {
+                self.core().cached_state()
+            }
+
+            /// The number by which peers address the queue pair, 24 bits.
+            pub fn qp_number(&self) -> u32 {
+                self.core().qp_number()
+            }
+
+            /// `ibv_attach_mcast` on the queue pair: see
+            /// [`QueuePair::attach_mcast`](crate::ibverbs::queue_pair::QueuePair::attach_mcast).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn attach_mcast(
+                &self,
+                gid: &crate::ibverbs::address::Gid,
+                lid: u16,
+            ) -> Result<(), crate::error::VerbError> {
+                self.core().attach_mcast(gid, lid)
+            }
+
+            /// `ibv_detach_mcast` on the queue pair: see
+            /// [`QueuePair::detach_mcast`](crate::ibverbs::queue_pair::QueuePair::detach_mcast).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn detach_mcast(
+                &self,
+                gid: &crate::ibverbs::address::Gid,
+                lid: u16,
+            ) -> Result<(), crate::error::VerbError> {
+                self.core().detach_mcast(gid, lid)
+            }
+
+            /// `ibv_create_flow` on the queue pair: see
+            /// [`QueuePair::create_flow`](crate::ibverbs::queue_pair::QueuePair::create_flow).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn create_flow(
+                &self,
+                rule: &crate::ibverbs::flow::FlowRule,
+            ) -> Result<crate::ibverbs::flow::Flow, crate::error::VerbError> {
+                self.core().create_flow(rule)
+            }
+
+            /// `ibv_modify_qp_rate_limit` on the queue pair: see
+            /// [`QueuePair::modify_rate_limit`](crate::ibverbs::queue_pair::QueuePair::modify_rate_limit).
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn modify_rate_limit(
+                &self,
+                limit: &crate::ibverbs::queue_pair::RateLimit,
+            ) -> Result<(), crate::error::VerbError> {
+                self.core().modify_rate_limit(limit)
+            }
+        }
+    };
+}
+
+macro_rules! control_methods_of_parts {
+    ($( $Queue:ty $(, $T:ident: $Bound:path)?; )+) => { $(
+        control_methods!($Queue $(, $T: $Bound)?; modify_part: "`EINVAL` also for the transition to Reset, which is for who has both \
+            queues: [`Pair`](crate::ibverbs::queue_pair::Pair). It would pull the queue from under a batch that another builds.");
+    )+ };
+}
+
+control_methods_of_parts! {
+    crate::ibverbs::work_request::ReceiveQueue;
+    super::BasicSendQueue<T>, T: Service;
+    super::ExtendedSendQueue<T>, T: Service;
+    super::GenericSendQueue<T>, T: Service;
+    super::QueuePairRef;
+}
+control_methods!(crate::ibverbs::xrc_domain::XrcReceiveQueuePair; modify);
+control_methods!(crate::ibverbs::work_queue::RssQueuePair; modify);
+control_methods!(super::TargetQueuePair; modify);
