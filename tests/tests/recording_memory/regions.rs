@@ -59,7 +59,12 @@ fn reg_mr_and_reg_mr_iova_differ_in_the_io_address() {
     // SAFETY: as above.
     let zero_based = unsafe { world.pd.reg_mr(at, 100, AccessFlags::ZeroBased) }.unwrap();
     assert_eq!(zero_based.iova(), None);
-    drop((plain, moved, zero_based));
+    let mut attributes = RegistrationAttributes::new(100, AccessFlags::ZeroBased);
+    attributes.setup_ptr(at);
+    // SAFETY: as above.
+    let said_in_full = unsafe { world.pd.reg_mr_ex(&attributes) }.unwrap();
+    assert_eq!(said_in_full.iova(), None);
+    drop((plain, moved, zero_based, said_in_full));
     world.end();
 }
 
@@ -196,6 +201,20 @@ fn a_region_is_registered_anew_in_what_is_given() {
     assert_eq!(world.recording.verbs(), [""; 0]);
     drop(mr);
     assert_eq!(world.recording.verbs(), ["dereg_mr", "dealloc_pd"]);
+    world.end();
+}
+
+#[test]
+fn addresses_that_count_from_the_start_are_not_told_as_those_of_the_memory() {
+    let world = World::new();
+    let mut mr = region(&world.pd, AccessFlags::ZeroBased);
+    change(&mut mr, None, Some((0x5000, 99)), None).unwrap();
+    assert_eq!(mr.iova(), None, "the access is as it was");
+    change(&mut mr, None, Some((0x6000, 99)), Some(AccessFlags::LocalWrite)).unwrap();
+    assert_eq!(mr.iova(), Some(0x6000));
+    change(&mut mr, None, None, Some(AccessFlags::ZeroBased)).unwrap();
+    assert_eq!(mr.iova(), None);
+    drop(mr);
     world.end();
 }
 
