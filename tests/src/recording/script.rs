@@ -155,7 +155,7 @@ impl Script {
 
 /// What the device says of itself; a test changes what it wants to see.
 pub struct Facts {
-    /// Whether the query verbs write anything at all.
+    /// Whether the query verbs, and that for completion events, write anything at all.
     pub fills: bool,
     /// Whether the receives of a queue pair in the error state complete.
     pub flushes: bool,
