@@ -13,10 +13,9 @@ use sideway::ibverbs::completion::{
 };
 use sideway::ibverbs::parent_domain::{Allocation, AllocationRequest, DomainAllocator};
 use sideway::ibverbs::queue_pair::{
-    ExtendedQueuePair, PostSendGuard, QueuePairAttribute, QueuePairAttributeMask, QueuePairState, QueuePairType,
-    SetInlineData,
+    PostSendGuard, QueuePairAttribute, QueuePairAttributeMask, QueuePairState, QueuePairType, SetInlineData,
 };
-use sideway::ibverbs::single_threaded::{SingleThreadedDomain, SingleThreadedQueuePair};
+use sideway::ibverbs::single_threaded::SingleThreadedDomain;
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Failure, Kind, Recording, World};
 
@@ -318,16 +317,6 @@ fn queues_of_one_thread_send_and_receive() {
     assert_eq!(world.recording.live().iter().filter(|&&kind| kind == Kind::QueuePair).count(), 2);
 }
 
-/// Both completion queues have completions of it.
-fn post_one_of_each(qp: &mut SingleThreadedQueuePair<ExtendedQueuePair>) {
-    let mut guard = qp.start_post_recv();
-    guard.construct_wr(1).setup_no_data();
-    guard.post().unwrap();
-    let mut guard = qp.start_post_send();
-    guard.construct_wr(2, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"");
-    guard.post().unwrap();
-}
-
 /// Drivers read the queue pair of the last completion when they take the next, and no lock holds its end up.
 #[test]
 fn a_queue_pair_that_is_dropped_during_a_poll_goes_at_its_end() {
@@ -340,7 +329,12 @@ fn a_queue_pair_that_is_dropped_during_a_poll_goes_at_its_end() {
     let build = || {
         let mut qp = builder.build_ex().unwrap();
         qp.modify(&to(QueuePairState::Init)).unwrap();
-        post_one_of_each(&mut qp);
+        let mut guard = qp.start_post_recv();
+        guard.construct_wr(1).setup_no_data();
+        guard.post().unwrap();
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(2, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"");
+        guard.post().unwrap();
         world.recording.calls();
         qp
     };

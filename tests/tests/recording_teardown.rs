@@ -24,10 +24,10 @@ impl Drop for Buffer<'_> {
 fn queue_pairs(world: &World) -> [GenericQueuePair; 2] {
     let mut pairs = world.queue_pairs();
     for qp in &mut pairs {
-        connect(qp).unwrap();
+        connect(qp).expect("a connection");
         let mut batch = qp.start_post_recv();
         batch.construct_wr(5).setup_no_data();
-        batch.post().unwrap();
+        batch.post().expect("room for a receive");
     }
     world.recording.calls();
     pairs
