@@ -272,6 +272,28 @@ fn hints(context: &Arc<DeviceContext>) -> DmaHandleAttributes {
 }
 
 #[test]
+fn hints_that_a_device_refuses_are_explained() {
+    let world = World::new();
+    let all = DmaHandleAttributes { cpu_id: Some(3), processing_hint: Some(1), memory: Some(HintedMemory::Volatile) };
+    for (attributes, words) in [
+        (DmaHandleAttributes { processing_hint: None, ..all }, Some("needs a processing_hint")),
+        (DmaHandleAttributes { cpu_id: None, ..all }, Some("only together")),
+        (DmaHandleAttributes { memory: None, ..all }, Some("only together")),
+        (DmaHandleAttributes { processing_hint: Some(4), ..all }, Some("0 to 3")),
+        (all, None),
+    ] {
+        world.recording.fail("alloc_dmah", 0, Failure::documented(libc::EINVAL));
+        let error = world.context.alloc_dmah(&attributes).unwrap_err();
+        assert_eq!(error.errno().raw(), libc::EINVAL);
+        match words {
+            Some(words) => assert!(error.hint().unwrap().contains(words), "{error}"),
+            None => assert_eq!(error.hint(), None),
+        }
+    }
+    world.end();
+}
+
+#[test]
 fn everything_is_said_of_a_registration_and_its_dma_handle_outlives_it() {
     let world = World::new();
     let dma_handle = world.context.alloc_dmah(&hints(&world.context)).unwrap();

@@ -76,6 +76,10 @@ impl ProtectionDomain {
     /// # Safety
     ///
     /// As for [`reg_mr`](Self::reg_mr), for the memory behind a dma-buf too.
+    ///
+    /// # References
+    ///
+    /// [ibv_reg_mr(3)](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     #[doc(alias = "ibv_reg_mr_ex")]
     pub unsafe fn reg_mr_ex(
         self: &Arc<Self>,
