@@ -122,7 +122,7 @@ pub trait SetScatterGatherEntry {
     /// A receive of a shared queue ends with its completion, or when the shared queue itself was destroyed: with its owner and
     /// the last of its queue pairs. A queue pair that is reset or destroyed ends only the receive that it had begun.
     ///
-    /// A request without [`WorkRequestFlags::Signaled`] has completed when a later signaled one of its queue has.
+    /// A request without [`WorkRequestFlags::Signaled`](super::WorkRequestFlags::Signaled) has completed when a later signaled one of its queue has.
     #[doc(alias = "ibv_wr_set_sge")]
     unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32);
 
