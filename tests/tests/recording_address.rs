@@ -115,6 +115,20 @@ fn errors_say_what_is_wrong_with_the_way() {
     world.end();
 }
 
+/// As mlx5 does for a port that it has not.
+#[test]
+fn a_refusal_without_a_reason_is_not_explained_by_what_failed_before() {
+    let world = World::new();
+    let mut no_port = way();
+    no_port.setup_port(7);
+    assert_eq!(refused(&world, &way(), libc::ETIMEDOUT).errno().raw(), libc::ETIMEDOUT);
+    world.recording.fail("create_ah", 0, Failure::silent());
+    let error = world.pd.create_ah(&no_port).unwrap_err();
+    assert_eq!(error.errno().raw(), libc::EIO);
+    assert!(error.hint().unwrap().contains("there is no port 7"), "{error}");
+    world.end();
+}
+
 #[test]
 fn the_way_back_is_made_of_completion_and_header() {
     let world = World::new();

@@ -81,6 +81,17 @@ fn why_a_queue_is_not_resized() {
 }
 
 #[test]
+fn an_event_of_no_queue_is_an_error() {
+    let recording = Recording::new();
+    let context = recording.open();
+    let channel = context.create_comp_channel().unwrap();
+    recording.edit(|facts| facts.fills = false);
+    let error = channel.try_get_cq_event().unwrap_err();
+    assert_eq!(error.errno().raw(), libc::EIO);
+    assert!(error.hint().unwrap().contains("did not say of which queue"), "{error}");
+}
+
+#[test]
 fn the_size_is_read_on_one_thread_while_another_resizes() {
     let recording = Recording::new();
     let context = recording.open();

@@ -317,6 +317,53 @@ fn queues_of_one_thread_send_and_receive() {
     assert_eq!(world.recording.live().iter().filter(|&&kind| kind == Kind::QueuePair).count(), 2);
 }
 
+/// Drivers read the queue pair of the last completion when they take the next, and no lock holds its end up.
+#[test]
+fn a_queue_pair_that_is_dropped_during_a_poll_goes_at_its_end() {
+    let world = World::new();
+    let domain = SingleThreadedDomain::new(&world.pd);
+    let (mut send_cq, mut recv_cq) =
+        (domain.create_cq_builder().build().unwrap(), domain.create_cq_builder().build().unwrap());
+    let mut builder = domain.create_qp_builder();
+    builder.setup_send_cq(&send_cq).setup_recv_cq(&recv_cq);
+    let build = || {
+        let mut qp = builder.build_ex().unwrap();
+        qp.modify(&to(QueuePairState::Init)).unwrap();
+        let mut guard = qp.start_post_recv();
+        guard.construct_wr(1).setup_no_data();
+        guard.post().unwrap();
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(2, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"");
+        guard.post().unwrap();
+        world.recording.calls();
+        qp
+    };
+    let qp = build();
+    let mut sends = send_cq.start_poll().unwrap();
+    let mut receives = recv_cq.start_poll().unwrap();
+    assert!(sends.next().unwrap().is_some() && receives.next().unwrap().is_some());
+    let error = qp.modify(&to(QueuePairState::Reset)).unwrap_err();
+    assert!(error.to_string().contains("EBUSY") && error.to_string().contains("drop the poller first"), "{error}");
+    drop(qp);
+    assert!(sends.next().unwrap().is_none());
+    drop(sends);
+    assert!(receives.next().unwrap().is_none());
+    drop(receives);
+    let polls = ["start_poll", "start_poll", "next_poll", "end_poll", "next_poll", "end_poll", "destroy_qp"];
+    assert_eq!(world.recording.verbs(), polls);
+    // Reported, it waits too.
+    let qp = build();
+    let poller = recv_cq.start_poll().unwrap();
+    let error = qp.close().unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("ibv_destroy_qp", libc::EBUSY));
+    assert_eq!(world.recording.verbs(), ["start_poll"]);
+    drop(poller);
+    assert_eq!(world.recording.verbs(), ["end_poll", "destroy_qp"]);
+    drop((send_cq, recv_cq, builder));
+    drop(domain);
+    world.end();
+}
+
 #[test]
 fn a_single_threaded_queue_takes_memory_of_its_domain() {
     let world = World::new();

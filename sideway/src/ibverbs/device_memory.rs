@@ -157,6 +157,10 @@ impl DeviceMemory {
     /// # Errors
     ///
     /// `EOPNOTSUPP` where library, driver or kernel cannot.
+    ///
+    /// # References
+    ///
+    /// [ibv_dm_export_dmabuf_fd(3)](https://man7.org/linux/man-pages/man3/ibv_dm_export_dmabuf_fd.3.html)
     #[doc(alias = "ibv_dm_export_dmabuf_fd")]
     pub fn export_dmabuf_fd(&self) -> Result<OwnedFd, VerbError> {
         // SAFETY: the memory is live.

@@ -57,7 +57,12 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where library, driver or device have none; `EINVAL` for a hint out of range; else the driver's errno.
+    /// `EOPNOTSUPP` where library, driver or device have none; `EINVAL` for a hint out of range, or for hints that are not all
+    /// that the device wants; else the driver's errno.
+    ///
+    /// # References
+    ///
+    /// [ibv_alloc_dmah(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_dmah.3.html)
     #[doc(alias = "ibv_alloc_dmah")]
     pub fn alloc_dmah(self: &Arc<Self>, attributes: &DmaHandleAttributes) -> Result<Arc<DmaHandle>, VerbError> {
         const VERB: &str = "ibv_alloc_dmah";
@@ -80,7 +85,8 @@ impl DeviceContext {
             }
         }
         // SAFETY: the context is open as long as `self`, and the attributes are complete for the mask.
-        let dmah = check_pointer(VERB, unsafe { sys::ibv_alloc_dmah(self.raw(), &mut attr) })?;
+        let dmah = check_pointer(VERB, unsafe { sys::ibv_alloc_dmah(self.raw(), &mut attr) })
+            .map_err(|error| explain(error, attributes))?;
         // SAFETY: just made, ours alone, and this is its verb.
         let handle = unsafe { Handle::new(dmah, dealloc, "ibv_dealloc_dmah") };
         Ok(Arc::new(DmaHandle { handle, context: Arc::clone(self) }))
@@ -108,5 +114,22 @@ impl DmaHandle {
     /// The C object, for this crate.
     pub(crate) fn raw(&self) -> *mut ibv_dmah {
         self.handle.as_ptr()
+    }
+}
+
+/// What the kernel's driver of mlx5 asks for, the only one that has DMA handles.
+#[cold]
+fn explain(error: VerbError, attributes: &DmaHandleAttributes) -> VerbError {
+    if error.errno().raw() != libc::EINVAL {
+        return error;
+    }
+    match attributes {
+        DmaHandleAttributes { processing_hint: None, .. } => error.with_hint("mlx5 needs a processing_hint"),
+        DmaHandleAttributes { cpu_id: None, memory: Some(_), .. }
+        | DmaHandleAttributes { cpu_id: Some(_), memory: None, .. } => {
+            error.with_hint("mlx5 takes cpu_id and memory only together")
+        }
+        DmaHandleAttributes { processing_hint: Some(4..), .. } => error.with_hint("processing_hint is 0 to 3"),
+        _ => error,
     }
 }

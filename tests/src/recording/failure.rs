@@ -11,6 +11,8 @@ pub(super) enum How {
     Negative,
     /// `-1`, with errno set.
     MinusOne,
+    /// Null, with errno as it was before the call.
+    Silent,
 }
 
 pub(super) fn set_errno(errno: c_int) {

@@ -118,6 +118,9 @@ pub(super) unsafe extern "C" fn get_cq_event(
         if let Some(failure) = failure {
             return failure.minus();
         }
+        if !inner.facts.fills {
+            return 0;
+        }
         drop(inner);
         let mut token = 0_u64;
         // Without the lock: a descriptor in blocking mode waits here.

@@ -100,6 +100,13 @@ pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ffi::ibv_qp) -> c_int {
             if inner.pairs.remove(&qp.addr()).is_some_and(|pair| pair.batch.is_some()) {
                 inner.violation("a queue pair was destroyed while a batch was built");
             }
+            let polled = [(*qp).send_cq, (*qp).recv_cq]
+                .iter()
+                .any(|cq| inner.queues.get(&cq.addr()).is_some_and(|queue| queue.polling));
+            if polled {
+                // Drivers wait for the lock that the poll holds, or do without and free what the poll reads.
+                inner.violation("a queue pair was destroyed while a completion queue of its was polled");
+            }
             drop(inner);
             async_events::destroyed(state_of(context), qp.addr());
         }

@@ -31,6 +31,11 @@ impl Failure {
         Self { errno, how: How::MinusOne }
     }
 
+    /// Null without a reason: errno stays as it was.
+    pub const fn silent() -> Self {
+        Self { errno: libc::EIO, how: How::Silent }
+    }
+
     /// The errno value.
     pub const fn errno(self) -> c_int {
         self.errno
@@ -39,7 +44,7 @@ impl Failure {
     /// For verbs that return zero or the errno value.
     pub(super) fn code(self) -> c_int {
         match self.how {
-            How::Documented => self.errno,
+            How::Documented | How::Silent => self.errno,
             How::Negative => -self.errno,
             How::MinusOne => {
                 set_errno(self.errno);
@@ -55,7 +60,7 @@ impl Failure {
                 set_errno(self.errno);
                 -1
             }
-            How::Documented | How::Negative => -self.errno,
+            How::Documented | How::Negative | How::Silent => -self.errno,
         }
     }
 
@@ -67,7 +72,9 @@ impl Failure {
 
     /// For verbs that return a pointer.
     pub(super) fn null<T>(self) -> *mut T {
-        set_errno(self.errno);
+        if !matches!(self.how, How::Silent) {
+            set_errno(self.errno);
+        }
         std::ptr::null_mut()
     }
 }
@@ -148,7 +155,7 @@ impl Script {
 
 /// What the device says of itself; a test changes what it wants to see.
 pub struct Facts {
-    /// Whether the query verbs write anything at all.
+    /// Whether the query verbs, and that for completion events, write anything at all.
     pub fills: bool,
     /// Whether the receives of a queue pair in the error state complete.
     pub flushes: bool,

@@ -59,7 +59,12 @@ fn reg_mr_and_reg_mr_iova_differ_in_the_io_address() {
     // SAFETY: as above.
     let zero_based = unsafe { world.pd.reg_mr(at, 100, AccessFlags::ZeroBased) }.unwrap();
     assert_eq!(zero_based.iova(), None);
-    drop((plain, moved, zero_based));
+    let mut attributes = RegistrationAttributes::new(100, AccessFlags::ZeroBased);
+    attributes.setup_ptr(at);
+    // SAFETY: as above.
+    let said_in_full = unsafe { world.pd.reg_mr_ex(&attributes) }.unwrap();
+    assert_eq!(said_in_full.iova(), None);
+    drop((plain, moved, zero_based, said_in_full));
     world.end();
 }
 
@@ -200,6 +205,20 @@ fn a_region_is_registered_anew_in_what_is_given() {
 }
 
 #[test]
+fn addresses_that_count_from_the_start_are_not_told_as_those_of_the_memory() {
+    let world = World::new();
+    let mut mr = region(&world.pd, AccessFlags::ZeroBased);
+    change(&mut mr, None, Some((0x5000, 99)), None).unwrap();
+    assert_eq!(mr.iova(), None, "the access is as it was");
+    change(&mut mr, None, Some((0x6000, 99)), Some(AccessFlags::LocalWrite)).unwrap();
+    assert_eq!(mr.iova(), Some(0x6000));
+    change(&mut mr, None, None, Some(AccessFlags::ZeroBased)).unwrap();
+    assert_eq!(mr.iova(), None);
+    drop(mr);
+    world.end();
+}
+
+#[test]
 fn a_change_that_fails_says_which_region_stands() {
     let world = World::new();
     let other = world.context.alloc_pd().unwrap();
@@ -250,6 +269,28 @@ fn a_change_that_cannot_be_is_refused_before_c_hears_of_it() {
 fn hints(context: &Arc<DeviceContext>) -> DmaHandleAttributes {
     assert!(context.num_comp_vectors() > 0);
     DmaHandleAttributes { cpu_id: Some(3), processing_hint: None, memory: Some(HintedMemory::Persistent) }
+}
+
+#[test]
+fn hints_that_a_device_refuses_are_explained() {
+    let world = World::new();
+    let all = DmaHandleAttributes { cpu_id: Some(3), processing_hint: Some(1), memory: Some(HintedMemory::Volatile) };
+    for (attributes, words) in [
+        (DmaHandleAttributes { processing_hint: None, ..all }, Some("needs a processing_hint")),
+        (DmaHandleAttributes { cpu_id: None, ..all }, Some("only together")),
+        (DmaHandleAttributes { memory: None, ..all }, Some("only together")),
+        (DmaHandleAttributes { processing_hint: Some(4), ..all }, Some("0 to 3")),
+        (all, None),
+    ] {
+        world.recording.fail("alloc_dmah", 0, Failure::documented(libc::EINVAL));
+        let error = world.context.alloc_dmah(&attributes).unwrap_err();
+        assert_eq!(error.errno().raw(), libc::EINVAL);
+        match words {
+            Some(words) => assert!(error.hint().unwrap().contains(words), "{error}"),
+            None => assert_eq!(error.hint(), None),
+        }
+    }
+    world.end();
 }
 
 #[test]

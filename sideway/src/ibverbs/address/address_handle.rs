@@ -8,7 +8,7 @@ use rdma_mummy_sys::ibv_ah;
 
 use super::AddressHandleAttribute;
 use crate::error::VerbError;
-use crate::ffi::{Handle, check_pointer};
+use crate::ffi::{Handle, check_pointer, clear_errno};
 use crate::ibverbs::device_context::{DeviceContext, LinkLayer};
 use crate::ibverbs::protection_domain::ProtectionDomain;
 
@@ -33,6 +33,7 @@ impl ProtectionDomain {
     /// - `ETIMEDOUT`: the peer did not tell its hardware address (ARP, neighbour discovery).
     /// - `ENETUNREACH`, `EHOSTUNREACH`: there is no route to the peer's GID.
     /// - `ENOMEM`: out of resources.
+    /// - `EIO`: the driver gave no reason, as some do where others say `EINVAL`; the hint is the same.
     ///
     /// # References
     ///
@@ -41,6 +42,8 @@ impl ProtectionDomain {
     pub fn create_ah(self: &Arc<Self>, attribute: &AddressHandleAttribute) -> Result<Arc<AddressHandle>, VerbError> {
         const VERB: &str = "ibv_create_ah";
         let mut attr = *attribute.as_raw();
+        // Drivers that look at the way themselves refuse it without setting errno: what an earlier call left is not the reason.
+        clear_errno();
         // SAFETY: the domain is live, and the attributes are complete.
         let ah = unsafe { sys::ibv_create_ah(self.raw(), &mut attr) };
         let ah = check_pointer(VERB, ah).map_err(|error| explain_way(error, self.device_context(), attribute))?;
@@ -103,7 +106,8 @@ pub(super) fn explain_way(error: VerbError, context: &DeviceContext, way: &Addre
         libc::ENETUNREACH | libc::EHOSTUNREACH => {
             return error.with_hint(format!("there is no route to {peer} from GID index {index}"));
         }
-        libc::EINVAL | libc::ENODATA | libc::ENOENT => {}
+        // EIO stands for a failure without a reason.
+        libc::EINVAL | libc::ENODATA | libc::ENOENT | libc::EIO => {}
         _ => return error,
     }
     let port = match context.query_port(port_num) {

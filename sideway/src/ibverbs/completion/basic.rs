@@ -30,7 +30,8 @@ impl BasicCompletionQueue {
         Self { core, batch: new_batch(DEFAULT_BATCH) }
     }
 
-    /// `ibv_poll_cq(cq, n, wc)` — takes up to a batch of completions off the queue.
+    /// `ibv_poll_cq(cq, n, wc)` — takes up to a batch of completions off the queue. They are in the poller alone from then on:
+    /// those that have not been taken from it when it is dropped are lost.
     ///
     /// # Errors
     ///
@@ -116,7 +117,7 @@ impl fmt::Debug for BasicCompletionQueue {
     }
 }
 
-/// The completions of one poll.
+/// The completions of one poll. They are off the queue: dropping it loses those that [`next`](Self::next) has not given.
 pub struct BasicPoller<'cq> {
     completions: std::slice::Iter<'cq, ibv_wc>,
 }

@@ -10,7 +10,7 @@ use rdma_mummy_sys::ibv_comp_channel;
 
 use super::event_target::EventTarget;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
-use crate::error::VerbError;
+use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer, set_nonblocking, take_event, wait_for};
 use crate::ibverbs::device_context::DeviceContext;
 
@@ -102,6 +102,9 @@ impl CompletionChannel {
                 // not acknowledged yet, so ibv_destroy_cq has not returned and the target is alive (see EventTarget).
                 unsafe { target.as_ref() }.queue()
             });
+            if cq.is_null() {
+                return Err(nameless());
+            }
             // SAFETY: `cq` is the queue of the event just taken, alive until this acknowledgement.
             unsafe { sys::ibv_ack_cq_events(cq, 1) };
             if let Some(queue) = queue {
@@ -143,6 +146,12 @@ impl CompletionChannel {
     pub(crate) fn raw(&self) -> *mut ibv_comp_channel {
         self.handle.as_ptr()
     }
+}
+
+#[cold]
+fn nameless() -> VerbError {
+    VerbError::new(GET_EVENT, Errno::from_raw(libc::EIO))
+        .with_hint("the driver gave an event and did not say of which queue")
 }
 
 impl AsRawFd for CompletionChannel {

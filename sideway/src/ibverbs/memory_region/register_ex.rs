@@ -76,6 +76,10 @@ impl ProtectionDomain {
     /// # Safety
     ///
     /// As for [`reg_mr`](Self::reg_mr), for the memory behind a dma-buf too.
+    ///
+    /// # References
+    ///
+    /// [ibv_reg_mr(3)](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     #[doc(alias = "ibv_reg_mr_ex")]
     pub unsafe fn reg_mr_ex(
         self: &Arc<Self>,
@@ -121,7 +125,7 @@ impl ProtectionDomain {
         // mask; the memory is the caller's promise.
         let mr = unsafe { sys::ibv_reg_mr_ex(self.raw(), &mut attr) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, *length, *access))?;
-        let iova = iova.or(ptr.map(|ptr| ptr as u64));
+        let iova = iova.or(ptr.filter(|_| !access.contains(AccessFlags::ZeroBased)).map(|ptr| ptr as u64));
         let backing = dma_handle.clone().map(Backing::DmaHandle);
         // SAFETY: just registered in this domain, ours alone; its memory is the caller's, and it needs this handle alone.
         Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, iova, backing) }))

@@ -44,7 +44,7 @@ pub unsafe trait DomainAllocator: Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllocationRequest {
-    /// In bytes.
+    /// In bytes; at least one.
     pub size: usize,
     /// In bytes, a power of two.
     pub alignment: usize,
@@ -104,6 +104,10 @@ pub(super) unsafe extern "C" fn allocate(
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
     let allocator = unsafe { &*pd_context.cast::<Arc<dyn DomainAllocator>>() };
+    // What no allocator can be asked for by a `Layout`, the driver has to find itself.
+    if size == 0 || !alignment.is_power_of_two() {
+        return USE_DEFAULT;
+    }
     let request = AllocationRequest { size, alignment, resource_type };
     match panic::catch_unwind(AssertUnwindSafe(|| allocator.allocate(&request))) {
         Ok(Allocation::Memory(memory)) => memory.as_ptr().cast(),
@@ -144,5 +148,42 @@ pub(super) unsafe extern "C" fn free(
     if freed.is_err() {
         log::error!("DomainAllocator::free panicked");
         process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has one place to give, and counts on what it is promised of requests.
+    #[derive(Debug)]
+    struct Strict;
+
+    // SAFETY: what it gives is never used.
+    unsafe impl DomainAllocator for Strict {
+        fn allocate(&self, request: &AllocationRequest) -> Allocation {
+            assert!(request.size > 0 && request.alignment.is_power_of_two(), "{request:?}");
+            Allocation::Memory(NonNull::dangling())
+        }
+
+        unsafe fn free(&self, memory: NonNull<u8>, _resource_type: u64) {
+            assert_eq!(memory, NonNull::dangling());
+        }
+    }
+
+    #[test]
+    fn an_allocator_is_asked_for_nothing_that_it_cannot_give() {
+        let context = AllocatorContext::new(Arc::new(Strict));
+        // SAFETY: the context is live.
+        let ask = |size, alignment| unsafe { allocate(ptr::null_mut(), context.as_ptr(), size, alignment, 0) };
+        for (size, alignment) in [(0, 64), (4096, 0), (4096, 3), (usize::MAX, usize::MAX)] {
+            assert_eq!(ask(size, alignment), USE_DEFAULT, "{size} {alignment}");
+        }
+        let memory = ask(4096, 64);
+        assert_eq!(memory, NonNull::<u8>::dangling().as_ptr().cast());
+        for back in [memory, USE_DEFAULT, ptr::null_mut()] {
+            // SAFETY: the context is live; what was not given is not passed on.
+            unsafe { free(ptr::null_mut(), context.as_ptr(), back, 0) };
+        }
     }
 }

@@ -2,14 +2,16 @@
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use rdma_mummy_sys::ibv_cq;
 
-use super::{SingleThread, SingleThreadedDomain};
+use super::poller::Polling;
+use super::{SingleThread, SingleThreadedDomain, SingleThreadedPoller};
 use crate::error::VerbError;
 use crate::ibverbs::completion::{
     CompletionModeration, CompletionQueue, CompletionQueueBuilder, CreateCompletionQueueWorkCompletionFlags,
-    ExtendedCompletionQueue, ExtendedPoller, PollCompletionQueueError,
+    ExtendedCompletionQueue, PollCompletionQueueError,
 };
 
 /// Makes completion queues without a lock, with the defaults of [`CompletionQueueBuilder`].
@@ -61,7 +63,7 @@ impl SingleThreadedCompletionQueueBuilder {
         // SAFETY: what is made of it stays in types that do not leave the thread: the queue itself, and the queue pairs of this
         // module, which alone take it.
         let cq = unsafe { self.builder.build_single_threaded() }?;
-        Ok(SingleThreadedCompletionQueue { cq, thread: PhantomData })
+        Ok(SingleThreadedCompletionQueue { cq, polling: Rc::default(), thread: PhantomData })
     }
 }
 
@@ -70,19 +72,23 @@ impl SingleThreadedCompletionQueueBuilder {
 pub struct SingleThreadedCompletionQueue {
     /// Never given out: it could leave the thread, alone or as the queue of a queue pair that does.
     cq: ExtendedCompletionQueue,
+    /// Shared with its queue pairs.
+    polling: Rc<Polling>,
     thread: SingleThread,
 }
 
 impl SingleThreadedCompletionQueue {
     /// `ibv_start_poll(cq, attr)` — begins to poll: see [`ExtendedCompletionQueue::start_poll`].
     ///
+    /// Queue pairs of the queue may be dropped while the poller is out: they are destroyed when it is dropped.
+    ///
     /// # Errors
     ///
     /// As there.
     #[doc(alias = "ibv_start_poll")]
     #[inline]
-    pub fn start_poll(&mut self) -> Result<ExtendedPoller<'_>, PollCompletionQueueError> {
-        self.cq.start_poll()
+    pub fn start_poll(&mut self) -> Result<SingleThreadedPoller<'_>, PollCompletionQueueError> {
+        Ok(SingleThreadedPoller::new(self.cq.start_poll()?, &self.polling))
     }
 
     /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds: see [`ExtendedCompletionQueue::resize`].
@@ -142,6 +148,11 @@ impl SingleThreadedCompletionQueue {
         &self.cq
     }
 
+    /// For the queue pairs of this module, which are not destroyed during a poll.
+    pub(super) fn polling(&self) -> &Rc<Polling> {
+        &self.polling
+    }
+
     /// For teardown, which lends it to nobody.
     pub(super) fn inner_mut(&mut self) -> &mut ExtendedCompletionQueue {
         &mut self.cq
@@ -155,7 +166,7 @@ const _: fn() = || {
     }
     impl<T: ?Sized> NotSend<()> for T {}
     impl<T: ?Sized + Send> NotSend<u8> for T {}
-    <ExtendedPoller<'static> as NotSend<_>>::check();
+    <SingleThreadedPoller<'static> as NotSend<_>>::check();
     <crate::ibverbs::completion::ExtendedWorkCompletion<'static> as NotSend<_>>::check();
     <SingleThreadedDomain as NotSend<_>>::check();
     <SingleThreadedCompletionQueueBuilder as NotSend<_>>::check();

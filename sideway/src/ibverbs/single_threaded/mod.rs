@@ -22,18 +22,21 @@
 //! What touches such a queue without its lock is not polling and posting alone. A queue pair that is destroyed, or modified to
 //! `Reset`, takes its completions out of its completion queues; a completion event asks its queue for the next one. So queue
 //! pairs on such a completion queue are of this module too, its events are left out (there is no channel), and nothing here
-//! gives out what is inside: not the queues of a pair, nor the domain.
+//! gives out what is inside: not the queues of a pair, nor the domain. A queue pair that is dropped while one of its completion
+//! queues is being polled is destroyed at the end of the poll.
 //!
 //! Memory is registered, and address handles are made, in the plain domain
 //! ([`SingleThreadedDomain::protection_domain`]), and may be shared as ever.
 
 mod completion_queue;
+mod poller;
 mod queue_pair;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 pub use self::completion_queue::{SingleThreadedCompletionQueue, SingleThreadedCompletionQueueBuilder};
+pub use self::poller::SingleThreadedPoller;
 pub use self::queue_pair::{SingleThreadedQueuePair, SingleThreadedQueuePairBuilder};
 use super::device_context::DeviceContext;
 use super::protection_domain::ProtectionDomain;

@@ -2,13 +2,15 @@
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_mummy_sys::ibv_qp;
 
+use super::poller::Polls;
 use super::{SingleThread, SingleThreadedCompletionQueue, SingleThreadedDomain};
-use crate::error::VerbError;
+use crate::error::{Errno, VerbError};
 use crate::ibverbs::completion::{CompletionCounter, CompletionRecord, CountedOperations, PollCompletions};
 use crate::ibverbs::queue_pair::teardown::{DrainError, Drained};
 use crate::ibverbs::queue_pair::{
@@ -22,6 +24,7 @@ use crate::ibverbs::queue_pair::{
 pub struct SingleThreadedQueuePairBuilder<T = Connected> {
     /// Never given out: what it builds may leave the thread.
     builder: QueuePairBuilder<T>,
+    polls: Polls,
     thread: SingleThread,
 }
 
@@ -37,7 +40,7 @@ macro_rules! forward {
 
 impl SingleThreadedQueuePairBuilder {
     pub(super) fn new(domain: &SingleThreadedDomain) -> Self {
-        Self { builder: domain.domain.create_qp_builder(), thread: PhantomData }
+        Self { builder: domain.domain.create_qp_builder(), polls: Polls::default(), thread: PhantomData }
     }
 
     forward! {
@@ -47,7 +50,7 @@ impl SingleThreadedQueuePairBuilder {
 
 impl SingleThreadedQueuePairBuilder<Datagram> {
     pub(super) fn new_ud(domain: &SingleThreadedDomain) -> Self {
-        Self { builder: domain.domain.create_ud_qp_builder(), thread: PhantomData }
+        Self { builder: domain.domain.create_ud_qp_builder(), polls: Polls::default(), thread: PhantomData }
     }
 }
 
@@ -65,12 +68,14 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     /// Where completions of sends go. The queue's C object lives as long as the queue pair.
     pub fn setup_send_cq(&mut self, send_cq: &SingleThreadedCompletionQueue) -> &mut Self {
         self.builder.setup_send_cq(send_cq.inner());
+        self.polls.send = Some(Rc::clone(send_cq.polling()));
         self
     }
 
     /// Where completions of receives go; may be the queue of the sends.
     pub fn setup_recv_cq(&mut self, recv_cq: &SingleThreadedCompletionQueue) -> &mut Self {
         self.builder.setup_recv_cq(recv_cq.inner());
+        self.polls.recv = Some(Rc::clone(recv_cq.polling()));
         self
     }
 
@@ -84,7 +89,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     where
         T: BasicService,
     {
-        self.builder.build().map(SingleThreadedQueuePair::new)
+        self.builder.build().map(|qp| SingleThreadedQueuePair::new(qp, &self.polls))
     }
 
     /// `ibv_create_qp_ex(context, attr)` — makes an extended queue pair: see [`QueuePairBuilder::build_ex`].
@@ -97,7 +102,7 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     where
         T: BasicService,
     {
-        self.builder.build_ex().map(SingleThreadedQueuePair::new)
+        self.builder.build_ex().map(|qp| SingleThreadedQueuePair::new(qp, &self.polls))
     }
 
     /// An extended queue pair where the device has them, without known faults; else a basic one.
@@ -109,21 +114,22 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
     where
         T: BasicService,
     {
-        self.builder.build_generic().map(SingleThreadedQueuePair::new)
+        self.builder.build_generic().map(|qp| SingleThreadedQueuePair::new(qp, &self.polls))
     }
 }
 
 /// A queue pair that stays with its thread. Where its domain has a thread domain, posting costs no lock.
 #[derive(Debug)]
-pub struct SingleThreadedQueuePair<Q> {
+pub struct SingleThreadedQueuePair<Q: QueuePair> {
     /// Never given out, nor its two queues: they could leave the thread.
     qp: Q,
+    polls: Polls,
     thread: SingleThread,
 }
 
 impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
-    fn new(qp: Q) -> Self {
-        Self { qp, thread: PhantomData }
+    fn new(qp: Q, polls: &Polls) -> Self {
+        Self { qp, polls: polls.clone(), thread: PhantomData }
     }
 
     /// Begins a batch of sends.
@@ -144,9 +150,15 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As there; `EBUSY` for a reset, which takes completions out of the completion queues, while one of them is being polled.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
+        let resets =
+            attribute.mask().contains(QueuePairAttributeMask::State) && attribute.state() == QueuePairState::Reset;
+        if resets && self.polls.are_under_way() {
+            let source = busy("ibv_modify_qp").with_hint("a completion queue is being polled: drop the poller first");
+            return Err(ModifyQueuePairError::Verb { from: self.state(), to: QueuePairState::Reset, source });
+        }
         self.qp.modify(attribute)
     }
 
@@ -196,9 +208,14 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
     ///
     /// # Errors
     ///
-    /// The driver's errno; the queue pair is leaked then.
+    /// `EBUSY` while a completion queue of the queue pair is being polled: it goes when the poller is dropped. Else the driver's
+    /// errno, and the queue pair is leaked.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(self) -> Result<(), VerbError> {
+        if self.polls.are_under_way() {
+            return Err(busy("ibv_destroy_qp")
+                .with_hint("a completion queue is being polled: the queue pair goes when the poller is dropped"));
+        }
         let core = Arc::clone(self.qp.core());
         drop(self);
         core.close()
@@ -214,6 +231,17 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
         // SAFETY: the caller's promise.
         unsafe { self.qp.qp() }
     }
+}
+
+impl<Q: QueuePair> Drop for SingleThreadedQueuePair<Q> {
+    fn drop(&mut self) {
+        self.polls.keep(self.qp.core());
+    }
+}
+
+#[cold]
+fn busy(verb: &'static str) -> VerbError {
+    VerbError::new(verb, Errno::from_raw(libc::EBUSY))
 }
 
 impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
