@@ -36,7 +36,21 @@ pub(crate) fn softroce_folder() -> Result<PathBuf> {
 ///
 /// What `cargo run` has set for xtask itself is taken out, or each package's build would see it.
 pub(crate) fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cleaned(Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())), root)
+}
+
+/// The same of the nightly toolchain, by way of rustup.
+pub(crate) fn nightly_cargo(root: &Path) -> Command {
+    // Not `$CARGO`, which is of one toolchain, nor the tools that it names.
+    let mut command = cleaned(Command::new("cargo"), root);
+    for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
+        command.env_remove(name);
+    }
+    command.arg("+nightly");
+    command
+}
+
+fn cleaned(mut command: Command, root: &Path) -> Command {
     command.current_dir(root);
     for (name, _) in std::env::vars_os().filter(|(name, _)| set_by_cargo_run(&name.to_string_lossy())) {
         command.env_remove(name);

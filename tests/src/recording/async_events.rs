@@ -11,6 +11,7 @@ use sideway::ibverbs::queue_pair::QueuePair;
 
 use super::device::state_of;
 use super::failure::set_errno;
+use super::semaphore;
 use super::state::{Inner, State};
 
 /// How long the destruction of an object waits for an acknowledgement before it is a violation.
@@ -79,8 +80,7 @@ pub(super) fn opened(inner: &mut Inner, context: usize) -> c_int {
     if inner.script.without.contains("async_fd") {
         return -1;
     }
-    // SAFETY: takes plain numbers.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) };
+    let fd = semaphore::new();
     inner.async_events.contexts.insert(context, Waiting { fd, events: VecDeque::new() });
     fd
 }
@@ -98,9 +98,8 @@ pub(super) fn raise(inner: &mut Inner, context: usize, event: Raised) {
     let waiting = inner.async_events.contexts.get_mut(&context);
     let Some(waiting) = waiting else { return inner.violation("an event was raised on a context that is not there") };
     waiting.events.push_back(event);
-    let token = 1_u64;
-    // SAFETY: eight live bytes; an eventfd takes them.
-    unsafe { libc::write(waiting.fd, (&raw const token).cast(), size_of::<u64>()) };
+    // SAFETY: the descriptor is the context's own, which is open.
+    unsafe { semaphore::put(waiting.fd, 1) };
 }
 
 /// An object is destroyed: its events that wait are gone, and those that were taken are waited for, as the library does.
@@ -110,9 +109,8 @@ pub(super) fn destroyed(state: &State, object: usize) {
         let before = waiting.events.len();
         waiting.events.retain(|event| !matches!(event.element, Element::Object(other) if other == object));
         for _ in waiting.events.len()..before {
-            let mut token = 0_u64;
-            // SAFETY: eight live bytes.
-            unsafe { libc::read(waiting.fd, (&raw mut token).cast(), size_of::<u64>()) };
+            // SAFETY: the descriptor is the context's own, which is open.
+            unsafe { semaphore::take(waiting.fd) };
         }
     }
     let pending = |inner: &mut Inner| inner.async_events.taken.get(&object).is_some_and(|&taken| taken > 0);
@@ -136,9 +134,8 @@ pub(super) unsafe extern "C" fn get_async_event(
             return failure.minus();
         }
         drop(inner);
-        let mut token = 0_u64;
         // Without the lock: a descriptor in blocking mode waits here.
-        if libc::read((*context).async_fd, (&raw mut token).cast(), size_of::<u64>()) < 0 {
+        if !semaphore::take((*context).async_fd) {
             return -1;
         }
         let mut inner: MutexGuard<'_, Inner> = state.lock();

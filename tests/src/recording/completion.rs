@@ -8,6 +8,7 @@ use rdma_mummy_sys as ffi;
 use super::calls::{Completion, Kind};
 use super::device::state_of;
 use super::objects::forever;
+use super::semaphore;
 use super::state::{Inner, Queue};
 
 /// Entries of a queue that need no memory to be added.
@@ -76,9 +77,8 @@ pub(super) fn complete(inner: &mut Inner, cq: usize, completion: Completion) {
     let channel = queue.channel;
     if let Some(channel) = inner.channels.get_mut(&channel) {
         channel.events.push_back(cq);
-        let token = 1_u64;
-        // SAFETY: eight live bytes; an eventfd takes them.
-        unsafe { libc::write(channel.fd, (&raw const token).cast(), size_of::<u64>()) };
+        // SAFETY: the descriptor is the channel's, which is there.
+        unsafe { semaphore::put(channel.fd, 1) };
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is done to a completion queue beside polling: resizing it, and holding its events back.
 
+use std::sync::atomic::{AtomicI32, Ordering};
+
 use libc::c_int;
 use rdma_mummy_sys as ffi;
 
@@ -25,7 +27,8 @@ pub(super) unsafe extern "C" fn resize_cq(cq: *mut ffi::ibv_cq, cqe: c_int) -> c
             return libc::EINVAL;
         }
         // Drivers round up.
-        (*cq).cqe = (cqe as u32).next_power_of_two() as c_int;
+        // Atomic, as another thread may read it.
+        AtomicI32::from_ptr(&raw mut (*cq).cqe).store((cqe as u32).next_power_of_two() as c_int, Ordering::Relaxed);
     }
     0
 }

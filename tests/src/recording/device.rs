@@ -1,6 +1,6 @@
 //! Devices and contexts: listing, opening, closing.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, UnsafeCell};
 use std::collections::BTreeMap;
 use std::mem::{self, offset_of};
 use std::ptr;
@@ -40,7 +40,7 @@ pub(super) fn plug_in() -> &'static Device {
     }
     device.node_type = ffi::ibv_node_type::IBV_NODE_CA;
     device.transport_type = ffi::ibv_transport_type::IBV_TRANSPORT_IB;
-    let device: &'static Device = Box::leak(Box::new(Device { device, state: State::new() }));
+    let device: &'static Device = Box::leak(Box::new(Device { device: UnsafeCell::new(device), state: State::new() }));
     LISTED.with_borrow_mut(|listed| listed.push(device));
     device
 }
@@ -62,8 +62,7 @@ pub(super) unsafe fn state_of(context: *mut ffi::ibv_context) -> &'static State 
 
 pub(super) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ffi::ibv_device {
     let devices = LISTED.with_borrow(Clone::clone);
-    let mut list: Vec<*mut ffi::ibv_device> =
-        devices.iter().map(|device| ptr::from_ref(&device.device).cast_mut()).collect();
+    let mut list: Vec<*mut ffi::ibv_device> = devices.iter().map(|device| device.as_c()).collect();
     list.push(ptr::null_mut());
     let list = Box::leak(list.into_boxed_slice()).as_mut_ptr();
     if let Some(owner) = devices.last() {
@@ -149,7 +148,7 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
 pub(super) fn open_last() -> *mut ffi::ibv_context {
     match LISTED.with_borrow(|listed| listed.last().copied()) {
         // SAFETY: the device is one of this provider's, which are never freed.
-        Some(device) => unsafe { open_device(ptr::from_ref(&device.device).cast_mut()) },
+        Some(device) => unsafe { open_device(device.as_c()) },
         None => ptr::null_mut(),
     }
 }

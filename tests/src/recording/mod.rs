@@ -44,6 +44,7 @@ mod post;
 mod qp;
 mod query;
 mod script;
+mod semaphore;
 mod srq;
 mod state;
 mod vendor;
@@ -112,7 +113,8 @@ impl Recording {
 
     /// The name of the device.
     pub fn name(&self) -> String {
-        let name = &self.device.device.name;
+        // SAFETY: the name is not changed once the device was made.
+        let name = unsafe { (*self.device.device.get()).name };
         name.iter().take_while(|&&byte| byte != 0).map(|&byte| char::from(byte as u8)).collect()
     }
 

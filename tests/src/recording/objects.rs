@@ -11,6 +11,7 @@ use super::calls::Kind;
 use super::device::state_of;
 use super::domain;
 use super::failure::set_errno;
+use super::semaphore;
 use super::state::Channel;
 
 /// A C struct of integers and nullable pointers, all zero, for the rest of the process. It is C's memory: a test that
@@ -81,7 +82,7 @@ pub(super) unsafe extern "C" fn create_comp_channel(context: *mut ffi::ibv_conte
             return failure.null();
         }
         let without = inner.script.without.contains("descriptor");
-        let fd = if without { -1 } else { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) };
+        let fd = if without { -1 } else { semaphore::new() };
         let channel = forever::<ffi::ibv_comp_channel>();
         (*channel).context = context;
         (*channel).fd = fd;
@@ -122,9 +123,8 @@ pub(super) unsafe extern "C" fn get_cq_event(
             return 0;
         }
         drop(inner);
-        let mut token = 0_u64;
         // Without the lock: a descriptor in blocking mode waits here.
-        if libc::read((*channel).fd, (&raw mut token).cast(), size_of::<u64>()) < 0 {
+        if !semaphore::take((*channel).fd) {
             return -1;
         }
         let mut inner = state.lock();
@@ -170,8 +170,7 @@ pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
             let before = channel.events.len();
             channel.events.retain(|&queue| queue != cq.addr());
             for _ in channel.events.len()..before {
-                let mut token = 0_u64;
-                libc::read(channel.fd, (&raw mut token).cast(), size_of::<u64>());
+                semaphore::take(channel.fd);
             }
         }
         // As the library does: until every event that was taken is acknowledged.

@@ -1,6 +1,8 @@
 //! The memory of a recording device, behind one lock.
 
+use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -18,8 +20,16 @@ use super::xrc::ReceivePair;
 /// that was destroyed is written down as a violation, and touches no memory that is not there.
 #[repr(C)]
 pub(super) struct Device {
-    pub(super) device: ffi::ibv_device,
+    /// In a cell, as its provider is marked in it.
+    pub(super) device: UnsafeCell<ffi::ibv_device>,
     pub(super) state: State,
+}
+
+impl Device {
+    /// What C knows it by: a pointer that may be followed to all of it, back again too.
+    pub(super) fn as_c(&'static self) -> *mut ffi::ibv_device {
+        ptr::from_ref(self).cast_mut().cast()
+    }
 }
 
 pub(super) struct State {

@@ -4,7 +4,9 @@
 
 mod choices;
 mod errors;
+#[cfg(not(miri))] // takes minutes there: many threads, many rounds
 mod events;
 mod refusals;
 mod requests;
+#[cfg(not(miri))]
 mod threads;

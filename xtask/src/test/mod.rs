@@ -2,6 +2,7 @@
 
 mod binaries;
 mod host;
+mod miri;
 mod report;
 mod softroce;
 mod summary;
@@ -44,6 +45,8 @@ enum Ring {
     Pure,
     /// Needs nothing: the API on devices that tests make in process (runs together with pure)
     Embedded,
+    /// Needs a nightly toolchain with Miri: much of pure and embedded, in an interpreter that sees undefined behaviour
+    Miri,
     /// Needs QEMU and a distribution kernel: the kernel's rdma_rxe and the distribution's rdma-core
     Softroce,
     /// Needs an RDMA device, named by SIDEWAY_TEST_DEVICE
@@ -79,6 +82,9 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
     let mut rows = Vec::new();
     if task.asks_for(Ring::Pure) || task.asks_for(Ring::Embedded) {
         rows.push(timed("pure, embedded", true, || host::run(&root)));
+    }
+    if task.asks_for(Ring::Miri) {
+        rows.push(timed("miri", task.must_run(Ring::Miri), || miri::run(&root)));
     }
     // Built once for the two rings that run them.
     let mut binaries = None;

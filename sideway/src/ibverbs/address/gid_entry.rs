@@ -123,6 +123,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn interfaces_are_named_or_the_reason_is() {
         assert_eq!(entry(0).netdev_name(), Err(NetdevNameError::NoNetdev));
         let error = entry(u32::MAX).netdev_name().unwrap_err();

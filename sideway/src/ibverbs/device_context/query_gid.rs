@@ -201,6 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn interfaces_have_an_index_by_name() {
         assert_eq!(interface_index("no such interface"), 0);
         assert_eq!(interface_index("zero\0byte"), 0);

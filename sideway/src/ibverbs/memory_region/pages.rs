@@ -89,6 +89,10 @@ impl Pages {
 
     /// Advice that may be ignored.
     fn advise(&self, advice: libc::c_int) {
+        // Miri takes none.
+        if cfg!(miri) {
+            return;
+        }
         // SAFETY: the mapping is ours, and neither advice changes its bytes.
         if unsafe { libc::madvise(self.first.as_ptr().cast(), self.mapped, advice) } != 0 {
             log::debug!("madvise({advice}): {}", last_errno());
@@ -134,6 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn pages_begin_where_they_should_and_are_zero() {
         let page = page_size();
         for (len, huge, align) in [
@@ -155,6 +160,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn what_cannot_be_is_refused() {
         assert!(Pages::new(0, HugePages::System).unwrap_err().to_string().contains("no bytes"));
         for len in [usize::MAX, isize::MAX as usize] {

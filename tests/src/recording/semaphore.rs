@@ -1,0 +1,40 @@
+//! The descriptor that is readable while events wait: each event is a token in it.
+
+use libc::c_int;
+
+/// A new one, without tokens.
+pub(super) fn new() -> c_int {
+    // Miri has no semaphores, for which `take` puts back what it took too much, and knows this mode from the start alone.
+    let flags =
+        if cfg!(miri) { libc::EFD_CLOEXEC | libc::EFD_NONBLOCK } else { libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE };
+    // SAFETY: takes plain numbers.
+    unsafe { libc::eventfd(0, flags) }
+}
+
+/// Adds tokens.
+///
+/// # Safety
+///
+/// `fd` was made by [`new`] and is open.
+pub(super) unsafe fn put(fd: c_int, tokens: u64) {
+    // SAFETY: eight live bytes; an eventfd takes them.
+    unsafe { libc::write(fd, (&raw const tokens).cast(), size_of::<u64>()) };
+}
+
+/// Takes a token, and waits for one where the descriptor blocks; false, with errno set, where that fails.
+///
+/// # Safety
+///
+/// As for [`put`].
+pub(super) unsafe fn take(fd: c_int) -> bool {
+    let mut tokens = 0_u64;
+    // SAFETY: eight live bytes.
+    if unsafe { libc::read(fd, (&raw mut tokens).cast(), size_of::<u64>()) } < 0 {
+        return false;
+    }
+    if tokens > 1 {
+        // SAFETY: the caller's descriptor.
+        unsafe { put(fd, tokens - 1) };
+    }
+    true
+}
