@@ -173,6 +173,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn a_descriptor_that_is_not_open_is_refused() {
         assert_eq!(set_nonblocking(-1).unwrap_err().errno().raw(), libc::EBADF);
     }
