@@ -48,7 +48,8 @@
 //! Receives of a shared receive queue belong to no queue pair until a message takes them. `drain` sees the end of the sends,
 //! then waits until the completion queue has been silent for a while, and resets the queue pair: from then on it takes no buffer
 //! of the shared queue. The buffers that are posted there stay posted until other queue pairs take them, or the shared queue
-//! is destroyed.
+//! is destroyed: when its owner, the last of its queue pairs and, for a queue of XRC or with tag matching, its completion queue
+//! have gone.
 //!
 //! # Other things
 //!

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sideway::ibverbs::xrc_domain::XrcDomainFlags;
-use sideway_tests::recording::{Call, Failure, Kind, Recording, Warnings, World};
+use sideway_tests::recording::{Call, Completion, Failure, Kind, Recording, Warnings, World};
 
 /// The destroying verbs among the calls.
 fn ends(calls: &[Call]) -> Vec<&'static str> {
@@ -43,6 +43,28 @@ fn the_queue_keeps_what_it_was_made_from() {
     assert_eq!(ends(&recording.calls()), ["destroy_srq", "destroy_cq", "dealloc_pd"]);
     drop(pair);
     assert_eq!(ends(&recording.calls()), ["destroy_qp", "close_xrcd", "close_device"]);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn a_queue_that_completions_name_goes_with_its_completion_queue() {
+    let mut world = World::new();
+    let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+    let build = || world.pd.create_srq_builder().setup_xrc(&xrcd, &world.recv_cq).build_ex().unwrap();
+    let [closed, dropped] = [build(), build()];
+    world.recording.complete(&world.recv_cq, Completion::default());
+    world.recording.calls();
+    // A poll is under way: drivers look the queue up again at its next step.
+    let mut poller = world.recv_cq.start_poll().unwrap();
+    closed.close().unwrap();
+    drop((dropped, xrcd));
+    assert!(poller.next().unwrap().is_some());
+    drop(poller);
+    assert_eq!(ends(&world.recording.calls()), [""; 0]);
+    let World { send_cq, recv_cq, pd, context, recording } = world;
+    drop(recv_cq);
+    assert_eq!(ends(&recording.calls()), ["destroy_srq", "destroy_srq", "close_xrcd", "destroy_cq"]);
+    drop((send_cq, pd, context));
     assert_eq!(recording.live(), []);
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_async_event;
 
+use super::event_type::Subject;
 use super::{AsyncEvent, AsyncEventElement, AsyncEventType};
 use crate::error::{Errno, VerbError};
 use crate::ffi::{set_nonblocking, take_event, wait_for};
@@ -83,6 +84,11 @@ impl AsyncEventChannel {
             if !is_taken {
                 return Ok(None);
             }
+            if is_of_nothing(&event) {
+                // Acknowledging it would follow the pointer.
+                return Err(VerbError::new(GET_EVENT, Errno::from_raw(libc::EIO))
+                    .with_hint("the driver reported an event of an object and named none"));
+            }
             // SAFETY: zeroed, filled just now, and acknowledged only below.
             let element = unsafe { AsyncEventElement::find(self.context.objects(), &event) };
             // No code of the program ran since the event was taken, so that nothing which waits for this acknowledgement (the
@@ -113,5 +119,16 @@ impl AsFd for AsyncEventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the context; one below zero was refused by `async_events`.
         unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+    }
+}
+
+/// Whether an event that is about an object names none.
+fn is_of_nothing(event: &ibv_async_event) -> bool {
+    match AsyncEventType::from_raw(event.event_type.0).subject() {
+        Subject::CompletionQueue | Subject::QueuePair | Subject::SharedReceiveQueue | Subject::WorkQueue => {
+            // SAFETY: the members are pointers of one place and size, which was zeroed before it was filled.
+            unsafe { event.element.cq }.is_null()
+        }
+        Subject::Port | Subject::Device | Subject::Unknown => false,
     }
 }

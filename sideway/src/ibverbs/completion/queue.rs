@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
@@ -117,6 +117,8 @@ pub struct CompletionQueueCore {
     target: NonNull<EventTarget>,
     threads: Threads,
     channel: Option<Arc<CompletionChannel>>,
+    /// What goes when the queue goes and not before: a poll may look it up.
+    left_behind: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
     /// The parent domain that the queue was made in, whose allocator its memory is from.
     domain: Option<Arc<ProtectionDomain>>,
     context: Arc<DeviceContext>,
@@ -146,7 +148,8 @@ impl CompletionQueueCore {
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_cq is the verb for it.
         let handle = Some(unsafe { Handle::new(cq, sys::ibv_destroy_cq, "ibv_destroy_cq") });
-        let core = Arc::new(Self { cq, handle, target, threads, channel, domain, context });
+        let core =
+            Arc::new(Self { cq, handle, target, threads, channel, left_behind: Mutex::default(), domain, context });
         // Events find a queue from any thread, and so must not find one that is bound to its own.
         if threads == Threads::Any {
             // SAFETY: the target lives until the core is dropped.
@@ -233,8 +236,15 @@ impl CompletionQueueCore {
         }
     }
 
+    /// Leaves an object until the queue goes, which is destroyed behind it.
+    pub(crate) fn leave_behind(&self, object: Box<dyn Any + Send + Sync>) {
+        self.left_behind.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+    }
+
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        // Nobody polls any more; and these hold the queue in C.
+        self.left_behind.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         // Where it fails, the queue lives on: its events would find the target, and the device may write to memory of the
         // domain's allocator. Both are leaked with it.
         if let Err(error) = handle.close() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
@@ -34,6 +34,8 @@ pub struct QueuePairCore {
     pub(super) groups: Groups,
     // Behind the handle: they must outlive it.
     parents: Parents,
+    /// Held while a verb changes what C keeps of the queue pair: the library writes it without a lock.
+    control: Mutex<()>,
     /// What was attached to the queue pair.
     kept: Mutex<Vec<Kept>>,
     context: Arc<DeviceContext>,
@@ -62,8 +64,10 @@ impl QueuePairCore {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
         let threads = parents.threads();
-        let (kept, groups) = (Mutex::new(mem::take(&mut parents.kept)), Groups::default());
-        let core = Arc::new(Self { qp, handle, send_context, qp_type, transitions, groups, parents, kept, context });
+        let (control, groups) = (Mutex::default(), Groups::default());
+        let kept = Mutex::new(mem::take(&mut parents.kept));
+        let core =
+            Arc::new(Self { qp, handle, send_context, qp_type, transitions, groups, parents, control, kept, context });
         // Events find a queue pair from any thread, and so must not find one that is bound to its own.
         if threads == Threads::Any {
             core.context.objects().queue_pairs.insert(qp, &core);
@@ -129,8 +133,11 @@ impl QueuePairCore {
             self.check_port(attribute)?;
         }
         let mut attr = *attribute.raw();
+        let alone = self.lock_control();
         // SAFETY: the QP is live, and the attributes are complete for the mask.
         let ret = unsafe { sys::ibv_modify_qp(self.raw(), &mut attr, attribute.mask().bits() as libc::c_int) };
+        // Finding out what went wrong asks the driver again.
+        drop(alone);
         if ret == 0 { Ok(()) } else { Err(ModifyQueuePairError::diagnose(self, attribute, errno_of(ret))) }
     }
 
@@ -167,10 +174,15 @@ impl QueuePairCore {
     pub(crate) fn query(&self, mask: Mask) -> Result<(QueuePairAttribute, QueuePairInitAttribute), VerbError> {
         // SAFETY: all-zero is legal for both: they have integers and pointers alone.
         let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { mem::zeroed() };
+        let _alone = self.lock_control();
         // SAFETY: the QP is live, and both structs are there to be filled.
         let ret = unsafe { sys::ibv_query_qp(self.raw(), &mut attr, mask.bits() as libc::c_int, &mut init) };
         check_errno("ibv_query_qp", ret)?;
         Ok((QueuePairAttribute::from_raw(attr, mask), QueuePairInitAttribute::from_raw(init)))
+    }
+
+    fn lock_control(&self) -> MutexGuard<'_, ()> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Destroys the queue pair and reports. Where a flow or an event holds it, it lives on, and is destroyed by the last of

@@ -31,9 +31,7 @@ pub(crate) struct SharedReceiveQueueCore {
 /// What a shared receive queue is made from.
 #[derive(Debug)]
 pub(super) struct Parents {
-    #[expect(dead_code, reason = "kept alive")]
     pub(super) cq: Option<Arc<CompletionQueueCore>>,
-    #[expect(dead_code, reason = "kept alive")]
     pub(super) xrcd: Option<Arc<XrcDomain>>,
     pub(super) pd: Arc<ProtectionDomain>,
 }
@@ -124,14 +122,19 @@ impl SharedReceiveQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // Where it fails, the queue lives on; so does a parent domain, to whose allocator's memory the device may still write.
-        if let Err(error) = handle.close() {
-            if self.parents.pd.is_parent_domain() {
-                mem::forget(Arc::clone(&self.parents.pd));
+        let mut left = Left { handle: Some(handle), xrcd: self.parents.xrcd.take(), pd: Arc::clone(&self.parents.pd) };
+        match self.parents.cq.take() {
+            // A completion names such a queue, and drivers (mlx5) hold on to it from one step of a poll to the next. The poll may
+            // be under way, on this thread or another.
+            Some(cq) => {
+                self.context().objects().shared_receive_queues.remove(self.srq);
+                cq.leave_behind(Box::new(left));
             }
-            return Err(error);
+            None => {
+                left.destroy()?;
+                self.context().objects().shared_receive_queues.remove(self.srq);
+            }
         }
-        self.context().objects().shared_receive_queues.remove(self.srq);
         Ok(())
     }
 
@@ -176,6 +179,36 @@ impl SharedReceiveQueueCore {
             return error.with_hint("perhaps more receives are outstanding than the smaller queue would hold");
         }
         error
+    }
+}
+
+/// What is left of a queue that nobody holds any more.
+struct Left {
+    handle: Option<Handle<ibv_srq>>,
+    // Behind the handle: they must outlive it.
+    xrcd: Option<Arc<XrcDomain>>,
+    pd: Arc<ProtectionDomain>,
+}
+
+impl Left {
+    fn destroy(&mut self) -> Result<(), VerbError> {
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        // Where it fails, the queue lives on; so does a parent domain, to whose allocator's memory the device may still write.
+        handle.close().inspect_err(|_| {
+            if self.pd.is_parent_domain() {
+                mem::forget(Arc::clone(&self.pd));
+            }
+        })?;
+        self.xrcd = None;
+        Ok(())
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if let Err(error) = self.destroy() {
+            log::warn!("{error}; the shared receive queue is leaked");
+        }
     }
 }
 

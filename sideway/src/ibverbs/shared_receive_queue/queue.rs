@@ -167,6 +167,9 @@ impl SharedReceiveQueue {
     /// `ibv_destroy_srq(srq)` — destroys the queue and reports, where dropping only logs. Where queue pairs or events hold
     /// it, it lives on, and goes with the last of them.
     ///
+    /// A queue that was made with a completion queue (XRC, tag matching) goes with that, and not before, because that may be being
+    /// polled, and drivers look it up from one step of a poll to the next: its receives stay the device's until then.
+    ///
     /// # Errors
     ///
     /// `EBUSY` where it is held; else the driver's errno, and the queue is leaked.

@@ -173,8 +173,8 @@ pub trait SetScatterGatherEntry {
     /// Requests may name the same bytes where the program takes whatever the device leaves there: many receives into one
     /// buffer, as a ping-pong posts them, overwrite each other and harm nobody else.
     ///
-    /// A receive of a shared queue ends with its completion, or when the shared queue itself was destroyed: with its owner and
-    /// the last of its queue pairs. A queue pair that is reset or destroyed ends only the receive that it had begun.
+    /// A receive of a shared queue ends with its completion, or when the shared queue itself was destroyed: with its owner, the
+    /// last of its queue pairs, and the completion queue that it was made with (XRC, tag matching). A queue pair that is reset or destroyed ends only the receive that it had begun.
     ///
     /// A request without [`WorkRequestFlags::Signaled`](super::WorkRequestFlags::Signaled) has completed when a later signaled
     /// one of its queue has.
