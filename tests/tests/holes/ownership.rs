@@ -199,6 +199,7 @@ fn everything_closes_and_reports() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
 fn half_made_objects_are_not_left_behind() {
     let recording = Recording::new();
     let context = recording.open();
