@@ -84,7 +84,7 @@ pub trait Link {
 ///
 /// # Safety
 ///
-/// As for [`SetScatterGatherEntry::setup_sge`].
+/// As for [`setup_sge`](sideway::ibverbs::work_request::SetScatterGatherEntry::setup_sge).
 pub unsafe fn post_send(qp: &mut impl QueuePair<Service = Connected>, wr_id: u64, message: Piece) -> Result<()> {
     let mut batch = qp.start_post_send();
     let request = batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send();
@@ -101,7 +101,7 @@ pub unsafe fn post_send(qp: &mut impl QueuePair<Service = Connected>, wr_id: u64
 ///
 /// # Safety
 ///
-/// As for [`SetScatterGatherEntry::setup_sge`].
+/// As for [`setup_sge`](sideway::ibverbs::work_request::SetScatterGatherEntry::setup_sge).
 pub unsafe fn post_receives(qp: &mut impl QueuePair, receives: &mut dyn Iterator<Item = (u64, Piece)>) -> Result<()> {
     let mut batch = qp.start_post_recv();
     for (wr_id, place) in receives {
