@@ -2,14 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::{AddressHandle, AddressHandleAttribute};
 use sideway::ibverbs::completion::{
-    GenericCompletionQueue, PollCompletionQueueError, WorkCompletionFlags, WorkCompletionOperationType,
-    WorkCompletionStatus,
+    GenericCompletionQueue, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
 };
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
@@ -21,6 +19,7 @@ use sideway::ibverbs::work_request::WorkRequestFlags;
 
 use crate::device;
 use crate::loopback::{Give, Memory, QueueKind, Range, to};
+use crate::waiting;
 
 /// Bytes of the global routing header, or what stands in its place, in front of every datagram received.
 pub const GRH: usize = 40;
@@ -30,11 +29,6 @@ pub const MEMORY: usize = 64 * 1024;
 pub const INLINE: u32 = 64;
 /// The Q_Key of both sides.
 pub const QKEY: u32 = 0x1234_5678;
-
-/// How long a completion may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long nothing is to happen.
-const SILENCE: Duration = Duration::from_millis(100);
 
 /// A kind of queue pair for datagrams.
 pub trait Kind: QueuePair<Service = Datagram> + fmt::Debug + Sized {
@@ -191,14 +185,7 @@ impl<Q: Kind> End<Q> {
     /// None comes.
     #[track_caller]
     pub fn completion(&mut self) -> Completion {
-        let started = Instant::now();
-        loop {
-            if let Some(completion) = self.poll() {
-                return completion;
-            }
-            assert!(started.elapsed() < PATIENCE, "{}: nothing completed within {PATIENCE:?}", Q::NAME);
-            std::thread::yield_now();
-        }
+        waiting::first(Q::NAME, || self.poll())
     }
 
     /// Waits for the next completion, which is to be a success.
@@ -220,34 +207,23 @@ impl<Q: Kind> End<Q> {
     /// Something does.
     #[track_caller]
     pub fn silence(&mut self) {
-        let started = Instant::now();
-        while started.elapsed() < SILENCE {
-            assert_eq!(self.poll(), None, "{}", Q::NAME);
-            std::thread::yield_now();
-        }
+        waiting::nothing(Q::NAME, || self.poll());
     }
 
     #[track_caller]
     fn poll(&mut self) -> Option<Completion> {
-        // Of a basic queue a poll takes a batch, of which the rest would be lost here.
-        if let GenericCompletionQueue::Basic(queue) = &mut self.cq {
-            queue.setup_poll_batch(1);
-        }
-        let mut poller = match self.cq.start_poll() {
-            Ok(poller) => poller,
-            Err(PollCompletionQueueError::CompletionQueueEmpty) => return None,
-            Err(error) => panic!("{error}"),
-        };
-        let wc = poller.next().unwrap_or_else(|error| panic!("{error}"))?;
-        assert_eq!(wc.qp_num(), self.qp.qp_number());
-        let opcode = (wc.status() == WorkCompletionStatus::Success).then(|| wc.opcode());
-        let received = (opcode == Some(WorkCompletionOperationType::Receive)).then(|| {
-            let flags = wc.wc_flags();
-            let imm_data = flags.contains(WorkCompletionFlags::WithImmediate).then(|| wc.imm_data());
-            let has_header = flags.contains(WorkCompletionFlags::GlobalRoutingHeader);
-            (wc.byte_len() as usize, wc.src_qp(), imm_data, has_header)
-        });
-        Some(Completion { wr_id: wc.wr_id(), status: wc.status(), opcode, received })
+        let qp_num = self.qp.qp_number();
+        waiting::take(&mut self.cq, |wc| {
+            assert_eq!(wc.qp_num(), qp_num);
+            let opcode = (wc.status() == WorkCompletionStatus::Success).then(|| wc.opcode());
+            let received = (opcode == Some(WorkCompletionOperationType::Receive)).then(|| {
+                let flags = wc.wc_flags();
+                let imm_data = flags.contains(WorkCompletionFlags::WithImmediate).then(|| wc.imm_data());
+                let has_header = flags.contains(WorkCompletionFlags::GlobalRoutingHeader);
+                (wc.byte_len() as usize, wc.src_qp(), imm_data, has_header)
+            });
+            Completion { wr_id: wc.wr_id(), status: wc.status(), opcode, received }
+        })
     }
 }
 

@@ -10,6 +10,7 @@ pub mod process;
 pub mod programs;
 pub mod recording;
 pub mod requirements;
+mod waiting;
 
 /// The code of the README is compiled.
 #[cfg(doctest)]

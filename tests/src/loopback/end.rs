@@ -1,10 +1,7 @@
 //! One side, and what it receives and completes.
 
-use std::time::{Duration, Instant};
-
 use sideway::ibverbs::completion::{
-    GenericCompletionQueue, PollCompletionQueueError, WorkCompletionFlags, WorkCompletionOperationType,
-    WorkCompletionStatus,
+    GenericCompletionQueue, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
 };
 use sideway::ibverbs::memory_region::RemoteKey;
 use sideway::ibverbs::queue_pair::{PostSendGuard, SetScatterGatherEntry};
@@ -12,11 +9,7 @@ use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
 
 use super::Kind;
 use super::memory::Memory;
-
-/// How long a completion may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long nothing is to happen.
-const SILENCE: Duration = Duration::from_millis(100);
+use crate::waiting;
 
 /// One side: a queue pair, its completion queue, its memory.
 #[derive(Debug)]
@@ -91,14 +84,7 @@ impl<Q: Kind> End<Q> {
     /// None comes.
     #[track_caller]
     pub fn completion(&mut self) -> Completion {
-        let started = Instant::now();
-        loop {
-            if let Some(completion) = self.poll() {
-                return completion;
-            }
-            assert!(started.elapsed() < PATIENCE, "{}: nothing completed within {PATIENCE:?}", Q::NAME);
-            std::thread::yield_now();
-        }
+        waiting::first(Q::NAME, || self.poll())
     }
 
     /// Waits for the next completion, which is to be a success.
@@ -121,11 +107,7 @@ impl<Q: Kind> End<Q> {
     /// Something does.
     #[track_caller]
     pub fn silence(&mut self) {
-        let started = Instant::now();
-        while started.elapsed() < SILENCE {
-            assert_eq!(self.poll(), None, "{}", Q::NAME);
-            std::thread::yield_now();
-        }
+        waiting::nothing(Q::NAME, || self.poll());
     }
 
     /// Takes off what has completed, and tells how much it was.
@@ -145,27 +127,19 @@ impl<Q: Kind> End<Q> {
     /// The queue is broken.
     #[track_caller]
     pub fn poll(&mut self) -> Option<Completion> {
-        // Of a basic queue a poll takes a batch, of which the rest would be lost here.
-        if let GenericCompletionQueue::Basic(queue) = &mut self.cq {
-            queue.setup_poll_batch(1);
-        }
-        let mut poller = match self.cq.start_poll() {
-            Ok(poller) => poller,
-            Err(PollCompletionQueueError::CompletionQueueEmpty) => return None,
-            Err(error) => panic!("{error}"),
-        };
-        let completion = poller.next().unwrap_or_else(|error| panic!("{error}"))?;
-        let is_success = completion.status() == WorkCompletionStatus::Success;
-        Some(Completion {
-            wr_id: completion.wr_id(),
-            status: completion.status(),
-            qp_num: completion.qp_num(),
-            opcode: is_success.then(|| completion.opcode()),
-            byte_len: is_success.then(|| completion.byte_len()),
-            imm_data: (is_success && completion.wc_flags().contains(WorkCompletionFlags::WithImmediate))
-                .then(|| completion.imm_data()),
-            wc_flags: is_success.then(|| completion.wc_flags()),
-            invalidated_rkey: is_success.then(|| completion.invalidated_rkey()),
+        waiting::take(&mut self.cq, |completion| {
+            let is_success = completion.status() == WorkCompletionStatus::Success;
+            Completion {
+                wr_id: completion.wr_id(),
+                status: completion.status(),
+                qp_num: completion.qp_num(),
+                opcode: is_success.then(|| completion.opcode()),
+                byte_len: is_success.then(|| completion.byte_len()),
+                imm_data: (is_success && completion.wc_flags().contains(WorkCompletionFlags::WithImmediate))
+                    .then(|| completion.imm_data()),
+                wc_flags: is_success.then(|| completion.wc_flags()),
+                invalidated_rkey: is_success.then(|| completion.invalidated_rkey()),
+            }
         })
     }
 }

@@ -1,0 +1,67 @@
+//! Waiting for completions, and for none.
+
+use std::time::{Duration, Instant};
+
+use sideway::ibverbs::completion::{
+    GenericCompletionQueue, GenericPoller, GenericWorkCompletion, PollCompletionQueueError,
+};
+
+/// How long a completion may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long nothing is to happen.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// What `poll` finds first.
+///
+/// # Panics
+///
+/// It finds nothing.
+#[track_caller]
+pub(crate) fn first<T>(name: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = poll() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "{name}: nothing completed within {PATIENCE:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Sees to it that `poll` finds nothing.
+///
+/// # Panics
+///
+/// It finds something.
+#[track_caller]
+pub(crate) fn nothing<T: std::fmt::Debug>(name: &str, mut poll: impl FnMut() -> Option<T>) {
+    let started = Instant::now();
+    while started.elapsed() < SILENCE {
+        if let Some(found) = poll() {
+            panic!("{name}: {found:?}");
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Takes one completion off the queue, if there is one, and hands it to `read`.
+///
+/// # Panics
+///
+/// The queue is broken.
+#[track_caller]
+pub(crate) fn take<T>(
+    queue: &mut GenericCompletionQueue,
+    read: impl FnOnce(GenericWorkCompletion<'_>) -> T,
+) -> Option<T> {
+    // Of a basic queue a poll takes a batch, of which the rest would be lost here.
+    if let GenericCompletionQueue::Basic(queue) = queue {
+        queue.setup_poll_batch(1);
+    }
+    let mut poller: GenericPoller<'_> = match queue.start_poll() {
+        Ok(poller) => poller,
+        Err(PollCompletionQueueError::CompletionQueueEmpty) => return None,
+        Err(error) => panic!("{error}"),
+    };
+    poller.next().unwrap_or_else(|error| panic!("{error}")).map(read)
+}
