@@ -43,6 +43,7 @@ mod objects;
 mod post;
 mod qp;
 mod query;
+mod receives;
 mod script;
 mod semaphore;
 mod srq;

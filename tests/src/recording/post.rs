@@ -10,6 +10,7 @@ use rdma_mummy_sys::{ibv_send_flags as flag, ibv_wr_opcode as opcode};
 use super::calls::{Bind, Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
+use super::receives::each_receive;
 use super::script::Bad;
 use super::state::Inner;
 
@@ -261,37 +262,15 @@ pub(super) unsafe extern "C" fn post_recv(
             *bad_wr = wr;
             return libc::EINVAL;
         }
-        let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
-        let (mut next, mut index) = (wr, 0);
-        while !next.is_null() {
-            if let Some((bad, failure)) = refusal
-                && match bad {
-                    Bad::At(at) => at == index,
-                    _ => (*next).next.is_null(),
-                }
-            {
-                *bad_wr = if let Bad::At(_) = bad { next } else { elsewhere(bad, next) };
-                inner.failed(failure.errno());
-                return failure.code();
-            }
-            let request = &*next;
-            let entries = read_entries(request.sg_list, request.num_sge);
-            let length = entries.iter().map(|entry| entry.length).sum();
-            let mut posted = Posted { wr_id: request.wr_id, length, ..Posted::default() };
-            if !quiet {
-                posted.entries = entries.iter().map(|sge| (sge.lkey, sge.addr, sge.length)).collect();
-                inner.posted.push(posted.clone());
-            }
+        each_receive(&mut inner, quiet, failure, wr, bad_wr, |inner, posted, _entries| {
             if let Some(pair) = inner.pairs.get_mut(&qp.addr()) {
                 let is_shared = pair.srq != 0;
-                pair.receives.push_back(posted);
+                pair.receives.push_back(posted.clone());
                 if is_shared {
                     inner.violation("post_recv on a queue pair that takes its receives from a shared queue");
                 }
             }
-            next = request.next;
-            index += 1;
-        }
+            Ok(())
+        })
     }
-    0
 }

@@ -12,7 +12,8 @@ use super::calls::{Call, Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
 use super::objects::{destroy_object, forever};
-use super::post::{elsewhere, read_entries};
+use super::post::elsewhere;
+use super::receives::each_receive;
 use super::script::Bad;
 use super::state::Inner;
 
@@ -217,48 +218,18 @@ unsafe extern "C" fn post_srq_recv(
             *bad_wr = wr;
             return libc::EINVAL;
         }
-        let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
-        let (mut next, mut index) = (wr, 0);
-        while !next.is_null() {
-            if let Some((bad, failure)) = refusal
-                && match bad {
-                    Bad::At(at) => at == index,
-                    _ => (*next).next.is_null(),
-                }
-            {
-                *bad_wr = if let Bad::At(_) = bad { next } else { elsewhere(bad, next) };
-                inner.failed(failure.errno());
-                return failure.code();
+        each_receive(&mut inner, quiet, failure, wr, bad_wr, |inner, posted, entries| {
+            let Some(shared) = inner.shared.get_mut(&srq.addr()) else { return Err(libc::EINVAL) };
+            if entries > shared.attr.max_sge as usize {
+                return Err(libc::EINVAL);
             }
-            let request = &*next;
-            let entries = read_entries(request.sg_list, request.num_sge);
-            let length = entries.iter().map(|entry| entry.length).sum();
-            let mut posted = Posted { wr_id: request.wr_id, length, ..Posted::default() };
-            let Some(shared) = inner.shared.get_mut(&srq.addr()) else { return libc::EINVAL };
-            let refused = if entries.len() > shared.attr.max_sge as usize {
-                libc::EINVAL
-            } else if shared.receives.len() >= shared.attr.max_wr as usize {
-                libc::ENOMEM
-            } else {
-                0
-            };
-            if refused != 0 {
-                *bad_wr = next;
-                inner.failed(refused);
-                return refused;
+            if shared.receives.len() >= shared.attr.max_wr as usize {
+                return Err(libc::ENOMEM);
             }
-            if quiet {
-                shared.receives.push_back(posted);
-            } else {
-                posted.entries = entries.iter().map(|sge| (sge.lkey, sge.addr, sge.length)).collect();
-                shared.receives.push_back(posted.clone());
-                inner.posted.push(posted);
-            }
-            next = request.next;
-            index += 1;
-        }
+            shared.receives.push_back(posted.clone());
+            Ok(())
+        })
     }
-    0
 }
 
 unsafe extern "C" fn post_srq_ops(

@@ -7,10 +7,10 @@ use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::ibv_qp_init_attr_mask as mask;
 use rdma_mummy_sys::ibv_wq_attr_mask as wq_mask;
 
-use super::calls::{Kind, Posted};
+use super::calls::Kind;
 use super::device::state_of;
 use super::objects::{destroy_object, forever};
-use super::script::Bad;
+use super::receives::each_receive;
 
 /// Puts the verbs of this file into the extended table.
 pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
@@ -105,29 +105,8 @@ unsafe extern "C" fn post_wq_recv(
             *bad_wr = wr;
             return libc::EINVAL;
         }
-        let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
-        let (mut next, mut index) = (wr, 0);
-        while !next.is_null() {
-            if let Some((Bad::At(at), failure)) = refusal
-                && at == index
-            {
-                *bad_wr = next;
-                inner.failed(failure.errno());
-                return failure.code();
-            }
-            let request = &*next;
-            let entries = match request.num_sge {
-                1.. => slice::from_raw_parts(request.sg_list, request.num_sge as usize),
-                _ => &[],
-            };
-            let length = entries.iter().map(|entry| entry.length).sum();
-            let entries = entries.iter().map(|sge| (sge.lkey, sge.addr, sge.length)).collect();
-            inner.posted.push(Posted { wr_id: request.wr_id, length, entries, ..Posted::default() });
-            next = request.next;
-            index += 1;
-        }
+        each_receive(&mut inner, false, failure, wr, bad_wr, |_inner, _posted, _entries| Ok(()))
     }
-    0
 }
 
 pub(super) unsafe extern "C" fn create_rwq_ind_table(

@@ -1,0 +1,60 @@
+//! Lists of receives, for whatever takes them: queue pairs, shared receive queues, work queues.
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+
+use super::calls::Posted;
+use super::post::{elsewhere, read_entries};
+use super::script::{Bad, Failure};
+use super::state::Inner;
+
+/// Hands each receive of a list to `take`, with the number of its entries, until one is refused: by the script, or by `take`
+/// with an errno value. What was taken is written down unless the device is quiet.
+///
+/// # Safety
+///
+/// The requests form a list that ends, with their entries, and `bad_wr` can be written.
+pub(super) unsafe fn each_receive(
+    inner: &mut Inner,
+    quiet: bool,
+    failure: Option<Failure>,
+    wr: *mut ffi::ibv_recv_wr,
+    bad_wr: *mut *mut ffi::ibv_recv_wr,
+    mut take: impl FnMut(&mut Inner, &Posted, usize) -> Result<(), c_int>,
+) -> c_int {
+    let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
+    let (mut next, mut index) = (wr, 0);
+    // SAFETY: the caller's promise.
+    unsafe {
+        while !next.is_null() {
+            if let Some((bad, failure)) = refusal
+                && match bad {
+                    Bad::At(at) => at == index,
+                    _ => (*next).next.is_null(),
+                }
+            {
+                *bad_wr = if let Bad::At(_) = bad { next } else { elsewhere(bad, next) };
+                inner.failed(failure.errno());
+                return failure.code();
+            }
+            let request = &*next;
+            let entries = read_entries(request.sg_list, request.num_sge);
+            let length = entries.iter().map(|entry| entry.length).sum();
+            let mut posted = Posted { wr_id: request.wr_id, length, ..Posted::default() };
+            if !quiet {
+                posted.entries = entries.iter().map(|sge| (sge.lkey, sge.addr, sge.length)).collect();
+            }
+            if let Err(errno) = take(inner, &posted, entries.len()) {
+                *bad_wr = next;
+                inner.failed(errno);
+                return errno;
+            }
+            if !quiet {
+                inner.posted.push(posted);
+            }
+            next = request.next;
+            index += 1;
+        }
+    }
+    0
+}
