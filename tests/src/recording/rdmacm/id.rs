@@ -178,7 +178,8 @@ pub(super) fn destroy(on: On) -> Result<(), c_int> {
     if !inner.is_live(Kind::Identifier, id.addr(), "rdma_destroy_id") {
         return Err(libc::EINVAL);
     }
-    if inner.manager.id(id.addr())?.qp != 0 {
+    // SAFETY: the identifier is alive.
+    if !unsafe { (*id).qp }.is_null() {
         inner.violation("an identifier was destroyed that holds a queue pair");
     }
     peer::leave(&mut inner, id.addr());
