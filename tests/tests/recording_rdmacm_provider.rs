@@ -278,6 +278,8 @@ fn queue_pairs_of_identifiers_connect_and_part() {
     }
     acknowledge(established);
     assert_eq!(state(asks), ffi::ibv_qp_state::IBV_QPS_RTS);
+    let told = recording.verbs().into_iter().filter(|&verb| verb == "set_ece").count();
+    assert_eq!(told, 2, "each side's extensions to the other's queue pair");
     pass(channel, event_type::RDMA_CM_EVENT_ESTABLISHED, answers);
     assert_eq!(next(channel), NOTHING);
     disconnect(asks).unwrap();

@@ -7,9 +7,10 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::{ibv_qp_attr_mask as mask, ibv_qp_init_attr_mask as wanted, ibv_qp_state as state};
 
-use super::attributes::{all, modify, transition};
+use super::attributes::{all, extend, modify, transition};
 use super::calls::{Access, On, answer, device_of, on_id};
 use super::events::is_datagram;
+use crate::recording::control::query_ece;
 use crate::recording::{completion, extended_qp, objects, qp, srq, xrc};
 
 /// What the call that has just given null failed with.
@@ -126,6 +127,12 @@ unsafe fn make(on: On, attr: &mut ffi::ibv_qp_init_attr_ex) -> Result<*mut ffi::
 
 /// Takes a new queue pair as far as it goes without a peer.
 fn initialise(on: On, qp: *mut ffi::ibv_qp) -> Result<(), c_int> {
+    let mut ece = ffi::ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+    // SAFETY: the queue pair is alive.
+    if unsafe { query_ece(qp, &mut ece) } == 0 {
+        on.with(|id| id.local_ece = ece)?;
+        extend(on, qp)?;
+    }
     transition(on, qp, state::IBV_QPS_INIT, |_| {})?;
     if !is_datagram(on.id) {
         return Ok(());
