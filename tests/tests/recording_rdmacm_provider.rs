@@ -1129,3 +1129,17 @@ fn a_device_of_the_system_has_connections_too() {
     end_channel(channel);
     assert_eq!(recording.live(), []);
 }
+
+#[test]
+fn another_thread_has_the_device_if_it_is_plugged_in_there() {
+    let recording = Recording::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: takes nothing.
+            assert!(unsafe { ffi::rdma_create_event_channel() }.is_null());
+            recording.plug_in_here();
+            end_channel(channel());
+        });
+    });
+    assert_eq!(recording.verbs(), ["rdma_create_event_channel", "rdma_destroy_event_channel"]);
+}
