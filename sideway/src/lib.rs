@@ -3,6 +3,7 @@
 //!
 //! - [`ibverbs`] wraps the verbs: [devices](ibverbs::device), [memory](ibverbs::protection_domain),
 //!   [completion queues](ibverbs::completion), [queue pairs](ibverbs::queue_pair), [requests](ibverbs::work_request).
+//! - [`rdmacm`] makes connections by address.
 //! - [`error`] has the one shape of failures: the verb, the errno, and what to change.
 //! - `mlx5` and `efa`, behind features of the same names, wrap what two vendors add.
 //! - [`manual`] explains how to live with all that.
@@ -27,5 +28,6 @@ pub mod ibverbs;
 pub mod manual;
 #[cfg(feature = "mlx5")]
 pub mod mlx5;
+pub mod rdmacm;
 
 mod ffi;

@@ -2,8 +2,9 @@
 
 use rdma_mummy_sys::ibv_async_event;
 
+use super::AffiliatedObjects;
 use super::event_type::{AsyncEventType, Subject};
-use super::registry::{AffiliatedObjects, Found};
+use crate::ffi::Found;
 use crate::ibverbs::completion::CompletionQueueRef;
 use crate::ibverbs::queue_pair::QueuePairRef;
 use crate::ibverbs::shared_receive_queue::SharedReceiveQueueRef;

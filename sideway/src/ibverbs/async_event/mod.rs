@@ -29,17 +29,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod affiliated_objects;
 mod channel;
 mod element;
 mod event;
 mod event_type;
-mod registry;
 
+pub(crate) use self::affiliated_objects::AffiliatedObjects;
 pub use self::channel::AsyncEventChannel;
 pub use self::element::AsyncEventElement;
 pub use self::event::AsyncEvent;
 pub use self::event_type::AsyncEventType;
-pub(crate) use self::registry::AffiliatedObjects;
 pub use super::completion::CompletionQueueRef;
 pub use super::queue_pair::QueuePairRef;
 pub use super::shared_receive_queue::SharedReceiveQueueRef;

@@ -30,6 +30,7 @@ mod query_port;
 mod real_time;
 pub(super) mod sysfs;
 
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -70,9 +71,24 @@ type HasOperation = fn(&ibv_context_ops) -> bool;
 #[doc(alias = "ibv_context")]
 #[derive(Debug)]
 pub struct DeviceContext {
-    handle: Handle<ibv_context>,
+    raw: NonNull<ibv_context>,
+    end: End,
     objects: AffiliatedObjects,
 }
+
+/// How a context ends.
+#[derive(Debug)]
+enum End {
+    /// It is closed.
+    Close(Handle<ibv_context>),
+    /// It is somebody else's, who keeps it open as long as this is held.
+    GiveBack(#[expect(dead_code, reason = "held for its life alone")] Arc<dyn Any + Send + Sync>),
+}
+
+// SAFETY: the pointer is that of the handle, which may move and be shared, or of a context that is lent under the same terms.
+unsafe impl Send for DeviceContext {}
+// SAFETY: as for Send.
+unsafe impl Sync for DeviceContext {}
 
 impl DeviceContext {
     /// Opens a device.
@@ -89,10 +105,22 @@ impl DeviceContext {
     }
 
     fn of(handle: Handle<ibv_context>) -> Self {
-        Self { handle, objects: AffiliatedObjects::default() }
+        Self { raw: handle.as_non_null(), end: End::Close(handle), objects: AffiliatedObjects::default() }
     }
 
-    /// `ibv_close_device(context)` — closes the device and reports, where drop only logs.
+    /// A context that somebody else has opened, and keeps open as long as `lender` is held.
+    ///
+    /// # Safety
+    ///
+    /// - That is so.
+    /// - There is no other `DeviceContext` of this `raw` that things are made from: events find their objects in one of them.
+    pub(crate) unsafe fn lent(raw: NonNull<ibv_context>, lender: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { raw, end: End::GiveBack(lender), objects: AffiliatedObjects::default() }
+    }
+
+    /// `ibv_close_device(context)` — closes the device and reports, where drop only logs. A context that is the connection
+    /// manager's ([`Identifier::get_device_context`](crate::rdmacm::communication_manager::Identifier::get_device_context)) is
+    /// given back to it.
     ///
     /// A context in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once everything that was made from it
     /// has gone.
@@ -106,7 +134,10 @@ impl DeviceContext {
     /// [ibv_open_device(3)](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
     #[doc(alias = "ibv_close_device")]
     pub fn close(self) -> Result<(), VerbError> {
-        self.handle.close()
+        match self.end {
+            End::Close(handle) => handle.close(),
+            End::GiveBack(_) => Ok(()),
+        }
     }
 
     /// How many completion vectors the device has: the bound for the vector that a completion queue is made with.
@@ -121,7 +152,7 @@ impl DeviceContext {
     ///
     /// It is used only while `self` lives, and not closed.
     pub unsafe fn context(&self) -> NonNull<ibv_context> {
-        self.handle.as_non_null()
+        self.raw
     }
 
     /// Sees to it that the driver has the data path functions that are called without a check later.
@@ -151,7 +182,7 @@ impl DeviceContext {
     /// The C object, for this crate: open as long as `self`.
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_context {
-        self.handle.as_ptr()
+        self.raw.as_ptr()
     }
 }
 

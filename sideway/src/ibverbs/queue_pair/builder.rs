@@ -18,7 +18,7 @@ const CONNECTED: &[QueuePairType] = &[QueuePairType::ReliableConnection, QueuePa
 
 /// Makes queue pairs. Unless set: reliable connection, 16 requests and 1 entry a list on either side, no inline data, not
 /// every send signaled.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct QueuePairBuilder<T = Connected> {
     pub(super) pd: Arc<ProtectionDomain>,
     pub(super) qp_type: QueuePairType,
@@ -130,6 +130,16 @@ impl<T: Service> QueuePairBuilder<T> {
         self
     }
 
+    /// The same builder with a shared receive queue.
+    pub(crate) fn with_srq(&self, srq: Arc<SharedReceiveQueueCore>) -> Self {
+        Self { srq: Some(srq), ..self.clone() }
+    }
+
+    /// The transport service that queue pairs are made for.
+    pub fn qp_type(&self) -> QueuePairType {
+        self.qp_type
+    }
+
     /// The protection domain that queue pairs are made in.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
@@ -219,5 +229,19 @@ impl<T: Service> QueuePairBuilder<T> {
     pub fn setup_send_ops_flags(&mut self, operations: SendOperationFlags) -> &mut Self {
         self.operations = Some(operations);
         self
+    }
+}
+
+// Derived, it would ask for services that can be cloned.
+impl<T> Clone for QueuePairBuilder<T> {
+    fn clone(&self) -> Self {
+        Self {
+            pd: Arc::clone(&self.pd),
+            send_cq: self.send_cq.clone(),
+            recv_cq: self.recv_cq.clone(),
+            srq: self.srq.clone(),
+            kept: self.kept.clone(),
+            ..*self
+        }
     }
 }

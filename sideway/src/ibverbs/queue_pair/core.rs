@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
@@ -133,11 +133,9 @@ impl QueuePairCore {
             self.check_port(attribute)?;
         }
         let mut attr = *attribute.raw();
-        let alone = self.lock_control();
         // SAFETY: the QP is live, and the attributes are complete for the mask.
-        let ret = unsafe { sys::ibv_modify_qp(self.raw(), &mut attr, attribute.mask().bits() as libc::c_int) };
-        // Finding out what went wrong asks the driver again.
-        drop(alone);
+        let ret =
+            self.alone(|| unsafe { sys::ibv_modify_qp(self.raw(), &mut attr, attribute.mask().bits() as libc::c_int) });
         if ret == 0 { Ok(()) } else { Err(ModifyQueuePairError::diagnose(self, attribute, errno_of(ret))) }
     }
 
@@ -174,15 +172,26 @@ impl QueuePairCore {
     pub(crate) fn query(&self, mask: Mask) -> Result<(QueuePairAttribute, QueuePairInitAttribute), VerbError> {
         // SAFETY: all-zero is legal for both: they have integers and pointers alone.
         let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { mem::zeroed() };
-        let _alone = self.lock_control();
         // SAFETY: the QP is live, and both structs are there to be filled.
-        let ret = unsafe { sys::ibv_query_qp(self.raw(), &mut attr, mask.bits() as libc::c_int, &mut init) };
+        let ret =
+            self.alone(|| unsafe { sys::ibv_query_qp(self.raw(), &mut attr, mask.bits() as libc::c_int, &mut init) });
         check_errno("ibv_query_qp", ret)?;
         Ok((QueuePairAttribute::from_raw(attr, mask), QueuePairInitAttribute::from_raw(init)))
     }
 
-    fn lock_control(&self) -> MutexGuard<'_, ()> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Runs a verb that reads or writes what C keeps of the queue pair, with nobody beside it; gives what it returns.
+    fn alone(&self, mut verb: impl FnMut() -> libc::c_int) -> libc::c_int {
+        let mut ret = 0;
+        let mut run = || {
+            let _alone = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+            ret = verb();
+        };
+        match &self.parents.attachment {
+            // It moves the queue pair by itself, from whichever thread takes its events.
+            Some(attachment) => attachment.apart(&mut run),
+            None => run(),
+        }
+        ret
     }
 
     /// Destroys the queue pair and reports. Where a flow or an event holds it, it lives on, and is destroyed by the last of
@@ -197,6 +206,9 @@ impl QueuePairCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        if let Some(attachment) = &self.parents.attachment {
+            attachment.detach(self.qp);
+        }
         self.leave_groups();
         // Where it fails, the queue pair lives on and points to the send context: that is leaked with it, and so is what it was
         // promised would outlive it, and a parent domain, to whose allocator's memory the device may still write.

@@ -13,8 +13,8 @@ use rdma_mummy_sys::{
 
 use super::missing_operation::{self, SendContext};
 use super::{
-    BasicQueuePair, BasicSendQueue, BasicService, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Parents,
-    QueuePairBuilder, QueuePairCore, QueuePairType, SendOperationFlags, Service,
+    BasicQueuePair, BasicSendQueue, BasicService, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Maker,
+    Parents, QueuePairBuilder, QueuePairCore, QueuePairType, SendOperationFlags, Service,
 };
 use crate::error::{Errno, VerbError};
 use crate::ffi::check_pointer;
@@ -22,8 +22,6 @@ use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::quirks;
 use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueType};
 use crate::ibverbs::work_request::{ReceiveQueue, RefusalReason};
-
-const EX: &str = "ibv_create_qp_ex";
 
 impl<T: BasicService> QueuePairBuilder<T> {
     /// `ibv_create_qp(pd, attr)` — makes a basic queue pair.
@@ -38,10 +36,14 @@ impl<T: BasicService> QueuePairBuilder<T> {
     /// [ibv_create_qp(3)](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
     #[doc(alias = "ibv_create_qp")]
     pub fn build(&self) -> Result<BasicQueuePair<T>, VerbError> {
-        const VERB: &str = "ibv_create_qp";
-        let parents = self.parents(VERB)?;
+        self.build_by(&Maker::verbs())
+    }
+
+    /// The same by the functions of `maker`.
+    pub(crate) fn build_by(&self, maker: &Maker<'_>) -> Result<BasicQueuePair<T>, VerbError> {
+        let parents = self.parents_by(maker, maker.verb)?;
         if self.wants_more_than_basic() {
-            return self.build_basic_by_extended_verb();
+            return self.build_basic_by_extended_verb(maker);
         }
         let mut attr = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
@@ -52,20 +54,20 @@ impl<T: BasicService> QueuePairBuilder<T> {
             qp_type: ibv_qp_type(self.qp_type.raw()),
             sq_sig_all: self.sq_sig_all.into(),
         };
-        // SAFETY: the domain and the queues are live and of one device; the initiator of XRC needs none for receives.
-        let qp = unsafe { sys::ibv_create_qp(self.pd.raw(), &mut attr) };
-        let qp = check_pointer(VERB, qp).map_err(|error| self.explain(error))?;
+        // The domain and the queues are live and of one device; the initiator of XRC needs none for receives.
+        let qp = (maker.create)(self.pd.raw(), &mut attr);
+        let qp = check_pointer(maker.verb, qp).map_err(|error| self.explain(error))?;
         // SAFETY: just made from these.
         unsafe { self.finish_basic(qp, parents) }
     }
 
     /// A queue pair that is posted to by the basic verbs, with what `struct ibv_qp_init_attr` has no room for.
-    fn build_basic_by_extended_verb(&self) -> Result<BasicQueuePair<T>, VerbError> {
-        let parents = self.parents(EX)?;
+    fn build_basic_by_extended_verb(&self, maker: &Maker<'_>) -> Result<BasicQueuePair<T>, VerbError> {
+        let parents = self.parents_by(maker, maker.verb_ex)?;
         let mut attr = self.attributes_ex(&parents);
-        // SAFETY: the domain and the queues are live and of one device; the attributes are complete for their mask.
-        let qp = unsafe { sys::ibv_create_qp_ex(self.pd.device_context().raw(), &mut attr) };
-        let qp = check_pointer(EX, qp).map_err(|error| self.explain(error))?;
+        // The domain and the queues are live and of one device; the attributes are complete for their mask.
+        let qp = (maker.create_ex)(self.pd.device_context().raw(), &mut attr);
+        let qp = check_pointer(maker.verb_ex, qp).map_err(|error| self.explain(error))?;
         // SAFETY: just made from these.
         unsafe { self.finish_basic(qp, parents) }
     }
@@ -88,10 +90,21 @@ impl<T: BasicService> QueuePairBuilder<T> {
     ///
     /// As [`build`](Self::build).
     pub fn build_generic(&self) -> Result<GenericQueuePair<T>, VerbError> {
-        match self.build_extended() {
-            Ok((_, true)) => Ok(self.build()?.into()),
+        self.build_generic_by(&Maker::verbs())
+    }
+
+    /// The same by the functions of `maker`.
+    pub(crate) fn build_generic_by(&self, maker: &Maker<'_>) -> Result<GenericQueuePair<T>, VerbError> {
+        match self.build_extended(maker) {
+            Ok((qp, true)) => {
+                // An identifier takes no second one beside it.
+                drop(qp);
+                Ok(self.build_by(maker)?.into())
+            }
             Ok((qp, false)) => Ok(qp.into()),
-            Err(error) if matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) => Ok(self.build()?.into()),
+            Err(error) if matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::ENOSYS) => {
+                Ok(self.build_by(maker)?.into())
+            }
             Err(error) => Err(error),
         }
     }
@@ -109,22 +122,30 @@ impl<T: BasicService> QueuePairBuilder<T> {
     /// [ibv_wr_post(3)](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn build_ex(&self) -> Result<ExtendedQueuePair<T>, VerbError> {
-        self.build_extended().map(|(qp, _mended)| qp)
+        self.build_ex_by(&Maker::verbs())
+    }
+
+    /// The same by the functions of `maker`.
+    pub(crate) fn build_ex_by(&self, maker: &Maker<'_>) -> Result<ExtendedQueuePair<T>, VerbError> {
+        self.build_extended(maker).map(|(qp, _mended)| qp)
     }
 
     /// An extended queue pair, and whether a fault of its driver had to be mended.
-    fn build_extended(&self) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
+    fn build_extended(&self, maker: &Maker<'_>) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
         let all = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
-        // SAFETY: the domain and the queues in the attributes are live and of one device; they are complete for their mask.
-        let create = |context, attr: &mut ibv_qp_init_attr_ex| unsafe { sys::ibv_create_qp_ex(context, attr) };
-        match self.create_extended(EX, all, create, |_| Ok(())) {
+        let make = |operations| {
+            let parents = self.parents_by(maker, maker.verb_ex)?;
+            self.create_extended(maker.verb_ex, parents, operations, maker.create_ex, |_| Ok(()))
+                .map_err(|error| self.explain_extended(error, operations, maker.instead))
+        };
+        match make(all) {
             Err(error)
                 if self.operations.is_none()
                     && all.intersects(SendOperationFlags::ATOMICS)
                     && matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::EINVAL) =>
             {
                 let fewer = all.difference(SendOperationFlags::ATOMICS);
-                self.create_extended(EX, fewer, create, |_| Ok(())).map_err(|_| error)
+                make(fewer).map_err(|_| error)
             }
             result => result,
         }
@@ -161,17 +182,17 @@ impl<T: Service> QueuePairBuilder<T> {
         attach: impl FnOnce(NonNull<ibv_qp_ex>) -> Result<D, VerbError>,
     ) -> Result<ExtendedQueuePair<T>, VerbError> {
         let operations = self.operations.unwrap_or_else(|| SendOperationFlags::of_transport(self.qp_type));
-        self.create_extended(verb, operations, create, attach).map(|(qp, _mended)| qp)
+        self.create_extended(verb, self.parents(verb)?, operations, create, attach).map(|(qp, _mended)| qp)
     }
 
     fn create_extended<D: Send + 'static>(
         &self,
         verb: &'static str,
+        parents: Parents,
         operations: SendOperationFlags,
         create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
         attach: impl FnOnce(NonNull<ibv_qp_ex>) -> Result<D, VerbError>,
     ) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
-        let parents = self.parents(verb)?;
         let send_context = SendContext::allocate();
         let mut attr = self.attributes_ex(&parents);
         attr.qp_context = send_context.as_ptr().cast();
@@ -183,8 +204,7 @@ impl<T: Service> QueuePairBuilder<T> {
             Err(error) => {
                 // SAFETY: no queue pair was made that could point to it.
                 unsafe { SendContext::free(send_context) };
-                let error = self.explain(error);
-                return Err(if verb == EX { self.explain_extended(error, operations) } else { error });
+                return Err(self.explain(error));
             }
         };
         // SAFETY: just made from these and this context.
@@ -275,6 +295,10 @@ impl<T: Service> QueuePairBuilder<T> {
 
     fn is_xrc_send(&self) -> bool {
         self.qp_type == QueuePairType::ReliableConnectionExtendedSend
+    }
+
+    fn parents_by(&self, maker: &Maker<'_>, verb: &'static str) -> Result<Parents, VerbError> {
+        Ok(Parents { attachment: maker.attachment.clone(), ..self.parents(verb)? })
     }
 
     /// What the queue pair is made from, seen to be there and of this device; what else can be checked before the library is
@@ -416,15 +440,16 @@ impl<T: Service> QueuePairBuilder<T> {
     }
 
     #[cold]
-    fn explain_extended(&self, error: VerbError, operations: SendOperationFlags) -> VerbError {
-        match error.errno().raw() {
-            libc::EOPNOTSUPP | libc::ENOSYS if error.hint().is_none() => error.with_hint(format!(
-                "the device or its driver has no extended queue pairs, or not for {operations:?} on {:?}: use build or \
-                 build_generic",
+    fn explain_extended(&self, error: VerbError, operations: SendOperationFlags, instead: &str) -> VerbError {
+        let hint = match (error.errno().raw(), error.hint()) {
+            (libc::EOPNOTSUPP, Some(hint)) => format!("{hint}: {instead}"),
+            (libc::EOPNOTSUPP | libc::ENOSYS, None) => format!(
+                "the device or its driver has no extended queue pairs, or not for {operations:?} on {:?}: {instead}",
                 self.qp_type
-            )),
-            _ => error,
-        }
+            ),
+            _ => return error,
+        };
+        error.with_hint(hint)
     }
 }
 
@@ -438,6 +463,5 @@ fn raw_srq(srq: &Option<Arc<SharedReceiveQueueCore>>) -> *mut ibv_srq {
 
 #[cold]
 fn unusable(verb: &'static str, what: &str) -> VerbError {
-    let instead = if verb == EX { ": use build or build_generic" } else { "" };
-    VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(format!("{what}{instead}"))
+    VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(what.to_owned())
 }

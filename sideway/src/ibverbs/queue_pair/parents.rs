@@ -3,6 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use rdma_mummy_sys::ibv_qp;
+
+use crate::ffi::Attachment;
 use crate::ibverbs::completion::{CompletionQueueCore, Threads};
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
@@ -20,6 +23,8 @@ pub(crate) struct Parents {
     pub(crate) pd: Option<Arc<ProtectionDomain>>,
     #[expect(dead_code, reason = "kept for its life alone")]
     pub(crate) rwq_ind_table: Option<Arc<RwqIndirectionTable>>,
+    /// What has the queue pair's address.
+    pub(crate) attachment: Option<Arc<dyn Attachment<ibv_qp>>>,
     /// What a vendor's function made it from as well.
     pub(crate) kept: Vec<Kept>,
 }

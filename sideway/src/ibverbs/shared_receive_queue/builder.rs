@@ -6,15 +6,15 @@ use std::sync::Arc;
 use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{
-    ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask as mask, ibv_srq_type,
-    ibv_tm_cap,
+    ibv_context, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask as mask,
+    ibv_srq_type, ibv_tm_cap,
 };
 
 use super::core::Parents;
 use super::tag_matching::TagOperations;
 use super::{SharedReceiveQueue, SharedReceiveQueueCore, SharedReceiveQueueType};
 use crate::error::VerbError;
-use crate::ffi::check_pointer;
+use crate::ffi::{Attachment, check_pointer};
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
@@ -121,7 +121,7 @@ impl SharedReceiveQueueBuilder {
         let srq = unsafe { sys::ibv_create_srq(self.pd.raw(), &mut init) };
         let srq = check_pointer(VERB, srq).map_err(|error| self.explain(error))?;
         // SAFETY: just made in this domain, from nothing else.
-        unsafe { self.adopt(VERB, srq, init.attr) }
+        unsafe { self.adopt(VERB, srq, init.attr, None) }
     }
 
     /// `ibv_create_srq_ex(context, srq_init_attr_ex)` — makes a queue of any type.
@@ -137,8 +137,25 @@ impl SharedReceiveQueueBuilder {
     /// [ibv_create_srq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
     #[doc(alias = "ibv_create_srq_ex")]
     pub fn build_ex(&self) -> Result<SharedReceiveQueue, VerbError> {
-        const VERB: &str = "ibv_create_srq_ex";
-        self.check(VERB)?;
+        // SAFETY: the context is open, and the attributes are complete.
+        let create = |context, init: &mut ibv_srq_init_attr_ex| unsafe { sys::ibv_create_srq_ex(context, init) };
+        // SAFETY: this is the verb, and nothing else has the queue's address.
+        unsafe { self.build_ex_by("ibv_create_srq_ex", create, None) }
+    }
+
+    /// The same by another function.
+    ///
+    /// # Safety
+    ///
+    /// - `create` does as `ibv_create_srq_ex`, whose attributes are complete for their mask, and of one device.
+    /// - Where something has the queue's address afterwards, it is the `attachment`.
+    pub(crate) unsafe fn build_ex_by(
+        &self,
+        verb: &'static str,
+        create: impl FnOnce(*mut ibv_context, &mut ibv_srq_init_attr_ex) -> *mut ibv_srq,
+        attachment: Option<Arc<dyn Attachment<ibv_srq>>>,
+    ) -> Result<SharedReceiveQueue, VerbError> {
+        self.check(verb)?;
         let mut init = ibv_srq_init_attr_ex {
             srq_context: self.raw_context(),
             attr: self.attr,
@@ -162,30 +179,32 @@ impl SharedReceiveQueueBuilder {
                 init.tm_cap = *cap;
             }
         }
-        // SAFETY: what the attributes name is live and of one device (`check`), and they are complete for their mask.
-        let srq = unsafe { sys::ibv_create_srq_ex(self.context().raw(), &mut init) };
-        let srq = check_pointer(VERB, srq).map_err(|error| self.explain(error))?;
+        // What the attributes name is live and of one device (`check`).
+        let srq = create(self.context().raw(), &mut init);
+        let srq = check_pointer(verb, srq).map_err(|error| self.explain(error))?;
         // SAFETY: just made of what `service` names, in this domain.
-        unsafe { self.adopt(VERB, srq, init.attr) }
+        unsafe { self.adopt(verb, srq, init.attr, attachment) }
     }
 
     /// Takes a new queue over; `actual` is what the device made of the attributes.
     ///
     /// # Safety
     ///
-    /// `srq` was just made in this domain from what `service` names, and is nobody else's.
+    /// `srq` was just made in this domain from what `service` names, and is nobody else's; the `attachment` alone has its
+    /// address.
     unsafe fn adopt(
         &self,
         verb: &'static str,
         srq: NonNull<ibv_srq>,
         actual: ibv_srq_attr,
+        attachment: Option<Arc<dyn Attachment<ibv_srq>>>,
     ) -> Result<SharedReceiveQueue, VerbError> {
         let (xrcd, cq) = match &self.service {
             Service::Basic => (None, None),
             Service::Xrc { xrcd, cq } => (Some(Arc::clone(xrcd)), Some(Arc::clone(cq))),
             Service::TagMatching { cq, .. } => (None, Some(Arc::clone(cq))),
         };
-        let parents = Parents { cq, xrcd, pd: Arc::clone(&self.pd) };
+        let parents = Parents { attachment, cq, xrcd, pd: Arc::clone(&self.pd) };
         // SAFETY: the caller's promise.
         let core = unsafe { SharedReceiveQueueCore::adopt(srq, self.srq_type(), self.srq_context, parents) };
         let tags = match &self.service {
@@ -245,7 +264,8 @@ impl SharedReceiveQueueBuilder {
         }
     }
 
-    fn context(&self) -> &Arc<DeviceContext> {
+    /// The device of the domain.
+    pub(crate) fn context(&self) -> &Arc<DeviceContext> {
         self.pd.device_context()
     }
 

@@ -10,7 +10,7 @@ use rdma_mummy_sys::{ibv_srq, ibv_srq_attr};
 
 use super::{SharedReceiveQueueAttribute, SharedReceiveQueueAttributeMask as Mask, SharedReceiveQueueType};
 use crate::error::{Errno, VerbError};
-use crate::ffi::{Handle, check_errno};
+use crate::ffi::{Attachment, Handle, check_errno};
 use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::device_context::{DeviceCapabilityFlags, DeviceContext};
 use crate::ibverbs::protection_domain::ProtectionDomain;
@@ -31,6 +31,7 @@ pub(crate) struct SharedReceiveQueueCore {
 /// What a shared receive queue is made from.
 #[derive(Debug)]
 pub(super) struct Parents {
+    pub(super) attachment: Option<Arc<dyn Attachment<ibv_srq>>>,
     pub(super) cq: Option<Arc<CompletionQueueCore>>,
     pub(super) xrcd: Option<Arc<XrcDomain>>,
     pub(super) pd: Arc<ProtectionDomain>,
@@ -122,6 +123,9 @@ impl SharedReceiveQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
+        if let Some(attachment) = self.parents.attachment.take() {
+            attachment.detach(self.srq);
+        }
         let mut left = Left { handle: Some(handle), xrcd: self.parents.xrcd.take(), pd: Arc::clone(&self.parents.pd) };
         match self.parents.cq.take() {
             // A completion names such a queue, and drivers (mlx5) hold on to it from one step of a poll to the next. The poll may

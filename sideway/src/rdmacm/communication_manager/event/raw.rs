@@ -1,0 +1,91 @@
+//! An event as C gives it, copied before it is acknowledged.
+
+use std::sync::Arc;
+
+use rdma_mummy_sys::{ibv_qp_type, rdma_cm_event, rdma_cm_id};
+
+use super::info::{ConnectionInfo, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
+use super::{Event, EventKind};
+use crate::error::{Errno, VerbError};
+use crate::ffi::Found;
+use crate::rdmacm::communication_manager::{EventStatus, EventType, Identifier, PrivateData};
+
+/// What C said, with nothing in it that C may free but the two addresses.
+pub(in crate::rdmacm::communication_manager) struct RawEvent {
+    pub(in crate::rdmacm::communication_manager) id: *mut rdma_cm_id,
+    pub(in crate::rdmacm::communication_manager) listen_id: *mut rdma_cm_id,
+    pub(in crate::rdmacm::communication_manager) event_type: EventType,
+    status: EventStatus,
+    kind: EventKind,
+}
+
+impl RawEvent {
+    /// Copies an event; `errno` is what the call that brought it left.
+    ///
+    /// # Safety
+    ///
+    /// The event is not acknowledged yet, and its identifier, where it names one, is live.
+    pub(in crate::rdmacm::communication_manager) unsafe fn copy(raw: *const rdma_cm_event, errno: i32) -> Self {
+        // SAFETY: the caller's promise.
+        let (id, listen_id, event_type, status) =
+            unsafe { ((*raw).id, (*raw).listen_id, EventType::from_raw((*raw).event.0), (*raw).status) };
+        let status = EventStatus::new(status, errno);
+        // SAFETY: the caller's promise; the field is written when the identifier is made.
+        let is_datagram = !id.is_null() && unsafe { (*id).qp_type } == ibv_qp_type::IBV_QPT_UD;
+        // SAFETY: the caller's promise: the library has filled in the member that goes with the type of event and of identifier,
+        // on memory that it has zeroed; both members are integers and a pointer to as many bytes as they say.
+        let kind = unsafe {
+            let connection = || ConnectionInfo::copy(&(*raw).param.conn);
+            let private_data = || match is_datagram {
+                true => PrivateData::copy((*raw).param.ud.private_data, (*raw).param.ud.private_data_len),
+                false => PrivateData::copy((*raw).param.conn.private_data, (*raw).param.conn.private_data_len),
+            };
+            match event_type {
+                EventType::AddressResolved => EventKind::AddressResolved,
+                EventType::AddressError => EventKind::AddressError(status),
+                EventType::RouteResolved => EventKind::RouteResolved,
+                EventType::RouteError => EventKind::RouteError(status),
+                EventType::ConnectRequest if is_datagram => EventKind::LookupRequest(private_data()),
+                EventType::ConnectRequest => EventKind::ConnectRequest(connection()),
+                EventType::ConnectResponse => EventKind::ConnectResponse(connection()),
+                EventType::ConnectError => EventKind::ConnectError(status),
+                EventType::Unreachable => EventKind::Unreachable(Unreachable { status, private_data: private_data() }),
+                EventType::Rejected => EventKind::Rejected(Rejection { status, private_data: private_data() }),
+                EventType::Established if is_datagram => {
+                    EventKind::LookupResponse(RemoteDatagram::copy(&(*raw).param.ud))
+                }
+                EventType::Established => EventKind::Established(connection()),
+                EventType::Disconnected => EventKind::Disconnected(private_data()),
+                EventType::DeviceRemoval => EventKind::DeviceRemoval,
+                EventType::MulticastJoin => EventKind::MulticastJoin(MulticastMembership::copy(&(*raw).param.ud)),
+                EventType::MulticastError => EventKind::MulticastError(status),
+                EventType::AddressChange => EventKind::AddressChange,
+                EventType::TimewaitExit => EventKind::TimewaitExit,
+                _ => EventKind::Other,
+            }
+        };
+        Self { id, listen_id, event_type, status, kind }
+    }
+
+    /// The event of this identifier.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` where it is a connect request and the identifier is not a new one.
+    pub(in crate::rdmacm::communication_manager) fn of(
+        self,
+        id: Arc<Identifier>,
+        listener: Found<Identifier>,
+    ) -> Result<Event, VerbError> {
+        let is_request = self.event_type == EventType::ConnectRequest;
+        if is_request && !id.is_request() {
+            return Err(VerbError::new("rdma_get_cm_event", Errno::from_raw(libc::EIO))
+                .with_hint("the library reported a connect request and named no new identifier"));
+        }
+        let listener = match listener {
+            Found::Object(listener) if is_request => Some(listener),
+            _ => None,
+        };
+        Ok(Event { id, listener, event_type: self.event_type, status: self.status, kind: self.kind })
+    }
+}

@@ -1,0 +1,305 @@
+//! `struct rdma_event_channel`: where the events of identifiers come.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+use std::{error, fmt};
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::load::LoadError;
+use rdma_mummy_sys::{rdma_cm_id, rdma_event_channel};
+
+use super::event::RawEvent;
+use super::{Event, EventType, Identifier, PortSpace};
+use crate::error::{Errno, VerbError};
+use crate::ffi::{
+    Found, Registry, check_pointer, clear_errno, errno_of, last_errno, set_nonblocking, take_event, wait_for,
+};
+
+const GET_EVENT: &str = "rdma_get_cm_event";
+
+/// `struct rdma_event_channel` — where the events of identifiers come, in the order in which they happened.
+///
+/// The descriptor becomes readable when an event comes and is in non-blocking mode, so that it fits `poll(2)`, `epoll(7)` and
+/// async runtimes through [`AsFd`]; [`get_cm_event`](Self::get_cm_event) waits by itself.
+///
+/// Several threads may take events from one channel: each event goes to one of them.
+#[doc(alias = "rdma_event_channel")]
+#[derive(Debug)]
+pub struct EventChannel {
+    raw: NonNull<rdma_event_channel>,
+    /// Which identifiers there are, by the address that C has for them.
+    identifiers: Registry<Identifier>,
+    /// While an event is taken, C writes to the identifier that it is of, unknown until then: no other call on an identifier of
+    /// this channel may run. Calls on different identifiers may.
+    calls: RwLock<()>,
+}
+
+// SAFETY: the channel belongs to no thread; the library reads its descriptor alone, which does not change.
+unsafe impl Send for EventChannel {}
+// SAFETY: as for Send; what the library writes while an event is taken is behind `calls`.
+unsafe impl Sync for EventChannel {}
+
+impl EventChannel {
+    /// `rdma_create_event_channel()` — opens a channel to the connection manager.
+    ///
+    /// # Errors
+    ///
+    /// - [`CreateEventChannelError::Load`] where librdmacm cannot be loaded.
+    /// - [`CreateEventChannelError::Verb`] otherwise: `ENODEV` where there is no RDMA device; `ENOENT` or `EPERM` where the
+    ///   kernel has no connection manager; `EACCES` where its device file may not be opened; `EMFILE`.
+    ///
+    /// # References
+    ///
+    /// [rdma_create_event_channel(3)](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)
+    #[doc(alias = "rdma_create_event_channel")]
+    pub fn new() -> Result<Arc<Self>, CreateEventChannelError> {
+        clear_errno();
+        // SAFETY: the function takes nothing.
+        let raw = unsafe { sys::rdma_create_event_channel() };
+        let raw = check_pointer("rdma_create_event_channel", raw).map_err(create_error)?;
+        let channel = Self { raw, identifiers: Registry::default(), calls: RwLock::default() };
+        set_nonblocking(channel.as_raw_fd()).map_err(CreateEventChannelError::Verb)?;
+        Ok(Arc::new(channel))
+    }
+
+    /// `rdma_create_id(channel, &id, context, ps)` — makes an identifier, whose events come here.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the library: `ENOMEM`, or `EINVAL` for a port space that the kernel does not know.
+    ///
+    /// # References
+    ///
+    /// [rdma_create_id(3)](https://man7.org/linux/man-pages/man3/rdma_create_id.3.html)
+    #[doc(alias = "rdma_create_id")]
+    pub fn create_id(self: &Arc<Self>, port_space: PortSpace) -> Result<Arc<Identifier>, VerbError> {
+        const VERB: &str = "rdma_create_id";
+        let mut id = ptr::null_mut();
+        // SAFETY: the channel is live, and `id` is there to be written.
+        let ret = unsafe {
+            sys::rdma_create_id(self.raw(), &mut id, ptr::null_mut(), sys::rdma_port_space(port_space.raw()))
+        };
+        if ret != 0 {
+            return Err(VerbError::new(VERB, errno_of(ret)));
+        }
+        let id = check_pointer(VERB, id)?;
+        // SAFETY: just made on this channel, and nobody else's.
+        Ok(unsafe { Identifier::adopt(id, self, None) })
+    }
+
+    /// `rdma_get_cm_event(channel, &event)` — waits for the next event, without limit where `timeout` is `None`, and
+    /// acknowledges it (`rdma_ack_cm_event`).
+    ///
+    /// Events of identifiers that are being destroyed are left out.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT`: `timeout` has passed.
+    /// - `EIO`, `ENODEV`: no event will come any more.
+    /// - else the errno of the library or of `poll(2)`.
+    ///
+    /// # References
+    ///
+    /// [rdma_get_cm_event(3)](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
+    #[doc(alias = "rdma_ack_cm_event")]
+    pub fn get_cm_event(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Event, VerbError> {
+        wait_for(GET_EVENT, "event of the connection manager", self.as_raw_fd(), timeout, || self.try_get_cm_event())
+    }
+
+    /// The next event if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_cm_event`](Self::get_cm_event); `EAGAIN` is `Ok(None)`.
+    pub fn try_get_cm_event(self: &Arc<Self>) -> Result<Option<Event>, VerbError> {
+        loop {
+            match self.take_event()? {
+                Taken::Nothing => return Ok(None),
+                Taken::Event(event) => return Ok(Some(*event)),
+                // The identifier is being destroyed: its event interests nobody.
+                Taken::OfOneThatLeaves => {}
+            }
+        }
+    }
+
+    /// Takes an event, and acknowledges it. What it gives is dropped after the lock has gone, on which identifiers wait when they
+    /// are dropped.
+    fn take_event(self: &Arc<Self>) -> Result<Taken, VerbError> {
+        let alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
+        let mut raw = ptr::null_mut();
+        let mut errno = 0;
+        let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
+            // SAFETY: the channel is live, and `raw` is there to be written. No other call on its identifiers runs.
+            let ret = unsafe { sys::rdma_get_cm_event(self.raw(), &mut raw) };
+            // A step of the library's own that failed has left its errno here, and -1 in the event.
+            errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            ret
+        })?;
+        if !is_taken {
+            return Ok(Taken::Nothing);
+        }
+        if raw.is_null() {
+            return Err(strange("the library reported an event and gave none"));
+        }
+        // SAFETY: taken just now: the library keeps its identifier until it is acknowledged.
+        let event = unsafe { RawEvent::copy(raw, errno) };
+        let listener = self.identifiers.find(event.listen_id);
+        let id = match self.identifiers.find(event.id) {
+            Found::Foreign => self.adopt_request(&event, &listener),
+            found => found,
+        };
+        // No code of the program ran since the event was taken, so that nothing which waits for this acknowledgement (the
+        // destruction of the identifier on another thread) can be something that this thread waits for.
+        // SAFETY: taken just now, and acknowledged once.
+        let ret = unsafe { sys::rdma_ack_cm_event(raw) };
+        if ret != 0 {
+            log::warn!("rdma_ack_cm_event: {}: destroying the identifier may wait for ever", errno_of(ret));
+        }
+        // Before anything is dropped: an identifier that nobody took wants the lock.
+        drop(alone);
+        match id {
+            Found::Object(id) => Ok(Taken::Event(Box::new(event.of(id, listener)?))),
+            Found::Leaving => Ok(Taken::OfOneThatLeaves),
+            Found::Foreign if event.id.is_null() => {
+                Err(strange("the library reported an event and named no identifier"))
+            }
+            Found::Foreign => {
+                Err(strange("the library reported an event of an identifier that is not of this channel"))
+            }
+        }
+    }
+
+    /// The new identifier of a connect request, which is entered before anybody else can take an event of it.
+    fn adopt_request(self: &Arc<Self>, event: &RawEvent, listener: &Found<Identifier>) -> Found<Identifier> {
+        let is_new = event.event_type == EventType::ConnectRequest && event.id != event.listen_id;
+        let listener = match listener {
+            Found::Object(listener) => Some(listener),
+            // It is on its way out. The request ends with the event, which says no.
+            Found::Leaving => None,
+            Found::Foreign => return Found::Foreign,
+        };
+        match NonNull::new(event.id).filter(|_| is_new) {
+            // SAFETY: the library has made it for this event, on this channel, and it is nobody else's.
+            Some(id) => Found::Object(unsafe { Identifier::adopt(id, self, Some(listener)) }),
+            None => Found::Foreign,
+        }
+    }
+
+    /// Keeps calls on identifiers apart from the taking of an event.
+    pub(super) fn lock_calls(&self) -> RwLockReadGuard<'_, ()> {
+        self.calls.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn identifiers(&self) -> &Registry<Identifier> {
+        &self.identifiers
+    }
+
+    /// The C object.
+    ///
+    /// # Safety
+    ///
+    /// - It is used only while `self` lives, and not destroyed.
+    /// - Events are taken from it, and identifiers made on it or migrated to it, only through `self`.
+    pub unsafe fn event_channel(&self) -> NonNull<rdma_event_channel> {
+        self.raw
+    }
+
+    pub(super) fn raw(&self) -> *mut rdma_event_channel {
+        self.raw.as_ptr()
+    }
+}
+
+/// What was taken from a channel.
+enum Taken {
+    Nothing,
+    Event(Box<Event>),
+    OfOneThatLeaves,
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: the channel is ours, and its identifiers, each of which holds it, have gone.
+        unsafe { sys::rdma_destroy_event_channel(self.raw()) };
+    }
+}
+
+impl AsRawFd for EventChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: the channel is live, and its descriptor never changes.
+        unsafe { (*self.raw()).fd }
+    }
+}
+
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel; one below zero was refused when it was made.
+        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+    }
+}
+
+/// Why there is no event channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CreateEventChannelError {
+    /// librdmacm could not be loaded; the text says what was tried and what to install.
+    Load(LoadError),
+    /// `rdma_create_event_channel` failed.
+    Verb(VerbError),
+}
+
+impl fmt::Display for CreateEventChannelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load(error) => error.fmt(f),
+            Self::Verb(error) => error.fmt(f),
+        }
+    }
+}
+
+// The text is that of the error inside, and so is its source.
+impl error::Error for CreateEventChannelError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Load(error) => error.source(),
+            Self::Verb(error) => error.source(),
+        }
+    }
+}
+
+/// Tells a library that is not there from one that fails.
+#[cold]
+fn create_error(error: VerbError) -> CreateEventChannelError {
+    if error.errno().raw() == libc::EOPNOTSUPP
+        && let Err(load) = sys::load::rdmacm::library()
+    {
+        return CreateEventChannelError::Load(load);
+    }
+    let hint = match error.errno().raw() {
+        libc::ENODEV => "there is no RDMA device, or the provider that RDMA_MUMMY_RDMACM names does not exist",
+        libc::ENOENT | libc::EPERM => {
+            "the kernel has no connection manager for programs, or its module rdma_ucm is not loaded (`modprobe rdma_ucm`)"
+        }
+        libc::EACCES => "the file /dev/infiniband/rdma_cm may not be opened by this user",
+        libc::EMFILE => "too many files are open: see `ulimit -n`",
+        _ => return CreateEventChannelError::Verb(error),
+    };
+    CreateEventChannelError::Verb(error.with_hint(hint))
+}
+
+#[cold]
+fn strange(hint: &'static str) -> VerbError {
+    VerbError::new(GET_EVENT, Errno::from_raw(libc::EIO)).with_hint(hint)
+}
+
+/// An identifier is destroyed by its last owner, who says so on the channel.
+pub(super) fn destroy(id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
+    clear_errno();
+    // SAFETY: by its only caller, the drop of the identifier: it is live, nobody uses it any more, and its queue pair has gone.
+    match unsafe { sys::rdma_destroy_id(id.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(VerbError::new("rdma_destroy_id", last_errno())),
+    }
+}

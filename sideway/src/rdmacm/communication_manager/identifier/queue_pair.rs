@@ -1,0 +1,175 @@
+//! The queue pair that an identifier moves by itself.
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, rdma_cm_id};
+
+use super::Identifier;
+use super::device::require_device;
+use crate::error::VerbError;
+use crate::ffi::Attachment;
+use crate::ibverbs::queue_pair::{
+    BasicQueuePair, BasicService, ExtendedQueuePair, GenericQueuePair, Maker, QueuePairBuilder, QueuePairType,
+};
+
+const VERB: &str = "rdma_create_qp";
+const EX: &str = "rdma_create_qp_ex";
+
+impl Identifier {
+    /// `rdma_create_qp(id, pd, qp_init_attr)` — makes a basic queue pair as the builder says, which the identifier moves through its
+    /// states: to Init here, to ReadyToSend while the connection is made, to the error state with
+    /// [`disconnect`](Self::disconnect). One for datagrams is ready to send at once.
+    ///
+    /// The builder's domain is one of [`get_device_context`](Self::get_device_context). Where it names no shared receive queue and
+    /// one was made through the identifier, that is taken.
+    ///
+    /// The queue pair holds the identifier. Destroying it ([`rdma_destroy_qp`] in C, which reports no failure) makes the identifier
+    /// forget it first.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the identifier is on no device, on another than the builder's domain, or has a queue pair; a queue pair for
+    ///   datagrams for an identifier of connections, or the other way round.
+    /// - else as [`QueuePairBuilder::build`], or of moving it.
+    ///
+    /// # References
+    ///
+    /// [rdma_create_qp(3)](https://man7.org/linux/man-pages/man3/rdma_create_qp.3.html)
+    ///
+    /// [`rdma_destroy_qp`]: https://man7.org/linux/man-pages/man3/rdma_destroy_qp.3.html
+    #[doc(alias = "rdma_create_qp")]
+    #[doc(alias = "rdma_destroy_qp")]
+    pub fn create_qp<T: BasicService>(
+        self: &Arc<Self>,
+        builder: &QueuePairBuilder<T>,
+    ) -> Result<BasicQueuePair<T>, VerbError> {
+        self.make(VERB, builder, |builder, maker| builder.build_by(maker))
+    }
+
+    /// `rdma_create_qp_ex(id, qp_init_attr)` — the same with an extended queue pair.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_qp`](Self::create_qp) and [`QueuePairBuilder::build_ex`].
+    ///
+    /// # References
+    ///
+    /// [rdma_create_qp(3)](https://man7.org/linux/man-pages/man3/rdma_create_qp.3.html)
+    #[doc(alias = "rdma_create_qp_ex")]
+    pub fn create_qp_ex<T: BasicService>(
+        self: &Arc<Self>,
+        builder: &QueuePairBuilder<T>,
+    ) -> Result<ExtendedQueuePair<T>, VerbError> {
+        self.make(EX, builder, |builder, maker| builder.build_ex_by(maker))
+    }
+
+    /// The same with an extended queue pair where the device has them, without known faults; else with a basic one.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_qp`](Self::create_qp).
+    pub fn create_qp_generic<T: BasicService>(
+        self: &Arc<Self>,
+        builder: &QueuePairBuilder<T>,
+    ) -> Result<GenericQueuePair<T>, VerbError> {
+        self.make(EX, builder, |builder, maker| builder.build_generic_by(maker))
+    }
+
+    fn make<T: BasicService, Q>(
+        self: &Arc<Self>,
+        verb: &'static str,
+        builder: &QueuePairBuilder<T>,
+        build: impl FnOnce(&QueuePairBuilder<T>, &Maker<'_>) -> Result<Q, VerbError>,
+    ) -> Result<Q, VerbError> {
+        self.check_builder(verb, builder)?;
+        let mut with_srq = None;
+        // The library would take it without telling the queue pair, whose receives then go astray.
+        let builder = match self.made_srq().filter(|_| !builder.has_srq()) {
+            Some(srq) => with_srq.insert(builder.with_srq(srq)),
+            None => builder,
+        };
+        let create = |pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr| {
+            // SAFETY: the identifier is live and on the device of the domain, and the builder has made the attributes complete.
+            self.new_qp(|id| unsafe { sys::rdma_create_qp(id, pd, attr) })
+        };
+        let create_ex = |_: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex| {
+            // SAFETY: as above; the attributes name the domain.
+            self.new_qp(|id| unsafe { sys::rdma_create_qp_ex(id, attr) })
+        };
+        // SAFETY: the functions make the queue pair with the attributes and move it to its next state; the identifier, which is
+        // attached, has its address.
+        let maker =
+            unsafe { Maker::new((VERB, &create), (EX, &create_ex), Arc::clone(self) as Arc<dyn Attachment<ibv_qp>>) };
+        build(builder, &maker)
+    }
+
+    /// The queue pair that `call` has made, or null with errno set.
+    fn new_qp(&self, call: impl FnOnce(*mut rdma_cm_id) -> c_int) -> *mut ibv_qp {
+        self.with(|id| {
+            // SAFETY: the identifier is live, and nobody else uses it.
+            let has_one = |id: *mut rdma_cm_id| unsafe { !(*id).qp.is_null() };
+            if has_one(id) {
+                // SAFETY: this thread's errno.
+                unsafe { *libc::__errno_location() = libc::EINVAL };
+                return ptr::null_mut();
+            }
+            match call(id) {
+                // SAFETY: as above.
+                0 => unsafe { (*id).qp },
+                _ => ptr::null_mut(),
+            }
+        })
+    }
+
+    /// What the library would not survive, or would say EINVAL to without more.
+    fn check_builder<T>(self: &Arc<Self>, verb: &'static str, builder: &QueuePairBuilder<T>) -> Result<(), VerbError>
+    where
+        T: BasicService,
+    {
+        let context = require_device(verb, self.get_device_context())?;
+        if builder.protection_domain().device_context().raw() != context.raw() {
+            return Err(VerbError::invalid(
+                verb,
+                "the protection domain is of another device context than the identifier: allocate it from \
+                 Identifier::get_device_context",
+            ));
+        }
+        // SAFETY: the identifier is live, and nobody else uses it.
+        let (qp, qp_type) = self.with(|id| unsafe { ((*id).qp, (*id).qp_type) });
+        if !qp.is_null() {
+            return Err(VerbError::invalid(verb, "the identifier has a queue pair: it takes one"));
+        }
+        let wants_datagrams = qp_type == ibv_qp_type::IBV_QPT_UD;
+        if wants_datagrams != (builder.qp_type() == QueuePairType::UnreliableDatagram) {
+            return Err(VerbError::invalid(
+                verb,
+                if wants_datagrams {
+                    "identifiers of this port space are for datagrams: use ProtectionDomain::create_ud_qp_builder"
+                } else {
+                    "identifiers of this port space are for connections, and the queue pair for datagrams: make the identifier in \
+                     PortSpace::Udp"
+                },
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Attachment<ibv_qp> for Identifier {
+    fn detach(&self, qp: NonNull<ibv_qp>) {
+        self.with(|id| {
+            // SAFETY: the identifier is live, and nobody else uses it.
+            unsafe {
+                if (*id).qp == qp.as_ptr() {
+                    (*id).qp = ptr::null_mut();
+                }
+            }
+        });
+    }
+    fn apart(&self, run: &mut dyn FnMut()) {
+        self.with(|_| run());
+    }
+}

@@ -1,0 +1,115 @@
+//! The active side: finding the device and the way to a peer.
+
+use std::net::SocketAddr;
+use std::ptr;
+use std::time::Duration;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+
+use super::Identifier;
+use crate::error::VerbError;
+use crate::rdmacm::communication_manager::socket_address::RawAddress;
+
+impl Identifier {
+    /// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)` — looks for the device that leads to `destination`, and for the
+    /// hardware address there, within `timeout` (whole milliseconds, at most about 24 days). From `source`, which is an address of
+    /// this machine, or from the one that the routing table gives.
+    /// [`AddressResolved`](super::super::EventKind::AddressResolved) or
+    /// [`AddressError`](super::super::EventKind::AddressError) comes.
+    ///
+    /// # Errors
+    ///
+    /// - `ENETUNREACH`, `EHOSTUNREACH`: the routing table has no way there.
+    /// - `ENODEV`, `EADDRNOTAVAIL`: no RDMA device has `source`.
+    /// - `EINVAL`: an address is resolved already, or the two are of different families.
+    ///
+    /// # References
+    ///
+    /// [rdma_resolve_addr(3)](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn resolve_addr(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+        timeout: Duration,
+    ) -> Result<(), VerbError> {
+        let mut source_raw = source.map(RawAddress::from);
+        let mut destination_raw = RawAddress::from(destination);
+        let source_raw = source_raw.as_mut().map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
+        // SAFETY: the identifier is live, and the addresses can be read for the whole call.
+        self.call("rdma_resolve_addr", |id| unsafe {
+            sys::rdma_resolve_addr(id, source_raw, destination_raw.as_mut_ptr(), milliseconds(timeout))
+        })
+        .map_err(|error| explain_address(error, source, destination))
+    }
+
+    /// `rdma_resolve_route(id, timeout_ms)` — looks for the route to the resolved address, within `timeout` (whole milliseconds, at
+    /// most about 24 days). [`RouteResolved`](super::super::EventKind::RouteResolved) or
+    /// [`RouteError`](super::super::EventKind::RouteError) comes.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: no address is resolved.
+    /// - `ENODEV`: the address is one of this machine that leads to no RDMA device, such as 127.0.0.1.
+    ///
+    /// # References
+    ///
+    /// [rdma_resolve_route(3)](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
+    #[doc(alias = "rdma_resolve_route")]
+    pub fn resolve_route(&self, timeout: Duration) -> Result<(), VerbError> {
+        // SAFETY: the identifier is live, and on a device, which the library looks at.
+        self.call_on_device("rdma_resolve_route", |id| unsafe { sys::rdma_resolve_route(id, milliseconds(timeout)) })
+            .map_err(|error| explain_route(error, self.peer_address()))
+    }
+}
+
+/// For C: whole milliseconds, rounded up, as many as there are.
+pub(super) fn milliseconds(timeout: Duration) -> c_int {
+    c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+}
+
+#[cold]
+fn explain_address(error: VerbError, source: Option<SocketAddr>, destination: SocketAddr) -> VerbError {
+    let from = source.map(|source| format!(" from {source}")).unwrap_or_default();
+    let why = match error.errno().raw() {
+        libc::ENETUNREACH | libc::EHOSTUNREACH => ": the routing table has no way there (`ip route get` shows)",
+        libc::ENODEV | libc::EADDRNOTAVAIL if source.is_some() => ": no RDMA device has the source address",
+        libc::ENODEV => ": no RDMA device leads there (`rdma link` shows which network devices have one)",
+        libc::EINVAL if source.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) => {
+            ": one address is of IPv4 and the other of IPv6"
+        }
+        libc::EINVAL => ": perhaps an address is resolved already: an identifier resolves one",
+        _ => "",
+    };
+    error.with_hint(format!("resolving {destination}{from}{why}"))
+}
+
+#[cold]
+fn explain_route(error: VerbError, destination: Option<SocketAddr>) -> VerbError {
+    let Some(destination) = destination.filter(|_| error.hint().is_none()) else { return error };
+    let why = match error.errno().raw() {
+        libc::ENODEV if destination.ip().is_loopback() || destination.ip().is_unspecified() => {
+            ": the address leads to no RDMA device: use one that a device has"
+        }
+        libc::ENODEV => ": the address leads to no RDMA device",
+        libc::EINVAL => ": perhaps the address is not resolved, or the route is already",
+        _ => "",
+    };
+    error.with_hint(format!("resolving the route to {destination}{why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_c_cannot_count_is_the_longest_it_can() {
+        assert_eq!(milliseconds(Duration::ZERO), 0);
+        assert_eq!(milliseconds(Duration::from_nanos(1)), 1);
+        assert_eq!(milliseconds(Duration::from_millis(2000)), 2000);
+        assert_eq!(milliseconds(Duration::from_millis(i32::MAX as u64)), i32::MAX);
+        assert_eq!(milliseconds(Duration::from_millis(i32::MAX as u64 + 1)), i32::MAX);
+        assert_eq!(milliseconds(Duration::MAX), i32::MAX);
+    }
+}

@@ -1,0 +1,87 @@
+//! The shared receive queue of an identifier.
+
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, PoisonError};
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_context, ibv_srq, ibv_srq_init_attr_ex};
+
+use super::Identifier;
+use super::device::require_device;
+use crate::error::VerbError;
+use crate::ffi::Attachment;
+use crate::ibverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueBuilder, SharedReceiveQueueCore};
+
+const EX: &str = "rdma_create_srq_ex";
+
+impl Identifier {
+    /// `rdma_create_srq_ex(id, srq_init_attr_ex)` — makes a shared receive queue as the builder says, from which queue pairs take
+    /// their receives that are [made through the identifier](Self::create_qp) afterwards and name no other.
+    ///
+    /// The builder's domain is one of [`get_device_context`](Self::get_device_context). The queue holds the identifier; destroying
+    /// it (`rdma_destroy_srq` in C, which reports no failure) makes the identifier forget it first.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: the identifier is on no device, on another than the builder's domain, or has a shared receive queue.
+    /// - else as [`SharedReceiveQueueBuilder::build_ex`].
+    ///
+    /// # References
+    ///
+    /// [rdma_create_srq(3)](https://man7.org/linux/man-pages/man3/rdma_create_srq.3.html)
+    #[doc(alias = "rdma_create_srq")]
+    #[doc(alias = "rdma_create_srq_ex")]
+    #[doc(alias = "rdma_destroy_srq")]
+    pub fn create_srq(self: &Arc<Self>, builder: &SharedReceiveQueueBuilder) -> Result<SharedReceiveQueue, VerbError> {
+        let context = require_device(EX, self.get_device_context())?;
+        if builder.context().raw() != context.raw() {
+            return Err(VerbError::invalid(
+                EX,
+                "the protection domain is of another device context than the identifier: allocate it from \
+                 Identifier::get_device_context",
+            ));
+        }
+        let create = |_: *mut ibv_context, attr: &mut ibv_srq_init_attr_ex| {
+            self.with(|id| {
+                // SAFETY: the identifier is live and on the device of the domain, nobody else uses it, and the builder has made
+                // the attributes complete.
+                unsafe {
+                    if !(*id).srq.is_null() {
+                        *libc::__errno_location() = libc::EINVAL;
+                        return ptr::null_mut();
+                    }
+                    match sys::rdma_create_srq_ex(id, attr) {
+                        0 => (*id).srq,
+                        _ => ptr::null_mut(),
+                    }
+                }
+            })
+        };
+        let attachment = Arc::clone(self) as Arc<dyn Attachment<ibv_srq>>;
+        // SAFETY: the function makes the queue with the attributes; the identifier, which is attached, has its address.
+        let srq = unsafe { builder.build_ex_by(EX, create, Some(attachment)) }?;
+        *self.srq.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(srq.core());
+        Ok(srq)
+    }
+
+    /// The queue that was made through the identifier, if it is there.
+    pub(super) fn made_srq(&self) -> Option<Arc<SharedReceiveQueueCore>> {
+        self.srq.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+}
+
+impl Attachment<ibv_srq> for Identifier {
+    fn detach(&self, srq: NonNull<ibv_srq>) {
+        self.with(|id| {
+            // SAFETY: the identifier is live, and nobody else uses it.
+            unsafe {
+                if (*id).srq == srq.as_ptr() {
+                    (*id).srq = ptr::null_mut();
+                }
+            }
+        });
+    }
+    fn apart(&self, run: &mut dyn FnMut()) {
+        self.with(|_| run());
+    }
+}

@@ -1,0 +1,48 @@
+//! The connection manager: an [`EventChannel`], the [`Identifier`]s made on it, and the [`Event`]s that tell how they fare.
+//!
+//! ```text
+//! active side                                                 passive side
+//!
+//! EventChannel ── create_id ──► Identifier                    EventChannel ── create_id ──► Identifier
+//!   resolve_addr   ─► AddressResolved                           bind_addr, listen
+//!   resolve_route  ─► RouteResolved
+//!   create_qp
+//!   connect        ──────────────────────────────────────────►  ConnectRequest ─► cm_id: a new Identifier
+//!                                                                 create_qp
+//!   Established    ◄──────────────────────────────────────────    accept          ─► Established
+//!   disconnect     ──────────────────────────────────────────►  Disconnected
+//! ```
+//!
+//! Every call returns at once; what it leads to comes as an event on the identifier's channel.
+//!
+//! # Who holds what
+//!
+//! An identifier holds its channel, and an event its identifier. A queue pair that was made through an identifier holds it. An
+//! event is acknowledged before it is handed out: destroying an identifier never waits for a program that has taken an event and
+//! forgotten it.
+//!
+//! # Threads
+//!
+//! All of it may be used from any thread. While one thread takes an event, in the library and without waiting there, other
+//! threads' calls on identifiers of that channel wait for it: the library writes to the identifier then.
+
+mod connection_parameter;
+mod event;
+mod event_channel;
+mod event_type;
+mod identifier;
+mod lent_context;
+mod port_space;
+mod private_data;
+mod socket_address;
+mod status;
+
+pub use self::connection_parameter::ConnectionParameter;
+pub use self::event::{ConnectionInfo, Event, EventKind, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
+pub use self::event_channel::{CreateEventChannelError, EventChannel};
+pub use self::event_type::EventType;
+pub use self::identifier::Identifier;
+pub use self::lent_context::devices;
+pub use self::port_space::PortSpace;
+pub use self::private_data::PrivateData;
+pub use self::status::{EventStatus, RejectReason, SidrStatus};

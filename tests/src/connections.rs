@@ -1,0 +1,132 @@
+//! Both ends of a connection by address, made on one channel or two, on the device that the tests run on.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::GenericQueuePair;
+use sideway::rdmacm::communication_manager::{
+    ConnectionParameter, Event, EventChannel, EventType, Identifier, PortSpace,
+};
+
+use crate::device;
+
+/// By when any event has come.
+pub const LONG: Duration = Duration::from_secs(20);
+
+/// The IP address of the test device: the one that is in its GID.
+///
+/// # Panics
+///
+/// It has none.
+#[track_caller]
+pub fn address() -> IpAddr {
+    let gid = device::gid(&device::open()).unwrap_or_else(|| panic!("the device has no IP address"));
+    std::net::Ipv6Addr::from(gid.gid()).to_canonical()
+}
+
+/// A channel.
+///
+/// # Panics
+///
+/// There is none.
+#[track_caller]
+pub fn channel() -> Arc<EventChannel> {
+    EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// An identifier that listens on a port of its own; with the address that it listens on.
+///
+/// # Panics
+///
+/// It cannot.
+#[track_caller]
+pub fn listen(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>, SocketAddr) {
+    let id = channel.create_id(port_space).unwrap_or_else(|error| panic!("{error}"));
+    let address = address();
+    id.bind_addr(SocketAddr::new(address, 0)).unwrap_or_else(|error| panic!("{error}"));
+    id.listen(0).unwrap_or_else(|error| panic!("{error}"));
+    let address = SocketAddr::new(address, id.port());
+    (id, address)
+}
+
+/// The next event, which is of this type.
+///
+/// # Panics
+///
+/// It is not, or none comes.
+#[track_caller]
+pub fn expect(channel: &Arc<EventChannel>, event_type: EventType) -> Event {
+    let event = channel.get_cm_event(Some(LONG)).unwrap_or_else(|error| panic!("{event_type:?}: {error}"));
+    assert_eq!(event.event_type(), event_type, "{event}");
+    event
+}
+
+/// An identifier with a route to the address.
+///
+/// # Panics
+///
+/// There is no route.
+#[track_caller]
+pub fn resolve(channel: &Arc<EventChannel>, port_space: PortSpace, address: SocketAddr) -> Arc<Identifier> {
+    let id = channel.create_id(port_space).unwrap_or_else(|error| panic!("{error}"));
+    id.resolve_addr(None, address, LONG).unwrap_or_else(|error| panic!("{error}"));
+    expect(channel, EventType::AddressResolved);
+    id.resolve_route(LONG).unwrap_or_else(|error| panic!("{error}"));
+    expect(channel, EventType::RouteResolved);
+    id
+}
+
+/// What an end of a connection is made with.
+#[derive(Debug)]
+pub struct End {
+    /// The queue pair, which holds the identifier.
+    pub qp: GenericQueuePair,
+    /// Where its requests complete.
+    pub cq: GenericCompletionQueue,
+    /// Its domain.
+    pub pd: Arc<ProtectionDomain>,
+    /// The device.
+    pub context: Arc<DeviceContext>,
+    /// The identifier.
+    pub id: Arc<Identifier>,
+}
+
+impl End {
+    /// Makes a queue pair through the identifier.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be made.
+    #[track_caller]
+    pub fn of(id: Arc<Identifier>) -> Self {
+        let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} is on no device"));
+        let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
+        let cq = context.create_cq_builder().build_generic().unwrap_or_else(|error| panic!("{error}"));
+        let mut builder = pd.create_qp_builder();
+        builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+        let qp = id.create_qp_generic(&builder).unwrap_or_else(|error| panic!("{error}"));
+        Self { qp, cq, pd, context, id }
+    }
+}
+
+/// Two ends that are connected, by one channel: the one that began, and the other.
+///
+/// # Panics
+///
+/// They do not connect.
+#[track_caller]
+pub fn connect(channel: &Arc<EventChannel>) -> (End, End) {
+    let (_listener, address) = listen(channel, PortSpace::Tcp);
+    let active = End::of(resolve(channel, PortSpace::Tcp, address));
+    active.id.connect(&ConnectionParameter::default()).unwrap_or_else(|error| panic!("{error}"));
+    let request = expect(channel, EventType::ConnectRequest);
+    let passive = End::of(Arc::clone(request.cm_id()));
+    passive.id.accept(&ConnectionParameter::default()).unwrap_or_else(|error| panic!("{error}"));
+    expect(channel, EventType::Established);
+    expect(channel, EventType::Established);
+    (active, passive)
+}

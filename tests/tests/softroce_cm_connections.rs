@@ -1,0 +1,106 @@
+//! Connections by address, made and ended on one channel.
+
+use std::sync::Arc;
+
+use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
+use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, PortSpace, RejectReason};
+use sideway_tests::connections::{End, LONG, channel, connect, expect, listen, resolve};
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn both_ends_are_ready_to_send_once_they_are_established() {
+    let channel = channel();
+    let (active, passive) = connect(&channel);
+    for end in [&active, &passive] {
+        assert_eq!(end.qp.state(), QueuePairState::ReadyToSend);
+    }
+    assert_eq!(active.id.peer_address(), passive.id.local_address());
+    assert_eq!(active.id.local_address(), passive.id.peer_address());
+    assert!(Arc::ptr_eq(&active.context, &passive.context));
+    active.id.disconnect().unwrap();
+    assert_eq!(active.qp.state(), QueuePairState::Error);
+    let told = expect(&channel, EventType::Disconnected);
+    assert!(Arc::ptr_eq(told.cm_id(), &passive.id));
+    passive.id.disconnect().unwrap();
+    let answered = expect(&channel, EventType::Disconnected);
+    assert!(Arc::ptr_eq(answered.cm_id(), &active.id));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn private_data_and_depths_arrive_on_the_other_side() {
+    let channel = channel();
+    let (listener, address) = listen(&channel, PortSpace::Tcp);
+    let active = End::of(resolve(&channel, PortSpace::Tcp, address));
+    let mut parameter = ConnectionParameter::default();
+    parameter.setup_responder_resources(3).setup_initiator_depth(2).setup_rnr_retry_count(5);
+    active.id.connect(parameter.setup_private_data(b"ping")).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    assert!(Arc::ptr_eq(request.listener_id().unwrap(), &listener));
+    let EventKind::ConnectRequest(info) = request.kind() else { panic!("{request:?}") };
+    assert_eq!(info.private_data().trimmed(), b"ping");
+    assert_eq!((info.initiator_depth(), info.responder_resources(), info.rnr_retry_count()), (3, 2, 5));
+    let passive = End::of(Arc::clone(request.cm_id()));
+    passive.id.accept(ConnectionParameter::default().setup_private_data(b"pong")).unwrap();
+    let found = [expect(&channel, EventType::Established), expect(&channel, EventType::Established)];
+    let mine = found.iter().find(|event| Arc::ptr_eq(event.cm_id(), &active.id)).unwrap();
+    let EventKind::Established(info) = mine.kind() else { panic!("{mine:?}") };
+    assert_eq!(info.private_data().trimmed(), b"pong");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_rejection_says_why_with_what_the_peer_has_to_say() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, PortSpace::Tcp);
+    let active = End::of(resolve(&channel, PortSpace::Tcp, address));
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    expect(&channel, EventType::ConnectRequest).cm_id().reject(b"not today").unwrap();
+    let event = expect(&channel, EventType::Rejected);
+    let EventKind::Rejected(rejection) = event.kind() else { panic!("{event:?}") };
+    assert_eq!(rejection.reason(), Some(RejectReason::ConsumerDefined));
+    assert_eq!(rejection.private_data().trimmed(), b"not today");
+    assert_eq!(event.to_string(), "rejected: the program there said no, with 9 bytes of data");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_request_that_nobody_takes_is_rejected() {
+    let channel = channel();
+    let (listener, address) = listen(&channel, PortSpace::Tcp);
+    let active = End::of(resolve(&channel, PortSpace::Tcp, address));
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    drop(expect(&channel, EventType::ConnectRequest));
+    expect(&channel, EventType::Rejected);
+    drop(listener);
+    active.id.connect(&ConnectionParameter::default()).unwrap_err();
+    assert!(channel.try_get_cm_event().unwrap().is_none());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_port_that_nobody_listens_on_is_a_rejection_that_says_so() {
+    let channel = channel();
+    let (listener, address) = listen(&channel, PortSpace::Tcp);
+    drop(listener);
+    let active = End::of(resolve(&channel, PortSpace::Tcp, address));
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    let event = channel.get_cm_event(Some(LONG)).unwrap();
+    assert_eq!(event.to_string(), "rejected: nobody listens there");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_yes_is_not_followed_by_a_no() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, PortSpace::Tcp);
+    let active = End::of(resolve(&channel, PortSpace::Tcp, address));
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    let passive = End::of(Arc::clone(expect(&channel, EventType::ConnectRequest).cm_id()));
+    passive.id.accept(&ConnectionParameter::default()).unwrap();
+    // The kernel would take it, and destroying the identifier would never end.
+    let error = passive.id.reject(b"").unwrap_err();
+    assert!(error.hint().unwrap().contains("it has been answered"), "{error}");
+    expect(&channel, EventType::Established);
+    expect(&channel, EventType::Established);
+}
