@@ -248,12 +248,10 @@ fn requested(listener: On, pending: &mut Pending) -> Result<(), c_int> {
     let device = listener.device;
     let mut inner = listener.lock();
     let sync = inner.manager.id(listener.id.addr())?.sync;
+    let c = listener.id;
     // SAFETY: the listener is alive.
-    let made = unsafe {
-        let listener = &*listener.id;
-        let channel = (!sync).then_some(listener.channel);
-        id::make(device, &mut inner, channel, listener.context, (listener.ps, listener.qp_type))
-    };
+    let (channel, context, kind) = unsafe { ((*c).channel, (*c).context, ((*c).ps, (*c).qp_type)) };
+    let made = id::make(device, &mut inner, (!sync).then_some(channel), context, kind);
     let on = On { device, id: made };
     if let Some(request) = pending.request.take() {
         peer::arrived(&mut inner, made.addr(), &request);
