@@ -137,7 +137,8 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
     let calls = recording.failable();
     assert!(calls > 30, "{calls} calls");
     let mut told = 0;
-    for number in 0..calls {
+    let step = if cfg!(miri) { 9 } else { 1 };
+    for number in (0..calls).step_by(step) {
         for errno in [libc::ENOMEM, libc::EINVAL] {
             let recording = Recording::new();
             recording.fail_any(number, Failure::documented(errno));
@@ -152,5 +153,5 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
             recording.violations();
         }
     }
-    assert!(told > calls, "{told} failures of {calls} calls were told");
+    assert!(told > calls / step as u32, "{told} failures of {calls} calls were told");
 }
