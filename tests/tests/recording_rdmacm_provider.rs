@@ -466,6 +466,9 @@ fn multicast_groups_take_the_queue_pair_in() {
     // SAFETY: the identifier and the address are alive.
     check(unsafe { ffi::rdma_join_multicast(member, group, context) }).unwrap();
     pass(channel, event_type::RDMA_CM_EVENT_MULTICAST_ERROR, member);
+    // The library has the group until it is left.
+    // SAFETY: the identifier and the address are alive.
+    check(unsafe { ffi::rdma_leave_multicast(member, group) }).unwrap();
     end_qp(member);
     end(member);
     end_channel(channel);

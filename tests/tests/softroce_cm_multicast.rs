@@ -1,4 +1,5 @@
 //! Multicast groups that identifiers join: who gets what is sent to them, and what is left behind.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

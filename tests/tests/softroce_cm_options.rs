@@ -1,4 +1,5 @@
 //! Options of identifiers, what they do to connections, and the route that a connection takes.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! Connections of queue pairs that the program has made itself, in a context that it has opened itself.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

@@ -5,6 +5,8 @@ mod contexts;
 mod events;
 mod faults;
 mod identifiers;
+mod multicast;
+mod options;
 mod queue_pairs;
 mod threads;
 

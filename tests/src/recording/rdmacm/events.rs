@@ -107,8 +107,13 @@ fn next(device: &'static Device, channel: usize, waits: bool) -> Result<Pending,
         if let Some(pending) = found.take() {
             if let Ok(id) = inner.manager.id(pending.owner) {
                 id.reported += 1;
-                if let Some(group) = id.groups.iter_mut().find(|group| Some(group.number) == pending.group) {
+                let group = id.groups.iter_mut().find(|group| Some(group.number) == pending.group);
+                let is_forgotten = group.is_none() && pending.group.is_some();
+                if let Some(group) = group {
                     group.reported += 1;
+                }
+                if is_forgotten {
+                    inner.violation("an event was taken of a group that the library has freed");
                 }
             }
             return Ok(pending);

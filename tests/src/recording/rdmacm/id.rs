@@ -205,6 +205,9 @@ pub(super) fn destroy(on: On) -> Result<(), c_int> {
     if let Some(other) = identifier.writer.or(identifier.readers.last().copied()) {
         inner.violation(format!("an identifier was destroyed while {other} ran on it"));
     }
+    if !identifier.groups.is_empty() {
+        inner.violation("an identifier was destroyed that is in a group, of which the library never frees what it has");
+    }
     // It was there, above.
     let _ = inner.destroy(Kind::Identifier, id.addr());
     if identifier.sync {

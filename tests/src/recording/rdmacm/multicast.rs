@@ -8,7 +8,7 @@ use rdma_mummy_sys::{
 
 use super::address::Address;
 use super::attributes::address_handle;
-use super::calls::{Access, On, answer, on_id};
+use super::calls::{Access, On, answer, device_of, on_id};
 use super::connect::{QKEY, no_datagram};
 use super::endpoint::complete;
 use super::events::{Pending, is_datagram, queue};
@@ -18,6 +18,7 @@ use crate::recording::control::{attach_mcast, detach_mcast};
 use crate::recording::state::Inner;
 
 /// A group that was joined.
+#[derive(Clone, Copy)]
 pub(super) struct Group {
     pub(super) number: usize,
     address: Address,
@@ -116,7 +117,38 @@ pub(super) fn joined(on: On, pending: &Pending) -> Result<(), c_int> {
 pub(super) unsafe extern "C" fn leave_multicast(id: *mut ffi::rdma_cm_id, address: *mut sockaddr) -> c_int {
     // SAFETY: the caller's promise.
     let address = unsafe { Address::read(address) };
-    answer(on_id("rdma_leave_multicast", id, Access::Reads, &[], |on| leave(on, address.ok_or(libc::EINVAL)?)))
+    let mut asked = false;
+    let left = on_id("rdma_leave_multicast", id, Access::Reads, &[], |on| {
+        asked = true;
+        leave(on, address.ok_or(libc::EINVAL)?)
+    });
+    if let (false, Some(device), Some(address)) = (asked, device_of(id), address) {
+        forget(On { device, id }, address);
+    }
+    answer(left)
+}
+
+/// The kernel refuses to leave a group: the library has detached the queue pair by then, and frees what it has of the group,
+/// which the kernel names in events that are yet to come.
+fn forget(on: On, address: Address) {
+    let found = on.with(|id| {
+        let place = id.groups.iter().rposition(|group| group.address.bytes() == address.bytes())?;
+        Some(id.groups.remove(place))
+    });
+    if let Ok(Some(group)) = found {
+        detach(on, &group);
+    }
+}
+
+fn detach(on: On, group: &Group) {
+    // SAFETY: the identifier is alive, and its queue pair, if there is one.
+    unsafe {
+        let qp = (*on.id).qp;
+        if !qp.is_null() && !group.sends_only {
+            // As in C, what comes of it is of no interest; a GID of zeros stands for one that was never joined.
+            detach_mcast(qp, &group.joined.unwrap_or(ffi::ibv_gid { raw: [0; 16] }), 0);
+        }
+    }
 }
 
 fn leave(on: On, address: Address) -> Result<(), c_int> {
@@ -125,20 +157,14 @@ fn leave(on: On, address: Address) -> Result<(), c_int> {
     // The one that was joined last comes first.
     let place = identifier.groups.iter().rposition(|group| group.address.bytes() == address.bytes());
     let place = place.ok_or(libc::EADDRNOTAVAIL)?;
-    let Group { number, sends_only, joined, .. } = identifier.groups[place];
+    let group = identifier.groups[place];
+    let number = group.number;
     let channel = identifier.channel;
     if let Some(channel) = inner.manager.channels.get_mut(&channel) {
         channel.remove(|pending| pending.group == Some(number));
     }
     drop(inner);
-    // SAFETY: the identifier is alive, and its queue pair, if there is one.
-    unsafe {
-        let qp = (*on.id).qp;
-        if !qp.is_null() && !sends_only {
-            // As in C, what comes of it is of no interest; a GID of zeros stands for one that was never joined.
-            detach_mcast(qp, &joined.unwrap_or(ffi::ibv_gid { raw: [0; 16] }), 0);
-        }
-    }
+    detach(on, &group);
     let address = on.id.addr();
     let waits = |inner: &mut Inner| {
         let groups = inner

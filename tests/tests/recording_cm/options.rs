@@ -1,0 +1,172 @@
+//! Options, the route, and the options of vendors: what C is given, and what it says.
+
+use std::ptr;
+
+use rdma_mummy_sys::ibv_sa_path_rec;
+use sideway::error::VerbError;
+use sideway::ibverbs::address::StaticRate;
+use sideway::ibverbs::device_context::Mtu;
+use sideway::ibverbs::queue_pair::Ece;
+use sideway::rdmacm::communication_manager::{
+    ConnectionParameter, EventKind, EventType, Identifier, PathRecord, PortSpace, RejectReason,
+};
+use sideway_tests::connections::{End, LONG, channel, expect};
+use sideway_tests::recording::{ConnectionEvent, Failure, Recording};
+
+use super::{HERE, pair, raw};
+
+#[test]
+fn each_option_is_given_with_its_level_name_and_length() {
+    let recording = Recording::new();
+    let channel = channel();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    recording.calls();
+    id.set_type_of_service(0xb8).unwrap();
+    id.set_reuse_address(true).unwrap();
+    id.set_reuse_address(false).unwrap();
+    id.set_af_only(true).unwrap();
+    id.set_ack_timeout(31).unwrap();
+    id.set_ack_timeout(32).unwrap_err();
+    let given: Vec<_> = recording
+        .calls()
+        .iter()
+        .map(|call| ["level", "name", "length", "first"].map(|argument| call.argument(argument)))
+        .collect();
+    assert_eq!(given, [[0, 0, 1, 0xb8], [0, 1, 4, 1], [0, 1, 4, 0], [0, 2, 4, 1], [0, 3, 1, 31]]);
+}
+
+#[test]
+fn an_option_that_is_refused_says_when_it_can_be_set() {
+    let recording = Recording::new();
+    let channel = channel();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    type Set<'i> = &'i dyn Fn() -> Result<(), VerbError>;
+    let options: [(Set<'_>, &str); 4] = [
+        (&|| id.set_reuse_address(true), "before it is bound"),
+        (&|| id.set_af_only(true), "before it is bound"),
+        (&|| id.set_type_of_service(1), "in this state"),
+        (&|| id.set_ack_timeout(1), "not those for datagrams"),
+    ];
+    for (set, hint) in options {
+        for (errno, hint) in [(libc::EINVAL, hint), (libc::ENOSYS, "the kernel does not have the option")] {
+            recording.fail("rdma_set_option", 0, Failure::documented(errno));
+            let error = set().unwrap_err();
+            assert_eq!((error.verb(), error.errno().raw()), ("rdma_set_option", errno));
+            assert!(error.hint().unwrap().contains(hint), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_path_takes_the_place_of_resolving_the_route_on_infiniband() {
+    let recording = Recording::new();
+    recording.edit(|facts| facts.port.link_layer = 1);
+    let channel = channel();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    id.resolve_addr(None, (HERE, 9).into(), LONG).unwrap();
+    expect(&channel, EventType::AddressResolved);
+    recording.calls();
+    id.set_path(&PathRecord::new(id.local_gid().unwrap(), id.peer_gid().unwrap())).unwrap();
+    let calls = recording.calls();
+    let call = calls.iter().find(|call| call.verb == "rdma_set_option").unwrap();
+    // The first byte is of the flags: for the manager, primary, in both directions.
+    assert_eq!(["level", "name", "length", "first"].map(|argument| call.argument(argument)), [1, 1, 72, 43]);
+    expect(&channel, EventType::RouteResolved);
+    assert_eq!(id.paths().len(), 1);
+    recording.fail("rdma_set_option", 0, Failure::documented(libc::EINVAL));
+    let error = id.set_path(&id.paths()[0]).unwrap_err();
+    assert_eq!(error.hint(), Some("no address is resolved, or there is a route already"));
+    recording.edit(|facts| facts.port.link_layer = 2);
+    let error = id.set_path(&id.paths()[0]).unwrap_err();
+    assert!(error.hint().unwrap().contains("not on a port of InfiniBand"), "{error}");
+}
+
+#[test]
+fn paths_are_copied_whatever_their_count_says() {
+    let _recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let [path] = id.paths()[..] else { panic!("{:?}", id.paths()) };
+    assert_eq!((path.mtu(), path.rate(), path.packet_life_time()), (Mtu::Mtu1024, StaticRate::Gbps40, 16));
+    assert_eq!((path.pkey(), path.hop_limit(), path.is_reversible()), (0xffff, 64, true));
+    let (_, c_id) = raw(&channel, &id);
+    // SAFETY: nobody else uses the identifier, which has a record.
+    let (before, route) = unsafe { ((*c_id).route.path_rec, &raw mut (*c_id).route) };
+    // SAFETY: the record is written.
+    let mut records: [ibv_sa_path_rec; 2] = unsafe { [*before, *before] };
+    records[1].mtu = 0x3f;
+    records[1].rate = 0xff;
+    let read = |records: *mut ibv_sa_path_rec, count| {
+        // SAFETY: as above.
+        unsafe { ((*route).path_rec, (*route).num_paths) = (records, count) };
+        id.paths()
+    };
+    let two = read(records.as_mut_ptr(), 2);
+    assert_eq!(two[0], path);
+    assert_eq!((two[1].mtu(), two[1].rate()), (Mtu::from_raw(0x3f), StaticRate::from_raw(0xff)));
+    assert!(format!("{:?}", two[1]).contains("Mtu(63)"), "{:?}", two[1]);
+    assert_eq!(read(records.as_mut_ptr(), 0), []);
+    assert_eq!(read(records.as_mut_ptr(), -1), []);
+    assert_eq!(read(ptr::null_mut(), 7), []);
+    assert_eq!(read(before, 1), [path]);
+}
+
+#[test]
+fn the_options_of_a_vendor_are_those_of_the_peer() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let offer = Ece { vendor_id: 0x15b3, options: 7, comp_mask: 0 };
+    id.set_local_ece(offer).unwrap();
+    id.connect(ConnectionParameter::default().setup_qp_number(5)).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    assert_eq!(request.cm_id().remote_ece().unwrap(), offer);
+    request.cm_id().reject_ece(b"plainly").unwrap();
+    let event = expect(&channel, EventType::Rejected);
+    let EventKind::Rejected(rejection) = event.kind() else { panic!("{event:?}") };
+    assert_eq!(rejection.reason(), Some(RejectReason::VendorOptionNotSupported));
+    assert!(recording.verbs().contains(&"rdma_reject_ece"));
+
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let with_queue_pair = End::of(id);
+    for result in [with_queue_pair.id.set_local_ece(offer), with_queue_pair.id.remote_ece().map(drop)] {
+        let error = result.unwrap_err();
+        assert!(error.hint().unwrap().contains("made through the identifier"), "{error}");
+    }
+    with_queue_pair.qp.close().unwrap();
+}
+
+#[test]
+fn a_library_that_is_older_than_the_options_of_vendors_says_so() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    id.connect(&ConnectionParameter::default()).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    type Call = fn(&Identifier) -> Result<(), VerbError>;
+    let calls: [(&str, Call); 3] = [
+        ("rdma_set_local_ece", |id| id.set_local_ece(Ece { vendor_id: 1, ..Ece::default() })),
+        ("rdma_get_remote_ece", |id| id.remote_ece().map(drop)),
+        ("rdma_reject_ece", |id| id.reject_ece(b"")),
+    ];
+    for (verb, call) in calls {
+        recording.fail(verb, 0, Failure::documented(libc::EOPNOTSUPP));
+        let error = call(request.cm_id()).unwrap_err();
+        assert_eq!((error.verb(), error.errno().raw()), (verb, libc::EOPNOTSUPP));
+        assert!(error.hint().unwrap().contains("since rdma-core 28"), "{error}");
+    }
+    // The answer was not given.
+    request.cm_id().reject(b"").unwrap();
+}
+
+#[test]
+fn another_address_of_the_network_device_is_told() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let (c_channel, c_id) = raw(&channel, &id);
+    recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
+    let event = expect(&channel, EventType::AddressChange);
+    assert!(matches!(event.kind(), EventKind::AddressChange));
+    assert_eq!(event.to_string(), "address change");
+}
