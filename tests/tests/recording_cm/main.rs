@@ -1,6 +1,7 @@
 //! Connections on the recording provider: the faults that wrappers of librdmacm have, one by one.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod addresses;
 mod contexts;
 mod events;
 mod faults;

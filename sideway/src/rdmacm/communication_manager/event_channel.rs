@@ -321,10 +321,14 @@ fn strange(hint: &'static str) -> VerbError {
     VerbError::new(GET_EVENT, Errno::from_raw(libc::EIO)).with_hint(hint)
 }
 
-/// An identifier is destroyed by its last owner, who says so on the channel.
-pub(super) fn destroy(id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
+/// Destroys an identifier, and reports.
+///
+/// # Safety
+///
+/// It is live, nobody uses it any more, and its queue pair has gone.
+pub(super) unsafe fn destroy(id: NonNull<rdma_cm_id>) -> Result<(), VerbError> {
     clear_errno();
-    // SAFETY: by its only caller, the drop of the identifier: it is live, nobody uses it any more, and its queue pair has gone.
+    // SAFETY: the caller's promise.
     match unsafe { sys::rdma_destroy_id(id.as_ptr()) } {
         0 => Ok(()),
         _ => Err(VerbError::new("rdma_destroy_id", last_errno())),

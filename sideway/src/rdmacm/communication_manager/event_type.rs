@@ -41,5 +41,11 @@ open_enum! {
         AddressChange = c::RDMA_CM_EVENT_ADDR_CHANGE.0 => "address change",
         /// The queue pair of a connection that has ended may be used again.
         TimewaitExit = c::RDMA_CM_EVENT_TIMEWAIT_EXIT.0 => "time wait exit",
+        /// Addresses were found. RDMACM_1.4.
+        AddressInfoResolved = c::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0 => "address information resolved",
+        /// No addresses were found. RDMACM_1.4.
+        AddressInfoError = c::RDMA_CM_EVENT_ADDRINFO_ERROR.0 => "address information error",
+        /// The program has written it. RDMACM_1.4.
+        User = c::RDMA_CM_EVENT_USER.0 => "event of the program's",
     }
 }

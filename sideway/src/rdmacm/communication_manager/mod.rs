@@ -13,7 +13,8 @@
 //!   disconnect     ──────────────────────────────────────────►  Disconnected
 //! ```
 //!
-//! Every call returns at once; what it leads to comes as an event on the identifier's channel.
+//! Every call on an identifier returns at once; what it leads to comes as an event on its channel. [`getaddrinfo`], which asks
+//! for names, and [`EventChannel::create_ep`], which takes what that found and does the steps up to the route, wait.
 //!
 //! # Who holds what
 //!
@@ -26,11 +27,15 @@
 //! All of it may be used from any thread. While one thread takes an event, in the library and without waiting there, other
 //! threads' calls on identifiers of that channel wait for it: the library writes to the identifier then.
 
+mod address;
+mod address_info;
 mod connection_parameter;
+mod endpoint;
 mod event;
 mod event_channel;
 mod event_type;
 mod identifier;
+mod infiniband_address;
 mod lent_context;
 mod path_record;
 mod port_space;
@@ -38,6 +43,8 @@ mod private_data;
 mod socket_address;
 mod status;
 
+pub use self::address::{Address, AddressFamily};
+pub use self::address_info::{AddressInfo, AddressInfoFlags, GetAddressInfoError, LookupError, getaddrinfo};
 pub use self::connection_parameter::ConnectionParameter;
 pub use self::event::{
     ConnectionInfo, Event, EventKind, MulticastFailure, MulticastMembership, Rejection, RemoteDatagram, Unreachable,
@@ -45,6 +52,7 @@ pub use self::event::{
 pub use self::event_channel::{CreateEventChannelError, EventChannel};
 pub use self::event_type::EventType;
 pub use self::identifier::{Identifier, MulticastJoinFlag};
+pub use self::infiniband_address::InfiniBandAddress;
 pub use self::lent_context::devices;
 pub use self::path_record::PathRecord;
 pub use self::port_space::PortSpace;

@@ -4,6 +4,9 @@ use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use rdma_mummy_sys::sockaddr_ib;
+
+use super::{Address, AddressFamily, InfiniBandAddress};
 
 /// An address for C to read.
 #[derive(Clone, Copy)]
@@ -14,14 +17,31 @@ impl RawAddress {
     pub(super) fn as_mut_ptr(&mut self) -> *mut sockaddr {
         (&raw mut self.0).cast()
     }
+
+    /// How many bytes the address has, by its family.
+    pub(super) fn length(&self) -> usize {
+        length_of(self.0.ss_family).unwrap_or(size_of::<sockaddr_storage>())
+    }
 }
 
 impl From<SocketAddr> for RawAddress {
     fn from(address: SocketAddr) -> Self {
+        Address::from(address).into()
+    }
+}
+
+impl From<InfiniBandAddress> for RawAddress {
+    fn from(address: InfiniBandAddress) -> Self {
+        Address::from(address).into()
+    }
+}
+
+impl From<Address> for RawAddress {
+    fn from(address: Address) -> Self {
         // SAFETY: all-zero is legal: the struct has integers alone.
         let mut storage: sockaddr_storage = unsafe { mem::zeroed() };
         match address {
-            SocketAddr::V4(address) => {
+            Address::Ip(SocketAddr::V4(address)) => {
                 let raw = sockaddr_in {
                     sin_family: libc::AF_INET as sa_family_t,
                     sin_port: address.port().to_be(),
@@ -31,7 +51,7 @@ impl From<SocketAddr> for RawAddress {
                 // SAFETY: the storage is larger than any address, and aligned for all.
                 unsafe { (&raw mut storage).cast::<sockaddr_in>().write(raw) };
             }
-            SocketAddr::V6(address) => {
+            Address::Ip(SocketAddr::V6(address)) => {
                 let raw = sockaddr_in6 {
                     sin6_family: libc::AF_INET6 as sa_family_t,
                     sin6_port: address.port().to_be(),
@@ -42,34 +62,57 @@ impl From<SocketAddr> for RawAddress {
                 // SAFETY: as above.
                 unsafe { (&raw mut storage).cast::<sockaddr_in6>().write(raw) };
             }
+            Address::InfiniBand(address) => {
+                // SAFETY: as above.
+                unsafe { (&raw mut storage).cast::<sockaddr_ib>().write(address.into()) };
+            }
         }
         Self(storage)
     }
 }
 
-/// The address that C has stored; `None` where it is of another family, or of none yet.
+/// The address that C has stored in `length` bytes; `None` where it is of another family, of none yet, or not all there.
 ///
 /// # Safety
 ///
-/// `raw` can be read as an address of the family that it says.
-pub(super) unsafe fn read(raw: *const sockaddr) -> Option<SocketAddr> {
-    if raw.is_null() {
+/// `raw` is null, or so many bytes can be read there.
+pub(super) unsafe fn read(raw: *const sockaddr, length: usize) -> Option<Address> {
+    if raw.is_null() || length < size_of::<sa_family_t>() {
         return None;
     }
-    // SAFETY: the caller's promise; nothing is said of the alignment.
-    match i32::from(unsafe { (&raw const (*raw).sa_family).read_unaligned() }) {
-        libc::AF_INET => {
-            // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise; nothing is said of the alignment. The family comes first.
+    let family = unsafe { raw.cast::<sa_family_t>().read_unaligned() };
+    if length < length_of(family)? {
+        return None;
+    }
+    match AddressFamily::from_raw(family.into()) {
+        AddressFamily::Ipv4 => {
+            // SAFETY: the caller's promise; an address of this family is not longer.
             let raw = unsafe { raw.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
-            Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
+            Some(SocketAddr::from(SocketAddrV4::new(ip, u16::from_be(raw.sin_port))).into())
         }
-        libc::AF_INET6 => {
-            // SAFETY: the caller's promise.
+        AddressFamily::Ipv6 => {
+            // SAFETY: as above.
             let raw = unsafe { raw.cast::<sockaddr_in6>().read_unaligned() };
             let (ip, port) = (Ipv6Addr::from(raw.sin6_addr.s6_addr), u16::from_be(raw.sin6_port));
-            Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
+            Some(SocketAddr::from(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id)).into())
         }
+        AddressFamily::InfiniBand => {
+            // SAFETY: as above.
+            let raw = unsafe { raw.cast::<sockaddr_ib>().read_unaligned() };
+            Some(InfiniBandAddress::from(raw).into())
+        }
+        _ => None,
+    }
+}
+
+/// How long an address of this family is.
+fn length_of(family: sa_family_t) -> Option<usize> {
+    match AddressFamily::from_raw(family.into()) {
+        AddressFamily::Ipv4 => Some(size_of::<sockaddr_in>()),
+        AddressFamily::Ipv6 => Some(size_of::<sockaddr_in6>()),
+        AddressFamily::InfiniBand => Some(size_of::<sockaddr_ib>()),
         _ => None,
     }
 }
@@ -78,17 +121,37 @@ pub(super) unsafe fn read(raw: *const sockaddr) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_address_comes_back_as_it_was() {
+    fn addresses() -> Vec<Address> {
         let addresses = ["192.0.2.7:7471", "[2001:db8::7]:1", "[::ffff:192.0.2.7]:65535", "0.0.0.0:0"];
         let mut link_local: SocketAddrV6 = "[fe80::1]:7".parse().unwrap();
         link_local.set_scope_id(3);
         link_local.set_flowinfo(9);
-        let addresses = addresses.map(|text| text.parse::<SocketAddr>().unwrap()).into_iter();
-        for address in addresses.chain([link_local.into()]) {
+        let mut infiniband = InfiniBandAddress::new("fe80::7".parse().unwrap());
+        infiniband.setup_service_id(77, 78).setup_scope_id(79);
+        let addresses = addresses.map(|text| text.parse::<SocketAddr>().unwrap().into()).into_iter();
+        addresses.chain([SocketAddr::from(link_local).into(), infiniband.into()]).collect()
+    }
+
+    #[test]
+    fn an_address_comes_back_as_it_was() {
+        for address in addresses() {
             let mut raw = RawAddress::from(address);
             // SAFETY: just made.
-            assert_eq!(unsafe { read(raw.as_mut_ptr()) }, Some(address));
+            assert_eq!(unsafe { read(raw.as_mut_ptr(), raw.length()) }, Some(address));
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_cut_off_is_none() {
+        for address in addresses() {
+            let mut raw = RawAddress::from(address);
+            for length in 0..raw.length() {
+                // Nothing is behind the bytes, which stand where they happen to.
+                // SAFETY: so many bytes are there.
+                let cut = unsafe { std::slice::from_raw_parts(raw.as_mut_ptr().cast::<u8>(), length) }.to_vec();
+                // SAFETY: so many bytes are there.
+                assert_eq!(unsafe { read(cut.as_ptr().cast(), length) }, None, "{length} bytes of {address}");
+            }
         }
     }
 
@@ -105,8 +168,8 @@ mod tests {
         // SAFETY: all-zero is legal: the struct has integers alone.
         let mut raw = RawAddress(unsafe { mem::zeroed() });
         // SAFETY: it is there, and says no family.
-        assert_eq!(unsafe { read(raw.as_mut_ptr()) }, None);
+        assert_eq!(unsafe { read(raw.as_mut_ptr(), raw.length()) }, None);
         // SAFETY: a null pointer is not followed.
-        assert_eq!(unsafe { read(std::ptr::null()) }, None);
+        assert_eq!(unsafe { read(std::ptr::null(), 128) }, None);
     }
 }

@@ -45,6 +45,13 @@ pub enum EventKind {
     AddressChange,
     /// The queue pair of a connection that has ended may be used again: packets of the connection are not on their way any more.
     TimewaitExit,
+    /// After [`resolve_addrinfo`](crate::rdmacm::communication_manager::Identifier::resolve_addrinfo):
+    /// [`query_addrinfo`](crate::rdmacm::communication_manager::Identifier::query_addrinfo) gives what was found.
+    AddressInfoResolved,
+    /// No addresses were found.
+    AddressInfoError(EventStatus),
+    /// What [`write_cm_event`](crate::rdmacm::communication_manager::Identifier::write_cm_event) was given, beside the status.
+    User(u64),
     /// One that this version of the crate has no name for: see the type and the status of the event.
     Other,
 }

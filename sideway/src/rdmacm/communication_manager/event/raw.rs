@@ -29,7 +29,8 @@ impl RawEvent {
         // SAFETY: the caller's promise.
         let (id, listen_id, event_type, status) =
             unsafe { ((*raw).id, (*raw).listen_id, EventType::from_raw((*raw).event.0), (*raw).status) };
-        let status = EventStatus::new(status, errno);
+        // The status of an event of the program's is the program's.
+        let status = EventStatus::new(status, if event_type == EventType::User { 0 } else { errno });
         // SAFETY: the caller's promise; the field is written when the identifier is made.
         let is_datagram = !id.is_null() && unsafe { (*id).qp_type } == ibv_qp_type::IBV_QPT_UD;
         // SAFETY: the caller's promise: the library has filled in the member that goes with the type of event and of identifier,
@@ -63,6 +64,10 @@ impl RawEvent {
                 }
                 EventType::AddressChange => EventKind::AddressChange,
                 EventType::TimewaitExit => EventKind::TimewaitExit,
+                EventType::AddressInfoResolved => EventKind::AddressInfoResolved,
+                EventType::AddressInfoError => EventKind::AddressInfoError(status),
+                // A member that the union got later; the other two have its eight bytes.
+                EventType::User => EventKind::User((&raw const (*raw).param).cast::<u64>().read()),
                 _ => EventKind::Other,
             }
         };

@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 
+use libc::{sockaddr, sockaddr_storage};
 use rdma_mummy_sys as sys;
+use rdma_mummy_sys::rdma_cm_id;
 
 use super::Identifier;
-use crate::rdmacm::communication_manager::socket_address;
+use crate::rdmacm::communication_manager::{Address, InfiniBandAddress, socket_address};
 
 impl Identifier {
     /// `rdma_get_local_addr(id)` — this side's address, with its port; `None` where there is none yet, or not one of IP.
@@ -15,8 +17,7 @@ impl Identifier {
     /// [rdma_get_local_addr(3)](https://man7.org/linux/man-pages/man3/rdma_get_local_addr.3.html)
     #[doc(alias = "rdma_get_local_addr")]
     pub fn local_address(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier is live, nobody else uses it, and the address is stored in room for any.
-        self.with(|id| unsafe { socket_address::read(sys::rdma_get_local_addr(id)) })
+        self.address(sys::rdma_get_local_addr)?.ip()
     }
 
     /// `rdma_get_peer_addr(id)` — the other side's address, with its port; `None` where there is none yet, or not one of IP.
@@ -26,8 +27,27 @@ impl Identifier {
     /// [rdma_get_peer_addr(3)](https://man7.org/linux/man-pages/man3/rdma_get_peer_addr.3.html)
     #[doc(alias = "rdma_get_peer_addr")]
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier is live, nobody else uses it, and the address is stored in room for any.
-        self.with(|id| unsafe { socket_address::read(sys::rdma_get_peer_addr(id)) })
+        self.peer()?.ip()
+    }
+
+    /// `rdma_get_local_addr(id)` — this side's address, where it is one of InfiniBand's own; `None` where there is none yet.
+    ///
+    /// # References
+    ///
+    /// [rdma_get_local_addr(3)](https://man7.org/linux/man-pages/man3/rdma_get_local_addr.3.html)
+    #[doc(alias = "rdma_get_local_addr")]
+    pub fn local_ib_address(&self) -> Option<InfiniBandAddress> {
+        self.address(sys::rdma_get_local_addr)?.infiniband()
+    }
+
+    /// `rdma_get_peer_addr(id)` — the other side's address, where it is one of InfiniBand's own; `None` where there is none yet.
+    ///
+    /// # References
+    ///
+    /// [rdma_get_peer_addr(3)](https://man7.org/linux/man-pages/man3/rdma_get_peer_addr.3.html)
+    #[doc(alias = "rdma_get_peer_addr")]
+    pub fn peer_ib_address(&self) -> Option<InfiniBandAddress> {
+        self.peer()?.infiniband()
     }
 
     /// `rdma_get_src_port(id)` — this side's port, in host order; 0 where there is none yet.
@@ -50,5 +70,15 @@ impl Identifier {
     pub fn peer_port(&self) -> u16 {
         // SAFETY: the identifier is live, and nobody else uses it.
         u16::from_be(self.with(|id| unsafe { sys::rdma_get_dst_port(id) }))
+    }
+
+    /// The other side's address, of whichever family.
+    pub(super) fn peer(&self) -> Option<Address> {
+        self.address(sys::rdma_get_peer_addr)
+    }
+
+    fn address(&self, get: unsafe fn(*mut rdma_cm_id) -> *mut sockaddr) -> Option<Address> {
+        // SAFETY: the identifier is live, nobody else uses it, and the address is stored in room for any.
+        self.with(|id| unsafe { socket_address::read(get(id), size_of::<sockaddr_storage>()) })
     }
 }

@@ -7,6 +7,7 @@ use rdma_mummy_sys as sys;
 use super::Identifier;
 use crate::error::VerbError;
 use crate::rdmacm::communication_manager::socket_address::RawAddress;
+use crate::rdmacm::communication_manager::{Address, InfiniBandAddress};
 
 impl Identifier {
     /// `rdma_bind_addr(id, addr)` — gives the identifier an address of this machine. An address of a device also puts it on that
@@ -24,6 +25,24 @@ impl Identifier {
     /// [rdma_bind_addr(3)](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_addr(&self, address: SocketAddr) -> Result<(), VerbError> {
+        self.bind(address.into())
+    }
+
+    /// `rdma_bind_addr(id, addr)` — the same with an address of InfiniBand's own, as every port of an InfiniBand device has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind_addr`](Self::bind_addr); `EINVAL` also where the service identifier is not of the identifier's port space.
+    ///
+    /// # References
+    ///
+    /// [rdma_bind_addr(3)](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn bind_ib_addr(&self, address: InfiniBandAddress) -> Result<(), VerbError> {
+        self.bind(address.into())
+    }
+
+    fn bind(&self, address: Address) -> Result<(), VerbError> {
         let mut raw = RawAddress::from(address);
         // SAFETY: the identifier is live, and the address can be read for the whole call.
         self.call("rdma_bind_addr", |id| unsafe { sys::rdma_bind_addr(id, raw.as_mut_ptr()) })
@@ -59,15 +78,19 @@ impl Identifier {
 }
 
 #[cold]
-fn explain_bind(error: VerbError, address: SocketAddr) -> VerbError {
+pub(in crate::rdmacm::communication_manager) fn explain_bind(error: VerbError, address: Address) -> VerbError {
     let why = match error.errno().raw() {
         libc::EADDRINUSE => "the port is in use",
-        libc::EADDRNOTAVAIL if address.ip().is_unspecified() => "the port is in use: choose another, or 0 for any",
+        libc::EADDRNOTAVAIL if address.is_unspecified() => "the port is in use: choose another, or 0 for any",
         libc::EADDRNOTAVAIL => {
             "the port is in use, or this machine does not have the address (`ip address` shows those it has)"
         }
+        libc::ENODEV if address.infiniband().is_some() => "no port of an InfiniBand device has this GID",
         libc::ENODEV => "no RDMA device has this address (`rdma link` shows which network devices have one)",
         libc::EACCES => "ports below 1024 need the right CAP_NET_BIND_SERVICE",
+        libc::EINVAL if address.infiniband().is_some() => {
+            "perhaps the identifier has an address already, or the service identifier is not of its port space"
+        }
         libc::EINVAL => "perhaps the identifier has an address already",
         _ => return error.with_hint(format!("binding to {address}")),
     };

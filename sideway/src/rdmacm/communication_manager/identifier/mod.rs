@@ -1,6 +1,7 @@
 //! `struct rdma_cm_id`: one end of a connection, or who listens for them.
 
 mod address;
+mod address_info;
 mod connect;
 mod device;
 mod ece;
@@ -12,6 +13,7 @@ mod queue_pair;
 mod resolve;
 mod route;
 mod shared_receive_queue;
+mod user_event;
 
 use std::any::Any;
 use std::fmt;
@@ -24,9 +26,11 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_context, rdma_cm_id};
 
-pub use multicast::MulticastJoinFlag;
+pub use self::multicast::MulticastJoinFlag;
 
 use self::groups::Groups;
+pub(super) use self::listen::explain_bind;
+pub(super) use self::resolve::explain_address;
 use super::{EventChannel, PortSpace};
 use crate::error::VerbError;
 use crate::ffi::{clear_errno, errno_of};
@@ -77,11 +81,40 @@ impl Identifier {
         listener: Option<Option<&Arc<Self>>>,
     ) -> Arc<Self> {
         let context = listener.flatten().and_then(|listener| listener.lock_context().clone());
+        // SAFETY: the caller's promise.
+        unsafe { Self::enter(raw, channel, listener.is_some(), 0, context) }
+    }
+
+    /// Takes one over that came with addresses; the library puts `connect_data_len` bytes before the private data of its connect
+    /// request.
+    ///
+    /// # Safety
+    ///
+    /// `raw` was just made on `channel`, or moved there, and is nobody else's.
+    pub(super) unsafe fn adopt_endpoint(
+        raw: NonNull<rdma_cm_id>,
+        channel: &Arc<EventChannel>,
+        connect_data_len: usize,
+    ) -> Arc<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::enter(raw, channel, false, connect_data_len, None) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`adopt`](Self::adopt).
+    unsafe fn enter(
+        raw: NonNull<rdma_cm_id>,
+        channel: &Arc<EventChannel>,
+        is_request: bool,
+        connect_data_len: usize,
+        context: Option<Context>,
+    ) -> Arc<Self> {
         let id = Arc::new(Self {
             raw,
             home: Mutex::new(Arc::clone(channel)),
-            is_request: AtomicBool::new(listener.is_some()),
-            connect_data_len: 0,
+            is_request: AtomicBool::new(is_request),
+            connect_data_len,
             context: Mutex::new(context),
             srq: Mutex::default(),
             groups: Groups::default(),
@@ -253,7 +286,8 @@ impl Drop for Identifier {
         }
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Without the lock of the channel: the kernel may take its time, and the events that were taken are acknowledged at once.
-        if let Err(error) = super::event_channel::destroy(self.raw) {
+        // SAFETY: the identifier is live, this is its last owner, and a queue pair would be another.
+        if let Err(error) = unsafe { super::event_channel::destroy(self.raw) } {
             log::warn!("{error}; the identifier is leaked");
             return;
         }

@@ -10,6 +10,7 @@ use rdma_mummy_sys as sys;
 use super::Identifier;
 use crate::error::VerbError;
 use crate::rdmacm::communication_manager::socket_address::RawAddress;
+use crate::rdmacm::communication_manager::{Address, InfiniBandAddress};
 
 impl Identifier {
     /// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)` — looks for the device that leads to `destination`, and for the
@@ -34,6 +35,29 @@ impl Identifier {
         destination: SocketAddr,
         timeout: Duration,
     ) -> Result<(), VerbError> {
+        self.resolve(source.map(Address::from), destination.into(), timeout)
+    }
+
+    /// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)` — the same with addresses of InfiniBand's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve_addr`](Self::resolve_addr); `ENODEV` also where no port of an InfiniBand device is in the partition.
+    ///
+    /// # References
+    ///
+    /// [rdma_resolve_addr(3)](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn resolve_ib_addr(
+        &self,
+        source: Option<InfiniBandAddress>,
+        destination: InfiniBandAddress,
+        timeout: Duration,
+    ) -> Result<(), VerbError> {
+        self.resolve(source.map(Address::from), destination.into(), timeout)
+    }
+
+    fn resolve(&self, source: Option<Address>, destination: Address, timeout: Duration) -> Result<(), VerbError> {
         let mut source_raw = source.map(RawAddress::from);
         let mut destination_raw = RawAddress::from(destination);
         let source_raw = source_raw.as_mut().map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
@@ -60,7 +84,7 @@ impl Identifier {
     pub fn resolve_route(&self, timeout: Duration) -> Result<(), VerbError> {
         // SAFETY: the identifier is live, and on a device, which the library looks at.
         self.call_on_device("rdma_resolve_route", |id| unsafe { sys::rdma_resolve_route(id, milliseconds(timeout)) })
-            .map_err(|error| explain_route(error, self.peer_address()))
+            .map_err(|error| explain_route(error, self.peer()))
     }
 }
 
@@ -70,15 +94,24 @@ pub(super) fn milliseconds(timeout: Duration) -> c_int {
 }
 
 #[cold]
-fn explain_address(error: VerbError, source: Option<SocketAddr>, destination: SocketAddr) -> VerbError {
+pub(in crate::rdmacm::communication_manager) fn explain_address(
+    error: VerbError,
+    source: Option<Address>,
+    destination: Address,
+) -> VerbError {
+    let families = source.map(|source| (source.family(), destination.family())).filter(|(one, other)| one != other);
     let from = source.map(|source| format!(" from {source}")).unwrap_or_default();
+    if let (Some((one, other)), libc::EINVAL) = (families, error.errno().raw()) {
+        return error
+            .with_hint(format!("resolving {destination}{from}: one address is of {one} and the other of {other}"));
+    }
     let why = match error.errno().raw() {
         libc::ENETUNREACH | libc::EHOSTUNREACH => ": the routing table has no way there (`ip route get` shows)",
         libc::ENODEV | libc::EADDRNOTAVAIL if source.is_some() => ": no RDMA device has the source address",
-        libc::ENODEV => ": no RDMA device leads there (`rdma link` shows which network devices have one)",
-        libc::EINVAL if source.is_some_and(|source| source.is_ipv4() != destination.is_ipv4()) => {
-            ": one address is of IPv4 and the other of IPv6"
+        libc::ENODEV if destination.infiniband().is_some() => {
+            ": no port of an InfiniBand device leads there (RoCE has no routes to such addresses)"
         }
+        libc::ENODEV => ": no RDMA device leads there (`rdma link` shows which network devices have one)",
         libc::EINVAL => ": perhaps an address is resolved already: an identifier resolves one",
         _ => "",
     };
@@ -86,12 +119,15 @@ fn explain_address(error: VerbError, source: Option<SocketAddr>, destination: So
 }
 
 #[cold]
-fn explain_route(error: VerbError, destination: Option<SocketAddr>) -> VerbError {
+fn explain_route(error: VerbError, destination: Option<Address>) -> VerbError {
     let Some(destination) = destination.filter(|_| error.hint().is_none()) else { return error };
+    let ip = destination.ip().map(|address| address.ip());
+    let is_of_this_machine = ip.is_some_and(|ip| ip.is_loopback() || ip.is_unspecified());
     let why = match error.errno().raw() {
-        libc::ENODEV if destination.ip().is_loopback() || destination.ip().is_unspecified() => {
-            ": the address leads to no RDMA device: use one that a device has"
+        libc::ENODEV if destination.infiniband().is_some() => {
+            ": no InfiniBand device leads there (RoCE has no routes to such addresses)"
         }
+        libc::ENODEV if is_of_this_machine => ": the address leads to no RDMA device: use one that a device has",
         libc::ENODEV => ": the address leads to no RDMA device",
         libc::EINVAL => ": perhaps the address is not resolved, or the route is already",
         _ => "",

@@ -1,0 +1,36 @@
+//! Events that the program writes: RDMACM_1.4.
+
+use rdma_mummy_sys::{later, rdma_cm_event_type};
+
+use super::Identifier;
+use crate::error::VerbError;
+
+impl Identifier {
+    /// `rdma_write_cm_event(id, event, status, arg)` — puts an event on the identifier's channel, behind those that are there, for
+    /// whoever takes it: [`User`](super::super::EventKind::User) with `argument`, and `status` as it is. It wakes a thread that
+    /// waits. RDMACM_1.4 (after rdma-core 56), and Linux 6.18.
+    ///
+    /// The type of event is `RDMA_CM_EVENT_USER`: the library takes no other.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: librdmacm is older.
+    /// - `EINVAL`: the kernel is older.
+    /// - else the errno of the library.
+    ///
+    /// # References
+    ///
+    /// [rdma_write_cm_event(3)](https://github.com/linux-rdma/rdma-core/blob/master/librdmacm/man/rdma_write_cm_event.3.in.rst)
+    #[doc(alias = "rdma_write_cm_event")]
+    pub fn write_cm_event(&self, status: i32, argument: u64) -> Result<(), VerbError> {
+        // SAFETY: the identifier is live; nothing is pointed to.
+        self.call("rdma_write_cm_event", |id| unsafe {
+            later::rdma_write_cm_event(id, rdma_cm_event_type::RDMA_CM_EVENT_USER, status, argument)
+        })
+        .map_err(|error| match error.errno().raw() {
+            libc::EOPNOTSUPP => error.with_hint("librdmacm is older than RDMACM_1.4"),
+            libc::EINVAL | libc::ENOSYS => error.with_hint("the kernel is older than Linux 6.18"),
+            _ => error,
+        })
+    }
+}
