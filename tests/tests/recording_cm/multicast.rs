@@ -283,7 +283,8 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
     let calls = recording.failable();
     assert!(calls > 20, "{calls} calls");
     let mut told = 0;
-    for number in 0..calls {
+    let step = if cfg!(miri) { 17 } else { 1 };
+    for number in (0..calls).step_by(step) {
         let recording = Recording::new();
         recording.fail_any(number, Failure::documented(libc::ENOMEM));
         told += u32::from(whole_life(&recording).is_err());
@@ -296,7 +297,7 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
         assert!(is_leaked || recording.violations().is_empty(), "{failed:?}");
         recording.violations();
     }
-    assert!(told > calls / 2, "{told} failures of {calls} calls were told");
+    assert!(told > calls / 2 / step as u32, "{told} failures of {calls} calls were told");
 }
 
 #[test]
