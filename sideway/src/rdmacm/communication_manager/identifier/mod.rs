@@ -7,6 +7,7 @@ mod device;
 mod ece;
 mod groups;
 mod listen;
+mod migrate;
 mod multicast;
 mod options;
 mod queue_pair;
