@@ -6,4 +6,10 @@
 //!
 //! [`EventChannel::new`]: communication_manager::EventChannel::new
 
+mod blocking;
 pub mod communication_manager;
+
+pub use self::blocking::{
+    ConnectCause, ConnectError, ConnectStep, Connection, Connector, Ended, Listener, ListenerBuilder, Request, Resolved,
+};
+pub use self::communication_manager::{ConnectionInfo, ConnectionParameter, PortSpace};

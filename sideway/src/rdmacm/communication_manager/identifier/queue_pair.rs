@@ -78,6 +78,12 @@ impl Identifier {
         self.make(EX, builder, |builder, maker| builder.build_generic_by(maker))
     }
 
+    /// Whether a queue pair was made through the identifier.
+    pub(in crate::rdmacm) fn has_queue_pair(&self) -> bool {
+        // SAFETY: the identifier is live, and nobody else uses it.
+        self.with(|id| unsafe { !(*id).qp.is_null() })
+    }
+
     fn make<T: BasicService, Q>(
         self: &Arc<Self>,
         verb: &'static str,

@@ -1,0 +1,152 @@
+//! The active side: the way to a peer.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::deadline::Deadline;
+use super::watch::await_event;
+use super::{ConnectCause, ConnectError, ConnectStep, Resolved};
+use crate::rdmacm::communication_manager::{EventChannel, EventKind, Identifier, PortSpace};
+
+/// How to get to a peer. One serves for any number of connections, from any thread.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use sideway::ibverbs::device::DeviceInfo;
+/// use sideway::rdmacm::Connector;
+///
+/// let mut connector = Connector::new();
+/// connector.setup_timeout(Duration::from_secs(3));
+/// let resolved = connector.resolve(("server", 7174))?;
+/// println!("{} leads to {}", resolved.device_context().name(), resolved.peer_address());
+/// # Ok::<(), sideway::rdmacm::ConnectError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Connector {
+    port_space: PortSpace,
+    source: Option<IpAddr>,
+    timeout: Duration,
+}
+
+impl Connector {
+    /// For reliable connections, from the address that the routing table gives, within ten seconds.
+    pub fn new() -> Self {
+        Self { port_space: PortSpace::Tcp, source: None, timeout: super::TIMEOUT }
+    }
+
+    /// What the ports are ports of: [`PortSpace::Udp`] for [lookups](Resolved::lookup) of queue pairs for datagrams.
+    pub fn setup_port_space(&mut self, port_space: PortSpace) -> &mut Self {
+        self.port_space = port_space;
+        self
+    }
+
+    /// The address of this machine that connections come from, and with it the device.
+    pub fn setup_source(&mut self, source: IpAddr) -> &mut Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// How long it may take from here to the connection: ten seconds unless set. [`Duration::MAX`] is without limit.
+    ///
+    /// What the program does between [`resolve`](Self::resolve) and [`Resolved::connect`] does not count. A name is looked up
+    /// by the system in the time that it takes, which counts and is not cut short.
+    pub fn setup_timeout(&mut self, timeout: Duration) -> &mut Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// `rdma_resolve_addr`, `rdma_resolve_route` — finds the way to a peer: an address, or a name and a port as in
+    /// `"server:7174"` or `("server", 7174)`. Of a name with several addresses each is tried in turn, until there is a way to one;
+    /// each has its share of the time.
+    ///
+    /// # Errors
+    ///
+    /// With the [step](ConnectError::step) at which the last address failed: `LookUpName`, `OpenChannel`, `ResolveAddress` or
+    /// `ResolveRoute`.
+    ///
+    /// - [`ConnectCause::TimedOut`]: nobody answers at the address.
+    /// - [`ConnectCause::Verb`] with `ENETUNREACH`: no way there; with `ENODEV` (at `ResolveRoute`; or an event at
+    ///   `ResolveAddress`): the way does not go over an RDMA device, as that to 127.0.0.1.
+    pub fn resolve(&self, peer: impl ToSocketAddrs + fmt::Debug) -> Result<Resolved, ConnectError> {
+        let deadline = Deadline::within(Some(self.timeout));
+        let addresses = look_up(&peer)?;
+        let channel = EventChannel::new().map_err(|error| ConnectError::new(ConnectStep::OpenChannel, None, error))?;
+        let mut errors = Vec::new();
+        for (tried, &address) in addresses.iter().enumerate() {
+            let share = deadline.share(addresses.len() - tried);
+            match self.resolve_one(&channel, address, &share) {
+                Ok(id) => return Resolved::new(id, address, self.timeout, deadline.left()),
+                Err(error) => errors.push(error),
+            }
+        }
+        Err(ConnectError::of_all(&peer, errors))
+    }
+
+    fn resolve_one(
+        &self,
+        channel: &Arc<EventChannel>,
+        address: SocketAddr,
+        deadline: &Deadline,
+    ) -> Result<Arc<Identifier>, ConnectError> {
+        self.resolve_address(channel, address, deadline)
+            .map_err(|cause| ConnectError::new(ConnectStep::ResolveAddress, Some(address), cause))
+            .and_then(|id| match resolve_route(&id, deadline) {
+                Ok(()) => Ok(id),
+                Err(cause) => Err(ConnectError::new(ConnectStep::ResolveRoute, Some(address), cause)),
+            })
+    }
+
+    fn resolve_address(
+        &self,
+        channel: &Arc<EventChannel>,
+        address: SocketAddr,
+        deadline: &Deadline,
+    ) -> Result<Arc<Identifier>, ConnectCause> {
+        deadline.check()?;
+        let source = self.source.map(|source| source_for(source, address));
+        let id = channel.create_id(self.port_space)?;
+        id.resolve_addr(source, address, deadline.left_or_max())?;
+        await_event(&id, deadline, |kind| match kind {
+            EventKind::AddressResolved => Ok(()),
+            other => Err(other),
+        })?;
+        Ok(id)
+    }
+}
+
+fn resolve_route(id: &Arc<Identifier>, deadline: &Deadline) -> Result<(), ConnectCause> {
+    deadline.check()?;
+    id.resolve_route(deadline.left_or_max())?;
+    await_event(id, deadline, |kind| match kind {
+        EventKind::RouteResolved => Ok(()),
+        other => Err(other),
+    })
+}
+
+/// The addresses of a name.
+pub(super) fn look_up(name: &(impl ToSocketAddrs + fmt::Debug)) -> Result<Vec<SocketAddr>, ConnectError> {
+    match name.to_socket_addrs() {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(error) => Err(ConnectError::of_name(name, ConnectCause::Name(error))),
+    }
+}
+
+/// The source with any port; link-local ones are of the link that the destination is on.
+fn source_for(source: IpAddr, destination: SocketAddr) -> SocketAddr {
+    match (source, destination) {
+        (IpAddr::V6(source), SocketAddr::V6(destination)) if source.is_unicast_link_local() => {
+            SocketAddrV6::new(source, 0, 0, destination.scope_id()).into()
+        }
+        _ => SocketAddr::new(source, 0),
+    }
+}
+
+/// As [`new`](Connector::new).
+impl Default for Connector {
+    fn default() -> Self {
+        Self::new()
+    }
+}

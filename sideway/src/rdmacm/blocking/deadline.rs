@@ -1,0 +1,89 @@
+//! How long a step may still take.
+
+use std::time::{Duration, Instant};
+
+use super::ConnectCause;
+
+/// The end of a wait; none where the time is longer than a clock can count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    at: Option<Instant>,
+    /// What was asked for in the first place.
+    total: Duration,
+}
+
+impl Deadline {
+    /// Without limit where there is no `timeout`.
+    pub(super) fn within(timeout: Option<Duration>) -> Self {
+        let total = timeout.unwrap_or(Duration::MAX);
+        Self::resume(total, timeout)
+    }
+
+    /// One of `total` of which `left` is left.
+    pub(super) fn resume(total: Duration, left: Option<Duration>) -> Self {
+        Self { at: left.and_then(|left| Instant::now().checked_add(left)), total }
+    }
+
+    /// What is left; `None` where there is no end.
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.at.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// The same for who needs a number.
+    pub(super) fn left_or_max(&self) -> Duration {
+        self.left().unwrap_or(Duration::MAX)
+    }
+
+    pub(super) fn has_passed(&self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// What one of `shares` attempts gets that are still to be made.
+    pub(super) fn share(&self, shares: usize) -> Self {
+        let shares = u32::try_from(shares).unwrap_or(u32::MAX);
+        match self.left() {
+            Some(left) if shares > 1 => Self::within(Some(left / shares)),
+            _ => *self,
+        }
+    }
+
+    /// Fails where nothing is left.
+    pub(super) fn check(&self) -> Result<(), ConnectCause> {
+        if self.has_passed() { Err(self.passed()) } else { Ok(()) }
+    }
+
+    #[cold]
+    pub(super) fn passed(&self) -> ConnectCause {
+        ConnectCause::TimedOut { after: self.total }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_no_clock_counts_has_no_end() {
+        for timeout in [None, Some(Duration::MAX)] {
+            let deadline = Deadline::within(timeout);
+            assert_eq!((deadline.left(), deadline.left_or_max()), (None, Duration::MAX));
+            assert!(!deadline.has_passed());
+            assert_eq!(deadline.share(3).left(), None);
+        }
+    }
+
+    #[test]
+    fn no_time_at_all_has_passed() {
+        let deadline = Deadline::within(Some(Duration::ZERO));
+        assert!(matches!(deadline.check(), Err(ConnectCause::TimedOut { after: Duration::ZERO })));
+        assert_eq!(deadline.share(0).left(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn attempts_share_what_is_left() {
+        let deadline = Deadline::within(Some(Duration::from_secs(3000)));
+        assert!(deadline.share(3).left_or_max() <= Duration::from_secs(1000));
+        let resumed = Deadline::resume(Duration::from_secs(7), Some(Duration::ZERO));
+        assert!(matches!(resumed.check(), Err(ConnectCause::TimedOut { after }) if after.as_secs() == 7));
+    }
+}

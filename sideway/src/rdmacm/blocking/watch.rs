@@ -1,0 +1,110 @@
+//! Waiting for events, by one thread or by several.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::ConnectCause;
+use super::deadline::Deadline;
+use crate::rdmacm::communication_manager::{Event, EventChannel, EventKind, Identifier};
+
+/// What events have told, and who looks for more: one thread waits at the channel, and the others for what it learns. Else an event
+/// for all of them would wake one.
+#[derive(Debug, Default)]
+pub(super) struct Watch<S> {
+    state: Mutex<State<S>>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State<S> {
+    is_led: bool,
+    known: S,
+}
+
+impl<S> Watch<S> {
+    /// Waits until `look` finds something in what is known, which `learn` adds the events to that come.
+    pub(super) fn wait<T>(
+        &self,
+        channel: &Arc<EventChannel>,
+        deadline: &Deadline,
+        mut look: impl FnMut(&mut S) -> Result<Option<T>, ConnectCause>,
+        mut learn: impl FnMut(&mut S, Event),
+    ) -> Result<T, ConnectCause> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = look(&mut state.known)? {
+                return Ok(found);
+            }
+            if state.is_led {
+                deadline.check()?;
+                // Waits are cut, for a time that the condition variable could not count.
+                let left = deadline.left_or_max().min(Duration::from_secs(3600));
+                (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.is_led = true;
+            drop(state);
+            let taken = next_event(channel, deadline);
+            state = self.lock();
+            state.is_led = false;
+            self.changed.notify_all();
+            learn(&mut state.known, taken?);
+        }
+    }
+
+    /// What is known now.
+    pub(super) fn lock_known<T>(&self, look: impl FnOnce(&mut S) -> T) -> T {
+        look(&mut self.lock().known)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for what `pick` wants of the events of one identifier, and fails with those that tell of a failure.
+pub(super) fn await_event<T>(
+    id: &Arc<Identifier>,
+    deadline: &Deadline,
+    mut pick: impl FnMut(EventKind) -> Result<T, EventKind>,
+) -> Result<T, ConnectCause> {
+    let channel = id.event_channel();
+    loop {
+        let event = next_event(&channel, deadline)?;
+        if !Arc::ptr_eq(event.cm_id(), id) {
+            log::warn!("{event}: an event of another identifier, which nobody waits for, is left out");
+            continue;
+        }
+        let (event_type, status) = (event.event_type(), event.status());
+        let (_, kind) = event.into_parts();
+        return Err(match pick(kind) {
+            Ok(found) => return Ok(found),
+            Err(EventKind::AddressError(status) | EventKind::RouteError(status))
+                if status.errno().is_some_and(|errno| errno.raw() == libc::ETIMEDOUT) =>
+            {
+                // The kernel's clock was first.
+                deadline.passed()
+            }
+            Err(EventKind::AddressError(_) | EventKind::RouteError(_) | EventKind::ConnectError(_)) => {
+                ConnectCause::Event { event_type, status }
+            }
+            Err(EventKind::Rejected(rejection)) => ConnectCause::Rejected(rejection),
+            Err(EventKind::Unreachable(unreachable)) => ConnectCause::Unreachable(unreachable),
+            Err(EventKind::Disconnected(_)) => ConnectCause::Disconnected,
+            Err(EventKind::DeviceRemoval) => ConnectCause::DeviceRemoval,
+            Err(EventKind::AddressChange | EventKind::TimewaitExit | EventKind::Other) => {
+                log::debug!("{event_type}: left out while a connection is made");
+                continue;
+            }
+            Err(_) => ConnectCause::Unexpected(event_type),
+        });
+    }
+}
+
+/// The next event of a channel.
+fn next_event(channel: &Arc<EventChannel>, deadline: &Deadline) -> Result<Event, ConnectCause> {
+    channel.get_cm_event(deadline.left()).map_err(|error| match error.errno().raw() {
+        libc::ETIMEDOUT if deadline.has_passed() => deadline.passed(),
+        _ => ConnectCause::Verb(error),
+    })
+}
