@@ -215,7 +215,7 @@ impl EventChannel {
         self.holds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The identifier is destroyed, with its events.
+    /// The identifier is destroyed, with its events, or has moved, with its events.
     pub(super) fn release(&self) {
         self.holds.fetch_sub(1, Ordering::Release);
     }

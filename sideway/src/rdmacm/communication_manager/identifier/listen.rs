@@ -1,6 +1,7 @@
 //! The passive side: an address, and listening there.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
 use rdma_mummy_sys as sys;
 
@@ -65,6 +66,7 @@ impl Identifier {
     /// [rdma_listen(3)](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: i32) -> Result<(), VerbError> {
+        self.listens.store(true, Ordering::Relaxed);
         // SAFETY: the identifier is live.
         self.call("rdma_listen", |id| unsafe { sys::rdma_listen(id, backlog) }).map_err(|error| {
             match (error.errno().raw(), self.local_address()) {

@@ -1,6 +1,7 @@
 //! Moving an identifier to another channel.
 
 use std::mem;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
 use rdma_mummy_sys as sys;
@@ -15,6 +16,10 @@ impl Identifier {
     /// that were waiting to be taken from the channel that it was on. Nothing happens where it is there already.
     ///
     /// The identifiers that come with connect requests are on their listener's channel. Each may be moved to a channel of its own.
+    ///
+    /// Connect requests that wait to be taken when their *listener* moves are lost (seen with Linux 6.1: the kernel has them on the
+    /// old channel, and the library does not find them), and their peers wait until the listener goes: take them first. The old
+    /// channel stays open as long as the listener.
     ///
     /// C's null channel, which makes the calls on an identifier wait, cannot be given.
     ///
@@ -38,6 +43,11 @@ impl Identifier {
             // No event is taken from either. So none of this identifier's waits for its acknowledgement, for which the library
             // waits here, and it is found on the new channel by whoever takes the first.
             let _calls = lock_both(&home, channel);
+            // What no event may be taken for moves along.
+            let holds = self.holds.load(Ordering::Relaxed);
+            if holds {
+                channel.hold();
+            }
             channel.identifiers().insert(self.raw, self);
             clear_errno();
             // SAFETY: the identifier and both channels are live, and nobody else uses the identifier.
@@ -45,6 +55,9 @@ impl Identifier {
             if ret != 0 {
                 let errno = errno_of(ret);
                 channel.identifiers().move_out(self.raw, self);
+                if holds {
+                    channel.release();
+                }
                 let error = VerbError::new("rdma_migrate_id", errno);
                 return Err(match errno.raw() {
                     libc::EINVAL => error.with_hint("perhaps the channel is of another provider than the identifier"),
@@ -52,12 +65,26 @@ impl Identifier {
                 });
             }
             home.identifiers().move_out(self.raw, self);
+            if holds {
+                home.release();
+            }
         }
         let before = mem::replace(&mut *home, Arc::clone(channel));
         drop(home);
         // Without the lock: its last owner closes it.
-        drop(before);
+        self.keep_open(before);
         Ok(())
+    }
+
+    /// A channel on which the kernel may have requests for this listener is not closed before it: the kernel would free them, and
+    /// look at them again when the listener goes.
+    fn keep_open(&self, channel: Arc<EventChannel>) {
+        if self.listens.load(Ordering::Relaxed) {
+            let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+            if !left.iter().any(|other| Arc::ptr_eq(other, &channel)) {
+                left.push(channel);
+            }
+        }
     }
 }
 

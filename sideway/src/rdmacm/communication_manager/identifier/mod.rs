@@ -49,6 +49,10 @@ pub struct Identifier {
     raw: NonNull<rdma_cm_id>,
     /// The channel that it is on. Held during each call on the identifier.
     home: Mutex<Arc<EventChannel>>,
+    /// Those that it has left and that stay open as long as it does: see `migrate`.
+    left: Mutex<Vec<Arc<EventChannel>>>,
+    /// Whether it has begun to listen.
+    listens: AtomicBool,
     /// Whether a peer waits for an answer.
     is_request: AtomicBool,
     /// Bytes that the library puts before the private data of a connect request.
@@ -114,6 +118,8 @@ impl Identifier {
         let id = Arc::new(Self {
             raw,
             home: Mutex::new(Arc::clone(channel)),
+            left: Mutex::default(),
+            listens: AtomicBool::new(false),
             is_request: AtomicBool::new(is_request),
             connect_data_len,
             context: Mutex::new(context),
