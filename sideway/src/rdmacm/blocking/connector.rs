@@ -28,13 +28,14 @@ use crate::rdmacm::communication_manager::{EventChannel, EventKind, Identifier, 
 pub struct Connector {
     port_space: PortSpace,
     source: Option<IpAddr>,
+    type_of_service: Option<u8>,
     timeout: Duration,
 }
 
 impl Connector {
     /// For reliable connections, from the address that the routing table gives, within ten seconds.
     pub fn new() -> Self {
-        Self { port_space: PortSpace::Tcp, source: None, timeout: super::TIMEOUT }
+        Self { port_space: PortSpace::Tcp, source: None, type_of_service: None, timeout: super::TIMEOUT }
     }
 
     /// What the ports are ports of: [`PortSpace::Udp`] for [lookups](Resolved::lookup) of queue pairs for datagrams.
@@ -46,6 +47,12 @@ impl Connector {
     /// The address of this machine that connections come from, and with it the device.
     pub fn setup_source(&mut self, source: IpAddr) -> &mut Self {
         self.source = Some(source);
+        self
+    }
+
+    /// The type of service of the packets: see [`Identifier::set_type_of_service`].
+    pub fn setup_type_of_service(&mut self, type_of_service: u8) -> &mut Self {
+        self.type_of_service = Some(type_of_service);
         self
     }
 
@@ -108,6 +115,9 @@ impl Connector {
         deadline.check()?;
         let source = self.source.map(|source| source_for(source, address));
         let id = channel.create_id(self.port_space)?;
+        if let Some(type_of_service) = self.type_of_service {
+            id.set_type_of_service(type_of_service)?;
+        }
         id.resolve_addr(source, address, deadline.left_or_max())?;
         await_event(&id, deadline, |kind| match kind {
             EventKind::AddressResolved => Ok(()),

@@ -68,6 +68,8 @@ pub enum ConnectCause {
     DeviceRemoval,
     /// An event came that cannot come here.
     Unexpected(EventType),
+    /// What the program did in between failed.
+    Program(Box<dyn error::Error + Send + Sync>),
 }
 
 impl ConnectError {
@@ -157,6 +159,7 @@ impl ConnectError {
             ConnectCause::Disconnected => io::ErrorKind::ConnectionReset,
             ConnectCause::DeviceRemoval => io::ErrorKind::ConnectionAborted,
             ConnectCause::Unexpected(_) => io::ErrorKind::InvalidData,
+            ConnectCause::Program(_) => io::ErrorKind::Other,
         }
     }
 
@@ -223,6 +226,7 @@ impl ConnectCause {
             Self::Disconnected => f.write_str("the peer has gone"),
             Self::DeviceRemoval => f.write_str("the device is going away"),
             Self::Unexpected(event_type) => write!(f, "an event came that cannot come here: {event_type}"),
+            Self::Program(error) => write!(f, "{error}"),
         }
     }
 }
@@ -247,6 +251,7 @@ impl error::Error for ConnectError {
             ConnectCause::Name(error) => error.source(),
             ConnectCause::Channel(error) => error.source(),
             ConnectCause::Verb(error) => error.source(),
+            ConnectCause::Program(error) => error.source(),
             _ => None,
         }
     }
@@ -267,5 +272,170 @@ impl From<CreateEventChannelError> for ConnectCause {
 impl From<ConnectError> for io::Error {
     fn from(error: ConnectError) -> Self {
         io::Error::new(error.kind(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Errno;
+    use crate::rdmacm::communication_manager::{PrivateData, RejectReason};
+
+    const PEER: &str = "192.0.2.7:7174";
+
+    fn error(step: ConnectStep, cause: impl Into<ConnectCause>) -> ConnectError {
+        ConnectError::new(step, PEER.parse().ok(), cause)
+    }
+
+    fn rejected(reason: RejectReason, data: &[u8]) -> ConnectCause {
+        let status = EventStatus::new(reason.raw() as i32, 0);
+        ConnectCause::Rejected(Rejection { status, private_data: PrivateData::from(data) })
+    }
+
+    fn unreachable(status: i32) -> ConnectCause {
+        let status = EventStatus::new(status, 0);
+        ConnectCause::Unreachable(Unreachable { status, private_data: PrivateData::default() })
+    }
+
+    fn verb(verb: &'static str, errno: i32, hint: &'static str) -> VerbError {
+        VerbError::new(verb, Errno::from_raw(errno)).with_hint(hint)
+    }
+
+    #[test]
+    fn a_no_reads_as_what_the_peer_meant() {
+        let nobody = error(ConnectStep::Connect, rejected(RejectReason::InvalidServiceId, &[0; 148]));
+        assert_eq!(nobody.to_string(), "connecting to 192.0.2.7:7174: rejected: nobody listens there");
+        assert_eq!(nobody.kind(), io::ErrorKind::ConnectionRefused);
+        let no = error(ConnectStep::Connect, rejected(RejectReason::ConsumerDefined, b"no\0\0"));
+        assert_eq!(
+            no.to_string(),
+            "connecting to 192.0.2.7:7174: rejected: the program there said no, with 2 bytes of data"
+        );
+        assert_eq!(no.rejection().map(|no| no.private_data().len()), Some(4));
+        let lookup = error(ConnectStep::Lookup, unreachable(1));
+        assert_eq!(
+            lookup.to_string(),
+            "looking up the queue pair at 192.0.2.7:7174: unreachable: nobody listens there"
+        );
+        assert_eq!((lookup.kind(), lookup.rejection()), (io::ErrorKind::ConnectionRefused, None));
+    }
+
+    #[test]
+    fn silence_says_who_was_silent_and_for_how_long() {
+        let after = Duration::from_millis(1500);
+        let texts = [
+            (
+                ConnectStep::ResolveAddress,
+                "resolving the address 192.0.2.7:7174: nobody answered within 1.5s: is the address right, and that machine up?",
+            ),
+            (ConnectStep::ResolveRoute, "resolving the route to 192.0.2.7:7174: no route was found within 1.5s"),
+            (
+                ConnectStep::Connect,
+                "connecting to 192.0.2.7:7174: no answer within 1.5s: perhaps the program there takes no requests, or something \
+                 on the way drops them",
+            ),
+            (
+                ConnectStep::Accept,
+                "accepting the connection from 192.0.2.7:7174: the peer has not confirmed within 1.5s",
+            ),
+            (ConnectStep::AwaitRequest, "waiting for a request on 192.0.2.7:7174: nobody asked within 1.5s"),
+            (
+                ConnectStep::Disconnect,
+                "ending the connection with 192.0.2.7:7174: the peer has not answered within 1.5s",
+            ),
+            (ConnectStep::Wait, "waiting on the connection with 192.0.2.7:7174: nothing happened within 1.5s"),
+        ];
+        for (step, text) in texts {
+            let error = error(step, ConnectCause::TimedOut { after });
+            assert_eq!(error.to_string(), text);
+            assert!(error.is_timed_out());
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        }
+        let error = error(ConnectStep::Connect, unreachable(-libc::ETIMEDOUT));
+        assert_eq!(
+            error.to_string(),
+            "connecting to 192.0.2.7:7174: unreachable: that machine does not answer, or the program there takes no requests"
+        );
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(!error.is_timed_out());
+    }
+
+    #[test]
+    fn an_address_is_named_once() {
+        let hint = "binding to 192.0.2.7:7174: the port is in use";
+        let named = error(ConnectStep::Bind, verb("rdma_bind_addr", libc::EADDRINUSE, hint));
+        assert_eq!(
+            named.to_string(),
+            "rdma_bind_addr: EADDRINUSE (Address already in use): binding to 192.0.2.7:7174: the port is in use"
+        );
+        assert_eq!(named.kind(), io::ErrorKind::AddrInUse);
+        let not = error(ConnectStep::Connect, verb("rdma_connect", libc::EINVAL, "a depth is too large"));
+        assert_eq!(
+            not.to_string(),
+            "connecting to 192.0.2.7:7174: rdma_connect: EINVAL (Invalid argument): a depth is too large"
+        );
+    }
+
+    #[test]
+    fn a_port_that_is_in_use_at_all_addresses_is_in_use() {
+        let error = |address: &str| {
+            let cause = VerbError::new("rdma_bind_addr", Errno::from_raw(libc::EADDRNOTAVAIL));
+            ConnectError::new(ConnectStep::Bind, address.parse().ok(), cause).kind()
+        };
+        assert_eq!(error("0.0.0.0:7174"), io::ErrorKind::AddrInUse);
+        assert_eq!(error("[::]:7174"), io::ErrorKind::AddrInUse);
+        assert_eq!(error("192.0.2.7:7174"), io::ErrorKind::AddrNotAvailable);
+    }
+
+    #[test]
+    fn events_that_report_a_failure_say_which_device_is_missing() {
+        let cause = |errno: i32| ConnectCause::Event {
+            event_type: EventType::AddressError,
+            status: EventStatus::new(-errno, 0),
+        };
+        assert_eq!(
+            error(ConnectStep::ResolveAddress, cause(libc::ENODEV)).to_string(),
+            "resolving the address 192.0.2.7:7174: address error: ENODEV (No such device): no RDMA device leads there (`rdma link` \
+             shows which network devices have one)"
+        );
+        let unreachable = error(ConnectStep::ResolveAddress, cause(libc::EHOSTUNREACH));
+        assert!(unreachable.to_string().ends_with("is the address right, and that machine up?"), "{unreachable}");
+        assert_eq!(unreachable.kind(), io::ErrorKind::HostUnreachable);
+    }
+
+    #[test]
+    fn a_name_that_is_not_found_is_named() {
+        let cause = ConnectCause::Name(io::Error::other("no such name"));
+        let error = ConnectError::of_name(&("no-host", 7174), cause);
+        assert_eq!(error.to_string(), "looking up (\"no-host\", 7174): no such name");
+        assert_eq!((error.step(), error.address()), (ConnectStep::LookUpName, None));
+        let error = ConnectError::of_all(&"no-host:1", Vec::new());
+        assert_eq!(error.to_string(), "looking up \"no-host:1\": it has no address");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn all_addresses_that_were_tried_are_told() {
+        let errors = vec![
+            error(ConnectStep::ResolveRoute, ConnectCause::Disconnected),
+            error(ConnectStep::Connect, ConnectCause::DeviceRemoval),
+        ];
+        let error = ConnectError::of_all(&"name:1", errors);
+        assert_eq!(
+            error.to_string(),
+            "connecting to 192.0.2.7:7174: the device is going away; before that, resolving the route to 192.0.2.7:7174: the \
+             peer has gone"
+        );
+        assert_eq!(error.earlier().len(), 1);
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[test]
+    fn what_the_program_did_wrong_is_its_own_text() {
+        let error = error(ConnectStep::Connect, ConnectCause::Program("the queue pair is purple".into()));
+        assert_eq!(error.to_string(), "connecting to 192.0.2.7:7174: the queue pair is purple");
+        let error = ConnectError::new(ConnectStep::Wait, None, ConnectCause::Unexpected(EventType::RouteResolved));
+        assert_eq!(error.to_string(), "waiting on the connection: an event came that cannot come here: route resolved");
+        assert_eq!(error.step().to_string(), "waiting on the connection");
     }
 }

@@ -185,7 +185,7 @@ impl ListenerBuilder {
         Err(ConnectError::of_all(&address, errors))
     }
 
-    fn bind_one(&self, channel: &Arc<EventChannel>, address: SocketAddr) -> Result<Listener, ConnectError> {
+    fn bind_one(&self, channel: &Arc<EventChannel>, mut address: SocketAddr) -> Result<Listener, ConnectError> {
         let bind = || {
             let id = channel.create_id(self.port_space)?;
             id.bind_addr(address)?;
@@ -193,7 +193,8 @@ impl ListenerBuilder {
         };
         let id = bind().map_err(|error: ConnectCause| ConnectError::new(ConnectStep::Bind, Some(address), error))?;
         id.listen(self.backlog).map_err(|error| ConnectError::new(ConnectStep::Listen, Some(address), error))?;
-        let address = id.local_address().unwrap_or(address);
+        // The library forgets the link that an address is of.
+        address.set_port(id.port());
         Ok(Listener { id, address, timeout: self.timeout, inbox: Watch::default() })
     }
 }

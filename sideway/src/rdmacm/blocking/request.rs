@@ -95,6 +95,8 @@ impl Request {
     /// `rdma_accept(id, conn_param)` — says yes, and waits until the peer knows. The queue pair was made through the identifier, and
     /// is ready to send afterwards; or it is the program's own, ready already, and `parameter` has its number.
     ///
+    /// Where it fails, the peer is told once the queue pair has gone too.
+    ///
     /// # Errors
     ///
     /// - [`ConnectCause::Verb`]: as [`Identifier::accept`]; `EINVAL` where there is no queue pair, or the peer has given up.

@@ -1,5 +1,6 @@
 //! The active side: a peer to which the way is known.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,11 +99,11 @@ impl Resolved {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and those of `prepare`.
-    pub fn connect_with(
+    /// As [`connect`](Self::connect); [`ConnectCause::Program`] has those of `prepare`.
+    pub fn connect_with<E: Into<Box<dyn Error + Send + Sync>>>(
         self,
         parameter: &ConnectionParameter,
-        prepare: impl FnOnce(&Arc<Identifier>, &ConnectionInfo) -> Result<(), VerbError>,
+        prepare: impl FnOnce(&Arc<Identifier>, &ConnectionInfo) -> Result<(), E>,
     ) -> Result<Connection, ConnectError> {
         let connect = || {
             self.check_connections()?;
@@ -111,12 +112,15 @@ impl Resolved {
                     "the queue pair was made through the identifier, which moves it: Resolved::connect",
                 ));
             }
+            if parameter.qp_number() == 0 {
+                return Err(refuse("the peer has to know the queue pair: ConnectionParameter::setup_qp_number"));
+            }
             let deadline = self.begin(parameter)?;
             let info = await_event(&self.id, &deadline, |kind| match kind {
                 EventKind::ConnectResponse(info) => Ok(info),
                 other => Err(other),
             })?;
-            prepare(&self.id, &info)?;
+            prepare(&self.id, &info).map_err(|error| ConnectCause::Program(error.into()))?;
             self.id.establish()?;
             Ok(info)
         };

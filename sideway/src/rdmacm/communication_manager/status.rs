@@ -110,7 +110,7 @@ pub struct EventStatus {
 
 impl EventStatus {
     /// `errno` is what the call that brought the event left: the library stores -1 where a step of its own has failed.
-    pub(super) fn new(raw: c_int, errno: c_int) -> Self {
+    pub(in crate::rdmacm) fn new(raw: c_int, errno: c_int) -> Self {
         Self { raw, errno }
     }
 

@@ -239,8 +239,8 @@ impl fmt::Display for MulticastFailure {
 /// A no from the peer, or from its machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    pub(super) status: EventStatus,
-    pub(super) private_data: PrivateData,
+    pub(in crate::rdmacm) status: EventStatus,
+    pub(in crate::rdmacm) private_data: PrivateData,
 }
 
 impl Rejection {
@@ -276,8 +276,8 @@ impl fmt::Display for Rejection {
 /// No answer from the peer, or a no to a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreachable {
-    pub(super) status: EventStatus,
-    pub(super) private_data: PrivateData,
+    pub(in crate::rdmacm) status: EventStatus,
+    pub(in crate::rdmacm) private_data: PrivateData,
 }
 
 impl Unreachable {
