@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
-use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::completion::{GenericCompletionQueue, WorkCompletionStatus};
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, PostSendGuard, QueuePair};
@@ -17,7 +17,7 @@ use sideway::rdmacm::communication_manager::{
 };
 
 use crate::loopback::{Give, Memory};
-use crate::{datagrams, device};
+use crate::{datagrams, device, waiting};
 
 /// By when any event has come.
 pub const LONG: Duration = Duration::from_secs(20);
@@ -124,6 +124,21 @@ impl End {
         builder.setup_send_cq(&cq).setup_recv_cq(&cq);
         let qp = id.create_qp_generic(&builder).unwrap_or_else(|error| panic!("{error}"));
         Self { qp, cq, pd, context, id }
+    }
+
+    /// Waits for the next completion, which is to be a success; what its request was called.
+    ///
+    /// # Panics
+    ///
+    /// None comes, or it is a failure.
+    #[track_caller]
+    pub fn success(&mut self) -> u64 {
+        waiting::first("a connection", || {
+            waiting::take(&mut self.cq, |completion| {
+                assert_eq!(completion.status(), WorkCompletionStatus::Success);
+                completion.wr_id()
+            })
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod addresses;
+mod blocking;
 mod contexts;
 mod events;
 mod faults;

@@ -237,6 +237,26 @@ fn no_event_is_taken_that_the_library_would_look_up_in_freed_memory() {
 }
 
 #[test]
+fn the_silence_moves_with_the_identifier() {
+    let recording = Recording::new();
+    let (old, new) = (channel(), channel());
+    let id = bound(&old);
+    id.join_multicast(group(1)).unwrap();
+    recording.fail("rdma_leave_multicast", 0, Failure::documented(libc::ENXIO));
+    id.leave_multicast(group(1)).unwrap_err();
+    recording.fail("rdma_migrate_id", 0, Failure::documented(libc::ENOMEM));
+    id.migrate(&new).unwrap_err();
+    assert_eq!(old.try_get_cm_event().unwrap_err().errno().raw(), libc::EBUSY);
+    assert!(new.try_get_cm_event().unwrap().is_none());
+    id.migrate(&new).unwrap();
+    assert!(old.try_get_cm_event().unwrap().is_none());
+    assert_eq!(new.try_get_cm_event().unwrap_err().errno().raw(), libc::EBUSY);
+    drop(id);
+    assert!(new.try_get_cm_event().unwrap().is_none());
+    assert_eq!(recording.violations(), [""; 0]);
+}
+
+#[test]
 fn a_channel_stays_silent_where_the_identifier_is_leaked() {
     let recording = Recording::new();
     let channel = channel();

@@ -1,0 +1,265 @@
+//! Calls that wait, where the library fails and where events come that no peer would cause.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use sideway::rdmacm::communication_manager::{EventChannel, EventType, Identifier, PortSpace};
+use sideway::rdmacm::{
+    ConnectCause, ConnectStep, Connection, ConnectionParameter, Connector, Ended, Listener, Resolved,
+};
+use sideway_tests::connections::{End, LONG, channel, expect};
+use sideway_tests::recording::{ConnectionEvent, Failure, Recording};
+
+use super::{HERE, raw};
+
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Who listens, and who knows the way there.
+#[track_caller]
+fn sides() -> (Listener, Resolved) {
+    let listener = Listener::builder().setup_timeout(LONG).bind((HERE, 0)).unwrap();
+    let resolved = Connector::new().setup_timeout(LONG).resolve(listener.local_address()).unwrap();
+    (listener, resolved)
+}
+
+/// A request that waits at the listener, and its end.
+#[track_caller]
+fn ask(resolved: &Resolved) -> End {
+    let end = End::of(Arc::clone(resolved.identifier()));
+    resolved.identifier().connect(&ConnectionParameter::default()).unwrap();
+    end
+}
+
+/// Both ends of a connection, with their queue pairs. The other thread makes nothing: the recording is of this one.
+#[track_caller]
+fn connect(resolved: Resolved, listener: &Listener) -> [(Connection, End); 2] {
+    let active = End::of(Arc::clone(resolved.identifier()));
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| resolved.connect(&ConnectionParameter::default()).unwrap());
+        let request = listener.accept(Some(LONG)).unwrap();
+        let passive = End::of(Arc::clone(request.identifier()));
+        let accepted = request.accept(&ConnectionParameter::default()).unwrap();
+        [(connecting.join().unwrap(), active), (accepted, passive)]
+    })
+}
+
+/// Raises an event on an identifier's channel.
+fn raise(recording: &Recording, id: &Identifier, event_type: u32, status: i32) {
+    let channel = id.event_channel();
+    let (c_channel, c_id) = raw(&channel, id);
+    recording.raise_connection_event(c_channel, ConnectionEvent { status, ..ConnectionEvent::new(event_type, c_id) });
+}
+
+#[test]
+fn an_identifier_that_cannot_be_moved_stays() {
+    let recording = Recording::new();
+    let (old, new) = (channel(), channel());
+    let id = old.create_id(PortSpace::Tcp).unwrap();
+    recording.fail("rdma_migrate_id", 0, Failure::documented(libc::ENOMEM));
+    assert_eq!(id.migrate(&new).unwrap_err().errno().raw(), libc::ENOMEM);
+    assert!(Arc::ptr_eq(&id.event_channel(), &old));
+    raise(&recording, &id, EventType::AddressChange.raw(), 0);
+    assert!(Arc::ptr_eq(expect(&old, EventType::AddressChange).cm_id(), &id));
+    // The new one does not know it.
+    let (c_channel, c_id) = raw(&new, &id);
+    recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
+    assert!(new.try_get_cm_event().unwrap_err().hint().unwrap().contains("not of this channel"));
+
+    raise(&recording, &id, EventType::AddressChange.raw(), 0);
+    id.migrate(&new).unwrap();
+    id.migrate(&new).unwrap();
+    assert!(Arc::ptr_eq(expect(&new, EventType::AddressChange).cm_id(), &id));
+    assert!(old.try_get_cm_event().unwrap().is_none());
+    drop((id, old, new));
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn a_failure_that_an_event_tells_is_the_cause() {
+    type Check = fn(&ConnectCause) -> bool;
+    let cases: [(EventType, i32, Check); 7] = [
+        (EventType::DeviceRemoval, 0, |cause| matches!(cause, ConnectCause::DeviceRemoval)),
+        (EventType::Disconnected, 0, |cause| matches!(cause, ConnectCause::Disconnected)),
+        (EventType::Rejected, 28, |cause| matches!(cause, ConnectCause::Rejected(_))),
+        (EventType::Unreachable, -libc::ETIMEDOUT, |cause| matches!(cause, ConnectCause::Unreachable(_))),
+        (EventType::ConnectError, -libc::EMFILE, |cause| {
+            matches!(cause, ConnectCause::Event { event_type: EventType::ConnectError, status }
+                if status.errno().is_some_and(|errno| errno.raw() == libc::EMFILE))
+        }),
+        (EventType::RouteResolved, 0, |cause| matches!(cause, ConnectCause::Unexpected(EventType::RouteResolved))),
+        (EventType::RouteError, -libc::ETIMEDOUT, |cause| matches!(cause, ConnectCause::TimedOut { .. })),
+    ];
+    for (event_type, status, is_cause) in cases {
+        let recording = Recording::new();
+        let (listener, resolved) = sides();
+        let _end = End::of(Arc::clone(resolved.identifier()));
+        recording.script_connections(true);
+        // What means nothing is passed over.
+        raise(&recording, resolved.identifier(), EventType::AddressChange.raw(), 0);
+        raise(&recording, resolved.identifier(), 4711, 0);
+        raise(&recording, resolved.identifier(), event_type.raw(), status);
+        let error = resolved.connect(&ConnectionParameter::default()).unwrap_err();
+        assert!(is_cause(error.cause()), "{event_type:?}: {error:?}");
+        assert_eq!((error.step(), error.address()), (ConnectStep::Connect, Some(listener.local_address())));
+    }
+}
+
+#[test]
+fn whoever_comes_when_there_is_no_channel_still_waits() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let end = ask(&resolved);
+    recording.fail("rdma_create_event_channel", 0, Failure::documented(libc::EMFILE));
+    let error = listener.accept(Some(LONG)).unwrap_err();
+    assert!(matches!(error.cause(), ConnectCause::Channel(_)), "{error:?}");
+    assert!(error.to_string().contains("ulimit -n"), "{error}");
+    let request = listener.accept(Some(SHORT)).unwrap();
+    assert_eq!(request.peer_address(), resolved.local_address());
+    drop((request, end));
+}
+
+#[test]
+fn a_request_that_cannot_be_moved_is_told_and_rejected() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let _end = ask(&resolved);
+    recording.fail("rdma_migrate_id", 0, Failure::documented(libc::ENOMEM));
+    let error = listener.accept(Some(LONG)).unwrap_err();
+    assert!(error.to_string().contains("rdma_migrate_id: ENOMEM"), "{error}");
+    expect(&resolved.identifier().event_channel(), EventType::Rejected);
+    assert!(listener.accept(Some(Duration::ZERO)).unwrap_err().is_timed_out());
+}
+
+#[test]
+fn a_listener_whose_device_goes_says_so_after_the_last_who_came() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let end = ask(&resolved);
+    raise(&recording, listener.identifier(), EventType::AddressChange.raw(), 0);
+    raise(&recording, listener.identifier(), EventType::DeviceRemoval.raw(), 0);
+    raise(&recording, listener.identifier(), EventType::Established.raw(), 0);
+    drop(listener.accept(Some(LONG)).unwrap());
+    for _ in 0..2 {
+        let error = listener.accept(None).unwrap_err();
+        assert!(matches!(error.cause(), ConnectCause::DeviceRemoval), "{error:?}");
+    }
+    let kept: Vec<_> = listener.take_other_events().iter().map(|event| event.event_type()).collect();
+    assert_eq!(kept, [EventType::AddressChange, EventType::DeviceRemoval]);
+    drop(end);
+}
+
+#[test]
+fn the_first_end_of_a_connection_is_the_one_that_is_told() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let [(active, _end), (passive, _other)] = connect(resolved, &listener);
+    recording.script_connections(true);
+    for event_type in [EventType::TimewaitExit.raw(), 4711, EventType::Established.raw()] {
+        raise(&recording, active.identifier(), event_type, 0);
+    }
+    assert_eq!(active.ended().unwrap(), None);
+    assert!(!active.has_address_changed());
+    raise(&recording, active.identifier(), EventType::AddressChange.raw(), 0);
+    assert!(!active.is_ended() && active.has_address_changed());
+    raise(&recording, active.identifier(), EventType::Disconnected.raw(), -libc::ETIMEDOUT);
+    raise(&recording, active.identifier(), EventType::DeviceRemoval.raw(), 0);
+    assert_eq!(active.wait(None).unwrap(), Ended::NoAnswer);
+    assert_eq!(active.wait(None).unwrap(), Ended::NoAnswer);
+    raise(&recording, passive.identifier(), EventType::DeviceRemoval.raw(), 0);
+    // There is nothing to disconnect from any more.
+    recording.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
+    assert_eq!(passive.disconnect(Some(LONG)).unwrap(), Ended::DeviceRemoval);
+}
+
+#[test]
+fn a_connection_that_cannot_be_ended_says_why() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let [(active, _end), _passive] = connect(resolved, &listener);
+    recording.fail("rdma_disconnect", 0, Failure::documented(libc::EIO));
+    let error = active.disconnect(Some(LONG)).unwrap_err();
+    assert_eq!((error.step(), error.address()), (ConnectStep::Disconnect, Some(listener.local_address())));
+    assert!(error.to_string().contains("rdma_disconnect: EIO"), "{error}");
+    recording.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
+    // Nothing will be told any more: that is an end too.
+    assert!(active.is_ended());
+}
+
+#[test]
+fn a_request_is_taken_off_its_listener() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let end = ask(&resolved);
+    let request = listener.accept(None).unwrap();
+    let own = request.identifier().event_channel();
+    assert!(!Arc::ptr_eq(&own, &listener.identifier().event_channel()));
+    let error = request.accept(&ConnectionParameter::default()).unwrap_err();
+    assert_eq!((error.step(), error.address()), (ConnectStep::Accept, resolved.local_address()));
+    drop((listener, own));
+    drop((resolved, end));
+    assert_eq!(recording.live(), []);
+}
+
+/// One end asks, and the other says yes; the first error ends it.
+fn both_ways() -> Result<(), Box<dyn Error>> {
+    let listener = Listener::builder().setup_timeout(SHORT).bind((HERE, 0))?;
+    let resolved = Connector::new().setup_timeout(SHORT).resolve(listener.local_address())?;
+    let queue_pair = |id: &Arc<Identifier>| -> Result<_, Box<dyn Error>> {
+        let context = id.get_device_context().ok_or("no device")?;
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq_builder().build()?;
+        Ok(id.create_qp(pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq))?)
+    };
+    let active = queue_pair(resolved.identifier())?;
+    resolved.identifier().connect(&ConnectionParameter::default())?;
+    let request = listener.accept(Some(SHORT))?;
+    let passive = queue_pair(request.identifier())?;
+    // The other end, which is this thread too, does not confirm.
+    match request.accept(&ConnectionParameter::default()) {
+        Err(error) if error.is_timed_out() => {}
+        accepted => drop(accepted?),
+    }
+    let told = resolved.identifier().event_channel().get_cm_event(Some(SHORT))?;
+    if told.event_type() != EventType::Established {
+        return Err(told.to_string().into());
+    }
+    active.close()?;
+    passive.close()?;
+    Ok(())
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits by the clock, often")]
+fn whichever_call_fails_nothing_is_left() {
+    let recording = Recording::new();
+    both_ways().unwrap();
+    let calls = recording.failable();
+    assert!(calls > 20, "{calls} calls");
+    let mut told = 0;
+    for number in 0..calls {
+        let recording = Recording::new();
+        recording.fail_any(number, Failure::documented(libc::ENOMEM));
+        told += u32::from(both_ways().is_err());
+        let failed: Vec<_> = recording.calls().into_iter().filter(|call| call.failed.is_some()).collect();
+        let is_leaked = failed.iter().any(|call| call.verb.contains("destroy") || call.verb.contains("dealloc"));
+        assert!(is_leaked || recording.live().is_empty(), "{failed:?}: {:?} is left", recording.live());
+        assert!(is_leaked || recording.violations().is_empty(), "{failed:?}");
+        recording.violations();
+    }
+    assert!(told > calls / 2, "{told} failures of {calls} calls were told");
+}
+
+#[test]
+fn a_channel_that_cannot_be_opened_is_the_first_step() {
+    let recording = Recording::new();
+    recording.fail("rdma_create_event_channel", 0, Failure::documented(libc::ENODEV));
+    let error = Connector::new().resolve((HERE, 1)).unwrap_err();
+    assert_eq!(error.step(), ConnectStep::OpenChannel);
+    assert!(error.to_string().starts_with("opening an event channel: rdma_create_event_channel: ENODEV"), "{error}");
+    recording.fail("rdma_create_event_channel", 0, Failure::documented(libc::EMFILE));
+    assert_eq!(Listener::bind((HERE, 0)).unwrap_err().step(), ConnectStep::OpenChannel);
+    drop(EventChannel::new().unwrap());
+    assert_eq!(recording.live(), []);
+}

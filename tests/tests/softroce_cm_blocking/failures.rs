@@ -1,0 +1,157 @@
+//! How it is told that there is no connection.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use sideway::rdmacm::communication_manager::RejectReason;
+use sideway::rdmacm::{ConnectCause, ConnectError, ConnectStep, ConnectionParameter, Connector, Listener};
+use sideway_tests::connections::{End, LONG, address};
+use sideway_tests::device;
+use sideway_tests::interface::Interface;
+
+use super::{connector, listener};
+
+/// Tries to connect, with a queue pair.
+fn fail(connector: &Connector, to: SocketAddr) -> ConnectError {
+    let resolved = connector.resolve(to).unwrap();
+    let _end = End::of(resolved.identifier().clone());
+    resolved.connect(&ConnectionParameter::default()).unwrap_err()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_port_that_nobody_listens_on_refuses() {
+    let to = listener().local_address();
+    let error = fail(&connector(), to);
+    assert_eq!(error.rejection().unwrap().reason(), Some(RejectReason::InvalidServiceId));
+    assert_eq!((error.step(), error.address()), (ConnectStep::Connect, Some(to)));
+    assert_eq!(error.to_string(), format!("connecting to {to}: rejected: nobody listens there"));
+    let error = io::Error::from(error);
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert!(error.get_ref().unwrap().downcast_ref::<ConnectError>().is_some());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_no_arrives_with_its_reasons() {
+    let listener = listener();
+    thread::scope(|scope| {
+        let active = scope.spawn(|| fail(&connector(), listener.local_address()));
+        listener.accept(Some(LONG)).unwrap().reject(b"come back tomorrow").unwrap();
+        let error = active.join().unwrap();
+        let rejection = error.rejection().unwrap();
+        assert_eq!(rejection.reason(), Some(RejectReason::ConsumerDefined));
+        assert_eq!(rejection.private_data().trimmed(), b"come back tomorrow");
+        assert!(error.to_string().ends_with("rejected: the program there said no, with 18 bytes of data"), "{error}");
+
+        // One that is dropped is a no as well.
+        let active = scope.spawn(|| fail(&connector(), listener.local_address()));
+        drop(listener.accept(Some(LONG)).unwrap());
+        assert!(active.join().unwrap().rejection().is_some());
+    });
+    // More than there is room for is not sent, and still a no.
+    thread::scope(|scope| {
+        let active = scope.spawn(|| fail(&connector(), listener.local_address()));
+        let error = listener.accept(Some(LONG)).unwrap().reject(&[7; 149]).unwrap_err();
+        assert_eq!(error.step(), ConnectStep::Reject);
+        assert!(error.to_string().contains("149 bytes of private data"), "{error}");
+        assert!(active.join().unwrap().rejection().is_some());
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_port_that_is_in_use_says_so() {
+    let listener = listener();
+    let error = Listener::bind(listener.local_address()).unwrap_err();
+    assert_eq!((error.step(), error.kind()), (ConnectStep::Bind, ErrorKind::AddrInUse));
+    let text = error.to_string();
+    assert!(text.starts_with("rdma_bind_addr: EADDRINUSE"), "{text}");
+    assert!(text.ends_with(&format!("binding to {}: the port is in use", listener.local_address())), "{text}");
+
+    let all = Listener::bind("0.0.0.0:0").unwrap();
+    let error = Listener::bind(all.local_address()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}");
+    let error = Listener::bind("192.0.2.7:0").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrNotAvailable, "{error}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn an_answer_that_does_not_come_is_waited_for_as_long_as_was_said() {
+    let listener = listener();
+    let mut connector = Connector::new();
+    // The request is taken by the kernel, and by nobody else.
+    let error = fail(connector.setup_timeout(Duration::from_millis(500)), listener.local_address());
+    assert!(error.is_timed_out(), "{error}");
+    assert_eq!(error.step(), ConnectStep::Connect);
+    assert!(error.to_string().contains("no answer within 500ms"), "{error}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_machine_that_does_not_answer_is_waited_for_as_long_as_was_said() {
+    let context = device::open();
+    let interface = Interface::of(&context);
+    let std::net::IpAddr::V4(own) = address() else { panic!("the device has no IPv4 address") };
+    let [a, b, c, _] = own.octets();
+    let silent = SocketAddr::from(([a, b, c, 78], 7174));
+    interface.ip(&format!("neigh replace {} lladdr 02:00:00:00:00:78 dev {{}} nud permanent", silent.ip()));
+    let error = fail(Connector::new().setup_timeout(Duration::from_millis(500)), silent);
+    interface.ip(&format!("neigh del {} dev {{}}", silent.ip()));
+    assert_eq!((error.step(), error.address()), (ConnectStep::Connect, Some(silent)));
+    assert!(error.is_timed_out(), "{error}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_goes_before_the_answer_is_told_to_who_accepts() {
+    let listener = listener();
+    let resolved = connector().resolve(listener.local_address()).unwrap();
+    let end = End::of(resolved.identifier().clone());
+    resolved.identifier().connect(&ConnectionParameter::default()).unwrap();
+    let request = listener.accept(Some(LONG)).unwrap();
+    let peer = request.peer_address();
+    let passive = End::of(request.identifier().clone());
+    drop((resolved, end));
+    // Its word arrives, of which the kernel tells nothing before the answer.
+    thread::sleep(Duration::from_millis(200));
+    let error = request.accept(&ConnectionParameter::default()).unwrap_err();
+    assert_eq!((error.step(), error.address()), (ConnectStep::Accept, peer));
+    match error.cause() {
+        ConnectCause::Verb(error) => assert_eq!(error.hint(), Some("perhaps the peer has given up")),
+        // It came late.
+        cause => assert!(matches!(cause, ConnectCause::Rejected(_)), "{cause:?}"),
+    }
+    drop(passive);
+    // The next is served.
+    let (active, passive) = super::pair(&listener);
+    drop((active, passive));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_cannot_be_is_refused_before_the_peer_hears_of_it() {
+    let listener = listener();
+    let parameter = ConnectionParameter::default();
+    let resolve = || connector().resolve(listener.local_address()).unwrap();
+    let error = resolve().lookup(&parameter).unwrap_err();
+    assert!(error.to_string().contains("Resolved::connect"), "{error}");
+    let resolved = resolve();
+    let end = End::of(resolved.identifier().clone());
+    let error = resolved.connect_with(&parameter, |_, _| Ok::<_, std::fmt::Error>(())).unwrap_err();
+    assert!(error.to_string().contains("Resolved::connect"), "{error}");
+    let error = resolve().connect_with(&parameter, |_, _| Ok::<_, std::fmt::Error>(())).unwrap_err();
+    assert!(error.to_string().contains("setup_qp_number"), "{error}");
+    drop(end);
+    assert!(listener.accept(Some(Duration::from_millis(50))).unwrap_err().is_timed_out());
+
+    let resolved = resolve();
+    let _end = End::of(resolved.identifier().clone());
+    resolved.identifier().connect(&parameter).unwrap();
+    let request = listener.accept(Some(LONG)).unwrap();
+    let error = request.accept(&parameter).unwrap_err();
+    assert!(error.to_string().contains("no queue pair was made through the identifier"), "{error}");
+}

@@ -1,0 +1,90 @@
+//! Who listens, and what comes there beside requests.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use sideway::rdmacm::communication_manager::EventType;
+use sideway::rdmacm::{ConnectStep, ConnectionParameter, PortSpace};
+use sideway_tests::connections::{End, LONG};
+
+use super::{connector, listener};
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn where_nobody_comes_the_time_passes() {
+    let listener = listener();
+    for timeout in [Duration::ZERO, Duration::from_millis(30)] {
+        let error = listener.accept(Some(timeout)).unwrap_err();
+        assert!(error.is_timed_out());
+        assert_eq!((error.step(), error.address()), (ConnectStep::AwaitRequest, Some(listener.local_address())));
+        assert!(error.to_string().contains(&format!("nobody asked within {timeout:?}")), "{error}");
+    }
+    thread::scope(|scope| {
+        let waiting: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| listener.accept(Some(Duration::from_millis(30))))).collect();
+        for one in waiting {
+            assert!(one.join().unwrap().unwrap_err().is_timed_out());
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn events_that_are_no_requests_are_kept_and_taken_for_none() {
+    let listener = listener();
+    let channel = listener.identifier().event_channel();
+    let other = channel.create_id(PortSpace::Tcp).unwrap();
+    other.resolve_addr(None, listener.local_address(), LONG).unwrap();
+    let second = channel.create_id(PortSpace::Tcp).unwrap();
+    second.bind_addr((listener.local_address().ip(), 0).into()).unwrap();
+    second.listen(0).unwrap();
+
+    // One who wants the second listener, and is not the first one's to accept.
+    let elsewhere = connector().resolve((listener.local_address().ip(), second.port())).unwrap();
+    let end = End::of(elsewhere.identifier().clone());
+    elsewhere.identifier().connect(&ConnectionParameter::default()).unwrap();
+    assert!(listener.accept(Some(Duration::from_millis(300))).unwrap_err().is_timed_out());
+    let others = listener.take_other_events();
+    let types: Vec<_> = others.iter().map(|event| event.event_type()).collect();
+    assert_eq!(types, [EventType::AddressResolved, EventType::ConnectRequest]);
+    assert!(Arc::ptr_eq(others[0].cm_id(), &other));
+    assert!(Arc::ptr_eq(others[1].listener_id().unwrap(), &second));
+    assert!(listener.take_other_events().is_empty());
+    drop((elsewhere, end));
+
+    let (active, passive) = super::pair(&listener);
+    assert!(!Arc::ptr_eq(&passive.connection.event_channel(), &channel));
+    drop((active, passive));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn of_events_that_nobody_takes_the_latest_are_kept() {
+    let listener = listener();
+    let channel = listener.identifier().event_channel();
+    let ids: Vec<_> = (0..70).map(|_| channel.create_id(PortSpace::Tcp).unwrap()).collect();
+    for id in &ids {
+        id.resolve_addr(None, listener.local_address(), LONG).unwrap();
+    }
+    assert!(listener.accept(Some(Duration::from_secs(1))).unwrap_err().is_timed_out());
+    let kept = listener.take_other_events();
+    assert_eq!(kept.len(), 64);
+    assert!(Arc::ptr_eq(kept[63].cm_id(), &ids[69]));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn connections_outlive_their_listener_and_those_who_wait_are_rejected() {
+    let listener = listener();
+    let (active, passive) = super::pair(&listener);
+    let resolved = connector().resolve(listener.local_address()).unwrap();
+    let _end = End::of(resolved.identifier().clone());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| resolved.connect(&ConnectionParameter::default()).unwrap_err());
+        thread::sleep(Duration::from_millis(100));
+        drop(listener);
+        assert!(waiting.join().unwrap().rejection().is_some());
+    });
+    assert!(!active.connection.is_ended() && !passive.connection.is_ended());
+}
