@@ -11,6 +11,7 @@ mod local_port;
 mod open;
 mod port_choice;
 mod program;
+mod readable;
 
 pub use completion::wait_for_one;
 pub use devices::{device_list, devices, no_device};
@@ -18,4 +19,5 @@ pub use local_port::LocalPort;
 pub use open::{active_port, open_device};
 pub use port_choice::PortChoice;
 pub use program::program;
+pub use readable::wait_readable;
 pub use units::Timeout;
