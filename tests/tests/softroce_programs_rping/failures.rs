@@ -1,0 +1,182 @@
+//! What fails, and is told in a sentence.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::connections::address;
+use sideway_tests::programs::{LIMIT, by_address, fails, port, refuses};
+
+use super::peers::Whose::{self, Ours, Theirs};
+use super::peers::{client, server};
+
+/// Runs one of our clients that is to ping `host`.
+#[track_caller]
+fn ping(host: &str, options: &str) -> Ended {
+    child::run(by_address(example("rping"), port(), &format!("-c -a {host} -C 1 {options}")), LIMIT)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_server_that_is_not_there_is_told() {
+    let address = address();
+    for options in ["", "-q"] {
+        fails(&ping(&address.to_string(), options), &["connecting to", &address.to_string(), "nobody listens there"]);
+    }
+    // No route leads there.
+    fails(&ping("203.0.113.1", ""), &["203.0.113.1", "ENETUNREACH"]);
+    // No RDMA device does.
+    fails(&ping("127.0.0.1", ""), &["127.0.0.1", "ENODEV"]);
+    // There is a route, and nobody at its end.
+    fails(&ping("10.71.0.77", "--timeout 0.5"), &["10.71.0.77", "nobody answered within 500ms"]);
+    fails(&ping("no-such-host.invalid", ""), &["no-such-host.invalid"]);
+    fails(&ping(&address.to_string(), "-I no-such-host.invalid"), &["the source no-such-host.invalid"]);
+    fails(&ping(&address.to_string(), "-I 192.0.2.1"), &[&address.to_string()]);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_server_that_cannot_listen_or_that_nobody_calls_says_so() {
+    let run = |options: &str, port| child::run(server(Ours, port, options), LIMIT);
+    fails(&run("-a 192.0.2.1", port()), &["binding to 192.0.2.1"]);
+    for options in ["", "-P"] {
+        fails(&run(&format!("--wait 0.3 {options}"), port()), &["nobody asked within 300ms"]);
+    }
+    for whose in [Ours, Theirs] {
+        let port = port();
+        let mut first = Program::start(server(whose, port, "-P"), LIMIT);
+        first.wait_for_cm_port(port);
+        fails(&run("", port), &["the port is in use"]);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_text_longer_than_the_servers_is_told_by_both() {
+    let run = |whose: [Whose; 2]| {
+        let port = port();
+        let (server, client) = (server(whose[0], port, "-S 64"), client(whose[1], port, "-C 3 -S 65"));
+        child::run_both_by_cm(server, client, port, LIMIT)
+    };
+    let too_long = ["the client's texts have 65 bytes, and this server takes 64 at most: give both sides the same -S"];
+    let not_read = ["the server has ended the connection and did not read ping 0", "its -S"];
+    let [server, client] = run([Ours, Ours]);
+    fails(&server, &too_long);
+    fails(&client, &not_read);
+    let [server, _] = run([Ours, Theirs]);
+    fails(&server, &too_long);
+    let [_, client] = run([Theirs, Ours]);
+    fails(&client, &not_read);
+}
+
+/// A server and a client in the midst of their pings.
+#[track_caller]
+fn in_the_midst(whose: [Whose; 2], server_options: &str, client_options: &str) -> [Program; 2] {
+    let port = port();
+    let mut server = Program::start(server(whose[0], port, server_options), LIMIT);
+    server.wait_for_cm_port(port);
+    let mut client = Program::start(client(whose[1], port, client_options), LIMIT);
+    // Who is not ours prints into a buffer.
+    if whose[1] == Ours {
+        client.wait_until("ping", |client| client.said().contains("rdma-ping-10: "));
+    } else {
+        server.wait_until("ping", |server| server.said().contains("rdma-ping-10: "));
+    }
+    [server, client]
+}
+
+#[track_caller]
+fn end_of(program: &mut Program) -> Ended {
+    program.wait().unwrap_or_else(|| panic!("it does not end:\n{}", program.said()))
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_is_killed_in_the_midst_is_told() {
+    for (whose, options) in [([Ours, Ours], ""), ([Theirs, Ours], ""), ([Ours, Ours], "-q")] {
+        let [mut server, mut client] = in_the_midst(whose, "-v", &format!("-v {options}"));
+        server.kill();
+        fails(&end_of(&mut client), &["the server has ended the connection and did not"]);
+    }
+    for whose in [[Ours, Ours], [Ours, Theirs]] {
+        let [mut server, mut client] = in_the_midst(whose, "-v", "-v");
+        client.kill();
+        let ended = end_of(&mut server);
+        // Between two pings that is how every client ends.
+        if !ended.status.success() {
+            fails(&ended, &["the client has ended the connection"]);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_stops_is_not_waited_for_without_end() {
+    for whose in [[Ours, Ours], [Theirs, Ours]] {
+        let [mut server, mut client] = in_the_midst(whose, "-v", "-v --timeout 5");
+        server.stop();
+        fails(&end_of(&mut client), &["the server did not", "within 5 s (--timeout): does it still run?"]);
+    }
+    for whose in [[Ours, Ours], [Ours, Theirs]] {
+        let [mut server, mut client] = in_the_midst(whose, "-v --timeout 2", "-v");
+        client.stop();
+        fails(&end_of(&mut server), &["the client did not", "within 2 s (--timeout): does it still run?"]);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_persistent_server_outlives_clients_that_fail() {
+    let port = port();
+    let mut server = Program::start(server(Ours, port, "-P -S 64 --timeout 2"), LIMIT);
+    server.wait_for_cm_port(port);
+    let longer = child::run(client(Ours, port, "-C 1 -S 65"), LIMIT);
+    fails(&longer, &["did not read ping 0"]);
+    server.wait_until("tell of the client", |server| server.said().contains("texts have 65 bytes"));
+    let mut stopped = Program::start(client(Ours, port, "-v"), LIMIT);
+    stopped.wait_until("ping", |client| client.said().contains("rdma-ping-10: "));
+    stopped.stop();
+    server.wait_until("tell of the client", |server| server.said().contains("within 2 s (--timeout)"));
+    let mut killed = Program::start(client(Ours, port, "-v"), LIMIT);
+    killed.wait_until("ping", |client| client.said().contains("rdma-ping-10: "));
+    killed.kill();
+    thread::sleep(Duration::from_millis(100));
+    let well = child::run(client(Ours, port, "-v -V -C 2"), LIMIT);
+    assert!(well.status.success() && well.output.lines().count() == 2, "{}", well.output);
+    let said = server.said();
+    assert!(said.contains("was not served to the end: the client's texts"), "{said}");
+    assert!(!said.contains("error: ") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn arguments_that_make_no_sense_are_refused() {
+    for arguments in [
+        "",
+        "-c",
+        "-s -c -a 10.71.0.1",
+        "-s -S 22",
+        "-s -S 65536",
+        "-s -C -1",
+        "-s -p 0",
+        "-c -a 10.71.0.1 -P",
+        "-s --wait x",
+    ] {
+        refuses("rping", arguments);
+    }
+    let mut help = example("rping");
+    help.arg("--help");
+    let Ended { status, output } = child::run(help, LIMIT);
+    assert!(status.success(), "{output}");
+    let mut theirs = Command::new("rping");
+    theirs.arg("-h");
+    let theirs = child::run(theirs, LIMIT).output;
+    // Each option of the C program that it explains is one of ours.
+    let options: Vec<&str> =
+        theirs.lines().filter_map(|line| line.trim_start().get(..2)).filter(|word| word.starts_with('-')).collect();
+    assert!(options.len() >= 10, "{theirs}");
+    for option in options {
+        assert!(output.contains(&format!(" {option}, ")), "no {option} in:\n{output}");
+    }
+}
