@@ -38,15 +38,24 @@ pub fn channel() -> Arc<EventChannel> {
     EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// An identifier that listens on a port of its own; with the address that it listens on.
+/// An identifier that listens on a port of its own of the test device; with the address that it listens on.
 ///
 /// # Panics
 ///
 /// It cannot.
 #[track_caller]
 pub fn listen(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>, SocketAddr) {
+    listen_at(channel, port_space, address())
+}
+
+/// The same on this address.
+///
+/// # Panics
+///
+/// It cannot.
+#[track_caller]
+pub fn listen_at(channel: &Arc<EventChannel>, port_space: PortSpace, address: IpAddr) -> (Arc<Identifier>, SocketAddr) {
     let id = channel.create_id(port_space).unwrap_or_else(|error| panic!("{error}"));
-    let address = address();
     id.bind_addr(SocketAddr::new(address, 0)).unwrap_or_else(|error| panic!("{error}"));
     id.listen(0).unwrap_or_else(|error| panic!("{error}"));
     let address = SocketAddr::new(address, id.port());
@@ -113,14 +122,24 @@ impl End {
     }
 }
 
-/// Two ends that are connected, by one channel: the one that began, and the other.
+/// Two ends that are connected, by one channel, on the test device: the one that began, and the other.
 ///
 /// # Panics
 ///
 /// They do not connect.
 #[track_caller]
 pub fn connect(channel: &Arc<EventChannel>) -> (End, End) {
-    let (_listener, address) = listen(channel, PortSpace::Tcp);
+    connect_at(channel, address())
+}
+
+/// The same on this address.
+///
+/// # Panics
+///
+/// They do not connect.
+#[track_caller]
+pub fn connect_at(channel: &Arc<EventChannel>, address: IpAddr) -> (End, End) {
+    let (_listener, address) = listen_at(channel, PortSpace::Tcp, address);
     let active = End::of(resolve(channel, PortSpace::Tcp, address));
     active.id.connect(&ConnectionParameter::default()).unwrap_or_else(|error| panic!("{error}"));
     let request = expect(channel, EventType::ConnectRequest);

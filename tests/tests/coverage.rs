@@ -1,4 +1,5 @@
-//! The page `sideway/src/manual/coverage.md` has a row for every function of libibverbs, and the tests that it names are there.
+//! The pages `sideway/src/manual/coverage*.md` have a row for every function of libibverbs and librdmacm, and the tests that they
+//! name are there.
 //! Whether the Rust items that it links to are there is rustdoc's to say.
 
 use std::collections::BTreeSet;
@@ -21,9 +22,11 @@ fn read(path: &Path) -> String {
 }
 
 fn rows() -> Vec<Row> {
-    let page = read(&repository().join("sideway/src/manual/coverage.md"));
-    let rows: Vec<Row> = page
-        .lines()
+    let pages =
+        ["coverage.md", "coverage_rdmacm.md"].map(|page| read(&repository().join("sideway/src/manual").join(page)));
+    let rows: Vec<Row> = pages
+        .iter()
+        .flat_map(|page| page.lines())
         .filter(|line| line.starts_with("| `"))
         .map(|line| {
             let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -51,24 +54,25 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Whether it is one of libibverbs.
-fn is_of_libibverbs(name: &str) -> bool {
-    name.starts_with("ibv_") || name.contains("_to_ibv_rate")
+/// Whether it is one of libibverbs or librdmacm.
+fn is_of_libraries(name: &str) -> bool {
+    name.starts_with("ibv_") || name.contains("_to_ibv_rate") || name.starts_with("rdma_")
 }
 
-/// Every function of libibverbs that `rdma-mummy-sys` has: exported, inline, and those of later releases.
+/// Every function of libibverbs and librdmacm that `rdma-mummy-sys` has: exported, inline, and those of later releases.
 fn functions() -> BTreeSet<String> {
     let source = repository().join("rdma-mummy-sys/src");
-    let mut texts = vec![source.join("bindings/prototypes.rs"), source.join("load/ibverbs.rs")];
+    let mut texts =
+        ["bindings/prototypes.rs", "load/ibverbs.rs", "load/rdmacm/mod.rs"].map(|file| source.join(file)).to_vec();
     texts.extend(files(&source.join("inline")));
     texts.extend(files(&source.join("later")));
     let declared = |text: &str| -> Vec<String> {
         let after = text.split("fn ").skip(1);
         let names = after.map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect());
-        names.filter(|name: &String| is_of_libibverbs(name)).collect()
+        names.filter(|name: &String| is_of_libraries(name)).collect()
     };
     let found: BTreeSet<String> = texts.iter().flat_map(|path| declared(&read(path))).collect();
-    assert!(found.len() > 170, "{} functions", found.len());
+    assert!(found.len() > 230, "{} functions", found.len());
     found
 }
 
