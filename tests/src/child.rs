@@ -72,12 +72,32 @@ impl Program {
     /// This one ends before, or the time is up.
     #[track_caller]
     pub fn wait_for_port(&mut self, port: u16) {
-        while !is_listened_at(port) {
+        self.wait_until("listen", |_| is_listened_at(port));
+    }
+
+    /// Waits until it does `what`, or has done it.
+    ///
+    /// # Panics
+    ///
+    /// It ends before, or the time is up.
+    #[track_caller]
+    pub fn wait_until(&mut self, what: &str, mut is_done: impl FnMut(&Self) -> bool) {
+        while !is_done(self) {
             let is_running = matches!(self.child.try_wait(), Ok(None));
-            assert!(is_running, "{} ended before it listened:\n{}", self.name, self.said());
-            assert!(Instant::now() < self.deadline, "{} does not listen:\n{}", self.name, self.said());
+            assert!(is_running, "{} ended and did not {what}:\n{}", self.name, self.said());
+            assert!(Instant::now() < self.deadline, "{} does not {what}:\n{}", self.name, self.said());
             thread::sleep(PAUSE);
         }
+    }
+
+    /// Waits until a program listens on the port of the connection manager (its port space for TCP).
+    ///
+    /// # Panics
+    ///
+    /// As [`wait_for_port`](Self::wait_for_port).
+    #[track_caller]
+    pub fn wait_for_cm_port(&mut self, port: u16) {
+        self.wait_until("listen", |_| is_listened_at_by_cm(port));
     }
 
     /// What it has said up to now.
@@ -104,6 +124,19 @@ impl Program {
         // Either fails only when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Asks it to end, by SIGTERM.
+    ///
+    /// # Panics
+    ///
+    /// It has ended.
+    #[track_caller]
+    pub fn terminate(&mut self) {
+        assert!(matches!(self.child.try_wait(), Ok(None)), "{} has ended:\n{}", self.name, self.said());
+        let pid = libc::pid_t::try_from(self.child.id()).unwrap_or_else(|error| panic!("{error}"));
+        // SAFETY: a plain system call. The child has not been waited for, so that the number is its own.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0, "{} cannot be asked", self.name);
     }
 }
 
@@ -135,8 +168,23 @@ pub fn run(command: Command, limit: Duration) -> Ended {
 /// One of them does not end within `limit`.
 #[track_caller]
 pub fn run_both(server: Command, client: Command, port: u16, limit: Duration) -> [Ended; 2] {
+    run_pair(server, client, limit, |server| server.wait_for_port(port))
+}
+
+/// The same of a server that listens on the port of the connection manager.
+///
+/// # Panics
+///
+/// As [`run_both`].
+#[track_caller]
+pub fn run_both_by_cm(server: Command, client: Command, port: u16, limit: Duration) -> [Ended; 2] {
+    run_pair(server, client, limit, |server| server.wait_for_cm_port(port))
+}
+
+#[track_caller]
+fn run_pair(server: Command, client: Command, limit: Duration, wait: impl FnOnce(&mut Program)) -> [Ended; 2] {
     let mut server = Program::start(server, limit);
-    server.wait_for_port(port);
+    wait(&mut server);
     let mut client = Program::start(client, limit);
     match (client.wait(), server.wait()) {
         (Some(client), Some(server)) => [server, client],
@@ -148,6 +196,19 @@ pub fn run_both(server: Command, client: Command, port: u16, limit: Duration) ->
             client.said()
         ),
     }
+}
+
+/// Whether somebody listens on the port of the connection manager.
+fn is_listened_at_by_cm(port: u16) -> bool {
+    let output = Command::new("rdma").args(["resource", "show", "cm_id"]).output();
+    let output = output.unwrap_or_else(|error| panic!("rdma (iproute2) does not start: {error}"));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    table.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let value = |key: &str| words.iter().skip_while(|word| **word != key).nth(1).copied().unwrap_or_default();
+        let local = value("src-addr").rsplit(':').next().and_then(|port| port.parse().ok());
+        value("state") == "LISTEN" && value("ps") == "TCP" && local == Some(port)
+    })
 }
 
 /// Whether a socket listens on the TCP port, seen without connecting to it.

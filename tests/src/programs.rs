@@ -49,6 +49,12 @@ pub fn theirs(name: &str, port: u16, options: &str) -> Command {
     command
 }
 
+/// A program that finds its peer by IP address, on the port of the connection manager.
+pub fn by_address(mut command: Command, port: u16, options: &str) -> Command {
+    command.args(["-p", &port.to_string()]).args(options.split_whitespace());
+    command
+}
+
 /// Runs the server and the client of a ping-pong, and sees to it that both have sent and received everything.
 ///
 /// # Panics

@@ -137,9 +137,9 @@ impl Server {
             | EventKind::Unreachable(_)
             | EventKind::Rejected(_)
             | EventKind::DeviceRemoval => {
-                if self.take(id).is_some() {
-                    self.fail(id, event);
-                }
+                let Some(qp) = self.take(id) else { return };
+                drop(qp);
+                self.fail(id, event);
             }
             _ => {}
         }

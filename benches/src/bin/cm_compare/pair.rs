@@ -12,7 +12,7 @@ use super::table::Table;
 /// By when a server listens.
 const START: Duration = Duration::from_secs(20);
 /// After a run, for the kernel to put away what is left of its connections.
-const REST: Duration = Duration::from_millis(2500);
+const REST: Duration = Duration::from_millis(1000);
 
 /// How to start the two programs.
 #[derive(Debug)]
