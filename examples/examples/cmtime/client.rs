@@ -82,6 +82,10 @@ impl Client {
         }
         let began = Instant::now();
         match self.lanes.as_mut_slice() {
+            // Too little to start threads for.
+            lanes if matches!(step, Step::CreateId | Step::Bind | Step::Destroy) => {
+                lanes.iter_mut().try_for_each(|lane| lane.take(step))?;
+            }
             [lane] => lane.take(step)?,
             lanes => take_at_once(step, lanes)?,
         }
