@@ -138,6 +138,19 @@ impl Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+
+    /// Asks it to end, by SIGTERM.
+    ///
+    /// # Panics
+    ///
+    /// It has ended.
+    #[track_caller]
+    pub fn terminate(&mut self) {
+        assert!(matches!(self.child.try_wait(), Ok(None)), "{} has ended:\n{}", self.name, self.said());
+        let pid = libc::pid_t::try_from(self.child.id()).unwrap_or_else(|error| panic!("{error}"));
+        // SAFETY: a plain system call. The child has not been waited for, so that the number is its own.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0, "{} cannot be asked", self.name);
+    }
 }
 
 impl Drop for Program {

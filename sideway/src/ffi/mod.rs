@@ -8,7 +8,7 @@ mod registry;
 mod result;
 
 pub(crate) use attachment::Attachment;
-pub(crate) use events::{set_nonblocking, take_event, wait_for};
+pub(crate) use events::{check_alive, set_nonblocking, take_event, wait_for};
 pub(crate) use handle::Handle;
 pub(crate) use open_enum::open_enum;
 pub(crate) use registry::{Found, Registry};

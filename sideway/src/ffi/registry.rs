@@ -1,6 +1,7 @@
 //! Which Rust object stands behind a C object that an event names.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,8 +32,10 @@ impl<T> Registry<T> {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();
         // The next object may have the address already, and be here.
-        if objects.get(&address).is_some_and(|object| object.strong_count() == 0) {
-            objects.remove(&address);
+        if let Entry::Occupied(object) = objects.entry(address)
+            && object.get().strong_count() == 0
+        {
+            object.remove();
         }
     }
 

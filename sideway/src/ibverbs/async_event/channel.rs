@@ -11,7 +11,7 @@ use rdma_mummy_sys::ibv_async_event;
 use super::event_type::Subject;
 use super::{AsyncEvent, AsyncEventElement, AsyncEventType};
 use crate::error::{Errno, VerbError};
-use crate::ffi::{set_nonblocking, take_event, wait_for};
+use crate::ffi::{check_alive, set_nonblocking, take_event, wait_for};
 use crate::ibverbs::device_context::DeviceContext;
 
 const GET_EVENT: &str = "ibv_get_async_event";
@@ -65,7 +65,7 @@ impl AsyncEventChannel {
     #[doc(alias = "ibv_get_async_event")]
     #[doc(alias = "ibv_ack_async_event")]
     pub fn get_async_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent, VerbError> {
-        wait_for(GET_EVENT, "asynchronous event", self.as_raw_fd(), timeout, || self.try_get_async_event())
+        wait_for(GET_EVENT, "asynchronous event", self.as_raw_fd(), timeout, || self.next_event())
     }
 
     /// The next event if there is one now.
@@ -74,10 +74,19 @@ impl AsyncEventChannel {
     ///
     /// As [`get_async_event`](Self::get_async_event); `EAGAIN` is `Ok(None)`.
     pub fn try_get_async_event(&self) -> Result<Option<AsyncEvent>, VerbError> {
+        let event = self.next_event()?;
+        if event.is_none() {
+            check_alive(GET_EVENT, self.as_raw_fd())?;
+        }
+        Ok(event)
+    }
+
+    /// The next event if there is one now; where the device is gone there is none.
+    fn next_event(&self) -> Result<Option<AsyncEvent>, VerbError> {
         loop {
             // SAFETY: integers and pointers, of which zero is a value.
             let mut event: ibv_async_event = unsafe { mem::zeroed() };
-            let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
+            let is_taken = take_event(GET_EVENT, || {
                 // SAFETY: the context is open as long as `self`, and the event is there to be filled.
                 unsafe { sys::ibv_get_async_event(self.context.raw(), &mut event) }
             })?;

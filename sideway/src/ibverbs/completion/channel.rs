@@ -11,7 +11,7 @@ use rdma_mummy_sys::ibv_comp_channel;
 use super::event_target::EventTarget;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
 use crate::error::{Errno, VerbError};
-use crate::ffi::{Handle, check_pointer, set_nonblocking, take_event, wait_for};
+use crate::ffi::{Handle, check_alive, check_pointer, set_nonblocking, take_event, wait_for};
 use crate::ibverbs::device_context::DeviceContext;
 
 const GET_EVENT: &str = "ibv_get_cq_event";
@@ -78,7 +78,7 @@ impl CompletionChannel {
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn get_cq_event(&self, timeout: Option<Duration>) -> Result<CompletionEvent, VerbError> {
-        wait_for(GET_EVENT, "completion event", self.as_raw_fd(), timeout, || self.try_get_cq_event())
+        wait_for(GET_EVENT, "completion event", self.as_raw_fd(), timeout, || self.next_event())
     }
 
     /// The next event if there is one now.
@@ -87,10 +87,19 @@ impl CompletionChannel {
     ///
     /// As [`get_cq_event`](Self::get_cq_event); `EAGAIN` is `Ok(None)`.
     pub fn try_get_cq_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
+        let event = self.next_event()?;
+        if event.is_none() {
+            check_alive(GET_EVENT, self.as_raw_fd())?;
+        }
+        Ok(event)
+    }
+
+    /// The next event if there is one now; where the device is gone there is none.
+    fn next_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
         loop {
             let mut cq = ptr::null_mut();
             let mut cq_context = ptr::null_mut();
-            let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
+            let is_taken = take_event(GET_EVENT, || {
                 // SAFETY: the channel is live, and both are places for the verb to write.
                 unsafe { sys::ibv_get_cq_event(self.handle.as_ptr(), &mut cq, &mut cq_context) }
             })?;

@@ -15,7 +15,8 @@ use super::event::RawEvent;
 use super::{Event, EventType, Identifier, PortSpace};
 use crate::error::{Errno, VerbError};
 use crate::ffi::{
-    Found, Registry, check_pointer, clear_errno, errno_of, last_errno, set_nonblocking, take_event, wait_for,
+    Found, Registry, check_alive, check_pointer, clear_errno, errno_of, last_errno, set_nonblocking, take_event,
+    wait_for,
 };
 
 const GET_EVENT: &str = "rdma_get_cm_event";
@@ -113,7 +114,7 @@ impl EventChannel {
     #[doc(alias = "rdma_get_cm_event")]
     #[doc(alias = "rdma_ack_cm_event")]
     pub fn get_cm_event(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Event, VerbError> {
-        wait_for(GET_EVENT, "event of the connection manager", self.as_raw_fd(), timeout, || self.try_get_cm_event())
+        wait_for(GET_EVENT, "event of the connection manager", self.as_raw_fd(), timeout, || self.next_event())
     }
 
     /// The next event if there is one now.
@@ -122,6 +123,15 @@ impl EventChannel {
     ///
     /// As [`get_cm_event`](Self::get_cm_event); `EAGAIN` is `Ok(None)`.
     pub fn try_get_cm_event(self: &Arc<Self>) -> Result<Option<Event>, VerbError> {
+        let event = self.next_event()?;
+        if event.is_none() {
+            check_alive(GET_EVENT, self.as_raw_fd())?;
+        }
+        Ok(event)
+    }
+
+    /// The next event if there is one now; where the device is gone there is none.
+    fn next_event(self: &Arc<Self>) -> Result<Option<Event>, VerbError> {
         loop {
             match self.take_event()? {
                 Taken::Nothing => return Ok(None),
@@ -144,7 +154,7 @@ impl EventChannel {
         }
         let mut raw = ptr::null_mut();
         let mut errno = 0;
-        let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
+        let is_taken = take_event(GET_EVENT, || {
             // SAFETY: the channel is live, and `raw` is there to be written. No other call on its identifiers runs.
             let ret = unsafe { sys::rdma_get_cm_event(self.raw(), &mut raw) };
             // A step of the library's own that failed has left its errno here, and -1 in the event.

@@ -7,8 +7,7 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type, rdma_cm_id};
 
-use super::Identifier;
-use super::device::require_device;
+use super::{Identifier, not_on_a_device, verbs};
 use crate::error::VerbError;
 use crate::ffi::Attachment;
 use crate::ibverbs::queue_pair::{
@@ -135,16 +134,16 @@ impl Identifier {
     where
         T: BasicService,
     {
-        let context = require_device(verb, self.get_device_context())?;
-        if builder.protection_domain().device_context().raw() != context.raw() {
+        // SAFETY: the identifier is live, and nobody else uses it.
+        let (context, qp, qp_type) = self.with(|id| unsafe { (verbs(id), (*id).qp, (*id).qp_type) });
+        let context = context.ok_or_else(|| not_on_a_device(verb))?;
+        if builder.protection_domain().device_context().raw() != context.as_ptr() {
             return Err(VerbError::invalid(
                 verb,
                 "the protection domain is of another device context than the identifier: allocate it from \
                  Identifier::get_device_context",
             ));
         }
-        // SAFETY: the identifier is live, and nobody else uses it.
-        let (qp, qp_type) = self.with(|id| unsafe { ((*id).qp, (*id).qp_type) });
         if !qp.is_null() {
             return Err(VerbError::invalid(verb, "the identifier has a queue pair: it takes one"));
         }

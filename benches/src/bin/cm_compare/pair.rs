@@ -1,0 +1,105 @@
+//! A server and a client of one make.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::table::Table;
+
+/// By when a server listens.
+const START: Duration = Duration::from_secs(20);
+/// After a run, for the kernel to put away what is left of its connections.
+const REST: Duration = Duration::from_millis(1000);
+
+/// How to start the two programs.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    name: &'static str,
+    program: PathBuf,
+    address: String,
+    port: String,
+    options: Vec<String>,
+}
+
+impl Pair {
+    pub(crate) fn new(name: &'static str, program: PathBuf, address: &str, port: u16, options: Vec<String>) -> Self {
+        Self { name, program, address: address.to_owned(), port: port.to_string(), options }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Runs a server, and a client with so many connections; gives the client's table.
+    pub(crate) fn run(&self, connections: u32) -> Result<Table> {
+        let server = self.command().stdout(Stdio::null()).spawn();
+        let server = Server(server.with_context(|| format!("starting {}", self.program.display()))?);
+        self.wait_for_server()?;
+        let table = self.client(connections)?;
+        drop(server);
+        thread::sleep(REST);
+        table.with_context(|| format!("the connections of {} were not all made", self.name))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["-p", &self.port]).args(&self.options).stdin(Stdio::null());
+        command
+    }
+
+    /// Looks among the identifiers of this machine. A connection would tell too, but rdma-core's server serves one client well: its
+    /// queue pairs share what the first one was made with, and that goes with the first one.
+    fn wait_for_server(&self) -> Result<()> {
+        let deadline = Instant::now() + START;
+        loop {
+            let listed = Command::new("rdma").args(["resource", "show", "cm_id"]).output();
+            let listed = listed.context("starting `rdma`, of iproute2")?;
+            let text = String::from_utf8_lossy(&listed.stdout);
+            if text.lines().any(|line| self.is_listener(line)) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "the server of {} does not listen", self.name);
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn is_listener(&self, line: &str) -> bool {
+        let mut words = line.split_whitespace();
+        line.contains("state LISTEN")
+            && words.any(|word| word == "src-addr")
+            && words.next().is_some_and(|address| address.rsplit(':').next() == Some(&self.port))
+    }
+
+    /// `None` where a connection failed.
+    fn client(&self, connections: u32) -> Result<Option<Table>> {
+        let output = self
+            .command()
+            .args(["-s", &self.address, "-c", &connections.to_string()])
+            .stderr(Stdio::null())
+            .output()
+            .with_context(|| format!("starting {}", self.program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // rdma-core's ends well in any case.
+        if !output.status.success() || text.contains("error: ") {
+            return Ok(None);
+        }
+        match Table::parse(&text) {
+            Some(table) => Ok(Some(table)),
+            None => bail!("{} printed no table:\n{text}", self.name),
+        }
+    }
+}
+
+/// A server that runs; it is killed when this goes.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Either fails only when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

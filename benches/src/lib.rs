@@ -1,1 +1,0 @@
-//! What the benchmarks share. There is no benchmark yet.
