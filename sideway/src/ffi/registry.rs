@@ -36,6 +36,15 @@ impl<T> Registry<T> {
         }
     }
 
+    /// Takes a living object out, of which no event comes here any more.
+    pub(crate) fn move_out<C>(&self, raw: NonNull<C>, object: &Arc<T>) {
+        let address = raw.as_ptr().addr();
+        let mut objects = self.lock();
+        if objects.get(&address).is_some_and(|entered| entered.as_ptr() == Arc::as_ptr(object)) {
+            objects.remove(&address);
+        }
+    }
+
     /// What stands behind an address. The C object is known not to have been destroyed yet: the event that names it is not
     /// acknowledged.
     pub(crate) fn find<C>(&self, raw: *const C) -> Found<T> {
@@ -87,5 +96,20 @@ mod tests {
         drop(second);
         registry.remove(raw);
         assert!(matches!(registry.find(raw.as_ptr()), Found::Foreign));
+    }
+
+    #[test]
+    fn an_object_that_moves_out_is_foreign_and_takes_no_other_along() {
+        let place = 0_u32;
+        let raw = NonNull::from(&place);
+        let (here, there) = (Registry::default(), Registry::default());
+        let object = Arc::new("object");
+        here.insert(raw, &object);
+        there.insert(raw, &object);
+        here.move_out(raw, &Arc::new("object"));
+        assert!(matches!(here.find(raw.as_ptr()), Found::Object(_)));
+        here.move_out(raw, &object);
+        assert!(matches!(here.find(raw.as_ptr()), Found::Foreign));
+        assert!(matches!(there.find(raw.as_ptr()), Found::Object(found) if Arc::ptr_eq(&found, &object)));
     }
 }

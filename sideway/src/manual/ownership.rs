@@ -12,6 +12,7 @@
 //!               send queue    receive queue    events, flows
 //!
 //! MemoryRegion ──► the memory that it owns: pages, DeviceMemory, a provider's buffer
+//! Event ──► Identifier ──► EventChannel         queue pair, shared receive queue made through an identifier ──► Identifier
 //! Flow ──► queue pair, FlowAction, Counters        RSS queue pair ──► indirection table ──► work queues
 //! ```
 //!
@@ -28,4 +29,8 @@
 //!   [`reg_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr) says for how long it must stay.
 //! - An [asynchronous event](crate::ibverbs::async_event) holds its object. `close` of a queue, a queue pair or a shared receive
 //!   queue that an event, a flow or another object still holds answers `EBUSY`, and the last hold destroys it.
+//! - The device context that an [identifier](crate::rdmacm::communication_manager::Identifier) gives is librdmacm's, which keeps it
+//!   open as long as somebody here holds it. Identifiers on one device give one context. It does not hold the identifier.
+//! - An identifier is destroyed by its last owner, the queue pair that was made through it among them. That ends its connection, and
+//!   says no to a request without an answer. Events never delay it: they are acknowledged when they are taken.
 //! - A queue pair in a multicast group leaves it before it is destroyed: the kernel asks for that.

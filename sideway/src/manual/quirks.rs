@@ -30,6 +30,22 @@
 //! [`build_generic`]: crate::ibverbs::completion::CompletionQueueBuilder::build_generic
 //! [`build_generic` of queue pairs]: crate::ibverbs::queue_pair::QueuePairBuilder::build_generic
 //!
+//! # The connection manager (librdmacm, `rdma_ucm`)
+//!
+//! | fault | what it does to a program | what this crate does |
+//! |---|---|---|
+//! | the kernel takes a no (`rdma_reject`) after a yes (`rdma_accept`) while the connection is being made (Linux 6.1) | destroying the identifier never ends; the process cannot be killed | a request is answered once: the second answer is `EINVAL` |
+//! | librdmacm follows the device of an identifier that is on none (`rdma_resolve_route`, `rdma_connect`, `rdma_accept`, `rdma_create_qp`) | a crash | a typed error that says what comes first |
+//! | `rdma_get_cm_event` leaves some events out and waits for the next | it waits although poll(2) said that there is an event | the descriptor is always in non-blocking mode |
+//! | `rdma_get_cm_event` writes to the identifier that the event is of, also while another thread reads it | torn addresses, a null device | calls on the identifiers of a channel wait while one of its events is taken |
+//! | a step of librdmacm's own that fails puts -1 into the event's status | EPERM, whatever it was | errno is read right there, and is the status |
+//! | identifiers of a request that comes while the listener's backlog is full are dropped without a word | the peer tries again for a minute | none: take events, or ask for a longer backlog |
+//! | private data has a fixed length on InfiniBand and RoCE | the peer's bytes are followed by zeros | [`trimmed`](crate::rdmacm::communication_manager::PrivateData::trimmed) leaves those at the end out; a protocol says its length itself |
+//! | who disconnects hears of it only when the peer has answered (Linux: 100 s otherwise) | a wait for `Disconnected` that takes long | none in the events; what waits has a time-out |
+//! | `rdma_disconnect` between `rdma_connect` and the answer makes the connection fail here, and the other side is told nothing (Linux 6.1) | an identifier there that waits for ever | none: drop the identifier in place of disconnecting it |
+//! | an answer with too much private data is `EINVAL`, and a no to the peer | the peer is rejected | none: see [`PrivateData`](crate::rdmacm::communication_manager::PrivateData) for how much there is room for |
+//! | 127.0.0.1 resolves, to the first device, and has no route (RoCE) | `ENODEV` at the route | the error says to use an address that a device has |
+//!
 //! # All drivers
 //!
 //! - A poll on an extended completion queue holds the queue's lock until the poller is dropped. Destroying a queue pair of

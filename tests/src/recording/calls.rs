@@ -5,7 +5,7 @@ use libc::c_int;
 /// One call of a C function.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its name, without `ibv_`.
+    /// Its name, without `ibv_`; those of the connection manager are whole.
     pub verb: &'static str,
     /// Its arguments, as far as they tell something; pointers as addresses.
     pub arguments: Vec<(&'static str, u64)>,
@@ -152,4 +152,14 @@ pub enum Kind {
     Flow,
     /// A queue pair in a multicast group.
     MulticastMember,
+    /// `struct rdma_event_channel`.
+    EventChannel,
+    /// `struct rdma_cm_id`.
+    Identifier,
+    /// A `struct rdma_cm_event` that was taken and not acknowledged.
+    ConnectionEvent,
+    /// The array of `rdma_get_devices`.
+    OpenDevices,
+    /// `struct rdma_addrinfo`.
+    AddressInformation,
 }

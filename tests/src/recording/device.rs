@@ -25,6 +25,8 @@ thread_local! {
 
 /// Which device wrote down that a list was made.
 static LISTS: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new());
+/// What stands for the descriptor of a context that was closed.
+const CLOSED: c_int = c_int::MIN;
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 // SAFETY: the C struct is written before it is shared, save for the mark of its provider, which is atomic.
@@ -50,6 +52,16 @@ pub(super) fn pull_out(device: &'static Device) {
     LISTED.with_borrow_mut(|listed| listed.retain(|other| !ptr::eq(*other, device)));
 }
 
+/// The device that this thread plugged in last.
+pub(super) fn last() -> Option<&'static Device> {
+    LISTED.with_borrow(|listed| listed.last().copied())
+}
+
+/// The devices that this thread lists.
+pub(super) fn listed() -> Vec<&'static Device> {
+    LISTED.with_borrow(Clone::clone)
+}
+
 /// The state behind a context.
 ///
 /// # Safety
@@ -57,11 +69,18 @@ pub(super) fn pull_out(device: &'static Device) {
 /// `context` was opened by this provider.
 pub(super) unsafe fn state_of(context: *mut ffi::ibv_context) -> &'static State {
     // SAFETY: contexts are never freed, their devices neither, and those begin with the C struct.
-    unsafe { &(*(*context).device.cast::<Device>()).state }
+    unsafe {
+        let state = &(*(*context).device.cast::<Device>()).state;
+        if (*context).cmd_fd == CLOSED {
+            // Whoever asks may hold the lock.
+            state.late.fetch_add(1, Ordering::Relaxed);
+        }
+        state
+    }
 }
 
 pub(super) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ffi::ibv_device {
-    let devices = LISTED.with_borrow(Clone::clone);
+    let devices = listed();
     let mut list: Vec<*mut ffi::ibv_device> = devices.iter().map(|device| device.as_c()).collect();
     list.push(ptr::null_mut());
     let list = Box::leak(list.into_boxed_slice()).as_mut_ptr();
@@ -146,7 +165,7 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
 
 /// Opens the device that this thread plugged in last.
 pub(super) fn open_last() -> *mut ffi::ibv_context {
-    match LISTED.with_borrow(|listed| listed.last().copied()) {
+    match last() {
         // SAFETY: the device is one of this provider's, which are never freed.
         Some(device) => unsafe { open_device(device.as_c()) },
         None => ptr::null_mut(),
@@ -162,6 +181,8 @@ pub(super) unsafe extern "C" fn close_device(context: *mut ffi::ibv_context) -> 
     match inner.destroy(Kind::Context, context.addr()) {
         Ok(()) => {
             async_events::closed(&mut inner, context.addr());
+            // SAFETY: contexts are never freed, and this one is the caller's alone now.
+            unsafe { (*context).cmd_fd = CLOSED };
             0
         }
         Err(errno) => Failure::documented(errno).minus(),

@@ -16,6 +16,12 @@
 //! assert_eq!(recording.live(), [Kind::Context; 0]);
 //! ```
 //!
+//! It is a connection manager as well: event channels, identifiers, lists of addresses and lists of open devices that are
+//! made in the thread of a `Recording` belong to its device, and connect among themselves. Where that makes a connection
+//! by itself is told by what is called; [`Recording::raise_connection_event`] brings events that no peer would send, and
+//! [`Recording::script_connections`] those alone. The verbs fail under their whole names, such as `rdma_connect`.
+//! An event of a connection that was never acknowledged fails the test when the `Recording` is dropped.
+//!
 //! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
 
@@ -43,6 +49,7 @@ mod objects;
 mod post;
 mod qp;
 mod query;
+mod rdmacm;
 mod receives;
 mod script;
 mod semaphore;
@@ -61,6 +68,7 @@ use std::sync::{Arc, Once};
 use rdma_mummy_sys::later::IbverbsLater;
 use rdma_mummy_sys::load::ibverbs::{Ibverbs, IbverbsTable};
 use rdma_mummy_sys::load::provider::{Provider, register};
+use rdma_mummy_sys::load::rdmacm::{Choice, Rdmacm, choose};
 use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
@@ -70,6 +78,7 @@ pub use calls::{Bind, Call, Completion, Kind, Posted};
 pub use efa::install_efa;
 pub use import::{answer, loose_calls};
 pub use mlx5::install_mlx5;
+pub use rdmacm::{ConnectionEvent, ConnectionParameters};
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
 pub use world::{World, connect};
@@ -92,8 +101,15 @@ impl Recording {
                 // Something else has loaded a library: its devices stand in the lists as well.
             }
             // SAFETY: the functions do what the manual pages say of their names.
-            let registered = unsafe { register(Provider::new("recording", table())) };
-            assert!(registered.is_ok(), "{registered:?}");
+            let registered = unsafe { register(Provider::new("recording", table()).with_rdmacm(rdmacm::table())) };
+            match registered {
+                Ok(provider) => choose(Choice::Provider(provider)),
+                Err(error) => panic!("{error}"),
+            };
+            // SAFETY: as above. What was given back is remembered as nobody's, and so goes to the library of the system.
+            if let Err(_loaded) = unsafe { Rdmacm::from_table(rdmacm::system_table()) }.install() {
+                // Something else has loaded the library, which would not survive such a call.
+            }
         });
         Self { device: device::plug_in() }
     }
@@ -107,6 +123,9 @@ impl Recording {
         REGISTERED.call_once(|| {
             // SAFETY: the functions do what the manual pages say of their names.
             let installed = unsafe { Ibverbs::from_table(vendor::with_address_handles(table())) }.install();
+            assert!(installed.is_ok(), "another library is loaded");
+            // SAFETY: as above.
+            let installed = unsafe { Rdmacm::from_table(rdmacm::table()) }.install();
             assert!(installed.is_ok(), "another library is loaded");
         });
         Self { device: device::plug_in() }
@@ -202,6 +221,32 @@ impl Recording {
         self
     }
 
+    /// Adds an event to a channel of the connection manager; one that is gone, or not this device's, is a violation.
+    ///
+    /// The channel and the identifiers are those of `rdma_create_event_channel` and the like, and are not followed here.
+    pub fn raise_connection_event(
+        &self,
+        channel: *mut rdma_mummy_sys::rdma_event_channel,
+        event: ConnectionEvent,
+    ) -> &Self {
+        rdmacm::raise(self.device, channel, event);
+        self
+    }
+
+    /// Whether nothing happens by itself on this device's connections: each call succeeds and brings its identifier
+    /// further, but every event is one that the test raises.
+    pub fn script_connections(&self, scripted: bool) -> &Self {
+        self.device.state.lock().manager.set_scripted(scripted);
+        self
+    }
+
+    /// The device is gone, as the connection manager sees it: no identifier and no list gets it any more, and the context
+    /// that they share is closed with the last of them.
+    pub fn unplug(&self) -> &Self {
+        rdmacm::remove(self.device);
+        self
+    }
+
     /// All calls since this was last asked.
     pub fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.device.state.lock().calls)
@@ -235,7 +280,11 @@ impl Recording {
 
     /// What was done that no driver would survive, since this was last asked.
     pub fn violations(&self) -> Vec<String> {
-        std::mem::take(&mut self.device.state.lock().violations)
+        let mut violations = std::mem::take(&mut self.device.state.lock().violations);
+        for _ in 0..self.device.state.late.swap(0, Ordering::Relaxed) {
+            violations.push(String::from("a context was used that is closed"));
+        }
+        violations
     }
 
     /// The kinds of all objects that were made and not destroyed.
@@ -259,6 +308,7 @@ impl std::fmt::Debug for Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         device::pull_out(self.device);
+        rdmacm::ended(&mut self.device.state.lock());
         let violations = self.violations();
         assert!(violations.is_empty() || std::thread::panicking(), "{violations:#?}");
     }

@@ -193,6 +193,8 @@ impl Facts {
         device.orig_attr.max_sge = 8;
         device.orig_attr.max_cqe = 4096;
         device.orig_attr.max_srq = 64;
+        device.orig_attr.max_qp_rd_atom = 16;
+        device.orig_attr.max_qp_init_rd_atom = 16;
         device.orig_attr.max_srq_wr = 512;
         device.orig_attr.max_srq_sge = 4;
         port.state = ffi::ibv_port_state::IBV_PORT_ACTIVE;

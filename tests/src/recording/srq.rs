@@ -51,7 +51,7 @@ pub(super) unsafe extern "C" fn create_srq(
     }
 }
 
-unsafe extern "C" fn create_srq_ex(
+pub(super) unsafe extern "C" fn create_srq_ex(
     context: *mut ffi::ibv_context,
     init: *mut ffi::ibv_srq_init_attr_ex,
 ) -> *mut ffi::ibv_srq {

@@ -1,9 +1,9 @@
 //! The memory of a recording device, behind one lock.
 
 use std::cell::UnsafeCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use libc::c_int;
@@ -12,6 +12,7 @@ use rdma_mummy_sys as ffi;
 use super::async_events::AsyncEvents;
 use super::calls::{Call, Completion, Kind, Posted};
 use super::domain::Allocator;
+use super::rdmacm::Manager;
 use super::script::{Facts, Failure, Script};
 use super::srq::Shared;
 use super::xrc::ReceivePair;
@@ -36,7 +37,9 @@ pub(super) struct State {
     inner: Mutex<Inner>,
     /// Whether calls are not written down.
     pub(super) quiet: AtomicBool,
-    /// Told when an event was acknowledged.
+    /// Calls on contexts that were closed, which are violations.
+    pub(super) late: AtomicU32,
+    /// Told when an event was acknowledged, and when one of the connection manager came.
     pub(super) acknowledged: Condvar,
 }
 
@@ -49,6 +52,9 @@ pub(super) struct Inner {
     pub(super) script: Script,
     pub(super) facts: Facts,
     live: BTreeMap<usize, Object>,
+    /// Objects that the connection manager has for itself.
+    hidden: BTreeSet<usize>,
+    pub(super) manager: Manager,
     pub(super) queues: BTreeMap<usize, Queue>,
     pub(super) pairs: BTreeMap<usize, Pair>,
     pub(super) shared: BTreeMap<usize, Shared>,
@@ -110,7 +116,7 @@ pub(super) struct Channel {
     pub(super) events: VecDeque<usize>,
 }
 
-// SAFETY: the pointers in it (of `Facts`) are never followed.
+// SAFETY: the pointers in it are never followed (of `Facts`), or are to C objects that are never freed.
 unsafe impl Send for Inner {}
 
 impl State {
@@ -123,6 +129,8 @@ impl State {
             script: Script::default(),
             facts: Facts::new(),
             live: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            manager: Manager::default(),
             queues: BTreeMap::new(),
             pairs: BTreeMap::new(),
             shared: BTreeMap::new(),
@@ -137,7 +145,12 @@ impl State {
             qp_attr: None,
             handles: 0,
         };
-        Self { inner: Mutex::new(inner), quiet: AtomicBool::new(false), acknowledged: Condvar::new() }
+        Self {
+            inner: Mutex::new(inner),
+            quiet: AtomicBool::new(false),
+            late: AtomicU32::new(0),
+            acknowledged: Condvar::new(),
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -204,8 +217,23 @@ impl Inner {
         }
     }
 
+    /// The object is the connection manager's own: it is not listed, and not for the program to destroy.
+    pub(super) fn hide(&mut self, object: usize) {
+        self.hidden.insert(object);
+    }
+
+    /// The connection manager is about to destroy it.
+    pub(super) fn unhide(&mut self, object: usize) {
+        self.hidden.remove(&object);
+    }
+
     /// Ends an object, or says why that cannot be.
     pub(super) fn destroy(&mut self, kind: Kind, object: usize) -> Result<(), c_int> {
+        if self.hidden.contains(&object) {
+            self.violation(format!("a {kind:?} was destroyed that is the connection manager's own"));
+            self.failed(libc::EINVAL);
+            return Err(libc::EINVAL);
+        }
         if self.live.get(&object).is_none_or(|found| found.kind != kind) {
             self.violation(format!("a {kind:?} was destroyed that is not there"));
             self.failed(libc::EINVAL);
@@ -230,7 +258,8 @@ impl Inner {
 
     /// The kinds of all objects that are there.
     pub(super) fn kinds(&self) -> Vec<Kind> {
-        let mut kinds: Vec<_> = self.live.values().map(|object| object.kind).collect();
+        let listed = self.live.iter().filter(|(address, _)| !self.hidden.contains(address));
+        let mut kinds: Vec<_> = listed.map(|(_, object)| object.kind).collect();
         kinds.sort();
         kinds
     }

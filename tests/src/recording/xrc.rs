@@ -19,7 +19,7 @@ pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool
     table.open_qp = has("open_qp").then_some(open_qp);
 }
 
-unsafe extern "C" fn open_xrcd(
+pub(super) unsafe extern "C" fn open_xrcd(
     context: *mut ffi::ibv_context,
     attr: *mut ffi::ibv_xrcd_init_attr,
 ) -> *mut ffi::ibv_xrcd {
@@ -38,7 +38,7 @@ unsafe extern "C" fn open_xrcd(
     }
 }
 
-unsafe extern "C" fn close_xrcd(xrcd: *mut ffi::ibv_xrcd) -> c_int {
+pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ffi::ibv_xrcd) -> c_int {
     // SAFETY: objects are never freed.
     unsafe { destroy_object((*xrcd).context, "close_xrcd", Kind::XrcDomain, xrcd.addr()) }
 }

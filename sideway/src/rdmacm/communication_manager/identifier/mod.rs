@@ -4,6 +4,7 @@ mod address;
 mod connect;
 mod device;
 mod listen;
+mod migrate;
 mod queue_pair;
 mod resolve;
 mod shared_receive_queue;
