@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, Identifier};
+use anyhow::{Context, Result, bail, ensure};
+use sideway::rdmacm::communication_manager::{ConnectionParameter, Event, EventKind, Identifier};
 use sideway_examples::cm::Link;
 use sideway_examples::noise;
 
@@ -22,6 +22,8 @@ pub(crate) struct Connection {
     /// Which one it is: what is sent depends on it.
     number: u32,
     size: u32,
+    /// Whether the message of the peer was sent back.
+    has_answered: bool,
     link: Option<Link>,
     id: Arc<Identifier>,
 }
@@ -29,19 +31,35 @@ pub(crate) struct Connection {
 impl Connection {
     /// One that is to be made, and whose address is being resolved.
     pub(crate) fn new(id: Arc<Identifier>, number: u32, size: u32) -> Self {
-        Self { side: Side::Connecting, state: State::ResolvingAddress, number, size, link: None, id }
+        Self {
+            side: Side::Connecting,
+            state: State::ResolvingAddress,
+            number,
+            size,
+            has_answered: false,
+            link: None,
+            id,
+        }
     }
 
     /// One that was asked for, and is accepted here.
     pub(crate) fn accept(id: Arc<Identifier>, number: u32, size: u32, lanes: &mut Lanes) -> Result<Self> {
         let link = lanes.link(&id, size)?;
         id.accept(&ConnectionParameter::default())?;
-        Ok(Self { side: Side::Listening, state: State::Accepting, number, size, link: Some(link), id })
+        Ok(Self {
+            side: Side::Listening,
+            state: State::Accepting,
+            number,
+            size,
+            has_answered: false,
+            link: Some(link),
+            id,
+        })
     }
 
     /// The state after an event of the identifier.
-    pub(crate) fn on_event(&mut self, kind: &EventKind, lanes: &mut Lanes) -> Result<State> {
-        Ok(match (self.state, kind) {
+    pub(crate) fn on_event(&mut self, event: &Event, lanes: &mut Lanes) -> Result<State> {
+        Ok(match (self.state, event.kind()) {
             (State::ResolvingAddress, EventKind::AddressResolved) => {
                 self.id.resolve_route(STEP)?;
                 State::ResolvingRoute
@@ -60,6 +78,7 @@ impl Connection {
             // What the peer sends may be quicker than its word that it is ready.
             (State::Accepting | State::Exchanging, EventKind::Established(_)) => State::Exchanging,
             (State::Exchanging, EventKind::Disconnected(_)) if self.side == Side::Listening => {
+                ensure!(self.has_answered, "the peer hung up before its message came");
                 // The peer has its message, and waits for this answer.
                 self.id.disconnect()?;
                 State::Done
@@ -67,7 +86,7 @@ impl Connection {
             (State::HangingUp, EventKind::Disconnected(_)) => State::Done,
             // The hardware address changes for later connections; the queue pair is not used again.
             (state, EventKind::AddressChange | EventKind::TimewaitExit) => state,
-            _ => bail!("this does not belong here"),
+            _ => bail!("{event}"),
         })
     }
 
@@ -85,6 +104,7 @@ impl Connection {
         match self.side {
             Side::Listening => {
                 self.link()?.send(&message)?;
+                self.has_answered = true;
                 Ok(State::Exchanging)
             }
             Side::Connecting if message != self.message() => bail!("another message came back than was sent"),
@@ -95,13 +115,13 @@ impl Connection {
         }
     }
 
-    /// Why a connection did not come to its end, with which one it is.
+    /// Which one it is, for the user.
     pub(crate) fn name(&self) -> String {
         let side = match self.side {
-            Side::Connecting => "made",
-            Side::Listening => "accepted",
+            Side::Connecting => "",
+            Side::Listening => " of those accepted",
         };
-        format!("connection {} of those {side}, {:?}", self.number, self.state)
+        format!("connection {}{side}, {}", self.number, self.state.name())
     }
 
     fn message(&self) -> Vec<u8> {

@@ -90,8 +90,10 @@ impl Crowd {
     pub(crate) fn run(&mut self) -> Result<()> {
         while !self.is_done() {
             self.make_more()?;
-            let left = self.deadline.left("not all connections came to their end");
-            let left = left.with_context(|| format!("on their way: {}", self.tally.unfinished()))?;
+            let left = self
+                .deadline
+                .left("not all connections came to their end")
+                .with_context(|| format!("still on their way: {}", self.tally.unfinished()))?;
             let completions = self.lanes.channels().map(|channel| channel.as_fd());
             let descriptors: Vec<_> = std::iter::once(self.channel.as_fd()).chain(completions).collect();
             poll::wait(&descriptors, left)?;
@@ -105,8 +107,10 @@ impl Crowd {
 
     fn is_done(&self) -> bool {
         let is_over = |side| self.tally.ended(side) >= self.wanted;
-        (self.role.connect.is_none() || is_over(Side::Connecting))
-            && (self.role.listen.is_none() || is_over(Side::Listening))
+        let has_made = self.role.connect.is_none() || is_over(Side::Connecting);
+        // Of connections that could not be made here, the listener here does not hear.
+        let is_hopeless = self.role.connect.is_some() && !self.failures.is_empty();
+        has_made && (self.role.listen.is_none() || is_over(Side::Listening) || is_hopeless)
     }
 
     /// Begins connections, as many as may be under way.
@@ -133,7 +137,7 @@ impl Crowd {
         if self.listener.as_ref().is_some_and(|listener| Arc::ptr_eq(listener, event.cm_id())) {
             bail!("the listener: {event}");
         }
-        self.step(key(event.cm_id()), &event.to_string(), |connection, lanes| connection.on_event(event.kind(), lanes));
+        self.step(key(event.cm_id()), |connection, lanes| connection.on_event(&event, lanes));
         Ok(())
     }
 
@@ -167,18 +171,18 @@ impl Crowd {
             }
         }
         for number in told {
-            self.step(number, "a completion", |connection, _| connection.on_completion());
+            self.step(number, |connection, _| connection.on_completion());
         }
         Ok(())
     }
 
     /// Takes a connection a step further. One that fails is counted, and the others go on.
-    fn step(&mut self, number: usize, what: &str, step: impl FnOnce(&mut Connection, &mut Lanes) -> Result<State>) {
+    fn step(&mut self, number: usize, step: impl FnOnce(&mut Connection, &mut Lanes) -> Result<State>) {
         // What comes for a connection that has ended interests nobody.
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let from = connection.state;
         let to = step(connection, &mut self.lanes).unwrap_or_else(|error| {
-            self.failures.push(format!("{}: {what}: {error:#}", connection.name()));
+            self.failures.push(format!("{}: {error:#}", connection.name()));
             State::Failed
         });
         if to != from {

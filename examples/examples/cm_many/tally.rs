@@ -28,7 +28,8 @@ pub(crate) enum State {
 }
 
 impl State {
-    const fn name(self) -> &'static str {
+    /// For the user.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::ResolvingAddress => "resolving the address",
             Self::ResolvingRoute => "resolving the route",

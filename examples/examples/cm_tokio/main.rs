@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use sideway::rdmacm::communication_manager::EventChannel;
 use sideway_examples::Timeout;
 use sideway_examples::cm::{Crowd, Role};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use self::arguments::Arguments;
@@ -46,10 +47,18 @@ async fn drive(crowd: &Crowd, role: Role, out: &mut dyn Write) -> Result<()> {
 
     let start = Instant::now();
     let mut router = tokio::spawn(route(Arc::clone(&channel)));
-    let made = make(crowd, &channel, role.source, destination);
-    let served = serve(crowd, listener);
+    let stop = Notify::new();
+    let made = async {
+        let made = make(crowd, &channel, role.source, destination).await;
+        // Of connections that could not be made here, the listener here does not hear.
+        if !made.failures.is_empty() {
+            stop.notify_one();
+        }
+        made
+    };
+    let served = serve(crowd, listener, &stop);
     let ended = tokio::select! {
-        ended = within(crowd.timeout, async { tokio::join!(made, served) }) => ended,
+        ended = within(crowd.timeout, "not all connections came to their end", async { tokio::join!(made, served) }) => ended,
         // Without events nothing comes to an end.
         failure = &mut router => return failure.context("the events")?.map(|never| match never {}),
     };
@@ -60,22 +69,18 @@ async fn drive(crowd: &Crowd, role: Role, out: &mut dyn Write) -> Result<()> {
     // Every identifier holds the channel, and so does every queue pair that was made through one.
     let is_clean = Arc::into_inner(channel).is_some();
 
-    let (made, served) = ended.context("not all connections came to their end")?;
+    let (made, served) = ended?;
     for (name, count) in [("made", made.count), ("served", served.count)] {
         if count > 0 {
             writeln!(out, "{count} connections {name}")?;
         }
     }
-    writeln!(
-        out,
-        "{:.2} seconds; {}",
-        start.elapsed().as_secs_f64(),
-        ["something is left", "nothing is left"][usize::from(is_clean)]
-    )?;
+    writeln!(out, "{:.2} seconds", start.elapsed().as_secs_f64())?;
+    out.flush()?;
     let failures: Vec<_> = made.failures.into_iter().chain(served.failures).collect();
     match failures.as_slice() {
         [] if is_clean => Ok(()),
-        [] => bail!("the event channel is still in use"),
+        [] => bail!("everything has ended, and the event channel is still in use"),
         [first, ..] => bail!("{} connections failed, the first: {first}", failures.len()),
     }
 }
@@ -115,7 +120,7 @@ async fn make(
             let (channel, timeout) = (Arc::clone(channel), crowd.timeout);
             let connected = talk::connect(channel, source, destination, crowd.size);
             tasks.spawn(async move {
-                let connection = within(timeout, connected).await.and_then(|connected| connected);
+                let connection = within(timeout, "it was not there", connected).await.and_then(|connected| connected);
                 let connection = connection.with_context(|| format!("connection {number} to {destination}"))?;
                 connection.ask(number).await.with_context(|| format!("connection {number}"))
             });
@@ -124,13 +129,17 @@ async fn make(
     Outcome::of(tasks).await
 }
 
-/// The accept loop: a task for each request, until there were enough.
-async fn serve(crowd: &Crowd, listener: Option<Socket>) -> Outcome {
+/// The accept loop: a task for each request, until there were enough or it is told to stop.
+async fn serve(crowd: &Crowd, listener: Option<Socket>, stop: &Notify) -> Outcome {
     let mut tasks = JoinSet::new();
     let mut failure = None;
     if let Some(mut listener) = listener {
         for number in 0..crowd.connections {
-            let socket = match listener.accept().await {
+            let request = tokio::select! {
+                request = listener.accept() => request,
+                () = stop.notified() => break,
+            };
+            let socket = match request {
                 Ok(socket) => socket,
                 Err(error) => {
                     failure = Some(format!("{error:#}"));
@@ -152,10 +161,10 @@ async fn serve(crowd: &Crowd, listener: Option<Socket>) -> Outcome {
 }
 
 /// What `future` gives, if it does so in time.
-async fn within<T>(timeout: Timeout, future: impl Future<Output = T>) -> Result<T> {
+async fn within<T>(timeout: Timeout, what: &str, future: impl Future<Output = T>) -> Result<T> {
     let Some(time) = timeout.0 else { return Ok(future.await) };
     match tokio::time::timeout(time, future).await {
         Ok(result) => Ok(result),
-        Err(_elapsed) => bail!("nothing for {} s (--timeout)", time.as_secs_f64()),
+        Err(_elapsed) => bail!("{what} within {} s (--timeout)", time.as_secs_f64()),
     }
 }

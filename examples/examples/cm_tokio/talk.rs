@@ -56,7 +56,7 @@ async fn expect(socket: &mut Socket, event_type: EventType) -> Result<()> {
         match event.kind() {
             EventKind::AddressChange | EventKind::TimewaitExit => {}
             _ if event.event_type() == event_type => return Ok(()),
-            _ => bail!("{event}, where there was to be: {event_type}"),
+            _ => bail!("{event} (waiting for: {event_type})"),
         }
     }
 }

@@ -21,7 +21,7 @@ const SEND: u64 = 1 << 32;
 pub struct Shape<'a> {
     /// Bytes of a message.
     pub size: u32,
-    /// Sends at a time, and receives that are posted.
+    /// Sends at a time, and receives that are posted; perhaps none.
     pub messages: u32,
     /// Where completions are told of, with the number of the link there.
     pub told: Option<(&'a Arc<CompletionChannel>, usize)>,
@@ -67,7 +67,9 @@ impl Link {
     pub fn new(id: &Arc<Identifier>, pd: &Arc<ProtectionDomain>, shape: &Shape<'_>) -> Result<Self> {
         let Shape { size, messages, told, shared } = *shape;
         let mut builder = pd.device_context().create_cq_builder();
-        builder.setup_cqe(messages.checked_mul(2).context("there is no room for so many messages")?);
+        // C has no queue without room.
+        let room = messages.max(1);
+        builder.setup_cqe(room.checked_mul(2).context("there is no room for so many messages")?);
         if let Some((channel, number)) = told {
             builder.setup_comp_channel(channel, 0).setup_cq_context(number);
         }
@@ -76,14 +78,14 @@ impl Link {
             cq.req_notify(false)?;
         }
         let mut builder = pd.create_qp_builder();
-        builder.setup_max_send_wr(messages).setup_send_cq(&cq).setup_recv_cq(&cq);
+        builder.setup_max_send_wr(room).setup_send_cq(&cq).setup_recv_cq(&cq);
         let incoming = match shared {
             Some(shared) => {
                 builder.setup_srq(shared.queue());
                 Incoming::Shared(Arc::clone(shared))
             }
             None => {
-                builder.setup_max_recv_wr(messages);
+                builder.setup_max_recv_wr(room);
                 Incoming::Own(Places::new(pd, size, messages)?)
             }
         };

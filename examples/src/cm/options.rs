@@ -34,7 +34,7 @@ pub struct Crowd {
     #[arg(short, long, value_name = "ADDRESS")]
     pub bind: Option<IpAddr>,
 
-    /// Bytes in a message; k, M and G are powers of 1024
+    /// Bytes in a message, the same on both sides; k, M and G are powers of 1024
     #[arg(short, long, value_name = "SIZE", default_value = "64", value_parser = parse_message_size)]
     pub size: u32,
 

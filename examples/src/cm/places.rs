@@ -76,7 +76,7 @@ impl SharedReceives {
     /// The device has no room for so many.
     pub fn new(pd: &Arc<ProtectionDomain>, size: u32, count: u32) -> Result<Self> {
         let places = Places::new(pd, size, count)?;
-        let mut queue = pd.create_srq_builder().setup_max_wr(count).build()?;
+        let mut queue = pd.create_srq_builder().setup_max_wr(count.max(1)).build()?;
         let mut batch = queue.start_post_recv();
         for place in 0..count {
             let (lkey, addr, length) = places.entry(place);
