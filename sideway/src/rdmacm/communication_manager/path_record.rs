@@ -60,7 +60,7 @@ impl PathRecord {
         self.0.dgid.into()
     }
 
-    /// `slid`: the LID of this side's port; 0 for RoCE.
+    /// `slid`: the LID of this side's port. Means nothing for RoCE: kernels have been seen to leave what they had there.
     pub fn source_lid(&self) -> u16 {
         u16::from_be(self.0.slid)
     }
@@ -71,7 +71,7 @@ impl PathRecord {
         self
     }
 
-    /// `dlid`: the LID of the peer's port, or of the router there; 0 for RoCE.
+    /// `dlid`: the LID of the peer's port, or of the router there. Means nothing for RoCE.
     pub fn dest_lid(&self) -> u16 {
         u16::from_be(self.0.dlid)
     }

@@ -31,7 +31,7 @@ impl Identifier {
     }
 
     /// `id->route.addr.addr.ibaddr.pkey` — the P_Key of the partition, in host order; `None` before the identifier is on a device,
-    /// and on iWARP.
+    /// and elsewhere than on InfiniBand.
     pub fn pkey(&self) -> Option<u16> {
         Some(u16::from_be(self.ib_address().pkey)).filter(|&pkey| pkey != 0)
     }
