@@ -1,18 +1,23 @@
 //! Both ends of a connection by address, made on one channel or two, on the device that the tests run on.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::completion::GenericCompletionQueue;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::GenericQueuePair;
+use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, PostSendGuard, QueuePair};
+use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway::rdmacm::communication_manager::{
     ConnectionParameter, Event, EventChannel, EventType, Identifier, PortSpace,
 };
 
-use crate::device;
+use crate::loopback::{Give, Memory};
+use crate::{datagrams, device};
 
 /// By when any event has come.
 pub const LONG: Duration = Duration::from_secs(20);
@@ -38,15 +43,24 @@ pub fn channel() -> Arc<EventChannel> {
     EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// An identifier that listens on a port of its own; with the address that it listens on.
+/// An identifier that listens on a port of its own of the test device; with the address that it listens on.
 ///
 /// # Panics
 ///
 /// It cannot.
 #[track_caller]
 pub fn listen(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifier>, SocketAddr) {
+    listen_at(channel, port_space, address())
+}
+
+/// The same on this address.
+///
+/// # Panics
+///
+/// It cannot.
+#[track_caller]
+pub fn listen_at(channel: &Arc<EventChannel>, port_space: PortSpace, address: IpAddr) -> (Arc<Identifier>, SocketAddr) {
     let id = channel.create_id(port_space).unwrap_or_else(|error| panic!("{error}"));
-    let address = address();
     id.bind_addr(SocketAddr::new(address, 0)).unwrap_or_else(|error| panic!("{error}"));
     id.listen(0).unwrap_or_else(|error| panic!("{error}"));
     let address = SocketAddr::new(address, id.port());
@@ -113,14 +127,24 @@ impl End {
     }
 }
 
-/// Two ends that are connected, by one channel: the one that began, and the other.
+/// Two ends that are connected, by one channel, on the test device: the one that began, and the other.
 ///
 /// # Panics
 ///
 /// They do not connect.
 #[track_caller]
 pub fn connect(channel: &Arc<EventChannel>) -> (End, End) {
-    let (_listener, address) = listen(channel, PortSpace::Tcp);
+    connect_at(channel, address())
+}
+
+/// The same on this address.
+///
+/// # Panics
+///
+/// They do not connect.
+#[track_caller]
+pub fn connect_at(channel: &Arc<EventChannel>, address: IpAddr) -> (End, End) {
+    let (_listener, address) = listen_at(channel, PortSpace::Tcp, address);
     let active = End::of(resolve(channel, PortSpace::Tcp, address));
     active.id.connect(&ConnectionParameter::default()).unwrap_or_else(|error| panic!("{error}"));
     let request = expect(channel, EventType::ConnectRequest);
@@ -129,4 +153,61 @@ pub fn connect(channel: &Arc<EventChannel>) -> (End, End) {
     expect(channel, EventType::Established);
     expect(channel, EventType::Established);
     (active, passive)
+}
+
+/// A side that sends and receives datagrams by a queue pair that is made through the identifier.
+#[derive(Debug)]
+pub struct DatagramEnd {
+    /// What it sends and receives with.
+    pub side: datagrams::End<GenericQueuePair<Datagram>>,
+    /// Its domain.
+    pub pd: Arc<ProtectionDomain>,
+}
+
+impl Deref for DatagramEnd {
+    type Target = datagrams::End<GenericQueuePair<Datagram>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.side
+    }
+}
+
+impl DerefMut for DatagramEnd {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.side
+    }
+}
+
+/// Makes one.
+///
+/// # Panics
+///
+/// It cannot be made.
+#[track_caller]
+pub fn datagram_end(id: &Arc<Identifier>) -> DatagramEnd {
+    let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} is on no device"));
+    let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
+    let cq = context.create_cq_builder().build_generic().unwrap_or_else(|error| panic!("{error}"));
+    let mut builder = pd.create_ud_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let qp = id.create_qp_generic(&builder).unwrap_or_else(|error| panic!("{error}"));
+    let memory = Memory::new(&pd, datagrams::MEMORY, AccessFlags::LocalWrite);
+    DatagramEnd { side: datagrams::End { qp, cq, memory }, pd }
+}
+
+/// Sends some bytes to a queue pair, or to a group, and waits until they are sent.
+///
+/// # Panics
+///
+/// They cannot be sent.
+#[track_caller]
+pub fn send_datagram(from: &mut DatagramEnd, way: &AddressHandleAttribute, (number, qkey): (u32, u32), bytes: &[u8]) {
+    let way = from.pd.create_ah(way).unwrap_or_else(|error| panic!("{error}"));
+    from.memory.write(0, bytes);
+    let range = from.range(0, bytes.len());
+    let mut batch = from.qp.start_post_send();
+    let request = batch.construct_wr(7, WorkRequestFlags::Signaled).setup_send();
+    request.setup_ud_addr(&way, number, qkey).give(range);
+    batch.post().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(from.success().wr_id, 7);
 }

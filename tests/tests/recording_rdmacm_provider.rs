@@ -10,6 +10,7 @@ use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6};
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::rdma_cm_event_type as event_type;
 use rdma_mummy_sys::rdma_port_space as space;
+use sideway_tests::process::alone;
 use sideway_tests::recording::{ConnectionEvent, ConnectionParameters, Failure, Kind, Recording};
 
 type Id = *mut ffi::rdma_cm_id;
@@ -277,6 +278,8 @@ fn queue_pairs_of_identifiers_connect_and_part() {
     }
     acknowledge(established);
     assert_eq!(state(asks), ffi::ibv_qp_state::IBV_QPS_RTS);
+    let told = recording.verbs().into_iter().filter(|&verb| verb == "set_ece").count();
+    assert_eq!(told, 2, "each side's extensions to the other's queue pair");
     pass(channel, event_type::RDMA_CM_EVENT_ESTABLISHED, answers);
     assert_eq!(next(channel), NOTHING);
     disconnect(asks).unwrap();
@@ -728,11 +731,8 @@ fn verbs_fail_when_they_are_told_to() {
     let channel = channel();
     let mut made = null_mut();
     // SAFETY: the channel is alive.
-    assert_eq!(
-        check(unsafe { ffi::rdma_create_id(channel, &mut made, null_mut(), space(4711)) }),
-        Err(libc::EINVAL),
-        "no such port space"
-    );
+    let odd = unsafe { ffi::rdma_create_id(channel, &mut made, null_mut(), space(4711)) };
+    assert_eq!(check(odd), Err(libc::EINVAL), "no such port space");
     let first = id(channel, space::RDMA_PS_TCP);
     let second = id(channel, space::RDMA_PS_TCP);
     bind(first, [0; 4], PORT).unwrap();
@@ -959,4 +959,187 @@ fn who_only_waits_is_in_nobodys_way() {
     assert_eq!(recording.violations(), [""; 0]);
     end(both);
     assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn shared_receive_queues_come_and_go() {
+    let recording = Recording::new();
+    let channel = channel();
+    let both = id(channel, space::RDMA_PS_TCP);
+    bind(both, LOOPBACK, 0).unwrap();
+    // SAFETY: a struct of integers and a nullable pointer; the identifier is alive.
+    unsafe {
+        let mut attr: ffi::ibv_srq_init_attr = mem::zeroed();
+        (attr.attr.max_wr, attr.attr.max_sge) = (8, 1);
+        check(ffi::rdma_create_srq(both, (*both).pd, &mut attr)).unwrap();
+        make_qp(both).unwrap();
+        assert!(!(*both).srq.is_null());
+        assert_eq!((*(*both).qp).srq, (*both).srq);
+        end_qp(both);
+        ffi::rdma_destroy_srq(both);
+        assert!((*both).srq.is_null() && (*both).qp.is_null());
+    }
+    end(both);
+    end_channel(channel);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn extensions_are_told_to_the_other_side() {
+    let recording = Recording::new();
+    let channel = channel();
+    let listens = listener(channel, space::RDMA_PS_TCP);
+    let asks = active(channel, space::RDMA_PS_TCP, PORT);
+    let mut ece = ffi::ibv_ece { vendor_id: 0x15b3, options: 6, comp_mask: 0 };
+    let mut remote = ffi::ibv_ece { vendor_id: 0, options: 0, comp_mask: 1 };
+    // SAFETY: the identifier and the structs are alive.
+    check(unsafe { ffi::rdma_set_local_ece(asks, &mut ece) }).unwrap();
+    connect(asks, &mut parameters(&[])).unwrap();
+    let (answers, event) = request(channel, listens);
+    acknowledge(event);
+    // SAFETY: as above.
+    unsafe {
+        check(ffi::rdma_get_remote_ece(answers, &mut remote)).unwrap();
+        assert_eq!((remote.vendor_id, remote.options, remote.comp_mask), (0x15b3, 6, 0));
+        ece.comp_mask = 1;
+        assert_eq!(check(ffi::rdma_set_local_ece(answers, &mut ece)), Err(libc::EINVAL));
+        check(ffi::rdma_reject_ece(answers, null(), 0)).unwrap();
+    }
+    let event = expect(channel, event_type::RDMA_CM_EVENT_REJECTED, asks);
+    // SAFETY: the event was taken just now.
+    assert_eq!(unsafe { (*event).status }, 35);
+    acknowledge(event);
+    for id in [asks, answers, listens] {
+        end(id);
+    }
+    end_channel(channel);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn a_side_that_has_received_is_connected() {
+    let recording = Recording::new();
+    let channel = channel();
+    let listens = listener(channel, space::RDMA_PS_TCP);
+    let asks = active(channel, space::RDMA_PS_TCP, PORT);
+    connect(asks, &mut parameters(&[])).unwrap();
+    let (answers, event) = request(channel, listens);
+    acknowledge(event);
+    let notify = |id: Id, event| {
+        // SAFETY: the identifier is alive.
+        check(unsafe { ffi::rdma_notify(id, event) })
+    };
+    assert_eq!(notify(answers, ffi::ibv_event_type::IBV_EVENT_COMM_EST), Err(libc::EINVAL));
+    accept(answers, &mut parameters(&[])).unwrap();
+    pass(channel, event_type::RDMA_CM_EVENT_CONNECT_RESPONSE, asks);
+    notify(answers, ffi::ibv_event_type::IBV_EVENT_COMM_EST).unwrap();
+    pass(channel, event_type::RDMA_CM_EVENT_ESTABLISHED, answers);
+    assert_eq!(notify(answers, ffi::ibv_event_type::IBV_EVENT_PATH_MIG), Err(libc::EINVAL));
+    establish(asks).unwrap();
+    assert_eq!(next(channel), NOTHING, "it was told once");
+    for id in [asks, answers, listens] {
+        end(id);
+    }
+    end_channel(channel);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn lists_and_events_of_a_later_library() {
+    let recording = Recording::new();
+    let channel = channel();
+    let asks = id(channel, space::RDMA_PS_TCP);
+    // SAFETY: the identifier is alive, and the strings end.
+    unsafe {
+        let mut list = null_mut();
+        assert_eq!(check(ffi::later::rdma_query_addrinfo(asks, &mut list)), Err(libc::ENODATA));
+        let resolved = ffi::later::rdma_resolve_addrinfo(asks, c"10.0.0.1".as_ptr(), c"5".as_ptr(), null());
+        check(resolved).unwrap();
+        pass(channel, event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED, asks);
+        check(ffi::later::rdma_query_addrinfo(asks, &mut list)).unwrap();
+        assert_eq!((*(*list).ai_dst_addr.cast::<sockaddr_in>()).sin_port, 5_u16.to_be());
+        ffi::rdma_freeaddrinfo(list);
+        let write = |event| check(ffi::later::rdma_write_cm_event(asks, event, -3, 4711));
+        assert_eq!(write(event_type::RDMA_CM_EVENT_ESTABLISHED), Err(libc::EINVAL));
+        write(event_type::RDMA_CM_EVENT_USER).unwrap();
+        let event = expect(channel, event_type::RDMA_CM_EVENT_USER, asks);
+        assert_eq!(((*event).status, (*event).param.conn.private_data.addr()), (-3, 4711));
+        acknowledge(event);
+    }
+    end(asks);
+    end_channel(channel);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn a_channel_that_blocks_waits_and_can_be_polled() {
+    let recording = Recording::new();
+    // SAFETY: takes nothing.
+    let channel = unsafe { ffi::rdma_create_event_channel() };
+    let asks = id(channel, space::RDMA_PS_TCP);
+    let readable = || {
+        // SAFETY: the channel is alive, and the descriptor its own.
+        unsafe {
+            let mut asked = libc::pollfd { fd: (*channel).fd, events: libc::POLLIN, revents: 0 };
+            libc::poll(&mut asked, 1, 0) == 1
+        }
+    };
+    assert!(!readable());
+    resolve(asks, LOOPBACK, PORT).unwrap();
+    assert!(readable());
+    pass(channel, event_type::RDMA_CM_EVENT_ADDR_RESOLVED, asks);
+    assert!(!readable());
+    let shared = (Shared(asks), Shared(channel));
+    let waits = thread::spawn(move || {
+        let (id, channel) = (shared.0.get(), shared.1.get());
+        pass(channel, event_type::RDMA_CM_EVENT_ROUTE_RESOLVED, id);
+    });
+    // SAFETY: the identifier is alive.
+    check(unsafe { ffi::rdma_resolve_route(asks, 1) }).unwrap();
+    waits.join().unwrap();
+    // What was not taken goes with the identifier.
+    let gone = id(channel, space::RDMA_PS_TCP);
+    resolve(gone, LOOPBACK, PORT).unwrap();
+    end(gone);
+    assert!(!readable());
+    end(asks);
+    end_channel(channel);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_device_of_the_system_has_connections_too() {
+    if !alone("a_device_of_the_system_has_connections_too", &[]) {
+        return;
+    }
+    let recording = Recording::of_system();
+    let channel = channel();
+    let bound = id(channel, space::RDMA_PS_TCP);
+    bind(bound, LOOPBACK, 0).unwrap();
+    let mut count = 0;
+    // SAFETY: the list is alive until it is freed.
+    unsafe {
+        let list = ffi::rdma_get_devices(&mut count);
+        assert_eq!((count, *list), (1, (*bound).verbs));
+        ffi::rdma_free_devices(list);
+    }
+    end(bound);
+    end_channel(channel);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn another_thread_has_the_device_if_it_is_plugged_in_there() {
+    let recording = Recording::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: takes nothing.
+            assert!(unsafe { ffi::rdma_create_event_channel() }.is_null());
+            recording.plug_in_here();
+            end_channel(channel());
+        });
+    });
+    assert_eq!(recording.verbs(), ["rdma_create_event_channel", "rdma_destroy_event_channel"]);
 }

@@ -104,3 +104,17 @@ fn a_yes_is_not_followed_by_a_no() {
     expect(&channel, EventType::Established);
     expect(&channel, EventType::Established);
 }
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn both_ends_are_told_when_a_queue_pair_may_be_used_again() {
+    let channel = channel();
+    let (active, passive) = connect(&channel);
+    active.id.disconnect().unwrap();
+    expect(&channel, EventType::Disconnected);
+    passive.id.disconnect().unwrap();
+    expect(&channel, EventType::Disconnected);
+    let told = [(); 2].map(|()| expect(&channel, EventType::TimewaitExit));
+    assert!(told.iter().all(|event| matches!(event.kind(), EventKind::TimewaitExit) && event.status().is_success()));
+    assert!([&active, &passive].iter().all(|end| told.iter().any(|event| Arc::ptr_eq(event.cm_id(), &end.id))));
+}

@@ -47,6 +47,12 @@ pub(super) fn plug_in() -> &'static Device {
     device
 }
 
+/// The calling thread lists the device as well.
+pub(super) fn plug_in_too(device: &'static Device) {
+    pull_out(device);
+    LISTED.with_borrow_mut(|listed| listed.push(device));
+}
+
 /// The thread does not list the device any more.
 pub(super) fn pull_out(device: &'static Device) {
     LISTED.with_borrow_mut(|listed| listed.retain(|other| !ptr::eq(*other, device)));

@@ -17,10 +17,10 @@
 //! ```
 //!
 //! It is a connection manager as well: event channels, identifiers, lists of addresses and lists of open devices that are
-//! made in the thread of a `Recording` belong to its device, and connect among themselves. Where that makes a connection
-//! by itself is told by what is called; [`Recording::raise_connection_event`] brings events that no peer would send, and
-//! [`Recording::script_connections`] those alone. The verbs fail under their whole names, such as `rdma_connect`.
-//! An event of a connection that was never acknowledged fails the test when the `Recording` is dropped.
+//! made in the thread of a `Recording` belong to its device, and connect among themselves.
+//! [`Recording::raise_connection_event`] brings events that no peer would send; after [`Recording::script_connections`]
+//! there are no others. The verbs are written down, and fail, under their whole names, such as `rdma_connect`. An event of
+//! a connection that was never acknowledged fails the test when the `Recording` is dropped.
 //!
 //! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
@@ -218,6 +218,12 @@ impl Recording {
         // SAFETY: the pointer becomes a number.
         let context = unsafe { context.context() }.as_ptr().addr();
         async_events::raise(&mut self.device.state.lock(), context, event);
+        self
+    }
+
+    /// The calling thread, which is another than that which made it, lists the device as well, until it ends.
+    pub fn plug_in_here(&self) -> &Self {
+        device::plug_in_too(self.device);
         self
     }
 

@@ -19,6 +19,7 @@ const RUNS: &[&[&str]] = &[
     &["--package", "rdma-mummy-sys", "--lib"],
     &["--package", "sideway-tests", "--test", "recording_verbs", "--test", "recording_completion"],
     &["--package", "sideway-tests", "--test", "recording_requests", "--test", "holes"],
+    &["--package", "sideway-tests", "--test", "recording_rdmacm_provider"],
 ];
 
 /// The tests may read the clock and the environment; what a fake driver made is there until the process ends; C has addresses

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 use std::{error, fmt};
@@ -34,6 +35,9 @@ pub struct EventChannel {
     /// While an event is taken, C writes to the identifier that it is of, unknown until then: no other call on an identifier of
     /// this channel may run. Calls on different identifiers may.
     calls: RwLock<()>,
+    /// Identifiers of which an event may come that the library would look up in memory that it has freed: no event is taken until
+    /// they are gone.
+    holds: AtomicUsize,
 }
 
 // SAFETY: the channel belongs to no thread; the library reads its descriptor alone, which does not change.
@@ -59,7 +63,8 @@ impl EventChannel {
         // SAFETY: the function takes nothing.
         let raw = unsafe { sys::rdma_create_event_channel() };
         let raw = check_pointer("rdma_create_event_channel", raw).map_err(create_error)?;
-        let channel = Self { raw, identifiers: Registry::default(), calls: RwLock::default() };
+        let channel =
+            Self { raw, identifiers: Registry::default(), calls: RwLock::default(), holds: AtomicUsize::new(0) };
         set_nonblocking(channel.as_raw_fd()).map_err(CreateEventChannelError::Verb)?;
         Ok(Arc::new(channel))
     }
@@ -98,6 +103,8 @@ impl EventChannel {
     ///
     /// - `ETIMEDOUT`: `timeout` has passed.
     /// - `EIO`, `ENODEV`: no event will come any more.
+    /// - `EBUSY`: the kernel has refused to let an identifier [leave](Identifier::leave_multicast) a multicast group, as it does once
+    ///   the device is gone. Events come again when the identifier is gone too.
     /// - else the errno of the library or of `poll(2)`.
     ///
     /// # References
@@ -129,6 +136,12 @@ impl EventChannel {
     /// are dropped.
     fn take_event(self: &Arc<Self>) -> Result<Taken, VerbError> {
         let alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
+        if self.holds.load(Ordering::Acquire) > 0 {
+            return Err(VerbError::new(GET_EVENT, Errno::from_raw(libc::EBUSY)).with_hint(
+                "the kernel has refused to let an identifier leave a multicast group, which the library has forgotten: drop that \
+                 identifier first",
+            ));
+        }
         let mut raw = ptr::null_mut();
         let mut errno = 0;
         let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
@@ -145,12 +158,15 @@ impl EventChannel {
             return Err(strange("the library reported an event and gave none"));
         }
         // SAFETY: taken just now: the library keeps its identifier until it is acknowledged.
-        let event = unsafe { RawEvent::copy(raw, errno) };
+        let mut event = unsafe { RawEvent::copy(raw, errno) };
         let listener = self.identifiers.find(event.listen_id);
         let id = match self.identifiers.find(event.id) {
             Found::Foreign => self.adopt_request(&event, &listener),
             found => found,
         };
+        if let Found::Object(id) = &id {
+            event.name_group(id);
+        }
         // No code of the program ran since the event was taken, so that nothing which waits for this acknowledgement (the
         // destruction of the identifier on another thread) can be something that this thread waits for.
         // SAFETY: taken just now, and acknowledged once.
@@ -191,6 +207,17 @@ impl EventChannel {
     /// Keeps calls on identifiers apart from the taking of an event.
     pub(super) fn lock_calls(&self) -> RwLockReadGuard<'_, ()> {
         self.calls.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes no events from here on, for an identifier of which one may come that the library would look up in freed memory. The
+    /// caller has [the lock of the calls](Self::lock_calls), so that none is being taken.
+    pub(super) fn hold(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The identifier is destroyed, with its events.
+    pub(super) fn release(&self) {
+        self.holds.fetch_sub(1, Ordering::Release);
     }
 
     pub(super) fn identifiers(&self) -> &Registry<Identifier> {

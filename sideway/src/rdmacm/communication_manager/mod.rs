@@ -32,17 +32,21 @@ mod event_channel;
 mod event_type;
 mod identifier;
 mod lent_context;
+mod path_record;
 mod port_space;
 mod private_data;
 mod socket_address;
 mod status;
 
 pub use self::connection_parameter::ConnectionParameter;
-pub use self::event::{ConnectionInfo, Event, EventKind, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
+pub use self::event::{
+    ConnectionInfo, Event, EventKind, MulticastFailure, MulticastMembership, Rejection, RemoteDatagram, Unreachable,
+};
 pub use self::event_channel::{CreateEventChannelError, EventChannel};
 pub use self::event_type::EventType;
-pub use self::identifier::Identifier;
+pub use self::identifier::{Identifier, MulticastJoinFlag};
 pub use self::lent_context::devices;
+pub use self::path_record::PathRecord;
 pub use self::port_space::PortSpace;
 pub use self::private_data::PrivateData;
 pub use self::status::{EventStatus, RejectReason, SidrStatus};

@@ -9,6 +9,7 @@ use super::calls::{Access, On, answer, on_id};
 use super::connect::QKEY;
 use super::events::is_datagram;
 use super::id::State;
+use crate::recording::control::set_ece;
 use crate::recording::objects::forever;
 use crate::recording::qp::modify_qp;
 
@@ -203,6 +204,21 @@ pub(super) fn ready_to_send(on: On, depth: Option<u8>) -> Result<(), c_int> {
             attr.max_rd_atomic = depth;
         }
     })
+}
+
+/// Tells the queue pair the extensions of the other side, once they are known, and leaves those that it takes with the
+/// identifier. As in C, only a refusal of the connection counts.
+pub(super) fn extend(on: On, qp: *mut ffi::ibv_qp) -> Result<(), c_int> {
+    let mut ece = on.with(|id| id.remote_ece)?;
+    if ece.vendor_id == 0 {
+        return Ok(());
+    }
+    // SAFETY: the queue pair is one of this provider's, which are never freed.
+    match unsafe { set_ece(qp, &mut ece) } {
+        0 => on.with(|id| id.local_ece.options = ece.options),
+        libc::ECONNREFUSED => Err(libc::ECONNREFUSED),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn to_error(on: On) -> Result<(), c_int> {

@@ -6,7 +6,7 @@ use libc::{c_int, c_void};
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::rdma_cm_event_type as event_type;
 
-use super::attributes::{address_handle, ready_to_receive, ready_to_send, to_error};
+use super::attributes::{address_handle, extend, ready_to_receive, ready_to_send, to_error};
 use super::calls::{Access, On, answer, on_id};
 use super::endpoint::complete;
 use super::events::{Pending, acknowledge, is_datagram, queue};
@@ -268,7 +268,13 @@ pub(super) unsafe extern "C" fn establish(id: *mut ffi::rdma_cm_id) -> c_int {
 
 /// Answers the answer, with the queue pair if the identifier has one.
 pub(super) fn respond(on: On) -> Result<(), c_int> {
-    let result = ready_to_receive(on, None).and_then(|()| ready_to_send(on, None)).and_then(|()| ready(on));
+    // SAFETY: the identifier is alive.
+    let qp = unsafe { (*on.id).qp };
+    let extended = if qp.is_null() { Ok(()) } else { extend(on, qp) };
+    let result = extended
+        .and_then(|()| ready_to_receive(on, None))
+        .and_then(|()| ready_to_send(on, None))
+        .and_then(|()| ready(on));
     if result.is_err() {
         // As in C, what comes of it is of no interest.
         let _ = to_error(on);

@@ -178,7 +178,8 @@ pub(super) fn destroy(on: On) -> Result<(), c_int> {
     if !inner.is_live(Kind::Identifier, id.addr(), "rdma_destroy_id") {
         return Err(libc::EINVAL);
     }
-    if inner.manager.id(id.addr())?.qp != 0 {
+    // SAFETY: the identifier is alive.
+    if !unsafe { (*id).qp }.is_null() {
         inner.violation("an identifier was destroyed that holds a queue pair");
     }
     peer::leave(&mut inner, id.addr());
@@ -323,10 +324,13 @@ pub(super) unsafe extern "C" fn set_local_ece(id: *mut ffi::rdma_cm_id, ece: *mu
     answer(on_id("rdma_set_local_ece", id, Access::Writes, &[], |on| {
         // SAFETY: null, or it can be read by contract.
         let ece = *unsafe { ece.as_ref() }.ok_or(libc::EINVAL)?;
-        if ece.vendor_id == 0 || ece.comp_mask != 0 {
-            return Err(libc::EINVAL);
-        }
-        on.with(|id| id.local_ece = ece)
+        on.with(|id| {
+            if id.qp != 0 || ece.vendor_id == 0 || ece.comp_mask != 0 {
+                return Err(libc::EINVAL);
+            }
+            id.local_ece = ece;
+            Ok(())
+        })?
     }))
 }
 
@@ -335,9 +339,9 @@ pub(super) unsafe extern "C" fn get_remote_ece(id: *mut ffi::rdma_cm_id, ece: *m
         if ece.is_null() {
             return Err(libc::EINVAL);
         }
-        let remote = on.with(|id| id.remote_ece)?;
+        let remote = on.with(|id| (id.qp == 0).then_some(id.remote_ece))?;
         // SAFETY: it can be written to by contract.
-        unsafe { *ece = remote };
+        unsafe { *ece = remote.ok_or(libc::EINVAL)? };
         Ok(())
     }))
 }

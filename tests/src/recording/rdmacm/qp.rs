@@ -7,9 +7,10 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::{ibv_qp_attr_mask as mask, ibv_qp_init_attr_mask as wanted, ibv_qp_state as state};
 
-use super::attributes::{all, modify, transition};
+use super::attributes::{all, extend, modify, transition};
 use super::calls::{Access, On, answer, device_of, on_id};
 use super::events::is_datagram;
+use crate::recording::control::query_ece;
 use crate::recording::{completion, extended_qp, objects, qp, srq, xrc};
 
 /// What the call that has just given null failed with.
@@ -59,72 +60,79 @@ pub(super) unsafe extern "C" fn create_qp_ex(id: *mut ffi::rdma_cm_id, attr: *mu
 }
 
 fn create_ex(on: On, attr: &mut ffi::ibv_qp_init_attr_ex) -> Result<(), c_int> {
-    // SAFETY: the identifier is alive.
-    let id = unsafe { &mut *on.id };
-    if !id.qp.is_null() {
-        return Err(libc::EINVAL);
-    }
+    let id = on.id;
     let has = |attr: &ffi::ibv_qp_init_attr_ex, what: wanted| attr.comp_mask & what.0 != 0;
-    if !has(attr, wanted::IBV_QP_INIT_ATTR_PD) || attr.pd.is_null() {
-        attr.comp_mask |= wanted::IBV_QP_INIT_ATTR_PD.0;
-        attr.pd = id.pd;
-    // SAFETY: a domain that is passed is alive by contract.
-    } else if id.verbs != unsafe { (*attr.pd).context } {
-        return Err(libc::EINVAL);
+    // SAFETY: the identifier is alive, and so are what stands in it and, by contract, the objects in the attributes.
+    unsafe {
+        if !(*id).qp.is_null() {
+            return Err(libc::EINVAL);
+        }
+        if !has(attr, wanted::IBV_QP_INIT_ATTR_PD) || attr.pd.is_null() {
+            attr.comp_mask |= wanted::IBV_QP_INIT_ATTR_PD.0;
+            attr.pd = (*id).pd;
+        } else if (*id).verbs != (*attr.pd).context {
+            return Err(libc::EINVAL);
+        }
+        if (*id).verbs.is_null() {
+            return on.crash("a queue pair was made on an identifier without a device");
+        }
+        let other = |own: *mut ffi::ibv_cq, asked: *mut ffi::ibv_cq| !own.is_null() && !asked.is_null() && own != asked;
+        if other((*id).recv_cq, attr.recv_cq) || other((*id).send_cq, attr.send_cq) {
+            return Err(libc::EINVAL);
+        }
+        let receives = (*id).qp_type == ffi::ibv_qp_type::IBV_QPT_XRC_RECV;
+        if receives && (!has(attr, wanted::IBV_QP_INIT_ATTR_XRCD) || attr.xrcd.is_null()) {
+            attr.xrcd = xrc_domain(on)?;
+            attr.comp_mask |= wanted::IBV_QP_INIT_ATTR_XRCD.0;
+        }
+        let sends = if attr.send_cq.is_null() && (*id).send_cq.is_null() { attr.cap.max_send_wr } else { 0 };
+        let receives = if attr.recv_cq.is_null() && (*id).recv_cq.is_null() { attr.cap.max_recv_wr } else { 0 };
+        create_cqs(on, sends, receives)?;
+        if attr.send_cq.is_null() {
+            attr.send_cq = (*id).send_cq;
+        }
+        if attr.recv_cq.is_null() {
+            attr.recv_cq = (*id).recv_cq;
+        }
+        if !(*id).srq.is_null() && attr.srq.is_null() {
+            attr.srq = (*id).srq;
+        }
+        let qp = make(on, attr).inspect_err(|_| destroy_cqs(on))?;
+        (*id).pd = (*qp).pd;
+        (*id).qp = qp;
+        on.with(|id| id.qp = qp.addr())
     }
-    if id.verbs.is_null() {
-        return on.crash("a queue pair was made on an identifier without a device");
-    }
-    let other = |own: *mut ffi::ibv_cq, asked: *mut ffi::ibv_cq| !own.is_null() && !asked.is_null() && own != asked;
-    if other(id.recv_cq, attr.recv_cq) || other(id.send_cq, attr.send_cq) {
-        return Err(libc::EINVAL);
-    }
-    let receives = id.qp_type == ffi::ibv_qp_type::IBV_QPT_XRC_RECV;
-    if receives && (!has(attr, wanted::IBV_QP_INIT_ATTR_XRCD) || attr.xrcd.is_null()) {
-        attr.xrcd = xrc_domain(on)?;
-        attr.comp_mask |= wanted::IBV_QP_INIT_ATTR_XRCD.0;
-    }
-    let sends = if attr.send_cq.is_null() && id.send_cq.is_null() { attr.cap.max_send_wr } else { 0 };
-    let receives = if attr.recv_cq.is_null() && id.recv_cq.is_null() { attr.cap.max_recv_wr } else { 0 };
-    create_cqs(on, sends, receives)?;
-    if attr.send_cq.is_null() {
-        attr.send_cq = id.send_cq;
-    }
-    if attr.recv_cq.is_null() {
-        attr.recv_cq = id.recv_cq;
-    }
-    if !id.srq.is_null() && attr.srq.is_null() {
-        attr.srq = id.srq;
-    }
-    // SAFETY: the context is alive, and so are the objects in the attributes by contract.
-    let qp = unsafe {
-        if attr.comp_mask == wanted::IBV_QP_INIT_ATTR_PD.0 {
+}
+
+/// Makes the queue pair itself.
+///
+/// # Safety
+///
+/// The identifier has a device, and the objects in the attributes are alive.
+unsafe fn make(on: On, attr: &mut ffi::ibv_qp_init_attr_ex) -> Result<*mut ffi::ibv_qp, c_int> {
+    // SAFETY: the caller's promise. A queue pair that goes is nobody else's.
+    unsafe {
+        let qp = made(if attr.comp_mask == wanted::IBV_QP_INIT_ATTR_PD.0 {
             qp::create_qp(attr.pd, ptr::from_mut(attr).cast())
         } else {
-            extended_qp::create_qp_ex(id.verbs, attr)
-        }
-    };
-    let qp = match made(qp) {
-        Ok(qp) => qp,
-        Err(errno) => {
-            destroy_cqs(on);
+            extended_qp::create_qp_ex((*on.id).verbs, attr)
+        })?;
+        if let Err(errno) = initialise(on, qp) {
+            qp::destroy_qp(qp);
             return Err(errno);
         }
-    };
-    if let Err(errno) = initialise(on, qp) {
-        // SAFETY: the queue pair is alive and nobody else's.
-        unsafe { qp::destroy_qp(qp) };
-        destroy_cqs(on);
-        return Err(errno);
+        Ok(qp)
     }
-    // SAFETY: the queue pair is alive.
-    id.pd = unsafe { (*qp).pd };
-    id.qp = qp;
-    on.with(|id| id.qp = qp.addr())
 }
 
 /// Takes a new queue pair as far as it goes without a peer.
 fn initialise(on: On, qp: *mut ffi::ibv_qp) -> Result<(), c_int> {
+    let mut ece = ffi::ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+    // SAFETY: the queue pair is alive.
+    if unsafe { query_ece(qp, &mut ece) } == 0 {
+        on.with(|id| id.local_ece = ece)?;
+        extend(on, qp)?;
+    }
     transition(on, qp, state::IBV_QPS_INIT, |_| {})?;
     if !is_datagram(on.id) {
         return Ok(());
@@ -168,17 +176,19 @@ fn create_cqs(on: On, sends: u32, receives: u32) -> Result<(), c_int> {
         }
     };
     let each = || -> Result<(), c_int> {
+        let id = on.id;
         // SAFETY: the identifier is alive.
-        let id = unsafe { &mut *on.id };
-        if receives > 0 {
-            let (channel, cq) = make(receives)?;
-            id.recv_cq_channel = channel;
-            id.recv_cq = cq?;
-        }
-        if sends > 0 {
-            let (channel, cq) = make(sends)?;
-            id.send_cq_channel = channel;
-            id.send_cq = cq?;
+        unsafe {
+            if receives > 0 {
+                let (channel, cq) = make(receives)?;
+                (*id).recv_cq_channel = channel;
+                (*id).recv_cq = cq?;
+            }
+            if sends > 0 {
+                let (channel, cq) = make(sends)?;
+                (*id).send_cq_channel = channel;
+                (*id).send_cq = cq?;
+            }
         }
         Ok(())
     };
@@ -189,25 +199,25 @@ fn create_cqs(on: On, sends: u32, receives: u32) -> Result<(), c_int> {
 fn destroy_cqs(on: On) {
     // SAFETY: the identifier is alive, and what stands in it.
     unsafe {
-        let id = &mut *on.id;
-        if id.qp_type == ffi::ibv_qp_type::IBV_QPT_XRC_RECV && !id.srq.is_null() {
+        let id = on.id;
+        if (*id).qp_type == ffi::ibv_qp_type::IBV_QPT_XRC_RECV && !(*id).srq.is_null() {
             return;
         }
-        if !id.recv_cq.is_null() {
-            objects::destroy_cq(id.recv_cq);
-            if !id.send_cq.is_null() && id.send_cq != id.recv_cq {
-                objects::destroy_cq(id.send_cq);
-                id.send_cq = ptr::null_mut();
+        if !(*id).recv_cq.is_null() {
+            objects::destroy_cq((*id).recv_cq);
+            if !(*id).send_cq.is_null() && (*id).send_cq != (*id).recv_cq {
+                objects::destroy_cq((*id).send_cq);
+                (*id).send_cq = ptr::null_mut();
             }
-            id.recv_cq = ptr::null_mut();
+            (*id).recv_cq = ptr::null_mut();
         }
-        if !id.recv_cq_channel.is_null() {
-            objects::destroy_comp_channel(id.recv_cq_channel);
-            if !id.send_cq_channel.is_null() && id.send_cq_channel != id.recv_cq_channel {
-                objects::destroy_comp_channel(id.send_cq_channel);
-                id.send_cq_channel = ptr::null_mut();
+        if !(*id).recv_cq_channel.is_null() {
+            objects::destroy_comp_channel((*id).recv_cq_channel);
+            if !(*id).send_cq_channel.is_null() && (*id).send_cq_channel != (*id).recv_cq_channel {
+                objects::destroy_comp_channel((*id).send_cq_channel);
+                (*id).send_cq_channel = ptr::null_mut();
             }
-            id.recv_cq_channel = ptr::null_mut();
+            (*id).recv_cq_channel = ptr::null_mut();
         }
     }
 }
@@ -274,39 +284,33 @@ pub(super) unsafe extern "C" fn create_srq_ex(id: *mut ffi::rdma_cm_id, attr: *m
 
 fn create_shared(on: On, attr: &mut ffi::ibv_srq_init_attr_ex) -> Result<(), c_int> {
     use ffi::ibv_srq_init_attr_mask as part;
-    // SAFETY: the identifier is alive.
-    let id = unsafe { &mut *on.id };
-    if attr.comp_mask & part::IBV_SRQ_INIT_ATTR_TYPE.0 == 0 {
+    let id = on.id;
+    let has = |attr: &ffi::ibv_srq_init_attr_ex, what: part| attr.comp_mask & what.0 != 0;
+    if !has(attr, part::IBV_SRQ_INIT_ATTR_TYPE) {
         return Err(libc::EINVAL);
     }
-    if attr.comp_mask & part::IBV_SRQ_INIT_ATTR_PD.0 == 0 || attr.pd.is_null() {
-        attr.pd = id.pd;
-        attr.comp_mask |= part::IBV_SRQ_INIT_ATTR_PD.0;
-    }
-    if id.verbs.is_null() {
-        return on.crash("a shared receive queue was made on an identifier without a device");
-    }
-    if attr.srq_type == ffi::ibv_srq_type::IBV_SRQT_XRC {
-        if attr.comp_mask & part::IBV_SRQ_INIT_ATTR_XRCD.0 == 0 || attr.xrcd.is_null() {
-            attr.xrcd = xrc_domain(on)?;
+    // SAFETY: the identifier is alive, and so are by contract the objects in the attributes.
+    unsafe {
+        if !has(attr, part::IBV_SRQ_INIT_ATTR_PD) || attr.pd.is_null() {
+            attr.pd = (*id).pd;
+            attr.comp_mask |= part::IBV_SRQ_INIT_ATTR_PD.0;
         }
-        if attr.comp_mask & part::IBV_SRQ_INIT_ATTR_CQ.0 == 0 || attr.cq.is_null() {
-            create_cqs(on, 0, attr.attr.max_wr)?;
-            attr.cq = id.recv_cq;
+        if (*id).verbs.is_null() {
+            return on.crash("a shared receive queue was made on an identifier without a device");
         }
-        attr.comp_mask |= part::IBV_SRQ_INIT_ATTR_XRCD.0 | part::IBV_SRQ_INIT_ATTR_CQ.0;
+        if attr.srq_type == ffi::ibv_srq_type::IBV_SRQT_XRC {
+            if !has(attr, part::IBV_SRQ_INIT_ATTR_XRCD) || attr.xrcd.is_null() {
+                attr.xrcd = xrc_domain(on)?;
+            }
+            if !has(attr, part::IBV_SRQ_INIT_ATTR_CQ) || attr.cq.is_null() {
+                create_cqs(on, 0, attr.attr.max_wr)?;
+                attr.cq = (*id).recv_cq;
+            }
+            attr.comp_mask |= part::IBV_SRQ_INIT_ATTR_XRCD.0 | part::IBV_SRQ_INIT_ATTR_CQ.0;
+        }
+        (*id).srq = made(srq::create_srq_ex((*id).verbs, attr)).inspect_err(|_| destroy_cqs(on))?;
     }
-    // SAFETY: the context is alive, and so are the objects in the attributes by contract.
-    match made(unsafe { srq::create_srq_ex(id.verbs, attr) }) {
-        Ok(srq) => {
-            id.srq = srq;
-            Ok(())
-        }
-        Err(errno) => {
-            destroy_cqs(on);
-            Err(errno)
-        }
-    }
+    Ok(())
 }
 
 pub(super) unsafe extern "C" fn destroy_srq(id: *mut ffi::rdma_cm_id) {

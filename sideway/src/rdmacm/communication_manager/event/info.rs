@@ -1,11 +1,12 @@
 //! What comes along with an event.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use rdma_mummy_sys::{rdma_conn_param, rdma_ud_param};
 
 use crate::ibverbs::address::AddressHandleAttribute;
-use crate::rdmacm::communication_manager::{EventStatus, PrivateData, RejectReason, SidrStatus};
+use crate::rdmacm::communication_manager::{EventStatus, Identifier, PrivateData, RejectReason, SidrStatus};
 
 /// What the peer said of the connection: the other side of its
 /// [`ConnectionParameter`](crate::rdmacm::communication_manager::ConnectionParameter), with the two depths as they look from
@@ -152,6 +153,7 @@ impl RemoteDatagram {
 #[derive(Clone, Debug)]
 pub struct MulticastMembership {
     key: usize,
+    group: Option<SocketAddr>,
     address: AddressHandleAttribute,
     qp_number: u32,
     qkey: u32,
@@ -162,16 +164,21 @@ impl MulticastMembership {
     pub(super) fn copy(raw: &rdma_ud_param) -> Self {
         Self {
             key: raw.private_data.addr(),
+            group: None,
             address: AddressHandleAttribute::from_raw(raw.ah_attr),
             qp_number: raw.qp_num,
             qkey: raw.qkey,
         }
     }
 
-    /// What the group was joined with.
-    #[expect(dead_code, reason = "for whoever joins groups")]
-    pub(in crate::rdmacm::communication_manager) fn key(&self) -> usize {
-        self.key
+    /// Asks the identifier where the group is.
+    pub(super) fn name_group(&mut self, id: &Identifier) {
+        self.group = id.group_of(self.key, false);
+    }
+
+    /// The address that it was [joined](Identifier::join_multicast) by; `None` where it was not joined through this crate.
+    pub fn group(&self) -> Option<SocketAddr> {
+        self.group
     }
 
     /// The way to the group: what an address handle is made from. Its GID is the group's.
@@ -187,6 +194,45 @@ impl MulticastMembership {
     /// The key that datagrams to the group carry.
     pub fn qkey(&self) -> u32 {
         self.qkey
+    }
+}
+
+/// A multicast group that an identifier could not join, or has lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MulticastFailure {
+    key: usize,
+    group: Option<SocketAddr>,
+    status: EventStatus,
+}
+
+impl MulticastFailure {
+    /// C's private data here is the context that the group was joined with.
+    pub(super) fn copy(raw: &rdma_ud_param, status: EventStatus) -> Self {
+        Self { key: raw.private_data.addr(), group: None, status }
+    }
+
+    /// Asks the identifier where the group is, and says that it is lost.
+    pub(super) fn name_group(&mut self, id: &Identifier) {
+        self.group = id.group_of(self.key, true);
+    }
+
+    /// The address that it was [joined](Identifier::join_multicast) by; `None` where it was not joined through this crate.
+    pub fn group(&self) -> Option<SocketAddr> {
+        self.group
+    }
+
+    /// The status of the event.
+    pub fn status(&self) -> EventStatus {
+        self.status
+    }
+}
+
+impl fmt::Display for MulticastFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group {
+            Some(group) => write!(f, "{}: {}", group.ip(), self.status),
+            None => self.status.fmt(f),
+        }
     }
 }
 

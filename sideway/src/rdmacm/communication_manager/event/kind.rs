@@ -1,6 +1,6 @@
 //! The kinds of events.
 
-use super::info::{ConnectionInfo, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
+use super::info::{ConnectionInfo, MulticastFailure, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
 use crate::rdmacm::communication_manager::{EventStatus, PrivateData};
 
 /// What happened to an identifier, with what comes along.
@@ -40,7 +40,7 @@ pub enum EventKind {
     /// The multicast group is joined.
     MulticastJoin(MulticastMembership),
     /// The multicast group could not be joined, or is lost: joining it again may help.
-    MulticastError(EventStatus),
+    MulticastError(MulticastFailure),
     /// The network device has another hardware address now (bonding): connections that are made from now on use it.
     AddressChange,
     /// The queue pair of a connection that has ended may be used again: packets of the connection are not on their way any more.

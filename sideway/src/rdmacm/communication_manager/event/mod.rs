@@ -7,7 +7,7 @@ mod raw;
 use std::fmt;
 use std::sync::Arc;
 
-pub use info::{ConnectionInfo, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
+pub use info::{ConnectionInfo, MulticastFailure, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
 pub use kind::EventKind;
 pub(super) use raw::RawEvent;
 
@@ -87,6 +87,7 @@ impl fmt::Display for Event {
         self.event_type.fmt(f)?;
         match &self.kind {
             EventKind::Rejected(rejection) => write!(f, ": {rejection}"),
+            EventKind::MulticastError(failure) => write!(f, ": {failure}"),
             EventKind::Unreachable(unreachable) => write!(f, ": {unreachable}"),
             _ if self.status.is_success() => Ok(()),
             _ => write!(f, ": {}", self.status),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::{ibv_qp_type, rdma_cm_event, rdma_cm_id};
 
-use super::info::{ConnectionInfo, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
+use super::info::{ConnectionInfo, MulticastFailure, MulticastMembership, Rejection, RemoteDatagram, Unreachable};
 use super::{Event, EventKind};
 use crate::error::{Errno, VerbError};
 use crate::ffi::Found;
@@ -58,13 +58,24 @@ impl RawEvent {
                 EventType::Disconnected => EventKind::Disconnected(private_data()),
                 EventType::DeviceRemoval => EventKind::DeviceRemoval,
                 EventType::MulticastJoin => EventKind::MulticastJoin(MulticastMembership::copy(&(*raw).param.ud)),
-                EventType::MulticastError => EventKind::MulticastError(status),
+                EventType::MulticastError => {
+                    EventKind::MulticastError(MulticastFailure::copy(&(*raw).param.ud, status))
+                }
                 EventType::AddressChange => EventKind::AddressChange,
                 EventType::TimewaitExit => EventKind::TimewaitExit,
                 _ => EventKind::Other,
             }
         };
         Self { id, listen_id, event_type, status, kind }
+    }
+
+    /// Says which multicast group it is of, where it is of one, and tells the identifier if the group is lost.
+    pub(in crate::rdmacm::communication_manager) fn name_group(&mut self, id: &Identifier) {
+        match &mut self.kind {
+            EventKind::MulticastJoin(membership) => membership.name_group(id),
+            EventKind::MulticastError(failure) => failure.name_group(id),
+            _ => {}
+        }
     }
 
     /// The event of this identifier.

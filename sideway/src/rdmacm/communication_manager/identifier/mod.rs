@@ -3,14 +3,20 @@
 mod address;
 mod connect;
 mod device;
+mod ece;
+mod groups;
 mod listen;
 mod migrate;
+mod multicast;
+mod options;
 mod queue_pair;
 mod resolve;
+mod route;
 mod shared_receive_queue;
 
 use std::any::Any;
 use std::fmt;
+use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,6 +25,9 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_context, rdma_cm_id};
 
+pub use multicast::MulticastJoinFlag;
+
+use self::groups::Groups;
 use super::{EventChannel, PortSpace};
 use crate::error::VerbError;
 use crate::ffi::{clear_errno, errno_of};
@@ -44,6 +53,10 @@ pub struct Identifier {
     context: Mutex<Option<Context>>,
     /// The queue that was made through it.
     srq: Mutex<Weak<SharedReceiveQueueCore>>,
+    /// The multicast groups that it is in.
+    groups: Groups,
+    /// Whether the channel is [held](EventChannel::hold) on its account.
+    holds: AtomicBool,
 }
 
 // SAFETY: identifiers belong to no thread. What the library keeps of one is read and written under `home` and the lock of its
@@ -72,6 +85,8 @@ impl Identifier {
             connect_data_len: 0,
             context: Mutex::new(context),
             srq: Mutex::default(),
+            groups: Groups::default(),
+            holds: AtomicBool::new(false),
         });
         channel.identifiers().insert(raw, &id);
         id
@@ -115,9 +130,14 @@ impl Identifier {
     /// Runs `call` while nobody else reads or writes the C object. `call` calls nothing else of this identifier. errno is afterwards
     /// what `call` left.
     pub(super) fn with<R>(&self, call: impl FnOnce(*mut rdma_cm_id) -> R) -> R {
+        self.with_channel(|id, _| call(id))
+    }
+
+    /// The same for one that looks at the channel.
+    fn with_channel<R>(&self, call: impl FnOnce(*mut rdma_cm_id, &EventChannel) -> R) -> R {
         let home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         let _taken = home.lock_calls();
-        call(self.raw.as_ptr())
+        call(self.raw.as_ptr(), &home)
     }
 
     /// The same with a function of the library's, by the name of `verb`, that gives 0 or -1 with errno set.
@@ -187,6 +207,11 @@ impl Identifier {
         })
     }
 
+    /// The multicast group that an event names by the key it was joined with; `is_lost` where the event says that it is.
+    pub(super) fn group_of(&self, key: usize, is_lost: bool) -> Option<SocketAddr> {
+        if is_lost { self.groups.lose(key) } else { self.groups.address(key) }
+    }
+
     fn lock_context(&self) -> std::sync::MutexGuard<'_, Option<Context>> {
         self.context.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,6 +248,10 @@ impl Drop for Identifier {
                 log::debug!("{error}: a connect request that nobody took");
             }
         }
+        if !self.groups.all().is_empty() {
+            // The library would never free what it has of them.
+            self.with_channel(|id, channel| self.leave_all(id, channel));
+        }
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Without the lock of the channel: the kernel may take its time, and the events that were taken are acknowledged at once.
         if let Err(error) = super::event_channel::destroy(self.raw) {
@@ -230,6 +259,9 @@ impl Drop for Identifier {
             return;
         }
         home.identifiers().remove(self.raw);
+        if *self.holds.get_mut() {
+            home.release();
+        }
     }
 }
 

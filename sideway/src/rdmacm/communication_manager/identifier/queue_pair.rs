@@ -27,7 +27,7 @@ impl Identifier {
     /// one was made through the identifier, that is taken.
     ///
     /// The queue pair holds the identifier. Destroying it ([`rdma_destroy_qp`] in C, which reports no failure) makes the identifier
-    /// forget it first.
+    /// leave its multicast groups and forget the queue pair first.
     ///
     /// # Errors
     ///
@@ -160,13 +160,15 @@ impl Identifier {
 
 impl Attachment<ibv_qp> for Identifier {
     fn detach(&self, qp: NonNull<ibv_qp>) {
-        self.with(|id| {
+        self.with_channel(|id, channel| {
             // SAFETY: the identifier is live, and nobody else uses it.
-            unsafe {
-                if (*id).qp == qp.as_ptr() {
-                    (*id).qp = ptr::null_mut();
-                }
+            if unsafe { (*id).qp } != qp.as_ptr() {
+                return;
             }
+            // The library has attached the queue pair to them, and the kernel does not destroy it before it is detached.
+            self.leave_all(id, channel);
+            // SAFETY: as above.
+            unsafe { (*id).qp = ptr::null_mut() };
         });
     }
     fn apart(&self, run: &mut dyn FnMut()) {

@@ -1,0 +1,108 @@
+//! Enhanced connection establishment: options of a vendor that travel with the making of a connection.
+
+use std::mem;
+
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_ece, rdma_cm_id};
+
+use super::Identifier;
+use crate::error::VerbError;
+use crate::ibverbs::queue_pair::Ece;
+
+impl Identifier {
+    /// `rdma_set_local_ece(id, ece)` — the options that [`connect`](Self::connect) offers, or that [`accept`](Self::accept) says
+    /// were taken. For queue pairs of the program's own, which tells them itself
+    /// ([`query_ece`](crate::ibverbs::queue_pair::QueuePair::query_ece),
+    /// [`set_ece`](crate::ibverbs::queue_pair::QueuePair::set_ece)); for one that was made through the identifier the library does
+    /// all of it.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: a queue pair was made through the identifier; the vendor is 0, or `comp_mask` is not.
+    /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 28.
+    ///
+    /// # References
+    ///
+    /// [rdma_set_local_ece(3)](https://man7.org/linux/man-pages/man3/rdma_set_local_ece.3.html)
+    #[doc(alias = "rdma_set_local_ece")]
+    pub fn set_local_ece(&self, ece: Ece) -> Result<(), VerbError> {
+        const VERB: &str = "rdma_set_local_ece";
+        if ece.vendor_id == 0 {
+            return Err(VerbError::invalid(VERB, "the vendor is 0: who has no options sets none"));
+        }
+        let mut raw = ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: ece.comp_mask };
+        // SAFETY: the identifier is live, and the options can be read for the whole call.
+        self.call(VERB, |id| unsafe { sys::rdma_set_local_ece(id, &mut raw) }).map_err(|error| {
+            let no_fields = ece.comp_mask == 0;
+            self.explain_ece(
+                error,
+                if no_fields { None } else { Some("comp_mask names fields that there are none of") },
+            )
+        })
+    }
+
+    /// `rdma_get_remote_ece(id, ece)` — the options that came with the peer's word: what it offers, after a connect request; what
+    /// it has taken, after [`ConnectResponse`](super::super::EventKind::ConnectResponse). All of it is 0 where it has none, or
+    /// nothing has come yet. For queue pairs of the program's own, as [`set_local_ece`](Self::set_local_ece).
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: a queue pair was made through the identifier.
+    /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 28.
+    ///
+    /// # References
+    ///
+    /// [rdma_get_remote_ece(3)](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
+    #[doc(alias = "rdma_get_remote_ece")]
+    pub fn remote_ece(&self) -> Result<Ece, VerbError> {
+        // SAFETY: all-zero is legal: the struct has integers alone.
+        let mut raw: ibv_ece = unsafe { mem::zeroed() };
+        // SAFETY: the identifier is live, and the struct is there to be written.
+        self.call("rdma_get_remote_ece", |id| unsafe { sys::rdma_get_remote_ece(id, &mut raw) })
+            .map_err(|error| self.explain_ece(error, None))?;
+        Ok(raw.into())
+    }
+
+    /// `rdma_reject_ece(id, private_data, private_data_len)` — as [`reject`](Self::reject), because this side does not take the
+    /// options that the peer offers: it sees
+    /// [`VendorOptionNotSupported`](super::super::RejectReason::VendorOptionNotSupported), and may connect without.
+    ///
+    /// # Errors
+    ///
+    /// As [`reject`](Self::reject); `EOPNOTSUPP`: librdmacm is older than rdma-core 28.
+    ///
+    /// # References
+    ///
+    /// [rdma_reject(3)](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    #[doc(alias = "rdma_reject_ece")]
+    pub fn reject_ece(&self, private_data: &[u8]) -> Result<(), VerbError> {
+        self.reject_by("rdma_reject_ece", sys::rdma_reject_ece, private_data)
+            .map_err(|error| if is_missing(&error) { too_old(error) } else { error })
+    }
+
+    #[cold]
+    fn explain_ece(&self, error: VerbError, wrong: Option<&'static str>) -> VerbError {
+        if is_missing(&error) {
+            return too_old(error);
+        }
+        // SAFETY: the identifier is live, and nobody else uses it.
+        let has_qp = self.with(|id: *mut rdma_cm_id| unsafe { !(*id).qp.is_null() });
+        match (error.errno().raw(), has_qp, wrong) {
+            (libc::EINVAL, true, _) => error.with_hint(
+                "a queue pair was made through the identifier, so that the library itself settles its options: ask that \
+                 (QueuePair::query_ece)",
+            ),
+            (libc::EINVAL, false, Some(wrong)) => error.with_hint(wrong),
+            _ => error,
+        }
+    }
+}
+
+fn is_missing(error: &VerbError) -> bool {
+    error.errno().raw() == libc::EOPNOTSUPP
+}
+
+#[cold]
+fn too_old(error: VerbError) -> VerbError {
+    error.with_hint("librdmacm has this since rdma-core 28: the one that is loaded is older, or none is")
+}

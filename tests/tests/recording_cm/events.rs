@@ -1,0 +1,248 @@
+//! Events: what they carry, whom they hold, and what becomes of strange ones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdma_mummy_sys::rdma_conn_param;
+use sideway::rdmacm::communication_manager::{
+    ConnectionParameter, EventChannel, EventKind, EventType, PortSpace, RejectReason,
+};
+use sideway_tests::connections::{End, channel, connect_at, expect, resolve};
+use sideway_tests::recording::{ConnectionEvent, ConnectionParameters, Kind, Recording};
+
+use super::{HERE, pair, raw};
+
+#[test]
+fn an_event_holds_its_identifier_and_its_channel() {
+    let recording = Recording::new();
+    let channel = channel();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    id.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), Duration::from_secs(1)).unwrap();
+    let event = expect(&channel, EventType::AddressResolved);
+    // Elsewhere the first would wait for the event, and the second leave it with freed memory.
+    drop(id);
+    drop(channel);
+    assert_eq!(recording.live(), [Kind::EventChannel, Kind::Identifier]);
+    assert_eq!(event.cm_id().peer_port(), 1);
+    assert!(event.event_channel().try_get_cm_event().unwrap().is_none());
+    drop(event);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn an_identifier_goes_with_events_that_nobody_has_taken() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, gone) = pair(&channel, PortSpace::Tcp);
+    let stays = channel.create_id(PortSpace::Tcp).unwrap();
+    for id in [&gone, &stays] {
+        let (channel, id) = raw(&channel, id);
+        recording.raise_connection_event(channel, ConnectionEvent::new(EventType::AddressChange.raw(), id));
+    }
+    drop(gone);
+    let event = channel.get_cm_event(None).unwrap();
+    assert!(Arc::ptr_eq(event.cm_id(), &stays));
+    assert!(channel.try_get_cm_event().unwrap().is_none());
+}
+
+#[test]
+fn an_event_is_acknowledged_before_it_is_handed_out() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    recording.calls();
+    let (c_channel, c_id) = raw(&channel, &id);
+    recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
+    let event = expect(&channel, EventType::AddressChange);
+    assert_eq!(recording.verbs(), ["rdma_get_cm_event", "rdma_ack_cm_event"]);
+    event.ack();
+    assert_eq!(recording.verbs(), [""; 0]);
+}
+
+#[test]
+fn a_connect_request_carries_what_the_peer_said_as_it_looks_from_here() {
+    let _recording = Recording::new();
+    let channel = channel();
+    let (listener, id) = pair(&channel, PortSpace::Tcp);
+    let active = End::of(id);
+    let mut parameter = ConnectionParameter::new();
+    parameter.setup_responder_resources(3).setup_initiator_depth(5).setup_retry_count(6).setup_rnr_retry_count(4);
+    active.id.connect(parameter.setup_flow_control(true).setup_private_data(b"hello")).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    assert!(Arc::ptr_eq(request.listener_id().unwrap(), &listener));
+    assert!(!Arc::ptr_eq(request.cm_id(), &listener));
+    assert_eq!(request.cm_id().peer_port(), active.id.port());
+    let (id, EventKind::ConnectRequest(info)) = request.into_parts() else { panic!("no request") };
+    assert_eq!((info.responder_resources(), info.initiator_depth()), (5, 3));
+    assert_eq!((info.retry_count(), info.rnr_retry_count(), info.flow_control(), info.srq()), (6, 4, true, false));
+    assert_eq!((info.private_data().len(), info.private_data().trimmed()), (56, &b"hello"[..]));
+    id.reject(b"no").unwrap();
+    let event = expect(&channel, EventType::Rejected);
+    let EventKind::Rejected(rejection) = event.kind() else { panic!("{event:?}") };
+    assert_eq!(rejection.reason(), Some(RejectReason::ConsumerDefined));
+    assert_eq!(rejection.private_data().trimmed(), b"no");
+}
+
+#[test]
+fn a_new_identifier_has_what_its_listener_keeps() {
+    let _recording = Recording::new();
+    let channel = channel();
+    let (listener, id) = pair(&channel, PortSpace::Tcp);
+    listener.setup_context(4711_u32);
+    assert_eq!(listener.get_context::<String>(), None);
+    let active = End::of(id);
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    assert_eq!(request.cm_id().get_context::<u32>().as_deref(), Some(&4711));
+    request.cm_id().setup_context("mine".to_owned());
+    assert_eq!(listener.get_context::<u32>().as_deref(), Some(&4711));
+    assert_eq!(active.id.get_context::<u32>(), None);
+}
+
+#[test]
+fn a_request_that_is_dropped_is_rejected_and_destroyed() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let active = End::of(id);
+    let before = recording.live();
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    recording.calls();
+    drop(request);
+    assert_eq!(recording.verbs(), ["rdma_reject", "rdma_destroy_id"]);
+    expect(&channel, EventType::Rejected);
+    assert_eq!(recording.live(), before);
+}
+
+#[test]
+fn a_request_of_a_listener_that_is_gone_is_rejected_and_destroyed() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (listener, id) = pair(&channel, PortSpace::Tcp);
+    let active = End::of(id);
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    drop(listener);
+    assert!(request.listener_id().is_some());
+    drop(request);
+    expect(&channel, EventType::Rejected);
+    drop(active);
+    drop(channel);
+    assert_eq!(recording.live(), []);
+}
+
+/// Any type, with any status, on an identifier of either space: nothing but a request is taken for one.
+#[test]
+fn no_event_is_taken_for_another() {
+    let recording = Recording::new();
+    let channel = channel();
+    let mut numbers: Vec<u32> = (0..64).collect();
+    numbers.extend([0x7fff_ffff, 0x8000_0000, u32::MAX]);
+    let mut others = 0;
+    for port_space in [PortSpace::Tcp, PortSpace::Udp] {
+        let (_listener, id) = pair(&channel, port_space);
+        let (c_channel, c_id) = raw(&channel, &id);
+        for &number in numbers.iter().filter(|&&number| number != EventType::ConnectRequest.raw()) {
+            for status in [0, -libc::ETIMEDOUT, 8, i32::MIN, i32::MAX] {
+                let event = ConnectionEvent { status, ..ConnectionEvent::new(number, c_id) };
+                recording.raise_connection_event(c_channel, event);
+                let event = channel.get_cm_event(None).unwrap();
+                assert_eq!((event.event_type().raw(), event.status().raw()), (number, status));
+                assert!(Arc::ptr_eq(event.cm_id(), &id));
+                assert!(!event.to_string().is_empty() && !format!("{event:?}").is_empty());
+                assert!(event.listener_id().is_none());
+                let is_request = matches!(event.kind(), EventKind::ConnectRequest(_) | EventKind::LookupRequest(_));
+                assert!(!is_request, "{event:?}");
+                others += usize::from(matches!(event.kind(), EventKind::Other));
+            }
+        }
+    }
+    assert!(others > 100);
+    assert_eq!(recording.violations(), [""; 0]);
+}
+
+#[test]
+fn events_that_name_nobody_are_errors_and_the_next_is_taken() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (listener, id) = pair(&channel, PortSpace::Tcp);
+    let (c_channel, c_id) = raw(&channel, &id);
+    let (_, c_listener) = raw(&channel, &listener);
+    let request =
+        |id, listen_id| ConnectionEvent { listen_id, ..ConnectionEvent::new(EventType::ConnectRequest.raw(), id) };
+    let null = std::ptr::null_mut();
+    let strange = [
+        (ConnectionEvent::new(EventType::Established.raw(), null), "named no identifier"),
+        (request(null, c_listener), "named no identifier"),
+        (request(c_id, c_listener), "named no new identifier"),
+        (request(c_listener, c_listener), "named no new identifier"),
+        (request(c_id, null), "named no new identifier"),
+    ];
+    for (event, text) in strange {
+        recording.raise_connection_event(c_channel, event);
+        let error = channel.get_cm_event(None).unwrap_err();
+        assert_eq!(error.errno().raw(), libc::EIO);
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::Established.raw(), c_id));
+    expect(&channel, EventType::Established);
+}
+
+#[test]
+fn private_data_that_is_not_there_is_empty() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let (c_channel, c_id) = raw(&channel, &id);
+    let parameters = rdma_conn_param {
+        private_data: std::ptr::null(),
+        private_data_len: 255,
+        responder_resources: 255,
+        initiator_depth: 255,
+        flow_control: 255,
+        retry_count: 255,
+        rnr_retry_count: 255,
+        srq: 255,
+        qp_num: u32::MAX,
+    };
+    let parameters = ConnectionParameters::Connection(parameters);
+    recording.raise_connection_event(
+        c_channel,
+        ConnectionEvent { parameters, ..ConnectionEvent::new(EventType::Established.raw(), c_id) },
+    );
+    let event = expect(&channel, EventType::Established);
+    let EventKind::Established(info) = event.kind() else { panic!("{event:?}") };
+    assert!(info.private_data().is_empty());
+    assert_eq!((info.retry_count(), info.flow_control(), info.qp_number()), (255, true, u32::MAX));
+}
+
+#[test]
+fn both_ends_hear_of_the_end() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (active, passive) = connect_at(&channel, HERE);
+    active.id.disconnect().unwrap();
+    let mut ended = 0;
+    while let Some(event) = channel.try_get_cm_event().unwrap() {
+        ended += u32::from(event.event_type() == EventType::Disconnected);
+    }
+    assert_eq!(ended, 2);
+    drop((active, passive));
+    drop(channel);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn waiting_ends_when_it_should() {
+    let _recording = Recording::new();
+    let channel: Arc<EventChannel> = channel();
+    let error = channel.get_cm_event(Some(Duration::ZERO)).unwrap_err();
+    assert_eq!(error.errno().raw(), libc::ETIMEDOUT);
+    assert_eq!(error.hint(), Some("no event of the connection manager came within the time given"));
+    let (_listener, address) = sideway_tests::connections::listen_at(&channel, PortSpace::Tcp, HERE);
+    // Longer than a clock can count.
+    let id = resolve(&channel, PortSpace::Tcp, address);
+    id.connect(&ConnectionParameter::default()).unwrap();
+    assert_eq!(channel.get_cm_event(Some(Duration::MAX)).unwrap().event_type(), EventType::ConnectRequest);
+}

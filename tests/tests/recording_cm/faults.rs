@@ -1,0 +1,156 @@
+//! Every call fails once, each with an errno of its own.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sideway::error::VerbError;
+use sideway::rdmacm::communication_manager::{
+    ConnectionParameter, CreateEventChannelError, EventChannel, EventKind, EventType, Identifier, PortSpace,
+};
+use sideway_tests::connections::{End, channel, expect};
+use sideway_tests::recording::{ConnectionEvent, Failure, Recording};
+
+use super::{HERE, pair, raw};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn an_errno_is_never_lost() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let fresh = channel.create_id(PortSpace::Tcp).unwrap();
+    let parameter = ConnectionParameter::default();
+    let here = (HERE, 9).into();
+    type Call<'c> = (&'static str, &'c dyn Fn() -> Result<(), VerbError>);
+    let calls: [Call<'_>; 8] = [
+        ("rdma_create_id", &|| channel.create_id(PortSpace::Tcp).map(drop)),
+        ("rdma_bind_addr", &|| fresh.bind_addr(here)),
+        ("rdma_resolve_addr", &|| fresh.resolve_addr(None, here, SECOND)),
+        ("rdma_resolve_route", &|| id.resolve_route(SECOND)),
+        ("rdma_listen", &|| fresh.listen(1)),
+        ("rdma_connect", &|| id.connect(&parameter)),
+        ("rdma_disconnect", &|| id.disconnect()),
+        ("rdma_get_cm_event", &|| channel.try_get_cm_event().map(drop)),
+    ];
+    for (index, (verb, call)) in calls.into_iter().enumerate() {
+        let errno = [libc::ENOMEM, libc::EFAULT, libc::ENXIO, libc::E2BIG][index % 4];
+        recording.fail(verb, 0, Failure::documented(errno));
+        let error = call().unwrap_err();
+        assert_eq!((error.verb(), error.errno().raw()), (verb, errno), "{error}");
+    }
+}
+
+#[test]
+fn a_step_of_the_librarys_own_that_fails_leaves_its_errno() {
+    let recording = Recording::new();
+    let channel = channel();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    let (c_channel, c_id) = raw(&channel, &id);
+    let event =
+        ConnectionEvent { status: -libc::EHOSTUNREACH, ..ConnectionEvent::new(EventType::AddressError.raw(), c_id) };
+    recording.raise_connection_event(c_channel, event);
+    let event = expect(&channel, EventType::AddressError);
+    let EventKind::AddressError(status) = event.kind() else { panic!("{event:?}") };
+    assert_eq!(status.errno().unwrap().raw(), libc::EHOSTUNREACH);
+    // The library moves the queue pair when the response comes.
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let active = End::of(id);
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    expect(&channel, EventType::ConnectRequest).cm_id().accept(&ConnectionParameter::default()).unwrap();
+    recording.fail("modify_qp", 0, Failure::documented(libc::EMFILE));
+    let event = expect(&channel, EventType::ConnectError);
+    assert_eq!((event.status().raw(), event.status().errno().unwrap().raw()), (-1, libc::EMFILE), "{event}");
+}
+
+#[test]
+fn a_channel_that_cannot_be_made_says_why() {
+    let recording = Recording::new();
+    recording.fail("rdma_create_event_channel", 0, Failure::documented(libc::ENOENT));
+    let error = EventChannel::new().unwrap_err();
+    assert!(error.to_string().contains("modprobe rdma_ucm"), "{error}");
+    assert!(error.source().is_none());
+    let CreateEventChannelError::Verb(error) = error else { panic!("{error:?}") };
+    assert_eq!(error.errno().raw(), libc::ENOENT);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn an_identifier_that_cannot_be_destroyed_is_leaked() {
+    let recording = Recording::new();
+    let channel = channel();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    recording.fail("rdma_destroy_id", 0, Failure::documented(libc::EIO));
+    drop(id);
+    // It is there still, and its channel works.
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    id.bind_addr((HERE, 0).into()).unwrap();
+    drop(id);
+    drop(channel);
+    // The library's channel went with an identifier on it.
+    assert_eq!(recording.violations().len(), 1);
+}
+
+/// Connects two ends and parts them; the first error ends it.
+fn whole_life() -> Result<(), Box<dyn Error>> {
+    let channel = EventChannel::new()?;
+    let next = |event_type| -> Result<Arc<Identifier>, Box<dyn Error>> {
+        let event = channel.get_cm_event(Some(Duration::ZERO))?;
+        if event.event_type() != event_type {
+            return Err(event.to_string().into());
+        }
+        Ok(event.cm_id().clone())
+    };
+    let listener = channel.create_id(PortSpace::Tcp)?;
+    listener.bind_addr((HERE, 0).into())?;
+    listener.listen(1)?;
+    let id = channel.create_id(PortSpace::Tcp)?;
+    id.resolve_addr(None, (HERE, listener.port()).into(), SECOND)?;
+    next(EventType::AddressResolved)?;
+    id.resolve_route(SECOND)?;
+    next(EventType::RouteResolved)?;
+    let queue_pair = |id: &Arc<Identifier>| -> Result<_, Box<dyn Error>> {
+        let context = id.get_device_context().ok_or("no device")?;
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq_builder().build()?;
+        Ok(id.create_qp(pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq))?)
+    };
+    let active = queue_pair(&id)?;
+    id.connect(&ConnectionParameter::default())?;
+    let request = next(EventType::ConnectRequest)?;
+    let passive = queue_pair(&request)?;
+    request.accept(&ConnectionParameter::default())?;
+    next(EventType::Established)?;
+    next(EventType::Established)?;
+    id.disconnect()?;
+    next(EventType::Disconnected)?;
+    active.close()?;
+    passive.close()?;
+    Ok(())
+}
+
+#[test]
+fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
+    let recording = Recording::new();
+    whole_life().unwrap();
+    let calls = recording.failable();
+    assert!(calls > 30, "{calls} calls");
+    let mut told = 0;
+    for number in 0..calls {
+        for errno in [libc::ENOMEM, libc::EINVAL] {
+            let recording = Recording::new();
+            recording.fail_any(number, Failure::documented(errno));
+            told += u32::from(whole_life().is_err());
+            let failed: Vec<_> = recording.calls().into_iter().filter(|call| call.failed.is_some()).collect();
+            assert!(failed.iter().any(|call| call.failed == Some(errno)), "{failed:?}");
+            // What C refuses to destroy is leaked, and keeps its parents.
+            let is_leaked = failed.iter().any(|call| call.verb.contains("destroy") || call.verb.contains("dealloc"));
+            assert!(is_leaked || recording.live().is_empty(), "{failed:?}: {:?} is left", recording.live());
+            // An identifier that lives on does so on a channel that does not.
+            assert!(is_leaked || recording.violations().is_empty(), "{failed:?}");
+            recording.violations();
+        }
+    }
+    assert!(told > calls, "{told} failures of {calls} calls were told");
+}

@@ -1,0 +1,149 @@
+//! Queue pairs and shared receive queues that are made through an identifier.
+
+use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
+use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, PortSpace};
+use sideway_tests::connections::{End, channel, connect_at, expect, resolve};
+use sideway_tests::recording::{Failure, Kind, Recording};
+
+use super::{HERE, pair, raw};
+
+#[test]
+fn an_identifier_moves_its_queue_pair() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (active, passive) = connect_at(&channel, HERE);
+    for end in [&active, &passive] {
+        assert_eq!(end.qp.state(), QueuePairState::ReadyToSend);
+    }
+    active.id.disconnect().unwrap();
+    assert_eq!(active.qp.state(), QueuePairState::Error);
+    drop((active, passive));
+    drop(channel);
+    assert_eq!(recording.live(), []);
+}
+
+#[test]
+fn an_identifier_forgets_a_queue_pair_before_it_goes() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let End { qp, cq, pd, id, .. } = End::of(id);
+    let (_, c_id) = raw(&channel, &id);
+    // SAFETY: nobody else uses the identifier.
+    let attached = || unsafe { !(*c_id).qp.is_null() };
+    assert!(attached());
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let error = id.create_qp(&builder).unwrap_err();
+    assert!(error.hint().unwrap().contains("has a queue pair"), "{error}");
+    recording.fail("destroy_qp", 0, Failure::documented(libc::EBUSY));
+    qp.close().unwrap_err();
+    assert!(!attached(), "also where destroying it fails");
+    recording.violations();
+    let second = id.create_qp_ex(&builder).unwrap();
+    assert!(attached());
+    second.close().unwrap();
+    assert!(!attached());
+}
+
+#[test]
+fn a_queue_pair_is_of_the_identifiers_device_and_kind() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let elsewhere = recording.open();
+    let pd = elsewhere.alloc_pd().unwrap();
+    let cq = elsewhere.create_cq_builder().build().unwrap();
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let error = id.create_qp(&builder).unwrap_err();
+    assert!(error.hint().unwrap().contains("Identifier::get_device_context"), "{error}");
+    let context = id.get_device_context().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq_builder().build().unwrap();
+    let mut datagrams = pd.create_ud_qp_builder();
+    datagrams.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let error = id.create_qp(&datagrams).unwrap_err();
+    assert!(error.hint().unwrap().contains("PortSpace::Udp"), "{error}");
+    let (_listener, id) = pair(&channel, PortSpace::Udp);
+    let error = id.create_qp(pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq)).unwrap_err();
+    assert!(error.hint().unwrap().contains("create_ud_qp_builder"), "{error}");
+    let qp = id.create_qp(&datagrams).unwrap();
+    assert_eq!(qp.state(), QueuePairState::ReadyToSend);
+}
+
+#[test]
+fn a_queue_pair_that_cannot_be_moved_is_an_error_and_gone() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let context = id.get_device_context().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq_builder().build().unwrap();
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let before = recording.live();
+    for verb in ["rdma_create_qp", "create_qp", "modify_qp"] {
+        recording.fail(verb, 0, Failure::documented(libc::ENOMEM));
+        let error = id.create_qp(&builder).unwrap_err();
+        assert_eq!((error.verb(), error.errno().raw()), ("rdma_create_qp", libc::ENOMEM), "{verb}: {error}");
+        assert_eq!(recording.live(), before, "{verb}");
+    }
+}
+
+#[test]
+fn a_shared_queue_of_the_identifier_feeds_its_queue_pair() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let context = id.get_device_context().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq_builder().build().unwrap();
+    let srq = id.create_srq(&pd.create_srq_builder()).unwrap();
+    let error = id.create_srq(&pd.create_srq_builder()).unwrap_err();
+    assert_eq!(error.verb(), "rdma_create_srq_ex");
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let mut qp = id.create_qp(&builder).unwrap();
+    // C gives it the shared queue without being asked; a receive of its own would go nowhere.
+    let mut batch = qp.start_post_recv();
+    batch.construct_wr(1).setup_no_data();
+    batch.post().unwrap_err();
+    drop(id);
+    drop(srq);
+    assert!(recording.live().contains(&Kind::SharedReceiveQueue), "the queue pair holds it");
+    drop(qp);
+    assert!(!recording.live().contains(&Kind::SharedReceiveQueue));
+}
+
+#[test]
+fn a_queue_pair_of_the_programs_own_is_moved_by_hand() {
+    let _recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let mut parameter = ConnectionParameter::default();
+    id.connect(parameter.setup_qp_number(0x77)).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    let EventKind::ConnectRequest(info) = request.kind() else { panic!("{request:?}") };
+    assert_eq!(info.qp_number(), 0x77);
+    request.cm_id().accept(parameter.setup_qp_number(0x88)).unwrap();
+    let response = expect(&channel, EventType::ConnectResponse);
+    let EventKind::ConnectResponse(info) = response.kind() else { panic!("{response:?}") };
+    assert_eq!(info.qp_number(), 0x88);
+    assert_eq!(id.get_qp_attr(QueuePairState::ReadyToReceive).unwrap().dest_qp_num(), 0x88);
+    id.establish().unwrap();
+    expect(&channel, EventType::Established);
+}
+
+#[test]
+fn an_identifier_with_a_queue_pair_establishes_by_itself() {
+    let _recording = Recording::new();
+    let channel = channel();
+    let (listener, id) = pair(&channel, PortSpace::Tcp);
+    let active = End::of(id);
+    let error = active.id.establish().unwrap_err();
+    assert!(error.hint().unwrap().contains("by itself"), "{error}");
+    let port = listener.port();
+    drop(active);
+    resolve(&channel, PortSpace::Tcp, (HERE, port).into()).establish().unwrap_err();
+}

@@ -1,0 +1,82 @@
+//! Queue pairs for datagrams that are looked up by address and port.
+
+use std::sync::Arc;
+
+use sideway::ibverbs::queue_pair::QueuePair;
+use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, PortSpace, SidrStatus};
+use sideway_tests::connections::{channel, datagram_end, expect, listen, resolve, send_datagram};
+use sideway_tests::datagrams::GRH;
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_datagram_arrives_where_the_answer_to_a_lookup_says() {
+    let channel = channel();
+    let (listener, address) = listen(&channel, PortSpace::Udp);
+    let active = resolve(&channel, PortSpace::Udp, address);
+    let mut sender = datagram_end(&active);
+    active.connect(ConnectionParameter::default().setup_private_data(b"who?")).unwrap();
+
+    let request = expect(&channel, EventType::ConnectRequest);
+    assert!(Arc::ptr_eq(request.listener_id().unwrap(), &listener));
+    let EventKind::LookupRequest(data) = request.kind() else { panic!("{request:?}") };
+    assert_eq!((data.trimmed(), data.len()), (&b"who?"[..], 180));
+    let passive = Arc::clone(request.cm_id());
+    let mut receiver = datagram_end(&passive);
+    passive.accept(ConnectionParameter::default().setup_private_data(b"me")).unwrap();
+
+    let event = expect(&channel, EventType::Established);
+    assert!(Arc::ptr_eq(event.cm_id(), &active));
+    let EventKind::LookupResponse(remote) = event.kind() else { panic!("{event:?}") };
+    assert_eq!((remote.private_data().trimmed(), remote.private_data().len()), (&b"me"[..], 136));
+    assert_eq!(remote.qp_number(), receiver.qp.qp_number());
+    // There is no connection: nothing comes on the other side.
+    assert!(channel.try_get_cm_event().unwrap().is_none());
+
+    receiver.post_receive(1, 100, GRH + 16);
+    let to = (remote.qp_number(), remote.qkey());
+    send_datagram(&mut sender, remote.address_handle_attribute(), to, b"found you");
+    let received = receiver.success().received.unwrap();
+    assert_eq!((received.0, received.1), (GRH + 9, sender.qp.qp_number()));
+    assert_eq!(receiver.bytes(100 + GRH, 9), b"found you");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_queue_pair_of_the_programs_own_is_answered_by_its_number() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, PortSpace::Udp);
+    let active = resolve(&channel, PortSpace::Udp, address);
+    active.connect(&ConnectionParameter::default()).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    request.cm_id().accept(ConnectionParameter::default().setup_qp_number(0x1234)).unwrap();
+    let event = expect(&channel, EventType::Established);
+    let EventKind::LookupResponse(remote) = event.kind() else { panic!("{event:?}") };
+    assert_eq!(remote.qp_number(), 0x1234);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_lookup_that_is_refused_says_why() {
+    let channel = channel();
+    let (listener, address) = listen(&channel, PortSpace::Udp);
+    let refused = |data: &[u8], status: SidrStatus| {
+        let event = expect(&channel, EventType::Unreachable);
+        let EventKind::Unreachable(unreachable) = event.kind() else { panic!("{event:?}") };
+        assert_eq!(unreachable.sidr_status(), Some(status), "{event}");
+        assert_eq!(unreachable.private_data().trimmed(), data);
+    };
+    let active = resolve(&channel, PortSpace::Udp, address);
+    active.connect(&ConnectionParameter::default()).unwrap();
+    expect(&channel, EventType::ConnectRequest).cm_id().reject(b"not you").unwrap();
+    refused(b"not you", SidrStatus::Rejected);
+
+    let forgotten = resolve(&channel, PortSpace::Udp, address);
+    forgotten.connect(&ConnectionParameter::default()).unwrap();
+    drop(expect(&channel, EventType::ConnectRequest));
+    refused(b"", SidrStatus::Rejected);
+
+    drop(listener);
+    let late = resolve(&channel, PortSpace::Udp, address);
+    late.connect(&ConnectionParameter::default()).unwrap();
+    refused(b"", SidrStatus::UnsupportedServiceId);
+}

@@ -1,0 +1,148 @@
+//! Options of identifiers, what they do to connections, and the route that a connection takes.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use sideway::ibverbs::address::Gid;
+use sideway::ibverbs::device_context::Mtu;
+use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask};
+use sideway::rdmacm::communication_manager::{ConnectionParameter, EventType, Identifier, PathRecord, PortSpace};
+use sideway_tests::connections::{End, LONG, address, channel, connect, expect, listen, resolve};
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn an_address_is_shared_by_those_that_allow_it() {
+    let channel = channel();
+    let create = || channel.create_id(PortSpace::Tcp).unwrap();
+    let [first, second, third] = [create(), create(), create()];
+    for id in [&first, &second] {
+        id.set_reuse_address(true).unwrap();
+    }
+    first.bind_addr(SocketAddr::new(address(), 0)).unwrap();
+    let address = first.local_address().unwrap();
+    second.bind_addr(address).unwrap();
+    let error = third.bind_addr(address).unwrap_err();
+    assert_eq!(error.errno().raw(), libc::EADDRINUSE, "{error}");
+
+    let error = first.set_reuse_address(false).unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("rdma_set_option", libc::EINVAL));
+    assert_eq!(error.hint(), Some("the identifier has an address already: choose before it is bound"));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn one_family_of_addresses_leaves_the_port_of_the_other_free() {
+    let channel = channel();
+    for af_only in [true, false] {
+        let [six, four] = [(), ()].map(|()| channel.create_id(PortSpace::Tcp).unwrap());
+        six.set_af_only(af_only).unwrap();
+        six.bind_addr(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0)).unwrap();
+        six.listen(0).unwrap();
+        let other = SocketAddr::new([0, 0, 0, 0].into(), six.port());
+        assert_eq!(four.bind_addr(other).is_ok(), af_only);
+        let error = six.set_af_only(true).unwrap_err();
+        assert_eq!(error.hint(), Some("the identifier listens or has a connection: choose before it is bound"));
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn the_type_of_service_and_the_time_of_an_acknowledgement_reach_the_queue_pair() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, PortSpace::Tcp);
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    id.set_type_of_service(0x68).unwrap();
+    id.set_ack_timeout(13).unwrap();
+    id.resolve_addr(None, address, LONG).unwrap();
+    expect(&channel, EventType::AddressResolved);
+    id.resolve_route(LONG).unwrap();
+    expect(&channel, EventType::RouteResolved);
+    assert_eq!(id.paths()[0].traffic_class(), 0x68);
+    let active = End::of(id);
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    let passive = End::of(Arc::clone(expect(&channel, EventType::ConnectRequest).cm_id()));
+    passive.id.set_ack_timeout(0).unwrap();
+    passive.id.accept(&ConnectionParameter::default()).unwrap();
+    expect(&channel, EventType::Established);
+    expect(&channel, EventType::Established);
+    let mask = QueuePairAttributeMask::Timeout | QueuePairAttributeMask::AddressVector;
+    let ends = [&active, &passive].map(|end| end.qp.query(mask).unwrap().0);
+    assert_eq!(ends.each_ref().map(|attributes| attributes.timeout()), [13, 0]);
+    assert_eq!(ends[0].address_vector().grh_traffic_class(), 0x68);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn times_that_a_queue_pair_cannot_have_are_refused() {
+    let channel = channel();
+    let [connection, datagram] = [PortSpace::Tcp, PortSpace::Udp].map(|space| channel.create_id(space).unwrap());
+    connection.set_ack_timeout(31).unwrap();
+    let error = connection.set_ack_timeout(32).unwrap_err();
+    assert_eq!(error.errno().raw(), libc::EINVAL);
+    assert!(error.hint().unwrap().starts_with("the timeout is 32, and queue pairs have 5 bits for it"), "{error}");
+    let error = datagram.set_ack_timeout(14).unwrap_err();
+    assert!(error.hint().unwrap().ends_with("not those for datagrams"), "{error}");
+}
+
+fn gid_of_device() -> Gid {
+    sideway_tests::device::gid(&sideway_tests::device::open()).unwrap().gid()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn the_route_is_there_once_it_is_resolved() {
+    let channel = channel();
+    let (listener, address) = listen(&channel, PortSpace::Tcp);
+    assert_eq!(listener.paths(), []);
+    assert_eq!(listener.local_gid(), Some(gid_of_device()));
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    assert_eq!((id.paths(), id.local_gid(), id.peer_gid(), id.pkey()), (vec![], None, None, None));
+    drop(id);
+
+    let check = |id: &Arc<Identifier>| {
+        let paths = id.paths();
+        let [path] = &paths[..] else { panic!("{paths:?}") };
+        assert_eq!((path.source_gid(), path.dest_gid()), (gid_of_device(), gid_of_device()));
+        assert_eq!((id.local_gid(), id.peer_gid()), (Some(gid_of_device()), Some(gid_of_device())));
+        // The partition of the address is InfiniBand's alone.
+        assert_eq!((path.pkey(), id.pkey()), (0xffff, None));
+        assert_eq!((path.mtu(), path.service_level(), path.is_reversible()), (Mtu::Mtu4096, 0, true));
+        assert!((16..=18).contains(&path.packet_life_time()), "{path:?}");
+        assert!(path.hop_limit() > 0, "{path:?}");
+    };
+    let active = End::of(resolve(&channel, PortSpace::Tcp, address));
+    check(&active.id);
+    active.id.connect(&ConnectionParameter::default()).unwrap();
+    check(expect(&channel, EventType::ConnectRequest).cm_id());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_path_of_infiniband_is_refused_on_ethernet() {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, PortSpace::Tcp);
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    let path = PathRecord::new(gid_of_device(), gid_of_device());
+    assert!(id.set_path(&path).unwrap_err().hint().unwrap().contains("is on no device"));
+    id.resolve_addr(None, address, LONG).unwrap();
+    expect(&channel, EventType::AddressResolved);
+    let error = id.set_path(&path).unwrap_err();
+    assert!(error.hint().unwrap().contains("not on a port of InfiniBand"), "{error}");
+    id.resolve_route(LONG).unwrap();
+    expect(&channel, EventType::RouteResolved);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn the_library_settles_the_options_of_a_queue_pair_that_it_has_made() {
+    let channel = channel();
+    let (active, passive) = connect(&channel);
+    for id in [&active.id, &passive.id] {
+        let error = id.remote_ece().unwrap_err();
+        assert_eq!((error.verb(), error.errno().raw()), ("rdma_get_remote_ece", libc::EINVAL));
+        assert!(error.hint().unwrap().contains("made through the identifier"), "{error}");
+        let ece = sideway::ibverbs::queue_pair::Ece { vendor_id: 0x15b3, ..Default::default() };
+        let error = id.set_local_ece(ece).unwrap_err();
+        assert!(error.hint().unwrap().contains("made through the identifier"), "{error}");
+    }
+}
