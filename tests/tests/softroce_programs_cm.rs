@@ -54,7 +54,7 @@ fn ucmatose_plays_with_itself_and_checks_every_byte() {
     let host = address();
     let mut games = 0;
     for (of_server, of_client) in
-        [("", ""), ("-m", "-m"), ("--srq", ""), ("-m", "--srq"), ("-C 0", "-C 0"), ("-S 64k", "-S 64k --srq")]
+        [("", ""), ("-m", "-m"), ("--srq", ""), ("-m", "--srq -t 0x68 -a 14"), ("-C 0", "-C 0"), ("-S 64k", "-S 64k --srq")]
     {
         let port = port();
         let server = ours("ucmatose", port, &format!("{} {of_server}", without(of_server)));
@@ -82,7 +82,7 @@ fn without(options: &str) -> &'static str {
 fn ucmatose_plays_with_the_c_program_on_either_side() {
     let host = address();
     let mut games = 0;
-    for (of_server, of_client) in [("", ""), ("-m", "-m"), ("", "-m")] {
+    for (of_server, of_client) in [("", ""), ("-m", "-m"), ("", "-m -t 16 -a 14")] {
         let client = format!("-s {host} {COUNTS} {of_client}");
         let server = format!("{COUNTS} {of_server}");
         let at = port();

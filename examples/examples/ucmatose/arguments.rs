@@ -50,6 +50,14 @@ pub(crate) struct Arguments {
     #[arg(short = 'S', long, value_name = "SIZE", default_value = "100", value_parser = parse_message_size)]
     pub(crate) size: u32,
 
+    /// Type of service of the client's packets, such as 0x68
+    #[arg(short, long, value_name = "TOS", value_parser = parse_byte)]
+    pub(crate) tos: Option<u8>,
+
+    /// Code of the time in which the device of the client waits for an acknowledgement (4.096 us times 2 to the N, N up to 31)
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=31))]
+    pub(crate) ack_timeout: Option<u8>,
+
     /// Move all identifiers to a new event channel before hanging up
     #[arg(short, long)]
     pub(crate) migrate: bool,
@@ -72,5 +80,28 @@ impl Arguments {
     /// Where to connect from, if that is asked for.
     pub(crate) fn source(&self) -> Option<SocketAddr> {
         self.bind.map(|address| SocketAddr::new(address, 0))
+    }
+}
+
+/// A number of 8 bits, also in hexadecimal.
+fn parse_byte(text: &str) -> Result<u8, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "a type of service is 0 to 255, or 0x0 to 0xff".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_byte;
+
+    #[test]
+    fn types_of_service_are_decimal_or_hexadecimal() {
+        assert_eq!(parse_byte("104"), Ok(104));
+        assert_eq!(parse_byte("0x68"), Ok(104));
+        for wrong in ["", "256", "0x100", "0x", "-1", "x"] {
+            assert!(parse_byte(wrong).is_err(), "{wrong}");
+        }
     }
 }

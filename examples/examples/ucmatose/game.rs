@@ -103,7 +103,12 @@ impl<'a> Game<'a> {
             let index = self.index_of(&event)?;
             let id = event.cm_id();
             match event.kind() {
-                EventKind::AddressResolved => id.resolve_route(STEP)?,
+                EventKind::AddressResolved => {
+                    // The route is looked for with the one, and the queue pair gets the other.
+                    self.arguments.tos.map_or(Ok(()), |tos| id.set_type_of_service(tos))?;
+                    self.arguments.ack_timeout.map_or(Ok(()), |code| id.set_ack_timeout(code))?;
+                    id.resolve_route(STEP)?;
+                }
                 EventKind::RouteResolved => {
                     self.make_link(index)?;
                     let mut parameter = self.parameter(index as u32);
