@@ -5,8 +5,6 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::device;
-
 /// What is counted.
 const KINDS: [&str; 6] = ["cm_id", "qp", "cq", "mr", "pd", "srq"];
 
@@ -29,7 +27,7 @@ impl Held {
     #[track_caller]
     pub fn now() -> Self {
         let files = fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}")).count();
-        Self { objects: objects_of(std::process::id()), files }
+        Self { objects: objects(), files }
     }
 
     /// How many objects of this kind: `cm_id`, `qp`, …
@@ -56,13 +54,18 @@ impl Held {
     }
 }
 
-/// What a process has on the test device, by kind.
+/// What this process has on all devices, by kind.
 #[track_caller]
-fn objects_of(pid: u32) -> BTreeMap<&'static str, usize> {
-    let pid = pid.to_string();
-    // What the kernel holds for itself names no process.
-    let of_process = |line: &&str| line.split_whitespace().skip_while(|word| *word != "pid").nth(1) == Some(&pid);
-    KINDS.into_iter().map(|kind| (kind, show(kind).lines().filter(of_process).count())).collect()
+fn objects() -> BTreeMap<&'static str, usize> {
+    KINDS.into_iter().map(|kind| (kind, show(kind).lines().filter(|line| is_mine(line)).count())).collect()
+}
+
+/// The kernel names the thread that made an object, which may have ended. What it holds for itself names none.
+fn is_mine(line: &str) -> bool {
+    let Some(thread) = line.split_whitespace().skip_while(|word| *word != "pid").nth(1) else { return false };
+    let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else { return true };
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    process.and_then(|process| process.trim().parse().ok()) == Some(std::process::id())
 }
 
 /// Waits until an identifier listens on the port.
@@ -90,7 +93,7 @@ pub fn wait_for_listener(port: u16) {
 #[track_caller]
 fn show(kind: &str) -> String {
     let mut command = Command::new("rdma");
-    command.args(["resource", "show", kind, "link", &device::name()]);
+    command.args(["resource", "show", kind]);
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()

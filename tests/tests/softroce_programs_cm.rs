@@ -53,9 +53,14 @@ const COUNTS: &str = "-c 10 -C 5 -S 200";
 fn ucmatose_plays_with_itself_and_checks_every_byte() {
     let host = address();
     let mut games = 0;
-    for (of_server, of_client) in
-        [("", ""), ("-m", "-m"), ("--srq", ""), ("-m", "--srq -t 0x68 -a 14"), ("-C 0", "-C 0"), ("-S 64k", "-S 64k --srq")]
-    {
+    for (of_server, of_client) in [
+        ("", ""),
+        ("-m", "-m"),
+        ("--srq", ""),
+        ("-m", "--srq -t 0x68 -a 14"),
+        ("-C 0", "-C 0"),
+        ("-S 64k", "-S 64k --srq"),
+    ] {
         let port = port();
         let server = ours("ucmatose", port, &format!("{} {of_server}", without(of_server)));
         let client = ours("ucmatose", port, &format!("-s {host} -b {host} {} {of_client}", without(of_client)));
