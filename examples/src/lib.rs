@@ -1,9 +1,12 @@
 //! What the examples share.
 
+pub mod cm;
 pub mod exchange;
 pub mod gid;
+pub mod noise;
 pub mod pingpong;
 pub mod units;
+pub mod watched;
 
 mod completion;
 mod devices;

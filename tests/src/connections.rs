@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::completion::{GenericCompletionQueue, WorkCompletionStatus};
@@ -117,13 +118,27 @@ impl End {
     /// It cannot be made.
     #[track_caller]
     pub fn of(id: Arc<Identifier>) -> Self {
+        Self::try_of(id).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same where it may be that the peer of a request has gone, in which case there is no queue pair.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made.
+    ///
+    /// # Panics
+    ///
+    /// The identifier is on no device.
+    #[track_caller]
+    pub fn try_of(id: Arc<Identifier>) -> Result<Self, VerbError> {
         let context = id.get_device_context().unwrap_or_else(|| panic!("{id:?} is on no device"));
-        let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
-        let cq = context.create_cq_builder().build_generic().unwrap_or_else(|error| panic!("{error}"));
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq_builder().build_generic()?;
         let mut builder = pd.create_qp_builder();
         builder.setup_send_cq(&cq).setup_recv_cq(&cq);
-        let qp = id.create_qp_generic(&builder).unwrap_or_else(|error| panic!("{error}"));
-        Self { qp, cq, pd, context, id }
+        let qp = id.create_qp_generic(&builder)?;
+        Ok(Self { qp, cq, pd, context, id })
     }
 
     /// Waits for the next completion, which is to be a success; what its request was called.

@@ -11,6 +11,7 @@ pub mod process;
 pub mod programs;
 pub mod recording;
 pub mod requirements;
+pub mod resources;
 mod waiting;
 
 /// The code of the README is compiled.

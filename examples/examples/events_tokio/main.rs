@@ -1,12 +1,11 @@
 //! Completion events and asynchronous events in an async runtime: two queue pairs of one device send messages to and fro, each
 //! side a future that sleeps until its completion queue has something, while a third prints what the device reports.
 //!
-//! The library knows of no runtime. A channel is a file descriptor in non-blocking mode, which any runtime can watch; `watched.rs`
-//! is all that it takes.
+//! The library knows of no runtime. A channel is a file descriptor in non-blocking mode, which any runtime can watch;
+//! `sideway_examples::watched` is all that it takes.
 
 mod arguments;
 mod side;
-mod watched;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -16,10 +15,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use sideway::ibverbs::async_event::AsyncEventType;
+use sideway_examples::watched::AsyncEvents;
 
 use self::arguments::Arguments;
 use self::side::{Side, connect};
-use self::watched::AsyncEvents;
 
 fn main() -> ExitCode {
     sideway_examples::program(run)

@@ -13,10 +13,10 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_examples::exchange::Address;
+use sideway_examples::watched::CompletionEvents;
 use sideway_examples::{LocalPort, Timeout};
 
 use super::arguments::Arguments;
-use super::watched::CompletionEvents;
 
 /// The numbers by which the requests come back in their completions.
 const RECEIVE: u64 = 1;

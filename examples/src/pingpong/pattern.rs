@@ -6,6 +6,8 @@
 
 use anyhow::{Result, bail};
 
+use crate::noise;
+
 /// The C program looks at every page of its machine; those have at least so many bytes.
 const PAGE: usize = 4096;
 
@@ -18,13 +20,7 @@ pub(super) enum Side {
 
 /// Fills `message` with what this side puts into its message of this number.
 pub(super) fn fill(message: &mut [u8], side: Side, number: u32) {
-    let mut state = (u64::from(number) << 1 | u64::from(side == Side::Client)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    for word in message.chunks_mut(8) {
-        // A step of a linear congruential generator, of which the upper half is good.
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        let bytes = (state ^ state >> 32).to_le_bytes();
-        word.copy_from_slice(bytes.get(..word.len()).unwrap_or(&bytes));
-    }
+    noise::fill(message, u64::from(number) << 1 | u64::from(side == Side::Client));
     for page in message.chunks_mut(PAGE) {
         if let Some(first) = page.first_mut() {
             *first = 0;

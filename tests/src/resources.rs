@@ -1,0 +1,100 @@
+//! What the kernel keeps of the RDMA objects of processes, by iproute2's `rdma resource`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What is counted.
+const KINDS: [&str; 6] = ["cm_id", "qp", "cq", "mr", "pd", "srq"];
+
+/// By when the kernel has let go of what was destroyed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a process has: RDMA objects by kind, and open files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    objects: BTreeMap<&'static str, usize>,
+    files: usize,
+}
+
+impl Held {
+    /// By this process, now.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be told.
+    #[track_caller]
+    pub fn now() -> Self {
+        let files = fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}")).count();
+        Self { objects: objects(), files }
+    }
+
+    /// How many objects of this kind: `cm_id`, `qp`, …
+    pub fn count(&self, kind: &str) -> usize {
+        self.objects.get(kind).copied().unwrap_or(0)
+    }
+
+    /// Sees to it that this process has again what it had then; the kernel may take its time.
+    ///
+    /// # Panics
+    ///
+    /// It has not.
+    #[track_caller]
+    pub fn is_held_again(&self) {
+        let started = Instant::now();
+        loop {
+            let now = Self::now();
+            if now == *self {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "before: {self:?}\nafter:  {now:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// What this process has on all devices, by kind.
+#[track_caller]
+fn objects() -> BTreeMap<&'static str, usize> {
+    KINDS.into_iter().map(|kind| (kind, show(kind).lines().filter(|line| is_mine(line)).count())).collect()
+}
+
+/// The kernel names the thread that made an object, which may have ended. What it holds for itself names none.
+fn is_mine(line: &str) -> bool {
+    let Some(thread) = line.split_whitespace().skip_while(|word| *word != "pid").nth(1) else { return false };
+    let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status")) else { return true };
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    process.and_then(|process| process.trim().parse().ok()) == Some(std::process::id())
+}
+
+/// Waits until an identifier listens on the port.
+///
+/// # Panics
+///
+/// None does in time.
+#[track_caller]
+pub fn wait_for_listener(port: u16) {
+    let started = Instant::now();
+    let source = format!(":{port}");
+    while !show("cm_id").lines().any(|line| {
+        let is_here = line
+            .split_whitespace()
+            .skip_while(|word| *word != "src-addr")
+            .nth(1)
+            .is_some_and(|at| at.ends_with(&source));
+        is_here && line.contains("state LISTEN")
+    }) {
+        assert!(started.elapsed() < PATIENCE, "nobody listens on {port}:\n{}", show("cm_id"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[track_caller]
+fn show(kind: &str) -> String {
+    let mut command = Command::new("rdma");
+    command.args(["resource", "show", kind]);
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
