@@ -31,7 +31,7 @@ pub(crate) struct Test {
     rings: Vec<Ring>,
 
     /// Time limit of the guest of the softroce ring
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(10..))]
     timeout: u64,
 
     #[command(flatten)]
