@@ -1,7 +1,7 @@
 //! All members of this program in the group, and what they share: the channel of events, the completion queue, the memory.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,7 +100,7 @@ impl Crew {
         let event = next_event(events, arguments.timeout.0)
             .with_context(|| format!("joining {}: nothing is heard of it", group.ip()))?;
         let EventKind::MulticastJoin(membership) = event.kind() else { return Err(unwelcome(&event)) };
-        let gid = membership.address_handle_attribute().grh_dest_gid();
+        let gid = Ipv6Addr::from(membership.address_handle_attribute().grh_dest_gid());
         let device = member.device().name();
         writeln!(out, "  joined {gid} over {device}, QPN {:#08x}", member.qp.qp_number())?;
         out.flush()?;

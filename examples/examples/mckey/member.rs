@@ -68,10 +68,12 @@ impl Member {
 
     /// Asks to join; an event tells of it.
     pub(crate) fn join(&self, group: SocketAddr, is_send_only: bool) -> Result<()> {
-        Ok(match is_send_only {
-            false => self.id.join_multicast(group)?,
-            true => self.id.join_multicast_with(group, MulticastJoinFlag::SendOnlyFullMember)?,
-        })
+        if is_send_only {
+            self.id.join_multicast_with(group, MulticastJoinFlag::SendOnlyFullMember)?;
+        } else {
+            self.id.join_multicast(group)?;
+        }
+        Ok(())
     }
 
     /// Has joined.
