@@ -10,8 +10,9 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePairType};
+use sideway_examples::LocalPort;
 use sideway_examples::exchange::Address;
-use sideway_examples::pingpong::{self, Endpoint, Link, Message, Piece, Place, Play};
+use sideway_examples::pingpong::{self, Carrier, Endpoint, Link, Message, Piece, Place, Play};
 
 const ABOUT: &str = "\
 Sends messages to and fro between two programs over a reliable connection (RC) and tells how long it took.
@@ -76,11 +77,13 @@ impl Link for ReliableConnection {
         vec![self.local]
     }
 
-    fn connect(&mut self, endpoint: &Endpoint, remotes: &[Address]) -> Result<()> {
+    fn connect(&mut self, port: &LocalPort, remotes: &[Address]) -> Result<()> {
         let &[remote] = remotes else { bail!("one queue pair has one peer") };
-        endpoint.port().connect(&self.qp, self.mtu, &self.local, &remote)
+        port.connect(&self.qp, self.mtu, &self.local, &remote)
     }
+}
 
+impl Carrier for ReliableConnection {
     unsafe fn post_send(&mut self, _lane: usize, wr_id: u64, message: Piece) -> Result<()> {
         // SAFETY: the caller's promise: the queue pair goes with `self`.
         unsafe { pingpong::post_send(&mut self.qp, wr_id, message) }

@@ -13,8 +13,9 @@ use clap::Parser;
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::GenericQueuePair;
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
+use sideway_examples::LocalPort;
 use sideway_examples::exchange::Address;
-use sideway_examples::pingpong::{self, Endpoint, Link, Message, Piece, Place, Play};
+use sideway_examples::pingpong::{self, Carrier, Endpoint, Link, Message, Piece, Place, Play};
 
 const ABOUT: &str = "\
 Sends messages to and fro between two programs over many reliable connections (RC), all of which take their receives from one \
@@ -110,12 +111,18 @@ impl Link for SharingConnections {
         self.ends.iter().map(|(_, local)| *local).collect()
     }
 
-    fn connect(&mut self, endpoint: &Endpoint, remotes: &[Address]) -> Result<()> {
+    fn connect(&mut self, port: &LocalPort, remotes: &[Address]) -> Result<()> {
         if remotes.len() != self.ends.len() {
             bail!("each queue pair has one peer");
         }
         let mut pairs = self.ends.iter().zip(remotes);
-        pairs.try_for_each(|((qp, local), remote)| endpoint.port().connect(qp, self.mtu, local, remote))
+        pairs.try_for_each(|((qp, local), remote)| port.connect(qp, self.mtu, local, remote))
+    }
+}
+
+impl Carrier for SharingConnections {
+    fn lanes(&self) -> usize {
+        self.ends.len()
     }
 
     fn lane(&self, qp_num: u32) -> Option<usize> {

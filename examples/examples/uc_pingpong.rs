@@ -11,8 +11,9 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair, QueuePairAttribute, QueuePairState, QueuePairType};
+use sideway_examples::LocalPort;
 use sideway_examples::exchange::Address;
-use sideway_examples::pingpong::{self, Endpoint, Link, Message, Piece, Place, Play};
+use sideway_examples::pingpong::{self, Carrier, Endpoint, Link, Message, Piece, Place, Play};
 
 const ABOUT: &str = "\
 Sends messages to and fro between two programs over an unreliable connection (UC) and tells how long it took.
@@ -76,15 +77,13 @@ impl UnreliableConnection {
 }
 
 impl Link for UnreliableConnection {
-    const UNRELIABLE: Option<&'static str> = Some("An unreliable connection (UC) loses messages");
-
     fn addresses(&self) -> Vec<Address> {
         vec![self.local]
     }
 
     /// INIT to RTR, which knows the peer, and on to RTS, in which sends are processed. There are no acknowledgements, and so
     /// no times to wait for them, no retries, and no reads or atomics.
-    fn connect(&mut self, endpoint: &Endpoint, remotes: &[Address]) -> Result<()> {
+    fn connect(&mut self, port: &LocalPort, remotes: &[Address]) -> Result<()> {
         let &[remote] = remotes else { bail!("one queue pair has one peer") };
         let mut ready_to_receive = QueuePairAttribute::new();
         ready_to_receive
@@ -92,13 +91,17 @@ impl Link for UnreliableConnection {
             .setup_path_mtu(self.mtu)
             .setup_dest_qp_num(remote.qp_num)
             .setup_rq_psn(remote.psn)
-            .setup_address_vector(&endpoint.port().way(&remote)?);
+            .setup_address_vector(&port.way(&remote)?);
         self.qp.modify(&ready_to_receive)?;
 
         let mut ready_to_send = QueuePairAttribute::new();
         ready_to_send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(self.local.psn);
         Ok(self.qp.modify(&ready_to_send)?)
     }
+}
+
+impl Carrier for UnreliableConnection {
+    const UNRELIABLE: Option<&'static str> = Some("An unreliable connection (UC) loses messages");
 
     unsafe fn post_send(&mut self, _lane: usize, wr_id: u64, message: Piece) -> Result<()> {
         // SAFETY: the caller's promise: the queue pair goes with `self`.

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use sideway::ibverbs::address::AddressHandle;
-use sideway::ibverbs::device_context::{Mtu, PortAttr};
-use sideway::ibverbs::queue_pair::{
-    Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState,
-};
-use sideway::ibverbs::work_request::WorkRequestFlags;
+use sideway::ibverbs::device_context::PortAttr;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, QueuePair, QueuePairAttribute, QueuePairState};
 use sideway_examples::exchange::Address;
-use sideway_examples::pingpong::{self, Endpoint, Link, Piece, Place, Play};
+use sideway_examples::pingpong::{self, Carrier, Endpoint, Link, Piece, Place, Play};
 use sideway_examples::units::parse_message_size;
+use sideway_examples::{LocalPort, check_datagram_size};
 
 const ABOUT: &str = "\
 Sends messages to and fro between two programs as datagrams (UD) and tells how long it took.
@@ -69,6 +68,7 @@ const Q_KEY: u32 = 0x1111_1111;
 #[derive(Debug)]
 struct Datagrams {
     qp: GenericQueuePair<Datagram>,
+    pd: Arc<ProtectionDomain>,
     local: Address,
     /// The way to the peer, and the number of its queue pair.
     peer: Option<(Arc<AddressHandle>, u32)>,
@@ -80,29 +80,13 @@ impl Datagrams {
         let qp = endpoint.queue_pair(endpoint.pd().create_ud_qp_builder())?;
         qp.modify(endpoint.port().to_init().setup_qkey(Q_KEY))?;
         let local = endpoint.port().address(qp.qp_number());
-        Ok(Self { qp, local, peer: None })
+        Ok(Self { qp, pd: Arc::clone(endpoint.pd()), local, peer: None })
     }
 }
 
 impl Link for Datagrams {
-    /// The global routing header, or the room for one where the datagram came without.
-    const HEADROOM: u32 = 40;
-    const UNRELIABLE: Option<&'static str> = Some("Datagrams (UD) get lost");
-
     fn check_size(port: &PortAttr, size: u32) -> Result<()> {
-        let most = port.active_mtu().bytes().context("the port has an MTU that this program does not know")?;
-        if size > most {
-            bail!(
-                "a message of {size} bytes is asked for, and a datagram is one packet, of {most} bytes at most on this port: \
-                 choose a --size up to {most} for both sides{}",
-                if most < Mtu::Mtu4096.bytes().unwrap_or(most) {
-                    "; with Ethernet the MTU of the network interface decides (`ip link set dev eth0 mtu 9000`)"
-                } else {
-                    ""
-                }
-            );
-        }
-        Ok(())
+        check_datagram_size(port, size)
     }
 
     fn addresses(&self) -> Vec<Address> {
@@ -110,24 +94,26 @@ impl Link for Datagrams {
     }
 
     /// INIT to RTR and on to RTS, neither of which knows a peer. The way to it is what an address handle is made from.
-    fn connect(&mut self, endpoint: &Endpoint, remotes: &[Address]) -> Result<()> {
+    fn connect(&mut self, port: &LocalPort, remotes: &[Address]) -> Result<()> {
         let &[remote] = remotes else { bail!("there is one peer") };
         self.qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToReceive))?;
         self.qp
             .modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend).setup_sq_psn(self.local.psn))?;
-        let ah = endpoint.pd().create_ah(&endpoint.port().way(&remote)?)?;
+        let ah = self.pd.create_ah(&port.way(&remote)?)?;
         self.peer = Some((ah, remote.qp_num));
         Ok(())
     }
+}
+
+impl Carrier for Datagrams {
+    /// The global routing header, or the room for one where the datagram came without.
+    const HEADROOM: u32 = 40;
+    const UNRELIABLE: Option<&'static str> = Some("Datagrams (UD) get lost");
 
     unsafe fn post_send(&mut self, _lane: usize, wr_id: u64, message: Piece) -> Result<()> {
         let (ah, remote_qpn) = self.peer.as_ref().context("there is no peer yet")?;
-        let mut batch = self.qp.start_post_send();
-        let request = batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send();
-        let request = request.setup_ud_addr(ah, *remote_qpn, Q_KEY);
         // SAFETY: the caller's promise: the queue pair goes with `self`.
-        unsafe { request.setup_sge(message.lkey, message.addr, message.length) };
-        Ok(batch.post()?)
+        unsafe { pingpong::post_datagram(&mut self.qp, wr_id, (ah, *remote_qpn, Q_KEY), message) }
     }
 
     unsafe fn post_receives(&mut self, receives: &mut dyn Iterator<Item = (u64, Piece)>) -> Result<()> {

@@ -90,7 +90,7 @@ impl Program {
         }
     }
 
-    /// Waits until a program listens on the port of the connection manager (its port space for TCP).
+    /// Waits until a program listens on the port of the connection manager (in its port space for TCP or for UDP).
     ///
     /// # Panics
     ///
@@ -211,7 +211,7 @@ fn run_pair(server: Command, client: Command, limit: Duration, wait: impl FnOnce
     }
 }
 
-/// Whether somebody listens on the port of the connection manager.
+/// Whether somebody listens on the port of the connection manager, in either port space.
 fn is_listened_at_by_cm(port: u16) -> bool {
     let output = Command::new("rdma").args(["resource", "show", "cm_id"]).output();
     let output = output.unwrap_or_else(|error| panic!("rdma (iproute2) does not start: {error}"));
@@ -220,7 +220,7 @@ fn is_listened_at_by_cm(port: u16) -> bool {
         let words: Vec<&str> = line.split_whitespace().collect();
         let value = |key: &str| words.iter().skip_while(|word| **word != key).nth(1).copied().unwrap_or_default();
         let local = value("src-addr").rsplit(':').next().and_then(|port| port.parse().ok());
-        value("state") == "LISTEN" && value("ps") == "TCP" && local == Some(port)
+        value("state") == "LISTEN" && local == Some(port)
     })
 }
 

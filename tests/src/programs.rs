@@ -162,8 +162,12 @@ pub fn kill_client(name: &str, options: &str) -> Ended {
 }
 
 /// Waits until a server and a client know each other's queue pairs.
+///
+/// # Panics
+///
+/// They do not find each other.
 #[track_caller]
-fn wait_for_game(server: &Program, client: &Program) {
+pub fn wait_for_game(server: &Program, client: &Program) {
     let started = Instant::now();
     let has_peer = |program: &Program| program.said().contains("remote address");
     while !(has_peer(server) && has_peer(client)) {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair};
-use sideway_examples::Timeout;
 use sideway_examples::exchange::Address;
-use sideway_examples::pingpong::{self, Endpoint, Kind, Link, Piece, Place, Play};
+use sideway_examples::pingpong::{self, Carrier, Endpoint, Kind, Link, Piece, Place, Play};
+use sideway_examples::{LocalPort, Timeout};
 use sideway_tests::{device, programs};
 
 const LANES: usize = 3;
@@ -30,10 +30,16 @@ impl Link for Connections {
         self.0.iter().map(|(_, address)| *address).collect()
     }
 
-    fn connect(&mut self, endpoint: &Endpoint, remotes: &[Address]) -> Result<()> {
+    fn connect(&mut self, port: &LocalPort, remotes: &[Address]) -> Result<()> {
         ensure!(remotes.len() == LANES);
         let mut pairs = self.0.iter().zip(remotes);
-        pairs.try_for_each(|((qp, local), remote)| endpoint.port().connect(qp, Mtu::Mtu1024, local, remote))
+        pairs.try_for_each(|((qp, local), remote)| port.connect(qp, Mtu::Mtu1024, local, remote))
+    }
+}
+
+impl Carrier for Connections {
+    fn lanes(&self) -> usize {
+        LANES
     }
 
     fn lane(&self, qp_num: u32) -> Option<usize> {
@@ -60,13 +66,18 @@ impl Link for Connections {
 
 /// One side; returns what it prints.
 fn side(server: Option<&str>, port: u16, size: u32, iters: u32, events: bool) -> Result<String> {
-    let place = Place { server: server.map(str::to_owned), port, ib_dev: Some(device::name()), ib_port: device::PORT };
+    let place = Place {
+        server: server.map(str::to_owned),
+        port,
+        ib_dev: Some(device::name()),
+        ib_port: device::PORT,
+        sl: 0,
+        gid_idx: None,
+    };
     let play = Play {
         rx_depth: DEPTH,
         iters,
-        sl: 0,
         events,
-        gid_idx: None,
         chk: true,
         ts: false,
         new_send: false,

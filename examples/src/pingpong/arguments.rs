@@ -27,6 +27,15 @@ pub struct Place {
     /// Port of the device, from 1
     #[arg(short = 'i', long, value_name = "PORT", default_value_t = 1)]
     pub ib_port: u8,
+
+    /// Service level; on Ethernet the priority of the VLAN tag
+    #[arg(short = 'l', long, value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..16))]
+    pub sl: u8,
+
+    /// Index of the GID to send from; show_gids lists them [default: on Ethernet the best, RoCE v2 with an IPv4 address first;
+    /// on InfiniBand none]
+    #[arg(short = 'g', long, value_name = "INDEX")]
+    pub gid_idx: Option<u32>,
 }
 
 // What is sent over a connection.
@@ -54,18 +63,9 @@ pub struct Play {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub iters: u32,
 
-    /// Service level; on Ethernet the priority of the VLAN tag
-    #[arg(short = 'l', long, value_name = "SL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..16))]
-    pub sl: u8,
-
     /// Sleep until something completes (a completion channel) instead of polling without pause
     #[arg(short, long)]
     pub events: bool,
-
-    /// Index of the GID to send from; show_gids lists them [default: on Ethernet the best, RoCE v2 with an IPv4 address first;
-    /// on InfiniBand none]
-    #[arg(short = 'g', long, value_name = "INDEX")]
-    pub gid_idx: Option<u32>,
 
     /// Fill every message with a pattern of its own and check every byte that arrives. Both sides must have it; the times then
     /// include the work
@@ -95,6 +95,16 @@ pub struct Play {
 }
 
 impl Play {
+    /// Whether the options agree.
+    ///
+    /// # Errors
+    ///
+    /// Which ask for the contrary of each other.
+    pub fn check(&self) -> Result<()> {
+        self.cq_kind()?;
+        self.qp_kind().map(drop)
+    }
+
     /// The kind of completion queue, with what the other options ask of it.
     pub(super) fn cq_kind(&self) -> Result<Kind> {
         match (self.ts, self.cq) {
@@ -107,7 +117,11 @@ impl Play {
     }
 
     /// The kind of queue pair, with what the other options ask of it.
-    pub(super) fn qp_kind(&self) -> Result<Kind> {
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn qp_kind(&self) -> Result<Kind> {
         match (self.new_send, self.qp) {
             (true, Kind::Basic) => bail!("--new-send asks for an extended queue pair, and --qp basic for none"),
             (true, _) => Ok(Kind::Extended),

@@ -76,6 +76,15 @@ impl Buffers {
         Ok(self.outgoing.write_at(place % self.outgoing_places * self.size as usize, message)?)
     }
 
+    /// What stands in front of a message that has come in: all of the room there, up to a global routing header.
+    pub(super) fn header(&self, place: u64) -> Result<[u8; 40]> {
+        let mut header = [0; 40];
+        let room = header.get_mut(..self.headroom as usize).context("there is no room for a header")?;
+        let place = (place % self.incoming_places) as usize;
+        self.incoming.read_at(place * (self.headroom + self.size) as usize, room)?;
+        Ok(header)
+    }
+
     /// Copies a message that has come in, without what stands in front of it.
     pub(super) fn read(&self, place: u64, message: &mut [u8]) -> Result<()> {
         let place = (place % self.incoming_places) as usize;

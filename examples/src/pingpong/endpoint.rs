@@ -1,33 +1,22 @@
-//! This side, apart from its queue pairs: device, port, memory and completion queue.
+//! This side, apart from its queue pairs: the port, and what the game is played with.
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::completion::{
-    CompletionChannel, CreateCompletionQueueWorkCompletionFlags as Fields, GenericCompletionQueue,
-};
-use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{BasicService, GenericQueuePair, QueuePair, QueuePairBuilder};
 
-use super::buffers::Buffers;
-use super::{Kind, Link, Place, Play};
+use super::{Kind, Link, Place, Play, Resources};
 use crate::LocalPort;
 use crate::exchange::Address;
 
 /// This side, apart from its queue pairs.
 #[derive(Debug)]
 pub struct Endpoint {
-    pub(super) cq: GenericCompletionQueue,
-    pub(super) channel: Option<Arc<CompletionChannel>>,
-    pub(super) buffers: Buffers,
+    pub(super) resources: Resources,
     pub(super) place: Place,
-    pub(super) play: Play,
-    /// Bytes of a message.
-    pub(super) size: u32,
-    pd: Arc<ProtectionDomain>,
-    port: LocalPort,
+    pub(super) port: LocalPort,
 }
 
 impl Endpoint {
@@ -37,25 +26,16 @@ impl Endpoint {
     ///
     /// A sentence for the user: options that contradict each other, a device that is not there or has not so much.
     pub fn new<L: Link>(place: &Place, play: &Play, size: u32, lanes: u32) -> Result<Self> {
-        let cq_kind = play.cq_kind()?;
-        play.qp_kind()?;
-        let port = LocalPort::open(place.ib_dev.as_deref(), place.ib_port, play.gid_idx, play.sl)?;
+        play.check()?;
+        let port = LocalPort::open(place.ib_dev.as_deref(), place.ib_port, place.gid_idx, place.sl)?;
         L::check_size(port.attr(), size)?;
-
-        let context = port.context();
-        let pd = context.alloc_pd()?;
-        // With one queue pair there is one message at a time, and what nobody looks at may be overwritten: all can share a
-        // place then.
-        let (outgoing, incoming) = if lanes == 1 || !play.chk { (1, 1) } else { (lanes, play.rx_depth) };
-        let buffers = Buffers::new(&pd, size, L::HEADROOM, outgoing, incoming)?;
-        let channel = if play.events { Some(context.create_comp_channel()?) } else { None };
-        let cq = completion_queue(context, channel.as_ref(), play, lanes, cq_kind)?;
-        Ok(Self { cq, channel, buffers, place: place.clone(), play: play.clone(), size, pd, port })
+        let resources = Resources::new::<L>(port.context(), play, size, lanes)?;
+        Ok(Self { resources, place: place.clone(), port })
     }
 
     /// Where queue pairs and address handles are made.
     pub fn pd(&self) -> &Arc<ProtectionDomain> {
-        &self.pd
+        self.resources.pd()
     }
 
     /// The port that they send from.
@@ -70,9 +50,8 @@ impl Endpoint {
     ///
     /// The device has not so much.
     pub fn queue_pair<T: BasicService>(&self, mut builder: QueuePairBuilder<T>) -> Result<GenericQueuePair<T>> {
-        builder.setup_max_send_wr(1).setup_max_recv_wr(self.play.rx_depth);
-        builder.setup_send_cq(&self.cq).setup_recv_cq(&self.cq);
-        Ok(match self.play.qp_kind()? {
+        self.resources.equip(&mut builder);
+        Ok(match self.resources.play.qp_kind()? {
             Kind::Basic => builder.build()?.into(),
             Kind::Extended => builder.build_ex()?.into(),
             Kind::Generic => builder.build_generic()?,
@@ -91,28 +70,4 @@ impl Endpoint {
         let local = self.port.address(qp.qp_number());
         Ok((qp, local))
     }
-}
-
-/// One queue for sends and receives: there is at most one send at a time on each queue pair.
-fn completion_queue(
-    context: &Arc<DeviceContext>,
-    channel: Option<&Arc<CompletionChannel>>,
-    play: &Play,
-    lanes: u32,
-    kind: Kind,
-) -> Result<GenericCompletionQueue> {
-    let mut builder = context.create_cq_builder();
-    let cqe = play.rx_depth.checked_add(lanes).context("--rx-depth is too large")?;
-    builder.setup_cqe(cqe);
-    if let Some(channel) = channel {
-        builder.setup_comp_channel(channel, 0);
-    }
-    if play.ts {
-        builder.setup_wc_flags(Fields::CompletionTimestamp);
-    }
-    Ok(match kind {
-        Kind::Basic => builder.build()?.into(),
-        Kind::Extended => builder.build_ex()?.into(),
-        Kind::Generic => builder.build_generic()?,
-    })
 }

@@ -13,8 +13,10 @@ const PAGE: usize = 4096;
 
 /// Which program a message is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub enum Side {
+    /// The one that answers.
     Server,
+    /// The one that sends first.
     Client,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How long it took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Statistics {
+pub struct Statistics {
     /// Messages in either direction.
     pub(super) iterations: u32,
     /// Bytes of each.

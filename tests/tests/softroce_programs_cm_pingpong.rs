@@ -1,0 +1,199 @@
+//! The example `cm_pingpong` as a program: over connections and as datagrams, by IPv4 and IPv6, and with peers that are not there,
+//! go, or play by other rules.
+
+use std::fs;
+use std::net::IpAddr;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::connections::address;
+use sideway_tests::device;
+use sideway_tests::programs::{LIMIT, by_address, fails, port, refuses, succeeds, wait_for_game};
+
+const NAME: &str = "cm_pingpong";
+
+fn ours(port: u16, options: &str) -> Command {
+    by_address(example(NAME), port, options)
+}
+
+/// A link-local address of the device's network interface, with the interface behind it.
+#[track_caller]
+fn link_local() -> String {
+    let folder = device::sysfs(&device::open());
+    let interface = fs::read_to_string(folder.join("parent")).expect("the device names its network interface");
+    let interface = interface.trim();
+    let table = fs::read_to_string("/proc/net/if_inet6").expect("there is IPv6");
+    let address = table.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[address, _, _, scope, _, name] = words.as_slice() else { return None };
+        let address = u128::from_str_radix(address, 16).ok()?;
+        // 20 is the scope of a link.
+        (name == interface && scope == "20").then_some(IpAddr::from(address.to_be_bytes()))
+    });
+    format!("{}%{interface}", address.unwrap_or_else(|| panic!("{interface} has no link-local address:\n{table}")))
+}
+
+/// Both sides with these options; they are to exchange `iterations` messages of `size` bytes.
+#[track_caller]
+fn play(server: &str, client: &str, host: &str, size: u32, iterations: u32) -> [Ended; 2] {
+    let port = port();
+    let sizes = format!("-s {size} -n {iterations} --timeout 30");
+    let server = ours(port, &format!("{sizes} {server}"));
+    let client = ours(port, &format!("{sizes} {client} {host}"));
+    let ended = child::run_both_by_cm(server, client, port, LIMIT);
+    let bytes = u64::from(size) * u64::from(iterations) * 2;
+    for side in &ended {
+        let lines = [format!("{bytes} bytes in "), format!("{iterations} iters in ")];
+        succeeds(side, &["local address:", "remote address:", &lines[0], &lines[1]]);
+    }
+    ended
+}
+
+/// Server and client, of which each may fail.
+#[track_caller]
+fn run_both(server: &str, client: &str) -> [Ended; 2] {
+    let port = port();
+    child::run_both_by_cm(ours(port, server), ours(port, &format!("{client} {}", address())), port, LIMIT)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn connections_play_in_every_kind() {
+    let host = address().to_string();
+    let mut games = 0;
+    for (server, client) in
+        [("basic", "basic"), ("extended", "extended"), ("generic", "generic"), ("basic", "extended")]
+    {
+        for events in ["", "-e"] {
+            let options = |kind| format!("-c {events} --cq {kind} --qp {kind}");
+            play(&options(server), &options(client), &host, 5000, 200);
+            games += 1;
+        }
+    }
+    assert_eq!(games, 8);
+    // One message, of several packets, to as few receives as there can be.
+    play("-r 1 -c", "-r 1 -c", &host, 1 << 20, 1);
+    play("-r 1 -c -e", "-r 3 -c", &host, 1, 10);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn datagrams_play_in_every_kind() {
+    let host = address().to_string();
+    let mut games = 0;
+    for kind in ["basic", "extended", "generic"] {
+        for events in ["", "-e"] {
+            let options = format!("--ud -c {events} --cq {kind} --qp {kind}");
+            play(&options, &options, &host, 1000, 100);
+            games += 1;
+        }
+    }
+    assert_eq!(games, 6);
+    play("-u -r 1", "--datagram -r 1", &host, 1, 3);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn addresses_of_both_families_are_understood() {
+    let host = address().to_string();
+    // At one address, and at all; from one address, and from the one of the route.
+    let [server, client] = play(&format!("-b {host}"), &format!("-I {host}"), &host, 64, 3);
+    assert!(server.output.contains(&format!("local address:  {host}:")), "{}", server.output);
+    assert!(client.output.contains(&format!("remote address: {host}:")), "{}", client.output);
+
+    let scoped = link_local();
+    let mut games = 0;
+    for ud in ["", "-u"] {
+        for (server, client) in [(String::new(), String::new()), (format!("-b {scoped}"), format!("-b {scoped}"))] {
+            let [server, client] = play(&format!("{ud} {server}"), &format!("{ud} {client}"), &scoped, 64, 3);
+            assert!(server.output.contains("local address:  [fe80:"), "{}", server.output);
+            assert!(client.output.contains("remote address: [fe80:"), "{}", client.output);
+            games += 1;
+        }
+    }
+    assert_eq!(games, 4);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_is_not_there_is_told() {
+    let host = address().to_string();
+    let run = |options: &str| child::run(ours(port(), options), LIMIT);
+    fails(&run(&host), &[&format!("connecting to {host}:"), "nobody listens there"]);
+    fails(&run(&format!("--ud {host}")), &[&host, "unreachable"]);
+    fails(&run("203.0.113.5"), &["203.0.113.5", "no way there"]);
+    // A name that is one of this machine, but not of an RDMA device.
+    fails(&run("localhost"), &["ENODEV", "the address leads to no RDMA device"]);
+    fails(&run("no.such.host.invalid"), &["no.such.host.invalid"]);
+    fails(&run("-b 192.0.2.99"), &["EADDRNOTAVAIL", "192.0.2.99"]);
+    fails(&run(&format!("-b 192.0.2.99 {host}")), &["192.0.2.99"]);
+    fails(&run("--timeout 0.3"), &["nobody asked within 300ms"]);
+    fails(&run("--ud --timeout 0.3"), &["nobody asked within 300ms"]);
+
+    let port = port();
+    let mut server = Program::start(ours(port, ""), LIMIT);
+    server.wait_for_cm_port(port);
+    fails(&child::run(ours(port, "--timeout 1"), LIMIT), &["in use"]);
+    // The other port space.
+    fails(&child::run(ours(port, &format!("--ud {host}")), LIMIT), &["unreachable"]);
+    server.kill();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_plays_by_other_rules_is_told() {
+    let [server, client] = run_both("-s 1000 -n 20", "-s 64 -n 20");
+    fails(&server, &["the peer sent a message of 64 bytes and 1000 were due", "--size"]);
+    fails(&client, &[]);
+    let [server, client] = run_both("-n 10", "-n 20");
+    succeeds(&server, &["10 iters in "]);
+    fails(&client, &["of 20 messages were received", "--iters"]);
+    let [server, client] = run_both("-n 20 --timeout 10", "-n 10");
+    fails(&server, &["nothing completed for 10 s: 10 of 20 messages were received", "--iters"]);
+    succeeds(&client, &["10 iters in "]);
+    let [server, client] = run_both("-c -n 10", "-n 10");
+    fails(&server, &["wrong data", "-c"]);
+    fails(&client, &[]);
+    let [server, client] = run_both("-u -n 10", "-u -n 20 --timeout 5");
+    succeeds(&server, &["10 iters in "]);
+    fails(&client, &["nothing completed for 5 s: 10 of 20 messages", "Datagrams (UD) get lost", "this address (-b)"]);
+    // Too long for a packet: told before anybody is asked, and by a server to one that asks.
+    let [server, client] = run_both("-u -s 1M", "-u --timeout 20");
+    fails(&server, &["a datagram is one packet"]);
+    fails(&client, &["unreachable"]);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_is_killed_is_told() {
+    let mut games = 0;
+    for (options, killed_is_server) in [("", true), ("", false), ("-e", true), ("-e", false)] {
+        let port = port();
+        let options = format!("-n 100000000 {options}");
+        let mut server = Program::start(ours(port, &options), LIMIT);
+        server.wait_for_cm_port(port);
+        let client = Program::start(ours(port, &format!("{options} {}", address())), LIMIT);
+        wait_for_game(&server, &client);
+        // In the midst of it.
+        thread::sleep(Duration::from_millis(300));
+        let (mut killed, mut stays) = if killed_is_server { (server, client) } else { (client, server) };
+        killed.kill();
+        let ended = stays.wait().unwrap_or_else(|| panic!("it does not end:\n{}", stays.said()));
+        fails(&ended, &["100000000"]);
+        let is_told = ["has ended the connection", "message"].iter().any(|word| ended.output.contains(word));
+        assert!(is_told, "{}", ended.output);
+        games += 1;
+    }
+    assert_eq!(games, 4);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn arguments_that_make_no_sense_are_refused() {
+    for arguments in ["-p 0", "-s 0", "-n 0", "-r 0", "-d rxe_0", "-i 1", "-g 1", "a b", "--timeout x", "-b"] {
+        refuses(NAME, arguments);
+    }
+    fails(&child::run(ours(port(), "-t --cq basic"), LIMIT), &["--ts needs an extended completion queue"]);
+}

@@ -1,0 +1,172 @@
+//! The example `mckey` as a program, with itself and with rdma-core's.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::time::Duration;
+
+use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::connections::address;
+use sideway_tests::programs::{LIMIT, fails, refuses, succeeds};
+
+const NAME: &str = "mckey";
+
+/// A group of the test's own.
+fn group(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(239, 71, 5, last)
+}
+
+#[track_caller]
+fn member(mut command: Command, group: Ipv4Addr, options: &str) -> Command {
+    command.args(["-m", &group.to_string(), "-b", &address().to_string()]).args(options.split_whitespace());
+    command
+}
+
+#[track_caller]
+fn ours(group: Ipv4Addr, options: &str) -> Command {
+    member(example(NAME), group, options)
+}
+
+fn theirs(group: Ipv4Addr, options: &str) -> Command {
+    member(Command::new(NAME), group, options)
+}
+
+/// Whether this machine is in the group.
+fn is_joined(group: Ipv4Addr) -> bool {
+    let address = format!("{:08X}", u32::from_ne_bytes(group.octets()));
+    let table = fs::read_to_string("/proc/net/igmp").unwrap_or_default();
+    table.lines().any(|line| line.split_whitespace().next() == Some(address.as_str()))
+}
+
+/// A receiver of ours that is in the group.
+#[track_caller]
+fn receiver(group: Ipv4Addr, options: &str) -> Program {
+    let mut receiver = Program::start(ours(group, options), LIMIT);
+    receiver.wait_until("receive", |receiver| receiver.said().contains("receiving"));
+    receiver
+}
+
+#[track_caller]
+fn end(mut program: Program) -> Ended {
+    program.wait().unwrap_or_else(|| panic!("it does not end:\n{}", program.said()))
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn all_receivers_get_what_a_sender_sends() {
+    let joined = format!("joined ::ffff:{} over ", group(1));
+    let mut rounds = 0;
+    for (options, sender, count, size) in
+        [("", "", 10, 100), ("-C 1000 -S 1k", "-o", 1000, 1024), ("-C 1 -S 1 -c 3", "-p 0x111", 1, 1)]
+    {
+        let receivers = [receiver(group(1), options), receiver(group(1), options)];
+        let sender = format!("-s {sender} -C {count} -S {size} --delay 0");
+        let sent = child::run(ours(group(1), &sender), LIMIT);
+        succeeds(&sent, &[&joined, &format!("{count} messages of {size} bytes sent")]);
+        for receiver in receivers {
+            let ended = end(receiver);
+            succeeds(&ended, &[&joined, &format!("{count} of {count} messages: {count} from 0x")]);
+            let members = if options.contains("-c 3") { 3 } else { 1 };
+            assert_eq!(ended.output.matches("joined").count(), members, "{}", ended.output);
+            assert_eq!(ended.output.matches(" of ").count(), members, "{}", ended.output);
+        }
+        rounds += 1;
+    }
+    assert_eq!(rounds, 3);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_several_senders_send_is_told_apart() {
+    let receiver = receiver(group(2), "-C 12");
+    // Two queue pairs of three messages each, and one of six.
+    for options in ["-c 2 -C 3", "-C 6"] {
+        let sent = child::run(ours(group(2), &format!("-s --delay 0 {options}")), LIMIT);
+        succeeds(&sent, &["messages of 100 bytes sent"]);
+    }
+    let ended = end(receiver);
+    succeeds(&ended, &["12 of 12 messages: "]);
+    for (words, times) in [("3 from 0x", 2), ("6 from 0x", 1)] {
+        assert_eq!(ended.output.matches(words).count(), times, "{}", ended.output);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn it_is_a_peer_of_the_c_program() {
+    // Theirs sends three seconds after it has joined.
+    for (ours, options) in [("", ""), ("-c 2", "-o -C 3 -S 64")] {
+        let count = if options.is_empty() { 10 } else { 3 };
+        let receiver = receiver(group(3), &format!("{ours} {}", options.replace("-o", "")));
+        let sent = child::run(theirs(group(3), &format!("-s {options}")), LIMIT);
+        succeeds(&sent, &["return status 0"]);
+        let ended = end(receiver);
+        succeeds(&ended, &[&format!("{count} of {count} messages: {count} from 0x")]);
+    }
+    for (options, sender) in [("", ""), ("-c 2 -C 3 -S 64", "-o -C 3 -S 64")] {
+        let mut receiver = Program::start(theirs(group(4), options), LIMIT);
+        receiver.wait_until("join", |_| is_joined(group(4)));
+        // It is in the group a moment later.
+        let sent = child::run(ours(group(4), &format!("-s --delay 2 {sender}")), LIMIT);
+        succeeds(&sent, &["bytes sent"]);
+        succeeds(&end(receiver), &["return status 0"]);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_does_not_come_is_told() {
+    // Another group.
+    let waits = receiver(group(5), "--timeout 4");
+    succeeds(&child::run(ours(group(6), "-s --delay 0"), LIMIT), &["10 messages of 100 bytes sent"]);
+    fails(&end(waits), &["no message came within 4 s"]);
+    // Fewer than asked for.
+    let waits = receiver(group(5), "-c 2 -C 10 --silence 0.5");
+    succeeds(&child::run(ours(group(5), "-s -C 7 --delay 0"), LIMIT), &["7 messages of 100 bytes sent"]);
+    let ended = end(waits);
+    fails(&ended, &["6 of 20 messages did not come, 0.5 s after the last"]);
+    assert_eq!(ended.output.matches("7 of 10 messages: 7 from 0x").count(), 2, "{}", ended.output);
+    // Another size.
+    let waits = receiver(group(5), "-S 200");
+    succeeds(&child::run(ours(group(5), "-s --delay 0"), LIMIT), &["10 messages"]);
+    fails(&end(waits), &["a message of 100 bytes came and 200 were due", "-S"]);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_peer_that_is_killed_does_no_harm() {
+    // A sender before its first message, of which the receiver hears nothing.
+    let waits = receiver(group(7), "--timeout 3");
+    let mut sender = Program::start(ours(group(7), "-s --delay 100"), LIMIT);
+    sender.wait_until("join", |sender| sender.said().contains("sending in 100 s"));
+    sender.kill();
+    fails(&end(waits), &["no message came within 3 s"]);
+    // One receiver of two.
+    let [stays, mut goes] = [receiver(group(7), "--timeout 30"), receiver(group(7), "--timeout 30")];
+    goes.kill();
+    succeeds(&child::run(ours(group(7), "-s --delay 0"), LIMIT), &["10 messages"]);
+    succeeds(&end(stays), &["10 of 10 messages"]);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn what_cannot_be_joined_is_told_in_a_sentence() {
+    let run = |arguments: &str| {
+        let mut command = example(NAME);
+        command.args(arguments.split_whitespace());
+        child::run(command, Duration::from_secs(30))
+    };
+    let source = address();
+    fails(&run(&format!("-m 192.0.2.1 -b {source}")), &["192.0.2.1 is not the address of a multicast group"]);
+    fails(&run("-m 239.1.1.1"), &["-b says from which address to join", "no way there"]);
+    fails(&run("-m 239.1.1.1 -b 192.0.2.99"), &["EADDRNOTAVAIL", "192.0.2.99"]);
+    fails(&run("-m 239.1.1.1 -b 127.0.0.1"), &["no device leads to the group"]);
+    fails(&run(&format!("-m 239.1.1.1 -b {source} -S 9000")), &["a datagram is one packet", "--size"]);
+    fails(&run(&format!("-m ff0e::1 -b {source}")), &["ff0e::1"]);
+    fails(&run(&format!("-m 239.1.1.1 -b {source} -p ipoib")), &["rdma_bind_addr", "EINVAL"]);
+    fails(&run(&format!("-m 239.1.1.1 -b {source} -s -l")), &["-l is not for every device"]);
+    fails(&run("-m no.such.host.invalid"), &["the group", "no.such.host.invalid"]);
+    for arguments in ["", "-m 239.1.1.1 -o", "-m 239.1.1.1 -c 0", "-m 239.1.1.1 -C 0", "-m 239.1.1.1 -M ff0e::1", "x"] {
+        refuses(NAME, arguments);
+    }
+}
