@@ -236,3 +236,30 @@ fn is_listened_at(port: u16) -> bool {
         })
     })
 }
+
+/// The tests of this program that `filter` chooses, all of them if it is empty, under valgrind; they find the variable
+/// `marker` set. An error or a leak is exit status 99.
+///
+/// # Panics
+///
+/// This program has no path.
+#[track_caller]
+pub fn under_valgrind(marker: &str, filter: &[&str]) -> Command {
+    let this = env::current_exe().unwrap_or_else(|error| panic!("{error}"));
+    let mut command = Command::new("valgrind");
+    // What drivers hand to the kernel, and get from it, is not known to valgrind: initialised bytes are not its subject here.
+    command
+        .args([
+            "--error-exitcode=99",
+            "--undef-value-errors=no",
+            "--fair-sched=yes",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+            concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/valgrind.supp"),
+        ])
+        .arg(this)
+        .args(filter)
+        .args(["--include-ignored", "--nocapture", "--test-threads=1"])
+        .env(marker, "1");
+    command
+}

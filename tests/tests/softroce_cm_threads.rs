@@ -2,7 +2,6 @@
 
 use std::env;
 use std::net::SocketAddr;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -312,21 +311,7 @@ fn all_of_it_is_clean_under_valgrind() {
     if env::var_os(UNDER_VALGRIND).is_some() {
         return;
     }
-    let mut command = Command::new("valgrind");
-    // What drivers hand to the kernel, and get from it, is not known to valgrind: initialised bytes are not its subject here.
-    command
-        .args([
-            "--error-exitcode=99",
-            "--undef-value-errors=no",
-            "--fair-sched=yes",
-            "--leak-check=full",
-            "--errors-for-leak-kinds=definite",
-            concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/valgrind.supp"),
-        ])
-        .arg(env::current_exe().expect("this program has a path"))
-        .args(["--include-ignored", "--nocapture", "--test-threads=1"])
-        .env(UNDER_VALGRIND, "1");
-    let ended = child::run(command, HANGS);
+    let ended = child::run(child::under_valgrind(UNDER_VALGRIND, &[]), HANGS);
     assert!(ended.status.success(), "{}", ended.output);
     assert!(ended.output.contains("4 passed"), "{}", ended.output);
     assert!(ended.output.contains("ERROR SUMMARY: 0 errors"), "{}", ended.output);

@@ -154,20 +154,8 @@ fn killing_the_peer_is_clean_under_valgrind() {
     if env::var_os(UNDER_VALGRIND).is_some() {
         return;
     }
-    let mut command = Command::new("valgrind");
-    // What drivers hand to the kernel, and get from it, is not known to valgrind: initialised bytes are not its subject here.
-    command
-        .args([
-            "--error-exitcode=99",
-            "--undef-value-errors=no",
-            "--leak-check=full",
-            "--errors-for-leak-kinds=definite",
-            concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/valgrind.supp"),
-        ])
-        .arg(env::current_exe().expect("this program has a path"))
-        .args(["--exact", "peer::a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly"])
-        .args(["--include-ignored", "--nocapture", "--test-threads=1"])
-        .env(UNDER_VALGRIND, "1");
+    let test = "peer::a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly";
+    let command = child::under_valgrind(UNDER_VALGRIND, &["--exact", test]);
     let ended = child::run(command, Duration::from_secs(240));
     assert!(ended.status.success(), "{}", ended.output);
     assert!(ended.output.contains("1 passed"), "{}", ended.output);

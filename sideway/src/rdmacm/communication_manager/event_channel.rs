@@ -315,7 +315,10 @@ fn create_error(error: VerbError) -> CreateEventChannelError {
         return CreateEventChannelError::Load(load);
     }
     let hint = match error.errno().raw() {
-        libc::ENODEV => "there is no RDMA device, or the provider that RDMA_MUMMY_RDMACM names does not exist",
+        libc::ENODEV if is_set(sys::load::rdmacm::VARIABLE) => {
+            "there is no provider of the name that the environment variable RDMA_MUMMY_RDMACM has, or it has no device"
+        }
+        libc::ENODEV => "there is no RDMA device",
         libc::ENOENT | libc::EPERM => {
             "the kernel has no connection manager for programs, or its module rdma_ucm is not loaded (`modprobe rdma_ucm`)"
         }
@@ -324,6 +327,10 @@ fn create_error(error: VerbError) -> CreateEventChannelError {
         _ => return CreateEventChannelError::Verb(error),
     };
     CreateEventChannelError::Verb(error.with_hint(hint))
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 #[cold]
