@@ -150,11 +150,11 @@ impl ConnectError {
             ConnectCause::Event { status, .. } => {
                 status.errno().map_or(io::ErrorKind::Other, |errno| of_errno(errno.raw()))
             }
-            ConnectCause::Rejected(_) => io::ErrorKind::ConnectionRefused,
-            ConnectCause::Unreachable(unreachable) => match unreachable.status().errno() {
-                Some(errno) => of_errno(errno.raw()),
-                None => io::ErrorKind::ConnectionRefused,
-            },
+            // An errno: iWARP's no, or no answer.
+            ConnectCause::Rejected(Rejection { status, .. })
+            | ConnectCause::Unreachable(Unreachable { status, .. }) => {
+                status.errno().map_or(io::ErrorKind::ConnectionRefused, |errno| of_errno(errno.raw()))
+            }
             ConnectCause::TimedOut { .. } => io::ErrorKind::TimedOut,
             ConnectCause::Disconnected => io::ErrorKind::ConnectionReset,
             ConnectCause::DeviceRemoval => io::ErrorKind::ConnectionAborted,
@@ -318,6 +318,10 @@ mod tests {
             "looking up the queue pair at 192.0.2.7:7174: unreachable: nobody listens there"
         );
         assert_eq!((lookup.kind(), lookup.rejection()), (io::ErrorKind::ConnectionRefused, None));
+        // iWARP's.
+        let status = EventStatus::new(-libc::ECONNRESET, 0);
+        let reset = ConnectCause::Rejected(Rejection { status, private_data: PrivateData::default() });
+        assert_eq!(error(ConnectStep::Connect, reset).kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[test]
