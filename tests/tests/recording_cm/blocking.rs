@@ -121,6 +121,43 @@ fn whoever_comes_when_there_is_no_channel_still_waits() {
 }
 
 #[test]
+fn a_queue_pair_for_a_peer_that_has_gone_says_so() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let end = ask(&resolved);
+    let request = listener.accept(Some(LONG)).unwrap();
+    let id = request.identifier();
+    let context = request.device_context();
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq_builder().build().unwrap());
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    recording.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
+    let error = id.create_qp(&builder).unwrap_err();
+    assert_eq!(error.hint(), Some("perhaps the peer has given up"));
+    // Nobody has asked this one.
+    let other = Connector::new().resolve(listener.local_address()).unwrap();
+    recording.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
+    assert_eq!(other.identifier().create_qp(&builder).unwrap_err().hint(), None);
+    drop((request, end));
+}
+
+#[test]
+fn settings_of_a_listener_are_made_before_it_is_bound() {
+    let recording = Recording::new();
+    let mut builder = Listener::builder();
+    let listener = builder.setup_af_only(true).setup_type_of_service(0x20).bind((HERE, 0)).unwrap();
+    assert!(Arc::ptr_eq(&listener.event_channel(), &listener.identifier().event_channel()));
+    let calls = recording.calls();
+    let is_of = |verb: &str| ["rdma_set_option", "rdma_bind_addr", "rdma_listen"].contains(&verb);
+    let made: Vec<_> = calls.iter().map(|call| call.verb).filter(|verb| is_of(verb)).collect();
+    assert_eq!(made, ["rdma_set_option", "rdma_set_option", "rdma_bind_addr", "rdma_listen"]);
+    recording.fail("rdma_set_option", 0, Failure::documented(libc::EINVAL));
+    let error = builder.bind((HERE, 0)).unwrap_err();
+    assert_eq!(error.step(), ConnectStep::Bind);
+    assert!(error.to_string().contains("rdma_set_option: EINVAL"), "{error}");
+}
+
+#[test]
 fn a_request_that_cannot_be_moved_is_told_and_rejected() {
     let recording = Recording::new();
     let (listener, resolved) = sides();

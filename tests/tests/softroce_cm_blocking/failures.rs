@@ -126,6 +126,20 @@ fn a_peer_that_goes_before_the_answer_is_told_to_who_accepts() {
         cause => assert!(matches!(cause, ConnectCause::Rejected(_)), "{cause:?}"),
     }
     drop(passive);
+
+    // Gone before there is a queue pair.
+    let resolved = connector().resolve(listener.local_address()).unwrap();
+    let end = End::of(resolved.identifier().clone());
+    resolved.identifier().connect(&ConnectionParameter::default()).unwrap();
+    let request = listener.accept(Some(LONG)).unwrap();
+    drop((resolved, end));
+    thread::sleep(Duration::from_millis(200));
+    let pd = request.device_context().alloc_pd().unwrap();
+    let cq = request.device_context().create_cq_builder().build_generic().unwrap();
+    let mut builder = pd.create_qp_builder();
+    let error = request.identifier().create_qp_generic(builder.setup_send_cq(&cq).setup_recv_cq(&cq)).unwrap_err();
+    assert_eq!(error.hint(), Some("perhaps the peer has given up"), "{error}");
+    drop(request);
     // The next is served.
     let (active, passive) = super::pair(&listener);
     drop((active, passive));
