@@ -13,7 +13,7 @@
 //!
 //! use sideway::ibverbs::completion::GenericCompletionQueue;
 //! use sideway::ibverbs::queue_pair::GenericQueuePair;
-//! use sideway::rdmacm::{ConnectionParameter, Connector, Identifier, Listener};
+//! use sideway::rdmacm::{ConnectionParameter, Connector, Identifier, Listener, Request};
 //!
 //! fn queue_pair(id: &Arc<Identifier>) -> Result<(GenericQueuePair, GenericCompletionQueue), Box<dyn Error>> {
 //!     let device = id.get_device_context().ok_or("no device")?;
@@ -26,14 +26,21 @@
 //! fn server() -> Result<(), Box<dyn Error>> {
 //!     let listener = Listener::bind("0.0.0.0:7174")?;
 //!     loop {
-//!         let request = listener.accept(None)?;
-//!         let (qp, cq) = queue_pair(request.identifier())?;
-//!         // Receives are posted here: the peer may send as soon as it is accepted.
-//!         let connection = request.accept(&ConnectionParameter::default())?;
-//!         // Data goes over `qp`, and completes on `cq`.
-//!         connection.wait(None)?;
-//!         connection.disconnect(Some(Duration::from_secs(5)))?;
+//!         // A peer that gives up half-way ends its own connection, and not the server.
+//!         if let Err(error) = serve(listener.accept(None)?) {
+//!             eprintln!("{error}");
+//!         }
 //!     }
+//! }
+//!
+//! fn serve(request: Request) -> Result<(), Box<dyn Error>> {
+//!     let (qp, cq) = queue_pair(request.identifier())?;
+//!     // Receives are posted here: the peer may send as soon as it is accepted.
+//!     let connection = request.accept(&ConnectionParameter::default())?;
+//!     // Data goes over `qp`, and completes on `cq`.
+//!     connection.wait(None)?;
+//!     connection.disconnect(Some(Duration::from_secs(5)))?;
+//!     Ok(())
 //! }
 //!
 //! fn client() -> Result<(), Box<dyn Error>> {
@@ -47,6 +54,8 @@
 //! }
 //! ```
 //!
+//! - How data goes is told by [memory regions](crate::ibverbs::memory_region), [requests](crate::ibverbs::work_request) and
+//!   [completions](crate::ibverbs::completion).
 //! - Each wait ends: within ten seconds unless set ([`Connector::setup_timeout`], [`ListenerBuilder::setup_timeout`]), or when the
 //!   program says.
 //! - A connection lives as long as what holds its identifier: the [`Connection`], and the queue pair that was made through it.
@@ -75,14 +84,14 @@
 //! | [`ConnectError`] | means |
 //! |---|---|
 //! | `rejected: nobody listens there` | the machine is right, and the port or the program is not |
-//! | `rejected: the program there said no` | its program dropped or [rejected](Request::reject) the request, or failed to accept it |
+//! | `rejected: the program there said no` | its program dropped or [rejected](Request::reject) the request, or failed to accept it; or a program listens at the port, and not at this address |
 //! | `nobody answered within …` at `resolving the address` | nobody has the address on the local network, or the gateway is silent |
 //! | `no answer within …` at `connecting`; `unreachable` | the machine is there and does not answer: UDP port 4791 is filtered, or the program there does not take the requests that wait |
 //! | `rdma_resolve_addr: ENETUNREACH` | the routing table has no way there |
 //! | `address error: ENODEV`, `rdma_resolve_route: ENODEV` | the way does not go over an RDMA device: see above |
 //! | `rdma_bind_addr: EADDRINUSE`; `EADDRNOTAVAIL` for `0.0.0.0` or `[::]` | the port is in use |
 //! | `rdma_bind_addr: ENODEV` | the address is of an interface without an RDMA device |
-//! | `rdma_accept: EINVAL`, perhaps the peer has given up | its time had passed, or it has gone |
+//! | `rdma_create_qp: EINVAL`, `rdma_accept: EINVAL`, perhaps the peer has given up | its time had passed, or it has gone |
 //! | `rdma_connect: EINVAL`, `rdma_accept: EINVAL` | a depth above the device's, or more private data than there is room for; the text says |
 //! | `rdma_create_event_channel: ENODEV`, `ENOENT` | there is no device; the module `rdma_ucm` is not loaded |
 //!
@@ -105,9 +114,6 @@
 //! # References
 //!
 //! [rdma_cm(7)](https://man7.org/linux/man-pages/man7/rdma_cm.7.html)
-//!
-//! [`PrivateData`]: communication_manager::PrivateData
-//! [`Rejection`]: communication_manager::Rejection
 
 mod blocking;
 pub mod communication_manager;
@@ -115,4 +121,6 @@ pub mod communication_manager;
 pub use self::blocking::{
     ConnectCause, ConnectError, ConnectStep, Connection, Connector, Ended, Listener, ListenerBuilder, Request, Resolved,
 };
-pub use self::communication_manager::{ConnectionInfo, ConnectionParameter, Identifier, PortSpace};
+pub use self::communication_manager::{
+    ConnectionInfo, ConnectionParameter, Identifier, PortSpace, PrivateData, RejectReason, Rejection, RemoteDatagram,
+};

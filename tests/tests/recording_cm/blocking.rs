@@ -121,6 +121,43 @@ fn whoever_comes_when_there_is_no_channel_still_waits() {
 }
 
 #[test]
+fn a_queue_pair_for_a_peer_that_has_gone_says_so() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let end = ask(&resolved);
+    let request = listener.accept(Some(LONG)).unwrap();
+    let id = request.identifier();
+    let context = request.device_context();
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq_builder().build().unwrap());
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    recording.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
+    let error = id.create_qp(&builder).unwrap_err();
+    assert_eq!(error.hint(), Some("perhaps the peer has given up"));
+    // Nobody has asked this one.
+    let other = Connector::new().resolve(listener.local_address()).unwrap();
+    recording.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
+    assert_eq!(other.identifier().create_qp(&builder).unwrap_err().hint(), None);
+    drop((request, end));
+}
+
+#[test]
+fn settings_of_a_listener_are_made_before_it_is_bound() {
+    let recording = Recording::new();
+    let mut builder = Listener::builder();
+    let listener = builder.setup_af_only(true).setup_type_of_service(0x20).bind((HERE, 0)).unwrap();
+    assert!(Arc::ptr_eq(&listener.event_channel(), &listener.identifier().event_channel()));
+    let calls = recording.calls();
+    let is_of = |verb: &str| ["rdma_set_option", "rdma_bind_addr", "rdma_listen"].contains(&verb);
+    let made: Vec<_> = calls.iter().map(|call| call.verb).filter(|verb| is_of(verb)).collect();
+    assert_eq!(made, ["rdma_set_option", "rdma_set_option", "rdma_bind_addr", "rdma_listen"]);
+    recording.fail("rdma_set_option", 0, Failure::documented(libc::EINVAL));
+    let error = builder.bind((HERE, 0)).unwrap_err();
+    assert_eq!(error.step(), ConnectStep::Bind);
+    assert!(error.to_string().contains("rdma_set_option: EINVAL"), "{error}");
+}
+
+#[test]
 fn a_request_that_cannot_be_moved_is_told_and_rejected() {
     let recording = Recording::new();
     let (listener, resolved) = sides();
@@ -174,6 +211,62 @@ fn the_first_end_of_a_connection_is_the_one_that_is_told() {
 }
 
 #[test]
+fn an_end_that_the_peer_has_made_by_force_is_the_peers() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let [(active, _end), _passive] = connect(resolved, &listener);
+    recording.script_connections(true);
+    // What a driver says of iWARP's connections.
+    raise(&recording, active.identifier(), EventType::Disconnected.raw(), -libc::ECONNRESET);
+    assert_eq!(active.wait(None).unwrap(), Ended::Disconnected);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits by the clock, often")]
+fn who_looks_for_events_may_leave_and_the_others_go_on() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let [(active, _end), _passive] = connect(resolved, &listener);
+    recording.script_connections(true);
+    thread::scope(|scope| {
+        let wait = |timeout| active.wait(timeout);
+        let leaving: Vec<_> = (0..8).map(|n| scope.spawn(move || wait(Some(SHORT * n)))).collect();
+        let staying: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(None))).collect();
+        for one in leaving {
+            assert!(one.join().unwrap().unwrap_err().is_timed_out());
+        }
+        raise(&recording, active.identifier(), EventType::Disconnected.raw(), 0);
+        for one in staying {
+            assert_eq!(one.join().unwrap().unwrap(), Ended::Disconnected);
+        }
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits by the clock, often")]
+fn a_channel_that_fails_is_told_to_one_and_the_others_go_on() {
+    let recording = Recording::new();
+    let (listener, resolved) = sides();
+    let [(active, _end), _passive] = connect(resolved, &listener);
+    recording.script_connections(true);
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(None))).collect();
+        // An event of an identifier that nobody made.
+        let channel = active.event_channel();
+        let (c_channel, c_id) = raw(&channel, listener.identifier());
+        recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
+        while !waiting.iter().any(|one| one.is_finished()) {
+            thread::yield_now();
+        }
+        raise(&recording, active.identifier(), EventType::Disconnected.raw(), 0);
+        let told: Vec<_> = waiting.into_iter().map(|one| one.join().unwrap()).collect();
+        assert_eq!(told.iter().filter(|one| matches!(one, Ok(Ended::Disconnected))).count(), 3, "{told:?}");
+        let error = told.into_iter().find_map(Result::err).unwrap();
+        assert!(error.to_string().contains("not of this channel"), "{error}");
+    });
+}
+
+#[test]
 fn a_connection_that_cannot_be_ended_says_why() {
     let recording = Recording::new();
     let (listener, resolved) = sides();
@@ -182,6 +275,11 @@ fn a_connection_that_cannot_be_ended_says_why() {
     let error = active.disconnect(Some(LONG)).unwrap_err();
     assert_eq!((error.step(), error.address()), (ConnectStep::Disconnect, Some(listener.local_address())));
     assert!(error.to_string().contains("rdma_disconnect: EIO"), "{error}");
+    // The channel fails too: nothing is waited for.
+    recording.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
+    recording.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
+    let error = active.disconnect(Some(SHORT)).unwrap_err();
+    assert!(error.to_string().contains("rdma_disconnect: EINVAL"), "{error}");
     recording.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
     // Nothing will be told any more: that is an end too.
     assert!(active.is_ended());

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use sideway::ibverbs::queue_pair::QueuePairState;
 use sideway::rdmacm::communication_manager::RejectReason;
 use sideway::rdmacm::{ConnectCause, ConnectError, ConnectStep, ConnectionParameter, Connector, Listener};
 use sideway_tests::connections::{End, LONG, address};
@@ -126,6 +127,22 @@ fn a_peer_that_goes_before_the_answer_is_told_to_who_accepts() {
         cause => assert!(matches!(cause, ConnectCause::Rejected(_)), "{cause:?}"),
     }
     drop(passive);
+
+    // Gone before there is a queue pair.
+    let resolved = connector().resolve(listener.local_address()).unwrap();
+    let end = End::of(resolved.identifier().clone());
+    resolved.identifier().connect(&ConnectionParameter::default()).unwrap();
+    let request = listener.accept(Some(LONG)).unwrap();
+    drop((resolved, end));
+    thread::sleep(Duration::from_millis(200));
+    let pd = request.device_context().alloc_pd().unwrap();
+    let cq = request.device_context().create_cq_builder().build_generic().unwrap();
+    let mut builder = pd.create_qp_builder();
+    let error = request.identifier().create_qp_generic(builder.setup_send_cq(&cq).setup_recv_cq(&cq)).unwrap_err();
+    assert_eq!(error.hint(), Some("perhaps the peer has given up"), "{error}");
+    let error = request.identifier().get_qp_attr(QueuePairState::Init).unwrap_err();
+    assert!(error.to_string().ends_with("or the peer has given up"), "{error}");
+    drop(request);
     // The next is served.
     let (active, passive) = super::pair(&listener);
     drop((active, passive));

@@ -1,12 +1,14 @@
 //! Who listens, and what comes there beside requests.
 
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use sideway::rdmacm::communication_manager::EventType;
-use sideway::rdmacm::{ConnectStep, ConnectionParameter, PortSpace};
-use sideway_tests::connections::{End, LONG};
+use sideway::rdmacm::{ConnectStep, ConnectionParameter, Listener, PortSpace};
+use sideway_tests::connections::{End, LONG, address, expect};
 
 use super::{connector, listener};
 
@@ -87,4 +89,56 @@ fn connections_outlive_their_listener_and_those_who_wait_are_rejected() {
         assert!(waiting.join().unwrap().rejection().is_some());
     });
     assert!(!active.connection.is_ended() && !passive.connection.is_ended());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn a_listener_of_ipv6_alone_is_not_there_for_ipv4() {
+    let listener = Listener::builder().setup_af_only(true).bind("[::]:0").unwrap();
+    let to = SocketAddr::new(address(), listener.local_address().port());
+    let resolved = connector().resolve(to).unwrap();
+    let _end = End::of(resolved.identifier().clone());
+    let error = resolved.connect(&ConnectionParameter::default()).unwrap_err();
+    assert!(error.to_string().ends_with("listens at another address than this"), "{error}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn who_polls_the_channel_of_a_listener_takes_all_who_came() {
+    const PEERS: usize = 20;
+    let listener = listener();
+    let peers: Vec<_> = (0..PEERS)
+        .map(|_| {
+            let resolved = connector().resolve(listener.local_address()).unwrap();
+            let end = End::of(resolved.identifier().clone());
+            resolved.identifier().connect(&ConnectionParameter::default()).unwrap();
+            (resolved, end)
+        })
+        .collect();
+    let channel = listener.event_channel();
+    let mut taken = 0;
+    while taken < PEERS {
+        let mut poll = libc::pollfd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live pollfd.
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, LONG.as_millis() as i32) }, 1, "{taken} came");
+        // Several threads may: each who came is given to one.
+        taken += thread::scope(|scope| {
+            let takers: Vec<_> = (0..3).map(|_| scope.spawn(|| all_who_came(&listener))).collect();
+            takers.into_iter().map(|taker| taker.join().unwrap()).sum::<usize>()
+        });
+    }
+    assert_eq!(taken, PEERS);
+    // They were let go, which is a no.
+    for (resolved, _end) in &peers {
+        expect(&resolved.identifier().event_channel(), EventType::Rejected);
+    }
+}
+
+fn all_who_came(listener: &Listener) -> usize {
+    let requests = std::iter::from_fn(|| match listener.accept(Some(Duration::ZERO)) {
+        Ok(request) => Some(request),
+        Err(error) if error.is_timed_out() => None,
+        Err(error) => panic!("{error}"),
+    });
+    requests.map(drop).count()
 }

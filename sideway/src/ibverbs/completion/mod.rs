@@ -14,8 +14,8 @@
 //! cursor over the queue.
 //!
 //! What a completion has beside its number and status depends on the queue. A basic queue has the standard fields; an extended one
-//! those and what it was asked for with [`CompletionQueueBuilder::setup_wc_flags`]. Asked for a field that the queue has not, a
-//! completion answers with [`FieldNotEnabled`].
+//! those and what it was asked for with [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values; asked for
+//! another that the queue has not, a completion answers with [`FieldNotEnabled`].
 //!
 //! | field | flag of `CreateCompletionQueueWorkCompletionFlags` | |
 //! |---|---|---|

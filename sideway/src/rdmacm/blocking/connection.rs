@@ -33,7 +33,7 @@ struct Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The peer has ended it, or has answered that it is ended.
+    /// The peer has ended it, by force perhaps, or has answered that it is ended.
     Disconnected,
     /// This side has ended it, and the peer has not answered in the kernel's time.
     NoAnswer,
@@ -121,8 +121,8 @@ impl Connection {
     /// - [`ConnectCause::Verb`]: as [`Identifier::disconnect`].
     pub fn disconnect(&self, timeout: Option<Duration>) -> Result<Ended, ConnectError> {
         match (self.id.disconnect(), self.ended()) {
-            (Err(error), Ok(None)) => Err(ConnectError::new(ConnectStep::Disconnect, self.peer, error)),
             (_, Ok(Some(ended))) => Ok(ended),
+            (Err(error), _) => Err(ConnectError::new(ConnectStep::Disconnect, self.peer, error)),
             _ => self.wait_in(ConnectStep::Disconnect, timeout),
         }
     }
@@ -144,7 +144,11 @@ impl Life {
             return;
         }
         let end = match event.kind() {
-            EventKind::Disconnected(_) if event.status().errno().is_some() => Ended::NoAnswer,
+            EventKind::Disconnected(_)
+                if event.status().errno().is_some_and(|errno| errno.raw() == libc::ETIMEDOUT) =>
+            {
+                Ended::NoAnswer
+            }
             EventKind::Disconnected(_) => Ended::Disconnected,
             EventKind::DeviceRemoval => Ended::DeviceRemoval,
             EventKind::AddressChange => {

@@ -42,7 +42,7 @@ impl Deadline {
     pub(super) fn share(&self, shares: usize) -> Self {
         let shares = u32::try_from(shares).unwrap_or(u32::MAX);
         match self.left() {
-            Some(left) if shares > 1 => Self::within(Some(left / shares)),
+            Some(left) if shares > 1 => Self::resume(whole_milliseconds(left / shares), Some(left / shares)),
             _ => *self,
         }
     }
@@ -56,6 +56,12 @@ impl Deadline {
     pub(super) fn passed(&self) -> ConnectCause {
         ConnectCause::TimedOut { after: self.total }
     }
+}
+
+/// For who reads it: the clock has run a little since the time was given.
+fn whole_milliseconds(time: Duration) -> Duration {
+    let rounded = time.saturating_add(Duration::from_micros(500));
+    Duration::new(rounded.as_secs(), rounded.subsec_millis() * 1_000_000)
 }
 
 #[cfg(test)]
@@ -83,6 +89,9 @@ mod tests {
     fn attempts_share_what_is_left() {
         let deadline = Deadline::within(Some(Duration::from_secs(3000)));
         assert!(deadline.share(3).left_or_max() <= Duration::from_secs(1000));
+        let told = whole_milliseconds(Duration::from_nanos(4_999_993_216));
+        assert_eq!(told, Duration::from_secs(5));
+        assert_eq!(whole_milliseconds(Duration::MAX).subsec_nanos(), 999_000_000);
         let resumed = Deadline::resume(Duration::from_secs(7), Some(Duration::ZERO));
         assert!(matches!(resumed.check(), Err(ConnectCause::TimedOut { after }) if after.as_secs() == 7));
     }

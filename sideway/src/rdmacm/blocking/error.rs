@@ -6,7 +6,9 @@ use std::{error, fmt, io};
 
 use super::ConnectStep;
 use crate::error::VerbError;
-use crate::rdmacm::communication_manager::{CreateEventChannelError, EventStatus, EventType, Rejection, Unreachable};
+use crate::rdmacm::communication_manager::{
+    CreateEventChannelError, EventStatus, EventType, RejectReason, Rejection, Unreachable,
+};
 
 /// Why there is no connection: what was being done, for which address, and what came of it.
 ///
@@ -150,11 +152,11 @@ impl ConnectError {
             ConnectCause::Event { status, .. } => {
                 status.errno().map_or(io::ErrorKind::Other, |errno| of_errno(errno.raw()))
             }
-            ConnectCause::Rejected(_) => io::ErrorKind::ConnectionRefused,
-            ConnectCause::Unreachable(unreachable) => match unreachable.status().errno() {
-                Some(errno) => of_errno(errno.raw()),
-                None => io::ErrorKind::ConnectionRefused,
-            },
+            // An errno: iWARP's no, or no answer.
+            ConnectCause::Rejected(Rejection { status, .. })
+            | ConnectCause::Unreachable(Unreachable { status, .. }) => {
+                status.errno().map_or(io::ErrorKind::ConnectionRefused, |errno| of_errno(errno.raw()))
+            }
             ConnectCause::TimedOut { .. } => io::ErrorKind::TimedOut,
             ConnectCause::Disconnected => io::ErrorKind::ConnectionReset,
             ConnectCause::DeviceRemoval => io::ErrorKind::ConnectionAborted,
@@ -194,6 +196,12 @@ impl fmt::Display for ConnectError {
 impl ConnectCause {
     fn write(&self, f: &mut fmt::Formatter<'_>, step: ConnectStep) -> fmt::Result {
         match self {
+            Self::Name(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                write!(
+                    f,
+                    "{error}: it takes an address or a name, and a port, as in \"server:7174\" or (\"server\", 7174)"
+                )
+            }
             Self::Name(error) => write!(f, "{error}"),
             Self::NoAddress => f.write_str("it has no address"),
             Self::Channel(error) => write!(f, "{error}"),
@@ -202,7 +210,16 @@ impl ConnectCause {
                 write!(f, "{event_type}: {status}")?;
                 f.write_str(advice(step, *status))
             }
-            Self::Rejected(rejection) => write!(f, "rejected: {rejection}"),
+            Self::Rejected(rejection) => {
+                write!(f, "rejected: {rejection}")?;
+                // The kernel says the same where the port is right and the address is not.
+                match rejection.reason() {
+                    Some(RejectReason::ConsumerDefined) if rejection.private_data().trimmed().is_empty() => {
+                        f.write_str(", or listens at another address than this")
+                    }
+                    _ => Ok(()),
+                }
+            }
             Self::Unreachable(unreachable) => match unreachable.status().errno().map(|errno| errno.raw()) {
                 Some(libc::ETIMEDOUT) => {
                     f.write_str("unreachable: that machine does not answer, or the program there takes no requests")
@@ -279,7 +296,7 @@ impl From<ConnectError> for io::Error {
 mod tests {
     use super::*;
     use crate::error::Errno;
-    use crate::rdmacm::communication_manager::{PrivateData, RejectReason};
+    use crate::rdmacm::communication_manager::PrivateData;
 
     const PEER: &str = "192.0.2.7:7174";
 
@@ -312,12 +329,21 @@ mod tests {
             "connecting to 192.0.2.7:7174: rejected: the program there said no, with 2 bytes of data"
         );
         assert_eq!(no.rejection().map(|no| no.private_data().len()), Some(4));
+        let silent = error(ConnectStep::Connect, rejected(RejectReason::ConsumerDefined, &[0; 148]));
+        assert!(
+            silent.to_string().ends_with("the program there said no, or listens at another address than this"),
+            "{silent}"
+        );
         let lookup = error(ConnectStep::Lookup, unreachable(1));
         assert_eq!(
             lookup.to_string(),
             "looking up the queue pair at 192.0.2.7:7174: unreachable: nobody listens there"
         );
         assert_eq!((lookup.kind(), lookup.rejection()), (io::ErrorKind::ConnectionRefused, None));
+        // iWARP's.
+        let status = EventStatus::new(-libc::ECONNRESET, 0);
+        let reset = ConnectCause::Rejected(Rejection { status, private_data: PrivateData::default() });
+        assert_eq!(error(ConnectStep::Connect, reset).kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[test]
@@ -409,6 +435,12 @@ mod tests {
         let error = ConnectError::of_name(&("no-host", 7174), cause);
         assert_eq!(error.to_string(), "looking up (\"no-host\", 7174): no such name");
         assert_eq!((error.step(), error.address()), (ConnectStep::LookUpName, None));
+        let invalid = ConnectCause::Name(io::Error::new(io::ErrorKind::InvalidInput, "invalid socket address"));
+        assert_eq!(
+            ConnectError::of_name(&"host", invalid).to_string(),
+            "looking up \"host\": invalid socket address: it takes an address or a name, and a port, as in \"server:7174\" or \
+             (\"server\", 7174)"
+        );
         let error = ConnectError::of_all(&"no-host:1", Vec::new());
         assert_eq!(error.to_string(), "looking up \"no-host:1\": it has no address");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
@@ -428,6 +460,17 @@ mod tests {
         );
         assert_eq!(error.earlier().len(), 1);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[test]
+    fn all_of_it_moves_between_threads() {
+        fn moves<T: Send + Sync + 'static>() {}
+        use crate::rdmacm::{Connection, Connector, Listener, Request, Resolved};
+        moves::<(Connection, Connector, Listener)>();
+        moves::<(Request, Resolved)>();
+        let error = error(ConnectStep::Accept, ConnectCause::Disconnected);
+        let boxed: Box<dyn error::Error + Send + Sync> = error.into();
+        assert!(boxed.downcast_ref::<ConnectError>().is_some_and(|error| error.step() == ConnectStep::Accept));
     }
 
     #[test]

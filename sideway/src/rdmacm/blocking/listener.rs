@@ -65,7 +65,13 @@ impl Listener {
 
     /// With other settings than those of [`bind`](Self::bind).
     pub fn builder() -> ListenerBuilder {
-        ListenerBuilder { port_space: PortSpace::Tcp, backlog: 0, timeout: super::TIMEOUT }
+        ListenerBuilder {
+            port_space: PortSpace::Tcp,
+            backlog: 0,
+            is_af_only: None,
+            type_of_service: None,
+            timeout: super::TIMEOUT,
+        }
     }
 
     /// Waits for somebody who wants to connect; without limit where `timeout` is `None`.
@@ -100,6 +106,15 @@ impl Listener {
     /// The identifier that listens.
     pub fn identifier(&self) -> &Arc<Identifier> {
         &self.id
+    }
+
+    /// The channel of the identifier, for who waits for several things by poll(2): once it is readable,
+    /// [`accept(Some(Duration::ZERO))`](Self::accept) gives those who came, one by one, until the time has passed.
+    ///
+    /// Who came when there was [no channel](ConnectCause::Channel) for the connection does not make it readable again: the
+    /// next `accept` has them.
+    pub fn event_channel(&self) -> Arc<EventChannel> {
+        self.id.event_channel()
     }
 }
 
@@ -141,6 +156,8 @@ impl Inbox {
 pub struct ListenerBuilder {
     port_space: PortSpace,
     backlog: i32,
+    is_af_only: Option<bool>,
+    type_of_service: Option<u8>,
     timeout: Duration,
 }
 
@@ -158,6 +175,19 @@ impl ListenerBuilder {
         self
     }
 
+    /// Whether who listens at an address of IPv6 leaves IPv4 alone; unless set, as the system says: see
+    /// [`Identifier::set_af_only`].
+    pub fn setup_af_only(&mut self, af_only: bool) -> &mut Self {
+        self.is_af_only = Some(af_only);
+        self
+    }
+
+    /// The type of service of the packets of connections that come: see [`Identifier::set_type_of_service`].
+    pub fn setup_type_of_service(&mut self, type_of_service: u8) -> &mut Self {
+        self.type_of_service = Some(type_of_service);
+        self
+    }
+
     /// How long a peer may take to confirm that it knows of its [acceptance](Request::accept): ten seconds unless set.
     pub fn setup_timeout(&mut self, timeout: Duration) -> &mut Self {
         self.timeout = timeout;
@@ -165,6 +195,8 @@ impl ListenerBuilder {
     }
 
     /// `rdma_bind_addr`, `rdma_listen` — listens. Of a name with several addresses each is tried in turn, until one can be had.
+    ///
+    /// 127.0.0.1 and `::1` can be had, and nobody ever comes there: no way leads to them over an RDMA device.
     ///
     /// # Errors
     ///
@@ -188,6 +220,12 @@ impl ListenerBuilder {
     fn bind_one(&self, channel: &Arc<EventChannel>, mut address: SocketAddr) -> Result<Listener, ConnectError> {
         let bind = || {
             let id = channel.create_id(self.port_space)?;
+            if let Some(is_af_only) = self.is_af_only {
+                id.set_af_only(is_af_only)?;
+            }
+            if let Some(type_of_service) = self.type_of_service {
+                id.set_type_of_service(type_of_service)?;
+            }
             id.bind_addr(address)?;
             Ok(id)
         };

@@ -65,7 +65,8 @@ open_enum! {
         InvalidMtu = 26 => "the peer cannot have that path MTU",
         /// Too many reads and atomics at once.
         InsufficientResponderResources = 27 => "more reads at once were asked for than the peer serves",
-        /// The program on the other side said no.
+        /// The program on the other side said no; or its kernel, where a program listens at the port of another address (seen with
+        /// Linux 6.1).
         ConsumerDefined = 28 => "the program there said no",
         /// The retry count for absent receives does not fit.
         InvalidRnrRetry = 29 => "invalid count of retries for want of a receive",

@@ -45,7 +45,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the identifier is on no device, or not so far.
+    /// - `EINVAL`: the identifier is on no device, or not so far; of a connect request also: the peer has given up.
     /// - else the errno of the library.
     ///
     /// # References
@@ -62,7 +62,9 @@ impl Identifier {
         self.call_on_device(VERB, |id| unsafe { sys::rdma_init_qp_attr(id, &mut attr, &mut mask) }).map_err(
             |error| match error.errno().raw() {
                 libc::EINVAL if error.hint().is_none() => {
-                    error.with_hint(format!("the connection is not so far that a queue pair can go to {state:?}"))
+                    let gone = if self.is_request() { ", or the peer has given up" } else { "" };
+                    let hint = format!("the connection is not so far that a queue pair can go to {state:?}{gone}");
+                    error.with_hint(hint)
                 }
                 _ => error,
             },

@@ -31,7 +31,7 @@ impl Identifier {
     /// # Errors
     ///
     /// - `EINVAL`: the identifier is on no device, on another than the builder's domain, or has a queue pair; a queue pair for
-    ///   datagrams for an identifier of connections, or the other way round.
+    ///   datagrams for an identifier of connections, or the other way round. Of a connect request: the peer has given up.
     /// - else as [`QueuePairBuilder::build`], or of moving it.
     ///
     /// # References
@@ -108,7 +108,13 @@ impl Identifier {
         // attached, has its address.
         let maker =
             unsafe { Maker::new((VERB, &create), (EX, &create_ex), Arc::clone(self) as Arc<dyn Attachment<ibv_qp>>) };
-        build(builder, &maker)
+        build(builder, &maker).map_err(|error| match error.errno().raw() {
+            // It is moved to Init by what the kernel still knows of the request.
+            libc::EINVAL if self.is_request() && error.hint().is_none() => {
+                error.with_hint("perhaps the peer has given up")
+            }
+            _ => error,
+        })
     }
 
     /// The queue pair that `call` has made, or null with errno set.
