@@ -55,6 +55,8 @@ pub struct Identifier {
     listens: AtomicBool,
     /// Whether a peer waits for an answer.
     is_request: AtomicBool,
+    /// Whether a response has come that waits for this side to be ready.
+    is_answered: AtomicBool,
     /// Bytes that the library puts before the private data of a connect request.
     connect_data_len: usize,
     /// What the program has kept here.
@@ -121,6 +123,7 @@ impl Identifier {
             left: Mutex::default(),
             listens: AtomicBool::new(false),
             is_request: AtomicBool::new(is_request),
+            is_answered: AtomicBool::new(false),
             connect_data_len,
             context: Mutex::new(context),
             srq: Mutex::default(),
@@ -244,6 +247,11 @@ impl Identifier {
             ),
             _ => error,
         })
+    }
+
+    /// A response has come. Called while nobody else calls on the identifier.
+    pub(super) fn set_answered(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
     }
 
     /// The multicast group that an event names by the key it was joined with; `is_lost` where the event says that it is.
