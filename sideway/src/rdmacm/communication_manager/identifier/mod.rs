@@ -299,6 +299,7 @@ impl Drop for Identifier {
             // The library would never free what it has of them.
             self.with_channel(|id, channel| self.leave_all(id, channel));
         }
+        let this: *const Self = self;
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Without the lock of the channel: the kernel may take its time, and the events that were taken are acknowledged at once.
         // SAFETY: the identifier is live, this is its last owner, and a queue pair would be another.
@@ -306,7 +307,8 @@ impl Drop for Identifier {
             log::warn!("{error}; the identifier is leaked");
             return;
         }
-        home.identifiers().remove(self.raw);
+        // The next may have the address already, and be on its way out too.
+        home.identifiers().move_out(self.raw, this);
         if *self.holds.get_mut() {
             home.release();
         }
