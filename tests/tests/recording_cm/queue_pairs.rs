@@ -119,7 +119,7 @@ fn a_shared_queue_of_the_identifier_feeds_its_queue_pair() {
 
 #[test]
 fn a_shared_queue_that_is_on_its_way_out_feeds_no_queue_pair() {
-    let recording = Recording::new();
+    let _recording = Recording::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let context = id.get_device_context().unwrap();

@@ -46,7 +46,7 @@ impl Identifier {
     /// [`Established`](super::super::EventKind::Established) comes once the peer knows, but not for a lookup.
     ///
     /// A queue pair that was made through the identifier is moved to ReadyToSend first; one of the program's own has to be there
-    /// already.
+    /// already. A yes that the kernel refuses, as for its private data, is a no to the peer.
     ///
     /// # Errors
     ///
@@ -134,7 +134,8 @@ impl Identifier {
         self.call("rdma_establish", establish).map_err(|error| {
             if error.errno().raw() == libc::EINVAL {
                 return error.with_hint(
-                    "no ConnectResponse came, or the queue pair was made through the identifier, which is then established by itself",
+                    "no ConnectResponse came, or the peer was told already, or the queue pair was made through the identifier, which is then \
+                     established by itself",
                 );
             }
             error

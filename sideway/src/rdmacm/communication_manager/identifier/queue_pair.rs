@@ -31,6 +31,9 @@ impl Identifier {
     /// The queue pair holds the identifier. Destroying it ([`rdma_destroy_qp`] in C, which reports no failure) makes the identifier
     /// leave its multicast groups and forget the queue pair first.
     ///
+    /// An [allocator](crate::ibverbs::parent_domain::DomainAllocator) of the domain is asked meanwhile. It asks nothing of the
+    /// identifier or its channel: that would wait for this call, which waits for it.
+    ///
     /// # Errors
     ///
     /// - `EINVAL`: the identifier is on no device, on another than the builder's domain, or has a queue pair; a queue pair for
