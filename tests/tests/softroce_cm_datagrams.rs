@@ -70,6 +70,16 @@ fn a_lookup_that_is_refused_says_why() {
     expect(&channel, EventType::ConnectRequest).cm_id().reject(b"not you").unwrap();
     refused(b"not you", SidrStatus::Rejected);
 
+    let told_at_length = resolve(&channel, PortSpace::Udp, address);
+    told_at_length.connect(&ConnectionParameter::default()).unwrap();
+    let request = expect(&channel, EventType::ConnectRequest);
+    let error = request.cm_id().reject(&[7; 137]).unwrap_err();
+    assert!(error.hint().unwrap().contains("137 bytes"), "{error}");
+    request.cm_id().reject(&[7; 136]).unwrap();
+    refused(&[7; 136], SidrStatus::Rejected);
+    // It holds who listened.
+    drop(request);
+
     let forgotten = resolve(&channel, PortSpace::Udp, address);
     forgotten.connect(&ConnectionParameter::default()).unwrap();
     drop(expect(&channel, EventType::ConnectRequest));

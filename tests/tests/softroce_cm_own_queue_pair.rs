@@ -115,6 +115,47 @@ fn establishing_is_for_who_has_a_response() {
     assert!(error.hint().unwrap().starts_with("no ConnectResponse came"), "{error}");
 }
 
+/// Nothing becomes of attempts to establish when it is not the time. The kernel would take each for a no; after a yes it would then
+/// never finish destroying the identifier.
+fn establish_too_early(is_active: bool) {
+    let channel = channel();
+    let (_listener, address) = listen(&channel, PortSpace::Tcp);
+    let id = resolve(&channel, PortSpace::Tcp, address);
+    let (active, passive) = (own(&device::open()), own(&device::open()));
+    go(&active, &id, &[INIT]);
+    id.connect(&parameter(&active)).unwrap();
+    if is_active {
+        let error = id.establish().unwrap_err();
+        assert!(error.hint().unwrap().starts_with("no ConnectResponse came"), "{error}");
+    }
+    let request = expect(&channel, EventType::ConnectRequest);
+    go(&passive, request.cm_id(), &[INIT]);
+    go(&passive, request.cm_id(), &UP);
+    request.cm_id().accept(&parameter(&passive)).unwrap();
+    if !is_active {
+        let error = request.cm_id().establish().unwrap_err();
+        assert!(error.hint().unwrap().starts_with("no ConnectResponse came"), "{error}");
+    }
+    expect(&channel, EventType::ConnectResponse);
+    go(&active, &id, &UP);
+    id.establish().unwrap();
+    expect(&channel, EventType::Established);
+    let error = id.establish().unwrap_err();
+    assert!(error.hint().unwrap().starts_with("no ConnectResponse came"), "{error}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn who_waits_for_an_answer_does_not_establish() {
+    establish_too_early(true);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce"]
+fn who_has_said_yes_does_not_establish() {
+    establish_too_early(false);
+}
+
 /// A request of a queue pair of this number, which is not there; the kernel remembers numbers for a while.
 fn offered(channel: &Arc<EventChannel>, qp_number: u32, ece: Option<Ece>) -> (Arc<Identifier>, Event) {
     let (_listener, address) = listen(channel, PortSpace::Tcp);

@@ -39,11 +39,12 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Takes a living object out, of which no event comes here any more.
-    pub(crate) fn move_out<C>(&self, raw: NonNull<C>, object: &Arc<T>) {
+    /// Takes this object out, and no other, of which no event comes here any more: it lives elsewhere, or its C object is
+    /// destroyed.
+    pub(crate) fn move_out<C>(&self, raw: NonNull<C>, object: *const T) {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();
-        if objects.get(&address).is_some_and(|entered| entered.as_ptr() == Arc::as_ptr(object)) {
+        if objects.get(&address).is_some_and(|entered| entered.as_ptr() == object) {
             objects.remove(&address);
         }
     }
@@ -109,10 +110,30 @@ mod tests {
         let object = Arc::new("object");
         here.insert(raw, &object);
         there.insert(raw, &object);
-        here.move_out(raw, &Arc::new("object"));
+        here.move_out(raw, Arc::as_ptr(&Arc::new("object")));
         assert!(matches!(here.find(raw.as_ptr()), Found::Object(_)));
-        here.move_out(raw, &object);
+        here.move_out(raw, Arc::as_ptr(&object));
         assert!(matches!(here.find(raw.as_ptr()), Found::Foreign));
         assert!(matches!(there.find(raw.as_ptr()), Found::Object(found) if Arc::ptr_eq(&found, &object)));
+    }
+
+    #[test]
+    fn an_object_that_has_gone_does_not_take_the_next_along_that_leaves() {
+        let place = 0_u32;
+        let raw = NonNull::from(&place);
+        let registry = Registry::default();
+        let first = Arc::new("first");
+        registry.insert(raw, &first);
+        // The C library has freed the first, and gave the address to a second, which has lost its last owner.
+        let second = Arc::new("second");
+        registry.insert(raw, &second);
+        let (gone, leaving) = (Arc::as_ptr(&first), Arc::as_ptr(&second));
+        let still_there = Arc::downgrade(&second);
+        drop(second);
+        registry.move_out(raw, gone);
+        assert!(matches!(registry.find(raw.as_ptr()), Found::Leaving));
+        registry.move_out(raw, leaving);
+        assert!(matches!(registry.find(raw.as_ptr()), Found::Foreign));
+        drop(still_there);
     }
 }

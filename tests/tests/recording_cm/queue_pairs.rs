@@ -1,6 +1,7 @@
 //! Queue pairs and shared receive queues that are made through an identifier.
 
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
+use sideway::ibverbs::xrc_domain::XrcDomainFlags;
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, PortSpace};
 use sideway_tests::connections::{End, channel, connect_at, expect, resolve};
 use sideway_tests::recording::{Failure, Kind, Recording};
@@ -114,6 +115,53 @@ fn a_shared_queue_of_the_identifier_feeds_its_queue_pair() {
     assert!(recording.live().contains(&Kind::SharedReceiveQueue), "the queue pair holds it");
     drop(qp);
     assert!(!recording.live().contains(&Kind::SharedReceiveQueue));
+}
+
+#[test]
+fn a_shared_queue_that_is_on_its_way_out_feeds_no_queue_pair() {
+    let _recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let context = id.get_device_context().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq_builder().build().unwrap();
+    let srq = pd.create_srq_builder().build().unwrap();
+    let (_, c_id) = raw(&channel, &id);
+    // As it is between the end of its last owner and the moment when the identifier forgets it.
+    // SAFETY: nobody else uses the identifier, and the queue lives until it is forgotten below.
+    unsafe { (*c_id).srq = srq.srq().as_ptr() };
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let qp = id.create_qp(&builder).unwrap();
+    // SAFETY: the queue pair is live.
+    assert!(unsafe { (*qp.qp().as_ptr()).srq.is_null() }, "nobody would keep the queue for it");
+    drop(qp);
+    let qp = id.create_qp_ex(&builder).unwrap();
+    // SAFETY: as above.
+    assert!(unsafe { (*qp.qp().as_ptr()).srq.is_null() });
+    // SAFETY: nobody else uses the identifier.
+    unsafe {
+        assert_eq!((*c_id).srq, srq.srq().as_ptr(), "it is the identifier's as before");
+        (*c_id).srq = std::ptr::null_mut();
+    }
+    srq.close().unwrap();
+}
+
+#[test]
+fn a_shared_queue_of_xrc_feeds_those_who_name_it_and_not_the_queue_pair_of_the_identifier() {
+    let _recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let context = id.get_device_context().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq_builder().build().unwrap();
+    let xrcd = context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+    let _srq = id.create_srq(pd.create_srq_builder().setup_xrc(&xrcd, &cq)).unwrap();
+    let mut builder = pd.create_qp_builder();
+    let mut qp = id.create_qp(builder.setup_send_cq(&cq).setup_recv_cq(&cq)).unwrap();
+    let mut batch = qp.start_post_recv();
+    batch.construct_wr(1).setup_no_data();
+    batch.post().unwrap();
 }
 
 #[test]

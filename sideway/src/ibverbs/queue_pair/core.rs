@@ -180,7 +180,7 @@ impl QueuePairCore {
     }
 
     /// Runs a verb that reads or writes what C keeps of the queue pair, with nobody beside it; gives what it returns.
-    fn alone(&self, mut verb: impl FnMut() -> libc::c_int) -> libc::c_int {
+    pub(super) fn alone(&self, mut verb: impl FnMut() -> libc::c_int) -> libc::c_int {
         let mut ret = 0;
         let mut run = || {
             let _alone = self.control.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,14 +28,16 @@ impl QueuePairCore {
         // SAFETY: all-zero is legal: the struct has integers alone.
         let mut ece: ibv_ece = unsafe { mem::zeroed() };
         // SAFETY: the queue pair is live as long as the core, and the struct is there to be filled.
-        check_errno("ibv_query_ece", unsafe { sys::ibv_query_ece(self.raw(), &mut ece) })?;
+        let ret = self.alone(|| unsafe { sys::ibv_query_ece(self.raw(), &mut ece) });
+        check_errno("ibv_query_ece", ret)?;
         Ok(ece.into())
     }
 
     pub(crate) fn set_ece(&self, ece: Ece) -> Result<Ece, VerbError> {
         let mut raw = ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: ece.comp_mask };
         // SAFETY: the queue pair is live as long as the core, and the struct can be read and written.
-        check_errno("ibv_set_ece", unsafe { sys::ibv_set_ece(self.raw(), &mut raw) }).map_err(|error| {
+        let ret = self.alone(|| unsafe { sys::ibv_set_ece(self.raw(), &mut raw) });
+        check_errno("ibv_set_ece", ret).map_err(|error| {
             if error.errno().raw() == libc::EOPNOTSUPP && ece.vendor_id == 0 {
                 return error.with_hint("the vendor is 0: the side that gave these options has none; set none then");
             }

@@ -30,7 +30,7 @@ impl QueuePairCore {
             comp_mask: 0,
         };
         // SAFETY: the queue pair is live as long as the core, and the attributes can be read during the call.
-        let ret = unsafe { sys::ibv_modify_qp_rate_limit(self.raw(), &mut attr) };
+        let ret = self.alone(|| unsafe { sys::ibv_modify_qp_rate_limit(self.raw(), &mut attr) });
         check_errno(VERB, ret).map_err(|error| self.explain_rate_limit(error, limit))
     }
 

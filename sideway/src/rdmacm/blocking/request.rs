@@ -144,7 +144,7 @@ impl Request {
     }
 
     /// `rdma_reject(id, private_data, private_data_len)` — says no, with something to read: at most 148 bytes for a connection,
-    /// 135 for a lookup.
+    /// 136 for a lookup.
     ///
     /// # Errors
     ///

@@ -176,6 +176,9 @@ impl EventChannel {
         };
         if let Found::Object(id) = &id {
             event.name_group(id);
+            if event.event_type == EventType::ConnectResponse {
+                id.set_answered();
+            }
         }
         // No code of the program ran since the event was taken, so that nothing which waits for this acknowledgement (the
         // destruction of the identifier on another thread) can be something that this thread waits for.

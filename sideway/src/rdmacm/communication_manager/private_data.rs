@@ -10,7 +10,7 @@ use std::ops::Deref;
 /// |---|---|---|
 /// | `connect` | 56 | 180 |
 /// | `accept` | 196 | 136 |
-/// | `reject` | 148 | 135 |
+/// | `reject` | 148 | 136 |
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct PrivateData(Box<[u8]>);
 

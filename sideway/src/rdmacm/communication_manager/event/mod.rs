@@ -15,7 +15,8 @@ use super::{EventChannel, EventStatus, EventType, Identifier};
 
 /// `struct rdma_cm_event` — what happened to an identifier, with all that C points to.
 ///
-/// It is acknowledged already (`rdma_ack_cm_event`), and holds its identifier, which holds the channel.
+/// It is acknowledged already (`rdma_ack_cm_event`), and holds its identifier, which holds the channel; a connect request also holds
+/// who listened, who goes on listening meanwhile.
 ///
 /// A connect request that nobody takes is rejected: the new identifier is in [`cm_id`](Self::cm_id), and dropping its last
 /// owner, this event perhaps, says no to the peer.

@@ -1,5 +1,7 @@
 //! Making connections, and ending them.
 
+use std::sync::atomic::Ordering;
+
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_event_type, rdma_cm_id};
 
@@ -44,7 +46,7 @@ impl Identifier {
     /// [`Established`](super::super::EventKind::Established) comes once the peer knows, but not for a lookup.
     ///
     /// A queue pair that was made through the identifier is moved to ReadyToSend first; one of the program's own has to be there
-    /// already.
+    /// already. A yes that the kernel refuses, as for its private data, is a no to the peer.
     ///
     /// # Errors
     ///
@@ -110,7 +112,8 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the queue pair was made through the identifier, which does this by itself; or no response came.
+    /// - `EINVAL`: the queue pair was made through the identifier, which does this by itself; or no response came, or the
+    ///   peer was told already.
     /// - else the errno of the library.
     ///
     /// # References
@@ -118,11 +121,21 @@ impl Identifier {
     /// [rdma_establish(3)](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<(), VerbError> {
-        // SAFETY: the identifier is live.
-        self.call("rdma_establish", |id| unsafe { sys::rdma_establish(id) }).map_err(|error| {
+        // The kernel takes a word that it does not wait for to be a no to the peer. From the side that has said yes it then never
+        // finishes destroying the identifier (`cm_destroy_id`, seen with Linux 6.1).
+        // SAFETY: the identifier is live, and nobody else uses it.
+        let establish = |id: *mut rdma_cm_id| unsafe {
+            if (*id).qp.is_null() && self.is_answered.swap(false, Ordering::Relaxed) {
+                return sys::rdma_establish(id);
+            }
+            *libc::__errno_location() = libc::EINVAL;
+            -1
+        };
+        self.call("rdma_establish", establish).map_err(|error| {
             if error.errno().raw() == libc::EINVAL {
                 return error.with_hint(
-                    "no ConnectResponse came, or the queue pair was made through the identifier, which is then established by itself",
+                    "no ConnectResponse came, or the peer was told already, or the queue pair was made through the identifier, which is then \
+                     established by itself",
                 );
             }
             error

@@ -54,7 +54,7 @@ impl Identifier {
             let ret = unsafe { sys::rdma_migrate_id(self.raw.as_ptr(), channel.raw()) };
             if ret != 0 {
                 let errno = errno_of(ret);
-                channel.identifiers().move_out(self.raw, self);
+                channel.identifiers().move_out(self.raw, Arc::as_ptr(self));
                 if holds {
                     channel.release();
                 }
@@ -64,7 +64,7 @@ impl Identifier {
                     _ => error,
                 });
             }
-            home.identifiers().move_out(self.raw, self);
+            home.identifiers().move_out(self.raw, Arc::as_ptr(self));
             if holds {
                 home.release();
             }

@@ -55,6 +55,8 @@ pub struct Identifier {
     listens: AtomicBool,
     /// Whether a peer waits for an answer.
     is_request: AtomicBool,
+    /// Whether a response has come that waits for this side to be ready.
+    is_answered: AtomicBool,
     /// Bytes that the library puts before the private data of a connect request.
     connect_data_len: usize,
     /// What the program has kept here.
@@ -121,6 +123,7 @@ impl Identifier {
             left: Mutex::default(),
             listens: AtomicBool::new(false),
             is_request: AtomicBool::new(is_request),
+            is_answered: AtomicBool::new(false),
             connect_data_len,
             context: Mutex::new(context),
             srq: Mutex::default(),
@@ -246,6 +249,11 @@ impl Identifier {
         })
     }
 
+    /// A response has come. Called while nobody else calls on the identifier.
+    pub(super) fn set_answered(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
+    }
+
     /// The multicast group that an event names by the key it was joined with; `is_lost` where the event says that it is.
     pub(super) fn group_of(&self, key: usize, is_lost: bool) -> Option<SocketAddr> {
         if is_lost { self.groups.lose(key) } else { self.groups.address(key) }
@@ -291,6 +299,7 @@ impl Drop for Identifier {
             // The library would never free what it has of them.
             self.with_channel(|id, channel| self.leave_all(id, channel));
         }
+        let this: *const Self = self;
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Without the lock of the channel: the kernel may take its time, and the events that were taken are acknowledged at once.
         // SAFETY: the identifier is live, this is its last owner, and a queue pair would be another.
@@ -298,7 +307,8 @@ impl Drop for Identifier {
             log::warn!("{error}; the identifier is leaked");
             return;
         }
-        home.identifiers().remove(self.raw);
+        // The next may have the address already, and be on its way out too.
+        home.identifiers().move_out(self.raw, this);
         if *self.holds.get_mut() {
             home.release();
         }

@@ -1,5 +1,6 @@
 //! The queue pair that an identifier moves by itself.
 
+use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::ffi::Attachment;
 use crate::ibverbs::queue_pair::{
     BasicQueuePair, BasicService, ExtendedQueuePair, GenericQueuePair, Maker, QueuePairBuilder, QueuePairType,
 };
+use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueType};
 
 const VERB: &str = "rdma_create_qp";
 const EX: &str = "rdma_create_qp_ex";
@@ -23,10 +25,13 @@ impl Identifier {
     /// [`disconnect`](Self::disconnect). One for datagrams is ready to send at once.
     ///
     /// The builder's domain is one of [`get_device_context`](Self::get_device_context). Where it names no shared receive queue and
-    /// one was made through the identifier, that is taken.
+    /// one was made through the identifier, that is taken, but for one of XRC.
     ///
     /// The queue pair holds the identifier. Destroying it ([`rdma_destroy_qp`] in C, which reports no failure) makes the identifier
     /// leave its multicast groups and forget the queue pair first.
+    ///
+    /// An [allocator](crate::ibverbs::parent_domain::DomainAllocator) of the domain is asked meanwhile. It asks nothing of the
+    /// identifier or its channel: that would wait for this call, which waits for it.
     ///
     /// # Errors
     ///
@@ -91,8 +96,13 @@ impl Identifier {
     ) -> Result<Q, VerbError> {
         self.check_builder(verb, builder)?;
         let mut with_srq = None;
-        // The library would take it without telling the queue pair, whose receives then go astray.
-        let builder = match self.made_srq().filter(|_| !builder.has_srq()) {
+        // Those of XRC are named by the sender, and no queue pair is made with one.
+        let feeds = |srq: &SharedReceiveQueueCore| {
+            !builder.has_srq()
+                && builder.qp_type() != QueuePairType::ReliableConnectionExtendedSend
+                && srq.srq_type() != SharedReceiveQueueType::ReliableConnectionExtended
+        };
+        let builder = match self.made_srq().filter(|srq| feeds(srq)) {
             Some(srq) => with_srq.insert(builder.with_srq(srq)),
             None => builder,
         };
@@ -127,10 +137,13 @@ impl Identifier {
                 unsafe { *libc::__errno_location() = libc::EINVAL };
                 return ptr::null_mut();
             }
-            match call(id) {
-                // SAFETY: as above.
-                0 => unsafe { (*id).qp },
-                _ => ptr::null_mut(),
+            // SAFETY: as above. Where the attributes name no shared queue, the library would take the identifier's, which nobody has
+            // told the queue pair of, and nobody keeps for it: one that is on its way out is there until `detach`.
+            unsafe {
+                let srq = mem::replace(&mut (*id).srq, ptr::null_mut());
+                let ret = call(id);
+                (*id).srq = srq;
+                if ret == 0 { (*id).qp } else { ptr::null_mut() }
             }
         })
     }
