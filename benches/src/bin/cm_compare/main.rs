@@ -41,7 +41,7 @@ struct Arguments {
     #[arg(long, value_name = "PATH", default_value = "cmtime")]
     theirs: PathBuf,
 
-    /// Further options of our two programs, in one word
+    /// Further options of our client, in one word
     #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
     options: String,
 }

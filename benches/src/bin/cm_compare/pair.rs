@@ -21,6 +21,7 @@ pub(crate) struct Pair {
     program: PathBuf,
     address: String,
     port: String,
+    /// Of the client.
     options: Vec<String>,
 }
 
@@ -46,7 +47,7 @@ impl Pair {
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["-p", &self.port]).args(&self.options).stdin(Stdio::null());
+        command.args(["-p", &self.port]).stdin(Stdio::null());
         command
     }
 
@@ -78,6 +79,7 @@ impl Pair {
         let output = self
             .command()
             .args(["-s", &self.address, "-c", &connections.to_string()])
+            .args(&self.options)
             .stderr(Stdio::null())
             .output()
             .with_context(|| format!("starting {}", self.program.display()))?;

@@ -52,6 +52,11 @@ impl Groups {
         self.lock().joined.clone()
     }
 
+    /// Whether it is in none.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).joined.is_empty()
+    }
+
     /// Where the group is that an event is of.
     pub(super) fn address(&self, key: usize) -> Option<SocketAddr> {
         self.lock().joined.iter().find(|group| group.key == key).map(|group| group.address)

@@ -295,7 +295,7 @@ impl Drop for Identifier {
                 log::debug!("{error}: a connect request that nobody took");
             }
         }
-        if !self.groups.all().is_empty() {
+        if !self.groups.is_empty() {
             // The library would never free what it has of them.
             self.with_channel(|id, channel| self.leave_all(id, channel));
         }
