@@ -35,6 +35,7 @@
 //! | fault | what it does to a program | what this crate does |
 //! |---|---|---|
 //! | the kernel takes a no (`rdma_reject`) after a yes (`rdma_accept`) while the connection is being made (Linux 6.1) | destroying the identifier never ends; the process cannot be killed | a request is answered once: the second answer is `EINVAL` |
+//! | an `rdma_establish` out of its time is turned into such a no (Linux 6.1) | the same | `establish` takes a response that came, once: else `EINVAL` |
 //! | librdmacm follows the device of an identifier that is on none (`rdma_resolve_route`, `rdma_connect`, `rdma_accept`, `rdma_create_qp`) | a crash | a typed error that says what comes first |
 //! | `rdma_get_cm_event` leaves some events out and waits for the next | it waits although poll(2) said that there is an event | the descriptor is always in non-blocking mode |
 //! | `rdma_get_cm_event` writes to the identifier that the event is of, also while another thread reads it | torn addresses, a null device | calls on the identifiers of a channel wait while one of its events is taken |

@@ -1,12 +1,22 @@
 //! Queue pairs and shared receive queues that are made through an identifier.
 
+use std::sync::Arc;
+
+use sideway::ibverbs::completion::BasicCompletionQueue;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
 use sideway::ibverbs::xrc_domain::XrcDomainFlags;
-use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, PortSpace};
+use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, Identifier, PortSpace};
 use sideway_tests::connections::{End, channel, connect_at, expect, resolve};
 use sideway_tests::recording::{Failure, Kind, Recording};
 
 use super::{HERE, pair, raw};
+
+/// What a queue pair on the identifier's device is made from.
+fn parents(id: &Arc<Identifier>) -> (Arc<ProtectionDomain>, BasicCompletionQueue) {
+    let context = id.get_device_context().unwrap();
+    (context.alloc_pd().unwrap(), context.create_cq_builder().build().unwrap())
+}
 
 #[test]
 fn an_identifier_moves_its_queue_pair() {
@@ -59,9 +69,7 @@ fn a_queue_pair_is_of_the_identifiers_device_and_kind() {
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
     let error = id.create_qp(&builder).unwrap_err();
     assert!(error.hint().unwrap().contains("Identifier::get_device_context"), "{error}");
-    let context = id.get_device_context().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq_builder().build().unwrap();
+    let (pd, cq) = parents(&id);
     let mut datagrams = pd.create_ud_qp_builder();
     datagrams.setup_send_cq(&cq).setup_recv_cq(&cq);
     let error = id.create_qp(&datagrams).unwrap_err();
@@ -78,9 +86,7 @@ fn a_queue_pair_that_cannot_be_moved_is_an_error_and_gone() {
     let recording = Recording::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
-    let context = id.get_device_context().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq_builder().build().unwrap();
+    let (pd, cq) = parents(&id);
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
     let before = recording.live();
@@ -97,9 +103,7 @@ fn a_shared_queue_of_the_identifier_feeds_its_queue_pair() {
     let recording = Recording::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
-    let context = id.get_device_context().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq_builder().build().unwrap();
+    let (pd, cq) = parents(&id);
     let srq = id.create_srq(&pd.create_srq_builder()).unwrap();
     let error = id.create_srq(&pd.create_srq_builder()).unwrap_err();
     assert_eq!(error.verb(), "rdma_create_srq_ex");
@@ -122,9 +126,7 @@ fn a_shared_queue_that_is_on_its_way_out_feeds_no_queue_pair() {
     let _recording = Recording::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
-    let context = id.get_device_context().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq_builder().build().unwrap();
+    let (pd, cq) = parents(&id);
     let srq = pd.create_srq_builder().build().unwrap();
     let (_, c_id) = raw(&channel, &id);
     // As it is between the end of its last owner and the moment when the identifier forgets it.
@@ -152,10 +154,8 @@ fn a_shared_queue_of_xrc_feeds_those_who_name_it_and_not_the_queue_pair_of_the_i
     let _recording = Recording::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
-    let context = id.get_device_context().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq_builder().build().unwrap();
-    let xrcd = context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+    let (pd, cq) = parents(&id);
+    let xrcd = pd.device_context().open_xrcd(None, XrcDomainFlags::Create).unwrap();
     let _srq = id.create_srq(pd.create_srq_builder().setup_xrc(&xrcd, &cq)).unwrap();
     let mut builder = pd.create_qp_builder();
     let mut qp = id.create_qp(builder.setup_send_cq(&cq).setup_recv_cq(&cq)).unwrap();

@@ -21,7 +21,8 @@ impl Identifier {
     /// context is librdmacm's; identifiers on one device have one. `None` before the address is resolved, or the identifier bound to
     /// an address of a device.
     ///
-    /// It lives as long as what is made in it, whatever becomes of the identifier.
+    /// It lives as long as what is made in it, whatever becomes of the identifier. (Where librdmacm gives no list of its devices,
+    /// because one of several cannot be opened, the context keeps the first identifier that it was asked of.)
     pub fn get_device_context(self: &Arc<Self>) -> Option<Arc<DeviceContext>> {
         // SAFETY: the identifier is live, and nobody else uses it.
         let context = self.with(|id| unsafe { verbs(id) })?;
