@@ -218,14 +218,16 @@ impl<'a> Game<'a> {
         Ok(())
     }
 
-    /// Moves everything to a new channel; events that nobody has taken yet go with it. The old channel is closed.
+    /// Moves everything to a new channel; events that nobody has taken yet go with it. The old channel is closed; where it was a
+    /// listener's, with the listener.
     pub(crate) fn migrate(&mut self) -> Result<()> {
         let channel = EventChannel::new()?;
         for id in self.listener.iter().chain(self.connections.iter().map(|connection| &connection.id)) {
             id.migrate(&channel)?;
         }
         let old = std::mem::replace(&mut self.channel, channel);
-        ensure!(Arc::into_inner(old).is_some(), "the old event channel is still in use");
+        let is_closed = Arc::into_inner(old).is_some();
+        ensure!(is_closed || self.listener.is_some(), "the old event channel is still in use");
         Ok(())
     }
 

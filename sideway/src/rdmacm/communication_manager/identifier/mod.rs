@@ -301,9 +301,14 @@ impl Drop for Identifier {
         }
         let this: *const Self = self;
         let home = self.home.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Without the lock of the channel: the kernel may take its time, and the events that were taken are acknowledged at once.
+        // While no event is taken: the library would otherwise ask the kernel for the addresses and the device of an identifier that
+        // is going, gets none, and follows a null pointer (seen with rdma-core 44). So none that was taken waits for its
+        // acknowledgement either, which is what the library waits for here.
+        let calls = home.lock_calls();
         // SAFETY: the identifier is live, this is its last owner, and a queue pair would be another.
-        if let Err(error) = unsafe { super::event_channel::destroy(self.raw) } {
+        let destroyed = unsafe { super::event_channel::destroy(self.raw) };
+        drop(calls);
+        if let Err(error) = destroyed {
             log::warn!("{error}; the identifier is leaked");
             return;
         }
