@@ -39,6 +39,7 @@
 //! | librdmacm follows the device of an identifier that is on none (`rdma_resolve_route`, `rdma_connect`, `rdma_accept`, `rdma_create_qp`) | a crash | a typed error that says what comes first |
 //! | `rdma_get_cm_event` leaves some events out and waits for the next | it waits although poll(2) said that there is an event | the descriptor is always in non-blocking mode |
 //! | `rdma_get_cm_event` writes to the identifier that the event is of, also while another thread reads it | torn addresses, a null device | calls on the identifiers of a channel wait while one of its events is taken |
+//! | `rdma_get_cm_event` follows the device of an identifier that `rdma_destroy_id` takes apart in another thread (rdma-core 44) | a crash | an identifier is destroyed while no event of its channel is taken |
 //! | a step of librdmacm's own that fails puts -1 into the event's status | EPERM, whatever it was | errno is read right there, and is the status |
 //! | identifiers of a request that comes while the listener's backlog is full are dropped without a word | the peer tries again for a minute | none: take events, or ask for a longer backlog |
 //! | private data has a fixed length on InfiniBand and RoCE | the peer's bytes are followed by zeros | [`trimmed`](crate::rdmacm::communication_manager::PrivateData::trimmed) leaves those at the end out; a protocol says its length itself |
