@@ -289,6 +289,8 @@ fn both_ends_of_connections_are_dropped_by_other_threads_while_their_events_come
                                 ended += 1;
                             }
                         }
+                        // Its queue pair is dropped already, and itself is about to be.
+                        EventKind::ConnectResponse(_) => assert!(!kept.iter().any(|end| Arc::ptr_eq(&end.id, &id))),
                         _ => panic!("{kind:?}"),
                     }
                 }
