@@ -307,13 +307,15 @@ impl Drop for Identifier {
         let calls = home.lock_calls();
         // SAFETY: the identifier is live, this is its last owner, and a queue pair would be another.
         let destroyed = unsafe { super::event_channel::destroy(self.raw) };
-        drop(calls);
         if let Err(error) = destroyed {
+            drop(calls);
             log::warn!("{error}; the identifier is leaked");
             return;
         }
-        // The next may have the address already, and be on its way out too.
+        // The next may have the address already, and be on its way out too. It is to be found by the event that brings it, a
+        // connect request, so that this one goes before any event is taken again.
         home.identifiers().move_out(self.raw, this);
+        drop(calls);
         if *self.holds.get_mut() {
             home.release();
         }
