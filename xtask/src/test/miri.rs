@@ -17,6 +17,7 @@ const RUNS: &[&[&str]] = &[
     // The table of transitions is safe code, and its rows take minutes.
     &["--package", "sideway", "--lib", "--", "--skip", "transition::table"],
     &["--package", "rdma-mummy-sys", "--lib"],
+    &["--package", "softrnic", "--lib"],
     &["--package", "sideway-tests", "--test", "recording_verbs", "--test", "recording_completion"],
     &["--package", "sideway-tests", "--test", "recording_requests", "--test", "holes"],
     &["--package", "sideway-tests", "--test", "recording_rdmacm_provider", "--test", "recording_cm"],

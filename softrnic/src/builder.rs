@@ -1,0 +1,226 @@
+//! Which devices there are.
+
+use std::env;
+use std::error::Error;
+use std::fmt;
+use std::sync::Mutex;
+
+use rdma_mummy_sys::load::provider;
+
+use crate::engine::unpoisoned;
+use crate::front::{device, table};
+
+/// The environment variable that says which devices there are.
+pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
+/// More devices than this are a mistake.
+const MOST: usize = 1024;
+/// The name under which `rdma-mummy-sys` has the provider.
+const PROVIDER: &str = "softrnic";
+
+/// Devices to register.
+///
+/// ```
+/// softrnic::Builder::new().device("soft_a").device("soft_b").register()?;
+/// # Ok::<(), softrnic::RegisterError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    names: Option<Vec<String>>,
+}
+
+impl Builder {
+    /// Those that the environment variable `SOFTRNIC_DEVICES` says, which is names separated by commas, or how many: `2` stands
+    /// for `soft0,soft1`, and `0` for none. Where it is not set, `soft0`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a device. Once a program names any, the environment is not asked.
+    #[must_use]
+    pub fn device(mut self, name: impl Into<String>) -> Self {
+        self.names.get_or_insert_default().push(name.into());
+        self
+    }
+
+    /// Makes the devices those of this process; the same ones again do nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError`], which says what to do: names that no device can have, or other devices registered before.
+    pub fn register(self) -> Result<(), RegisterError> {
+        static REGISTERED: Mutex<Option<Vec<String>>> = Mutex::new(None);
+        let names = match self.names {
+            Some(names) => names,
+            None => match env::var_os(DEVICES_VARIABLE) {
+                Some(text) => parse(&text.to_string_lossy())?,
+                None => counted(1),
+            },
+        };
+        check(&names)?;
+        let mut registered = unpoisoned(REGISTERED.lock());
+        match &*registered {
+            Some(before) if *before == names => Ok(()),
+            Some(before) => Err(RegisterError::Registered { devices: before.clone() }),
+            None => {
+                // Before the provider is known, so that every list has them.
+                device::make(&names);
+                // SAFETY: the functions of the table do what rdma-core documents for their names, and leave `_ops` of the devices
+                // alone.
+                unsafe { provider::register(provider::Provider::new(PROVIDER, table::table())) }
+                    .map_err(RegisterError::Provider)?;
+                *registered = Some(names);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Registers the devices of [`Builder::new`]; where any are registered, it does nothing.
+///
+/// # Errors
+///
+/// What the environment says is not a list of devices, or another provider has the name `softrnic`.
+pub fn register() -> Result<(), RegisterError> {
+    match Builder::new().register() {
+        // Whoever registered them has chosen.
+        Ok(()) | Err(RegisterError::Registered { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why devices cannot be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// No device can have this name.
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Two devices have this name.
+    Twice {
+        /// The name.
+        name: String,
+    },
+    /// So many devices are a mistake.
+    Many {
+        /// How many were asked for.
+        count: usize,
+    },
+    /// Other devices are registered in this process, which keeps them.
+    Registered {
+        /// Their names.
+        devices: Vec<String>,
+    },
+    /// The name `softrnic` is taken.
+    Provider(provider::RegisterError),
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name { name } => write!(
+                f,
+                "no device can be named {name:?}: choose a name of 1 to {} printable ASCII characters without `/`, `,` and spaces \
+                 (it comes from the program or from {DEVICES_VARIABLE})",
+                device::NAME_SIZE - 1
+            ),
+            Self::Twice { name } => {
+                write!(f, "two devices are named {name:?}: choose another name for one of them")
+            }
+            Self::Many { count } => write!(f, "{count} devices are too many: choose at most {MOST}"),
+            Self::Registered { devices } => write!(
+                f,
+                "the soft devices of this process are registered already ({}): register all of them at once",
+                devices.join(", ")
+            ),
+            Self::Provider(error) => {
+                write!(f, "{error}: does the program have two versions of the crate softrnic? Use one")
+            }
+        }
+    }
+}
+
+impl Error for RegisterError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Provider(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What the environment says.
+fn parse(text: &str) -> Result<Vec<String>, RegisterError> {
+    match text.trim().parse::<usize>() {
+        Ok(count) if count > MOST => Err(RegisterError::Many { count }),
+        Ok(count) => Ok(counted(count)),
+        Err(_names) => Ok(text.split(',').map(|name| name.trim().to_owned()).collect()),
+    }
+}
+
+fn counted(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("soft{number}")).collect()
+}
+
+fn check(names: &[String]) -> Result<(), RegisterError> {
+    if names.len() > MOST {
+        return Err(RegisterError::Many { count: names.len() });
+    }
+    for (place, name) in names.iter().enumerate() {
+        let fits = !name.is_empty() && name.len() < device::NAME_SIZE;
+        if !fits || !name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b',') {
+            return Err(RegisterError::Name { name: name.clone() });
+        }
+        if names[..place].contains(name) {
+            return Err(RegisterError::Twice { name: name.clone() });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str) -> Result<Vec<String>, RegisterError> {
+        let names = parse(text)?;
+        check(&names)?;
+        Ok(names)
+    }
+
+    #[test]
+    fn the_environment_says_names_or_how_many() {
+        assert_eq!(checked("soft7").as_deref(), Ok(&["soft7".to_owned()][..]));
+        assert_eq!(checked(" a, b ,c").map(|names| names.join(" ")).as_deref(), Ok("a b c"));
+        assert_eq!(checked("3").map(|names| names.join(" ")).as_deref(), Ok("soft0 soft1 soft2"));
+        assert_eq!(checked("0"), Ok(Vec::new()));
+        assert_eq!(checked("1025"), Err(RegisterError::Many { count: 1025 }));
+    }
+
+    #[test]
+    fn a_name_that_no_device_can_have_is_refused() {
+        let long = "x".repeat(64);
+        for name in ["", " ", "a,,b", "a/b", "a b", "a\tb", "gerät", "..\0", &long] {
+            assert!(matches!(checked(name), Err(RegisterError::Name { .. })), "{name:?}");
+        }
+        assert!(checked(&long[1..]).is_ok());
+        assert_eq!(checked("a,b,a"), Err(RegisterError::Twice { name: "a".to_owned() }));
+        assert_eq!(check(&["a,b".to_owned()]), Err(RegisterError::Name { name: "a,b".to_owned() }));
+    }
+
+    #[test]
+    fn an_error_says_what_to_do() {
+        let errors = [
+            RegisterError::Name { name: String::from("a/b") },
+            RegisterError::Twice { name: String::from("a") },
+            RegisterError::Many { count: 5000 },
+            RegisterError::Registered { devices: counted(2) },
+        ];
+        let texts =
+            ["1 to 63 printable", "choose another", "at most 1024", "(soft0, soft1): register all of them at once"];
+        for (error, part) in errors.iter().zip(texts) {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+}

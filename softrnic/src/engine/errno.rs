@@ -1,0 +1,16 @@
+//! Why a verb is refused.
+
+use std::ffi::c_int;
+
+/// An errno value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+impl Errno {
+    pub(crate) const INVALID: Self = Self(libc::EINVAL);
+    pub(crate) const BUSY: Self = Self(libc::EBUSY);
+    pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
+    pub(crate) const NOT_SUPPORTED: Self = Self(libc::EOPNOTSUPP);
+    pub(crate) const FAULT: Self = Self(libc::EFAULT);
+    pub(crate) const AGAIN: Self = Self(libc::EAGAIN);
+}

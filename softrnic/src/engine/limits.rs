@@ -1,0 +1,25 @@
+//! What `ibv_query_device` states, and what is held to it.
+
+pub(crate) const MAX_QP: u32 = 1 << 16;
+pub(crate) const MAX_QP_WR: u32 = 1 << 15;
+pub(crate) const MAX_SGE: u32 = 32;
+pub(crate) const MAX_INLINE: u32 = 1024;
+pub(crate) const MAX_CQ: u32 = 1 << 16;
+pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
+pub(crate) const MAX_MR: u32 = 1 << 20;
+pub(crate) const MAX_MR_SIZE: u64 = u64::MAX;
+pub(crate) const MAX_PD: u32 = 1 << 16;
+pub(crate) const MAX_RD_ATOMIC: u32 = 128;
+pub(crate) const MAX_MW: u32 = 1 << 20;
+pub(crate) const MAX_AH: u32 = 1 << 16;
+pub(crate) const MAX_SRQ: u32 = 1 << 16;
+pub(crate) const MAX_SRQ_WR: u32 = 1 << 15;
+pub(crate) const MAX_MCAST_GRP: u32 = 1 << 13;
+pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 1 << 10;
+/// The largest message: 2 GiB, as the InfiniBand specification has it.
+pub(crate) const MAX_MSG_SIZE: u32 = 1 << 31;
+pub(crate) const COMP_VECTORS: u32 = 8;
+/// `ibv_mtu` 4096.
+pub(crate) const MTU: u32 = 4096;
+/// The largest device memory (`ibv_alloc_dm`).
+pub(crate) const MAX_DM_SIZE: u64 = 1 << 26;

@@ -1,0 +1,418 @@
+//! Copies between memory that others read and write at the same time.
+//!
+//! Programs wait for data by looking at its last bytes, so these are stored last and as one where they are aligned. Where both
+//! ends overlap, the copy is right and its order is not told.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use super::segment::{Place, Segment};
+use super::{Atomic, Fault};
+
+/// Copies from the one list of memory to the other, as many bytes as both have. The last bytes of each piece are stored last:
+/// programs wait for them by looking at memory.
+#[inline]
+pub(crate) fn copy(from: &[Segment], to: &[Segment]) -> Result<(), Fault> {
+    if let ([from], [to]) = (from, to) {
+        move_bytes(from.place(), to.place(), from.len().min(to.len()));
+        return Ok(());
+    }
+    transfer(from.iter().map(Run::of), to.iter().map(Run::of));
+    Ok(())
+}
+
+/// Copies from plain bytes.
+#[inline]
+pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
+    // It is only read: `transfer` writes to its second list alone.
+    let from = Run { place: Place::Host(from.as_ptr().cast_mut()), length: from.len() };
+    transfer([from].into_iter(), to.iter().map(Run::of));
+    Ok(())
+}
+
+/// Copies to plain bytes.
+#[inline]
+pub(crate) fn read_bytes(from: &[Segment], to: &mut [u8]) -> Result<(), Fault> {
+    let to = Run { place: Place::Host(to.as_mut_ptr()), length: to.len() };
+    transfer(from.iter().map(Run::of), [to].into_iter());
+    Ok(())
+}
+
+/// Runs an atomic on the eight bytes of `at`, and gives the value that was there, in the byte order of this machine.
+pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
+    if at.len() < 8 {
+        return Err(Fault::Bounds);
+    }
+    let Place::Host(start) = at.place() else { return Ok(0) };
+    if !start.addr().is_multiple_of(8) {
+        return Err(Fault::Alignment);
+    }
+    // SAFETY: eight bytes that the segment holds, aligned. Whoever else uses them at the same time does so outside of what
+    // the compiler sees, or with atomics too: that is what the program has registered them for.
+    let value = unsafe { AtomicU64::from_ptr(start.cast()) };
+    Ok(match operation {
+        Atomic::CompareSwap { compare, swap } => {
+            value.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|found| found)
+        }
+        Atomic::FetchAdd(add) => value.fetch_add(add, Ordering::SeqCst),
+        Atomic::Store(new) => value.swap(new, Ordering::SeqCst),
+    })
+}
+
+/// Bytes that can be used, of a segment or a slice that the caller has.
+#[derive(Clone, Copy)]
+struct Run {
+    place: Place,
+    length: usize,
+}
+
+impl Run {
+    const EMPTY: Self = Self { place: Place::Null, length: 0 };
+
+    #[inline]
+    fn of(segment: &Segment) -> Self {
+        Self { place: segment.place(), length: segment.len() }
+    }
+
+    #[inline]
+    fn advance(&mut self, bytes: usize) {
+        self.place = self.place.offset(bytes);
+        self.length -= bytes;
+    }
+}
+
+#[inline]
+fn transfer(mut from: impl Iterator<Item = Run>, mut to: impl Iterator<Item = Run>) {
+    let (mut source, mut target) = (Run::EMPTY, Run::EMPTY);
+    loop {
+        while source.length == 0 {
+            let Some(next) = from.next() else { return };
+            source = next;
+        }
+        while target.length == 0 {
+            let Some(next) = to.next() else { return };
+            target = next;
+        }
+        let length = source.length.min(target.length);
+        move_bytes(source.place, target.place, length);
+        source.advance(length);
+        target.advance(length);
+    }
+}
+
+/// Both have as many bytes: the callers are the functions above, which look at the lengths.
+#[inline]
+fn move_bytes(from: Place, to: Place, length: usize) {
+    match (from, to) {
+        (_, Place::Null) => {}
+        // SAFETY: as many bytes as the target has.
+        (Place::Null, Place::Host(to)) => unsafe { clear_host(to, length) },
+        // SAFETY: as many bytes as both have.
+        (Place::Host(from), Place::Host(to)) => unsafe { copy_host(from, to, length) },
+    }
+}
+
+/// How many bytes stand at the end of these which are to be stored last: up to eight, that lie in one aligned word.
+#[inline]
+fn tail_of(start: *mut u8, length: usize) -> usize {
+    let end = start.addr().wrapping_add(length) % 8;
+    let tail = if end == 0 { 8 } else { end };
+    tail.min(length)
+}
+
+/// # Safety
+///
+/// `from` can be read, and `to` written, for `length` bytes.
+#[inline]
+unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
+    // Where they overlap: both distances wrap around to something large otherwise.
+    let distance = to.addr().wrapping_sub(from.addr());
+    if distance < length || distance.wrapping_neg() < length {
+        // SAFETY: the caller's promise; it is made for overlaps.
+        unsafe { raw_move(from, to, length) };
+        fence(Ordering::Release);
+        return;
+    }
+    let tail = tail_of(to, length);
+    let bulk = length - tail;
+    if bulk != 0 {
+        // SAFETY: the first bytes of both, which do not overlap.
+        unsafe { raw_copy(from, to, bulk) };
+    }
+    // SAFETY: the rest of both.
+    unsafe {
+        let word = load(from.add(bulk), tail);
+        fence(Ordering::Release);
+        store(to.add(bulk), word, tail);
+    }
+}
+
+/// # Safety
+///
+/// `to` can be written for `length` bytes.
+#[inline]
+unsafe fn clear_host(to: *mut u8, length: usize) {
+    let tail = tail_of(to, length);
+    let bulk = length - tail;
+    // SAFETY: the first bytes, and the rest.
+    unsafe {
+        raw_clear(to, bulk);
+        fence(Ordering::Release);
+        store(to.add(bulk), [0; 8], tail);
+    }
+}
+
+/// Reads up to eight bytes. They may be in memory that cannot be written, which is no place for an atomic.
+///
+/// # Safety
+///
+/// `from` can be read for `length` bytes, which are at most eight.
+#[inline]
+unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
+    if length == 8 && from.addr().is_multiple_of(8) {
+        // SAFETY: eight bytes, aligned. Others may write them now: the read is volatile, and any value will do.
+        return unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes();
+    }
+    let mut word = [0; 8];
+    for (index, byte) in word.iter_mut().enumerate().take(length) {
+        // SAFETY: one of the bytes; volatile as above.
+        *byte = unsafe { from.add(index).read_volatile() };
+    }
+    word
+}
+
+/// Stores up to eight bytes of one aligned word, the last one last.
+///
+/// # Safety
+///
+/// `to` can be written for `length` bytes, which are at most eight.
+#[inline]
+unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
+    let [a, b, c, d, e, f, g, _] = word;
+    // SAFETY: `length` bytes of `to`; each part is aligned, since it follows the larger ones from an aligned start. Atomic,
+    // since others may read them now.
+    unsafe {
+        if !to.addr().is_multiple_of(8) {
+            for (index, byte) in word.into_iter().enumerate().take(length) {
+                AtomicU8::from_ptr(to.add(index)).store(byte, Ordering::Release);
+            }
+            return;
+        }
+        match length {
+            8 => AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes(word), Ordering::Release),
+            4.. => {
+                AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes([a, b, c, d]), Ordering::Release);
+                match length {
+                    6.. => AtomicU16::from_ptr(to.add(4).cast()).store(u16::from_ne_bytes([e, f]), Ordering::Release),
+                    5 => AtomicU8::from_ptr(to.add(4)).store(e, Ordering::Release),
+                    _ => {}
+                }
+                if length == 7 {
+                    AtomicU8::from_ptr(to.add(6)).store(g, Ordering::Release);
+                }
+            }
+            2 | 3 => {
+                AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes([a, b]), Ordering::Release);
+                if length == 3 {
+                    AtomicU8::from_ptr(to.add(2)).store(c, Ordering::Release);
+                }
+            }
+            1 => AtomicU8::from_ptr(to).store(a, Ordering::Release),
+            _ => {}
+        }
+    }
+}
+
+/// # Safety
+///
+/// As [`copy_host`], and they do not overlap.
+#[inline]
+unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: the caller's promise. A function of C's, which may meet what other threads do there: to the compiler it is the
+    // outside.
+    #[cfg(not(miri))]
+    unsafe {
+        libc::memcpy(to.cast(), from.cast(), length);
+    }
+    // SAFETY: the caller's promise.
+    #[cfg(miri)]
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, to, length);
+    }
+}
+
+/// # Safety
+///
+/// As [`copy_host`].
+unsafe fn raw_move(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: as for `raw_copy`, and overlaps are allowed.
+    #[cfg(not(miri))]
+    unsafe {
+        libc::memmove(to.cast(), from.cast(), length);
+    }
+    // SAFETY: the caller's promise.
+    #[cfg(miri)]
+    unsafe {
+        std::ptr::copy(from, to, length);
+    }
+}
+
+/// # Safety
+///
+/// As [`clear_host`].
+unsafe fn raw_clear(to: *mut u8, length: usize) {
+    // SAFETY: as for `raw_copy`.
+    #[cfg(not(miri))]
+    unsafe {
+        libc::memset(to.cast(), 0, length);
+    }
+    // SAFETY: the caller's promise.
+    #[cfg(miri)]
+    unsafe {
+        std::ptr::write_bytes(to, 0, length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Pieces of one allocation, one after the other, from `offset` on.
+    fn pieces(bytes: &mut [u64], offset: usize, lengths: &[usize]) -> Vec<Segment> {
+        let start = bytes.as_mut_ptr().cast::<u8>();
+        let mut at = offset;
+        let piece = |&length: &usize| {
+            assert!(at + length <= bytes.len() * 8);
+            // SAFETY: bytes of the slice, which outlives the segments in the tests below, and is not used meanwhile.
+            let segment = unsafe { Segment::of_raw(start.add(at), length) };
+            at += length;
+            segment
+        };
+        lengths.iter().map(piece).collect()
+    }
+
+    fn bytes_of(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// Words of known, differing bytes.
+    fn words(count: usize, seed: u64) -> Vec<u64> {
+        (0..count as u64).map(|index| (index + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+    }
+
+    /// In words: for five pieces, the largest and the latest to begin.
+    const ROOM: usize = 27;
+
+    proptest! {
+        #[test]
+        fn lists_of_pieces_are_copied_as_one_after_the_other(
+            from in vec(0usize..40, 0..6),
+            to in vec(0usize..40, 0..6),
+            (offset_from, offset_to) in (0usize..9, 0usize..9),
+        ) {
+            let (mut source, mut target) = (words(ROOM, 1), words(ROOM, 1_000));
+            let (before, mut expected) = (bytes_of(&source), bytes_of(&target));
+            let total = from.iter().sum::<usize>().min(to.iter().sum());
+            expected[offset_to..][..total].copy_from_slice(&before[offset_from..][..total]);
+
+            let (from, to) = (pieces(&mut source, offset_from, &from), pieces(&mut target, offset_to, &to));
+            copy(&from, &to).unwrap();
+            prop_assert_eq!(bytes_of(&target), expected);
+            prop_assert_eq!(bytes_of(&source), before);
+        }
+
+        #[test]
+        fn plain_bytes_come_and_go(lengths in vec(0usize..40, 0..6), length in 0usize..100, offset in 0usize..9) {
+            let mut target = words(ROOM, 5);
+            let mut expected = bytes_of(&target);
+            let bytes: Vec<u8> = (0..length).map(|index| index as u8 ^ 0x5a).collect();
+            let total = length.min(lengths.iter().sum());
+            expected[offset..][..total].copy_from_slice(&bytes[..total]);
+            let list = pieces(&mut target, offset, &lengths);
+            write_bytes(&bytes, &list).unwrap();
+            let mut back = vec![0; length];
+            read_bytes(&list, &mut back).unwrap();
+            prop_assert_eq!(&back[..total], &bytes[..total]);
+            prop_assert!(back[total..].iter().all(|byte| *byte == 0));
+            prop_assert_eq!(bytes_of(&target), expected);
+        }
+
+        #[test]
+        fn what_overlaps_is_moved(from in 0usize..64, to in 0usize..64, length in 0usize..64) {
+            let mut memory = words(ROOM, 9);
+            let mut expected = bytes_of(&memory);
+            expected.copy_within(from..from + length, to);
+            let start = memory.as_mut_ptr().cast::<u8>();
+            // SAFETY: bytes of `memory`, which is not used meanwhile.
+            let (source, target) = unsafe { (Segment::of_raw(start.add(from), length), Segment::of_raw(start.add(to), length)) };
+            copy(&[source], &[target]).unwrap();
+            prop_assert_eq!(bytes_of(&memory), expected);
+        }
+
+        #[test]
+        fn parts_of_a_segment_are_its_bytes(length in 0usize..64, first in 0usize..70, skipped in 0usize..70) {
+            let mut memory = words(8, 3);
+            let expected = bytes_of(&memory);
+            let mut rest = pieces(&mut memory, 0, &[length]).remove(0);
+            let part = rest.split_to(first);
+            rest.skip(skipped);
+            let at = first.min(length);
+            prop_assert_eq!((part.len(), rest.len()), (at, length - at - skipped.min(length - at)));
+            let mut bytes = vec![0; part.len() + rest.len()];
+            read_bytes(&[part, rest], &mut bytes).unwrap();
+            let mut model = expected[..length].to_vec();
+            model.drain(at..(at + skipped).min(length));
+            prop_assert_eq!(bytes, model);
+        }
+    }
+
+    #[test]
+    fn zeros_come_from_nowhere_and_bytes_go_there() {
+        let mut memory = words(4, 1);
+        let mut expected = bytes_of(&memory);
+        expected[3..20].fill(0);
+        let null = || Segment::null(17);
+        copy(&[null()], &pieces(&mut memory, 3, &[5, 12])).unwrap();
+        assert_eq!(bytes_of(&memory), expected);
+        copy(&pieces(&mut memory, 3, &[17]), &[null()]).unwrap();
+        assert_eq!(bytes_of(&memory), expected);
+    }
+
+    #[test]
+    fn who_sees_the_last_word_sees_all() {
+        const LENGTH: usize = 104;
+        const LAST: usize = LENGTH - 8;
+        const ROUNDS: u8 = if cfg!(miri) { 10 } else { 250 };
+        let mut memory = vec![0u64; LENGTH.div_ceil(8)];
+        let start = memory.as_mut_ptr().expose_provenance();
+        let seen = AtomicU8::new(0);
+        std::thread::scope(|scope| {
+            let seen = &seen;
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    // SAFETY: the bytes of `memory`, of which others make no reference while they can be written.
+                    let target = unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(start), LENGTH) };
+                    write_bytes(&[round; LENGTH], &[target]).unwrap();
+                    while seen.load(Ordering::Acquire) != round {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            for round in 1..=ROUNDS {
+                let start: *mut u8 = std::ptr::with_exposed_provenance_mut(start);
+                // SAFETY: the last word, which is aligned, by an atomic: others write it now.
+                let last = unsafe { AtomicU64::from_ptr(start.add(LAST).cast()) };
+                while last.load(Ordering::Acquire) != u64::from_ne_bytes([round; 8]) {
+                    std::thread::yield_now();
+                }
+                for index in 0..LAST {
+                    // SAFETY: a byte that is written again only after `seen` says so.
+                    assert_eq!(unsafe { start.add(index).read() }, round, "byte {index}");
+                }
+                seen.store(round, Ordering::Release);
+            }
+        });
+    }
+}

@@ -1,0 +1,219 @@
+//! Who is where: the queue pairs of the process by their numbers, and the multicast groups.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, RwLock, Weak};
+
+use super::address::Gid;
+use super::completion::CompletionQueue;
+use super::domain::Domain;
+use super::errno::Errno;
+use super::limits;
+use super::queue_pair::QueuePair;
+use super::receive::ReceiveQueue;
+use super::unpoisoned;
+use crate::host::addresses;
+
+/// A shared receive queue of XRC, which messages name by its number.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedEntry {
+    pub(crate) queue: Arc<ReceiveQueue>,
+    /// Where its receives complete.
+    pub(crate) completions: Arc<CompletionQueue>,
+    pub(crate) xrc_domain: Arc<Domain>,
+}
+
+/// The number that a datagram to a multicast group names.
+pub(crate) const MULTICAST_NUMBER: u32 = 0xff_ffff;
+
+/// The queue pairs that a message can reach.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pairs: Numbered<Weak<QueuePair>>,
+    shared: Numbered<SharedEntry>,
+    groups: RwLock<BTreeMap<Gid, BTreeMap<u32, Weak<QueuePair>>>>,
+    /// Addresses that were seen to be this host's. One that it gives up stays: nobody else in the process has it.
+    here: RwLock<BTreeSet<Gid>>,
+}
+
+impl Network {
+    pub(crate) fn of_process() -> &'static Self {
+        static NETWORK: Network = Network::new();
+        &NETWORK
+    }
+
+    const fn new() -> Self {
+        Self {
+            pairs: Numbered::new(),
+            shared: Numbered::new(),
+            groups: RwLock::new(BTreeMap::new()),
+            here: RwLock::new(BTreeSet::new()),
+        }
+    }
+
+    /// A number that no queue pair has, of 24 bits and above 1; numbers come again late.
+    pub(crate) fn number(&self) -> Result<u32, Errno> {
+        self.pairs.number(limits::MAX_QP)
+    }
+
+    pub(crate) fn enter(&self, pair: &Arc<QueuePair>) {
+        self.pairs.enter(pair.number(), Arc::downgrade(pair));
+    }
+
+    pub(crate) fn leave(&self, number: u32) {
+        self.pairs.leave(number);
+    }
+
+    pub(crate) fn find(&self, number: u32) -> Option<Arc<QueuePair>> {
+        self.pairs.find(number, Weak::upgrade)
+    }
+
+    /// Whether a GID is this host's.
+    pub(crate) fn is_here(&self, gid: Gid) -> bool {
+        if unpoisoned(self.here.read()).contains(&gid) {
+            return true;
+        }
+        let is_here = addresses::all().iter().any(|address| address.gid == gid);
+        if is_here {
+            unpoisoned(self.here.write()).insert(gid);
+        }
+        is_here
+    }
+
+    /// A number for a shared receive queue, by which XRC finds it.
+    pub(crate) fn enter_shared(&self, entry: SharedEntry) -> Result<u32, Errno> {
+        let number = self.shared.number(limits::MAX_SRQ)?;
+        self.shared.enter(number, entry);
+        Ok(number)
+    }
+
+    pub(crate) fn leave_shared(&self, number: u32) {
+        self.shared.leave(number);
+    }
+
+    pub(crate) fn find_shared(&self, number: u32) -> Option<SharedEntry> {
+        self.shared.find(number, |entry| Some(entry.clone()))
+    }
+
+    /// `ibv_attach_mcast`. Attaching twice is no error.
+    pub(crate) fn attach(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<(), Errno> {
+        let mut groups = unpoisoned(self.groups.write());
+        if !groups.contains_key(&group) && groups.len() >= limits::MAX_MCAST_GRP as usize {
+            return Err(Errno::NO_MEMORY);
+        }
+        let members = groups.entry(group).or_default();
+        if !members.contains_key(&pair.number()) && members.len() >= limits::MAX_MCAST_QP_ATTACH as usize {
+            return Err(Errno::NO_MEMORY);
+        }
+        members.insert(pair.number(), Arc::downgrade(pair));
+        Ok(())
+    }
+
+    /// `ibv_detach_mcast`; `EINVAL` where it is not attached.
+    pub(crate) fn detach(&self, group: Gid, number: u32) -> Result<(), Errno> {
+        let mut groups = unpoisoned(self.groups.write());
+        let members = groups.get_mut(&group).ok_or(Errno::INVALID)?;
+        members.remove(&number).ok_or(Errno::INVALID)?;
+        if members.is_empty() {
+            groups.remove(&group);
+        }
+        Ok(())
+    }
+
+    /// Who is attached to a group.
+    pub(crate) fn members(&self, group: Gid) -> Vec<Arc<QueuePair>> {
+        let groups = unpoisoned(self.groups.read());
+        groups.get(&group).into_iter().flat_map(BTreeMap::values).filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether a queue pair is attached anywhere, and so cannot be destroyed.
+    pub(crate) fn is_attached(&self, number: u32) -> bool {
+        unpoisoned(self.groups.read()).values().any(|members| members.contains_key(&number))
+    }
+}
+
+/// Things by numbers of 24 bits, above 1 and below that of multicast.
+#[derive(Debug)]
+struct Numbered<T> {
+    entries: RwLock<BTreeMap<u32, T>>,
+    /// The number given last, or zero before the first.
+    last: AtomicU32,
+}
+
+impl<T> Numbered<T> {
+    const fn new() -> Self {
+        Self { entries: RwLock::new(BTreeMap::new()), last: AtomicU32::new(0) }
+    }
+
+    /// One that nothing has, the next after the last: a number comes again only when all have had their turn. The first is chance,
+    /// so that a number of another process or of an earlier run is likely nobody's.
+    fn number(&self, most: u32) -> Result<u32, Errno> {
+        let entries = unpoisoned(self.entries.read());
+        if entries.len() >= most as usize {
+            return Err(Errno::NO_MEMORY);
+        }
+        if self.last.load(Ordering::Relaxed) == 0 {
+            // The low bits are as good as any, and are kept away from both ends.
+            let chance = (RandomState::new().hash_one(0) & 0x7f_ffff) as u32 + 0x100;
+            let _ = self.last.compare_exchange(0, chance, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        let after = |last| if last + 1 >= MULTICAST_NUMBER { 2 } else { last + 1 };
+        loop {
+            let update = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(after(last)));
+            let number = after(update.unwrap_or_else(|last| last));
+            if !entries.contains_key(&number) {
+                return Ok(number);
+            }
+        }
+    }
+
+    fn enter(&self, number: u32, entry: T) {
+        unpoisoned(self.entries.write()).insert(number, entry);
+    }
+
+    fn leave(&self, number: u32) {
+        let entry = unpoisoned(self.entries.write()).remove(&number);
+        // What goes with it goes when the lock is free.
+        drop(entry);
+    }
+
+    fn find<U>(&self, number: u32, get: impl FnOnce(&T) -> Option<U>) -> Option<U> {
+        unpoisoned(self.entries.read()).get(&number).and_then(get)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_round_and_skip_what_is_taken() {
+        let numbered = Numbered::new();
+        let first = numbered.number(10).unwrap();
+        assert!(first > 1 && first < MULTICAST_NUMBER);
+        numbered.enter(first, ());
+        assert_eq!(numbered.number(10).unwrap(), first + 1);
+        numbered.last.store(MULTICAST_NUMBER - 2, Ordering::Relaxed);
+        assert_eq!(numbered.number(10).unwrap(), MULTICAST_NUMBER - 1);
+        assert_eq!(numbered.number(10).unwrap(), 2);
+        numbered.last.store(first - 1, Ordering::Relaxed);
+        assert_eq!(numbered.number(10).unwrap(), first + 1);
+    }
+
+    #[test]
+    fn there_are_as_many_as_the_limit_and_no_more() {
+        let numbered = Numbered::new();
+        for _ in 0..3 {
+            let number = numbered.number(3).unwrap();
+            numbered.enter(number, ());
+        }
+        assert_eq!(numbered.number(3), Err(Errno::NO_MEMORY));
+        let (&number, ()) = numbered.entries.read().unwrap().first_key_value().unwrap();
+        assert_eq!(numbered.find(number, |()| Some(number)), Some(number));
+        numbered.leave(number);
+        assert_eq!(numbered.find(number, |()| Some(number)), None);
+        assert!(numbered.number(3).is_ok());
+    }
+}

@@ -1,0 +1,246 @@
+//! Queue pairs: the requester, which takes what is posted, and the responder, which takes what comes.
+//!
+//! Each has a lock. A thread that holds a requester's may take a responder's, of its own queue pair or of a peer's, and then those
+//! of receive and completion queues, never the other way round. Whoever finds work for a requester elsewhere (a responder whose
+//! error flushes the send queue, the timer) leaves a note and takes the lock only if it is free; if not, its holder finds the note
+//! when it lets go.
+
+mod attempt;
+mod attributes;
+mod batch;
+mod datagram;
+mod exchange;
+mod psn;
+mod receiving;
+mod remote;
+mod requester;
+mod responder;
+mod retry;
+mod ring;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+
+pub(crate) use attributes::{Attributes, Parts, Service, State};
+pub(crate) use batch::Batch;
+
+use self::requester::Requester;
+use self::responder::Responder;
+use super::errno::Errno;
+use super::network::Network;
+use super::request::{Exchange, Reply, Request};
+use super::unpoisoned;
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    number: u32,
+    parts: Parts,
+    /// For the timer.
+    this: Weak<Self>,
+    /// A [`State`]. Changed with either lock held to an error state, and with both otherwise.
+    state: AtomicU8,
+    /// The packet number of the next request, as the requester counts it.
+    sq_psn: AtomicU32,
+    /// In SQD, and what was begun is not done.
+    is_draining: AtomicBool,
+    /// The requester is to be run.
+    note: AtomicBool,
+    is_closed: AtomicBool,
+    requester: Mutex<Requester>,
+    responder: Mutex<Responder>,
+}
+
+impl QueuePair {
+    /// Makes one in RESET, with a number of its own, and enters it in the network.
+    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Errno> {
+        let number = Network::of_process().number()?;
+        let pair = Arc::new_cyclic(|this| Self {
+            number,
+            parts,
+            this: this.clone(),
+            state: AtomicU8::new(State::Reset as u8),
+            sq_psn: AtomicU32::new(0),
+            is_draining: AtomicBool::new(false),
+            note: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            requester: Mutex::new(Requester::new()),
+            responder: Mutex::new(Responder::new()),
+        });
+        Network::of_process().enter(&pair);
+        Ok(pair)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// As it is now: without a lock.
+    pub(crate) fn state(&self) -> State {
+        State::from_u8(self.state.load(Ordering::Acquire))
+    }
+
+    /// In SQD, with requests that were begun before and are not done.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// What is set now, with the packet numbers that come next. Also with a batch open.
+    pub(crate) fn attributes(&self) -> Attributes {
+        let mut attributes = unpoisoned(self.responder.lock()).attributes;
+        attributes.sq_psn = self.sq_psn.load(Ordering::Relaxed);
+        attributes
+    }
+
+    /// Moves it to `to` with these attributes, which the front has checked against the state that it saw (`from`): to the error
+    /// state, all that is queued is flushed; to RESET, forgotten. `EINVAL` where the state is not `from` any more.
+    ///
+    /// Packet numbers are taken over where the state machine sets them: on the way to RTR and from there to RTS.
+    pub(crate) fn change(&self, from: State, to: State, attributes: Attributes) -> Result<(), Errno> {
+        let mut requester = unpoisoned(self.requester.lock());
+        let mut responder = unpoisoned(self.responder.lock());
+        if self.state() != from || self.is_closed() {
+            return Err(Errno::INVALID);
+        }
+        let mut attributes = attributes;
+        if to != State::ReadyToReceive {
+            attributes.rq_psn = responder.attributes.rq_psn;
+        }
+        attributes.rq_psn &= psn::MASK;
+        if from == State::ReadyToReceive && to == State::ReadyToSend {
+            self.sq_psn.store(attributes.sq_psn & psn::MASK, Ordering::Relaxed);
+        }
+        match to {
+            State::Reset => {
+                attributes = Attributes::new();
+                self.state.store(to as u8, Ordering::Release);
+                self.sq_psn.store(0, Ordering::Relaxed);
+                responder.forget(self);
+                self.forget_completions();
+                requester.forget();
+            }
+            State::Error => {
+                self.state.store(to as u8, Ordering::Release);
+                requester.flush(self);
+                responder.flush(self);
+            }
+            _ => self.state.store(to as u8, Ordering::Release),
+        }
+        responder.attributes = attributes;
+        drop(responder);
+        requester.attributes = attributes;
+        if from != to {
+            requester.state_changed();
+        }
+        requester.run(self);
+        self.unlock(requester);
+        Ok(())
+    }
+
+    /// Begins a batch. The queue pair is in RTS, SQD or an error state.
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        Batch::new(self, unpoisoned(self.requester.lock()))
+    }
+
+    /// Tells that a receive was posted to a queue pair in the error state: it is flushed.
+    pub(crate) fn receive_posted(&self) {
+        let mut responder = unpoisoned(self.responder.lock());
+        if self.state() == State::Error {
+            responder.flush(self);
+        }
+    }
+
+    /// The responder: handles a message of a peer's.
+    pub(crate) fn handle(&self, request: &Request, exchange: &mut dyn Exchange) -> Reply {
+        let mut responder = unpoisoned(self.responder.lock());
+        let (reply, has_failed) = responder.answer(self, request, exchange);
+        drop(responder);
+        if has_failed {
+            self.look_again();
+        }
+        reply
+    }
+
+    /// The timer's call: what was to wait until now goes on.
+    pub(crate) fn expired(&self) {
+        self.look_again();
+    }
+
+    /// Ends it: when this returns no thread uses its memory any more, and no completion of it comes. No batch of this thread's is
+    /// open.
+    pub(crate) fn close(&self) {
+        Network::of_process().leave(self.number);
+        self.is_closed.store(true, Ordering::SeqCst);
+        // Whoever began before has one of the locks; whoever comes later sees that it is closed.
+        unpoisoned(self.requester.lock()).forget();
+        unpoisoned(self.responder.lock()).forget(self);
+        self.forget_completions();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    fn forget_completions(&self) {
+        for queue in [&self.parts.send_queue, &self.parts.receive_queue].into_iter().flatten() {
+            queue.forget(self.number);
+        }
+    }
+
+    /// Moves it to the error state, by its requester or responder, whose lock is held.
+    fn fail(&self) {
+        self.state.store(State::Error as u8, Ordering::Release);
+    }
+
+    /// Moves it to the send queue's error state, unless it is in the error state. The requester's lock is held.
+    fn fail_sending(&self) {
+        // Only errors of the responder change it meanwhile, and those go first.
+        for from in [State::ReadyToSend, State::SendQueueDrain] {
+            let to = State::SendQueueError as u8;
+            let _ = self.state.compare_exchange(from as u8, to, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// Has the requester run: here, or where its lock is held.
+    fn look_again(&self) {
+        self.note.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.read_note();
+    }
+
+    /// Lets go of the requester's lock, and does what others have left to do.
+    fn unlock(&self, requester: MutexGuard<'_, Requester>) {
+        drop(requester);
+        // Either this load sees the note, or who left it sees the lock free.
+        fence(Ordering::SeqCst);
+        self.read_note();
+    }
+
+    fn read_note(&self) {
+        while self.note.load(Ordering::SeqCst) {
+            let mut requester = match self.requester.try_lock() {
+                Ok(requester) => requester,
+                Err(TryLockError::Poisoned(error)) => error.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            self.note.store(false, Ordering::SeqCst);
+            requester.run(self);
+            drop(requester);
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // Closed before by every way but a failure to make the object around it.
+        Network::of_process().leave(self.number);
+    }
+}

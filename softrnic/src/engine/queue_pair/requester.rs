@@ -1,0 +1,258 @@
+//! The requester: executes what is posted, in order, one message at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
+
+use super::attempt::{Outcome, Peer, attempt};
+use super::retry::{self, Wait};
+use super::ring::Ring;
+use super::{Attributes, QueuePair, State};
+use crate::engine::completion::{Completion, Slots};
+use crate::engine::errno::Errno;
+use crate::engine::events::PairEvent;
+use crate::engine::memory::Segment;
+use crate::engine::work::{Operation, SendWork};
+use crate::engine::{timer, unpoisoned};
+
+/// The send queue and what is known of its progress.
+#[derive(Debug)]
+pub(super) struct Requester {
+    ring: Ring,
+    /// Places of the send queue in use. Another counter after RESET: completions of before may still count the old one down.
+    used_slots: Arc<AtomicU32>,
+    /// Requests that were done without a completion since the last.
+    unreported: u32,
+    pub(super) attributes: Attributes,
+    wait: Wait,
+    silences_left: u8,
+    not_ready_left: u8,
+    has_told_drained: bool,
+    peer: Peer,
+    /// Local memory of the request that is executed. Empty in between, so that nobody waits to deregister it.
+    segments: Vec<Segment>,
+}
+
+impl Requester {
+    pub(super) fn new() -> Self {
+        Self {
+            ring: Ring::default(),
+            used_slots: Arc::default(),
+            unreported: 0,
+            attributes: Attributes::new(),
+            wait: Wait::No,
+            silences_left: 0,
+            not_ready_left: 0,
+            has_told_drained: false,
+            peer: Peer::default(),
+            segments: Vec::new(),
+        }
+    }
+
+    /// A place for the next request, after `pushed` that are not counted yet.
+    pub(super) fn push(&mut self, pushed: u32, max: u32) -> Result<&mut SendWork, Errno> {
+        let used = self.used_slots.load(Ordering::Acquire).saturating_add(pushed);
+        if used >= max { Err(Errno::NO_MEMORY) } else { Ok(self.ring.push()) }
+    }
+
+    pub(super) fn take_back(&mut self, count: u32) {
+        self.ring.truncate(count as usize);
+    }
+
+    /// Counts what was pushed.
+    pub(super) fn commit(&mut self, pushed: u32) {
+        self.used_slots.fetch_add(pushed, Ordering::Relaxed);
+    }
+
+    /// The queue pair has come to another state.
+    pub(super) fn state_changed(&mut self) {
+        self.has_told_drained = false;
+    }
+
+    /// Forgets what is queued: the queue pair is reset or closed.
+    pub(super) fn forget(&mut self) {
+        self.ring.clear();
+        self.used_slots = Arc::default();
+        self.unreported = 0;
+        self.attributes = Attributes::new();
+        self.wait = Wait::No;
+        self.peer = Peer::default();
+        self.segments = Vec::new();
+    }
+
+    /// Completes all that is queued as flushed.
+    pub(super) fn flush(&mut self, pair: &QueuePair) {
+        while !self.ring.is_empty() {
+            self.finish(pair, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, 0);
+        }
+    }
+
+    /// Executes what can be.
+    pub(super) fn run(&mut self, pair: &QueuePair) {
+        if pair.is_closed() {
+            return;
+        }
+        loop {
+            match pair.state() {
+                State::ReadyToSend => {}
+                // What was begun is brought to its end, and nothing else begins.
+                State::SendQueueDrain if self.wait != Wait::No => {}
+                State::SendQueueDrain => break,
+                State::SendQueueError | State::Error => {
+                    self.flush(pair);
+                    break;
+                }
+                // Nothing can be posted, except by a program that posts and modifies at the same time.
+                State::Reset | State::Init | State::ReadyToReceive => break,
+            }
+            if self.ring.is_empty() || !self.is_due(pair) {
+                break;
+            }
+            match self.execute(pair) {
+                Outcome::Done { length } => self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length),
+                Outcome::Failed(status) => self.fail(pair, status),
+                Outcome::NotReady { timer } => {
+                    self.await_receive(pair, timer);
+                    break;
+                }
+                Outcome::Silence => {
+                    self.await_answer(pair);
+                    break;
+                }
+            }
+        }
+        self.look_at_drain(pair);
+    }
+
+    /// Tells of a send queue that has drained.
+    fn look_at_drain(&mut self, pair: &QueuePair) {
+        let is_draining = pair.state() == State::SendQueueDrain;
+        let has_begun = self.wait != Wait::No;
+        pair.is_draining.store(is_draining && has_begun, Ordering::Release);
+        if is_draining && !has_begun && self.attributes.drain_notify && !self.has_told_drained {
+            self.has_told_drained = true;
+            pair.parts.events.happened(PairEvent::SendQueueDrained);
+        }
+    }
+
+    /// Whether the oldest request is to be tried now. Counts its retries.
+    fn is_due(&mut self, pair: &QueuePair) -> bool {
+        match self.wait {
+            Wait::No => {
+                self.silences_left = self.attributes.retry_count;
+                self.not_ready_left = self.attributes.rnr_retry;
+                true
+            }
+            Wait::NotReady(until) => Instant::now() >= until,
+            // A later request shows the peer that one is missing, and it asks for it.
+            Wait::SilenceForEver => true,
+            Wait::Silence(until) if Instant::now() < until => false,
+            Wait::Silence(_) if self.silences_left == 0 => {
+                self.fail(pair, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+                false
+            }
+            Wait::Silence(_) => {
+                self.silences_left -= 1;
+                true
+            }
+        }
+    }
+
+    fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
+        // The peer has answered.
+        self.silences_left = self.attributes.retry_count;
+        if self.attributes.rnr_retry != retry::FOR_EVER {
+            if self.not_ready_left == 0 {
+                return self.fail(pair, ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR);
+            }
+            self.not_ready_left -= 1;
+        }
+        let until = Instant::now() + retry::not_ready_time(timer);
+        self.wait = Wait::NotReady(until);
+        timer::at(until, pair.this.clone());
+    }
+
+    fn await_answer(&mut self, pair: &QueuePair) {
+        self.wait = match retry::silence_time(self.attributes.timeout) {
+            None => Wait::SilenceForEver,
+            Some(time) => {
+                let until = Instant::now() + time;
+                timer::at(until, pair.this.clone());
+                Wait::Silence(until)
+            }
+        };
+    }
+
+    /// Completes the oldest request in error, and all after it as flushed.
+    #[cold]
+    fn fail(&mut self, pair: &QueuePair, status: ibv_wc_status) {
+        if pair.parts.service.is_reliable() {
+            pair.fail();
+        } else {
+            pair.fail_sending();
+        }
+        self.finish(pair, status, 0);
+        self.flush(pair);
+        if pair.state() == State::Error {
+            unpoisoned(pair.responder.lock()).flush(pair);
+        }
+    }
+
+    /// Ends the oldest request, with a completion where there is to be one.
+    fn finish(&mut self, pair: &QueuePair, status: ibv_wc_status, length: u32) {
+        let Some(work) = self.ring.front() else {
+            return;
+        };
+        self.wait = Wait::No;
+        self.unreported += 1;
+        let is_signaled = work.is_signaled || pair.parts.signals_all || status != ibv_wc_status::IBV_WC_SUCCESS;
+        if let Some(queue) = pair.parts.send_queue.as_ref().filter(|_| is_signaled) {
+            let back = std::mem::take(&mut self.unreported);
+            let completion = Completion {
+                wr_id: work.wr_id,
+                status,
+                opcode: opcode(work.operation),
+                byte_len: length,
+                flags: 0,
+                immediate: 0,
+                number: pair.number,
+                source_number: 0,
+                service_level: 0,
+                timestamp: 0,
+                wall_clock: 0,
+                slots: Some(Slots { used: Arc::clone(&self.used_slots), back }),
+            };
+            queue.push(completion, false);
+        }
+        self.ring.pop();
+    }
+
+    /// Tries the oldest request.
+    fn execute(&mut self, pair: &QueuePair) -> Outcome {
+        let Self { ring, segments, peer, attributes, .. } = self;
+        let Some(work) = ring.front() else {
+            return Outcome::Silence;
+        };
+        let outcome = attempt(pair, work, attributes, peer, segments);
+        segments.clear();
+        outcome
+    }
+}
+
+fn opcode(operation: Operation) -> ibv_wc_opcode {
+    match operation {
+        Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => {
+            ibv_wc_opcode::IBV_WC_SEND
+        }
+        Operation::Write { .. } | Operation::WriteImmediate { .. } => ibv_wc_opcode::IBV_WC_RDMA_WRITE,
+        Operation::Read { .. } => ibv_wc_opcode::IBV_WC_RDMA_READ,
+        Operation::CompareSwap { .. } => ibv_wc_opcode::IBV_WC_COMP_SWAP,
+        Operation::FetchAdd { .. } => ibv_wc_opcode::IBV_WC_FETCH_ADD,
+        Operation::AtomicWrite { .. } => ibv_wc_opcode::IBV_WC_ATOMIC_WRITE,
+        Operation::Flush { .. } => ibv_wc_opcode::IBV_WC_FLUSH,
+        Operation::LocalInvalidate { .. } => ibv_wc_opcode::IBV_WC_LOCAL_INV,
+        Operation::Bind => ibv_wc_opcode::IBV_WC_BIND_MW,
+    }
+}

@@ -1,0 +1,91 @@
+//! Whose turn it is to poll: a lock without a guard, which is taken by one C function and given back by another.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+/// Taken, and somebody waits for it.
+const AWAITED: u32 = 2;
+
+/// A lock; any thread may give it back.
+#[derive(Debug, Default)]
+pub(super) struct Turn(AtomicU32);
+
+impl Turn {
+    /// Waits for it and takes it.
+    pub(super) fn take(&self) {
+        if self.0.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait();
+        }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        while self.0.swap(AWAITED, Ordering::Acquire) != FREE {
+            // SAFETY: the kernel looks at the number, which lives, and sleeps while it is this; without end, and signals do no harm.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.0.as_ptr(),
+                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                    AWAITED,
+                    ptr::null::<libc::timespec>(),
+                )
+            };
+        }
+    }
+
+    /// Gives it back.
+    pub(super) fn give(&self) {
+        if self.0.swap(FREE, Ordering::Release) == AWAITED {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        let one = 1_i32;
+        // SAFETY: the address is a name to the kernel here.
+        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, one) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::UnsafeCell;
+
+    use super::Turn;
+
+    struct Counter {
+        turn: Turn,
+        count: UnsafeCell<u64>,
+    }
+
+    // SAFETY: the count is used by whoever has the turn.
+    unsafe impl Sync for Counter {}
+
+    #[test]
+    fn one_thread_at_a_time_has_it() {
+        const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };
+        let counter = Counter { turn: Turn::default(), count: UnsafeCell::new(0) };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    // The whole of it, and not its field.
+                    let counter = &counter;
+                    for at in 0..EACH {
+                        counter.turn.take();
+                        // SAFETY: this thread has the turn.
+                        unsafe { *counter.count.get() += 1 };
+                        if at % 16 == 0 {
+                            std::thread::yield_now();
+                        }
+                        counter.turn.give();
+                    }
+                });
+            }
+        });
+        assert_eq!(counter.count.into_inner(), 4 * EACH);
+    }
+}

@@ -1,0 +1,291 @@
+//! Events behind a descriptor: readable while there are any, as completion channels and asynchronous events have it.
+
+use std::collections::VecDeque;
+use std::ffi::c_short;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::engine::errno::Errno;
+use crate::engine::unpoisoned;
+
+/// A queue with an eventfd, which is written for each event that is put (so that edge-triggered watchers see it) and read when the
+/// queue becomes empty.
+#[derive(Debug)]
+pub(crate) struct Mailbox<T> {
+    events: Mutex<VecDeque<T>>,
+    descriptor: OwnedFd,
+}
+
+impl<T> Mailbox<T> {
+    /// An empty one, whose descriptor blocks until the program sets it otherwise, as those of the kernel do.
+    ///
+    /// # Errors
+    ///
+    /// Those of `eventfd(2)`: `EMFILE`, `ENFILE`, `ENODEV`, `ENOMEM`.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let flags = if cfg!(miri) { libc::EFD_CLOEXEC | libc::EFD_NONBLOCK } else { libc::EFD_CLOEXEC };
+        // SAFETY: takes plain numbers.
+        let descriptor = unsafe { libc::eventfd(0, flags) };
+        if descriptor < 0 {
+            return Err(last_error());
+        }
+        // SAFETY: just made, and nobody else's.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor })
+    }
+
+    pub(crate) fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+
+    /// Puts an event. Never waits.
+    pub(crate) fn put(&self, event: T) {
+        let mut events = self.lock();
+        events.push_back(event);
+        let one = 1_u64;
+        // SAFETY: eight live bytes. It would wait only where the sum came to 2^64 - 1.
+        unsafe { libc::write(self.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+    }
+
+    /// Takes the oldest; where there is none, waits, or fails with `EAGAIN` where the program has set `O_NONBLOCK` on the descriptor.
+    /// A signal ends it with `EINTR`.
+    ///
+    /// `seen` is called with the event while [`remove`](Self::remove) waits, so that an object that goes either finds its event here,
+    /// or that it was taken.
+    pub(crate) fn take<R>(&self, seen: impl FnOnce(T) -> R) -> Result<R, Errno> {
+        loop {
+            {
+                let mut events = self.lock();
+                if let Some(event) = events.pop_front() {
+                    if events.is_empty() {
+                        self.clear();
+                    }
+                    return Ok(seen(event));
+                }
+            }
+            if self.is_nonblocking()? {
+                return Err(Errno::AGAIN);
+            }
+            // Others may take what it wakes for.
+            self.poll(-1)?;
+        }
+    }
+
+    /// Takes back those of an object that goes; how many there were.
+    pub(crate) fn remove(&self, mut is_of: impl FnMut(&T) -> bool) -> usize {
+        let mut events = self.lock();
+        let before = events.len();
+        events.retain(|event| !is_of(event));
+        let removed = before - events.len();
+        if removed > 0 && events.is_empty() {
+            self.clear();
+        }
+        removed
+    }
+
+    /// Makes the descriptor unreadable, with the lock held. Never waits: the program may have read it itself.
+    fn clear(&self) {
+        // Miri has no poll(2).
+        if cfg!(miri) || matches!(self.poll(0), Ok(true)) {
+            let mut sum = 0_u64;
+            // SAFETY: eight live bytes.
+            unsafe { libc::read(self.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
+        }
+    }
+
+    fn is_nonblocking(&self) -> Result<bool, Errno> {
+        if cfg!(miri) {
+            return Ok(true);
+        }
+        // SAFETY: takes plain numbers.
+        let flags = unsafe { libc::fcntl(self.as_raw_fd(), libc::F_GETFL) };
+        if flags < 0 { Err(last_error()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
+    }
+
+    /// Waits for the descriptor to be readable, which it says, for so many milliseconds, or without end where there are less than none.
+    fn poll(&self, milliseconds: i32) -> Result<bool, Errno> {
+        const BROKEN: c_short = libc::POLLNVAL | libc::POLLERR;
+        let mut poll = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live pollfd.
+        let count = unsafe { libc::poll(&mut poll, 1, milliseconds) };
+        if count < 0 {
+            return Err(last_error());
+        }
+        if poll.revents & BROKEN != 0 {
+            // The program has closed it.
+            return Err(Errno(libc::EBADF));
+        }
+        Ok(poll.revents & libc::POLLIN != 0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+        unpoisoned(self.events.lock())
+    }
+}
+
+fn last_error() -> Errno {
+    Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn is_readable<T>(mailbox: &Mailbox<T>) -> bool {
+        mailbox.poll(0).expect("a descriptor")
+    }
+
+    fn take<T>(mailbox: &Mailbox<T>) -> Result<T, Errno> {
+        mailbox.take(|event| event)
+    }
+
+    fn set_nonblocking<T>(mailbox: &Mailbox<T>) {
+        // SAFETY: takes plain numbers.
+        unsafe {
+            let flags = libc::fcntl(mailbox.as_raw_fd(), libc::F_GETFL);
+            assert_eq!(libc::fcntl(mailbox.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK), 0);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn events_come_in_order_and_the_descriptor_says_whether_there_are_any() {
+        let mailbox = Mailbox::new().expect("a descriptor");
+        // SAFETY: takes plain numbers.
+        let flags = unsafe { libc::fcntl(mailbox.as_raw_fd(), libc::F_GETFD) };
+        assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        for round in 0..3 {
+            assert!(!is_readable(&mailbox));
+            (0..4).for_each(|event| mailbox.put(10 * round + event));
+            for event in 0..4 {
+                assert!(is_readable(&mailbox));
+                assert_eq!(take(&mailbox), Ok(10 * round + event));
+            }
+        }
+        assert!(!is_readable(&mailbox));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn an_empty_one_that_does_not_block_says_so() {
+        let mailbox = Mailbox::new().expect("a descriptor");
+        set_nonblocking(&mailbox);
+        assert_eq!(take(&mailbox), Err(Errno::AGAIN));
+        mailbox.put(1);
+        assert_eq!((take(&mailbox), take(&mailbox)), (Ok(1), Err(Errno::AGAIN)));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn threads_wait_for_events_each_of_which_goes_to_one() {
+        const EACH: usize = 500;
+        let mailbox = Mailbox::new().expect("a descriptor");
+        let mut seen: Vec<usize> = std::thread::scope(|scope| {
+            let takers = [0, 1].map(|_| {
+                scope.spawn(|| (0..EACH).map(|_| take(&mailbox).expect("no signal comes")).collect::<Vec<_>>())
+            });
+            (0..2 * EACH).for_each(|event| mailbox.put(event));
+            takers.into_iter().flat_map(|taker| taker.join().expect("a taker")).collect()
+        });
+        seen.sort_unstable();
+        assert_eq!(seen, (0..2 * EACH).collect::<Vec<_>>());
+        assert!(!is_readable(&mailbox));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn each_event_wakes_who_watches_for_edges() {
+        let mailbox = Mailbox::new().expect("a descriptor");
+        // SAFETY: takes plain numbers, and gives a descriptor that is nobody else's.
+        let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
+        let edges = || {
+            let mut event = libc::epoll_event { events: 0, u64: 0 };
+            // SAFETY: room for one event.
+            unsafe { libc::epoll_wait(epoll.as_raw_fd(), &mut event, 1, 0) }
+        };
+        let mut wanted = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        // SAFETY: a live event.
+        unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, mailbox.as_raw_fd(), &mut wanted) };
+        assert_eq!(edges(), 0);
+        for event in 0..3 {
+            mailbox.put(event);
+            assert_eq!((edges(), edges()), (1, 0), "event {event}");
+        }
+        assert_eq!(take(&mailbox), Ok(0));
+        mailbox.put(3);
+        assert_eq!((edges(), edges()), (1, 0));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn events_can_be_taken_back() {
+        let mailbox = Mailbox::new().expect("a descriptor");
+        set_nonblocking(&mailbox);
+        assert_eq!(mailbox.remove(|_| true), 0);
+        (0..4).for_each(|event| mailbox.put(event));
+        assert_eq!(mailbox.remove(|event| event % 2 == 0), 2);
+        assert!(is_readable(&mailbox));
+        assert_eq!(take(&mailbox), Ok(1));
+        assert_eq!(mailbox.remove(|&event| event == 3), 1);
+        assert!(!is_readable(&mailbox));
+        assert_eq!(take(&mailbox), Err(Errno::AGAIN));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn a_program_that_reads_the_descriptor_itself_stops_nobody() {
+        let mailbox = Mailbox::new().expect("a descriptor");
+        let read = || {
+            let mut sum = 0_u64;
+            // SAFETY: eight live bytes.
+            unsafe { libc::read(mailbox.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
+            sum
+        };
+        mailbox.put(1);
+        mailbox.put(2);
+        assert_eq!(read(), 2);
+        assert_eq!((take(&mailbox), take(&mailbox)), (Ok(1), Ok(2)));
+        mailbox.put(3);
+        assert_eq!(read(), 1);
+        assert_eq!(mailbox.remove(|_| true), 1);
+        mailbox.put(4);
+        assert!(is_readable(&mailbox));
+        assert_eq!(take(&mailbox), Ok(4));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn a_signal_ends_the_wait() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        let handler: extern "C" fn(libc::c_int) = nothing;
+        // SAFETY: the handler does nothing, and the signal is in no other use; that it restarts calls does not hold for poll(2).
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+        }
+        let mailbox = Mailbox::<u8>::new().expect("a descriptor");
+        let is_over = AtomicBool::new(false);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| {
+                // SAFETY: of this thread.
+                sender.send(unsafe { libc::pthread_self() }).expect("the other end is there");
+                let taken = take(&mailbox);
+                is_over.store(true, Ordering::Release);
+                taken
+            });
+            let thread = receiver.recv().expect("it is sent first");
+            while !is_over.load(Ordering::Acquire) {
+                // SAFETY: the thread has not been joined.
+                unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
+                std::thread::yield_now();
+            }
+            assert_eq!(taker.join().expect("a taker"), Err(Errno(libc::EINTR)));
+        });
+    }
+}

@@ -1,0 +1,21 @@
+//! What the operating system tells: addresses, clocks, and which host this is.
+
+pub(crate) mod addresses;
+pub(crate) mod clock;
+
+/// What tells this host from others: its name, and the number that it was installed with where it has one.
+pub(crate) fn identity() -> Vec<u8> {
+    if cfg!(miri) {
+        return Vec::new();
+    }
+    let mut identity = vec![0; 256];
+    // SAFETY: so many bytes can be written.
+    if unsafe { libc::gethostname(identity.as_mut_ptr().cast(), identity.len()) } != 0 {
+        identity.clear();
+    }
+    identity.truncate(identity.iter().position(|&byte| byte == 0).unwrap_or(identity.len()));
+    identity.push(0);
+    // Where there is none, the name alone has to do.
+    identity.extend(std::fs::read("/etc/machine-id").unwrap_or_default());
+    identity
+}

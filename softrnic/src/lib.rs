@@ -1,0 +1,20 @@
+//! A NIC in software: RDMA devices on any Linux machine, with no NIC, kernel module, root or daemon.
+//!
+//! [`register`] adds its devices to those of `rdma-mummy-sys`. They then stand in the list of `ibv_get_device_list` beside real
+//! ones, and everything above works on them unchanged.
+//!
+//! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API and no I/O of its own.
+//! `front` is the C API, object by object. `host` asks the operating system.
+
+pub(crate) mod engine;
+pub(crate) mod front;
+pub(crate) mod host;
+
+mod builder;
+
+pub use builder::{Builder, DEVICES_VARIABLE, RegisterError, register};
+
+/// Its code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,66 @@
+//! The devices that the environment says, each time in a process of its own.
+
+use std::env;
+use std::ffi::CStr;
+use std::process::Command;
+
+use rdma_mummy_sys::*;
+
+/// Tells the test below that it is the process that is looked at.
+const ROLE: &str = "SOFTRNIC_TEST_LISTS";
+const LISTED: &str = "LISTED:";
+
+/// Registers and lists, where the test below starts it.
+#[test]
+fn lists() {
+    if env::var_os(ROLE).is_none() {
+        return;
+    }
+    let registered = softrnic::register();
+    let mut count = 0;
+    // SAFETY: the list holds so many devices, and is freed after its last use.
+    let names: Vec<String> = unsafe {
+        let list = ibv_get_device_list(&raw mut count);
+        let names = (0..count as usize).map(|place| CStr::from_ptr(ibv_get_device_name(*list.add(place))));
+        let names = names.map(|name| name.to_string_lossy().into_owned()).collect();
+        if !list.is_null() {
+            ibv_free_device_list(list);
+        }
+        names
+    };
+    let answer = registered.map_or_else(|error| error.to_string(), |()| names.join(" "));
+    println!("\n{LISTED}{answer}");
+}
+
+/// What a process lists with this in its environment. The system's library is not there.
+fn listed(devices: Option<&str>) -> String {
+    let mut command = Command::new(env::current_exe().expect("this program has a path"));
+    command.args(["--exact", "lists", "--nocapture"]).env(ROLE, "1").env("RDMA_MUMMY_LIBIBVERBS", "/nonexistent");
+    match devices {
+        Some(devices) => command.env(softrnic::DEVICES_VARIABLE, devices),
+        None => command.env_remove(softrnic::DEVICES_VARIABLE),
+    };
+    let output = command.output().expect("the program starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let line = text.lines().find_map(|line| line.strip_prefix(LISTED));
+    line.unwrap_or_else(|| panic!("{text}\n{}", String::from_utf8_lossy(&output.stderr))).to_owned()
+}
+
+#[test]
+fn the_environment_says_which_devices_there_are() {
+    for (devices, expected) in [
+        (None, "soft0"),
+        (Some("1"), "soft0"),
+        (Some("3"), "soft0 soft1 soft2"),
+        (Some("left, right"), "left right"),
+        (Some("0"), ""),
+    ] {
+        assert_eq!(listed(devices), expected, "{devices:?}");
+    }
+    for (devices, expected) in
+        [("a/b", "no device can be named \"a/b\": choose"), ("a,a", "two devices are named \"a\"")]
+    {
+        let told = listed(Some(devices));
+        assert!(told.starts_with(expected), "{devices}: {told}");
+    }
+}
