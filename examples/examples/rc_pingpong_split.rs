@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
-    /// RDMA device, such as mlx5_0 [default: the first]
+    /// RDMA device, such as mlx5_0 [default: the first with an active port]
     #[arg(short = 'd', long, value_name = "DEVICE")]
     ib_dev: Option<String>,
 
@@ -66,11 +66,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
-    // 1. The device. The list can go as soon as the device is open.
-    let list = sideway_examples::device_list()?;
-    let devices = sideway_examples::devices(&list, arguments.ib_dev.as_deref())?;
-    let context = devices.first().ok_or_else(sideway_examples::no_device)?.open()?;
-    drop(list);
+    // 1. The device: that of this name, or the first with an active port, of those in `DeviceList::new()`.
+    let context = sideway_examples::open_device(arguments.ib_dev.as_deref())?;
 
     // 2. The port, and the GID that packets are to come from: with RoCE, one of the addresses of the network interface. On
     //    InfiniBand a LID does, and there is no GID.

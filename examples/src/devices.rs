@@ -5,12 +5,15 @@ use std::env;
 use anyhow::{Result, anyhow};
 use sideway::ibverbs::device::{Device, DeviceList, GetDeviceListError};
 
-/// The list of devices, which has at least one.
+/// The list of devices, which has at least one: those of the system, and after them those of softrnic, which are in this
+/// process and reach nobody outside of it. The environment variable `SOFTRNIC_DEVICES` says which these are.
 ///
 /// # Errors
 ///
-/// Says how to get a device when there is none, and what is missing when the library cannot be loaded.
+/// Says what is wrong with that variable; how to get a device when there is none, and what is missing when the library cannot
+/// be loaded.
 pub fn device_list() -> Result<DeviceList> {
+    softrnic::register()?;
     match DeviceList::new() {
         Ok(list) if list.is_empty() => Err(no_device()),
         Ok(list) => Ok(list),
@@ -39,7 +42,8 @@ pub fn no_device() -> anyhow::Error {
     anyhow!(
         "there is no RDMA device; root makes one in software with `modprobe rdma_rxe`, `ip link set eth0 up` and \
          `rdma link add rxe_0 type rxe netdev eth0` (for any Ethernet interface), and without root \
-         `cargo xtask softroce -- {program}` runs this program in a virtual machine that has one"
+         `cargo xtask softroce -- {program}` runs this program in a virtual machine that has one; for what happens in one \
+         process, softrnic has one unless `SOFTRNIC_DEVICES` is 0"
     )
 }
 
@@ -51,7 +55,7 @@ mod tests {
     fn the_sentence_has_no_line_break_and_says_what_to_try() {
         let text = format!("{:#}", no_device());
         assert!(!text.contains('\n'));
-        for part in ["modprobe rdma_rxe", "rdma link add", "cargo xtask softroce"] {
+        for part in ["modprobe rdma_rxe", "rdma link add", "cargo xtask softroce", "SOFTRNIC_DEVICES"] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -9,7 +9,7 @@ use crate::LocalPort;
 #[derive(Clone, Debug, Args)]
 #[expect(missing_docs, reason = "clap would take the words for those of the program")]
 pub struct PortChoice {
-    /// RDMA device, such as mlx5_0 [default: the first]
+    /// RDMA device, such as mlx5_0 [default: the first with an active port; soft0, which is in this process, where there is none]
     #[arg(short = 'd', long, value_name = "DEVICE")]
     pub ib_dev: Option<String>,
 

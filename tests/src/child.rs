@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::device::{SOFT_DEVICE, TEST_DEVICE};
+
 /// The environment variable that names the folder of the examples' programs.
 pub const EXAMPLES_DIR: &str = "SIDEWAY_EXAMPLES_DIR";
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One of this project's examples.
+/// One of this project's examples. Where the tests are of a device of the system, it has no others, as C programs have none.
 ///
 /// # Panics
 ///
@@ -24,7 +26,11 @@ pub fn example(name: &str) -> Command {
         .unwrap_or_else(|| panic!("{EXAMPLES_DIR} names no folder; `cargo xtask test --ring softroce` sets it"));
     let program = Path::new(&folder).join(name);
     assert!(program.is_file(), "{} is not there", program.display());
-    Command::new(program)
+    let mut command = Command::new(program);
+    if env::var_os(TEST_DEVICE).is_some_and(|name| !name.is_empty() && name != SOFT_DEVICE) {
+        command.env(softrnic::DEVICES_VARIABLE, "0");
+    }
+    command
 }
 
 /// A program that runs; it is killed when this goes.

@@ -9,22 +9,28 @@ use sideway::ibverbs::address::GidEntry;
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use sideway::ibverbs::device_context::DeviceContext;
 
-/// The environment variable that names the device.
+/// The environment variable that names the device. Where it names none, the tests run on [`SOFT_DEVICE`].
 pub const TEST_DEVICE: &str = "SIDEWAY_TEST_DEVICE";
+
+/// The device of `softrnic`, which is there on any machine.
+pub const SOFT_DEVICE: &str = "soft0";
 
 /// The port that is used.
 pub const PORT: u8 = 1;
 
-/// The name of the device.
+/// The name of the device, which the list has from now on.
 ///
 /// # Panics
 ///
-/// None is named: a test on a device does not pass without one.
+/// None is named, and the soft one cannot be had.
 #[track_caller]
 pub fn name() -> String {
     match env::var(TEST_DEVICE) {
         Ok(name) if !name.is_empty() => name,
-        _ => panic!("{TEST_DEVICE} names no device; `cargo xtask test --ring softroce` runs this test on one"),
+        _ => {
+            softrnic::Builder::new().device(SOFT_DEVICE).register().unwrap_or_else(|error| panic!("{error}"));
+            SOFT_DEVICE.to_owned()
+        }
     }
 }
 
@@ -35,8 +41,9 @@ pub fn name() -> String {
 /// It is not there, or does not open.
 #[track_caller]
 pub fn open() -> Arc<DeviceContext> {
+    let name = name();
     let list = DeviceList::new().unwrap_or_else(|error| panic!("{error}"));
-    let device = list.find(&name()).unwrap_or_else(|error| panic!("{error}"));
+    let device = list.find(&name).unwrap_or_else(|error| panic!("{error}"));
     device.open().unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -64,4 +71,9 @@ pub fn sysfs(context: &DeviceContext) -> PathBuf {
 pub fn is_soft_roce(context: &DeviceContext) -> bool {
     // Of the kernel's drivers, this one alone tells the network interface in a file of this name.
     context.sysfs_path().is_some_and(|path| fs::exists(path.join("parent")).unwrap_or(false))
+}
+
+/// Whether the device is the one of `softrnic`, of which it is known what it has.
+pub fn is_soft_nic(context: &DeviceContext) -> bool {
+    context.name() == SOFT_DEVICE
 }

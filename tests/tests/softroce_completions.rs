@@ -28,7 +28,6 @@ fn send<Q: Kind>(end: &mut End<Q>, wr_id: u64, flags: WorkRequestFlags) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn events_come_when_they_were_asked_for() {
     on_all_kinds!(events);
 }
@@ -90,7 +89,6 @@ fn events<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_queue_without_a_channel_says_how_to_give_it_one() {
     let pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let error = pair.near.cq.req_notify(false).expect_err("it has no channel").to_string();
@@ -127,7 +125,6 @@ fn poll_extended(cq: &mut ExtendedCompletionQueue) -> Vec<(u64, Status, u32)> {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn both_queue_types_give_each_completion_once() {
     let mut runs = 0;
     for queue in [QueueKind::Basic, QueueKind::Extended] {
@@ -168,7 +165,6 @@ fn both_queue_types_give_each_completion_once() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn fields_that_the_device_has_not_are_refused_by_name() {
     let context = device::open();
     let mut builder = context.create_cq_builder();
@@ -188,7 +184,6 @@ fn fields_that_the_device_has_not_are_refused_by_name() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_poller_may_be_dropped_between_completions() {
     on_all_kinds!(poll_one_by_one);
 }
@@ -211,7 +206,6 @@ fn poll_one_by_one<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_queue_pair_tells_what_it_was_made_of() {
     on_all_kinds!(query);
 }
@@ -252,7 +246,6 @@ fn query<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn every_send_reports_where_the_queue_pair_was_built_so() {
     on_all_kinds!(all_signaled);
 }
@@ -269,7 +262,6 @@ fn all_signaled<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_was_made_keeps_alive_what_it_was_made_from() {
     on_all_kinds!(drop_in_any_order);
 }

@@ -38,7 +38,6 @@ fn received(wr_id: u64, len: usize, from: u32, imm_data: Option<u32>) -> Complet
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_datagram_arrives_behind_its_header_and_names_its_sender() {
     on_all_kinds_of_datagrams!(send);
 }
@@ -71,7 +70,6 @@ fn send<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn datagrams_of_unequal_lengths_arrive_whole() {
     on_all_kinds_of_datagrams!(lengths);
 }
@@ -104,7 +102,6 @@ fn lengths<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn inline_data_arrives_and_is_free_at_once() {
     on_all_kinds_of_datagrams!(inline);
 }
@@ -129,7 +126,6 @@ fn inline<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_datagram_with_a_wrong_key_is_dropped_and_the_next_arrives() {
     on_all_kinds_of_datagrams!(keys);
 }
@@ -161,7 +157,6 @@ fn keys<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_datagram_that_finds_no_receive_is_dropped() {
     on_all_kinds_of_datagrams!(no_receive);
 }
@@ -180,7 +175,6 @@ fn no_receive<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_datagram_longer_than_the_mtu_does_not_arrive() {
     on_all_kinds_of_datagrams!(too_long);
 }
@@ -206,7 +200,6 @@ fn too_long<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn operations_that_soft_roce_has_not_for_datagrams_are_refused_by_name() {
     let context = device::open();
     let pd = context.alloc_pd().unwrap();
@@ -219,7 +212,6 @@ fn operations_that_soft_roce_has_not_for_datagrams_are_refused_by_name() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn transitions_say_what_is_missing_and_what_is_too_much() {
     on_all_kinds_of_datagrams!(transitions);
 }
@@ -274,7 +266,6 @@ fn transitions<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn one_queue_pair_sends_to_itself_and_through_handles_that_go() {
     let mut pair = Datagrams::<BasicQueuePair<Datagram>>::new(QueueKind::Basic);
     let near = pair.near.qp.qp_number();

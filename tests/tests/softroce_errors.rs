@@ -13,7 +13,6 @@ use sideway_tests::{device, on_all_kinds};
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_send_without_a_receive_fails_and_the_peer_is_unharmed() {
     on_all_kinds!(no_receive);
 }
@@ -42,7 +41,6 @@ fn no_receive<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_wrong_key_fails_and_the_peers_memory_is_unharmed() {
     on_all_kinds!(wrong_key);
 }
@@ -78,7 +76,6 @@ fn wrong_key<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_receive_that_is_too_short_fails_on_both_sides() {
     on_all_kinds!(too_short);
 }
@@ -105,7 +102,6 @@ fn too_short<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn the_bad_request_of_a_basic_batch_is_named() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let range = pair.near.range(0, 8);
@@ -118,6 +114,16 @@ fn the_bad_request_of_a_basic_batch_is_named() {
     batch.construct_wr(42, SIGNALED).setup_atomic_fetch_add(rkey, addr + 1, 1).give(range);
     batch.construct_wr(43, SIGNALED).setup_write(rkey, addr + 16).give(range);
     let posted = batch.post();
+    if device::is_soft_nic(&pair.context) {
+        posted.expect("where an address is none for atomics the peer says");
+        assert_eq!([pair.near.success().wr_id, pair.near.success().wr_id], [40, 41]);
+        let (refused, flushed) = (pair.near.completion(), pair.near.completion());
+        assert_eq!((refused.wr_id, refused.status), (42, Status::RemoteInvalidRequestError));
+        assert_eq!((flushed.wr_id, flushed.status), (43, Status::WorkRequestFlushedError));
+        assert_eq!(pair.far.bytes(16, 8), [0; 8]);
+        pair.reconnect(7);
+        return pair.works();
+    }
     if ends == 0 {
         println!("the device takes an atomic on an odd address, or leaves it to the peer: {posted:?}");
         return;
@@ -136,7 +142,6 @@ fn the_bad_request_of_a_basic_batch_is_named() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_full_queue_says_so_and_how_much_went_in() {
     on_all_kinds!(full);
 }
@@ -165,7 +170,8 @@ fn full<Q: Kind>(queue: QueueKind) {
         assert_eq!((failed.index, failed.wr_id), (Some(of_batch), posted + of_batch as u64));
     }
     posted += of_batch as u64;
-    assert!(posted >= u64::from(REQUESTS), "{posted} requests fit and {REQUESTS} were asked for");
+    // Where a batch goes in as a whole, the last is short of its room by two requests at most.
+    assert!(posted + 2 >= u64::from(REQUESTS), "{posted} requests fit and {REQUESTS} were asked for");
 
     // With receives those that went in arrive, and the queue pair works on.
     for wr_id in 0..posted {
@@ -180,7 +186,6 @@ fn full<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_a_queue_pair_was_not_built_for_is_refused_before_it_is_posted() {
     on_all_kinds!(too_much);
 }
@@ -227,7 +232,6 @@ fn too_much<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn an_operation_that_was_not_built_is_a_typed_error_and_the_queue_pair_works_on() {
     let mut runs = 0;
     for queue in QueueKind::ALL {
@@ -278,7 +282,6 @@ fn an_operation_that_was_not_built_is_a_typed_error_and_the_queue_pair_works_on(
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_is_dropped_is_not_posted() {
     on_all_kinds!(dropped);
 }

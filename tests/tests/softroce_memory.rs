@@ -28,7 +28,6 @@ fn write<Q: Kind>(pair: &mut Loopback<Q>, len: usize, rkey: RemoteKey, addr: u64
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn requests_name_memory_by_its_io_address() {
     const IOVA: u64 = 0x7_0000_0000;
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
@@ -57,7 +56,6 @@ fn requests_name_memory_by_its_io_address() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn owned_memory_of_every_kind_of_page_is_written_by_the_peer() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let text: Vec<u8> = (0..50_000_u32).map(|at| (at % 251) as u8).collect();
@@ -102,7 +100,6 @@ fn owned_memory_of_every_kind_of_page_is_written_by_the_peer() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn windows_of_both_types_are_allocated_and_freed() {
     let pd = device::open().alloc_pd().unwrap();
     for window_type in [MemoryWindowType::Type1, MemoryWindowType::Type2] {
@@ -118,7 +115,6 @@ fn windows_of_both_types_are_allocated_and_freed() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_bound_window_lets_the_peer_at_its_part_and_keeps_the_region() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     pair.near.memory.write(0, b"through the window");
@@ -157,7 +153,6 @@ fn a_bound_window_lets_the_peer_at_its_part_and_keeps_the_region() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_window_that_went_lets_its_region_go() {
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let region = pair.pd.reg_owned_mr(4096, AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind).unwrap();
@@ -198,7 +193,6 @@ fn there_or_not<T>(verb: &str, result: Result<T, sideway::error::VerbError>) -> 
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_the_device_has_not_is_an_error_and_no_crash() {
     let context = device::open();
     let pd = context.alloc_pd().unwrap();

@@ -17,7 +17,6 @@ fn text(len: usize, seed: u8) -> Vec<u8> {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_send_arrives_with_and_without_immediate_data() {
     on_all_kinds!(send);
 }
@@ -48,7 +47,6 @@ fn send<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_write_arrives_unnoticed_and_with_immediate_data_noticed() {
     on_all_kinds!(write);
 }
@@ -80,7 +78,6 @@ fn write<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_read_fetches_the_peers_bytes() {
     on_all_kinds!(read);
 }
@@ -102,7 +99,6 @@ fn read<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn atomics_change_eight_bytes_and_give_their_old_value() {
     on_all_kinds!(atomics);
 }
@@ -136,7 +132,6 @@ fn atomics<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn inline_data_may_change_as_soon_as_it_was_given() {
     on_all_kinds!(inline);
 }
@@ -176,7 +171,6 @@ fn inline<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn lists_are_gathered_and_scattered() {
     on_all_kinds!(equal_lists);
     on_all_kinds!(unequal_lists);
@@ -239,7 +233,6 @@ fn unequal_lists<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn messages_of_length_zero_arrive() {
     on_all_kinds!(nothing);
 }
@@ -270,7 +263,6 @@ fn nothing<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn thousands_of_messages_keep_their_order() {
     on_all_kinds!(many);
 }

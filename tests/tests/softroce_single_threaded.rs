@@ -32,7 +32,6 @@ fn take(cq: &mut SingleThreadedCompletionQueue, count: usize) -> Vec<Taken> {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn messages_between_queue_pairs_of_one_thread() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
@@ -90,7 +89,6 @@ fn exchange<Q: QueuePair<Service = Connected>>(
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_queue_pair_of_one_thread_is_drained() {
     let context = device::open();
     let pd = context.alloc_pd().expect("a domain");
@@ -116,7 +114,6 @@ fn a_queue_pair_of_one_thread_is_drained() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn datagrams_between_queue_pairs_of_one_thread() {
     const QKEY: u32 = 0x2222_3333;
     let context = device::open();

@@ -20,7 +20,6 @@ const LONG: Duration = Duration::from_secs(60);
 macro_rules! posts_from_threads {
     ($name:ident, $Kind:ty) => {
         #[test]
-        #[ignore = "needs an RDMA device: cargo xtask softroce"]
         fn $name() {
             const MESSAGES: u64 = 500;
             let pair = Loopback::<$Kind>::new(QueueKind::Generic);

@@ -16,7 +16,6 @@ fn refused(error: &VerbError, verb: &str, reason: &str) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn libmlx5_refuses_another_vendors_device() {
     let context = device::open();
     let reason = match mlx5::library() {
@@ -35,7 +34,6 @@ fn libmlx5_refuses_another_vendors_device() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn libefa_refuses_another_vendors_device() {
     let context = device::open();
     let reason = match efa::library() {

@@ -128,7 +128,6 @@ fn invalidated(received: &Completion) -> Option<RemoteKey> {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_key_works_until_its_side_invalidates_it() {
     on_all_kinds!(local);
 }
@@ -146,7 +145,6 @@ fn local<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_window_is_bound_anew_with_another_key() {
     on_all_kinds!(anew);
 }
@@ -168,7 +166,6 @@ fn anew<Q: Kind>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_key_works_until_its_user_gives_it_back() {
     on_all_kinds!(by_the_peer);
 }

@@ -38,7 +38,6 @@ fn summary(records: &[CompletionRecord]) -> Vec<(u64, Status)> {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn everything_outstanding_is_flushed_and_handed_over() {
     on_all_kinds!(flushed);
 }
@@ -74,7 +73,6 @@ fn flushed<Q: Whole>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn full_queues_are_flushed_too() {
     on_all_kinds!(full);
 }
@@ -104,7 +102,6 @@ fn full<Q: Whole>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn completions_that_came_before_are_handed_over_as_they_are() {
     on_all_kinds!(completed);
 }
@@ -121,7 +118,6 @@ fn completed<Q: Whole>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn buffers_come_back_when_nothing_uses_them() {
     on_all_kinds!(torn_down);
 }
@@ -143,7 +139,6 @@ fn torn_down<Q: Whole>(queue: QueueKind) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_queue_that_is_not_given_is_named_and_the_buffers_stay() {
     let Loopback { near, mut far, pd: _pd, context: _context } = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     let error = near.qp.tear_down(&mut [&mut far.cq], PATIENCE, near.memory, |_| {}).map(drop).unwrap_err();
@@ -160,7 +155,6 @@ fn a_queue_that_is_not_given_is_named_and_the_buffers_stay() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn without_time_a_reset_ends_it() {
     let Loopback { mut near, far: _far, pd: _pd, context: _context } =
         Loopback::<BasicQueuePair>::new(QueueKind::Basic);

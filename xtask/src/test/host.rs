@@ -12,12 +12,13 @@ use super::summary::{Counts, Scanner};
 use crate::packages::{self, Install};
 use crate::repo;
 
-/// Runs all tests of the workspace; those that want a device are ignored here.
+/// Runs all tests of the workspace; those that want a device of the kernel are ignored here, and the others
+/// have one of softrnic.
 pub(crate) fn run(root: &Path) -> Result<Finished> {
     let c_tests = packages::require("comparing with the C headers", &[packages::C_TESTS], Install::InCiOrAsRoot);
     let mut command = repo::cargo(root);
     command.args(["test", "--workspace", "--no-fail-fast"]);
-    // The rings are what they are called: these two never touch a device.
+    // The rings are what they are called: these two never touch a device of the machine.
     command.env_remove("SIDEWAY_TEST_DEVICE");
     let note = match c_tests {
         Ok(()) => {

@@ -11,7 +11,7 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
     /// Tests that were ignored.
     pub(crate) skipped: u64,
-    /// Of the ignored ones those that want a device: the softroce and hardware rings run them.
+    /// Of the ignored ones those that want a device of the kernel: the softroce and hardware rings run them.
     pub(crate) for_device: u64,
 }
 
