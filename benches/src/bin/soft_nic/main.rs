@@ -1,0 +1,57 @@
+//! What the software NIC costs in one process, beside a copy of memory on the same machine: each figure is the median of rounds
+//! that are measured in turn.
+
+mod lane;
+mod measure;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+
+use self::lane::Lane;
+
+/// Measures the software NIC in one process, or the device that SIDEWAY_TEST_DEVICE names.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Rounds, of which the median counts
+    #[arg(short = 'n', long, default_value_t = 15)]
+    rounds: usize,
+    /// Requests of a round
+    #[arg(short, long, default_value_t = 20_000)]
+    requests: usize,
+    /// Queue pairs in the comparison of one with many
+    #[arg(short, long, default_value_t = 1_000)]
+    pairs: usize,
+}
+
+#[expect(clippy::print_stdout, reason = "the report")]
+fn main() -> Result<()> {
+    let Options { rounds, requests, pairs } = Options::parse();
+    ensure!(rounds > 0 && requests > 0 && pairs > 0, "rounds, requests and pairs are one at least");
+    let mut lane = Lane::new(1 << 20);
+    println!("device {}, {rounds} rounds", lane.device());
+
+    let small = measure::median(rounds, || measure::each(requests, || lane.write_and_poll(64)));
+    println!("64 B write, posted and polled: {small:.0} ns");
+    let send = measure::median(rounds, || measure::each(requests, || lane.send_and_poll(64)));
+    println!("64 B send, with its receive: {send:.0} ns");
+
+    let large = (requests / 100).max(10);
+    let (from, mut to) = (vec![1_u8; 1 << 20], vec![0_u8; 1 << 20]);
+    let ratio = measure::median_ratio(
+        rounds,
+        || measure::each(large, || to.copy_from_slice(std::hint::black_box(&from))),
+        || measure::each(large, || lane.write_and_poll(1 << 20)),
+    );
+    println!("1 MiB writes: {:.2} of the rate of a copy of as much", ratio);
+
+    drop(lane);
+    let mut one = vec![Lane::new(4096)];
+    let mut many: Vec<Lane> = (0..pairs).map(|_| Lane::new(4096)).collect();
+    let ratio = measure::median_ratio(
+        rounds,
+        || measure::over(requests, &mut one, |lane| lane.write_and_poll(64)),
+        || measure::over(requests, &mut many, |lane| lane.write_and_poll(64)),
+    );
+    println!("64 B writes over {pairs} queue pairs in turn: {ratio:.2} of the rate over one");
+    Ok(())
+}
