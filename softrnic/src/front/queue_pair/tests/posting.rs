@@ -53,7 +53,7 @@ fn memory_is_written_read_and_changed() {
     world.set(0, 11);
     world.set(1, 22);
     let mut from = [world.piece(0, 1), world.piece(1, 1)];
-    let mut write = remote(&world, 1, opcode::IBV_WR_RDMA_WRITE, &raw mut from[0], 100);
+    let mut write = remote(&world, 1, opcode::IBV_WR_RDMA_WRITE, from.as_mut_ptr(), 100);
     write.num_sge = 2;
     let mut into = world.piece(2, 2);
     let read = remote(&world, 2, opcode::IBV_WR_RDMA_READ, &raw mut into, 100);
