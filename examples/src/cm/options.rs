@@ -8,7 +8,7 @@ use sideway::rdmacm::communication_manager::{Identifier, devices};
 
 use super::Deadline;
 use crate::units::{parse_message_size, parse_timeout};
-use crate::{Timeout, gid, no_device};
+use crate::{Timeout, gid, no_device_with_connections};
 
 // Who connects to whom, and how often.
 #[derive(Clone, Debug, Args)]
@@ -108,7 +108,7 @@ pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
 /// The IP address of the first device that has one: it is in the GID of a RoCE port.
 fn own_address() -> Result<IpAddr> {
     let devices = match devices() {
-        Err(error) if error.errno().raw() == libc::ENODEV => return Err(no_device()),
+        Err(error) if error.errno().raw() == libc::ENODEV => return Err(no_device_with_connections()),
         devices => devices?,
     };
     for context in &devices {

@@ -20,7 +20,7 @@ pub struct Place {
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
 
-    /// RDMA device, such as mlx5_0 [default: the first with an active port; soft0, which is in this process, where there is none]
+    /// RDMA device, such as mlx5_0 [default: the first with an active port]
     #[arg(short = 'd', long, value_name = "DEVICE")]
     pub ib_dev: Option<String>,
 
