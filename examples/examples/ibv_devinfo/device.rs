@@ -145,7 +145,7 @@ fn print_packets(attr: &DeviceAttr, out: &mut dyn Write) -> io::Result<()> {
     }
     let flags = attr.attr().device_cap_flags_ex;
     field(out, "device_cap_flags_ex", 2, format_args!("{flags:#X}"))?;
-    // The lower half has been printed above.
+    // The lower half has been printed above. The C program has no names for flushes and atomic writes, and so there are none here.
     bits(out, flags & !u64::from(u32::MAX), &[(1 << 34, "RAW_SCATTER_FCS"), (1 << 36, "PCI_WRITE_END_PADDING")])?;
     let tso = attr.tso_caps();
     writeln!(out, "\ttso_caps:\n\t\tmax_tso:\t\t\t{}", tso.max_tso())?;

@@ -60,6 +60,13 @@ pub const RAI_DNS: u32 = 0x20;
 /// `rdma_resolve_addrinfo`: resolves by the subnet administrator (RDMACM_1.4).
 pub const RAI_SA: u32 = 0x10;
 
+/// `device_cap_flags_ex` (the kernel's `enum ib_uverbs_device_cap_flags`): flushes until every observer sees the data.
+pub const IB_UVERBS_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+/// `device_cap_flags_ex`: flushes until the data survives a loss of power.
+pub const IB_UVERBS_DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
+/// `device_cap_flags_ex`: atomic writes.
+pub const IB_UVERBS_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+
 /// `ibv_wr_flush`, type: until every observer sees the data.
 pub const IBV_FLUSH_GLOBAL: u8 = 1;
 /// `ibv_wr_flush`, type: until the data survives a loss of power.

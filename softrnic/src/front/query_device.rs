@@ -5,8 +5,9 @@ use std::mem::{self, offset_of};
 use std::ptr;
 
 use rdma_mummy_sys::{
-    ibv_atomic_cap, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags,
-    ibv_query_device_ex_input, ibv_values_ex, ibv_values_mask,
+    IB_UVERBS_DEVICE_ATOMIC_WRITE, IB_UVERBS_DEVICE_FLUSH_GLOBAL, ibv_atomic_cap, ibv_context, ibv_cq_moderation_caps,
+    ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_query_device_ex_input, ibv_values_ex,
+    ibv_values_mask,
 };
 
 use super::device::Device;
@@ -37,7 +38,7 @@ const CAPABILITIES: c_uint = {
 } as c_uint;
 
 /// Of the kernel's flags beyond those of 32 bits: flushes that make data visible, and atomic writes. Nothing is persistent.
-const MORE_CAPABILITIES: u64 = 1 << 38 | 1 << 40;
+const MORE_CAPABILITIES: u64 = IB_UVERBS_DEVICE_FLUSH_GLOBAL | IB_UVERBS_DEVICE_ATOMIC_WRITE;
 
 /// As C has numbers; what does not fit is the most.
 fn number(value: u32) -> c_int {

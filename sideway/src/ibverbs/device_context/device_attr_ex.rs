@@ -133,5 +133,8 @@ mod tests {
         let flags = attr.device_cap_flags();
         assert_eq!(flags.bits(), 1 << 17 | 1 << 34);
         assert!(format!("{flags:?}").contains("RawScatterFcs"), "{flags:?}");
+        attr.attr.device_cap_flags_ex = 0b111 << 38;
+        let flags = format!("{:?}", attr.device_cap_flags());
+        assert!(flags.contains("FlushGlobal | FlushPersistent | AtomicWrite"), "{flags}");
     }
 }

@@ -61,6 +61,12 @@ bitflags::bitflags! {
         const RawScatterFcs = raw::IBV_DEVICE_RAW_SCATTER_FCS;
         /// Writes over PCI Express can be padded to cache lines.
         const PciWriteEndPadding = raw::IBV_DEVICE_PCI_WRITE_END_PADDING;
+        /// Flushes that make data visible to every observer.
+        const FlushGlobal = raw::IB_UVERBS_DEVICE_FLUSH_GLOBAL;
+        /// Flushes that make data survive a loss of power.
+        const FlushPersistent = raw::IB_UVERBS_DEVICE_FLUSH_PERSISTENT;
+        /// Atomic writes.
+        const AtomicWrite = raw::IB_UVERBS_DEVICE_ATOMIC_WRITE;
         // Bits that this version has no name for pass through.
         const _ = !0;
     }
