@@ -1,9 +1,9 @@
 //! A NIC in software: RDMA devices on any Linux machine, with no NIC, kernel module, root or daemon.
 //!
 //! [`register`] adds its devices to those of `rdma-mummy-sys`. They then stand in the list of `ibv_get_device_list` beside real
-//! ones, and everything above works on them unchanged.
+//! ones, and everything above works on them unchanged. For now the queue pairs of one process reach each other, and no others.
 //!
-//! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API and no I/O of its own.
+//! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
 //! `front` is the C API, object by object. `host` asks the operating system.
 
 pub(crate) mod engine;

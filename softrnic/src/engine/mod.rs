@@ -1,4 +1,4 @@
-//! The NIC itself: memory, queues and the rules of the transport services. Nothing here knows the C API's objects or does I/O;
+//! The NIC itself: memory, queues and the rules of the transport services. Nothing here knows the C API's objects;
 //! what is to be told to the world goes through the traits of [`events`].
 
 pub(crate) mod address;

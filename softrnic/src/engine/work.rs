@@ -102,6 +102,7 @@ pub(crate) struct SendWork {
     pub(crate) operation: Operation,
     pub(crate) is_signaled: bool,
     pub(crate) is_solicited: bool,
+    /// Nobody asks: a request here ends before the next begins, reads and atomics too.
     pub(crate) is_fenced: bool,
     pub(crate) is_inline: bool,
     /// The memory that it sends, or reads into. Empty where it is inline.

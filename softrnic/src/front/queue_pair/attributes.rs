@@ -1,6 +1,9 @@
 //! `struct ibv_qp_attr`: the values that `ibv_modify_qp` takes, and what `ibv_query_qp` says.
 
-use rdma_mummy_sys::{ibv_access_flags, ibv_ah_attr, ibv_mig_state, ibv_mtu, ibv_qp_attr, ibv_qp_attr_mask as mask};
+use rdma_mummy_sys::{
+    ib_uverbs_access_flags, ibv_access_flags, ibv_ah_attr, ibv_mig_state, ibv_mtu, ibv_qp_attr,
+    ibv_qp_attr_mask as mask,
+};
 
 use crate::engine::address::Path;
 use crate::engine::errno::Errno;
@@ -23,7 +26,7 @@ const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_HUGETLB.0
     | ibv_access_flags::IBV_ACCESS_FLUSH_GLOBAL.0
     | ibv_access_flags::IBV_ACCESS_FLUSH_PERSISTENT.0
-    | 0x3ff0_0000;
+    | ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
 
 /// Takes over what is in `given`; `path` reads an address vector.
 ///
