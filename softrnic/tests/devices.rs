@@ -11,9 +11,9 @@ use rdma_mummy_sys::*;
 
 #[test]
 fn a_registered_device_stands_in_the_list() {
-    assert_eq!(softrnic::register(), Ok(()));
-    assert_eq!(softrnic::register(), Ok(()), "again");
-    assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()), "the same");
+    assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
+    assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()), "again");
+    assert_eq!(softrnic::register(), Ok(()), "somebody has chosen");
     let other = softrnic::Builder::new().device("other").register().map_err(|error| error.to_string());
     let told = "the soft devices of this process are registered already (soft0): register all of them at once";
     assert_eq!(other, Err(told.to_owned()));

@@ -21,7 +21,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Opens a soft device.
 pub(crate) fn open(name: &CStr) -> *mut ibv_context {
-    assert_eq!(softrnic::register(), Ok(()));
+    // By its name, whatever the environment says.
+    assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()));
     let mut count = 0;
     // SAFETY: the list holds so many devices, and is freed after its last use.
     unsafe {

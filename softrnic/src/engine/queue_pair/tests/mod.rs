@@ -125,7 +125,7 @@ pub(super) struct End {
     pub(super) receives: Arc<CompletionQueue>,
     pub(super) told: Told,
     pub(super) pair: Arc<QueuePair>,
-    /// 4 KiB, and a bit.
+    /// [`LENGTH`] of them.
     pub(super) bytes: Bytes,
 }
 
