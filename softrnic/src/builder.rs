@@ -17,6 +17,9 @@ const MOST: usize = 1024;
 /// The name under which `rdma-mummy-sys` has the provider.
 const PROVIDER: &str = "softrnic";
 
+/// The names of the devices that are registered, once there are any.
+static REGISTERED: Mutex<Option<Vec<String>>> = Mutex::new(None);
+
 /// Devices to register.
 ///
 /// ```
@@ -48,7 +51,6 @@ impl Builder {
     ///
     /// [`RegisterError`], which says what to do: names that no device can have, or other devices registered before.
     pub fn register(self) -> Result<(), RegisterError> {
-        static REGISTERED: Mutex<Option<Vec<String>>> = Mutex::new(None);
         let names = match self.names {
             Some(names) => names,
             None => match env::var_os(DEVICES_VARIABLE) {
@@ -75,14 +77,18 @@ impl Builder {
     }
 }
 
-/// Registers the devices of [`Builder::new`]; where any are registered, it does nothing.
+/// Registers the devices of [`Builder::new`]; where any are registered, it does nothing, whatever the environment says.
 ///
 /// # Errors
 ///
 /// What the environment says is not a list of devices, or another provider has the name `softrnic`.
 pub fn register() -> Result<(), RegisterError> {
+    // Whoever registered them has chosen.
+    if unpoisoned(REGISTERED.lock()).is_some() {
+        return Ok(());
+    }
     match Builder::new().register() {
-        // Whoever registered them has chosen.
+        // Another thread has, meanwhile.
         Ok(()) | Err(RegisterError::Registered { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -8,6 +8,8 @@ use rdma_mummy_sys::*;
 
 /// Tells the test below that it is the process that is looked at.
 const ROLE: &str = "SOFTRNIC_TEST_LISTS";
+/// Tells it to name a device itself before.
+const NAMED: &str = "SOFTRNIC_TEST_NAMED";
 const LISTED: &str = "LISTED:";
 
 /// Registers and lists, where the test below starts it.
@@ -16,7 +18,11 @@ fn lists() {
     if env::var_os(ROLE).is_none() {
         return;
     }
-    let registered = softrnic::register();
+    let named = match env::var_os(NAMED) {
+        Some(_) => softrnic::Builder::new().device("named").register(),
+        None => Ok(()),
+    };
+    let registered = named.and_then(|()| softrnic::register());
     let mut count = 0;
     // SAFETY: the list holds so many devices, and is freed after its last use.
     let names: Vec<String> = unsafe {
@@ -34,12 +40,17 @@ fn lists() {
 
 /// What a process lists with this in its environment. The system's library is not there.
 fn listed(devices: Option<&str>) -> String {
+    listed_with(devices, |_| {})
+}
+
+fn listed_with(devices: Option<&str>, change: impl FnOnce(&mut Command)) -> String {
     let mut command = Command::new(env::current_exe().expect("this program has a path"));
     command.args(["--exact", "lists", "--nocapture"]).env(ROLE, "1").env("RDMA_MUMMY_LIBIBVERBS", "/nonexistent");
     match devices {
         Some(devices) => command.env(softrnic::DEVICES_VARIABLE, devices),
         None => command.env_remove(softrnic::DEVICES_VARIABLE),
     };
+    change(&mut command);
     let output = command.output().expect("the program starts");
     let text = String::from_utf8(output.stdout).expect("text");
     let line = text.lines().find_map(|line| line.strip_prefix(LISTED));
@@ -62,5 +73,15 @@ fn the_environment_says_which_devices_there_are() {
     {
         let told = listed(Some(devices));
         assert!(told.starts_with(expected), "{devices}: {told}");
+    }
+}
+
+#[test]
+fn a_program_that_names_its_devices_is_not_told_of_the_environment() {
+    for devices in ["0", "3", "a/b", "99999"] {
+        let told = listed_with(Some(devices), |command| {
+            command.env(NAMED, "1");
+        });
+        assert_eq!(told, "named", "{devices}");
     }
 }
