@@ -69,6 +69,13 @@ fn a_queue_that_overruns_is_named() {
     let Element::CompletionQueue(queue) = event.element() else { panic!("{event:?}") };
     assert!(queue.is_of(&small) && !queue.is_of(&other));
     assert_eq!(event.to_string(), "CQ error: CQ with the context 77");
+    if device::is_soft_nic(&context) {
+        // As the specification has it, and NICs; soft-RoCE goes on sending.
+        let fatal = event_of(&events, Type::QueuePairFatal);
+        let Element::QueuePair(qp) = fatal.element() else { panic!("{fatal:?}") };
+        assert!(qp.is_of(&pair.near.qp));
+        assert_eq!(qp.query(Mask::State).expect("a queue pair can be queried").0.state(), State::Error);
+    }
 
     // The event keeps the queue, and nothing else is kept by events that wait.
     let (queue, weak) = (queue.clone(), Arc::downgrade(&context));

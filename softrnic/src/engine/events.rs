@@ -14,8 +14,7 @@ pub(crate) trait CompletionEvents: Debug + Send + Sync {
 /// What is told asynchronously of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PairEvent {
-    /// `IBV_EVENT_QP_FATAL`
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing of a queue pair breaks yet"))]
+    /// `IBV_EVENT_QP_FATAL`: its completion queue has lost a completion of it.
     Fatal,
     /// `IBV_EVENT_QP_REQ_ERR`: an invalid request came from the peer.
     RequestError,

@@ -33,9 +33,13 @@ struct Inner {
 
 /// What is to be told once the lock is gone.
 enum News {
-    Nothing,
+    /// Added, and nobody has asked for an event.
+    Added,
     Completed,
+    /// It finds no room, and is the first.
     Overrun,
+    /// It comes after one that found no room.
+    Lost,
 }
 
 impl CompletionQueue {
@@ -65,8 +69,8 @@ impl CompletionQueue {
     /// Adds a completion; `is_solicited` where the peer asked for an event. Errors count as solicited.
     ///
     /// Where there is no room, the queue is in error from then on: nothing is added any more, and the slots of what is lost are given
-    /// back at once.
-    pub(crate) fn push(&self, mut completion: Completion, is_solicited: bool) {
+    /// back at once. `false` where this one is lost.
+    pub(crate) fn push(&self, mut completion: Completion, is_solicited: bool) -> bool {
         if self.clocks.device {
             completion.timestamp = clock::device();
         }
@@ -76,17 +80,22 @@ impl CompletionQueue {
         let is_solicited = is_solicited || completion.status != ibv_wc_status::IBV_WC_SUCCESS;
         // The events are told without the lock: they wake threads, which come for it.
         match self.add(completion, is_solicited) {
-            News::Nothing => {}
+            News::Lost => return false,
+            News::Overrun => {
+                self.events.overrun();
+                return false;
+            }
+            News::Added => {}
             News::Completed => self.events.completed(),
-            News::Overrun => self.events.overrun(),
         }
+        true
     }
 
     fn add(&self, completion: Completion, is_solicited: bool) -> News {
         let mut inner = self.lock();
         if self.is_overrun() {
             release(completion);
-            return News::Nothing;
+            return News::Lost;
         }
         if inner.completions.len() >= inner.capacity {
             if !self.ignores_overrun {
@@ -106,7 +115,7 @@ impl CompletionQueue {
             Armed::Next => true,
         };
         if !is_asked_for {
-            return News::Nothing;
+            return News::Added;
         }
         inner.armed = Armed::No;
         News::Completed

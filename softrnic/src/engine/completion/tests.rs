@@ -76,7 +76,7 @@ fn completions_come_in_order_round_after_round() {
 #[test]
 fn many_are_taken_at_once() {
     let (queue, _) = queue(8, false);
-    (0..5).for_each(|wr_id| queue.push(completion(wr_id), false));
+    assert!((0..5).all(|wr_id| queue.push(completion(wr_id), false)));
     let mut seen = Vec::new();
     assert_eq!(queue.drain(3, |at, completion| seen.push((at, completion.wr_id))), 3);
     assert_eq!(queue.drain(0, |at, completion| seen.push((at, completion.wr_id))), 0);
@@ -91,7 +91,8 @@ fn what_finds_no_room_is_lost_and_said_once() {
     let used = Arc::new(AtomicU32::new(4));
     for wr_id in 0..4 {
         let slots = Some(Slots { used: Arc::clone(&used), back: 1 });
-        queue.push(Completion { slots, ..completion(wr_id) }, false);
+        let is_added = queue.push(Completion { slots, ..completion(wr_id) }, false);
+        assert_eq!(is_added, wr_id < 2);
     }
     assert_eq!((told.counts(), queue.is_overrun()), ((0, 1), true));
     assert_eq!(used.load(Ordering::Relaxed), 2, "the slots of what is lost are free");
@@ -109,7 +110,7 @@ fn the_oldest_is_lost_where_overruns_are_ignored() {
     let used = Arc::new(AtomicU32::new(3));
     for wr_id in 0..3 {
         let slots = Some(Slots { used: Arc::clone(&used), back: 1 });
-        queue.push(Completion { slots, ..completion(wr_id) }, false);
+        assert!(queue.push(Completion { slots, ..completion(wr_id) }, false));
     }
     assert_eq!((told.counts(), queue.is_overrun()), ((0, 0), false));
     assert_eq!(used.load(Ordering::Relaxed), 2);
@@ -226,7 +227,7 @@ fn threads_take_each_completion_once() {
     let mut seen: Vec<u64> = std::thread::scope(|scope| {
         for producer in 0..2 {
             let queue = &queue;
-            scope.spawn(move || (0..EACH).for_each(|at| queue.push(completion(producer * EACH + at), false)));
+            scope.spawn(move || assert!((0..EACH).all(|at| queue.push(completion(producer * EACH + at), false))));
         }
         let consumers = [0, 1].map(|_| {
             scope.spawn(|| {

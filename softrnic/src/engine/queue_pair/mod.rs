@@ -30,6 +30,7 @@ pub(crate) use batch::Batch;
 use self::requester::Requester;
 use self::responder::Responder;
 use super::errno::Errno;
+use super::events::PairEvent;
 use super::network::Network;
 use super::request::{Exchange, Reply, Request};
 use super::unpoisoned;
@@ -197,6 +198,18 @@ impl QueuePair {
     /// Moves it to the error state, by its requester or responder, whose lock is held.
     fn fail(&self) {
         self.state.store(State::Error as u8, Ordering::Release);
+    }
+
+    /// Moves it to the error state, by its requester or responder, whose lock is held, as its completion queue has lost a completion
+    /// of it. That is told as the specification has it: an event, of a local work queue catastrophic error. Whether it was in
+    /// another state before, and is to be flushed.
+    #[cold]
+    fn break_down(&self) -> bool {
+        let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;
+        if has_changed {
+            self.parts.events.happened(PairEvent::Fatal);
+        }
+        has_changed
     }
 
     /// Moves it to the send queue's error state, unless it is in the error state. The requester's lock is held.

@@ -144,11 +144,9 @@ impl Responder {
                 (failed(target.number, work.wr_id, status), Some(stop))
             }
         };
-        if let Some(completions) = receives.completions {
-            completions.push(completion, request.is_solicited);
-        }
+        let is_told = receives.completions.is_none_or(|queue| queue.push(completion, request.is_solicited));
         receives.queue.recycle(work);
-        stop.map_or(Ok(()), Err)
+        if is_told { stop.map_or(Ok(()), Err) } else { Err(Stop::Lost) }
     }
 
     fn keep(&mut self, target: &Target<'_>, work: ReceiveWork) {

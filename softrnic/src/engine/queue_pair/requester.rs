@@ -224,7 +224,11 @@ impl Requester {
                 wall_clock: 0,
                 slots: Some(Slots { used: Arc::clone(&self.used_slots), back }),
             };
-            queue.push(completion, false);
+            if !queue.push(completion, false) && pair.break_down() {
+                // The requests that are left are flushed by who ends this one. Not by who has the responder's lock: then it is in the
+                // error state already.
+                unpoisoned(pair.responder.lock()).flush(pair);
+            }
         }
         self.ring.pop();
     }

@@ -35,6 +35,8 @@ pub(super) enum Stop {
     Broken(Refusal),
     /// It is larger than its receive, on an unreliable service.
     TooLong,
+    /// The completion of its receive was lost: this is the end of the queue pair, and nothing is answered.
+    Lost,
 }
 
 impl From<TransferFault> for Stop {
@@ -127,6 +129,7 @@ impl Responder {
             Err(Stop::Refused(refusal)) => (refusal, Some(PairEvent::AccessError)),
             Err(Stop::Broken(refusal)) => (refusal, None),
             Err(Stop::TooLong) => (Refusal::InvalidRequest, None),
+            Err(Stop::Lost) => return self.break_down(pair),
         };
         log::debug!("queue pair {:#x} refuses {:?}: {refusal:?}", pair.number, request.operation);
         pair.fail();
@@ -150,12 +153,23 @@ impl Responder {
             return (Reply::LocalFault, false);
         }
         log::debug!("queue pair {:#x} drops {:?}: {stop:?}", pair.number, request.operation);
+        if stop == Stop::Lost {
+            return self.break_down(pair);
+        }
         let has_failed = matches!(stop, Stop::Broken(_));
         if has_failed {
             pair.fail();
             self.flush(pair);
         }
         (Reply::Silence, has_failed)
+    }
+
+    /// The end of the queue pair, as its completion queue has overrun.
+    #[cold]
+    fn break_down(&mut self, pair: &QueuePair) -> (Reply, bool) {
+        pair.break_down();
+        self.flush(pair);
+        (Reply::Silence, true)
     }
 
     fn expect_after(&mut self, request: &Request) {

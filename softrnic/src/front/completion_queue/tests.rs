@@ -129,7 +129,9 @@ fn completion(wr_id: u64) -> Completion {
 }
 
 fn push(cq: *mut ibv_cq, wr_ids: impl IntoIterator<Item = u64>) {
-    wr_ids.into_iter().for_each(|wr_id| queue(cq).push(completion(wr_id), false));
+    for wr_id in wr_ids {
+        queue(cq).push(completion(wr_id), false);
+    }
 }
 
 /// What a call of `ibv_poll_cq` gives.

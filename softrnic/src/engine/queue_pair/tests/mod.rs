@@ -3,6 +3,7 @@
 mod datagrams;
 mod errors;
 mod operations;
+mod overruns;
 mod retries;
 mod states;
 mod threads;

@@ -1,0 +1,79 @@
+//! Completions for which there is no room: each queue pair that loses one is at its end.
+
+use rdma_mummy_sys::ibv_wc_status as Status;
+
+use super::*;
+
+/// A queue of one completion, which overruns.
+fn small() -> Arc<CompletionQueue> {
+    #[derive(Debug)]
+    struct Patient;
+
+    impl CompletionEvents for Patient {
+        fn completed(&self) {}
+        fn overrun(&self) {}
+    }
+
+    Arc::new(CompletionQueue::new(1, false, Box::new(Patient)))
+}
+
+#[test]
+fn a_send_whose_completion_is_lost_ends_its_queue_pair() {
+    for service in [Service::ReliableConnection, Service::UnreliableConnection] {
+        let sends = small();
+        let a = End::with(service, |parts| parts.send_queue = Some(sends.clone()));
+        let b = End::new(service);
+        a.connect(b.pair.number());
+        b.connect(a.pair.number());
+        a.receive_bytes(11, 0, 8);
+        let (address, rkey) = b.at(0);
+        a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
+        assert_eq!((a.pair.state(), a.told.events()), (State::ReadyToSend, vec![]));
+        a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
+        assert_eq!((a.pair.state(), a.told.events()), (State::Error, vec![PairEvent::Fatal]), "{service:?}");
+        assert_eq!((statuses(&sends), a.received_statuses()), (vec![(1, SUCCESS)], vec![(11, FLUSHED)]));
+        // It is told once, and nobody else is concerned.
+        a.post_bytes(3, Operation::Write { address, rkey }, 0, 8);
+        assert_eq!((a.told.events(), b.told.events(), b.pair.state()), (vec![], vec![], State::ReadyToSend));
+    }
+}
+
+#[test]
+fn a_receive_whose_completion_is_lost_ends_its_queue_pair() {
+    for service in [Service::ReliableConnection, Service::UnreliableConnection] {
+        let (a, receives) = (End::new(service), small());
+        let b = End::with(service, |parts| parts.receive_queue = Some(receives.clone()));
+        a.connect(b.pair.number());
+        b.connect(a.pair.number());
+        b.receive_bytes(21, 0, 8);
+        b.receive_bytes(22, 0, 8);
+        // It waits for a receive, and is flushed.
+        if service.is_reliable() {
+            b.post(1, Operation::Send, |_| {});
+        }
+        a.post_bytes(1, Operation::Send, 0, 8);
+        assert_eq!((a.sent_statuses(), b.pair.state()), (vec![(1, SUCCESS)], State::ReadyToSend));
+        a.post_bytes(2, Operation::Send, 0, 8);
+        assert_eq!((b.pair.state(), b.told.events()), (State::Error, vec![PairEvent::Fatal]), "{service:?}");
+        assert_eq!(statuses(&receives), [(21, SUCCESS)]);
+        // The sender is not answered.
+        let ended = poll(&a.sends);
+        if service.is_reliable() {
+            assert_eq!((ended.wr_id, ended.status), (2, Status::IBV_WC_RETRY_EXC_ERR));
+            assert_eq!(b.sent_statuses(), [(1, FLUSHED)]);
+        } else {
+            assert_eq!((ended.wr_id, ended.status), (2, SUCCESS));
+        }
+    }
+}
+
+#[test]
+fn a_queue_pair_in_error_loses_its_completions_silently() {
+    let sends = small();
+    let a = End::with(Service::ReliableConnection, |parts| parts.send_queue = Some(sends.clone()));
+    a.ready(&Attributes { rnr_retry: 7, min_rnr_timer: 0, ..attributes(a.pair.number()) });
+    // Nobody takes them.
+    (0..3).for_each(|wr_id| a.post(wr_id, Operation::Send, |_| {}));
+    a.pair.change(State::ReadyToSend, State::Error, a.pair.attributes()).unwrap();
+    assert_eq!((statuses(&sends), a.told.events()), (vec![(0, FLUSHED)], vec![]));
+}
