@@ -44,7 +44,7 @@ fn a_receive_whose_completion_is_lost_ends_its_queue_pair() {
         let (a, receives) = (End::new(service), small());
         let b = End::with(service, |parts| parts.receive_queue = Some(receives.clone()));
         a.connect(b.pair.number());
-        b.connect(a.pair.number());
+        b.ready(&Attributes { rnr_retry: 7, ..attributes(a.pair.number()) });
         b.receive_bytes(21, 0, 8);
         b.receive_bytes(22, 0, 8);
         // It waits for a receive, and is flushed.
@@ -76,4 +76,37 @@ fn a_queue_pair_in_error_loses_its_completions_silently() {
     (0..3).for_each(|wr_id| a.post(wr_id, Operation::Send, |_| {}));
     a.pair.change(State::ReadyToSend, State::Error, a.pair.attributes()).unwrap();
     assert_eq!((statuses(&sends), a.told.events()), (vec![(0, FLUSHED)], vec![]));
+}
+
+#[test]
+fn both_sides_lose_completions_at_the_same_time() {
+    const ROUNDS: usize = if cfg!(miri) { 2 } else { 200 };
+    for _ in 0..ROUNDS {
+        // Of each, sends and receives complete on the same queue.
+        let end = || {
+            let queue = small();
+            End::with(Service::ReliableConnection, |parts| {
+                (parts.send_queue, parts.receive_queue) = (Some(queue.clone()), Some(queue));
+            })
+        };
+        let (a, b) = (end(), end());
+        for (end, peer) in [(&a, &b), (&b, &a)] {
+            end.connect(peer.pair.number());
+            (0..4).for_each(|wr_id| end.receive_bytes(wr_id, 64, 8));
+        }
+        thread::scope(|scope| {
+            for end in [&a, &b] {
+                scope.spawn(move || (0..4).for_each(|wr_id| end.post_bytes(wr_id, Operation::Send, 0, 8)));
+            }
+        });
+        // What is not answered ends in its time, and neither says anything twice.
+        let limit = Instant::now() + Duration::from_secs(60);
+        while [&a, &b].iter().any(|end| end.pair.state() != State::Error) {
+            assert!(Instant::now() < limit, "a queue pair goes on");
+            thread::yield_now();
+        }
+        let told = [a.told.events(), b.told.events()];
+        assert!(told.iter().all(|events| events.len() <= 1 && events.iter().all(|event| *event == PairEvent::Fatal)));
+        assert_ne!(told, [const { Vec::new() }; 2]);
+    }
 }
