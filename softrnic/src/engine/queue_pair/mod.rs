@@ -108,6 +108,8 @@ impl QueuePair {
         let mut requester = unpoisoned(self.requester.lock());
         let mut responder = unpoisoned(self.responder.lock());
         if self.state() != from || self.is_closed() {
+            drop(responder);
+            self.unlock(requester);
             return Err(Errno::INVALID);
         }
         let mut attributes = attributes;

@@ -142,3 +142,26 @@ fn there_can_be_thousands() {
         pair.close();
     }
 }
+
+#[test]
+fn a_change_that_comes_too_late_leaves_no_note_unread() {
+    let a = End::new(Service::ReliableConnection);
+    // The request waits for an answer of nobody, without end and with no timer.
+    a.ready(&Attributes { timeout: 0, ..attributes(0) });
+    a.post_bytes(1, Operation::Send, 0, 4);
+    let after = a.pair.attributes();
+    thread::scope(|scope| {
+        // A message is being handled.
+        let responder = a.pair.responder.lock().unwrap();
+        let change = scope.spawn(|| a.pair.change(State::ReadyToSend, State::SendQueueDrain, after));
+        while a.pair.requester.try_lock().is_ok() {
+            thread::yield_now();
+        }
+        // It fails, and the one who has the requester is to flush.
+        a.pair.fail();
+        a.pair.look_again();
+        drop(responder);
+        assert_eq!(change.join().unwrap(), Err(Errno::INVALID));
+    });
+    assert_eq!(a.sent_statuses(), [(1, FLUSHED)]);
+}
