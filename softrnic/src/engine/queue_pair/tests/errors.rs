@@ -245,8 +245,10 @@ fn an_invalidation_that_fails() {
 
 #[test]
 fn a_responders_error_flushes_the_requests_that_wait() {
-    let (a, b) = reliable();
-    // No receive: it waits.
+    let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
+    a.connect(b.pair.number());
+    b.ready(&Attributes { rnr_retry: 7, ..attributes(a.pair.number()) });
+    // No receive: it waits, however slow the machine is.
     b.post(1, Operation::Send, |_| {});
     assert!(b.sends.pop().is_none());
     let (address, rkey) = b.at(0);
