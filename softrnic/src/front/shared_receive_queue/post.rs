@@ -54,7 +54,7 @@ pub(crate) unsafe fn post_receives(
 /// The pieces of the request can be read.
 unsafe fn post(queue: &ReceiveQueue, request: &ibv_recv_wr) -> Result<(), Errno> {
     let count = u32::try_from(request.num_sge).map_err(|_| Errno::INVALID)?;
-    if count > queue.max_sge() {
+    if count > queue.max_sge() || count != 0 && request.sg_list.is_null() {
         return Err(Errno::INVALID);
     }
     queue.post(|work| {

@@ -206,6 +206,10 @@ fn a_receive_with_too_many_pieces_is_refused() {
     unsafe {
         assert_eq!(post_recv(a, &raw mut wrs[0], &raw mut bad), libc::EINVAL);
         assert_eq!((*bad).wr_id, 3);
+        // So is one whose pieces are nowhere, as it is of a send.
+        let mut nowhere = ibv_recv_wr { wr_id: 4, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 1 };
+        assert_eq!(post_recv(a, &raw mut nowhere, &raw mut bad), libc::EINVAL);
+        assert_eq!((*bad).wr_id, 4);
     }
     assert_eq!(post(b, &mut [request(9, opcode::IBV_WR_SEND, SIGNALED)]), Ok(()));
     let mut both = [world.wait(), world.wait()].map(|wc| (wc.wr_id, wc.status));
