@@ -2,6 +2,7 @@
 
 use std::ptr;
 use std::slice;
+use std::sync::Arc;
 
 use rdma_mummy_sys::{
     ibv_access_flags, ibv_ah, ibv_mw, ibv_mw_bind_info, ibv_mw_type, ibv_send_flags as flag, ibv_send_wr, ibv_sge,
@@ -156,7 +157,9 @@ pub(super) unsafe fn bind(
         if (*mw).type_ != kind {
             return Err(Errno::INVALID);
         }
-        (MemoryWindow::of(mw).window.clone(), info.mr.as_ref().map_or(0, |region| region.lkey))
+        // Of the window this alone: the program and other threads write its key.
+        let window = &(*mw.cast::<MemoryWindow>()).window;
+        (Arc::clone(window), info.mr.as_ref().map_or(0, |region| region.lkey))
     };
     let (address, length, access) = (info.addr, info.length, info.mw_access_flags);
     Ok(Box::new(Bind { window, rkey, lkey, address, length, access }))

@@ -72,6 +72,9 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, coun
     let Some(open) = (unsafe { Open::of(qp) }) else { return };
     open.set(|work, parts| {
         clear(work)?;
+        if count != 0 && list.is_null() {
+            return Err(Errno::INVALID);
+        }
         // SAFETY: the caller's promise: so many can be read.
         let list = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
         let data = list.iter().map(|buffer| (buffer.addr.cast::<u8>().cast_const(), buffer.length));

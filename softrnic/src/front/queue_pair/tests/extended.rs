@@ -109,10 +109,11 @@ fn the_first_mistake_is_told_and_nothing_is_posted() {
     let [a, b] = two(&world, RC);
     let data = [0_u8; 65];
     let pieces = [world.piece(0, 1); 3];
-    let mistakes: [Mistake; 6] = [
+    let mistakes: [Mistake; 7] = [
         |qp, _, data, _| call!(qp, wr_set_inline_data, pointer(&data[0]), 65),
         |qp, _, _, pieces| call!(qp, wr_set_sge_list, 3, pieces.as_ptr()),
         |qp, _, _, _| call!(qp, wr_set_sge_list, 1, ptr::null()),
+        |qp, _, _, _| call!(qp, wr_set_inline_data_list, 1, ptr::null()),
         |qp, world, data, _| {
             call!(qp, wr_rdma_read, world.rkey(), world.address(100));
             call!(qp, wr_set_inline_data, pointer(&data[0]), 8);
