@@ -116,9 +116,12 @@ fn a_machine_that_does_not_answer_is_waited_for_as_long_as_was_said() {
     let std::net::IpAddr::V4(own) = address() else { panic!("the device has no IPv4 address") };
     let [a, b, c, _] = own.octets();
     let silent = SocketAddr::from(([a, b, c, 78], 7174));
+    // The network may have another interface too, and the way there leads over the one that came up first.
+    interface.ip(&format!("route replace {}/32 dev {{}}", silent.ip()));
     interface.ip(&format!("neigh replace {} lladdr 02:00:00:00:00:78 dev {{}} nud permanent", silent.ip()));
     let (error, _) = fail_without_answer(silent);
     interface.ip(&format!("neigh del {} dev {{}}", silent.ip()));
+    interface.ip(&format!("route del {}/32 dev {{}}", silent.ip()));
     assert_eq!((error.step(), error.address()), (ConnectStep::Connect, Some(silent)));
 }
 
