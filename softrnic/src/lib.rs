@@ -7,6 +7,7 @@
 //! `front` is the C API, object by object. `host` asks the operating system.
 
 pub(crate) mod engine;
+pub(crate) mod fabric;
 pub(crate) mod front;
 pub(crate) mod host;
 

@@ -9,6 +9,7 @@ pub(crate) mod events;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod network;
+pub(crate) mod packet;
 pub(crate) mod queue_pair;
 pub(crate) mod receive;
 pub(crate) mod request;

@@ -4,13 +4,15 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, RwLock, Weak};
+use std::sync::{Arc, OnceLock, RwLock, Weak};
 
 use super::address::Gid;
 use super::completion::CompletionQueue;
 use super::domain::Domain;
 use super::errno::Errno;
 use super::limits;
+use super::memory::Segment;
+use super::packet::{Answer, Carrier, Fabric, Part};
 use super::queue_pair::QueuePair;
 use super::receive::ReceiveQueue;
 use super::unpoisoned;
@@ -34,6 +36,7 @@ pub(crate) struct Network {
     pairs: Numbered<Weak<QueuePair>>,
     shared: Numbered<SharedEntry>,
     groups: RwLock<BTreeMap<Gid, BTreeMap<u32, Weak<QueuePair>>>>,
+    fabric: OnceLock<&'static dyn Fabric>,
     /// Addresses that were seen to be this host's. One that it gives up stays: nobody else in the process has it.
     here: RwLock<BTreeSet<Gid>>,
 }
@@ -49,8 +52,33 @@ impl Network {
             pairs: Numbered::new(),
             shared: Numbered::new(),
             groups: RwLock::new(BTreeMap::new()),
+            fabric: OnceLock::new(),
             here: RwLock::new(BTreeSet::new()),
         }
+    }
+
+    /// Gives it the other processes of the host; the first counts.
+    pub(crate) fn set_fabric(&self, fabric: &'static dyn Fabric) {
+        let _ = self.fabric.set(fabric);
+    }
+
+    pub(crate) fn fabric(&self) -> Option<&'static dyn Fabric> {
+        self.fabric.get().copied()
+    }
+
+    /// A part of a message has come from another process; answers go back by `back`.
+    pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
+        let _ = (part, payload, back);
+    }
+
+    /// An answer has come from another process.
+    pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) {
+        let _ = (answer, payload);
+    }
+
+    /// What was on its way by this carrier is lost, and its answers too.
+    pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
+        let _ = carrier;
     }
 
     /// A number that no queue pair has, of 24 bits and above 1; numbers come again late.
