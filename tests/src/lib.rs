@@ -1,6 +1,7 @@
 //! What the tests share.
 
 pub mod child;
+pub mod completion_log;
 pub mod connections;
 pub mod datagrams;
 pub mod device;

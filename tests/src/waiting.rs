@@ -6,6 +6,8 @@ use sideway::ibverbs::completion::{
     GenericCompletionQueue, GenericPoller, GenericWorkCompletion, PollCompletionQueueError,
 };
 
+use crate::completion_log;
+
 /// How long a completion may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long nothing is to happen.
@@ -63,5 +65,8 @@ pub(crate) fn take<T>(
         Err(PollCompletionQueueError::CompletionQueueEmpty) => return None,
         Err(error) => panic!("{error}"),
     };
-    poller.next().unwrap_or_else(|error| panic!("{error}")).map(read)
+    poller.next().unwrap_or_else(|error| panic!("{error}")).map(|completion| {
+        completion_log::write(&completion);
+        read(completion)
+    })
 }

@@ -13,12 +13,16 @@ use super::summary::{Scanner, Tee};
 use crate::packages::{self, Install};
 use crate::softroce::{self, Guest, Outcome, Request, Sinks};
 
-/// Runs each program in turn: `$1` is the time that one may take, then come name and path of each.
+/// Runs each program in turn: `$1` is the time that one may take, then come name and path of each. What completions the tests see is
+/// written down, and those programs that have written anything are run again, on softrnic's device. [`COMPARISON`] comes last.
 const RUN_ALL: &str = r#"
 limit=$1
 shift
 result=0
+export SIDEWAY_COMPARED=/tmp/completions
+mkdir -p "$SIDEWAY_COMPARED/kernel" "$SIDEWAY_COMPARED/soft"
 while [ $# -gt 0 ]; do
+    export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/kernel/$1"
     echo
     echo "     Running $1 in the guest ($2)"
     timeout --kill-after=5 "$limit" "$2" --include-ignored --test-threads=1
@@ -28,10 +32,21 @@ while [ $# -gt 0 ]; do
         [ $status -ne 124 ] || echo "$1 took longer than $limit s"
         result=1
     fi
+    if [ -s "$SIDEWAY_TEST_COMPLETIONS" ]; then
+        export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/soft/$1"
+        echo "     Running $1 in the guest, on soft0"
+        if ! env -u SIDEWAY_TEST_DEVICE timeout --kill-after=5 "$limit" "$2" --test-threads=1; then
+            echo "$1 failed on soft0"
+            result=1
+        fi
+    fi
     shift 2
 done
 exit $result
 "#;
+
+/// The program that compares what the others have written down.
+const COMPARISON: &str = "softroce_both_devices";
 
 /// Boots one guest for all programs.
 pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<Binaries>) -> Result<Finished> {
@@ -51,7 +66,8 @@ pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<B
     // One program that hangs must not take the others' results with it.
     let limit = (timeout / 2).to_string();
     let mut words: Vec<OsString> = vec!["/bin/sh".into(), "-c".into(), RUN_ALL.into(), "sh".into(), limit.into()];
-    for test in &binaries.tests {
+    let (last, others): (Vec<_>, Vec<_>) = binaries.tests.iter().partition(|test| test.name == COMPARISON);
+    for test in others.into_iter().chain(last) {
         words.extend([OsString::from(&test.name), test.file.clone().into()]);
     }
     let mut request = Request::new(words)?;

@@ -1,0 +1,66 @@
+//! What completions each test has seen, written down so that those of two devices can be compared.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use sideway::ibverbs::completion::{
+    GenericWorkCompletion, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
+};
+
+use crate::process;
+
+/// The environment variable that names the file to which they are written; without it nothing is.
+pub const FILE: &str = "SIDEWAY_TEST_COMPLETIONS";
+
+/// Completions, and how often each came: threads and queues take turns as they please.
+pub type Completions = BTreeMap<String, usize>;
+
+/// The completions of each test, by its name.
+pub type Log = BTreeMap<String, Completions>;
+
+/// Writes down a completion for the test that this thread runs. Of one in error, only the request and the status have a meaning.
+///
+/// # Panics
+///
+/// The file cannot be written.
+#[track_caller]
+pub(crate) fn write(completion: &GenericWorkCompletion<'_>) {
+    let Some(file) = env::var_os(FILE) else { return };
+    let test = env::var(process::ALONE).ok().or_else(|| std::thread::current().name().map(str::to_owned));
+    let status = completion.status();
+    let mut line = format!("{}\twr_id {:#x}, {status:?}", test.unwrap_or_default(), completion.wr_id());
+    if status == WorkCompletionStatus::Success {
+        let opcode = completion.opcode();
+        line += &format!(", {opcode:?}, {:?}", completion.wc_flags());
+        use WorkCompletionOperationType as O;
+        // Of others the length has no meaning.
+        if matches!(opcode, O::Receive | O::ReceiveRdmaWithImmediate | O::RdmaRead | O::CompareAndSwap | O::FetchAndAdd)
+        {
+            line += &format!(", {} bytes", completion.byte_len());
+        }
+        if completion.wc_flags().contains(WorkCompletionFlags::WithImmediate) {
+            line += &format!(", immediate {:#x}", completion.imm_data());
+        }
+    }
+    line.push('\n');
+    let written =
+        OpenOptions::new().create(true).append(true).open(&file).and_then(|mut file| file.write_all(line.as_bytes()));
+    written.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+}
+
+/// Reads what was written.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub fn read(file: &Path) -> io::Result<Log> {
+    let mut log = Log::new();
+    for line in fs::read_to_string(file)?.lines() {
+        let (test, completion) = line.split_once('\t').unwrap_or(("", line));
+        *log.entry(test.to_owned()).or_default().entry(completion.to_owned()).or_default() += 1;
+    }
+    Ok(log)
+}
