@@ -2,10 +2,10 @@
 //! that are measured in turn.
 
 mod lane;
-mod measure;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use sideway_benches::measure;
 
 use self::lane::Lane;
 
@@ -30,18 +30,18 @@ fn main() -> Result<()> {
     let mut lane = Lane::new(1 << 20);
     println!("device {}, {rounds} rounds", lane.device());
 
-    let small = measure::median(rounds, || measure::each(requests, || lane.write_and_poll(64)));
+    let small = measure::median(rounds, || Ok(measure::each(requests, || lane.write_and_poll(64))))?;
     println!("64 B write, posted and polled: {small:.0} ns");
-    let send = measure::median(rounds, || measure::each(requests, || lane.send_and_poll(64)));
+    let send = measure::median(rounds, || Ok(measure::each(requests, || lane.send_and_poll(64))))?;
     println!("64 B send, with its receive: {send:.0} ns");
 
     let large = (requests / 100).max(10);
     let (from, mut to) = (vec![1_u8; 1 << 20], vec![0_u8; 1 << 20]);
     let ratio = measure::median_ratio(
         rounds,
-        || measure::each(large, || to.copy_from_slice(std::hint::black_box(&from))),
-        || measure::each(large, || lane.write_and_poll(1 << 20)),
-    );
+        || Ok(measure::each(large, || to.copy_from_slice(std::hint::black_box(&from)))),
+        || Ok(measure::each(large, || lane.write_and_poll(1 << 20))),
+    )?;
     println!("1 MiB writes: {:.2} of the rate of a copy of as much", ratio);
 
     drop(lane);
@@ -49,9 +49,9 @@ fn main() -> Result<()> {
     let mut many: Vec<Lane> = (0..pairs).map(|_| Lane::new(4096)).collect();
     let ratio = measure::median_ratio(
         rounds,
-        || measure::over(requests, &mut one, |lane| lane.write_and_poll(64)),
-        || measure::over(requests, &mut many, |lane| lane.write_and_poll(64)),
-    );
+        || Ok(measure::over(requests, &mut one, |lane| lane.write_and_poll(64))),
+        || Ok(measure::over(requests, &mut many, |lane| lane.write_and_poll(64))),
+    )?;
     println!("64 B writes over {pairs} queue pairs in turn: {ratio:.2} of the rate over one");
     Ok(())
 }

@@ -1,0 +1,3 @@
+//! What the programs here share.
+
+pub mod measure;
