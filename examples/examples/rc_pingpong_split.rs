@@ -68,7 +68,6 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     // 1. The device: that of this name, or the first with an active port, of those in `DeviceList::new()`.
     let context = sideway_examples::open_device(arguments.ib_dev.as_deref())?;
-    sideway_examples::reaches_other_programs(&context)?;
 
     // 2. The port, and the GID that packets are to come from: with RoCE, one of the addresses of the network interface. On
     //    InfiniBand a LID does, and there is no GID.

@@ -74,7 +74,6 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     arguments.check()?;
     let Arguments { place, message, num_qp, play } = arguments;
     let endpoint = Endpoint::new::<SharingConnections>(&place, &play, message.size, num_qp)?;
-    sideway_examples::reaches_other_programs(endpoint.port().context())?;
     let link = SharingConnections::new(&endpoint, num_qp, play.rx_depth, message.mtu)?;
     pingpong::play(endpoint, link, out)
 }

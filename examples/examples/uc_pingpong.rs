@@ -54,7 +54,6 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     let Arguments { place, message, play } = arguments;
     let endpoint = Endpoint::new::<UnreliableConnection>(&place, &play, message.size, 1)?;
-    sideway_examples::reaches_other_programs(endpoint.port().context())?;
     let link = UnreliableConnection::new(&endpoint, message.mtu)?;
     pingpong::play(endpoint, link, out)
 }

@@ -57,7 +57,6 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     let Arguments { place, size, play } = arguments;
     let endpoint = Endpoint::new::<Datagrams>(&place, &play, size, 1)?;
-    sideway_examples::reaches_other_programs(endpoint.port().context())?;
     let link = Datagrams::new(&endpoint)?;
     pingpong::play(endpoint, link, out)
 }

@@ -2,12 +2,11 @@
 
 use std::env;
 
-use anyhow::{Result, anyhow, bail};
-use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
-use sideway::ibverbs::device_context::DeviceContext;
+use anyhow::{Result, anyhow};
+use sideway::ibverbs::device::{Device, DeviceList, GetDeviceListError};
 
-/// The list of devices, which has at least one: those of the system, and after them those of softrnic, which are in this
-/// process and reach nobody outside of it. The environment variable `SOFTRNIC_DEVICES` says which these are.
+/// The list of devices, which has at least one: those of the system, and after them those of softrnic, which reach the programs of
+/// this host. The environment variable `SOFTRNIC_DEVICES` says which these are.
 ///
 /// # Errors
 ///
@@ -41,7 +40,7 @@ pub fn devices<'list>(list: &'list DeviceList, name: Option<&str>) -> Result<Vec
 pub fn no_device() -> anyhow::Error {
     let advice = advice();
     anyhow!(
-        "there is no RDMA device; {advice}; for what happens in one process, softrnic has one unless `SOFTRNIC_DEVICES` is 0"
+        "there is no RDMA device; softrnic has one for programs of this host unless `SOFTRNIC_DEVICES` is 0; {advice}"
     )
 }
 
@@ -50,26 +49,7 @@ pub fn no_device_with_connections() -> anyhow::Error {
     anyhow!("there is no RDMA device that has connections by address; {}", advice())
 }
 
-/// Sees to it that a program of its own can be reached from the device. Those of softrnic are in this process and do not get out of
-/// it yet: who waits for another there waits for ever.
-///
-/// # Errors
-///
-/// Says so, and how to get another device.
-pub fn reaches_other_programs(context: &DeviceContext) -> Result<()> {
-    // A device of the kernel's has a folder.
-    if context.sysfs_path().is_some() {
-        return Ok(());
-    }
-    bail!(
-        "{} is softrnic's and reaches this process only, not another program yet; a device of the system with an active port is \
-         taken before it, and -d names any; {}",
-        context.name(),
-        advice()
-    )
-}
-
-/// How to get a device that reaches other programs.
+/// How to get a device of the kernel's.
 fn advice() -> String {
     let program = env::args().next().unwrap_or_else(|| "PROGRAM".to_owned());
     format!(
@@ -98,14 +78,5 @@ mod tests {
     fn the_sentence_has_no_line_break_and_says_what_to_try() {
         check(no_device(), &["SOFTRNIC_DEVICES"]);
         check(no_device_with_connections(), &["connections by address"]);
-    }
-
-    #[test]
-    fn a_soft_device_is_not_for_two_programs() -> Result<()> {
-        softrnic::Builder::new().device("soft0").register()?;
-        let context = DeviceList::new()?.find("soft0")?.open()?;
-        let Err(error) = reaches_other_programs(&context) else { panic!("it reaches this process only") };
-        check(error, &["soft0", "this process only", "-d"]);
-        Ok(())
     }
 }

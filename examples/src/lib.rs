@@ -18,7 +18,7 @@ mod program;
 mod readable;
 
 pub use completion::wait_for_one;
-pub use devices::{device_list, devices, no_device, no_device_with_connections, reaches_other_programs};
+pub use devices::{device_list, devices, no_device, no_device_with_connections};
 pub use local_port::LocalPort;
 pub use message_size::{check_datagram_size, check_message_size};
 pub use open::{active_port, open_device};

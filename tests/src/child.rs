@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -22,15 +22,28 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The folder is not named, or it has no such program.
 #[track_caller]
 pub fn example(name: &str) -> Command {
-    let folder = env::var_os(EXAMPLES_DIR)
-        .unwrap_or_else(|| panic!("{EXAMPLES_DIR} names no folder; `cargo xtask test --ring softroce` sets it"));
-    let program = Path::new(&folder).join(name);
-    assert!(program.is_file(), "{} is not there", program.display());
+    let folder = match env::var_os(EXAMPLES_DIR) {
+        Some(folder) => PathBuf::from(folder),
+        None => beside_tests(),
+    };
+    let program = folder.join(name);
+    assert!(
+        program.is_file(),
+        "{} is not there: build the examples before, or name their folder by {EXAMPLES_DIR}",
+        program.display()
+    );
     let mut command = Command::new(program);
     if env::var_os(TEST_DEVICE).is_some_and(|name| !name.is_empty() && name != SOFT_DEVICE) {
         command.env(softrnic::DEVICES_VARIABLE, "0");
     }
     command
+}
+
+/// Where `cargo test` leaves the examples that it builds.
+fn beside_tests() -> PathBuf {
+    let test = env::current_exe().unwrap_or_else(|error| panic!("{error}"));
+    // The tests are in `deps`.
+    test.ancestors().nth(2).map(|folder| folder.join("examples")).unwrap_or_default()
 }
 
 /// A program that runs; it is killed when this goes.

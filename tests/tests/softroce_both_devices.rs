@@ -37,7 +37,7 @@ fn completions_are_the_same_on_both_devices() {
         }
     }
     println!("{compared} tests, {completions} completions");
-    assert!(compared > 50, "only {compared} tests were compared");
+    assert!(compared > 40, "only {compared} tests were compared");
     assert!(faults.is_empty(), "the devices differ:\n{}", faults.join("\n"));
 }
 

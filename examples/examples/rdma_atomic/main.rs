@@ -35,9 +35,6 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     if context.query_device()?.atomic_cap() == AtomicCapability::None {
         bail!("{} has no atomic operations", context.name());
     }
-    if !arguments.loopback {
-        sideway_examples::reaches_other_programs(context).context("without --loopback")?;
-    }
     if let Some(note) = port.note() {
         writeln!(out, "{note}")?;
         out.flush()?;
