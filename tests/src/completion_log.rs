@@ -34,15 +34,20 @@ pub(crate) fn write(completion: &GenericWorkCompletion<'_>) {
     let mut line = format!("{}\twr_id {:#x}, {status:?}", test.unwrap_or_default(), completion.wr_id());
     if status == WorkCompletionStatus::Success {
         let opcode = completion.opcode();
-        line += &format!(", {opcode:?}, {:?}", completion.wc_flags());
+        line += &format!(", {opcode:?}");
         use WorkCompletionOperationType as O;
         // Of others the length has no meaning.
         if matches!(opcode, O::Receive | O::ReceiveRdmaWithImmediate | O::RdmaRead | O::CompareAndSwap | O::FetchAndAdd)
         {
             line += &format!(", {} bytes", completion.byte_len());
         }
-        if completion.wc_flags().contains(WorkCompletionFlags::WithImmediate) {
-            line += &format!(", immediate {:#x}", completion.imm_data());
+        // Only receives have flags, and only those of datagrams a header; soft-RoCE sets them beyond that.
+        if matches!(opcode, O::Receive | O::ReceiveRdmaWithImmediate) {
+            let flags = completion.wc_flags() & !WorkCompletionFlags::GlobalRoutingHeader;
+            line += &format!(", {flags:?}");
+            if flags.contains(WorkCompletionFlags::WithImmediate) {
+                line += &format!(", immediate {:#x}", completion.imm_data());
+            }
         }
     }
     line.push('\n');
