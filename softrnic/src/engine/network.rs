@@ -14,7 +14,7 @@ use super::errno::Errno;
 use super::limits;
 use super::memory::Segment;
 use super::packet::{Answer, AnswerKind, Carrier, Fabric, Packet, Part, Payload};
-use super::queue_pair::QueuePair;
+use super::queue_pair::{QueuePair, Service};
 use super::receive::ReceiveQueue;
 use super::request::Reply;
 use super::{timer, unpoisoned};
@@ -81,6 +81,9 @@ impl Network {
     pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         let request = &part.request;
         if part.number == MULTICAST_NUMBER {
+            if request.service != Service::UnreliableDatagram {
+                return;
+            }
             for member in self.members(request.destination) {
                 member.part_arrived(part, payload, back);
             }

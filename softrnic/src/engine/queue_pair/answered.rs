@@ -28,7 +28,7 @@ impl Requester {
             }
         }
         self.flight.replies = replies;
-        if goes_on && is_lost && !self.flight.is_empty() {
+        if goes_on && is_lost && !self.flight.is_empty() && pair.parts().service.is_reliable() {
             log::debug!("queue pair {:#x}: the process of the peer is gone", pair.number());
             self.await_answer(pair);
             return false;

@@ -79,15 +79,16 @@ impl Responder {
         let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {
             return has_failed;
         };
-        let has_failed_now = match (reply, part.request.operation) {
-            (Reply::Done { .. }, Operation::Read { address, rkey }) => {
-                let Ok(entry) = self.entry(pair, &part.request) else {
-                    return has_failed;
-                };
-                let reading = Reading { address, rkey, length: part.request.length, offset: 0, entry };
-                self.answer_read(pair, back, reading)
+        let read = match part.request.operation {
+            Operation::Read { address, rkey } if matches!(reply, Reply::Done { .. }) => {
+                let length = part.request.length;
+                self.entry(pair, &part.request).ok().map(|entry| Reading { address, rkey, length, offset: 0, entry })
             }
-            _ => self.reply(pair, back, reply),
+            _ => None,
+        };
+        let has_failed_now = match read {
+            Some(reading) => self.answer_read(pair, back, reading),
+            None => self.reply(pair, back, reply),
         };
         has_failed || has_failed_now
     }

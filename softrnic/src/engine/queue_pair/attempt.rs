@@ -151,11 +151,12 @@ pub(super) fn attempt(
             Found::Here(peer) => peer.handle(&request, &mut exchange),
             Found::Away(carrier) => {
                 let outcome = away::send(pair, work, request, (number, &carrier), attributes, flight, segments);
-                if outcome == Outcome::Silence {
-                    // Another process may have the number next.
-                    *peer = Peer::default();
+                if outcome != Outcome::Silence {
+                    return outcome;
                 }
-                return outcome;
+                // Another process may have the number next.
+                *peer = Peer::default();
+                Reply::Silence
             }
             Found::Nowhere => Reply::Silence,
         }
