@@ -2,6 +2,7 @@
 //! what is to be told to the world goes through the traits of [`events`].
 
 pub(crate) mod address;
+mod blocks;
 pub(crate) mod completion;
 pub(crate) mod domain;
 pub(crate) mod errno;

@@ -4,18 +4,20 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use super::address::Gid;
+use super::blocks::Blocks;
 use super::completion::CompletionQueue;
 use super::domain::Domain;
 use super::errno::Errno;
 use super::limits;
 use super::memory::Segment;
-use super::packet::{Answer, Carrier, Fabric, Part};
-use super::queue_pair::QueuePair;
+use super::packet::{Answer, AnswerKind, Carrier, Fabric, Packet, Part, Payload};
+use super::queue_pair::{QueuePair, Service};
 use super::receive::ReceiveQueue;
-use super::unpoisoned;
+use super::request::Reply;
+use super::{timer, unpoisoned};
 use crate::host::addresses;
 
 /// A shared receive queue of XRC, which messages name by its number.
@@ -36,6 +38,11 @@ pub(crate) struct Network {
     pairs: Numbered<Weak<QueuePair>>,
     shared: Numbered<SharedEntry>,
     groups: RwLock<BTreeMap<Gid, BTreeMap<u32, Weak<QueuePair>>>>,
+    /// Held while who is in a group changes, so that other processes are told in order.
+    changing: Mutex<()>,
+    blocks: Blocks,
+    #[cfg(test)]
+    taught: RwLock<BTreeMap<u32, Arc<dyn Carrier>>>,
     fabric: OnceLock<&'static dyn Fabric>,
     /// Addresses that were seen to be this host's. One that it gives up stays: nobody else in the process has it.
     here: RwLock<BTreeSet<Gid>>,
@@ -52,6 +59,10 @@ impl Network {
             pairs: Numbered::new(),
             shared: Numbered::new(),
             groups: RwLock::new(BTreeMap::new()),
+            changing: Mutex::new(()),
+            blocks: Blocks::new(),
+            #[cfg(test)]
+            taught: RwLock::new(BTreeMap::new()),
             fabric: OnceLock::new(),
             here: RwLock::new(BTreeSet::new()),
         }
@@ -68,21 +79,92 @@ impl Network {
 
     /// A part of a message has come from another process; answers go back by `back`.
     pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
-        let _ = (part, payload, back);
+        let request = &part.request;
+        if part.number == MULTICAST_NUMBER {
+            if request.service != Service::UnreliableDatagram {
+                return;
+            }
+            for member in self.members(request.destination) {
+                member.part_arrived(part, payload, back);
+            }
+            return;
+        }
+        if let Some(pair) = self.find(part.number) {
+            return pair.part_arrived(part, payload, back);
+        }
+        if request.service.is_reliable() && (part.offset == 0 || part.is_last()) {
+            let answer = Answer {
+                number: request.source_number,
+                source_number: part.number,
+                psn: request.psn,
+                attempt: part.attempt,
+                kind: AnswerKind::Reply(Reply::Silence),
+            };
+            // Where there is no room, more such answers are on their way, and one is enough.
+            if let Err(stuck) = back.put(&Packet::Answer(answer), Payload::Bytes(&[])) {
+                log::debug!("nobody is {:#x}, and its peer is not told: {stuck:?}", part.number);
+            }
+        }
     }
 
     /// An answer has come from another process.
     pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) {
-        let _ = (answer, payload);
+        if let Some(pair) = self.find(answer.number) {
+            pair.answer_arrived(answer, payload);
+        }
     }
 
     /// What was on its way by this carrier is lost, and its answers too.
     pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
-        let _ = carrier;
+        for pair in self.pairs.all(Weak::upgrade) {
+            pair.carrier_lost(carrier);
+        }
+    }
+
+    /// The way to the process that has a number, which no queue pair of this one has.
+    pub(crate) fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>> {
+        #[cfg(test)]
+        if let Some(carrier) = unpoisoned(self.taught.read()).get(&number) {
+            return Some(Arc::clone(carrier));
+        }
+        let fabric = self.fabric()?;
+        if self.blocks.has(number) { None } else { fabric.carrier(number) }
+    }
+
+    /// Where a number is found, for tests.
+    #[cfg(test)]
+    pub(crate) fn teach(&self, number: u32, carrier: Option<Arc<dyn Carrier>>) {
+        let mut taught = unpoisoned(self.taught.write());
+        match carrier {
+            Some(carrier) => taught.insert(number, carrier),
+            None => taught.remove(&number),
+        };
+    }
+
+    /// Takes in what has come from other processes; whether there can be any.
+    #[inline]
+    pub(crate) fn progress(&self) -> bool {
+        timer::help();
+        match self.fabric.get() {
+            Some(fabric) => {
+                fabric.progress();
+                true
+            }
+            None => false,
+        }
     }
 
     /// A number that no queue pair has, of 24 bits and above 1; numbers come again late.
     pub(crate) fn number(&self) -> Result<u32, Errno> {
+        if let Some(fabric) = self.fabric() {
+            let in_use = self.pairs.count();
+            if in_use >= limits::MAX_QP as usize {
+                return Err(Errno::NO_MEMORY);
+            }
+            if let Some(number) = self.blocks.number(fabric, in_use, |number| self.pairs.has(number)) {
+                return Ok(number);
+            }
+        }
         self.pairs.number(limits::MAX_QP)
     }
 
@@ -127,6 +209,16 @@ impl Network {
 
     /// `ibv_attach_mcast`. Attaching twice is no error.
     pub(crate) fn attach(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<(), Errno> {
+        let _alone = unpoisoned(self.changing.lock());
+        let is_first = self.add_member(group, pair)?;
+        if let Some(fabric) = self.fabric().filter(|_| is_first) {
+            fabric.joined(group);
+        }
+        Ok(())
+    }
+
+    /// Whether it is the first of its group.
+    fn add_member(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<bool, Errno> {
         let mut groups = unpoisoned(self.groups.write());
         if !groups.contains_key(&group) && groups.len() >= limits::MAX_MCAST_GRP as usize {
             return Err(Errno::NO_MEMORY);
@@ -135,19 +227,31 @@ impl Network {
         if !members.contains_key(&pair.number()) && members.len() >= limits::MAX_MCAST_QP_ATTACH as usize {
             return Err(Errno::NO_MEMORY);
         }
+        let is_first = members.is_empty();
         members.insert(pair.number(), Arc::downgrade(pair));
-        Ok(())
+        Ok(is_first)
     }
 
     /// `ibv_detach_mcast`; `EINVAL` where it is not attached.
     pub(crate) fn detach(&self, group: Gid, number: u32) -> Result<(), Errno> {
+        let _alone = unpoisoned(self.changing.lock());
+        let was_last = self.remove_member(group, number)?;
+        if let Some(fabric) = self.fabric().filter(|_| was_last) {
+            fabric.left(group);
+        }
+        Ok(())
+    }
+
+    /// Whether it was the last of its group.
+    fn remove_member(&self, group: Gid, number: u32) -> Result<bool, Errno> {
         let mut groups = unpoisoned(self.groups.write());
         let members = groups.get_mut(&group).ok_or(Errno::INVALID)?;
         members.remove(&number).ok_or(Errno::INVALID)?;
-        if members.is_empty() {
+        let was_last = members.is_empty();
+        if was_last {
             groups.remove(&group);
         }
-        Ok(())
+        Ok(was_last)
     }
 
     /// Who is attached to a group.
@@ -195,6 +299,19 @@ impl<T> Numbered<T> {
                 return Ok(number);
             }
         }
+    }
+
+    fn count(&self) -> usize {
+        unpoisoned(self.entries.read()).len()
+    }
+
+    fn has(&self, number: u32) -> bool {
+        unpoisoned(self.entries.read()).contains_key(&number)
+    }
+
+    /// What `get` gives of all.
+    fn all<U>(&self, get: impl FnMut(&T) -> Option<U>) -> Vec<U> {
+        unpoisoned(self.entries.read()).values().filter_map(get).collect()
     }
 
     fn enter(&self, number: u32, entry: T) {

@@ -33,6 +33,14 @@ pub(crate) struct Part {
     pub(crate) attempt: u32,
 }
 
+impl Part {
+    /// Whether it is the last of its message.
+    pub(crate) fn is_last(&self) -> bool {
+        let has_data = self.request.operation.has_data();
+        !has_data || self.offset.saturating_add(self.length.into()) >= self.request.length
+    }
+}
+
 /// What a responder has to say to a message, on its way to the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {

@@ -4,6 +4,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{self, AtomicBool};
 use std::sync::{Condvar, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 use std::{io, ptr, thread};
@@ -20,10 +21,27 @@ struct Queue {
     next: u64,
     /// The process whose thread waits: a child after `fork` has none.
     process: Option<u32>,
+    /// With so many alarms those of queue pairs that are gone are thrown out.
+    prune_at: usize,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, process: None });
+/// Fewer alarms than this are never looked through.
+const FEW: usize = 64;
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, process: None, prune_at: FEW });
 static EARLIER: Condvar = Condvar::new();
+/// There are alarms, and no thread waits for them.
+static IS_HELPLESS: AtomicBool = AtomicBool::new(false);
+
+impl Queue {
+    /// Throws out alarms of queue pairs that are gone, once they may be half of all.
+    fn prune(&mut self) {
+        if self.alarms.len() >= self.prune_at {
+            self.alarms.retain(|Reverse(alarm)| alarm.pair.strong_count() > 0);
+            self.prune_at = (2 * self.alarms.len()).max(FEW);
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Alarm {
@@ -65,15 +83,39 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     let order = queue.next;
     queue.next = queue.next.wrapping_add(1);
     queue.alarms.push(Reverse(Alarm { when, order, pair }));
+    queue.prune();
     let process = std::process::id();
     if queue.process != Some(process) {
         match begin() {
             Ok(()) => queue.process = Some(process),
-            // The next one tries again; this one waits for it.
+            // The next one tries again; until then who polls looks after them.
             Err(error) => log::error!("cannot start the thread that retries: {error}"),
         }
+        IS_HELPLESS.store(queue.process != Some(process), atomic::Ordering::Relaxed);
     } else if is_earliest {
         EARLIER.notify_one();
+    }
+}
+
+/// Does what the thread does, now, where it could not be started: called by who polls in vain.
+#[inline]
+pub(crate) fn help() {
+    if IS_HELPLESS.load(atomic::Ordering::Relaxed) {
+        ring_due();
+    }
+}
+
+#[cold]
+fn ring_due() {
+    let now = Instant::now();
+    loop {
+        let Ok(mut queue) = QUEUE.try_lock() else { return };
+        if queue.alarms.peek().is_none_or(|Reverse(first)| first.when > now) {
+            return;
+        }
+        let alarm = queue.alarms.pop();
+        drop(queue);
+        tell(alarm);
     }
 }
 
@@ -129,10 +171,14 @@ fn wait() {
 fn ring(mut queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
     let alarm = queue.alarms.pop();
     drop(queue);
+    tell(alarm);
+    unpoisoned(QUEUE.lock())
+}
+
+fn tell(alarm: Option<Reverse<Alarm>>) {
     if let Some(pair) = alarm.and_then(|Reverse(alarm)| alarm.pair.upgrade()) {
         pair.expired();
     }
-    unpoisoned(QUEUE.lock())
 }
 
 #[cfg(test)]

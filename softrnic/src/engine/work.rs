@@ -69,7 +69,25 @@ pub(crate) enum Operation {
 impl Operation {
     /// Counts against `max_rd_atomic`, and is answered with data.
     pub(crate) fn is_read_or_atomic(self) -> bool {
-        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+        matches!(self, Self::Read { .. }) || self.is_atomic()
+    }
+
+    /// Whether its message brings data, and not only asks for it.
+    pub(crate) fn has_data(self) -> bool {
+        matches!(
+            self,
+            Self::Send
+                | Self::SendImmediate { .. }
+                | Self::SendInvalidate { .. }
+                | Self::Write { .. }
+                | Self::WriteImmediate { .. }
+                | Self::AtomicWrite { .. }
+        )
+    }
+
+    /// Gives the value that was there.
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 }
 
@@ -102,7 +120,7 @@ pub(crate) struct SendWork {
     pub(crate) operation: Operation,
     pub(crate) is_signaled: bool,
     pub(crate) is_solicited: bool,
-    /// Nobody asks: a request here ends before the next begins, reads and atomics too.
+    /// Waits for the reads and atomics before it. In the process each request ends before the next begins.
     pub(crate) is_fenced: bool,
     pub(crate) is_inline: bool,
     /// The memory that it sends, or reads into. Empty where it is inline.

@@ -6,11 +6,13 @@ use std::sync::{Arc, Weak};
 use rdma_mummy_sys::ibv_wc_status;
 
 use super::exchange::InProcess;
-use super::{Attributes, QueuePair, Service, datagram, psn};
+use super::flight::Flight;
+use super::{Attributes, QueuePair, Service, away, datagram, psn};
 use crate::engine::address::Path;
 use crate::engine::limits;
 use crate::engine::memory::{self, Memory, Segment};
 use crate::engine::network::Network;
+use crate::engine::packet::Carrier;
 use crate::engine::request::{Refusal, Reply, Request};
 use crate::engine::work::{Operation, Piece, SendWork};
 
@@ -29,6 +31,12 @@ pub(super) enum Outcome {
         timer: u8,
     },
     Silence,
+    /// All of it is on its way to another process.
+    Sent,
+    /// There is no room for it now, or for the rest of it.
+    Stuck,
+    /// Those before it are to be answered first.
+    Later,
 }
 
 /// The peer of the last message.
@@ -36,20 +44,42 @@ pub(super) enum Outcome {
 pub(super) struct Peer {
     number: u32,
     pair: Weak<QueuePair>,
+    /// The way to its process, where that is another.
+    carrier: Option<Weak<dyn Carrier>>,
+}
+
+/// Where a peer is.
+enum Found {
+    Here(Arc<QueuePair>),
+    Away(Arc<dyn Carrier>),
+    Nowhere,
 }
 
 impl Peer {
     /// The queue pair of that number: the last one's again where it is still there.
-    fn find(&mut self, number: u32) -> Option<Arc<QueuePair>> {
-        if self.number == number
-            && let Some(pair) = self.pair.upgrade()
-            && !pair.is_closed()
-        {
-            return Some(pair);
+    fn find(&mut self, number: u32) -> Found {
+        if self.number == number {
+            if let Some(pair) = self.pair.upgrade()
+                && !pair.is_closed()
+            {
+                return Found::Here(pair);
+            }
+            if let Some(carrier) = self.carrier.as_ref().and_then(Weak::upgrade) {
+                return Found::Away(carrier);
+            }
         }
-        let pair = Network::of_process().find(number)?;
-        *self = Self { number, pair: Arc::downgrade(&pair) };
-        Some(pair)
+        let network = Network::of_process();
+        if let Some(pair) = network.find(number) {
+            *self = Self { number, pair: Arc::downgrade(&pair), carrier: None };
+            return Found::Here(pair);
+        }
+        match network.carrier(number) {
+            Some(carrier) => {
+                *self = Self { number, pair: Weak::new(), carrier: Some(Arc::downgrade(&carrier)) };
+                Found::Away(carrier)
+            }
+            None => Found::Nowhere,
+        }
     }
 }
 
@@ -59,6 +89,7 @@ pub(super) fn attempt(
     work: &SendWork,
     attributes: &Attributes,
     peer: &mut Peer,
+    flight: &mut Flight,
     segments: &mut Vec<Segment>,
 ) -> Outcome {
     let service = pair.parts.service;
@@ -66,6 +97,7 @@ pub(super) fn attempt(
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
     }
     match work.operation {
+        Operation::LocalInvalidate { .. } | Operation::Bind if flight.next() > 0 => return Outcome::Later,
         Operation::LocalInvalidate { .. } | Operation::Bind => return manage(pair, work),
         // None may be outstanding, so it can never begin.
         operation if operation.is_read_or_atomic() && attributes.max_rd_atomic == 0 => {
@@ -108,10 +140,26 @@ pub(super) fn attempt(
     };
     let mut exchange =
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
-    let reply = if work.destination.is_some() {
-        datagram::send(&request, number, &mut exchange, |number| peer.find(number))
+    let reply = if work.destination.is_some() && datagram::is_of_group(&request, number) {
+        away::send_to_group(work, &request, segments);
+        datagram::send_to_group(&request, &mut exchange)
+    } else if work.destination.is_some() && !Network::of_process().is_here(request.destination) {
+        Reply::Silence
     } else {
-        peer.find(number).map_or(Reply::Silence, |peer| peer.handle(&request, &mut exchange))
+        match peer.find(number) {
+            Found::Here(_) if flight.next() > 0 => return Outcome::Later,
+            Found::Here(peer) => peer.handle(&request, &mut exchange),
+            Found::Away(carrier) => {
+                let outcome = away::send(pair, work, request, (number, &carrier), attributes, flight, segments);
+                if outcome != Outcome::Silence {
+                    return outcome;
+                }
+                // Another process may have the number next.
+                *peer = Peer::default();
+                Reply::Silence
+            }
+            Found::Nowhere => Reply::Silence,
+        }
     };
 
     let outcome = match reply {
@@ -121,14 +169,21 @@ pub(super) fn attempt(
         Reply::Done { original } => finish_answer(work, original, segments),
         Reply::NotReady { timer } => Outcome::NotReady { timer },
         Reply::Silence => Outcome::Silence,
-        Reply::Refused(Refusal::InvalidRequest) => Outcome::Failed(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR),
-        Reply::Refused(Refusal::AccessError) => Outcome::Failed(ibv_wc_status::IBV_WC_REM_ACCESS_ERR),
-        Reply::Refused(Refusal::OperationError) => Outcome::Failed(ibv_wc_status::IBV_WC_REM_OP_ERR),
+        Reply::Refused(refusal) => Outcome::Failed(status_of(refusal)),
     };
     if matches!(outcome, Outcome::Done { .. }) {
         pair.sq_psn.store(psn::after(first, request.packets), Ordering::Relaxed);
     }
     outcome
+}
+
+/// How a request ends that was refused.
+pub(super) fn status_of(refusal: Refusal) -> ibv_wc_status {
+    match refusal {
+        Refusal::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
+        Refusal::AccessError => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
+        Refusal::OperationError => ibv_wc_status::IBV_WC_REM_OP_ERR,
+    }
 }
 
 /// Where a request goes: the path, the number, and the key of a datagram.
@@ -169,7 +224,7 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
 }
 
 /// Checks and holds the memory of a request.
-fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Vec<Segment>) -> bool {
+pub(super) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Vec<Segment>) -> bool {
     let is_written = work.operation.is_read_or_atomic();
     // Empty pieces name no memory.
     work.pieces.iter().filter(|piece| piece.length > 0).all(|&Piece { address, length, lkey }| {
@@ -181,7 +236,7 @@ fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Vec<Segment>) 
 }
 
 /// Puts the value that an atomic found where the request wants it, and tells how many bytes came.
-fn finish_answer(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
+pub(super) fn finish_answer(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
     let length = match work.operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
             if memory::write_bytes(&original.to_ne_bytes(), segments).is_err() {

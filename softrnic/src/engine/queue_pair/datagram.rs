@@ -1,8 +1,5 @@
 //! Datagrams: to whom they go, and the header that stands before their data.
 
-use std::sync::Arc;
-
-use super::QueuePair;
 use crate::engine::network::{MULTICAST_NUMBER, Network};
 use crate::engine::request::{Exchange, Reply, Request};
 use crate::engine::work::Operation;
@@ -24,28 +21,23 @@ pub(super) fn key(given: u32, own: u32) -> u32 {
     if given & 0x8000_0000 == 0 { given } else { own }
 }
 
-/// Delivers a datagram. It is done when it is sent: what becomes of it the requester does not learn.
+/// Whether a datagram goes to a group.
+pub(super) fn is_of_group(request: &Request, number: u32) -> bool {
+    request.destination.is_multicast() || number == MULTICAST_NUMBER
+}
+
+/// Delivers a datagram to the members of its group in this process. It is done when it is sent: what becomes of it the requester
+/// does not learn.
 ///
-/// A group's members get it each once, the sender too where it is one, as no queue pair here has asked not to
+/// They get it each once, the sender too where it is one, as no queue pair here has asked not to
 /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
-pub(super) fn send(
-    request: &Request,
-    number: u32,
-    exchange: &mut dyn Exchange,
-    find: impl FnOnce(u32) -> Option<Arc<QueuePair>>,
-) -> Reply {
-    if request.destination.is_multicast() || number == MULTICAST_NUMBER {
-        for member in Network::of_process().members(request.destination) {
-            if member.handle(request, exchange) == Reply::LocalFault {
-                return Reply::LocalFault;
-            }
+pub(super) fn send_to_group(request: &Request, exchange: &mut dyn Exchange) -> Reply {
+    for member in Network::of_process().members(request.destination) {
+        if member.handle(request, exchange) == Reply::LocalFault {
+            return Reply::LocalFault;
         }
-        return Reply::Done { original: 0 };
     }
-    if !Network::of_process().is_here(request.destination) {
-        return Reply::Silence;
-    }
-    find(number).map_or(Reply::Silence, |peer| peer.handle(request, exchange))
+    Reply::Done { original: 0 }
 }
 
 /// What stands before the data: the IPv6 header that the datagram had, or, in the last 20 bytes, the IPv4 header.

@@ -4,12 +4,29 @@
 //! of receive and completion queues, never the other way round. Whoever finds work for a requester elsewhere (a responder whose
 //! error flushes the send queue, the timer) leaves a note and takes the lock only if it is free; if not, its holder finds the note
 //! when it lets go.
+//!
+//! With a peer in this process a request is done when it was tried. To one in another process messages go in parts, several on their
+//! way at a time, and the answers come later, to the inbox, whose lock is below all others.
+//!
+//! | file | what |
+//! |---|---|
+//! | `requester`, `batch`, `ring` | the send queue |
+//! | `attempt`, `exchange`, `datagram` | one request, tried |
+//! | `away`, `flight`, `inbox`, `answered` | requests to other processes |
+//! | `responder`, `receiving`, `remote`, `target` | one message, handled |
+//! | `arriving`, `answers` | messages from other processes |
 
+mod answered;
+mod answers;
+mod arriving;
 mod attempt;
 mod attributes;
+mod away;
 mod batch;
 mod datagram;
 mod exchange;
+mod flight;
+mod inbox;
 mod psn;
 mod receiving;
 mod remote;
@@ -21,17 +38,22 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 pub(crate) use attributes::{Attributes, Parts, Service, State};
 pub(crate) use batch::Batch;
 
+use self::inbox::Inbox;
 use self::requester::Requester;
 use self::responder::Responder;
 use super::errno::Errno;
 use super::events::PairEvent;
+use super::memory::Segment;
 use super::network::Network;
+use super::packet::{Answer, Carrier, Part};
 use super::request::{Exchange, Reply, Request};
 use super::unpoisoned;
 
@@ -53,12 +75,18 @@ pub(crate) struct QueuePair {
     is_closed: AtomicBool,
     requester: Mutex<Requester>,
     responder: Mutex<Responder>,
+    /// Below all other locks.
+    inbox: Mutex<Inbox>,
+    /// There is something in the inbox, or an alarm rang.
+    has_mail: AtomicBool,
 }
 
 impl QueuePair {
     /// Makes one in RESET, with a number of its own, and enters it in the network.
     pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Errno> {
         let number = Network::of_process().number()?;
+        // A number that came again does not take the answers to the one before.
+        let attempt = RandomState::new().hash_one(number) as u32;
         let pair = Arc::new_cyclic(|this| Self {
             number,
             parts,
@@ -68,8 +96,10 @@ impl QueuePair {
             is_draining: AtomicBool::new(false),
             note: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
-            requester: Mutex::new(Requester::new()),
+            requester: Mutex::new(Requester::new(attempt)),
             responder: Mutex::new(Responder::new()),
+            inbox: Mutex::new(Inbox::new(attempt)),
+            has_mail: AtomicBool::new(false),
         });
         Network::of_process().enter(&pair);
         Ok(pair)
@@ -127,7 +157,7 @@ impl QueuePair {
                 self.sq_psn.store(0, Ordering::Relaxed);
                 responder.forget(self);
                 self.forget_completions();
-                requester.forget();
+                requester.forget(self);
             }
             State::Error => {
                 self.state.store(to as u8, Ordering::Release);
@@ -171,8 +201,41 @@ impl QueuePair {
         reply
     }
 
-    /// The timer's call: what was to wait until now goes on.
+    /// The responder: handles a part of a message from another process; answers go by `back`.
+    pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
+        let has_failed = unpoisoned(self.responder.lock()).part(self, part, payload, back);
+        if has_failed {
+            self.look_again();
+        }
+    }
+
+    /// Takes in an answer of another process, for the requester.
+    pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) {
+        if unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, answer, payload) {
+            self.mail_came();
+        }
+    }
+
+    /// A carrier is gone, with all that was to come and go by it.
+    pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
+        unpoisoned(self.responder.lock()).lose(carrier);
+        if unpoisoned(self.inbox.lock()).lose(carrier) {
+            self.mail_came();
+        }
+    }
+
+    /// The call of the timer, and of carriers that have room again: what was to wait until now goes on. By a thread that holds no
+    /// responder's lock.
     pub(crate) fn expired(&self) {
+        let has_failed = unpoisoned(self.responder.lock()).pump(self);
+        if has_failed {
+            self.look_again();
+        }
+        self.mail_came();
+    }
+
+    fn mail_came(&self) {
+        self.has_mail.store(true, Ordering::SeqCst);
         self.look_again();
     }
 
@@ -182,7 +245,7 @@ impl QueuePair {
         Network::of_process().leave(self.number);
         self.is_closed.store(true, Ordering::SeqCst);
         // Whoever began before has one of the locks; whoever comes later sees that it is closed.
-        unpoisoned(self.requester.lock()).forget();
+        unpoisoned(self.requester.lock()).forget(self);
         unpoisoned(self.responder.lock()).forget(self);
         self.forget_completions();
     }

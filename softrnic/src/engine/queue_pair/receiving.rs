@@ -27,7 +27,7 @@ pub(super) struct Receives<'t> {
 /// A receive that is out of its queue.
 #[derive(Debug)]
 pub(super) struct Taken {
-    work: ReceiveWork,
+    pub(super) work: ReceiveWork,
     queue: Arc<ReceiveQueue>,
     completions: Option<Arc<CompletionQueue>>,
 }
@@ -61,7 +61,7 @@ impl Responder {
 
     /// Completes the receives of the queue pair's own queue as flushed.
     pub(super) fn flush_receives(&mut self, pair: &QueuePair) {
-        if let Some(Taken { work, queue, completions }) = self.taken.take() {
+        for Taken { work, queue, completions } in std::mem::take(&mut self.taken) {
             if let Some(completions) = &completions {
                 let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
                 completions.push(failed(pair.number, work.wr_id, status), false);
@@ -78,12 +78,15 @@ impl Responder {
         });
     }
 
-    /// The receive of the message before that did not come through, or the next.
-    fn take(&mut self, target: &Target<'_>) -> Result<ReceiveWork, Stop> {
-        match self.taken.take() {
-            Some(taken) => Ok(taken.work),
-            None => target.receives.queue.take().ok_or(Stop::NotReady),
+    /// The receive of a message before that did not come through, or the next of its queue.
+    pub(super) fn take(&mut self, target: &Target<'_>) -> Result<ReceiveWork, Stop> {
+        let queue = target.receives.queue;
+        if !self.taken.is_empty()
+            && let Some(place) = self.taken.iter().position(|taken| Arc::ptr_eq(&taken.queue, queue))
+        {
+            return Ok(self.taken.remove(place).work);
         }
+        queue.take().ok_or(Stop::NotReady)
     }
 
     /// Moves the data of a message to where a receive has it.
@@ -95,31 +98,25 @@ impl Responder {
         work: &ReceiveWork,
     ) -> Result<(), Trouble> {
         let header = if target.service == Service::UnreliableDatagram { datagram::HEADER_LENGTH } else { 0 };
-        let room: u64 = work.pieces.iter().map(|piece| u64::from(piece.length)).sum();
-        if room < header + request.length {
-            return Err(Trouble::TooLong);
-        }
+        has_room(work, header + request.length)?;
         let domain = target.receives.domain;
         if header > 0 {
-            map(domain, &work.pieces, 0, header, &mut self.segments).map_err(|_| Trouble::Memory)?;
+            map(domain, &work.pieces, 0, header, true, &mut self.segments).map_err(|_| Trouble::Memory)?;
             memory::write_bytes(&datagram::header(request), &self.segments).map_err(|_| Trouble::Memory)?;
             self.segments.clear();
         }
         if request.length > 0 {
-            map(domain, &work.pieces, header, request.length, &mut self.segments).map_err(|_| Trouble::Memory)?;
+            map(domain, &work.pieces, header, request.length, true, &mut self.segments).map_err(|_| Trouble::Memory)?;
             exchange.take(&self.segments).map_err(|fault| match fault {
                 TransferFault::Requester(_) => Trouble::Other(Stop::LocalFault),
                 TransferFault::Responder(_) => Trouble::Memory,
             })?;
         }
-        match request.operation {
-            Operation::SendInvalidate { rkey } => target.invalidate(rkey).map_err(|_| Trouble::Invalidation),
-            _ => Ok(()),
-        }
+        invalidate(target, request)
     }
 
     /// Completes a receive, or keeps it for the next message.
-    fn conclude(
+    pub(super) fn conclude(
         &mut self,
         target: &Target<'_>,
         request: &Request,
@@ -150,14 +147,34 @@ impl Responder {
     }
 
     fn keep(&mut self, target: &Target<'_>, work: ReceiveWork) {
+        self.taken.push(Taken::new(target, work));
+    }
+}
+
+impl Taken {
+    pub(super) fn new(target: &Target<'_>, work: ReceiveWork) -> Self {
         let Receives { queue, completions, .. } = target.receives;
-        self.taken = Some(Taken { work, queue: Arc::clone(queue), completions: completions.cloned() });
+        Self { work, queue: Arc::clone(queue), completions: completions.cloned() }
+    }
+}
+
+/// Whether a receive is for so many bytes.
+pub(super) fn has_room(work: &ReceiveWork, length: u64) -> Result<(), Trouble> {
+    let room: u64 = work.pieces.iter().map(|piece| u64::from(piece.length)).sum();
+    if room < length { Err(Trouble::TooLong) } else { Ok(()) }
+}
+
+/// The end of a message that also invalidates a key.
+pub(super) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), Trouble> {
+    match request.operation {
+        Operation::SendInvalidate { rkey } => target.invalidate(rkey).map_err(|_| Trouble::Invalidation),
+        _ => Ok(()),
     }
 }
 
 /// What can be wrong with a message that takes a receive.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+pub(super) enum Trouble {
     /// The receive is too small.
     TooLong,
     /// The memory of the receive cannot be used.
@@ -170,7 +187,7 @@ enum Trouble {
 
 impl Trouble {
     /// The status of the receive, and the end of the message.
-    fn end(self, service: Service) -> (ibv_wc_status, Stop) {
+    pub(super) fn end(self, service: Service) -> (ibv_wc_status, Stop) {
         match self {
             Self::TooLong if service.is_reliable() => {
                 (ibv_wc_status::IBV_WC_LOC_LEN_ERR, Stop::Broken(Refusal::InvalidRequest))
@@ -183,12 +200,13 @@ impl Trouble {
     }
 }
 
-/// Checks and holds `length` bytes of a receive's memory, after the first `skipped`.
-fn map(
+/// Checks and holds `length` bytes of local memory, after the first `skipped`.
+pub(super) fn map(
     domain: &Domain,
     pieces: &[Piece],
     mut skipped: u64,
     mut length: u64,
+    is_written: bool,
     segments: &mut Vec<Segment>,
 ) -> Result<(), Fault> {
     for piece in pieces {
@@ -201,7 +219,7 @@ fn map(
         if part > 0 {
             // A sum that goes round is outside of any region.
             let address = piece.address.checked_add(offset).ok_or(Fault::Bounds)?;
-            segments.push(Memory::of_process().local(domain, piece.lkey, address, part, true)?);
+            segments.push(Memory::of_process().local(domain, piece.lkey, address, part, is_written)?);
             length -= part;
         }
     }

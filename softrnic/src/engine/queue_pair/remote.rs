@@ -111,7 +111,7 @@ impl Responder {
 
     /// Whether the queue pair's own access flags have these. What they lack is an operation that its receive queue does not
     /// support: an invalid request (InfiniBand specification, volume 1, section 9.7.4.1.5).
-    fn allow(&self, access: Access) -> Result<(), Stop> {
+    pub(super) fn allow(&self, access: Access) -> Result<(), Stop> {
         if self.attributes.access & access == access { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
     }
 

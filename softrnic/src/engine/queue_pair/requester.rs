@@ -7,6 +7,7 @@ use std::time::Instant;
 use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
 
 use super::attempt::{Outcome, Peer, attempt};
+use super::flight::Flight;
 use super::retry::{self, Wait};
 use super::ring::Ring;
 use super::{Attributes, QueuePair, State};
@@ -20,29 +21,32 @@ use crate::engine::{timer, unpoisoned};
 /// The send queue and what is known of its progress.
 #[derive(Debug)]
 pub(super) struct Requester {
-    ring: Ring,
+    pub(super) ring: Ring,
     /// Places of the send queue in use. Another counter after RESET: completions of before may still count the old one down.
     used_slots: Arc<AtomicU32>,
     /// Requests that were done without a completion since the last.
     unreported: u32,
     pub(super) attributes: Attributes,
     wait: Wait,
+    pub(super) flight: Flight,
     silences_left: u8,
     not_ready_left: u8,
     has_told_drained: bool,
     peer: Peer,
     /// Local memory of the request that is executed. Empty in between, so that nobody waits to deregister it.
-    segments: Vec<Segment>,
+    pub(super) segments: Vec<Segment>,
 }
 
 impl Requester {
-    pub(super) fn new() -> Self {
+    /// `attempt` is the number of the first attempt.
+    pub(super) fn new(attempt: u32) -> Self {
         Self {
             ring: Ring::default(),
             used_slots: Arc::default(),
             unreported: 0,
             attributes: Attributes::new(),
             wait: Wait::No,
+            flight: Flight::new(attempt),
             silences_left: 0,
             not_ready_left: 0,
             has_told_drained: false,
@@ -72,7 +76,8 @@ impl Requester {
     }
 
     /// Forgets what is queued: the queue pair is reset or closed.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forget(&mut self, pair: &QueuePair) {
+        self.flight.clear(pair);
         self.ring.clear();
         self.used_slots = Arc::default();
         self.unreported = 0;
@@ -84,6 +89,7 @@ impl Requester {
 
     /// Completes all that is queued as flushed.
     pub(super) fn flush(&mut self, pair: &QueuePair) {
+        self.flight.clear(pair);
         while !self.ring.is_empty() {
             self.finish(pair, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, 0);
         }
@@ -95,10 +101,14 @@ impl Requester {
             return;
         }
         loop {
+            if !self.flight.is_empty() && !self.take_in(pair) {
+                break;
+            }
+            let next = self.flight.next();
             match pair.state() {
                 State::ReadyToSend => {}
                 // What was begun is brought to its end, and nothing else begins.
-                State::SendQueueDrain if self.wait != Wait::No => {}
+                State::SendQueueDrain if next < self.begun() => {}
                 State::SendQueueDrain => break,
                 State::SendQueueError | State::Error => {
                     self.flush(pair);
@@ -107,11 +117,13 @@ impl Requester {
                 // Nothing can be posted, except by a program that posts and modifies at the same time.
                 State::Reset | State::Init | State::ReadyToReceive => break,
             }
-            if self.ring.is_empty() || !self.is_due(pair) {
+            if next >= self.ring.len() || self.flight.is_empty() && !self.is_due(pair) {
                 break;
             }
-            match self.execute(pair) {
+            match self.execute(pair, next) {
                 Outcome::Done { length } => self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length),
+                // It is told when those before it are done.
+                Outcome::Failed(_) if next > 0 => break,
                 Outcome::Failed(status) => self.fail(pair, status),
                 Outcome::NotReady { timer } => {
                     self.await_receive(pair, timer);
@@ -121,15 +133,29 @@ impl Requester {
                     self.await_answer(pair);
                     break;
                 }
+                Outcome::Sent => self.wait = Wait::No,
+                Outcome::Stuck => {
+                    self.wait = Wait::No;
+                    break;
+                }
+                Outcome::Later => break,
             }
         }
+        if !self.flight.is_empty() {
+            self.flight.watch(pair, &self.attributes);
+        }
         self.look_at_drain(pair);
+    }
+
+    /// How many requests were begun and are not done.
+    fn begun(&self) -> usize {
+        self.flight.begun().max(usize::from(self.wait != Wait::No))
     }
 
     /// Tells of a send queue that has drained.
     fn look_at_drain(&mut self, pair: &QueuePair) {
         let is_draining = pair.state() == State::SendQueueDrain;
-        let has_begun = self.wait != Wait::No;
+        let has_begun = self.begun() > 0;
         pair.is_draining.store(is_draining && has_begun, Ordering::Release);
         if is_draining && !has_begun && self.attributes.drain_notify && !self.has_told_drained {
             self.has_told_drained = true;
@@ -141,8 +167,7 @@ impl Requester {
     fn is_due(&mut self, pair: &QueuePair) -> bool {
         match self.wait {
             Wait::No => {
-                self.silences_left = self.attributes.retry_count;
-                self.not_ready_left = self.attributes.rnr_retry;
+                self.count_anew();
                 true
             }
             Wait::NotReady(until) => Instant::now() >= until,
@@ -160,7 +185,13 @@ impl Requester {
         }
     }
 
-    fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
+    /// The retries of the oldest request.
+    pub(super) fn count_anew(&mut self) {
+        self.silences_left = self.attributes.retry_count;
+        self.not_ready_left = self.attributes.rnr_retry;
+    }
+
+    pub(super) fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
         // The peer has answered.
         self.silences_left = self.attributes.retry_count;
         if self.attributes.rnr_retry != retry::FOR_EVER {
@@ -169,12 +200,14 @@ impl Requester {
             }
             self.not_ready_left -= 1;
         }
+        self.go_back(pair);
         let until = Instant::now() + retry::not_ready_time(timer);
         self.wait = Wait::NotReady(until);
         timer::at(until, pair.this.clone());
     }
 
-    fn await_answer(&mut self, pair: &QueuePair) {
+    pub(super) fn await_answer(&mut self, pair: &QueuePair) {
+        self.go_back(pair);
         self.wait = match retry::silence_time(self.attributes.timeout) {
             None => Wait::SilenceForEver,
             Some(time) => {
@@ -185,9 +218,16 @@ impl Requester {
         };
     }
 
+    /// What is on its way goes again.
+    fn go_back(&mut self, pair: &QueuePair) {
+        if !self.flight.is_empty() {
+            self.flight.go_back(pair);
+        }
+    }
+
     /// Completes the oldest request in error, and all after it as flushed.
     #[cold]
-    fn fail(&mut self, pair: &QueuePair, status: ibv_wc_status) {
+    pub(super) fn fail(&mut self, pair: &QueuePair, status: ibv_wc_status) {
         if pair.parts.service.is_reliable() {
             pair.fail();
         } else {
@@ -201,11 +241,14 @@ impl Requester {
     }
 
     /// Ends the oldest request, with a completion where there is to be one.
-    fn finish(&mut self, pair: &QueuePair, status: ibv_wc_status, length: u32) {
+    pub(super) fn finish(&mut self, pair: &QueuePair, status: ibv_wc_status, length: u32) {
         let Some(work) = self.ring.front() else {
             return;
         };
         self.wait = Wait::No;
+        if self.flight.begun() > 0 {
+            self.flight.finish_oldest();
+        }
         self.unreported += 1;
         let is_signaled = work.is_signaled || pair.parts.signals_all || status != ibv_wc_status::IBV_WC_SUCCESS;
         if let Some(queue) = pair.parts.send_queue.as_ref().filter(|_| is_signaled) {
@@ -233,13 +276,13 @@ impl Requester {
         self.ring.pop();
     }
 
-    /// Tries the oldest request.
-    fn execute(&mut self, pair: &QueuePair) -> Outcome {
-        let Self { ring, segments, peer, attributes, .. } = self;
-        let Some(work) = ring.front() else {
+    /// Tries the request that is next: the oldest of those that are not on their way.
+    fn execute(&mut self, pair: &QueuePair, next: usize) -> Outcome {
+        let Self { ring, segments, peer, attributes, flight, .. } = self;
+        let Some(work) = ring.get(next) else {
             return Outcome::Silence;
         };
-        let outcome = attempt(pair, work, attributes, peer, segments);
+        let outcome = attempt(pair, work, attributes, peer, flight, segments);
         segments.clear();
         outcome
     }

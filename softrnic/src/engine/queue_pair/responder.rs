@@ -1,5 +1,7 @@
 //! The responder: checks what comes from a peer, and does it.
 
+use super::answers::Answers;
+use super::arriving::Arriving;
 use super::receiving::Taken;
 use super::target::{Target, shared_entry};
 use super::{Attributes, QueuePair, Service, State, psn};
@@ -14,8 +16,13 @@ use crate::engine::work::Operation;
 pub(super) struct Responder {
     /// `rq_psn` is the number that is expected next.
     pub(super) attributes: Attributes,
-    /// A receive that was taken for a message that did not come through; the next message's.
-    pub(super) taken: Option<Taken>,
+    /// Receives that were taken for messages that did not come through; those of the next from the same queue. Of a target of XRC
+    /// there are several queues, otherwise there is one.
+    pub(super) taken: Vec<Taken>,
+    /// A message from another process that has not come in whole.
+    pub(super) arriving: Option<Box<Arriving>>,
+    /// What other processes are still to be answered.
+    pub(super) answers: Answers,
     /// Memory of the message that is handled. Empty in between, so that nobody waits to deregister it.
     pub(super) segments: Vec<Segment>,
     has_told_established: bool,
@@ -53,7 +60,9 @@ impl Responder {
     pub(super) fn new() -> Self {
         Self {
             attributes: Attributes::new(),
-            taken: None,
+            taken: Vec::new(),
+            arriving: None,
+            answers: Answers::default(),
             segments: Vec::new(),
             has_told_established: false,
             has_told_last: false,
@@ -62,7 +71,7 @@ impl Responder {
 
     /// Forgets its receives: the queue pair is reset or closed.
     pub(super) fn forget(&mut self, pair: &QueuePair) {
-        self.taken = None;
+        self.answers.drop_all(pair);
         if !pair.parts.is_shared {
             pair.parts.receives.drain(|_| {});
         }
@@ -71,6 +80,8 @@ impl Responder {
 
     /// Completes the receives as flushed: the queue pair is in the error state. Those of a shared queue stay, and there is an event.
     pub(super) fn flush(&mut self, pair: &QueuePair) {
+        self.end_arriving();
+        self.answers.cut();
         self.flush_receives(pair);
         if pair.parts.is_shared && !self.has_told_last {
             self.has_told_last = true;
@@ -80,14 +91,23 @@ impl Responder {
 
     /// Handles a message. Also tells whether that was the end of the queue pair, whose requester is then to be looked at.
     pub(super) fn answer(&mut self, pair: &QueuePair, request: &Request, exchange: &mut dyn Exchange) -> (Reply, bool) {
-        let state = pair.state();
-        if pair.is_closed() || !state.receives() || !self.is_for_us(pair, request) {
+        if !self.is_taken_in(pair, request) {
             return (Reply::Silence, false);
         }
         let result = self.perform(pair, request, exchange);
         self.segments.clear();
+        self.finish(pair, request, result)
+    }
+
+    /// Whether a message can be handled now, and is for this queue pair.
+    pub(super) fn is_taken_in(&self, pair: &QueuePair, request: &Request) -> bool {
+        !pair.is_closed() && pair.state().receives() && self.is_for_us(pair, request)
+    }
+
+    /// The end of a message: what is to be told of it.
+    pub(super) fn finish(&mut self, pair: &QueuePair, request: &Request, result: Result<u64, Stop>) -> (Reply, bool) {
         let is_connected = pair.parts.service != Service::UnreliableDatagram;
-        if is_connected && result.is_ok() && state == State::ReadyToReceive && !self.has_told_established {
+        if is_connected && result.is_ok() && !self.has_told_established && pair.state() == State::ReadyToReceive {
             self.has_told_established = true;
             pair.parts.events.happened(PairEvent::Established);
         }

@@ -16,6 +16,10 @@ impl Ring {
         self.length == 0
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
     /// Adds one, cleared.
     pub(super) fn push(&mut self) -> &mut SendWork {
         if self.length == self.places.len() {
@@ -36,6 +40,12 @@ impl Ring {
     /// The oldest.
     pub(super) fn front(&self) -> Option<&SendWork> {
         (self.length > 0).then(|| &self.places[self.head])
+    }
+
+    /// The one so many after the oldest.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&SendWork> {
+        (index < self.length).then(|| &self.places[self.place(index)])
     }
 
     /// Ends the oldest.

@@ -1,5 +1,6 @@
 //! Whole queue pairs that talk to each other.
 
+mod away;
 mod datagrams;
 mod errors;
 mod operations;
@@ -7,6 +8,7 @@ mod overruns;
 mod retries;
 mod states;
 mod threads;
+mod wire;
 mod xrc;
 
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,70 @@
+//! The numbers that this process has to itself, where there are other processes: blocks of them, claimed one by one.
+
+use std::sync::Mutex;
+
+use super::network::MULTICAST_NUMBER;
+use super::packet::{BLOCK, Fabric};
+use super::unpoisoned;
+
+/// So many blocks are used before a number comes again.
+const AT_LEAST: usize = 4;
+
+/// The blocks of the process, and how far their numbers were given.
+#[derive(Debug)]
+pub(super) struct Blocks(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    owned: Vec<u32>,
+    /// The next to give: which of the blocks, and the place in it.
+    block: usize,
+    place: u32,
+}
+
+impl Blocks {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Inner { owned: Vec::new(), block: 0, place: 0 }))
+    }
+
+    /// Whether a number is of this process.
+    pub(super) fn has(&self, number: u32) -> bool {
+        unpoisoned(self.0.lock()).owned.contains(&(number / BLOCK))
+    }
+
+    /// The next number that is not taken, of those that `in_use` are. `None` where no block can be claimed.
+    pub(super) fn number(&self, fabric: &dyn Fabric, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+        unpoisoned(self.0.lock()).number(fabric, in_use, is_taken)
+    }
+}
+
+impl Inner {
+    fn number(&mut self, fabric: &dyn Fabric, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+        // Once round at most, and through one more block.
+        for _ in 0..=(self.owned.len() + 1) * BLOCK as usize {
+            if self.block >= self.owned.len() {
+                self.grow(fabric, in_use);
+            }
+            let block = *self.owned.get(self.block)?;
+            let number = block * BLOCK + self.place;
+            self.place += 1;
+            if self.place == BLOCK {
+                (self.block, self.place) = (self.block + 1, 0);
+            }
+            if number > 1 && number < MULTICAST_NUMBER && !is_taken(number) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// At the end of all: one more, or from the beginning.
+    fn grow(&mut self, fabric: &dyn Fabric, in_use: usize) {
+        let has_enough = self.owned.len() >= AT_LEAST && in_use < self.owned.len() * BLOCK as usize / 2;
+        // Numbers are of 24 bits.
+        let claimed = if has_enough { None } else { fabric.claim().filter(|block| *block < (1 << 24) / BLOCK) };
+        match claimed {
+            Some(block) if !self.owned.contains(&block) => self.owned.push(block),
+            _ => (self.block, self.place) = (0, 0),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What is on its way to a peer in another process: the oldest requests of the send queue, which went and are not answered.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::inbox::{Arrival, is_same};
+use super::{Attributes, QueuePair, psn, retry};
+use crate::engine::packet::Carrier;
+use crate::engine::request::Request;
+use crate::engine::work::{Operation, SendWork};
+use crate::engine::{timer, unpoisoned};
+
+/// A peer whose process lives is given at least this long to answer.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// A message of an unreliable service that finds no room for so long is lost.
+pub(super) const LOSS: Duration = Duration::from_millis(100);
+
+/// A request that went, or of which some parts did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) psn: u32,
+    is_read: bool,
+}
+
+/// The requests on their way. All is empty, and costs nothing, while peers are in this process.
+#[derive(Debug)]
+pub(super) struct Flight {
+    sent: VecDeque<Sent>,
+    /// How many bytes of the youngest of `sent` went, where that is not all of it.
+    pub(super) partial: Option<u64>,
+    /// How many requests have ever gone, since the oldest: those that went back count still.
+    begun: usize,
+    reads: usize,
+    attempt: u32,
+    carrier: Option<Weak<dyn Carrier>>,
+    /// Counts what goes and comes.
+    activity: u32,
+    /// When to look whether the peer is mute, and what was counted when that was decided.
+    watch: Option<(Instant, u32)>,
+    /// What was counted of what came.
+    heard: u32,
+    /// Since when nothing could be put.
+    stuck_since: Option<Instant>,
+    /// Empty, and used again.
+    pub(super) replies: VecDeque<Arrival>,
+}
+
+impl Flight {
+    /// `attempt` is the number of the first; it only grows.
+    pub(super) fn new(attempt: u32) -> Self {
+        Self {
+            sent: VecDeque::new(),
+            partial: None,
+            begun: 0,
+            reads: 0,
+            attempt,
+            carrier: None,
+            activity: 0,
+            watch: None,
+            heard: 0,
+            stuck_since: None,
+            replies: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// The place, in the send queue, of the request that goes next, or goes on.
+    #[inline]
+    pub(super) fn next(&self) -> usize {
+        if self.partial.is_some() { self.sent.len() - 1 } else { self.sent.len() }
+    }
+
+    pub(super) fn begun(&self) -> usize {
+        self.begun
+    }
+
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    pub(super) fn front(&self) -> Option<Sent> {
+        self.sent.front().copied()
+    }
+
+    pub(super) fn youngest(&self) -> Option<Sent> {
+        self.sent.back().copied()
+    }
+
+    pub(super) fn has(&self, psn: u32) -> bool {
+        self.sent.iter().any(|sent| sent.psn == psn)
+    }
+
+    /// Whether a request has to wait for those before it.
+    pub(super) fn holds_back(&self, work: &SendWork, attributes: &Attributes) -> bool {
+        let is_full = work.operation.is_read_or_atomic() && self.reads >= usize::from(attributes.max_rd_atomic);
+        is_full || work.is_fenced && self.reads > 0
+    }
+
+    /// The request at [`next`](Self::next) begins to go.
+    pub(super) fn begin(
+        &mut self,
+        pair: &QueuePair,
+        work: &SendWork,
+        request: &Request,
+        peer: (u32, &Arc<dyn Carrier>),
+    ) {
+        let (number, carrier) = peer;
+        let is_known = self.carrier.as_ref().is_some_and(|own| is_same(own, carrier));
+        let is_read = request.operation.is_read_or_atomic();
+        let has_data = matches!(request.operation, Operation::Read { .. });
+        if !is_known || has_data {
+            let mut inbox = unpoisoned(pair.inbox.lock());
+            if !is_known {
+                inbox.adopt(number, carrier);
+                self.carrier = Some(Arc::downgrade(carrier));
+            }
+            if has_data {
+                inbox.expect(request.psn, &work.pieces, request.length);
+            }
+        }
+        self.sent.push_back(Sent { psn: request.psn, is_read });
+        self.begun = self.begun.max(self.sent.len());
+        self.reads += usize::from(is_read);
+        self.partial = Some(0);
+        self.activity = self.activity.wrapping_add(1);
+        pair.sq_psn.store(psn::after(request.psn, request.packets), Ordering::Relaxed);
+    }
+
+    /// A part went.
+    pub(super) fn went(&mut self) {
+        self.activity = self.activity.wrapping_add(1);
+        self.stuck_since = None;
+    }
+
+    /// The oldest request is done, or has failed.
+    pub(super) fn finish_oldest(&mut self) {
+        self.begun -= 1;
+        if let Some(sent) = self.sent.pop_front() {
+            self.reads -= usize::from(sent.is_read);
+            if self.sent.is_empty() {
+                self.partial = None;
+            }
+        }
+    }
+
+    /// Nothing of it went for good: all of it goes again, or never. Late answers find nothing.
+    pub(super) fn go_back(&mut self, pair: &QueuePair) {
+        if let Some(oldest) = self.sent.front() {
+            pair.sq_psn.store(oldest.psn, Ordering::Relaxed);
+        }
+        if self.carrier.is_some() {
+            self.attempt = self.attempt.wrapping_add(1);
+            unpoisoned(pair.inbox.lock()).begin_attempt(self.attempt);
+        }
+        self.sent.clear();
+        self.replies.clear();
+        self.reads = 0;
+        self.partial = None;
+        self.stuck_since = None;
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self, pair: &QueuePair) {
+        self.go_back(pair);
+        self.begun = 0;
+    }
+
+    /// Sees to it that a peer that does not answer is found out.
+    pub(super) fn watch(&mut self, pair: &QueuePair, attributes: &Attributes) {
+        if self.watch.is_some() || self.sent.is_empty() || !pair.parts.service.is_reliable() {
+            return;
+        }
+        if let Some(time) = retry::silence_time(attributes.timeout) {
+            let patience = (time * (u32::from(attributes.retry_count) + 1)).max(PATIENCE);
+            let until = Instant::now() + patience;
+            self.watch = Some((until, self.activity));
+            timer::at(until, pair.this.clone());
+        }
+    }
+
+    /// Whether the peer is mute: nothing went and nothing came for as long as it is given. `heard` counts what came.
+    pub(super) fn is_mute(&mut self, pair: &QueuePair, attributes: &Attributes, heard: u32) -> bool {
+        if self.heard != heard {
+            self.heard = heard;
+            self.activity = self.activity.wrapping_add(1);
+        }
+        let Some((until, activity)) = self.watch else {
+            return false;
+        };
+        if Instant::now() < until {
+            return false;
+        }
+        self.watch = None;
+        if !self.sent.is_empty() && activity == self.activity {
+            return true;
+        }
+        self.watch(pair, attributes);
+        false
+    }
+
+    /// A part finds no room: how long that has been so. The first time there will be another look later.
+    pub(super) fn stuck_for(&mut self, pair: &QueuePair) -> Duration {
+        let now = Instant::now();
+        let since = *self.stuck_since.get_or_insert_with(|| {
+            if !pair.parts.service.is_reliable() {
+                timer::at(now + LOSS, pair.this.clone());
+            }
+            now
+        });
+        now - since
+    }
+}
