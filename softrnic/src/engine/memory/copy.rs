@@ -118,8 +118,8 @@ fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)>
         (Place::Null, Place::Host(to)) => unsafe { clear_host(to, length) },
         // SAFETY: as many bytes as both have.
         (Place::Host(from), Place::Host(to)) => unsafe { copy_host(from, to, length) },
-        // SAFETY: as above.
         (Place::Device { .. }, _) | (_, Place::Device { .. }) => {
+            // SAFETY: as many bytes as both have.
             return unsafe { cuda::move_bytes(from, to, length) };
         }
     }

@@ -37,7 +37,7 @@ impl Card {
         let context = context_of(driver, pointer).map_err(refused)?;
         let mut cards = CARDS.write().unwrap_or_else(PoisonError::into_inner);
         let is_it = |card: &&Card| std::ptr::eq(card.driver, driver) && card.context == context && card.is_there();
-        let number = match cards.iter().rposition(|card| is_it(card)) {
+        let number = match cards.iter().rposition(is_it) {
             Some(number) => number,
             None => {
                 cards.push(Box::leak(Box::new(Self::new(driver, context).map_err(refused)?)));

@@ -10,22 +10,52 @@ pub(super) struct Failure(pub(super) c_int);
 /// `CUcontext` and `CUstream`, which are pointers of the driver's own: to us they are numbers.
 pub(super) type Handle = usize;
 
-/// Functions of libcuda. Their names are those in C, without `cu`; the versions are the ones that its header chooses since CUDA 4.
-#[derive(Debug)]
-pub(crate) struct Driver {
-    pub(super) pointer_get_attributes: unsafe extern "C" fn(c_uint, *mut c_int, *mut *mut c_void, u64) -> c_int,
-    pub(super) ctx_push_current: unsafe extern "C" fn(Handle) -> c_int,
-    pub(super) ctx_pop_current: unsafe extern "C" fn(*mut Handle) -> c_int,
-    pub(super) device_get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int,
-    pub(super) device_primary_ctx_retain: unsafe extern "C" fn(*mut Handle, c_int) -> c_int,
-    pub(super) mem_alloc: unsafe extern "C" fn(*mut u64, usize) -> c_int,
-    pub(super) stream_create: unsafe extern "C" fn(*mut Handle, c_uint) -> c_int,
-    pub(super) stream_synchronize: unsafe extern "C" fn(Handle) -> c_int,
-    pub(super) memcpy_htod_async: unsafe extern "C" fn(u64, *const c_void, usize, Handle) -> c_int,
-    pub(super) memcpy_dtoh_async: unsafe extern "C" fn(*mut c_void, u64, usize, Handle) -> c_int,
-    pub(super) memcpy_dtod_async: unsafe extern "C" fn(u64, u64, usize, Handle) -> c_int,
-    pub(super) memcpy_peer_async: unsafe extern "C" fn(u64, Handle, u64, Handle, usize, Handle) -> c_int,
-    pub(super) memset_d8_async: unsafe extern "C" fn(u64, u8, usize, Handle) -> c_int,
+/// The functions that are used, each with its arguments and the name that its symbol has: the version that the C header chooses.
+macro_rules! functions {
+    ($($field:ident($($argument:ty),*) = $symbol:literal;)*) => {
+        /// libcuda, by its functions.
+        #[derive(Debug)]
+        pub(crate) struct Driver {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Driver {
+            /// `None` where a function is missing: a driver too old to be asked where an allocation ends.
+            ///
+            /// # Safety
+            ///
+            /// `library` is libcuda, and stays loaded.
+            unsafe fn load(library: *mut c_void) -> Option<Self> {
+                // SAFETY: the caller's promise.
+                let find = |name| unsafe { find(library, name) };
+                Some(Self {
+                    $($field: {
+                        let symbol = find($symbol)?;
+                        // SAFETY: what the CUDA driver API has of this name, whose type does not change.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> c_int>(symbol)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    pointer_get_attributes(c_uint, *mut c_int, *mut *mut c_void, u64) = c"cuPointerGetAttributes";
+    ctx_push_current(Handle) = c"cuCtxPushCurrent_v2";
+    ctx_pop_current(*mut Handle) = c"cuCtxPopCurrent_v2";
+    device_get(*mut c_int, c_int) = c"cuDeviceGet";
+    device_primary_ctx_retain(*mut Handle, c_int) = c"cuDevicePrimaryCtxRetain";
+    mem_alloc(*mut u64, usize) = c"cuMemAlloc_v2";
+    stream_create(*mut Handle, c_uint) = c"cuStreamCreate";
+    stream_synchronize(Handle) = c"cuStreamSynchronize";
+    memcpy_htod_async(u64, *const c_void, usize, Handle) = c"cuMemcpyHtoDAsync_v2";
+    memcpy_dtoh_async(*mut c_void, u64, usize, Handle) = c"cuMemcpyDtoHAsync_v2";
+    memcpy_dtod_async(u64, u64, usize, Handle) = c"cuMemcpyDtoDAsync_v2";
+    memcpy_peer_async(u64, Handle, u64, Handle, usize, Handle) = c"cuMemcpyPeerAsync";
+    memset_d8_async(u64, u8, usize, Handle) = c"cuMemsetD8Async";
 }
 
 /// What the driver knows of an address.
@@ -124,44 +154,20 @@ pub(super) fn of_process() -> Option<&'static Driver> {
         return None;
     }
     // SAFETY: it is libcuda, and never closed, so that it stays where it is.
-    DRIVER.get_or_init(|| unsafe { load(library) }).as_ref()
+    DRIVER.get_or_init(|| unsafe { Driver::load(library) }).as_ref()
 }
 
-/// The functions of a library. `None` where one is missing: a driver too old to be asked where an allocation ends.
+/// A symbol of a library.
 ///
 /// # Safety
 ///
-/// `library` is libcuda, and stays loaded.
-unsafe fn load(library: *mut c_void) -> Option<Driver> {
-    let find = |name: &CStr| {
-        // SAFETY: the library is loaded, and the name ends with a nul.
-        let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
-        if symbol.is_null() {
-            log::debug!("libcuda has no {name:?}: memory of GPUs is not registered");
-        }
-        (!symbol.is_null()).then_some(symbol)
-    };
-    /// A symbol as a function of the type that is wanted.
-    macro_rules! function {
-        ($name:literal) => {{
-            let symbol = find($name)?;
-            // SAFETY: the types above are those of the CUDA driver API, which does not change what a name stands for.
-            unsafe { std::mem::transmute::<*mut c_void, _>(symbol) }
-        }};
+/// The library is loaded.
+unsafe fn find(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the caller's promise; the name ends with a nul.
+    let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
+    if symbol.is_null() {
+        log::debug!("libcuda has no {name:?}: memory of GPUs is not registered");
+        return None;
     }
-    Some(Driver {
-        pointer_get_attributes: function!(c"cuPointerGetAttributes"),
-        ctx_push_current: function!(c"cuCtxPushCurrent_v2"),
-        ctx_pop_current: function!(c"cuCtxPopCurrent_v2"),
-        device_get: function!(c"cuDeviceGet"),
-        device_primary_ctx_retain: function!(c"cuDevicePrimaryCtxRetain"),
-        mem_alloc: function!(c"cuMemAlloc_v2"),
-        stream_create: function!(c"cuStreamCreate"),
-        stream_synchronize: function!(c"cuStreamSynchronize"),
-        memcpy_htod_async: function!(c"cuMemcpyHtoDAsync_v2"),
-        memcpy_dtoh_async: function!(c"cuMemcpyDtoHAsync_v2"),
-        memcpy_dtod_async: function!(c"cuMemcpyDtoDAsync_v2"),
-        memcpy_peer_async: function!(c"cuMemcpyPeerAsync"),
-        memset_d8_async: function!(c"cuMemsetD8Async"),
-    })
+    Some(symbol)
 }

@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod errors;
+mod gpus;
 mod operations;
 mod overruns;
 mod retries;
