@@ -43,8 +43,8 @@ pub(in crate::engine::memory) unsafe fn move_bytes(from: Place, to: Place, lengt
             })
             .map_err(|failure| (End::To, card.fault(failure)))
         }
-        // SAFETY: the caller's promise.
         (_, Place::Host(to), Some((from, card)), None) => {
+            // SAFETY: the caller's promise.
             unsafe { to_host(card, from, to, length) }.map_err(|failure| (End::From, card.fault(failure)))
         }
         (_, _, Some((from, source)), Some((to, target))) => {
