@@ -142,3 +142,12 @@ fn many_requests_pass_through_a_small_queue() {
     }
     close(sides);
 }
+
+#[test]
+fn a_program_without_cuda_has_nothing_of_it() {
+    let sides = pair(open(c"soft0"), Setup::default());
+    // SAFETY: a name that ends with a nul; nothing is loaded.
+    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    assert!(library.is_null());
+    close(sides);
+}

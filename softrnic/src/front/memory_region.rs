@@ -14,7 +14,7 @@ use super::failure;
 use super::object::Object;
 use super::protection_domain::ProtectionDomain;
 use crate::engine::errno::Errno;
-use crate::engine::memory::{Access, Backing, Change, Fault, Mapping, Memory, Region, page_size};
+use crate::engine::memory::{Access, Backing, Change, Fault, Mapping, Memory, Region, cuda, page_size};
 use crate::engine::unpoisoned;
 use crate::engine::usage::Use;
 
@@ -182,7 +182,15 @@ fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: 
     if status.f_type as u64 != DMA_BUF {
         return Err(Errno::INVALID);
     }
-    Mapping::new(descriptor, offset, length, access)
+    Mapping::new(descriptor, offset, length, access).inspect_err(|errno| {
+        if cuda::is_loaded() {
+            log::warn!(
+                "a DMA buffer is not registered, as it cannot be mapped (errno {}): is it memory of a GPU? Its address can be \
+                 registered, with ibv_reg_mr",
+                errno.0
+            );
+        }
+    })
 }
 
 /// `ibv_alloc_null_mr`. It has no remote key, and allows no remote access.

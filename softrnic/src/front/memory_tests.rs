@@ -305,3 +305,40 @@ fn device_memory_is_copied_to_and_from_and_registered() {
     }
     bench.end();
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn memory_of_a_gpu_is_registered_by_its_address() {
+    use crate::engine::memory::cuda::Fake;
+    const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
+    let (bench, fake) = (Bench::new(), Fake::load());
+    let device = fake.allocate(fake.context(), 100);
+    let address = ptr::without_provenance_mut(device as usize);
+    let table = table::table();
+    let reg_mr = table.ibv_reg_mr.unwrap();
+    // SAFETY: the allocation is there as long as the regions, and so are the pages.
+    unsafe {
+        assert!(reg_mr(bench.pd, address, 101, LOCAL_WRITE).is_null());
+        assert_eq!(errno(), Some(libc::EFAULT));
+        let mr = reg_mr(bench.pd, address, 100, LOCAL_WRITE);
+        assert_eq!(((*mr).addr, (*mr).length), (address, 100));
+        bench.write(bench.pd, (*mr).lkey, device + 90, b"0123456789").unwrap();
+        assert_eq!(fake.get(device + 90, 10), b"0123456789");
+        assert_eq!(bench.read((*mr).lkey, device + 95, 5).unwrap(), b"56789");
+        assert_eq!(bench.read((*mr).lkey, device + 95, 6), Err(Fault::Bounds));
+
+        let (start, _) = pages();
+        let rereg = table.ibv_rereg_mr.unwrap();
+        assert_eq!(rereg(mr, TRANSLATION, ptr::null_mut(), start, 8, 0), 0);
+        bench.write(bench.pd, (*mr).lkey, start.addr() as u64, b"host").unwrap();
+        assert_eq!(std::slice::from_raw_parts(start.cast::<u8>(), 4), b"host");
+        assert_eq!(
+            rereg(mr, TRANSLATION, ptr::null_mut(), address, 101, 0),
+            ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0
+        );
+        assert_eq!(rereg(mr, TRANSLATION, ptr::null_mut(), address, 100, 0), 0);
+        assert_eq!(bench.read((*mr).lkey, device + 90, 1).unwrap(), b"0");
+        assert_eq!(dereg_mr(mr), 0);
+    }
+    bench.end();
+}

@@ -6,35 +6,41 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::segment::{Place, Segment};
-use super::{Atomic, Fault};
+use super::{Atomic, End, Fault, cuda};
 
 /// Copies from the one list of memory to the other, as many bytes as both have. The last bytes of each piece are stored last:
 /// programs wait for them by looking at memory.
+///
+/// # Errors
+///
+/// Memory of a GPU is not there any more, or its driver does not copy.
 #[inline]
 pub(crate) fn copy(from: &[Segment], to: &[Segment]) -> Result<(), Fault> {
+    transfer(from, to).map_err(|(_, fault)| fault)
+}
+
+/// As [`copy`], and tells which end failed.
+#[inline]
+pub(crate) fn transfer(from: &[Segment], to: &[Segment]) -> Result<(), (End, Fault)> {
     if let ([from], [to]) = (from, to) {
-        move_bytes(from.place(), to.place(), from.len().min(to.len()));
-        return Ok(());
+        return move_bytes(from.place(), to.place(), from.len().min(to.len()));
     }
-    transfer(from.iter().map(Run::of), to.iter().map(Run::of));
-    Ok(())
+    move_runs(from.iter().map(Run::of), to.iter().map(Run::of))
 }
 
 /// Copies from plain bytes.
 #[inline]
 pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
-    // It is only read: `transfer` writes to its second list alone.
+    // It is only read: `move_runs` writes to its second list alone.
     let from = Run { place: Place::Host(from.as_ptr().cast_mut()), length: from.len() };
-    transfer([from].into_iter(), to.iter().map(Run::of));
-    Ok(())
+    move_runs([from].into_iter(), to.iter().map(Run::of)).map_err(|(_, fault)| fault)
 }
 
 /// Copies to plain bytes.
 #[inline]
 pub(crate) fn read_bytes(from: &[Segment], to: &mut [u8]) -> Result<(), Fault> {
     let to = Run { place: Place::Host(to.as_mut_ptr()), length: to.len() };
-    transfer(from.iter().map(Run::of), [to].into_iter());
-    Ok(())
+    move_runs(from.iter().map(Run::of), [to].into_iter()).map_err(|(_, fault)| fault)
 }
 
 /// Runs an atomic on the eight bytes of `at`, and gives the value that was there, in the byte order of this machine.
@@ -42,10 +48,14 @@ pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
     if at.len() < 8 {
         return Err(Fault::Bounds);
     }
-    let Place::Host(start) = at.place() else { return Ok(0) };
-    if !start.addr().is_multiple_of(8) {
+    if !at.is_aligned() {
         return Err(Fault::Alignment);
     }
+    let start = match at.place() {
+        Place::Host(start) => start,
+        place @ Place::Device { .. } => return cuda::atomic(place, operation),
+        Place::Null => return Ok(0),
+    };
     // SAFETY: eight bytes that the segment holds, aligned. Whoever else uses them at the same time does so outside of what
     // the compiler sees, or with atomics too: that is what the program has registered them for.
     let value = unsafe { AtomicU64::from_ptr(start.cast()) };
@@ -81,19 +91,19 @@ impl Run {
 }
 
 #[inline]
-fn transfer(mut from: impl Iterator<Item = Run>, mut to: impl Iterator<Item = Run>) {
+fn move_runs(mut from: impl Iterator<Item = Run>, mut to: impl Iterator<Item = Run>) -> Result<(), (End, Fault)> {
     let (mut source, mut target) = (Run::EMPTY, Run::EMPTY);
     loop {
         while source.length == 0 {
-            let Some(next) = from.next() else { return };
+            let Some(next) = from.next() else { return Ok(()) };
             source = next;
         }
         while target.length == 0 {
-            let Some(next) = to.next() else { return };
+            let Some(next) = to.next() else { return Ok(()) };
             target = next;
         }
         let length = source.length.min(target.length);
-        move_bytes(source.place, target.place, length);
+        move_bytes(source.place, target.place, length)?;
         source.advance(length);
         target.advance(length);
     }
@@ -101,20 +111,25 @@ fn transfer(mut from: impl Iterator<Item = Run>, mut to: impl Iterator<Item = Ru
 
 /// Both have as many bytes: the callers are the functions above, which look at the lengths.
 #[inline]
-fn move_bytes(from: Place, to: Place, length: usize) {
+fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)> {
     match (from, to) {
         (_, Place::Null) => {}
         // SAFETY: as many bytes as the target has.
         (Place::Null, Place::Host(to)) => unsafe { clear_host(to, length) },
         // SAFETY: as many bytes as both have.
         (Place::Host(from), Place::Host(to)) => unsafe { copy_host(from, to, length) },
+        (Place::Device { .. }, _) | (_, Place::Device { .. }) => {
+            // SAFETY: as many bytes as both have.
+            return unsafe { cuda::move_bytes(from, to, length) };
+        }
     }
+    Ok(())
 }
 
 /// How many bytes stand at the end of these which are to be stored last: up to eight, that lie in one aligned word.
 #[inline]
-fn tail_of(start: *mut u8, length: usize) -> usize {
-    let end = start.addr().wrapping_add(length) % 8;
+pub(super) fn tail_of(start: usize, length: usize) -> usize {
+    let end = start.wrapping_add(length) % 8;
     let tail = if end == 0 { 8 } else { end };
     tail.min(length)
 }
@@ -132,7 +147,7 @@ unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
         fence(Ordering::Release);
         return;
     }
-    let tail = tail_of(to, length);
+    let tail = tail_of(to.addr(), length);
     let bulk = length - tail;
     if bulk != 0 {
         // SAFETY: the first bytes of both, which do not overlap.
@@ -151,7 +166,7 @@ unsafe fn copy_host(from: *mut u8, to: *mut u8, length: usize) {
 /// `to` can be written for `length` bytes.
 #[inline]
 unsafe fn clear_host(to: *mut u8, length: usize) {
-    let tail = tail_of(to, length);
+    let tail = tail_of(to.addr(), length);
     let bulk = length - tail;
     // SAFETY: the first bytes, and the rest.
     unsafe {
@@ -186,7 +201,7 @@ unsafe fn load(from: *const u8, length: usize) -> [u8; 8] {
 ///
 /// `to` can be written for `length` bytes, which are at most eight.
 #[inline]
-unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
+pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
     let [a, b, c, d, e, f, g, _] = word;
     // SAFETY: `length` bytes of `to`; each part is aligned, since it follows the larger ones from an aligned start. Atomic,
     // since others may read them now.

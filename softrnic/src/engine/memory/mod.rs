@@ -4,9 +4,11 @@
 //! the checks; while there is one, its region is not given back: deregistering waits for it.
 //!
 //! Memory is seen to be there when it is registered, and not pinned: a program that unmaps it while it is registered and then
-//! has it accessed is ended by a signal, where a NIC in hardware would use pages that nobody sees any more.
+//! has it accessed is ended by a signal, where a NIC in hardware would use pages that nobody sees any more. Memory of GPUs is
+//! the driver's to copy (`cuda`), and there it is an error.
 
 mod copy;
+pub(crate) mod cuda;
 mod mapping;
 mod region;
 mod resident;
@@ -25,7 +27,8 @@ use self::slot::{Hold, Kind};
 use self::table::Table;
 use super::domain::Domain;
 
-pub(crate) use self::copy::{atomic, copy, read_bytes, write_bytes};
+pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
+pub(crate) use self::cuda::End;
 pub(crate) use self::mapping::{Buffer, Mapping};
 pub(crate) use self::region::{Backing, Change, Region};
 pub(crate) use self::resident::page_size;
@@ -61,8 +64,7 @@ pub(crate) enum Fault {
     Rights,
     /// An atomic at an address that is not a multiple of eight.
     Alignment,
-    /// It is registered, and not mapped (any more).
-    #[expect(dead_code, reason = "of copies that the kernel makes, between processes")]
+    /// It is registered, and cannot be copied (any more).
     Unmapped,
 }
 

@@ -4,19 +4,19 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::resident;
 use super::segment::Place;
 use super::slot::{Entry, Kind, Slot};
 use super::{ATOMIC, Access, LOCAL_WRITE, MW_BIND, Memory, REGION_ACCESS, WRITE, ZERO_BASED};
+use super::{cuda, resident};
 use crate::engine::domain::Domain;
 use crate::engine::errno::Errno;
 use crate::engine::limits::{MAX_MR, MAX_MW};
 use crate::engine::unpoisoned;
 
-/// What a region stands for. Memory of a GPU would be another.
+/// What a region stands for.
 #[derive(Clone, Debug)]
 pub(crate) enum Backing {
-    /// Memory of the process, from this address.
+    /// Memory of the process, from this address; or of a GPU, where its driver knows the address so.
     Host(usize),
     /// Memory that the NIC itself has: a device's, or a mapping of a dma-buf. It is there as long as `keep` is.
     Own {
@@ -29,25 +29,22 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    fn place(&self) -> Place {
-        match self {
-            Self::Host(address) | Self::Own { address, .. } => {
-                Place::Host(std::ptr::with_exposed_provenance_mut(*address))
-            }
-            Self::Null => Place::Null,
-        }
-    }
-
-    /// Whether it can be used as `access` says.
-    fn check(&self, length: u64, access: Access) -> Result<(), Errno> {
-        match self {
+    /// Where it is, if it can be used as `access` says.
+    fn locate(&self, length: u64, access: Access) -> Result<Place, Errno> {
+        let address = match self {
+            Self::Null => return Ok(Place::Null),
+            Self::Own { address, .. } => *address,
             Self::Host(address) => {
+                if let Some(place) = cuda::locate(*address as u64, length)? {
+                    return Ok(place);
+                }
                 let length = usize::try_from(length).map_err(|_| Errno::INVALID)?;
                 // As the kernel pins it: for writing also where only a window could be written.
-                resident::check(*address, length, access & (LOCAL_WRITE | MW_BIND) != 0)
+                resident::check(*address, length, access & (LOCAL_WRITE | MW_BIND) != 0)?;
+                *address
             }
-            Self::Own { .. } | Self::Null => Ok(()),
-        }
+        };
+        Ok(Place::Host(std::ptr::with_exposed_provenance_mut(address)))
     }
 }
 
@@ -129,14 +126,13 @@ impl Memory {
         let access = checked(access)?;
         let iova = if access & ZERO_BASED != 0 { 0 } else { iova };
         check_range(length, iova)?;
-        backing.check(length, access)?;
+        let place = backing.locate(length, access)?;
         count_up(&self.regions, MAX_MR)?;
         let Some(closed) = self.table.take() else {
             self.regions.fetch_sub(1, Ordering::Relaxed);
             return Err(Errno::NO_MEMORY);
         };
         let (slot, key) = (closed.slot(), closed.entry().key);
-        let place = backing.place();
         closed.open(Entry { key, domain: domain.number(), kind: Kind::Region, access, place, iova, length });
         Ok(Arc::new(Region { slot, key, state: Mutex::new(State { is_live: true, backing }) }))
     }
@@ -190,8 +186,8 @@ impl Memory {
             after.access = access;
         }
         let backing = translation.as_ref().map_or(&state.backing, |(backing, _, _)| backing);
-        if let Some((backing, length, iova)) = &translation {
-            (after.place, after.length, after.iova) = (backing.place(), *length, *iova);
+        if let Some((_, length, iova)) = &translation {
+            (after.length, after.iova) = (*length, *iova);
         }
         if after.access & ZERO_BASED != 0 {
             after.iova = 0;
@@ -203,7 +199,10 @@ impl Memory {
             };
         }
         check_range(after.length, after.iova)?;
-        backing.check(after.length, after.access)?;
+        let place = backing.locate(after.length, after.access)?;
+        if translation.is_some() {
+            after.place = place;
+        }
         if region.slot.bound.load(Ordering::Acquire) != 0 {
             return Err(Errno::BUSY);
         }

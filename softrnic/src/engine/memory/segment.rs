@@ -3,11 +3,14 @@
 use super::Fault;
 use super::slot::Hold;
 
-/// Where bytes are. Memory of a GPU would be another.
+/// Where bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Memory of the process. It may be changed by others at any time, and so no reference to it is ever made.
     Host(*mut u8),
+    /// Memory of a GPU, which the CUDA driver copies: an address of its, in the allocation of this number, by the way to it of
+    /// that number.
+    Device { address: u64, buffer: u32, card: u16 },
     /// Reads give zeros, and writes vanish.
     Null,
 }
@@ -18,10 +21,15 @@ impl Place {
     pub(super) fn offset(self, bytes: usize) -> Self {
         match self {
             Self::Host(start) => Self::Host(start.wrapping_add(bytes)),
+            Self::Device { address, buffer, card } => {
+                Self::Device { address: address.wrapping_add(bytes as u64), buffer, card }
+            }
             Self::Null => Self::Null,
         }
     }
 }
+
+const _: () = assert!(size_of::<Place>() == 16, "each segment that is moved has one");
 
 /// Memory that may be used now: checked, and held until this is dropped.
 #[derive(Debug)]
@@ -108,6 +116,7 @@ impl Segment {
     pub(super) fn is_aligned(&self) -> bool {
         match self.place {
             Place::Host(start) => start.addr().is_multiple_of(8),
+            Place::Device { address, .. } => address.is_multiple_of(8),
             Place::Null => true,
         }
     }

@@ -1,6 +1,6 @@
 //! A requester's end of a message where the peer is in this process: its memory, to copy from and to.
 
-use crate::engine::memory::{self, Segment};
+use crate::engine::memory::{self, End, Fault, Segment};
 use crate::engine::request::{Exchange, TransferFault};
 
 /// What a message carries, or where its answer goes.
@@ -16,7 +16,7 @@ impl Exchange for InProcess<'_> {
     fn take(&mut self, into: &[Segment]) -> Result<(), TransferFault> {
         match self {
             Self::Inline(bytes) => memory::write_bytes(bytes, into).map_err(TransferFault::Responder),
-            Self::Memory(segments) => memory::copy(segments, into).map_err(TransferFault::Responder),
+            Self::Memory(segments) => memory::transfer(segments, into).map_err(|fault| blame(End::From, fault)),
         }
     }
 
@@ -34,7 +34,12 @@ impl Exchange for InProcess<'_> {
         match self {
             // Nothing is read into inline data; the requester refuses it before.
             Self::Inline(_) => Ok(()),
-            Self::Memory(segments) => memory::copy(from, segments).map_err(TransferFault::Responder),
+            Self::Memory(segments) => memory::transfer(from, segments).map_err(|fault| blame(End::To, fault)),
         }
     }
+}
+
+/// Whose memory failed, of a copy in which the requester has the end `own`.
+fn blame(own: End, (end, fault): (End, Fault)) -> TransferFault {
+    if end == own { TransferFault::Requester(fault) } else { TransferFault::Responder(fault) }
 }

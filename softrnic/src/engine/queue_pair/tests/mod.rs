@@ -3,6 +3,7 @@
 mod away;
 mod datagrams;
 mod errors;
+mod gpus;
 mod operations;
 mod overruns;
 mod retries;
