@@ -96,7 +96,7 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
         rows.push(timed("hardware", task.must_run(Ring::Hardware), || hardware(&root, &mut binaries)));
     }
     if task.asks_for(Ring::Gpu) {
-        rows.push(timed("gpu", task.must_run(Ring::Gpu), || Ok(Finished::did_not_run("there are no tests yet"))));
+        rows.push(timed("gpu", task.must_run(Ring::Gpu), || gpu(&root)));
     }
     let device_ring_ran = rows.iter().any(|row| row.is_device_ring() && row.ran());
     Ok(report::print(&rows, device_ring_ran))
@@ -129,6 +129,18 @@ fn timed(name: &'static str, must_run: bool, ring: impl FnOnce() -> Result<Finis
         state => state,
     };
     Row { name, counts: finished.counts, state, note: finished.note, time: started.elapsed() }
+}
+
+/// The gpu ring: the tests of softrnic that want a GPU.
+fn gpu(root: &std::path::Path) -> Result<Finished> {
+    if !std::path::Path::new("/dev/nvidiactl").exists() {
+        return Ok(Finished::did_not_run("there is no CUDA driver"));
+    }
+    let mut command = repo::cargo(root);
+    command.args(["test", "--package", "softrnic", "--test", "cuda"]).env("SOFTRNIC_TEST_CUDA", "1");
+    let (status, counts) = host::stream(command)?;
+    let state = if status.success() { State::Passed } else { State::Failed(format!("cargo test: {status}")) };
+    Ok(Finished { counts, state, note: None })
 }
 
 /// The hardware ring: the device tests, on this machine's own device.

@@ -17,7 +17,7 @@ pub(crate) enum End {
 }
 
 /// What is copied within one allocation goes by way of the host where it overlaps, by so many bytes.
-const STAGE: usize = 64 << 10;
+const STAGE: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 
 /// Copies where at least one side is memory of a GPU. The last bytes are copied last, as [`copy::copy`] says.
 ///

@@ -11,7 +11,7 @@ struct OnDevice {
     region: Arc<Region>,
 }
 
-const SIZE: usize = 4096;
+const SIZE: usize = 512;
 
 impl OnDevice {
     fn new(end: &End) -> Self {
