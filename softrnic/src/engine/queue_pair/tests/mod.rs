@@ -5,6 +5,7 @@ mod datagrams;
 mod errors;
 mod operations;
 mod overruns;
+mod programs;
 mod retries;
 mod states;
 mod threads;

@@ -190,7 +190,7 @@ impl Link {
     }
 
     /// The replies that wait to be brought to A.
-    pub(super) fn replies(&self) -> Vec<crate::engine::request::Reply> {
+    pub(super) fn replies(&self) -> Vec<Reply> {
         let packets = self.wires[ANSWERS].packets.lock().unwrap();
         let reply = |(packet, _): &(Packet, Vec<u8>)| match packet {
             Packet::Answer(Answer { kind: AnswerKind::Reply(reply), .. }) => Some(*reply),
