@@ -2,6 +2,7 @@
 
 mod away;
 mod datagrams;
+mod elsewhere;
 mod errors;
 mod operations;
 mod overruns;
