@@ -68,3 +68,66 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::engine::address::Gid;
+    use crate::engine::packet::Carrier;
+
+    /// Has so many blocks to give, from the one with number 7 on.
+    #[derive(Debug)]
+    struct Giving {
+        given: AtomicU32,
+        most: u32,
+    }
+
+    impl Fabric for Giving {
+        fn claim(&self) -> Option<u32> {
+            let given = self.given.load(Ordering::Relaxed);
+            (given < self.most).then(|| 7 + self.given.fetch_add(1, Ordering::Relaxed))
+        }
+        fn carrier(&self, _number: u32) -> Option<Arc<dyn Carrier>> {
+            None
+        }
+        fn group(&self, _group: Gid) -> Vec<Arc<dyn Carrier>> {
+            Vec::new()
+        }
+        fn joined(&self, _group: Gid) {}
+        fn left(&self, _group: Gid) {}
+        fn progress(&self) {}
+    }
+
+    fn giving(most: u32) -> Giving {
+        Giving { given: AtomicU32::new(0), most }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of numbers")]
+    fn a_number_comes_again_after_some_blocks() {
+        let (blocks, fabric) = (Blocks::new(), giving(100));
+        let round = AT_LEAST * BLOCK as usize;
+        let numbers: Vec<_> = (0..round).map(|_| blocks.number(&fabric, 0, |_| false).unwrap()).collect();
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), round);
+        assert!(numbers.iter().all(|number| blocks.has(*number)));
+        assert_eq!(blocks.number(&fabric, 0, |_| false), Some(numbers[0]));
+        assert!(!blocks.has(6 * BLOCK) && !blocks.has(100 * BLOCK));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of numbers")]
+    fn blocks_that_are_full_are_followed_by_another_while_there_is_one() {
+        let (blocks, fabric, mut taken) = (Blocks::new(), giving(2), BTreeSet::new());
+        while let Some(number) = blocks.number(&fabric, taken.len(), |number| taken.contains(&number)) {
+            assert!(taken.insert(number));
+        }
+        assert_eq!(taken.len(), 2 * BLOCK as usize);
+        taken.remove(&(8 * BLOCK + 5));
+        assert_eq!(blocks.number(&fabric, taken.len(), |number| taken.contains(&number)), Some(8 * BLOCK + 5));
+        assert_eq!(Blocks::new().number(&giving(0), 0, |_| false), None);
+    }
+}

@@ -112,8 +112,8 @@ unsafe fn look(queue: &Queue, attr: *mut ibv_poll_cq_attr) -> c_int {
     if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
         return libc::EINVAL;
     }
-    let is_empty = queue.queue.is_empty() && !(Network::of_process().progress() && !queue.queue.is_empty());
-    if is_empty { libc::ENOENT } else { 0 }
+    let is_empty = || queue.queue.is_empty();
+    if is_empty() && (!Network::of_process().progress() || is_empty()) { libc::ENOENT } else { 0 }
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {

@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::mem;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use rdma_mummy_sys::{
@@ -159,8 +160,8 @@ unsafe fn create(
     (base.send_cq, base.recv_cq, base.srq) = (send_cq, recv_cq, srq);
     (base.handle, base.qp_num) = (open.handle(), pair.number());
     (base.state, base.qp_type) = (ibv_qp_state::IBV_QPS_RESET, asked.qp_type);
-    let (changing, batch) = (Mutex::new(()), UnsafeCell::new(None));
-    let qp = Pair { c, pair, cap, changing, events: Arc::clone(&events), batch, uses }.into_c();
+    let (changing, batch, builder) = (Mutex::new(()), UnsafeCell::new(None), AtomicUsize::new(0));
+    let qp = Pair { c, pair, cap, changing, events: Arc::clone(&events), batch, builder, uses }.into_c();
     // SAFETY: it lies where it stays until `destroy_qp` finishes its events, and nobody has it yet. The attributes can be written.
     unsafe {
         events.begin(qp);

@@ -17,7 +17,8 @@ mod tests;
 mod transition;
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_qp_ex_later, ibv_qp_state};
@@ -53,6 +54,8 @@ pub(crate) struct Pair {
     events: Arc<Source<ibv_qp>>,
     /// Between `ibv_wr_start` and `ibv_wr_complete`, while the send queue is locked: of the thread that began.
     batch: UnsafeCell<Option<Open>>,
+    /// That thread, as [`this_thread`] has it, or zero.
+    builder: AtomicUsize,
     pub(crate) uses: Vec<Use>,
 }
 
@@ -71,6 +74,12 @@ impl Pair {
         // SAFETY: the caller's promise: it points to a `Pair`, whose fields that C does not know nobody writes to.
         unsafe { &(*qp.cast::<Self>()).pair }
     }
+}
+
+/// A number that no other thread has while this one runs. Never zero.
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| ptr::from_ref(place).addr())
 }
 
 /// Shows a program the state, as of now.

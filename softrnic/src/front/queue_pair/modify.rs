@@ -2,24 +2,30 @@
 
 use std::ffi::c_int;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 
 use super::attributes;
 use super::transition::rule;
-use super::{Pair, show_state, state_from_c, state_to_c};
+use super::{Pair, show_state, state_from_c, state_to_c, this_thread};
 use crate::engine::errno::Errno;
 use crate::engine::queue_pair::{Attributes, QueuePair, State};
 use crate::engine::unpoisoned;
 use crate::front::address_handle::path;
 use crate::front::failure;
 
-/// `ibv_modify_qp(qp, attr, attr_mask)`: all of it, or nothing. Waits for the end of a batch that another thread builds.
+/// `ibv_modify_qp(qp, attr, attr_mask)`: all of it, or nothing. Waits for the end of a batch that another thread builds; `EBUSY`
+/// amid one of this thread's.
 ///
 /// # Safety
 ///
-/// As for C: the queue pair is alive, and the attributes can be read. This thread is not building a batch.
+/// As for C: the queue pair is alive, and the attributes can be read.
 pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { (*qp.cast::<Pair>()).builder.load(Ordering::Relaxed) } == this_thread() {
+        return failure::code(Errno::BUSY);
+    }
     // SAFETY: the caller's promise.
     let changed = unsafe { modify(Pair::engine(qp), &(*qp.cast::<Pair>()).changing, &*attr, attr_mask as u32) };
     match changed {

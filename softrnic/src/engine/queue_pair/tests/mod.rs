@@ -2,10 +2,12 @@
 
 mod away;
 mod datagrams;
+mod elsewhere;
 mod errors;
 mod gpus;
 mod operations;
 mod overruns;
+mod programs;
 mod retries;
 mod states;
 mod threads;

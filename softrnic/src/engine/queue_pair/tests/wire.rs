@@ -40,6 +40,11 @@ impl Wire {
         self.packets.lock().unwrap().len()
     }
 
+    /// Drops what is on its way.
+    pub(super) fn clear(&self) {
+        self.packets.lock().unwrap().clear();
+    }
+
     /// Calls those who wait.
     fn call(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
@@ -167,7 +172,7 @@ impl Link {
     pub(super) fn lose(&self) {
         for wire in &self.wires {
             wire.is_gone.store(true, Ordering::Relaxed);
-            wire.packets.lock().unwrap().clear();
+            wire.clear();
         }
         for wire in &self.wires {
             let carrier: Arc<dyn Carrier> = wire.clone();
@@ -190,7 +195,7 @@ impl Link {
     }
 
     /// The replies that wait to be brought to A.
-    pub(super) fn replies(&self) -> Vec<crate::engine::request::Reply> {
+    pub(super) fn replies(&self) -> Vec<Reply> {
         let packets = self.wires[ANSWERS].packets.lock().unwrap();
         let reply = |(packet, _): &(Packet, Vec<u8>)| match packet {
             Packet::Answer(Answer { kind: AnswerKind::Reply(reply), .. }) => Some(*reply),

@@ -2,11 +2,12 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 use rdma_mummy_sys::ibv_qp_ex;
 
 use super::super::post_send::takes_sends;
-use super::super::{Pair, request};
+use super::super::{Pair, request, this_thread};
 use crate::engine::errno::Errno;
 use crate::engine::queue_pair::{Batch, Parts, QueuePair, Service};
 use crate::engine::work::{Operation, SendWork};
@@ -111,8 +112,24 @@ pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     let batch = pair.batch();
     let mistake = (!takes_sends(pair)).then_some(Errno::INVALID);
     let open = Open { batch, pair, last: ptr::null_mut(), lacks_address: false, mistake };
-    // SAFETY: the send queue is locked: the cell is this thread's.
-    unsafe { *(*qp.cast::<Pair>()).batch.get() = Some(open) };
+    // SAFETY: it is alive, and the send queue is locked: the cell is this thread's.
+    unsafe {
+        (*qp.cast::<Pair>()).builder.store(this_thread(), Ordering::Relaxed);
+        *(*qp.cast::<Pair>()).batch.get() = Some(open);
+    }
+}
+
+/// What this thread has begun.
+///
+/// # Safety
+///
+/// The queue pair is alive, and no other thread is between its `wr_start` and `wr_complete`.
+unsafe fn take(qp: *mut ibv_qp_ex) -> Option<Open> {
+    // SAFETY: the caller's promise: the cell is this thread's.
+    unsafe {
+        (*qp.cast::<Pair>()).builder.store(0, Ordering::Relaxed);
+        (*(*qp.cast::<Pair>()).batch.get()).take()
+    }
 }
 
 /// `ibv_wr_complete(qp)`: posts all, or, where there was a mistake, nothing.
@@ -122,7 +139,7 @@ pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 /// As for C: the queue pair is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the caller's promise: the cell is this thread's.
-    let Some(mut open) = (unsafe { (*(*qp.cast::<Pair>()).batch.get()).take() }) else {
+    let Some(mut open) = (unsafe { take(qp) }) else {
         return failure::code(Errno::INVALID);
     };
     open.finish_last();
@@ -145,5 +162,5 @@ pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 /// As for C: the queue pair is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's promise: the cell is this thread's.
-    drop(unsafe { (*(*qp.cast::<Pair>()).batch.get()).take() });
+    drop(unsafe { take(qp) });
 }

@@ -164,6 +164,17 @@ fn info(world: &World) -> rdma_mummy_sys::ibv_mw_bind_info {
 }
 
 #[test]
+fn a_change_amid_a_batch_of_ones_own_is_refused() {
+    let world = World::new();
+    let [a, b] = two(&world, RC);
+    let qp = start(a);
+    assert_eq!(move_to(a, state::IBV_QPS_ERR), libc::EBUSY);
+    call!(qp, wr_abort);
+    assert_eq!(move_to(a, state::IBV_QPS_ERR), 0);
+    destroy([a, b]);
+}
+
+#[test]
 fn what_is_aborted_was_never_posted() {
     let world = World::new();
     let [a, b] = two(&world, RC);

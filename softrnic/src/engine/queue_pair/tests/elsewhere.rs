@@ -1,0 +1,188 @@
+//! Peers in other processes: XRC, groups, limits, and those who never answer.
+
+use rdma_mummy_sys::ibv_wc_status as Status;
+
+use super::wire::{ANSWERS, ASKS, FLAG, Link};
+use super::*;
+use crate::engine::network::{MULTICAST_NUMBER, SharedEntry};
+use crate::engine::packet::MAX_PAYLOAD;
+use crate::engine::request::Request;
+
+#[test]
+#[cfg_attr(miri, ignore = "it takes seconds of the clock")]
+fn a_peer_that_lives_and_never_answers_is_given_up() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    for wr_id in 0..2 {
+        link.a.post_bytes(wr_id, Operation::Write { address, rkey }, 0, 8);
+    }
+    let sent = poll(&link.a.sends);
+    assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
+    assert_eq!(link.a.sent_statuses(), [(1, FLUSHED)]);
+    // What it says now finds nothing.
+    link.settle();
+    assert!(link.a.sends.is_empty());
+}
+
+#[test]
+fn more_reads_than_the_peer_keeps_are_refused() {
+    let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
+    link.a.ready(&Attributes { max_rd_atomic: 3, ..attributes(link.b.pair.number() ^ FLAG) });
+    link.b.ready(&Attributes { max_dest_rd_atomic: 1, ..attributes(link.a.pair.number() ^ FLAG) });
+    let (address, rkey) = link.b.at(0);
+    // No room for answers: the first read is still under way when the second comes.
+    link.wires[ANSWERS].set_room(0);
+    for wr_id in 0..3 {
+        link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
+    }
+    while link.bring(ASKS) {}
+    assert_eq!(link.b.pair.state(), State::Error);
+    assert_eq!(link.b.told.events(), [PairEvent::RequestError]);
+    link.wires[ANSWERS].set_room(10);
+    let statuses: Vec<_> = (0..3).map(|_| link.poll(&link.a.sends).status).collect();
+    // The peer is in the error state, and does not answer the first any more.
+    assert_eq!(statuses, [Status::IBV_WC_RETRY_EXC_ERR, FLUSHED, FLUSHED]);
+}
+
+struct Shared {
+    number: u32,
+    queue: Arc<ReceiveQueue>,
+    completions: Arc<CompletionQueue>,
+    bytes: Bytes,
+}
+
+impl Shared {
+    fn new(xrc_domain: &Arc<Domain>) -> Self {
+        let (domain, completions) = (Arc::new(Domain::new()), queue());
+        let queue = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+        let entry =
+            SharedEntry { queue: queue.clone(), completions: completions.clone(), xrc_domain: xrc_domain.clone() };
+        let number = Network::of_process().enter_shared(entry).unwrap();
+        Self { number, queue, completions, bytes: Bytes::new(&domain, 3 * MAX_PAYLOAD as usize, ALL) }
+    }
+
+    fn receive(&self, wr_id: u64) {
+        let piece = self.bytes.piece(0, 3 * MAX_PAYLOAD as usize);
+        let fill = |work: &mut crate::engine::work::ReceiveWork| {
+            (work.wr_id, work.pieces) = (wr_id, vec![piece]);
+            Ok(())
+        };
+        self.queue.post(fill).unwrap();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        Network::of_process().leave_shared(self.number);
+    }
+}
+
+#[test]
+fn a_receive_that_was_taken_stays_with_its_shared_queue() {
+    let xrc_domain = Arc::new(Domain::new());
+    let initiator = End::with(Service::XrcSend, |parts| parts.receive_queue = None);
+    let target = End::with(Service::XrcReceive, |parts| {
+        (parts.send_queue, parts.receive_queue) = (None, None);
+        parts.max_send_wr = 0;
+        parts.xrc_domain = Some(xrc_domain.clone());
+    });
+    let link = Link::between(initiator, target);
+    link.ready(|_| {});
+    let (one, other) = (Shared::new(&xrc_domain), Shared::new(&xrc_domain));
+    one.receive(1);
+    other.receive(2);
+    let ours = Bytes::new(&link.a.domain, 3 * MAX_PAYLOAD as usize, ALL);
+    let post = |wr_id, shared: &Shared, length| {
+        link.a.post(wr_id, Operation::Send, |work| {
+            work.srq_number = shared.number;
+            work.pieces.push(ours.piece(0, length));
+        });
+    };
+    // It has begun to come, and then its sender starts again with another.
+    let parts = 2 * MAX_PAYLOAD as usize;
+    post(1, &one, parts);
+    assert!(link.bring(ASKS));
+    link.wires[ASKS].clear();
+    link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
+    link.a.ready(&attributes(link.b.pair.number() ^ FLAG));
+    post(2, &other, 8);
+    post(3, &one, parts);
+    link.settle();
+    assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
+    assert_eq!((statuses(&other.completions), statuses(&one.completions)), (vec![(2, SUCCESS)], vec![(1, SUCCESS)]));
+}
+
+#[test]
+fn a_datagram_to_a_group_reaches_each_member() {
+    let group = Gid::from_ipv4([224, 0, 7, 9]);
+    let members = [End::new(Service::UnreliableDatagram), End::new(Service::UnreliableDatagram)];
+    for member in &members {
+        member.ready(&attributes(0));
+        member.receive_bytes(7, 0, 64);
+        Network::of_process().attach(group, &member.pair).unwrap();
+    }
+    // Any carrier: nothing is answered.
+    let link = Link::reliable();
+    let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+    let request = Request {
+        service: Service::UnreliableDatagram,
+        operation: Operation::Send,
+        length: 5,
+        is_solicited: false,
+        psn: 0,
+        packets: 1,
+        source_number: 9,
+        source: HERE,
+        destination: group,
+        key: 0x1234,
+        traffic_class: 0,
+        hop_limit: 1,
+        flow_label: 0,
+        service_level: 0,
+        srq_number: 0,
+    };
+    let part = Part { number: MULTICAST_NUMBER, request, offset: 0, length: 5, attempt: 0 };
+    let mut bytes = *b"group";
+    // SAFETY: the bytes are there until the end of the test, and nobody else uses them.
+    let payload = [unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) }];
+    Network::of_process().part_arrived(&part, &payload, &back);
+    for member in &members {
+        assert_eq!((member.received().byte_len, member.bytes.get(40, 5)), (45, b"group".to_vec()));
+        Network::of_process().detach(group, member.pair.number()).unwrap();
+    }
+    assert!(link.replies().is_empty());
+}
+
+#[test]
+fn data_before_rts_is_told_of_at_its_last_part() {
+    let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
+    link.a.connect(link.b.pair.number() ^ FLAG);
+    link.b.ready_to_receive(&attributes(link.a.pair.number() ^ FLAG));
+    let length = MAX_PAYLOAD as usize + 1;
+    let (ours, theirs) = (Bytes::new(&link.a.domain, length, ALL), Bytes::new(&link.b.domain, length, ALL));
+    link.a.post(1, Operation::Write { address: IOVA, rkey: theirs.key() }, |work| {
+        work.pieces.push(ours.piece(0, length))
+    });
+    assert!(link.bring(ASKS));
+    assert_eq!(link.b.told.events(), []);
+    link.settle();
+    assert_eq!(link.b.told.events(), [PairEvent::Established]);
+    assert_eq!(link.a.sent_statuses(), [(1, SUCCESS)]);
+}
+
+#[test]
+fn answers_wait_for_room_in_order() {
+    let link = Link::with(Service::ReliableConnection, |ours| (ours.max_rd_atomic, ours.max_dest_rd_atomic) = (4, 4));
+    let (address, rkey) = link.b.at(0);
+    link.wires[ANSWERS].set_room(0);
+    link.b.bytes.set(0, b"in order");
+    link.a.post_bytes(1, Operation::Write { address: address + 64, rkey }, 64, 8);
+    link.a.post_bytes(2, Operation::Read { address, rkey }, 0, 8);
+    link.a.post_bytes(3, Operation::FetchAdd { address: address + 128, rkey, add: 1 }, 128, 8);
+    link.settle();
+    assert!(link.a.sends.is_empty());
+    link.wires[ANSWERS].set_room(1);
+    link.settle();
+    assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
+    assert_eq!(link.a.bytes.get(0, 8), b"in order");
+}
