@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use rdma_mummy_sys::load::provider;
 
 use crate::engine::unpoisoned;
+use crate::fabric;
 use crate::front::{device, table};
 
 /// The environment variable that says which devices there are.
@@ -70,6 +71,7 @@ impl Builder {
                 // alone.
                 unsafe { provider::register(provider::Provider::new(PROVIDER, table::table())) }
                     .map_err(RegisterError::Provider)?;
+                fabric::enable();
                 *registered = Some(names);
                 Ok(())
             }

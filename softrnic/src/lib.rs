@@ -14,6 +14,7 @@ pub(crate) mod host;
 mod builder;
 
 pub use builder::{Builder, DEVICES_VARIABLE, RegisterError, register};
+pub use fabric::PEERS_VARIABLE;
 
 /// Its code compiles.
 #[cfg(doctest)]

@@ -119,15 +119,20 @@ fn ring_due() {
     }
 }
 
-/// Starts the thread, with all signals blocked: they are the program's. A new thread has the mask of the one that starts it.
+/// Starts the thread.
 fn begin() -> io::Result<()> {
+    without_signals(|| thread::Builder::new().name("softrnic".to_owned()).stack_size(256 << 10).spawn(wait)).map(drop)
+}
+
+/// Starts a thread with all signals blocked: they are the program's. A new thread has the mask of the one that starts it.
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = block_signals()?;
-    let thread = thread::Builder::new().name("softrnic".to_owned()).stack_size(256 << 10).spawn(wait);
+    let started = start();
     if let Some(before) = before {
         // SAFETY: it is a mask that the kernel gave; none is asked for.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
     }
-    thread.map(drop)
+    started
 }
 
 /// Blocks all signals in this thread, and gives what was blocked before.

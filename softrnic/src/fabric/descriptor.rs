@@ -1,0 +1,65 @@
+//! The descriptors of the fabric, which a child after `fork` closes: a listener or a session that it kept would outlive its parent.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::io::Errno;
+
+use super::is_forked_child;
+
+/// More than there can be of listeners, sessions and groups.
+const MOST: usize = 1 << 14;
+
+/// All that are open, each plus one; no lock, as a child has no use for one that another thread of its parent held.
+static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
+
+/// A descriptor that a child closes.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    descriptor: ManuallyDrop<OwnedFd>,
+    place: usize,
+}
+
+impl Descriptor {
+    pub(super) fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
+        let value = descriptor.as_raw_fd() + 1;
+        let start = value as usize;
+        for offset in 0..MOST {
+            let place = (start + offset) % MOST;
+            if OPEN[place].compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return Ok(Self { descriptor: ManuallyDrop::new(descriptor), place });
+            }
+        }
+        Err(Errno::MFILE)
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // A child has closed it, and the number may be something else's by now.
+        if is_forked_child() {
+            return;
+        }
+        OPEN[self.place].store(0, Ordering::Relaxed);
+        // SAFETY: it is not used any more.
+        unsafe { ManuallyDrop::drop(&mut self.descriptor) };
+    }
+}
+
+/// Closes all of them: in a child, in which nothing of the fabric is used any more.
+pub(super) fn close_all() {
+    for place in &OPEN {
+        let value: RawFd = place.swap(0, Ordering::Relaxed);
+        if value != 0 {
+            // SAFETY: it is open, and its owner does not close it in a child.
+            drop(unsafe { OwnedFd::from_raw_fd(value - 1) });
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The other processes, as this one knows them: the sessions, and who looks after them now.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
+use std::thread;
+
+use rustix::io::Errno;
+
+use super::block;
+use super::deliver::Deliver;
+use super::descriptor::Descriptor;
+use super::group::Groups;
+use super::outgoing::Ways;
+use super::reactor::{Reactor, Thread, WAKE};
+use super::session::Session;
+use crate::engine::{timer, unpoisoned};
+
+/// More sessions than this are refused.
+const MOST: usize = 1024;
+/// So many empty polls in a row, since the thread went to sleep, are a program that polls, and not one that looks once more
+/// after an event.
+const POLLS: u32 = 16;
+
+/// The other processes, as this one knows them.
+#[derive(Debug)]
+pub(super) struct Peers {
+    pub(super) deliver: &'static dyn Deliver,
+    pub(super) groups: Groups,
+    /// Whether there are any: all that a poll looks at where there are none.
+    has_sessions: AtomicBool,
+    /// A program has polled since the thread has looked at this.
+    polled: AtomicBool,
+    /// The thread sleeps until somebody rings.
+    parked: AtomicBool,
+    /// Polls since then.
+    polls: AtomicU32,
+    /// In the order of their ids.
+    sessions: RwLock<Vec<Arc<Session>>>,
+    ways: Ways,
+    listeners: Mutex<Vec<Listener>>,
+    reactor: OnceLock<Reactor>,
+    last_id: AtomicU64,
+}
+
+/// A block of this process.
+#[derive(Debug)]
+struct Listener {
+    id: u64,
+    block: u32,
+    socket: Descriptor,
+}
+
+impl Peers {
+    pub(super) const fn new(deliver: &'static dyn Deliver) -> Self {
+        Self {
+            deliver,
+            groups: Groups::new(),
+            has_sessions: AtomicBool::new(false),
+            polled: AtomicBool::new(false),
+            parked: AtomicBool::new(false),
+            polls: AtomicU32::new(0),
+            sessions: RwLock::new(Vec::new()),
+            ways: Ways::new(),
+            listeners: Mutex::new(Vec::new()),
+            reactor: OnceLock::new(),
+            last_id: AtomicU64::new(WAKE),
+        }
+    }
+
+    /// Takes a block; with the first the thread starts.
+    pub(super) fn claim(&'static self) -> Result<u32, Errno> {
+        let mut listeners = unpoisoned(self.listeners.lock());
+        let reactor = match self.reactor.get() {
+            Some(reactor) => reactor,
+            None => {
+                // Only here it is set, with the lock held.
+                let reactor = Reactor::new()?;
+                let reactor = self.reactor.get_or_init(|| reactor);
+                let thread = Thread::new(self, reactor);
+                let builder = || thread::Builder::new().name("softrnic-peers".to_owned()).stack_size(512 << 10);
+                timer::without_signals(|| builder().spawn(|| thread.run())).map_err(|_| Errno::AGAIN)?;
+                reactor
+            }
+        };
+        let (block, socket) = block::claim()?;
+        let id = self.id();
+        reactor.watch(&socket, id)?;
+        listeners.push(Listener { id, block, socket });
+        Ok(block)
+    }
+
+    pub(super) fn first_block(&self) -> Option<u32> {
+        unpoisoned(self.listeners.lock()).first().map(|listener| listener.block)
+    }
+
+    /// The session with the process that has this block, unless it is this one.
+    pub(super) fn session_with(&'static self, block: u32) -> Option<Arc<Session>> {
+        self.ways.find(self, block)
+    }
+
+    pub(super) fn has_block(&self, block: u32) -> bool {
+        unpoisoned(self.listeners.lock()).iter().any(|listener| listener.block == block)
+    }
+
+    /// A number by which the thread knows something.
+    pub(super) fn id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn watch(&self, descriptor: &Descriptor, id: u64) -> Result<(), Errno> {
+        self.reactor.get().ok_or(Errno::NXIO)?.watch(descriptor, id)
+    }
+
+    pub(super) fn unwatch(&self, descriptor: &Descriptor) {
+        if let Some(reactor) = self.reactor.get() {
+            reactor.unwatch(descriptor);
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        unpoisoned(self.sessions.read()).len() >= MOST
+    }
+
+    /// Adds a session.
+    pub(super) fn enter(&self, session: &Arc<Session>) -> Result<(), Errno> {
+        let mut sessions = unpoisoned(self.sessions.write());
+        if sessions.len() >= MOST {
+            return Err(Errno::MFILE);
+        }
+        // Another may have taken a later number and come first.
+        let place = sessions.partition_point(|other| other.id < session.id);
+        sessions.insert(place, Arc::clone(session));
+        if let Err(error) = self.watch(&session.socket, session.id) {
+            sessions.remove(place);
+            return Err(error);
+        }
+        self.has_sessions.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Forgets a session that is over.
+    pub(super) fn forget(&self, session: &Session) {
+        self.unwatch(&session.socket);
+        let mut sessions = unpoisoned(self.sessions.write());
+        sessions.retain(|other| other.id != session.id);
+        if sessions.is_empty() {
+            self.has_sessions.store(false, Ordering::Relaxed);
+        }
+        drop(sessions);
+        self.ways.forget(session);
+    }
+
+    /// In a child after `fork`.
+    pub(super) fn forget_all(&self) {
+        self.has_sessions.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn session(&self, id: u64) -> Option<Arc<Session>> {
+        let sessions = unpoisoned(self.sessions.read());
+        let place = sessions.binary_search_by_key(&id, |session| session.id).ok()?;
+        sessions.get(place).cloned()
+    }
+
+    /// Calls `each` with every session; it calls nothing of the engine.
+    pub(super) fn each(&self, each: impl FnMut(&Arc<Session>)) {
+        unpoisoned(self.sessions.read()).iter().for_each(each);
+    }
+
+    /// Has every session served that has something to do, with no lock held. Whether there was any.
+    pub(super) fn serve(&self) -> bool {
+        let mut has_found = false;
+        let mut place = 0;
+        while let Some((found, session)) = self.next_ready(place) {
+            has_found |= session.serve();
+            place = found + 1;
+        }
+        has_found
+    }
+
+    /// The first from a place on that has something to do; none where the list is being changed.
+    fn next_ready(&self, from: usize) -> Option<(usize, Arc<Session>)> {
+        let sessions = match self.sessions.try_read() {
+            Ok(sessions) => sessions,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let place = sessions.iter().skip(from).position(|session| session.is_ready())? + from;
+        Some((place, Arc::clone(sessions.get(place)?)))
+    }
+
+    /// Calls `call` with the listener of this id.
+    pub(super) fn listener<T>(&self, id: u64, call: impl FnOnce(&Descriptor) -> T) -> Option<T> {
+        let listeners = unpoisoned(self.listeners.lock());
+        listeners.iter().find(|listener| listener.id == id).map(|listener| call(&listener.socket))
+    }
+
+    /// Calls `each` with every listener and its id.
+    pub(super) fn each_listener(&self, mut each: impl FnMut(u64, &Descriptor)) {
+        unpoisoned(self.listeners.lock()).iter().for_each(|listener| each(listener.id, &listener.socket));
+    }
+
+    /// An empty poll of a program.
+    #[inline]
+    pub(super) fn progress(&self) {
+        if self.has_sessions.load(Ordering::Relaxed) {
+            self.polled();
+        }
+    }
+
+    fn polled(&self) {
+        // Read first: all threads that poll share it.
+        if !self.parked.load(Ordering::Relaxed) {
+            if !self.polled.load(Ordering::Relaxed) {
+                self.polled.store(true, Ordering::Relaxed);
+            }
+        } else if self.polls.fetch_add(1, Ordering::Relaxed) == POLLS {
+            self.polled.store(true, Ordering::Relaxed);
+            if let Some(reactor) = self.reactor.get() {
+                reactor.wake();
+            }
+        }
+        self.serve();
+    }
+
+    /// The thread's: whether a program has polled since the last call.
+    pub(super) fn take_polled(&self) -> bool {
+        self.polled.swap(false, Ordering::Relaxed)
+    }
+
+    pub(super) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::SeqCst)
+    }
+
+    /// The thread's: everybody is to ring from now on. `false` where there is something to do already.
+    pub(super) fn park(&self) -> bool {
+        self.polls.store(0, Ordering::Relaxed);
+        self.parked.store(true, Ordering::SeqCst);
+        // Who begins to wait for room either sees that the thread is parked, or is seen by `park` of the session.
+        fence(Ordering::SeqCst);
+        let sessions = unpoisoned(self.sessions.read());
+        sessions.iter().for_each(|session| session.park());
+        // Who puts something in, or makes room, either sees the wish for a bell, or is seen here.
+        fence(Ordering::SeqCst);
+        !sessions.iter().any(|session| session.is_ready())
+    }
+
+    pub(super) fn unpark(&self) {
+        self.parked.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,159 @@
+//! The thread that takes in what comes while the program does not poll, and notices who comes and goes.
+//!
+//! While programs poll, it only looks each millisecond, and nobody rings for it. When it sees that nobody has polled since, it
+//! asks all others to ring (it is parked), looks once more, and sleeps.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use super::descriptor::Descriptor;
+use super::incoming::Waiting;
+use super::peers::Peers;
+use super::session::Session;
+use super::socket;
+
+/// How often it looks while programs poll.
+const TICK: Duration = Duration::from_millis(1);
+/// How long it looks after there was something, before it sleeps: an answer to what it did may be on its way.
+const LINGER: Duration = Duration::from_micros(20);
+/// How long nobody is accepted after that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The other end is closed.
+const GONE: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ERR);
+/// What `wake` is known by.
+pub(super) const WAKE: u64 = 0;
+
+/// What others of the process need of it.
+#[derive(Debug)]
+pub(super) struct Reactor {
+    epoll: Descriptor,
+    wake: Descriptor,
+}
+
+impl Reactor {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let epoll = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        let wake = Descriptor::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
+        let reactor = Self { epoll, wake };
+        reactor.watch(&reactor.wake, WAKE)?;
+        Ok(reactor)
+    }
+
+    /// Wakes the thread.
+    pub(super) fn wake(&self) {
+        // It fails only where a wake is pending already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    pub(super) fn watch(&self, descriptor: &Descriptor, id: u64) -> Result<(), Errno> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(id), flags)
+    }
+
+    pub(super) fn unwatch(&self, descriptor: &Descriptor) {
+        let _ = epoll::delete(&self.epoll, descriptor);
+    }
+}
+
+/// The thread's own.
+#[derive(Debug)]
+pub(super) struct Thread {
+    peers: &'static Peers,
+    reactor: &'static Reactor,
+    waiting: Waiting,
+    /// Nobody is accepted until then.
+    pause: Option<Instant>,
+}
+
+impl Thread {
+    pub(super) fn new(peers: &'static Peers, reactor: &'static Reactor) -> Self {
+        Self { peers, reactor, waiting: Waiting::default(), pause: None }
+    }
+
+    /// For ever, as the process may need it again.
+    pub(super) fn run(mut self) {
+        // When there was something last.
+        let mut last: Option<Instant> = None;
+        loop {
+            if self.peers.serve() {
+                last = Some(Instant::now());
+                self.sleep(Some(Duration::ZERO));
+            } else if self.peers.take_polled() {
+                self.peers.each(|session| session.unpark());
+                self.sleep(Some(TICK));
+            } else if last.is_some_and(|last| last.elapsed() < LINGER) {
+                std::hint::spin_loop();
+            } else {
+                last = self.park();
+            }
+        }
+    }
+
+    /// Sleeps until somebody rings or polls; when it woke.
+    fn park(&mut self) -> Option<Instant> {
+        if self.peers.park() {
+            let until = self.waiting.look(Instant::now()).into_iter().chain(self.pause).min();
+            self.sleep(until.map(|until| until.saturating_duration_since(Instant::now())));
+        } else {
+            // Something is there, and another thread is at it: in its own time.
+            self.sleep(Some(TICK));
+        }
+        self.peers.unpark();
+        Some(Instant::now())
+    }
+
+    /// Waits for events, and handles them.
+    fn sleep(&mut self, timeout: Option<Duration>) {
+        let mut events = [const { MaybeUninit::uninit() }; 64];
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let events = match epoll::wait(&self.reactor.epoll, &mut events, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(_interrupted) => return,
+        };
+        for event in events {
+            let (flags, data) = (event.flags, event.data);
+            self.handle(data.u64(), flags.intersects(GONE));
+        }
+        let now = Instant::now();
+        self.waiting.look(now);
+        if self.pause.is_some_and(|pause| pause <= now) {
+            self.pause = None;
+            self.peers.each_listener(|id, listener| {
+                let _ = self.reactor.watch(listener, id);
+            });
+        }
+    }
+
+    fn handle(&mut self, id: u64, has_gone: bool) {
+        if id == WAKE {
+            let _ = rustix::io::read(&self.reactor.wake, &mut [0; 8]);
+        } else if let Some(session) = self.peers.session(id) {
+            self.hear(&session, has_gone);
+        } else if !self.waiting.hear(self.peers, id) {
+            self.accept(id);
+        }
+    }
+
+    fn hear(&self, session: &Arc<Session>, has_gone: bool) {
+        if has_gone {
+            self.peers.forget(session);
+            session.end();
+        } else {
+            socket::hear_bells(&session.socket);
+        }
+    }
+
+    fn accept(&mut self, id: u64) {
+        let (waiting, peers) = (&mut self.waiting, self.peers);
+        let result = peers.listener(id, |listener| waiting.accept(peers, listener));
+        if let Some(Err(error)) = result {
+            log::warn!("no process can be let in for {PAUSE:?}: {error}");
+            self.pause = Some(Instant::now() + PAUSE);
+            peers.each_listener(|_, listener| self.reactor.unwatch(listener));
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! A session with another process: one of the two has requests, and the other answers. Two rings and a socket, which carries
+//! bells, and whose end is that of the session.
+//!
+//! Who finds nothing in a ring and wants to sleep says so in the ring (`PARKED`), and looks once more; who puts something in looks
+//! at that word afterwards, and rings. A fence of both orders stands between the two steps on both sides, so one of them sees
+//! what the other did. `WANTS_ROOM` is the same the other way round.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+
+use rustix::net::Shutdown;
+
+use super::descriptor::Descriptor;
+use super::is_forked_child;
+use super::peers::Peers;
+use super::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
+use super::shared::Shared;
+use super::socket;
+use super::wire::{self, ANSWER_WORDS, Garbage, PART_WORDS};
+use crate::engine::packet::{Carrier, MAX_PAYLOAD, Packet, Payload, Stuck};
+use crate::engine::queue_pair::QueuePair;
+use crate::engine::unpoisoned;
+
+/// The bytes of each ring.
+pub(super) const RING: usize = 512 << 10;
+/// Where the data of the rings begin: their control blocks stand in a page before.
+const DATA: usize = 4096;
+/// The bytes that a session shares.
+pub(super) const SHARED: usize = DATA + 2 * RING;
+/// What one call takes out of a session, so that others have their turn.
+const PACKETS: usize = 64;
+const BYTES: u64 = 256 << 10;
+/// The producer is told of room at least so often.
+const FREE_EVERY: u64 = RING as u64 / 8;
+
+/// Which of the two processes this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It has requests for the queue pairs of this block.
+    Requester(u32),
+    Responder,
+}
+
+const ALIVE: u8 = 0;
+/// The thread is to end it: the other process does not keep to what is agreed.
+const BROKEN: u8 = 1;
+const OVER: u8 = 2;
+
+/// A session, from either end.
+pub(super) struct Session {
+    peers: &'static Peers,
+    this: Weak<Self>,
+    /// By which the thread knows it.
+    pub(super) id: u64,
+    pub(super) role: Role,
+    pub(super) socket: Descriptor,
+    state: AtomicU8,
+    send: Mutex<Producer>,
+    /// For looks without the lock.
+    send_ring: Ring,
+    /// The tail of what was put in.
+    sent: AtomicU64,
+    receive: Mutex<Consumer>,
+    receive_ring: Ring,
+    /// The head of what was taken out.
+    taken: AtomicU64,
+    /// Who found no room.
+    waiting: Mutex<Vec<Weak<QueuePair>>>,
+    is_waited_for: AtomicBool,
+}
+
+impl Session {
+    pub(super) fn new(peers: &'static Peers, role: Role, socket: Descriptor, shared: Shared) -> Arc<Self> {
+        let shared = Arc::new(shared);
+        let parts = Ring::new(Arc::clone(&shared), 0, DATA, RING);
+        let answers = Ring::new(shared, CONTROL, DATA + RING, RING);
+        let (send_ring, receive_ring, words) = match role {
+            Role::Requester(_) => (parts, answers, ANSWER_WORDS),
+            Role::Responder => (answers, parts, PART_WORDS),
+        };
+        Arc::new_cyclic(|this| Self {
+            peers,
+            this: this.clone(),
+            id: peers.id(),
+            role,
+            socket,
+            state: AtomicU8::new(ALIVE),
+            send: Mutex::new(Producer::new(send_ring.clone())),
+            send_ring,
+            sent: AtomicU64::new(0),
+            receive: Mutex::new(Consumer::new(receive_ring.clone(), words)),
+            receive_ring,
+            taken: AtomicU64::new(0),
+            waiting: Mutex::new(Vec::new()),
+            is_waited_for: AtomicBool::new(false),
+        })
+    }
+
+    /// Of one that is not yet shared: the other process is to ring for the first that it puts in, and so is this one.
+    pub(super) fn park_both(&self) {
+        self.receive_ring.park();
+        self.send_ring.park();
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ALIVE
+    }
+
+    /// Whether there is anything to do: something has come, or there is room for those who wait. Nothing more than two loads where
+    /// there is not.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.has_come() || self.is_waited_for.load(Ordering::Relaxed) && self.has_room()
+    }
+
+    fn has_come(&self) -> bool {
+        self.receive_ring.tail() != self.taken.load(Ordering::Relaxed) && self.is_alive()
+    }
+
+    fn has_room(&self) -> bool {
+        self.send_ring.has_room(self.sent.load(Ordering::Relaxed))
+    }
+
+    /// Does what there is to do, up to a bound, unless another thread is at it; whether there was any. The caller holds
+    /// no locks.
+    pub(super) fn serve(&self) -> bool {
+        let mut has_found = false;
+        if self.has_come() {
+            let consumer = match self.receive.try_lock() {
+                Ok(consumer) => Some(consumer),
+                Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            if let Some(consumer) = consumer {
+                has_found = true;
+                self.take_in(consumer, PACKETS, BYTES);
+            }
+        }
+        if self.is_waited_for.load(Ordering::Relaxed) && self.has_room() {
+            has_found = true;
+            self.tell_waiting();
+        }
+        has_found
+    }
+
+    /// Takes in what has come.
+    fn take_in(&self, mut consumer: MutexGuard<'_, Consumer>, packets: usize, bytes: u64) {
+        let most = consumer.head().wrapping_add(bytes);
+        for _ in 0..packets {
+            match self.take_one(&mut consumer) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(garbage) => {
+                    drop(consumer);
+                    return self.give_up(garbage);
+                }
+            }
+            if consumer.unfreed() >= FREE_EVERY && consumer.free() {
+                socket::ring_bell(&self.socket);
+            }
+            if consumer.head() >= most {
+                break;
+            }
+        }
+        let is_asked_for_bell = consumer.free();
+        drop(consumer);
+        if is_asked_for_bell {
+            socket::ring_bell(&self.socket);
+        }
+    }
+
+    /// Takes in the next packet; `false` where there is none.
+    fn take_one(&self, consumer: &mut Consumer) -> Result<bool, Garbage> {
+        let Some(words) = consumer.next()? else { return Ok(false) };
+        match self.role {
+            Role::Requester(_) => {
+                let answer = wire::decode_answer(&words)?;
+                let pieces = consumer.take(Packet::Answer(answer).length())?;
+                self.taken.store(pieces.end(), Ordering::Relaxed);
+                self.peers.deliver.answer(&answer, pieces.as_slice());
+            }
+            Role::Responder => {
+                let part = wire::decode_part(&words)?;
+                let pieces = consumer.take(part.length)?;
+                self.taken.store(pieces.end(), Ordering::Relaxed);
+                if let Some(back) = self.this.upgrade() {
+                    let back: Arc<dyn Carrier> = back;
+                    self.peers.deliver.part(&part, pieces.as_slice(), &back);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn tell_waiting(&self) {
+        let waiting = {
+            let mut waiting = unpoisoned(self.waiting.lock());
+            self.is_waited_for.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *waiting)
+        };
+        for pair in &waiting {
+            self.peers.deliver.room(pair);
+        }
+    }
+
+    /// Before the thread sleeps: the other process is to ring.
+    pub(super) fn park(&self) {
+        self.receive_ring.park();
+        if self.is_waited_for.load(Ordering::SeqCst) {
+            self.send_ring.want_room();
+        }
+    }
+
+    /// The thread looks by itself.
+    pub(super) fn unpark(&self) {
+        self.receive_ring.unpark();
+        self.send_ring.want_no_room();
+    }
+
+    /// The other process is not to be believed: the thread ends the session once the socket tells it.
+    #[cold]
+    fn give_up(&self, garbage: Garbage) {
+        if self.state.compare_exchange(ALIVE, BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            log::warn!("a session with another process is ended, as that process sends {}", garbage.0);
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        }
+    }
+
+    /// Ends it, once the other process has gone or was given up: what it had put in before is taken in. By the thread.
+    pub(super) fn end(&self) {
+        if self.is_alive() {
+            // Bounded also where the other process lives and goes on.
+            let consumer = unpoisoned(self.receive.lock());
+            self.take_in(consumer, usize::MAX, RING as u64);
+        }
+        self.state.store(OVER, Ordering::Release);
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        self.tell_waiting();
+        if let Some(this) = self.this.upgrade() {
+            let carrier: Arc<dyn Carrier> = this;
+            self.peers.deliver.lost(&carrier);
+        }
+    }
+}
+
+impl Carrier for Session {
+    fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
+        let is_request = matches!(packet, Packet::Part(_));
+        let length = packet.length();
+        if !self.is_alive() || is_forked_child() {
+            return Err(Stuck::Gone);
+        }
+        if is_request != matches!(self.role, Role::Requester(_)) || length > MAX_PAYLOAD {
+            log::error!("a packet that cannot go this way: {packet:?}");
+            return Err(Stuck::Gone);
+        }
+        let (words, count) = wire::encode(packet);
+        let words = words.get(..count).unwrap_or_default();
+        let mut producer = unpoisoned(self.send.lock());
+        let result = producer.put(words, payload, length);
+        self.sent.store(producer.tail(), Ordering::Relaxed);
+        drop(producer);
+        match result {
+            Ok(()) => {}
+            Err(NotPut::Full) => return Err(Stuck::Full),
+            Err(NotPut::Fault) => return Err(Stuck::Gone),
+            Err(NotPut::Garbage(garbage)) => {
+                self.give_up(garbage);
+                return Err(Stuck::Gone);
+            }
+        }
+        // Either this sees that the other process sleeps, or its last look sees the packet.
+        fence(Ordering::SeqCst);
+        if self.send_ring.take_parked() {
+            socket::ring_bell(&self.socket);
+        }
+        Ok(())
+    }
+
+    fn wake(&self, pair: Weak<QueuePair>) {
+        let mut waiting = unpoisoned(self.waiting.lock());
+        waiting.push(pair);
+        self.is_waited_for.store(true, Ordering::SeqCst);
+        drop(waiting);
+        // Either this sees that the thread sleeps, or it sees that somebody waits before it does. And either the consumer sees the
+        // wish, or the caller, who tries once more, the room.
+        fence(Ordering::SeqCst);
+        if self.peers.is_parked() {
+            self.send_ring.want_room();
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("id", &self.id).field("role", &self.role).finish_non_exhaustive()
+    }
+}
