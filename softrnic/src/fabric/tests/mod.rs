@@ -67,14 +67,13 @@ impl Deliver for Seen {
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) seen: &'static Seen,
-    pub(super) peers: &'static Peers,
     pub(super) host: Host,
 }
 
 pub(super) fn end() -> End {
     let seen: &'static Seen = Box::leak(Box::default());
     let peers = peers(seen);
-    End { seen, peers, host: Host(peers) }
+    End { seen, host: Host(peers) }
 }
 
 /// The other processes, as somebody sees them.
