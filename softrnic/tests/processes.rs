@@ -58,8 +58,8 @@ fn follow() {
             ("send", &[id, from, length]) => {
                 side.send(ibv_wr_opcode::IBV_WR_SEND, id as u64, &mut [side.piece(from, length as u32)], |_| {});
             }
-            ("wait", &[]) => {
-                let wc = side.wait();
+            ("wait" | "sleep", &[]) => {
+                let wc = if verb == "wait" { side.wait() } else { side.sleep() };
                 said = format!("{} {} {} {}", wc.wr_id, wc.status.0, wc.byte_len, wc.opcode.0);
             }
             _ => panic!("what is {line}?"),
@@ -100,9 +100,13 @@ impl Other {
         }
     }
 
+    fn tell(&mut self, what: &str) {
+        writeln!(self.tell, "{what}").unwrap();
+    }
+
     /// Has it do something.
     fn ask(&mut self, what: &str) -> String {
-        writeln!(self.tell, "{what}").unwrap();
+        self.tell(what);
         self.hear()
     }
 
@@ -241,6 +245,26 @@ fn an_unreliable_connection_carries_messages() {
         side.done(7);
         assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
         assert_eq!(other.ask(&format!("holds 0 {length} {round}")), "true");
+    }
+    close(side);
+}
+
+#[test]
+fn an_event_wakes_who_sleeps() {
+    let (mut side, mut other) = connected("rc");
+    for round in 0..100 {
+        fill(&mut side, 0, 100, round);
+        other.ask(&format!("receive {round} 0 100"));
+        side.receive(9, &mut [side.piece(200, 100)]);
+        other.tell("sleep");
+        // Before and after the other one has gone to sleep.
+        std::thread::sleep(std::time::Duration::from_micros(round as u64 % 10 * 200));
+        side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, 100)], |_| {});
+        assert_eq!(side.sleep().wr_id, 7);
+        assert_eq!(other.hear(), format!("{round} 0 100 128"));
+        other.ask(&format!("send {round} 0 100"));
+        assert_eq!((side.sleep().wr_id, other.ask("sleep").split(' ').nth(1)), (9, Some("0")));
+        assert!(holds(&side, 200, 100, round));
     }
     close(side);
 }
