@@ -1,10 +1,11 @@
 //! A NIC in software: RDMA devices on any Linux machine, with no NIC, kernel module, root or daemon.
 //!
 //! [`register`] adds its devices to those of `rdma-mummy-sys`. They then stand in the list of `ibv_get_device_list` beside real
-//! ones, and everything above works on them unchanged. For now the queue pairs of one process reach each other, and no others.
+//! ones, and everything above works on them unchanged. Queue pairs reach each other within a
+//! process, and those of other processes of the same user on the host, unless [`PEERS_VARIABLE`] says no.
 //!
 //! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
-//! `front` is the C API, object by object. `host` asks the operating system.
+//! `fabric` is the way to other processes. `front` is the C API, object by object. `host` asks the operating system.
 
 pub(crate) mod engine;
 pub(crate) mod fabric;

@@ -39,6 +39,7 @@ pub(super) struct Peers {
     ways: Ways,
     listeners: Mutex<Vec<Listener>>,
     reactor: OnceLock<Reactor>,
+    is_running: AtomicBool,
     last_id: AtomicU64,
 }
 
@@ -63,6 +64,7 @@ impl Peers {
             ways: Ways::new(),
             listeners: Mutex::new(Vec::new()),
             reactor: OnceLock::new(),
+            is_running: AtomicBool::new(false),
             last_id: AtomicU64::new(WAKE),
         }
     }
@@ -70,23 +72,30 @@ impl Peers {
     /// Takes a block; with the first the thread starts.
     pub(super) fn claim(&'static self) -> Result<u32, Errno> {
         let mut listeners = unpoisoned(self.listeners.lock());
-        let reactor = match self.reactor.get() {
-            Some(reactor) => reactor,
-            None => {
-                // Only here it is set, with the lock held.
-                let reactor = Reactor::new()?;
-                let reactor = self.reactor.get_or_init(|| reactor);
-                let thread = Thread::new(self, reactor);
-                let builder = || thread::Builder::new().name("softrnic-peers".to_owned()).stack_size(512 << 10);
-                timer::without_signals(|| builder().spawn(|| thread.run())).map_err(|_| Errno::AGAIN)?;
-                reactor
-            }
-        };
+        let reactor = self.start()?;
         let (block, socket) = block::claim()?;
         let id = self.id();
         reactor.watch(&socket, id)?;
         listeners.push(Listener { id, block, socket });
         Ok(block)
+    }
+
+    /// Starts the thread, where it does not run. The lock of the listeners is held.
+    fn start(&'static self) -> Result<&'static Reactor, Errno> {
+        let reactor = match self.reactor.get() {
+            Some(reactor) => reactor,
+            None => {
+                let reactor = Reactor::new()?;
+                self.reactor.get_or_init(|| reactor)
+            }
+        };
+        if !self.is_running.load(Ordering::Relaxed) {
+            let thread = Thread::new(self, reactor);
+            let builder = thread::Builder::new().name("softrnic-peers".to_owned()).stack_size(512 << 10);
+            timer::without_signals(|| builder.spawn(|| thread.run())).map_err(|_| Errno::AGAIN)?;
+            self.is_running.store(true, Ordering::Relaxed);
+        }
+        Ok(reactor)
     }
 
     pub(super) fn first_block(&self) -> Option<u32> {

@@ -112,7 +112,13 @@ impl Thread {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let events = match epoll::wait(&self.reactor.epoll, &mut events, timeout.as_ref()) {
             Ok((events, _)) => events,
-            Err(_interrupted) => return,
+            Err(error) => {
+                if error != Errno::INTR {
+                    log::error!("cannot wait for other processes: {error}");
+                    std::thread::sleep(PAUSE);
+                }
+                return;
+            }
         };
         for event in events {
             let (flags, data) = (event.flags, event.data);

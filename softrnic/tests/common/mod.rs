@@ -51,6 +51,7 @@ pub(crate) unsafe fn name_of<'d>(device: *mut ibv_device) -> &'d CStr {
 pub(crate) struct Side {
     pub(crate) context: *mut ibv_context,
     pub(crate) pd: *mut ibv_pd,
+    pub(crate) channel: *mut ibv_comp_channel,
     pub(crate) cq: *mut ibv_cq,
     pub(crate) qp: *mut ibv_qp,
     pub(crate) mr: *mut ibv_mr,
@@ -85,7 +86,9 @@ impl Side {
         unsafe {
             let pd = ibv_alloc_pd(context);
             assert!(!pd.is_null(), "{}", io::Error::last_os_error());
-            let cq = ibv_create_cq(context, 1024, ptr::null_mut(), ptr::null_mut(), 0);
+            let channel = ibv_create_comp_channel(context);
+            assert!(!channel.is_null(), "{}", io::Error::last_os_error());
+            let cq = ibv_create_cq(context, 1024, ptr::null_mut(), channel, 0);
             assert!(!cq.is_null(), "{}", io::Error::last_os_error());
             let mut attr: ibv_qp_init_attr = zeroed();
             (attr.send_cq, attr.recv_cq, attr.qp_type) = (cq, cq, setup.kind);
@@ -95,7 +98,7 @@ impl Side {
             assert!(!qp.is_null(), "{}", io::Error::last_os_error());
             let mr = ibv_reg_mr(pd, buffer.as_mut_ptr().cast(), buffer.len(), setup.access as c_int);
             assert!(!mr.is_null(), "{}", io::Error::last_os_error());
-            Self { context, pd, cq, qp, mr, buffer }
+            Self { context, pd, channel, cq, qp, mr, buffer }
         }
     }
 
@@ -227,6 +230,24 @@ impl Side {
         }
     }
 
+    /// The next completion, asleep until it comes.
+    pub(crate) fn sleep(&self) -> ibv_wc {
+        // SAFETY: the queue is live.
+        assert_eq!(unsafe { ibv_req_notify_cq(self.cq, 0) }, 0);
+        if let Some(wc) = self.poll() {
+            return wc;
+        }
+        // SAFETY: the channel is live, and what is written can be.
+        unsafe {
+            let mut fd = libc::pollfd { fd: (*self.channel).fd, events: libc::POLLIN, revents: 0 };
+            assert_eq!(libc::poll(&raw mut fd, 1, LONG.as_millis() as c_int), 1, "no event has come");
+            let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+            assert_eq!(ibv_get_cq_event(self.channel, &raw mut cq, &raw mut context), 0);
+            ibv_ack_cq_events(cq, 1);
+        }
+        self.wait()
+    }
+
     /// The next completion, which is that of this request and a success.
     pub(crate) fn done(&self, wr_id: u64) -> ibv_wc {
         let wc = self.wait();
@@ -250,6 +271,7 @@ impl Side {
             assert_eq!(ibv_destroy_qp(self.qp), 0);
             assert_eq!(ibv_dereg_mr(self.mr), 0);
             assert_eq!(ibv_destroy_cq(self.cq), 0);
+            assert_eq!(ibv_destroy_comp_channel(self.channel), 0);
             assert_eq!(ibv_dealloc_pd(self.pd), 0);
         }
     }

@@ -1,12 +1,15 @@
 //! Two ends in one process, and packets between them.
 
 mod carry;
+mod groups;
+mod processes;
 mod ring;
+mod stress;
 mod wire;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::Host;
@@ -27,7 +30,6 @@ pub(super) struct Seen {
     pub(super) back: Mutex<Option<Arc<dyn Carrier>>>,
     pub(super) lost: AtomicUsize,
     pub(super) room: AtomicUsize,
-    changed: Condvar,
 }
 
 impl fmt::Debug for Seen {
@@ -46,12 +48,10 @@ impl Deliver for Seen {
     fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         *self.back.lock().unwrap() = Some(Arc::clone(back));
         self.parts.lock().unwrap().push((*part, bytes(payload)));
-        self.changed.notify_all();
     }
 
     fn answer(&self, answer: &Answer, payload: &[Segment]) {
         self.answers.lock().unwrap().push((*answer, bytes(payload)));
-        self.changed.notify_all();
     }
 
     fn lost(&self, _: &Arc<dyn Carrier>) {
@@ -67,14 +67,18 @@ impl Deliver for Seen {
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) seen: &'static Seen,
-    pub(super) peers: &'static Peers,
     pub(super) host: Host,
 }
 
 pub(super) fn end() -> End {
     let seen: &'static Seen = Box::leak(Box::default());
-    let peers: &'static Peers = Box::leak(Box::new(Peers::new(seen)));
-    End { seen, peers, host: Host(peers) }
+    let peers = peers(seen);
+    End { seen, host: Host(peers) }
+}
+
+/// The other processes, as somebody sees them.
+pub(super) fn peers(deliver: &'static dyn Deliver) -> &'static Peers {
+    Box::leak(Box::new(Peers::new(deliver)))
 }
 
 /// Waits, without polling, for what is to come by itself.

@@ -30,7 +30,7 @@ fn ends() -> (Producer, Consumer, Arc<Shared>) {
 fn put(producer: &mut Producer, seed: u8, length: u32) -> Result<(), NotPut> {
     let mut bytes = vec![seed; length as usize];
     let words = [u64::from(seed) << 32 | u64::from(length); WORDS];
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         return producer.put(&words, Payload::Bytes(&bytes), length);
     }
     // SAFETY: bytes of the vector, which is there until the end.
@@ -108,7 +108,7 @@ proptest! {
         for (index, &word) in words.iter().enumerate() {
             shared.store(CONTROL + index * 8, word, Ordering::Relaxed);
         }
-        for tail in [tail, tail % 8192 & !63] {
+        for tail in [tail, (tail % 8192) & !63] {
             shared.store(0, tail, Ordering::Relaxed);
             if let Ok(Some(read)) = consumer.next() {
                 prop_assert!(tail <= SIZE as u64 && tail % 64 == 0);

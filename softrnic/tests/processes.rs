@@ -1,0 +1,321 @@
+//! Queue pairs of two processes: this program starts itself once more, and tells that one what to do.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+mod common;
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use common::{Setup, Side, open};
+use rdma_mummy_sys::*;
+
+/// Makes `follow` do what comes.
+const ROLE: &str = "SOFTRNIC_TEST_FOLLOWS";
+/// Stands before what it says.
+const SAYS: &str = "SAYS:";
+const BYTES: usize = 9 << 20;
+
+fn setup(kind: ibv_qp_type) -> Setup {
+    Setup { kind, bytes: BYTES, timeout: 10, retry_cnt: 3, ..Setup::default() }
+}
+
+/// What a place holds that was filled so.
+fn byte(seed: usize, place: usize) -> u8 {
+    (place.wrapping_mul(31) ^ place >> 8 ^ seed) as u8
+}
+
+fn fill(side: &mut Side, from: usize, length: usize, seed: usize) {
+    for place in from..from + length {
+        side.buffer[place] = byte(seed, place - from);
+    }
+}
+
+fn holds(side: &Side, from: usize, length: usize, seed: usize) -> bool {
+    (from..from + length).all(|place| side.buffer[place] == byte(seed, place - from))
+}
+
+/// Not a test: the other process, which does what it is told and says what came of it.
+#[test]
+fn follow() {
+    if env::var_os(ROLE).is_none() {
+        return;
+    }
+    let kind = if env::var(ROLE).unwrap() == "uc" { ibv_qp_type::IBV_QPT_UC } else { ibv_qp_type::IBV_QPT_RC };
+    let mut side = Side::new(open(c"soft0"), setup(kind));
+    println!("{SAYS}{} {} {}", side.number(), side.rkey(), side.address());
+    for line in io::stdin().lock().lines() {
+        let line = line.unwrap();
+        let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let numbers: Vec<usize> = rest.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let mut said = String::from("done");
+        match (verb, &numbers[..]) {
+            ("connect", &[peer]) => side.connect(peer as u32, setup(kind)),
+            ("fill", &[from, length, seed]) => fill(&mut side, from, length, seed),
+            ("holds", &[from, length, seed]) => said = holds(&side, from, length, seed).to_string(),
+            ("receive", &[id, from, length]) => side.receive(id as u64, &mut [side.piece(from, length as u32)]),
+            ("send", &[id, from, length]) => {
+                side.send(ibv_wr_opcode::IBV_WR_SEND, id as u64, &mut [side.piece(from, length as u32)], |_| {});
+            }
+            ("wait" | "sleep", &[]) => {
+                let wc = if verb == "wait" { side.wait() } else { side.sleep() };
+                said = format!("{} {} {} {}", wc.wr_id, wc.status.0, wc.byte_len, wc.opcode.0);
+            }
+            _ => panic!("what is {line}?"),
+        }
+        println!("{SAYS}{said}");
+    }
+}
+
+/// Another process with a queue pair.
+struct Other {
+    child: Child,
+    tell: ChildStdin,
+    says: Lines<BufReader<ChildStdout>>,
+    number: u32,
+    rkey: u32,
+    address: u64,
+}
+
+impl Other {
+    fn start(kind: &str) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "follow", "--nocapture"]).env(ROLE, kind);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (tell, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
+        let mut other = Self { child, tell, says, number: 0, rkey: 0, address: 0 };
+        let said = other.hear();
+        let numbers: Vec<u64> = said.split(' ').map(|number| number.parse().unwrap()).collect();
+        (other.number, other.rkey, other.address) = (numbers[0] as u32, numbers[1] as u32, numbers[2]);
+        other
+    }
+
+    fn hear(&mut self) -> String {
+        loop {
+            let line = self.says.next().expect("it has gone").unwrap();
+            if let Some((_, said)) = line.split_once(SAYS) {
+                return said.to_owned();
+            }
+        }
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.tell, "{what}").unwrap();
+    }
+
+    /// Has it do something.
+    fn ask(&mut self, what: &str) -> String {
+        self.tell(what);
+        self.hear()
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn rdma(&self, offset: usize) -> ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
+        ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: self.address + offset as u64, rkey: self.rkey }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A queue pair here and one there, connected.
+fn connected(kind: &str) -> (Side, Other) {
+    let mut other = Other::start(kind);
+    let setup = setup(if kind == "uc" { ibv_qp_type::IBV_QPT_UC } else { ibv_qp_type::IBV_QPT_RC });
+    let side = Side::new(open(c"soft0"), setup);
+    side.connect(other.number, setup);
+    assert_eq!(other.ask(&format!("connect {}", side.number())), "done");
+    (side, other)
+}
+
+fn close(side: Side) {
+    let context = side.context;
+    side.close();
+    // SAFETY: nothing is on it any more.
+    assert_eq!(unsafe { ibv_close_device(context) }, 0);
+}
+
+#[test]
+fn messages_go_both_ways() {
+    let (mut side, mut other) = connected("rc");
+    for (round, length) in [1, 2, 63, 64, 1000, 4096, 16384, 16385, 100_000, 1 << 20, 4 << 20].into_iter().enumerate() {
+        fill(&mut side, 0, length, round);
+        other.ask(&format!("receive {round} 3 {length}"));
+        side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, length as u32)], |_| {});
+        side.done(7);
+        assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
+        assert_eq!(other.ask(&format!("holds 3 {length} {round}")), "true");
+
+        side.receive(8, &mut [side.piece(4 << 20, 4 << 20)]);
+        other.ask(&format!("send {round} 3 {length}"));
+        let received = side.done(8);
+        assert_eq!((received.byte_len, received.opcode), (length as u32, ibv_wc_opcode::IBV_WC_RECV));
+        assert!(holds(&side, 4 << 20, length, round));
+        assert_eq!(other.ask("wait").split(' ').nth(1), Some("0"));
+    }
+    assert!(side.poll().is_none());
+    close(side);
+}
+
+#[test]
+fn memory_of_another_process_is_written_and_read() {
+    let (mut side, mut other) = connected("rc");
+    for (round, length) in [1, 8, 4095, 16384, 50_001, 1 << 20, 4 << 20].into_iter().enumerate() {
+        fill(&mut side, 0, length, round);
+        side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, &mut [side.piece(0, length as u32)], |wr| {
+            wr.wr.rdma = other.rdma(77)
+        });
+        side.done(1);
+        assert_eq!(other.ask(&format!("holds 77 {length} {round}")), "true");
+        let into = &mut [side.piece(4 << 20, length as u32)];
+        side.send(ibv_wr_opcode::IBV_WR_RDMA_READ, 2, into, |wr| wr.wr.rdma = other.rdma(77));
+        assert_eq!(side.done(2).byte_len, length as u32);
+        assert!(holds(&side, 4 << 20, length, round));
+    }
+    close(side);
+}
+
+#[test]
+fn an_immediate_comes_with_a_write() {
+    let (mut side, mut other) = connected("rc");
+    fill(&mut side, 0, 40_000, 3);
+    other.ask("receive 5 0 0");
+    side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, 1, &mut [side.piece(0, 40_000)], |wr| {
+        wr.wr.rdma = other.rdma(0);
+        wr.__bindgen_anon_1.imm_data = 0x0102_0304;
+    });
+    side.done(1);
+    assert_eq!(other.ask("wait"), "5 0 40000 129");
+    assert_eq!(other.ask("holds 0 40000 3"), "true");
+    close(side);
+}
+
+#[test]
+fn a_counter_of_another_process_is_changed_by_atomics() {
+    let (side, mut other) = connected("rc");
+    let place = (8 - other.address as usize % 8) % 8;
+    other.ask(&format!("fill {place} 8 9"));
+    let before = u64::from_ne_bytes(std::array::from_fn(|place| byte(9, place)));
+    for (wr_id, added) in [(1, 0), (2, 5)] {
+        side.send(ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, wr_id, &mut [side.piece(0, 8)], |wr| {
+            let (remote_addr, rkey) = (other.address + place as u64, other.rkey);
+            wr.wr.atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add: 5, swap: 0, rkey };
+        });
+        side.done(wr_id);
+        let found = u64::from_ne_bytes(side.buffer[..8].try_into().unwrap());
+        assert_eq!(found, before.wrapping_add(added));
+    }
+    close(side);
+}
+
+#[test]
+fn many_requests_are_in_flight_at_once() {
+    let (mut side, mut other) = connected("rc");
+    fill(&mut side, 0, 64 * 32_768, 1);
+    for round in 0..8 {
+        for index in 0..64 {
+            let piece = &mut [side.piece(index * 32_768, 32_768)];
+            let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+            side.send(opcode, index as u64, piece, |wr| wr.wr.rdma = other.rdma(round + index * 32_768));
+        }
+        for index in 0..64 {
+            side.done(index);
+        }
+        assert_eq!(other.ask(&format!("holds {round} {} 1", 64 * 32_768)), "true");
+    }
+    close(side);
+}
+
+#[test]
+fn an_unreliable_connection_carries_messages() {
+    let (mut side, mut other) = connected("uc");
+    for (round, length) in [1, 5000, 100_000].into_iter().enumerate() {
+        fill(&mut side, 0, length, round);
+        other.ask(&format!("receive {round} 0 {length}"));
+        side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, length as u32)], |_| {});
+        side.done(7);
+        assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
+        assert_eq!(other.ask(&format!("holds 0 {length} {round}")), "true");
+    }
+    close(side);
+}
+
+#[test]
+fn an_event_wakes_who_sleeps() {
+    let (mut side, mut other) = connected("rc");
+    for round in 0..100 {
+        fill(&mut side, 0, 100, round);
+        other.ask(&format!("receive {round} 0 100"));
+        side.receive(9, &mut [side.piece(200, 100)]);
+        other.tell("sleep");
+        // Before and after the other one has gone to sleep.
+        std::thread::sleep(std::time::Duration::from_micros(round as u64 % 10 * 200));
+        side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, 100)], |_| {});
+        assert_eq!(side.sleep().wr_id, 7);
+        assert_eq!(other.hear(), format!("{round} 0 100 128"));
+        other.ask(&format!("send {round} 0 100"));
+        assert_eq!((side.sleep().wr_id, other.ask("sleep").split(' ').nth(1)), (9, Some("0")));
+        assert!(holds(&side, 200, 100, round));
+    }
+    close(side);
+}
+
+#[test]
+fn a_receiver_that_posts_late_is_waited_for() {
+    let (mut side, mut other) = connected("rc");
+    fill(&mut side, 0, 100_000, 4);
+    for round in 0..20 {
+        side.send(ibv_wr_opcode::IBV_WR_SEND, round, &mut [side.piece(0, 100_000)], |_| {});
+    }
+    for round in 0..20 {
+        other.ask(&format!("receive {round} 0 100000"));
+        assert_eq!(other.ask("wait"), format!("{round} 0 100000 128"));
+        assert_eq!(other.ask("holds 0 100000 4"), "true");
+        side.done(round);
+    }
+    close(side);
+}
+
+#[test]
+fn a_key_that_is_not_there_is_refused() {
+    let (side, other) = connected("rc");
+    side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, &mut [side.piece(0, 100_000)], |wr| {
+        let remote_addr = other.address;
+        wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey: other.rkey ^ 0x5a00 };
+    });
+    assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
+    assert_eq!(side.state(), ibv_qp_state::IBV_QPS_ERR);
+    close(side);
+}
+
+#[test]
+fn a_peer_that_is_killed_is_given_up() {
+    let (side, mut other) = connected("rc");
+    side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, &mut [side.piece(0, 4096)], |wr| wr.wr.rdma = other.rdma(0));
+    side.done(1);
+    for index in 0..32 {
+        let piece = &mut [side.piece(0, 4 << 20)];
+        side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, index, piece, |wr| wr.wr.rdma = other.rdma(0));
+        if index == 16 {
+            other.kill();
+        }
+    }
+    let mut wc = side.wait();
+    while wc.status == ibv_wc_status::IBV_WC_SUCCESS {
+        wc = side.wait();
+    }
+    assert_eq!(wc.status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+    for _ in wc.wr_id + 1..32 {
+        assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+    }
+    close(side);
+}
