@@ -1,7 +1,7 @@
 //! Ping-pongs, and programs that find each other as those do: a server and a client, ours or rdma-core's.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
@@ -16,10 +16,15 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 /// What no program says when all is well.
 const BAD: [&str; 4] = ["invalid data", "panicked", "wrong data", "error"];
 
-/// A TCP port that no other test of this program uses.
+/// A TCP port that no other test of this program uses, and nobody else now.
 pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(21_000);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("::", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// One of the examples, with the device and the TCP port.
