@@ -42,6 +42,8 @@ impl AsRef<IbverbsLater> for IbverbsTable {
 }
 
 symbols! {
+    list: ibverbs_functions of rdma_mummy_sys::load::ibverbs;
+
     /// The functions of libibverbs. A provider fills in what it has and leaves the rest to `..Default::default()`.
     pub struct IbverbsTable {
         /// What came after rdma-core 44.

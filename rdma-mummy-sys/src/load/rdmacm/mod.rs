@@ -49,6 +49,8 @@ impl AsRef<RdmacmLater> for RdmacmTable {
 }
 
 symbols! {
+    list: rdmacm_functions of rdma_mummy_sys::load::rdmacm;
+
     /// The functions of librdmacm, besides rsockets. A provider fills in what it has and leaves the rest to
     /// `..Default::default()`.
     pub struct RdmacmTable {
