@@ -32,6 +32,7 @@ system_library! {
         variable: "RDMA_MUMMY_LIBIBVERBS",
         packages: "Debian, Ubuntu: libibverbs1 ibverbs-providers; Fedora, RHEL, SUSE: libibverbs; Arch: rdma-core",
     };
+    first: "ibv_get_device_list";
     of: |provider| Some(provider.ibverbs());
 }
 

@@ -126,7 +126,7 @@ macro_rules! symbols {
 
 /// Declares where the library of the system is kept for a table, and what is known of it.
 macro_rules! system_library {
-    ($(#[$meta:meta])* pub type $Loaded:ident = $Table:ident; known: $known:expr; of: $of:expr;) => {
+    ($(#[$meta:meta])* pub type $Loaded:ident = $Table:ident; known: $known:expr; first: $first:literal; of: $of:expr;) => {
         $(#[$meta])*
         pub type $Loaded = $crate::load::Library<$Table>;
 
@@ -150,6 +150,7 @@ macro_rules! system_library {
 
         impl $crate::load::Table for $Table {
             const KNOWN: $crate::load::Known = $known;
+            const FIRST: &'static str = $first;
 
             unsafe fn fill(handle: &libloading::os::unix::Library) -> Self {
                 // SAFETY: passed on to the caller.

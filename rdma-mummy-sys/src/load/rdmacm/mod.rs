@@ -39,6 +39,7 @@ system_library! {
         variable: "RDMA_MUMMY_LIBRDMACM",
         packages: "Debian, Ubuntu: librdmacm1; Fedora, RHEL: librdmacm; SUSE: librdmacm1; Arch: rdma-core",
     };
+    first: "rdma_create_event_channel";
     of: |provider| provider.rdmacm();
 }
 
