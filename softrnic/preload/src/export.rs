@@ -8,16 +8,21 @@ macro_rules! export {
     ) => {
         use $($module)::+ as library;
 
-        $(
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-                // Some of them are safe in Rust; here all are what C has.
-                const FUNCTION: unsafe extern "C" fn($($type),*) -> $result = library::$name;
-                crate::register::ready();
-                // SAFETY: the caller keeps the contract of the C function, which is that of this one.
-                unsafe { FUNCTION($($argument),*) }
-            }
-        )*
+        $(export!(@one $name ($($argument: $type),*) -> $result);)*
+    };
+
+    // Written below.
+    (@one ibv_close_device $arguments:tt -> $result:ty) => {};
+
+    (@one $name:ident ($($argument:ident: $type:ty),*) -> $result:ty) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // Some of them are safe in Rust; here all are what C has.
+            const FUNCTION: unsafe extern "C" fn($($type),*) -> $result = library::$name;
+            crate::register::ready();
+            // SAFETY: the caller keeps the contract of the C function, which is that of this one.
+            unsafe { FUNCTION($($argument),*) }
+        }
     };
 }
 
@@ -47,4 +52,16 @@ lists! {
     ibverbs_later: ibverbs_later_functions;
     rdmacm: rdmacm_functions;
     rdmacm_later: rdmacm_later_functions;
+}
+
+/// The C library closes any device, as the kernel clears away what is left on it, and programs count on that: perftest leaves
+/// queues behind. softrnic refuses, so that nothing is pulled from under a Rust program. Here the device is left to the end of the
+/// process then.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(context: *mut types::ibv_context) -> types::c_int {
+    crate::register::ready();
+    // SAFETY: the caller keeps the contract of the C function, which is that of this one.
+    let result = unsafe { rdma_mummy_sys::load::ibverbs::ibv_close_device(context) };
+    let in_use = result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY);
+    if in_use { 0 } else { result }
 }
