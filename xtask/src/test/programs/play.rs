@@ -12,7 +12,7 @@ use super::process::{LOOK, Process};
 use super::table::{Row, Shape, Way};
 
 /// More than any line takes on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 /// A client that found no server ends sooner than this, and is tried again after it.
 const AGAIN: Duration = Duration::from_millis(200);
 
