@@ -6,6 +6,7 @@ mod ci;
 mod demo;
 mod packages;
 mod plain;
+mod preload;
 mod progress;
 mod repo;
 mod softroce;
@@ -29,6 +30,7 @@ enum Task {
     Demo(demo::Demo),
     Softroce(softroce::Softroce),
     Test(test::Test),
+    Preload(preload::Preload),
     Bindings(bindings::Bindings),
     Ci(ci::Ci),
 }
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Task::Demo(task) => demo::main(&task),
         Task::Softroce(task) => Ok(softroce::main(task)),
         Task::Test(task) => test::main(&task),
+        Task::Preload(task) => preload::main(&task),
         Task::Bindings(task) => bindings::main(&task).map(|()| ExitCode::SUCCESS),
         Task::Ci(task) => ci::main(&task),
     };

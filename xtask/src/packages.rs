@@ -52,6 +52,21 @@ pub(crate) const SOFTROCE: &[Need] = &[
 pub(crate) const SOFTROCE_TESTS: &[Need] =
     &[program("rdmacm-utils", "rping"), program("perftest", "ib_write_bw"), program("valgrind", "valgrind")];
 
+/// Linking softrnic's libraries for C programs.
+pub(crate) const LINKING: &[Need] =
+    &[program("gcc", "cc"), Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) }];
+
+/// The programs that run on softrnic, and compiling one of our own.
+pub(crate) const PROGRAMS: &[Need] = &[
+    program("ibverbs-utils", "ibv_devinfo"),
+    program("rdmacm-utils", "rping"),
+    program("perftest", "ib_write_bw"),
+    program("gcc", "cc"),
+    Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) },
+    Need { package: "libibverbs-dev", found_by: Found::File(&["/usr/include/infiniband/verbs.h"]) },
+    Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
+];
+
 /// Compiling the header's inline functions in C, to compare the Rust ports with them.
 pub(crate) const C_TESTS: &[Need] = &[
     program("gcc", "cc"),

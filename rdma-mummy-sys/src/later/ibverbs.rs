@@ -10,6 +10,8 @@ use crate::load::symbols::symbols;
 pub use super::buffers::{ibv_alloc_buf, ibv_alloc_user_buf, ibv_free_buf, ibv_free_user_buf};
 
 symbols! {
+    list: ibverbs_later_functions of rdma_mummy_sys::later::ibverbs;
+
     /// The functions of libibverbs that came after rdma-core 44.
     pub struct IbverbsLater for IbverbsTable;
 

@@ -9,6 +9,8 @@ use crate::load::symbols::symbols;
 pub use crate::load::rdmacm::rdma_query_addrinfo;
 
 symbols! {
+    list: rdmacm_later_functions of rdma_mummy_sys::later::rdmacm;
+
     /// The functions of librdmacm that came after rdma-core 44.
     pub struct RdmacmLater for RdmacmTable;
 

@@ -17,6 +17,7 @@ system_library! {
         variable: "RDMA_MUMMY_LIBEFA",
         packages: "Debian, Ubuntu: ibverbs-providers; Fedora, RHEL: libibverbs; SUSE: libefa1; Arch: rdma-core",
     };
+    first: "efadv_query_device";
     of: |_| None;
 }
 

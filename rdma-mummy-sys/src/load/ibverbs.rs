@@ -32,6 +32,7 @@ system_library! {
         variable: "RDMA_MUMMY_LIBIBVERBS",
         packages: "Debian, Ubuntu: libibverbs1 ibverbs-providers; Fedora, RHEL, SUSE: libibverbs; Arch: rdma-core",
     };
+    first: "ibv_get_device_list";
     of: |provider| Some(provider.ibverbs());
 }
 
@@ -42,6 +43,8 @@ impl AsRef<IbverbsLater> for IbverbsTable {
 }
 
 symbols! {
+    list: ibverbs_functions of rdma_mummy_sys::load::ibverbs;
+
     /// The functions of libibverbs. A provider fills in what it has and leaves the rest to `..Default::default()`.
     pub struct IbverbsTable {
         /// What came after rdma-core 44.

@@ -20,8 +20,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
+use super::elsewhere;
 use super::error::{Attempt, LoadError};
 use super::provider::Registered;
+
+/// Why a library is not opened that this code is in.
+const OWN: &str = "it is this library itself, and not the system's";
 
 /// What is known of a library before it is loaded.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +46,9 @@ pub struct Known {
 pub trait Table: Default + Send + Sync + sealed::Sealed + 'static {
     /// The library whose functions these are.
     const KNOWN: Known;
+    /// A function that every release of it has.
+    #[doc(hidden)]
+    const FIRST: &'static str;
 
     /// Looks each function up by name; what is not found stays `None`.
     ///
@@ -117,16 +124,32 @@ impl<T: Table> Library<T> {
         if slot.library.get().is_some() { Err(self) } else { Ok(slot.library.get_or_init(|| self)) }
     }
 
-    /// The default library: the file that the environment variable names, else the soname.
+    /// The default library: the file that the environment variable names, else the soname; where that leads back to this code,
+    /// the file of that name in the system's folders.
     fn open_default() -> Result<Self, LoadError> {
         let from_environment = override_path(T::KNOWN.variable);
         let path = from_environment.as_deref().unwrap_or(Path::new(T::KNOWN.soname));
-        // SAFETY: the file is the library of the system, or the one that whoever started the process put in its place:
-        // the same trust as in the loader's own search path.
-        unsafe { Self::open(path.as_os_str()) }.map_err(|attempt| LoadError::Library {
+        let mut attempts = Vec::new();
+        let mut open = |path: &Path| {
+            // SAFETY: the file is the library of the system, or the one that whoever started the process put in its place: the
+            // same trust as in the loader's own search path.
+            unsafe { Self::open(path.as_os_str()) }.map_err(|attempt| {
+                let own = attempt.reason == OWN;
+                attempts.push(attempt);
+                own
+            })
+        };
+        let opened = match open(path) {
+            Ok(library) => Some(library),
+            Err(own) if own && from_environment.is_none() => {
+                elsewhere::files(T::KNOWN.soname).find_map(|file| open(&file).ok())
+            }
+            Err(_) => None,
+        };
+        opened.ok_or_else(|| LoadError::Library {
             known: known::<T>(),
             from_environment: from_environment.is_some(),
-            attempts: vec![attempt],
+            attempts,
         })
     }
 
@@ -139,6 +162,11 @@ impl<T: Table> Library<T> {
         // SAFETY: the caller vouches for what runs at loading.
         let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|error| Attempt { path: path.into(), reason: error.to_string() })?;
+        // SAFETY: the symbol is not used but for its address.
+        let first = unsafe { handle.get::<*const c_void>(T::FIRST.as_bytes()) };
+        if first.is_ok_and(|first| elsewhere::is_own(first.as_raw_ptr())) {
+            return Err(Attempt { path: path.into(), reason: OWN.to_owned() });
+        }
         // SAFETY: the caller vouches for the functions, and the handle is let go below rather than closed.
         let table = unsafe { T::fill(&handle) };
         // Lets go of the handle without closing it.

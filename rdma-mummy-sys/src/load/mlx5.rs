@@ -20,6 +20,7 @@ system_library! {
         variable: "RDMA_MUMMY_LIBMLX5",
         packages: "Debian, Ubuntu: ibverbs-providers; Fedora, RHEL: libibverbs; SUSE: libmlx5-1; Arch: rdma-core",
     };
+    first: "mlx5dv_is_supported";
     of: |_| None;
 }
 

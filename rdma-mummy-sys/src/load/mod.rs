@@ -10,6 +10,7 @@
 
 mod device_list;
 pub mod efa;
+mod elsewhere;
 mod error;
 mod events;
 pub(crate) mod failure;

@@ -5,6 +5,8 @@
 //! where no argument tells. A line that ends after its prototype is a function written by hand, because it concerns
 //! several providers at once, makes an object without a parent, or needs no library at all.
 //!
+//! `list` names a macro that hands the same lines on, so that what exports these functions to C has no list of its own.
+//!
 //! Each line is compared with the prototype that bindgen made, at compile time and without a reference for the linker
 //! to resolve. `by_name` at the end of a line says that there is no such prototype: the name is all that ties it to the
 //! library.
@@ -12,6 +14,8 @@
 /// Declares the struct of a table and what belongs to each of its functions. See the module documentation.
 macro_rules! symbols {
     (
+        $(list: $list:ident of $($module:ident)::+;)?
+
         $(#[$meta:meta])*
         pub struct $Table:ident $({ $(#[$inner_meta:meta])* pub $inner:ident: $Inner:ty })?
         for $Outer:ident;
@@ -68,9 +72,22 @@ macro_rules! symbols {
 
         $($crate::load::symbols::symbols!(@check $($mark)? $name $args -> $ret);)*
 
+        $crate::load::symbols::symbols!(@list ($) $($list [$($module)::+])? $(fn $name $args -> $ret;)*);
+
         $($($crate::load::symbols::symbols!(
             @function $Outer, $Table, $name $args -> $ret, $fail, $by
         );)?)*
+    };
+
+    (@list ($dollar:tt) fn $($line:tt)*) => {};
+    (@list ($dollar:tt) $list:ident $module:tt $($line:tt)*) => {
+        /// Hands these functions to the macro `$each`, for a library that exports them: the module that has them, then a
+        /// prototype a line.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! $list {
+            ($dollar each:ident) => { $dollar each! { $module $($line)* } };
+        }
     };
 
     (@check by_name $name:ident $args:tt -> $ret:ty) => {};
@@ -109,7 +126,7 @@ macro_rules! symbols {
 
 /// Declares where the library of the system is kept for a table, and what is known of it.
 macro_rules! system_library {
-    ($(#[$meta:meta])* pub type $Loaded:ident = $Table:ident; known: $known:expr; of: $of:expr;) => {
+    ($(#[$meta:meta])* pub type $Loaded:ident = $Table:ident; known: $known:expr; first: $first:literal; of: $of:expr;) => {
         $(#[$meta])*
         pub type $Loaded = $crate::load::Library<$Table>;
 
@@ -133,6 +150,7 @@ macro_rules! system_library {
 
         impl $crate::load::Table for $Table {
             const KNOWN: $crate::load::Known = $known;
+            const FIRST: &'static str = $first;
 
             unsafe fn fill(handle: &libloading::os::unix::Library) -> Self {
                 // SAFETY: passed on to the caller.

@@ -3,6 +3,7 @@
 mod binaries;
 mod host;
 mod miri;
+mod programs;
 mod report;
 mod softroce;
 mod summary;
@@ -30,6 +31,10 @@ pub(crate) struct Test {
     #[arg(long = "ring", value_enum, value_name = "RING")]
     rings: Vec<Ring>,
 
+    /// Of the programs ring, only what has this in its name
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+
     /// Time limit of the guest of the softroce ring
     #[arg(long, value_name = "SECONDS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(10..))]
     timeout: u64,
@@ -45,6 +50,8 @@ enum Ring {
     Pure,
     /// Needs nothing: the API on devices that tests make in process (runs together with pure)
     Embedded,
+    /// Needs a C compiler and the distribution's programs: these, unmodified, on softrnic
+    Programs,
     /// Needs a nightly toolchain with Miri: much of pure and embedded, in an interpreter that sees undefined behaviour
     Miri,
     /// Needs QEMU and a distribution kernel: the kernel's rdma_rxe and the distribution's rdma-core
@@ -82,6 +89,9 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
     let mut rows = Vec::new();
     if task.asks_for(Ring::Pure) || task.asks_for(Ring::Embedded) {
         rows.push(timed("pure, embedded", true, || host::run(&root)));
+    }
+    if task.asks_for(Ring::Programs) {
+        rows.push(timed("programs", task.must_run(Ring::Programs), || programs::run(&root, &task.only)));
     }
     if task.asks_for(Ring::Miri) {
         rows.push(timed("miri", task.must_run(Ring::Miri), || miri::run(&root)));

@@ -39,6 +39,7 @@ system_library! {
         variable: "RDMA_MUMMY_LIBRDMACM",
         packages: "Debian, Ubuntu: librdmacm1; Fedora, RHEL: librdmacm; SUSE: librdmacm1; Arch: rdma-core",
     };
+    first: "rdma_create_event_channel";
     of: |provider| provider.rdmacm();
 }
 
@@ -49,6 +50,8 @@ impl AsRef<RdmacmLater> for RdmacmTable {
 }
 
 symbols! {
+    list: rdmacm_functions of rdma_mummy_sys::load::rdmacm;
+
     /// The functions of librdmacm, besides rsockets. A provider fills in what it has and leaves the rest to
     /// `..Default::default()`.
     pub struct RdmacmTable {

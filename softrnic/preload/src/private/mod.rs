@@ -1,0 +1,89 @@
+//! What rdma-core's own libraries and drivers take from libibverbs and librdmacm beside the verbs, and rsockets.
+//!
+//! A driver such as libmlx5, which many programs link to, does not load without these names. Each leads on to the function of
+//! the same name of the system's library, whatever its arguments are: so real devices work, and rsockets over them. Where there
+//! is no such library the call fails, and a driver has nothing to drive.
+//!
+//! `names` lists them, `jump` passes a call on with all its arguments, this file finds where to.
+
+mod jump;
+mod names;
+
+use core::ffi::{CStr, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+use std::{ffi::CString, path::Path};
+
+use rdma_mummy_sys::load::{ibverbs, rdmacm};
+
+use names::{NAMES, Otherwise};
+
+/// Where the calls of a name go, found by the first of them.
+static FOUND: [OnceLock<usize>; NAMES.len()] = [const { OnceLock::new() }; NAMES.len()];
+
+/// Where to go on with a call of the name at `index`.
+extern "C" fn softrnic_private_target(index: usize) -> usize {
+    let Some((slot, entry)) = FOUND.get(index).zip(NAMES.get(index)) else { return refuse as *const c_void as usize };
+    *slot.get_or_init(|| system(entry.name).unwrap_or_else(|| fallback(entry.otherwise)))
+}
+
+/// The function of the system's library.
+fn system(name: &CStr) -> Option<usize> {
+    static HANDLES: OnceLock<[Option<usize>; 2]> = OnceLock::new();
+    let handles = HANDLES.get_or_init(|| {
+        let verbs = ibverbs::library().ok().and_then(|library| library.path()).and_then(handle);
+        let cm = rdmacm::library().ok().and_then(|library| library.path()).and_then(handle);
+        [verbs, cm]
+    });
+    handles.iter().flatten().find_map(|&handle| {
+        // SAFETY: the handle is of a library that is never closed, and the name is a string.
+        let found = unsafe { libc::dlsym(handle as *mut c_void, name.as_ptr()) } as usize;
+        // A library that this object stands in for looks its own names up here as well, but not by its own handle.
+        (found != 0).then_some(found)
+    })
+}
+
+/// A second handle of a library that is loaded, kept for good.
+fn handle(path: &Path) -> Option<usize> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: the path is a string, and the library is loaded already: nothing runs.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } as usize;
+    (handle != 0).then_some(handle)
+}
+
+fn fallback(otherwise: Otherwise) -> usize {
+    match otherwise {
+        Otherwise::Refuse => refuse as *const c_void as usize,
+        Otherwise::MinusOne => minus_one as *const c_void as usize,
+        Otherwise::Null => null as *const c_void as usize,
+        Otherwise::Poll => libc::poll as *const c_void as usize,
+        Otherwise::Select => libc::select as *const c_void as usize,
+    }
+}
+
+fn set_errno() {
+    // SAFETY: libc gives the address of this thread's errno, which is valid and aligned for as long as the thread runs.
+    unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
+}
+
+/// Fails as a function that returns an errno value does. Where a function returns nothing, nobody looks.
+extern "C" fn refuse() -> c_int {
+    set_errno();
+    libc::EOPNOTSUPP
+}
+
+/// Fails as a function of sockets does, whatever the width of what it returns.
+extern "C" fn minus_one() -> isize {
+    set_errno();
+    -1
+}
+
+/// Fails as a function that returns a pointer does.
+extern "C" fn null() -> *mut c_void {
+    set_errno();
+    core::ptr::null_mut()
+}
+
+/// Whether drivers may let objects of a device that is gone be destroyed: theirs to write, as in libibverbs.
+#[unsafe(no_mangle)]
+static mut verbs_allow_disassociate_destroy: bool = false;

@@ -1,0 +1,150 @@
+//! The names, and what becomes of a call where the system has no such library.
+
+use core::ffi::CStr;
+
+/// What a call gets that leads nowhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Otherwise {
+    /// `EOPNOTSUPP`; also of what returns nothing.
+    Refuse,
+    /// -1, with errno.
+    MinusOne,
+    /// Null, with errno.
+    Null,
+    /// What `poll` does: descriptors that are no rsockets are plain ones.
+    Poll,
+    /// What `select` does.
+    Select,
+}
+
+/// A name.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: &'static CStr,
+    pub(crate) otherwise: Otherwise,
+}
+
+macro_rules! names {
+    ($($otherwise:ident $name:literal;)*) => {
+        /// All of them, in the order of their entries.
+        pub(crate) const NAMES: &[Entry] = &[$(Entry {
+            // A literal with its terminator.
+            name: match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has a zero byte"),
+            },
+            otherwise: Otherwise::$otherwise,
+        }),*];
+
+        names!(@entries 0; $($name)*);
+    };
+    (@entries $index:expr; $name:literal $($rest:literal)*) => {
+        super::jump::entry!($name, $index);
+        names!(@entries $index + 1; $($rest)*);
+    };
+    (@entries $index:expr;) => {};
+}
+
+names! {
+    Refuse "__ioctl_final_num_attrs";
+    Refuse "__verbs_log";
+    Null "_verbs_init_and_alloc_context";
+    Refuse "execute_ioctl";
+    Refuse "ibv_cmd_advise_mr";
+    Refuse "ibv_cmd_alloc_dm";
+    Refuse "ibv_cmd_alloc_mw";
+    Refuse "ibv_cmd_alloc_pd";
+    Refuse "ibv_cmd_attach_mcast";
+    Refuse "ibv_cmd_close_xrcd";
+    Refuse "ibv_cmd_create_ah";
+    Refuse "ibv_cmd_create_counters";
+    Refuse "ibv_cmd_create_cq";
+    Refuse "ibv_cmd_create_cq_ex";
+    Refuse "ibv_cmd_create_flow";
+    Refuse "ibv_cmd_create_flow_action_esp";
+    Refuse "ibv_cmd_create_qp";
+    Refuse "ibv_cmd_create_qp_ex";
+    Refuse "ibv_cmd_create_qp_ex2";
+    Refuse "ibv_cmd_create_rwq_ind_table";
+    Refuse "ibv_cmd_create_srq";
+    Refuse "ibv_cmd_create_srq_ex";
+    Refuse "ibv_cmd_create_wq";
+    Refuse "ibv_cmd_dealloc_mw";
+    Refuse "ibv_cmd_dealloc_pd";
+    Refuse "ibv_cmd_dereg_mr";
+    Refuse "ibv_cmd_destroy_ah";
+    Refuse "ibv_cmd_destroy_counters";
+    Refuse "ibv_cmd_destroy_cq";
+    Refuse "ibv_cmd_destroy_flow";
+    Refuse "ibv_cmd_destroy_flow_action";
+    Refuse "ibv_cmd_destroy_qp";
+    Refuse "ibv_cmd_destroy_rwq_ind_table";
+    Refuse "ibv_cmd_destroy_srq";
+    Refuse "ibv_cmd_destroy_wq";
+    Refuse "ibv_cmd_detach_mcast";
+    Refuse "ibv_cmd_free_dm";
+    Refuse "ibv_cmd_get_context";
+    Refuse "ibv_cmd_modify_cq";
+    Refuse "ibv_cmd_modify_flow_action_esp";
+    Refuse "ibv_cmd_modify_qp";
+    Refuse "ibv_cmd_modify_qp_ex";
+    Refuse "ibv_cmd_modify_srq";
+    Refuse "ibv_cmd_modify_wq";
+    Refuse "ibv_cmd_open_qp";
+    Refuse "ibv_cmd_open_xrcd";
+    Refuse "ibv_cmd_poll_cq";
+    Refuse "ibv_cmd_post_recv";
+    Refuse "ibv_cmd_post_send";
+    Refuse "ibv_cmd_post_srq_recv";
+    Refuse "ibv_cmd_query_context";
+    Refuse "ibv_cmd_query_device_any";
+    Refuse "ibv_cmd_query_mr";
+    Refuse "ibv_cmd_query_port";
+    Refuse "ibv_cmd_query_qp";
+    Refuse "ibv_cmd_query_srq";
+    Refuse "ibv_cmd_read_counters";
+    Refuse "ibv_cmd_reg_dm_mr";
+    Refuse "ibv_cmd_reg_dmabuf_mr";
+    Refuse "ibv_cmd_reg_mr";
+    Refuse "ibv_cmd_req_notify_cq";
+    Refuse "ibv_cmd_rereg_mr";
+    Refuse "ibv_cmd_resize_cq";
+    Refuse "ibv_copy_ah_attr_from_kern";
+    Refuse "ibv_copy_path_rec_from_kern";
+    Refuse "ibv_copy_path_rec_to_kern";
+    Refuse "ibv_copy_qp_attr_from_kern";
+    Refuse "ibv_read_ibdev_sysfs_file";
+    Refuse "ibv_register_driver";
+    Refuse "verbs_init_cq";
+    Null "verbs_open_device";
+    Refuse "verbs_register_driver_34";
+    Refuse "verbs_set_ops";
+    Refuse "verbs_uninit_context";
+    MinusOne "raccept";
+    MinusOne "rbind";
+    MinusOne "rclose";
+    MinusOne "rconnect";
+    MinusOne "rfcntl";
+    MinusOne "rgetpeername";
+    MinusOne "rgetsockname";
+    MinusOne "rgetsockopt";
+    MinusOne "riomap";
+    MinusOne "riounmap";
+    MinusOne "riowrite";
+    MinusOne "rlisten";
+    Poll "rpoll";
+    MinusOne "rread";
+    MinusOne "rreadv";
+    MinusOne "rrecv";
+    MinusOne "rrecvfrom";
+    MinusOne "rrecvmsg";
+    Select "rselect";
+    MinusOne "rsend";
+    MinusOne "rsendmsg";
+    MinusOne "rsendto";
+    MinusOne "rsetsockopt";
+    MinusOne "rshutdown";
+    MinusOne "rsocket";
+    MinusOne "rwrite";
+    MinusOne "rwritev";
+}

@@ -1,0 +1,141 @@
+//! The program: where it is, and whether the loader will do for it what it is asked.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::{CANNOT_RUN, NOT_FOUND, Refusal};
+
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
+const EXECUTE: u32 = 0o111;
+/// As much of a program as its table of segments is found in.
+const HEAD: u64 = 64 << 10;
+
+/// The file of the program, as a shell finds it.
+pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Refusal> {
+    if name.as_bytes().contains(&b'/') {
+        let file = PathBuf::from(name);
+        return match fs::metadata(&file) {
+            Ok(found) if is_program(&found) => Ok(file),
+            Ok(_) => Err(Refusal::new(CANNOT_RUN, format!("{} is no program", file.display()))),
+            Err(error) => Err(Refusal::new(NOT_FOUND, format!("cannot run {}: {error}", file.display()))),
+        };
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| fs::metadata(file).is_ok_and(|found| is_program(&found)));
+    found.ok_or_else(|| {
+        Refusal::new(NOT_FOUND, format!("there is no program {} in PATH{}", name.display(), package(name)))
+    })
+}
+
+/// What to install for a program that this command is meant for.
+fn package(name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    let package = match &*name {
+        "rping" | "ucmatose" | "udaddy" | "mckey" | "cmtime" | "rdma_client" | "rdma_server" => "rdmacm-utils",
+        "ibv_devinfo" | "ibv_devices" | "ibv_asyncwatch" => "ibverbs-utils",
+        name if name.starts_with("ibv_") && name.ends_with("_pingpong") => "ibverbs-utils",
+        name if name.starts_with("ib_") && (name.ends_with("_bw") || name.ends_with("_lat")) => "perftest",
+        _ => return String::new(),
+    };
+    format!("\nDebian and Ubuntu have it in the package {package}.")
+}
+
+/// Whether the loader will take notice of us.
+pub(crate) fn check(file: &Path) -> Result<(), Refusal> {
+    let refuse = |why: &str| Err(Refusal::new(CANNOT_RUN, format!("{} {why}", file.display())));
+    let found = fs::metadata(file).map_err(|error| Refusal::new(CANNOT_RUN, format!("{}: {error}", file.display())))?;
+    if gains_rights(&found) {
+        return refuse(
+            "runs with the rights of another user or group, and the loader takes no libraries from the caller for such a program\n\
+             Run it as that user, or run a copy without the bit: cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
+        );
+    }
+    let mut head = Vec::new();
+    // One that may be run and not read is left to the loader.
+    if let Ok(opened) = File::open(file) {
+        opened.take(HEAD).read_to_end(&mut head).ok();
+    }
+    if is_static(&head) {
+        return refuse(
+            "is linked statically: no loader runs, and nothing can take the place of its libibverbs\nLink it dynamically.",
+        );
+    }
+    Ok(())
+}
+
+fn is_program(found: &Metadata) -> bool {
+    found.is_file() && found.permissions().mode() & EXECUTE != 0
+}
+
+fn gains_rights(found: &Metadata) -> bool {
+    // SAFETY: both take nothing, touch no memory of ours and cannot fail.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let mode = found.mode();
+    (mode & SET_USER != 0 && found.uid() != user)
+        || (mode & SET_GROUP != 0 && mode & 0o010 != 0 && found.gid() != group)
+}
+
+/// Whether this is the beginning of a 64-bit program of this machine's byte order that names no loader.
+fn is_static(head: &[u8]) -> bool {
+    const LOADER: u32 = 3;
+    if !head.starts_with(b"\x7fELF\x02") {
+        return false;
+    }
+    let kind = |number: u64| {
+        let start = usize::try_from(read64(head, 32)?.checked_add(number.checked_mul(read16(head, 54)?)?)?).ok()?;
+        Some(u32::from_ne_bytes(head.get(start..start.checked_add(4)?)?.try_into().ok()?))
+    };
+    let kinds: Option<Vec<u32>> = read16(head, 56).and_then(|count| (0..count).map(kind).collect());
+    // A table that is not to be read says nothing.
+    kinds.is_some_and(|kinds| !kinds.contains(&LOADER))
+}
+
+fn read64(head: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(head.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn read16(head: &[u8], at: usize) -> Option<u64> {
+    Some(u16::from_ne_bytes(head.get(at..at + 2)?.try_into().ok()?).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_names_its_package() {
+        let refusal = find("ibv_never_pingpong".as_ref()).unwrap_err();
+        assert_eq!(refusal.code, NOT_FOUND);
+        assert!(refusal.text.contains("ibverbs-utils"), "{}", refusal.text);
+        assert_eq!(find("/nowhere/at/all".as_ref()).unwrap_err().code, NOT_FOUND);
+        assert_eq!(find("/".as_ref()).unwrap_err().code, CANNOT_RUN);
+    }
+
+    #[test]
+    fn a_program_is_static_if_it_names_no_loader() {
+        let own = fs::read(env::current_exe().unwrap()).unwrap();
+        assert!(!is_static(&own));
+        // The same without its table of segments.
+        let mut none = own.clone();
+        none[56..58].fill(0);
+        assert!(is_static(&none));
+        for cut in 0..256 {
+            // Whatever is cut off: an answer, and no panic.
+            is_static(&own[..cut]);
+        }
+        assert!(!is_static(b"#!/bin/sh\n"));
+    }
+
+    #[test]
+    fn a_script_is_left_to_its_interpreter() {
+        assert_eq!(check("/bin/sh".as_ref()), Ok(()));
+    }
+}

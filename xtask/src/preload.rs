@@ -1,0 +1,111 @@
+//! `cargo xtask preload`: softrnic for C programs.
+//!
+//! The object for `LD_PRELOAD` is what cargo makes. The pair needs symbol versions, which cargo cannot give: the same code as a
+//! static library goes through `cc`, with a version script.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::packages::{self, Install};
+use crate::repo;
+
+/// The package.
+const PACKAGE: &str = "softrnic-preload";
+/// Where its version scripts lie.
+const SOURCES: &str = "softrnic/preload";
+
+/// Build softrnic for C programs into target/preload: softrnic-run and the libraries that it sets up
+#[derive(Args, Debug)]
+pub(crate) struct Preload;
+
+/// What was built.
+#[derive(Clone, Debug)]
+pub(crate) struct Built {
+    /// The command.
+    pub(crate) run: PathBuf,
+    /// The pair's folder.
+    pub(crate) libraries: PathBuf,
+}
+
+/// Carries the task out.
+pub(crate) fn main(_task: &Preload) -> Result<ExitCode> {
+    packages::require("softrnic for C programs", &[packages::LINKING], Install::InCi)?;
+    let built = build(&repo::root()?)?;
+    println!(
+        "built {}\n  {} ibv_devinfo",
+        built.libraries.parent().unwrap_or(&built.libraries).display(),
+        built.run.display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds all of it.
+pub(crate) fn build(root: &Path) -> Result<Built> {
+    let target = repo::target_folder(root)?;
+    let release = target.join("release");
+    let folder = target.join("preload");
+    let libraries = folder.join("lib");
+    fs::create_dir_all(&libraries).with_context(|| format!("cannot create {}", libraries.display()))?;
+
+    // The pair first, as both builds put their libraries into the same place.
+    cargo(root, &["--lib", "--features", "pair"])?;
+    link(root, &release.join("libsoftrnic_preload.a"), &libraries)?;
+    cargo(root, &[])?;
+    for name in ["libsoftrnic_preload.so", "softrnic-run"] {
+        place(&release.join(name), &folder.join(name))?;
+    }
+    Ok(Built { run: folder.join("softrnic-run"), libraries })
+}
+
+fn cargo(root: &Path, more: &[&str]) -> Result<()> {
+    let mut command = repo::cargo(root);
+    command.args(["build", "--release", "--package", PACKAGE]).args(more);
+    run(command)
+}
+
+/// Makes the pair: all functions in the one, the versions alone in the other.
+fn link(root: &Path, archive: &Path, libraries: &Path) -> Result<()> {
+    let script = |name: &str| format!("-Wl,--version-script={}", root.join(SOURCES).join(name).display());
+    let fresh = |name: &str| libraries.join(format!("{name}.new"));
+
+    let mut verbs = Command::new("cc");
+    verbs.args(["-shared", "-Wl,-soname,libibverbs.so.1", "-Wl,-z,defs", "-Wl,--gc-sections", "-Wl,--strip-debug"]);
+    verbs.arg(script("libibverbs.map")).arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
+    verbs.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc", "-o"]).arg(fresh("libibverbs.so.1"));
+    run(verbs)?;
+    rename(&fresh("libibverbs.so.1"), &libraries.join("libibverbs.so.1"))?;
+
+    let mut rdmacm = Command::new("cc");
+    rdmacm.args(["-shared", "-nostdlib", "-Wl,-soname,librdmacm.so.1", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]);
+    rdmacm.arg(script("librdmacm.map")).arg(libraries.join("libibverbs.so.1"));
+    rdmacm.arg("-o").arg(fresh("librdmacm.so.1"));
+    run(rdmacm)?;
+    rename(&fresh("librdmacm.so.1"), &libraries.join("librdmacm.so.1"))
+}
+
+/// Copies a file to where programs may be running it from.
+fn place(from: &Path, to: &Path) -> Result<()> {
+    let fresh = to.with_extension("new");
+    fs::copy(from, &fresh).with_context(|| format!("cannot copy {} to {}", from.display(), fresh.display()))?;
+    rename(&fresh, to)
+}
+
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))
+}
+
+fn run(mut command: Command) -> Result<()> {
+    let name = command.get_program().to_owned();
+    let status = command.status().with_context(|| format!("cannot run {}", name.display()))?;
+    ensure!(status.success(), "`{} {}` ended with {status}", name.display(), words(&command).join(" "));
+    Ok(())
+}
+
+fn words(command: &Command) -> Vec<String> {
+    command.get_args().map(OsStr::to_string_lossy).map(String::from).collect()
+}

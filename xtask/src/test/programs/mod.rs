@@ -1,0 +1,77 @@
+//! The programs ring: C programs, the distribution's as they are and some of our own, on softrnic.
+//!
+//! `table` says what is run, `process` runs one program with a time limit, `play` a line of the table.
+
+mod play;
+mod process;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Finished;
+use super::report::State;
+use super::summary::Counts;
+use crate::packages::{self, Install};
+use crate::preload::{self, Built};
+
+/// Our own programs, each with the libraries that it is linked to.
+const OWN: &[(&str, &[&str])] = &[("one_process", &["-libverbs", "-lpthread"]), ("by_version", &["-ldl"])];
+
+/// Runs all lines whose name has `only` in it.
+pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
+    if let Err(error) = packages::require("the programs ring", &[packages::PROGRAMS], Install::InCiOrAsRoot) {
+        return Ok(Finished::did_not_run(error.to_string()));
+    }
+    let built = preload::build(root)?;
+    let place = Place { own: compile(root, &built)?, built };
+    let mut counts = Counts::default();
+    let mut faults = Vec::new();
+    for row in table::ROWS.iter().filter(|row| row.name.contains(only)) {
+        let started = Instant::now();
+        let result = play::play(row, &place);
+        let time = started.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => {
+                counts.passed += 1;
+                println!("test programs::{} ... ok ({time:.1} s)", row.name);
+            }
+            Err(error) => {
+                counts.failed += 1;
+                println!("test programs::{} ... FAILED ({time:.1} s)\n{error:#}\n", row.name);
+                faults.push(row.name);
+            }
+        }
+    }
+    let state = match faults.as_slice() {
+        [] if counts.passed == 0 => State::Failed("no program ran".to_owned()),
+        [] => State::Passed,
+        faults => State::Failed(faults.join(" ")),
+    };
+    Ok(Finished { counts, state, note: None })
+}
+
+/// Where things are.
+#[derive(Debug)]
+struct Place {
+    built: Built,
+    own: PathBuf,
+}
+
+/// Compiles our own programs against the distribution's headers.
+fn compile(root: &Path, built: &Built) -> Result<PathBuf> {
+    let folder = built.libraries.with_file_name("programs");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    for (name, libraries) in OWN {
+        let source = root.join("softrnic/preload/tests").join(name).with_extension("c");
+        let mut command = Command::new("cc");
+        command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).arg(&source);
+        command.arg("-o").arg(folder.join(name)).args(*libraries);
+        let status = command.status().context("cannot run cc")?;
+        ensure!(status.success(), "compiling {}: {status}", source.display());
+    }
+    Ok(folder)
+}

@@ -1,0 +1,171 @@
+//! A line of the table: its processes started, watched and judged.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::Place;
+use super::process::{LOOK, Process};
+use super::table::{Row, Shape, Way};
+
+/// More than any line takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+/// A client that found no server ends sooner than this, and is tried again after it.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Runs a line.
+///
+/// # Errors
+///
+/// What went wrong, with what the programs printed.
+pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    let port = free_port()?;
+    let start = |line: &str| Process::start(command(row.way, line, place, port));
+    match row.shape {
+        Shape::One(line) => {
+            let mut only = start(line)?;
+            finish(&mut only, None, row.expected, deadline)
+        }
+        Shape::Waiting(line) => said(&mut start(line)?, row.expected, deadline),
+        Shape::Pair(server, client) => {
+            let mut server = start(server)?;
+            listens(&mut server, port, deadline)?;
+            let mut client = start(client)?;
+            finish(&mut client, Some(&mut server), row.expected, deadline)
+        }
+        Shape::Said(receiver, ready, sender) => {
+            let mut receiver = start(receiver)?;
+            said(&mut receiver, ready, deadline)?;
+            let mut sender = start(sender)?;
+            finish(&mut sender, Some(&mut receiver), row.expected, deadline)
+        }
+        Shape::Retried(server, client) => {
+            let mut server = start(server)?;
+            loop {
+                let started = Instant::now();
+                let mut attempt = start(client)?;
+                attempt.wait(deadline.min(started + AGAIN))?;
+                let served = server.ended()?.is_some();
+                match attempt.ended()? {
+                    // It came too early; a server that has served somebody ends.
+                    Some(status) if !status.success() && !served && Instant::now() + AGAIN < deadline => {
+                        thread::sleep(AGAIN);
+                    }
+                    _ => return finish(&mut attempt, Some(&mut server), row.expected, deadline),
+                }
+            }
+        }
+    }
+}
+
+/// The command of a line. The first word is run by way of softrnic-run, unless the line says where `{run}` stands.
+fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
+    let run = place.built.run.display().to_string();
+    let own = place.own.display().to_string();
+    let filled = |word: &str| word.replace("{port}", &port.to_string()).replace("{build}", &own).replace("{run}", &run);
+    let mut words: Vec<String> = line.split_whitespace().map(filled).collect();
+    if !line.contains("{run}") {
+        let option = (way != Way::Preload).then(|| "--libraries".to_owned());
+        words.splice(0..0, std::iter::once(run.clone()).chain(option));
+    }
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    for name in ["SOFTRNIC_DEVICES", "SOFTRNIC_PRELOAD", "LD_PRELOAD", "RDMA_MUMMY_LIBIBVERBS", "RDMA_MUMMY_LIBRDMACM"]
+    {
+        command.env_remove(name);
+    }
+    // Whatever devices this machine has besides.
+    command.env("RDMA_MUMMY_RDMACM", "softrnic");
+    if way == Way::Alone {
+        command.envs([("RDMA_MUMMY_LIBIBVERBS", "/nonexistent"), ("RDMA_MUMMY_LIBRDMACM", "/nonexistent")]);
+    }
+    command
+}
+
+/// Waits for the end of the last process and, after it, of the other: both well, and the last has printed what is expected.
+fn finish(last: &mut Process, mut other: Option<&mut Process>, expected: &str, deadline: Instant) -> Result<()> {
+    let status = last.wait(deadline)?;
+    let after = other.as_mut().map(|other| other.wait(deadline)).transpose()?;
+    let stories = || match &other {
+        Some(other) => format!("{}\n{}", other.story(), last.story()),
+        None => last.story(),
+    };
+    match status {
+        None => bail!("did not end within {} s\n{}", LIMIT.as_secs(), stories()),
+        Some(status) => ensure!(status.success(), "{status}\n{}", stories()),
+    }
+    match after {
+        Some(None) => bail!("the server did not end within {} s\n{}", LIMIT.as_secs(), stories()),
+        Some(Some(status)) => ensure!(status.success(), "the server: {status}\n{}", stories()),
+        None => {}
+    }
+    ensure!(contains(&last.printed(), expected), "did not print {expected:?}\n{}", stories());
+    Ok(())
+}
+
+/// Waits until a process that goes on has printed `expected`.
+fn said(process: &mut Process, expected: &str, deadline: Instant) -> Result<()> {
+    loop {
+        if contains(&process.printed(), expected) {
+            return Ok(());
+        }
+        if let Some(status) = process.ended()? {
+            // What it printed last may have come with its end.
+            ensure!(contains(&process.printed(), expected), "{status}\n{}", process.story());
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "did not print {expected:?}\n{}", process.story());
+        thread::sleep(LOOK);
+    }
+}
+
+/// Whether a line has this in it; how many blanks stand between two words is the program's taste.
+fn contains(printed: &str, expected: &str) -> bool {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let expected = words(expected);
+    printed.lines().map(words).any(|line| line.windows(expected.len()).any(|part| part == expected))
+}
+
+/// Waits until somebody listens on the TCP port, as long as the server lives.
+fn listens(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
+    const LISTEN: &str = "0A";
+    let wanted = format!(":{port:04X}");
+    loop {
+        let tables = ["tcp", "tcp6"]
+            .map(|name| fs::read_to_string(format!("/proc/{}/net/{name}", server.id())).unwrap_or_default());
+        let found = tables.iter().flat_map(|table| table.lines()).any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next().is_some_and(|local| local.ends_with(&wanted)) && words.nth(1) == Some(LISTEN)
+        });
+        if found {
+            return Ok(());
+        }
+        if let Some(status) = server.ended()? {
+            bail!("the server: {status}\n{}", server.story());
+        }
+        ensure!(Instant::now() < deadline, "the server does not listen\n{}", server.story());
+        thread::sleep(LOOK);
+    }
+}
+
+/// A TCP port that nobody has at the moment.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free TCP port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::contains;
+
+    #[test]
+    fn words_are_found_whatever_stands_between_them() {
+        assert!(contains("a\n 65536      1000   12.3\n", "65536 1000"));
+        assert!(!contains("65536 10000", "65536 1000"));
+        assert!(!contains("65536\n1000", "65536 1000"));
+    }
+}

@@ -1,0 +1,97 @@
+//! One program: its output is kept, and it ends at a point in time whatever happens.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+/// How often to look whether something has happened.
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
+
+/// A program that runs. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    words: String,
+    child: Child,
+    output: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts it, with both its streams in one.
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
+        let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
+        let words = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let (mut from, to) = std::io::pipe().context("cannot make a pipe")?;
+        command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
+        let child = command.spawn().with_context(|| format!("cannot run {words}"))?;
+        // The command holds the writing ends; without it the pipe ends with the program.
+        drop(command);
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&output);
+        let reader = thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = from.read(&mut buffer) {
+                sink.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
+            }
+        });
+        Ok(Self { words, child, output, reader: Some(reader) })
+    }
+
+    /// What it has printed so far.
+    pub(crate) fn printed(&self) -> String {
+        String::from_utf8_lossy(&self.output.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+
+    /// Its status, once it has ended by itself.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        let status = self.child.try_wait().context("cannot wait for a program")?;
+        if status.is_some() {
+            self.read_all();
+        }
+        Ok(status)
+    }
+
+    /// Waits until it ends or `deadline` comes; then it has none.
+    pub(crate) fn wait(&mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
+        loop {
+            let status = self.ended()?;
+            if status.is_some() || Instant::now() >= deadline {
+                return Ok(status);
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it is and what it printed, for who looks for a fault.
+    pub(crate) fn story(&self) -> String {
+        let printed = self.printed();
+        let lines: Vec<&str> = printed.lines().collect();
+        let last = lines[lines.len().saturating_sub(40)..].join("\n    ");
+        format!("  {}\n    {last}", self.words)
+    }
+
+    fn read_all(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            // A reader does not panic; and if it did, what it had read is there.
+            reader.join().ok();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already: then both say so, which is well.
+        self.child.kill().ok();
+        self.child.wait().ok();
+        self.read_all();
+    }
+}

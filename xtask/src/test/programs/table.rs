@@ -1,0 +1,249 @@
+//! What is run: a line for each program and option.
+//!
+//! In the words of a line, `{port}` is a TCP port that nobody has, and `{build}` the folder of the programs of our own.
+
+/// How the program comes to softrnic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By `LD_PRELOAD`, before the system's libraries.
+    Preload,
+    /// By `LD_LIBRARY_PATH`, in their place.
+    Libraries,
+    /// The same, where the system has none.
+    Alone,
+}
+
+/// How many processes there are, and when the second starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    /// One, which ends by itself.
+    One(&'static str),
+    /// One that goes on until it is ended, after it has said what is expected.
+    Waiting(&'static str),
+    /// A server, and a client that starts when the server listens on TCP.
+    Pair(&'static str, &'static str),
+    /// A server, and a client that is tried again until the server serves it: where it listens is softrnic's affair.
+    Retried(&'static str, &'static str),
+    /// A receiver that says what to wait for when it is there, and a sender.
+    Said(&'static str, &'static str, &'static str),
+}
+
+/// A line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) way: Way,
+    pub(crate) shape: Shape,
+    /// What the last of the processes prints among others when all went well.
+    pub(crate) expected: &'static str,
+}
+
+use Way::{Alone, Libraries, Preload};
+
+const fn row(name: &'static str, way: Way, shape: Shape, expected: &'static str) -> Row {
+    Row { name, way, shape, expected }
+}
+
+/// A line of `ibv_*_pingpong`: the options of both, and what it prints at the end if that is not the usual.
+macro_rules! pingpong {
+    ($name:literal, $way:expr, $words:literal) => {
+        pingpong!($name, $way, $words, "iters in")
+    };
+    ($name:literal, $way:expr, $words:literal, $expected:literal) => {
+        row(
+            $name,
+            $way,
+            Shape::Pair(concat!($words, " -g 0 -p {port}"), concat!($words, " -g 0 -p {port} 127.0.0.1")),
+            $expected,
+        )
+    };
+}
+
+/// A line of perftest, connected over TCP.
+macro_rules! perftest {
+    ($name:literal, $way:expr, $words:literal, $expected:literal) => {
+        row(
+            $name,
+            $way,
+            Shape::Pair(
+                concat!($words, " -d soft0 -x 0 -F -p {port}"),
+                concat!($words, " -d soft0 -x 0 -F -p {port} 127.0.0.1"),
+            ),
+            $expected,
+        )
+    };
+}
+
+/// A line of perftest, connected by the connection manager.
+macro_rules! perftest_cm {
+    ($name:literal, $words:literal, $expected:literal) => {
+        row(
+            $name,
+            Preload,
+            Shape::Retried(
+                concat!($words, " -R -d soft0 -x 0 -F -p {port}"),
+                concat!($words, " -R -d soft0 -x 0 -F -p {port} 127.0.0.1"),
+            ),
+            $expected,
+        )
+    };
+}
+
+/// A line of rdmacm-utils: the words of the server, and of the client.
+macro_rules! cm {
+    ($name:literal, $way:expr, $server:literal, $client:literal, $expected:literal) => {
+        row($name, $way, Shape::Retried($server, $client), $expected)
+    };
+}
+
+/// All lines, those that need least first.
+pub(crate) const ROWS: &[Row] = &[
+    row("ibv_devices", Preload, Shape::One("ibv_devices"), "soft0"),
+    row("ibv_devices_libraries", Libraries, Shape::One("ibv_devices"), "soft0"),
+    row("ibv_devices_alone", Alone, Shape::One("ibv_devices"), "soft0"),
+    row("ibv_devinfo", Preload, Shape::One("ibv_devinfo -v"), "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2"),
+    row("ibv_devinfo_libraries", Libraries, Shape::One("ibv_devinfo -v"), "GID[  0]:\t\t::ffff:127.0.0.1, RoCE v2"),
+    row("ibv_devinfo_alone", Alone, Shape::One("ibv_devinfo -v -d soft0"), "max_mtu:\t\t4096 (5)"),
+    // stdbuf preloads a library itself, which stays.
+    row("ibv_asyncwatch", Preload, Shape::Waiting("stdbuf -oL {run} ibv_asyncwatch"), "soft0: async event FD"),
+    row("own_program", Preload, Shape::One("{build}/one_process"), "all is well"),
+    row("own_program_libraries", Libraries, Shape::One("{build}/one_process"), "all is well"),
+    row("own_program_alone", Alone, Shape::One("{build}/one_process"), "all is well"),
+    row("versions_libraries", Libraries, Shape::One("{build}/by_version"), "all is well"),
+    row("versions_alone", Alone, Shape::One("{build}/by_version"), "all is well"),
+    row("fork_before_the_first_verb", Preload, Shape::One("{build}/one_process fork"), "all is well"),
+    //
+    pingpong!("rc_pingpong", Preload, "ibv_rc_pingpong -c"),
+    pingpong!("rc_pingpong_events", Preload, "ibv_rc_pingpong -c -e"),
+    pingpong!("rc_pingpong_new_send", Preload, "ibv_rc_pingpong -c -N"),
+    pingpong!("rc_pingpong_timestamps", Preload, "ibv_rc_pingpong -c -t"),
+    pingpong!("rc_pingpong_device_memory", Preload, "ibv_rc_pingpong -j -s 1024"),
+    pingpong!("rc_pingpong_large", Preload, "ibv_rc_pingpong -c -s 1048576 -n 100"),
+    pingpong!("rc_pingpong_libraries", Libraries, "ibv_rc_pingpong -c"),
+    pingpong!("rc_pingpong_alone", Alone, "ibv_rc_pingpong -c -e"),
+    pingpong!("uc_pingpong", Preload, "ibv_uc_pingpong -c"),
+    pingpong!("uc_pingpong_events", Preload, "ibv_uc_pingpong -c -e"),
+    pingpong!("ud_pingpong", Preload, "ibv_ud_pingpong -c"),
+    pingpong!("ud_pingpong_events", Preload, "ibv_ud_pingpong -c -e"),
+    pingpong!("srq_pingpong", Preload, "ibv_srq_pingpong -c"),
+    pingpong!("srq_pingpong_events", Preload, "ibv_srq_pingpong -c -e"),
+    pingpong!("xsrq_pingpong", Preload, "ibv_xsrq_pingpong", "success"),
+    pingpong!("xsrq_pingpong_events", Preload, "ibv_xsrq_pingpong -e", "success"),
+    //
+    perftest!("write_bw", Preload, "ib_write_bw -n 1000", "65536      1000"),
+    perftest!("write_bw_queue_pairs", Preload, "ib_write_bw -n 1000 -q 16", "65536      16000"),
+    perftest!("write_bw_all_sizes", Preload, "ib_write_bw -n 20 -a", "8388608    20"),
+    perftest!("write_bw_both_ways", Preload, "ib_write_bw -n 1000 -b", "65536      1000"),
+    perftest!("write_bw_uc", Preload, "ib_write_bw -n 1000 -c UC", "65536      1000"),
+    perftest!("write_bw_inline", Preload, "ib_write_bw -n 1000 -s 64 -I 64", "64         1000"),
+    perftest!("write_bw_libraries", Libraries, "ib_write_bw -n 1000", "65536      1000"),
+    perftest!("write_bw_alone", Alone, "ib_write_bw -n 1000", "65536      1000"),
+    perftest!("write_lat", Preload, "ib_write_lat -n 1000", "2       1000"),
+    perftest!("write_lat_all_sizes", Preload, "ib_write_lat -n 20 -a", "8388608 20"),
+    perftest!("write_lat_uc", Preload, "ib_write_lat -n 1000 -c UC", "2       1000"),
+    perftest!("read_bw", Preload, "ib_read_bw -n 1000", "65536      1000"),
+    perftest!("read_bw_queue_pairs", Preload, "ib_read_bw -n 1000 -q 16", "65536      16000"),
+    perftest!("read_bw_all_sizes", Preload, "ib_read_bw -n 20 -a", "8388608    20"),
+    perftest!("read_bw_events", Preload, "ib_read_bw -n 1000 -e", "65536      1000"),
+    perftest!("read_bw_both_ways", Preload, "ib_read_bw -n 1000 -b", "65536      1000"),
+    perftest!("read_lat", Preload, "ib_read_lat -n 1000", "2       1000"),
+    perftest!("read_lat_events", Preload, "ib_read_lat -n 1000 -e", "2       1000"),
+    perftest!("read_lat_all_sizes", Preload, "ib_read_lat -n 20 -a", "8388608 20"),
+    perftest!("send_bw", Preload, "ib_send_bw -n 1000", "65536      1000"),
+    perftest!("send_bw_queue_pairs", Preload, "ib_send_bw -n 1000 -q 16", "65536      16000"),
+    perftest!("send_bw_all_sizes", Preload, "ib_send_bw -n 20 -a", "8388608    20"),
+    perftest!("send_bw_events", Preload, "ib_send_bw -n 1000 -e", "65536      1000"),
+    perftest!("send_bw_both_ways", Preload, "ib_send_bw -n 1000 -b", "65536      1000"),
+    perftest!("send_bw_uc", Preload, "ib_send_bw -n 1000 -c UC", "65536      1000"),
+    perftest!("send_bw_ud", Preload, "ib_send_bw -n 1000 -c UD -s 1024", "1024       1000"),
+    perftest!("send_bw_shared_receives", Preload, "ib_send_bw -n 1000 -q 4 -r 64 --use-srq", "65536      4000"),
+    perftest!("send_lat", Preload, "ib_send_lat -n 1000", "2       1000"),
+    perftest!("send_lat_events", Preload, "ib_send_lat -n 1000 -e", "2       1000"),
+    perftest!("send_lat_all_sizes", Preload, "ib_send_lat -n 20 -a", "8388608 20"),
+    perftest!("send_lat_uc", Preload, "ib_send_lat -n 1000 -c UC", "2       1000"),
+    perftest!("send_lat_ud", Preload, "ib_send_lat -n 1000 -c UD", "2       1000"),
+    perftest!("atomic_bw", Preload, "ib_atomic_bw -n 1000", "8          1000"),
+    perftest!("atomic_bw_add", Preload, "ib_atomic_bw -n 1000 -A FETCH_AND_ADD", "8          1000"),
+    perftest!("atomic_bw_queue_pairs", Preload, "ib_atomic_bw -n 1000 -q 16", "8          16000"),
+    perftest!("atomic_bw_events", Preload, "ib_atomic_bw -n 1000 -e", "8          1000"),
+    perftest!("atomic_bw_both_ways", Preload, "ib_atomic_bw -n 1000 -b", "8          1000"),
+    perftest!("atomic_lat", Preload, "ib_atomic_lat -n 1000", "8       1000"),
+    perftest!("atomic_lat_events", Preload, "ib_atomic_lat -n 1000 -e", "8       1000"),
+    //
+    cm!(
+        "rping",
+        Preload,
+        "rping -s -C 10 -V -p {port}",
+        "rping -c -a 127.0.0.1 -C 10 -v -V -p {port}",
+        "ping data: rdma-ping-9"
+    ),
+    cm!(
+        "rping_libraries",
+        Libraries,
+        "rping -s -C 10 -V -p {port}",
+        "rping -c -a 127.0.0.1 -C 10 -v -V -p {port}",
+        "ping data: rdma-ping-9"
+    ),
+    cm!(
+        "rping_alone",
+        Alone,
+        "rping -s -C 10 -V -p {port}",
+        "rping -c -a 127.0.0.1 -C 10 -v -V -p {port}",
+        "ping data: rdma-ping-9"
+    ),
+    cm!(
+        "rping_own_queue_pair",
+        Preload,
+        "rping -s -q -C 10 -V -p {port}",
+        "rping -c -q -a 127.0.0.1 -C 10 -v -V -p {port}",
+        "ping data: rdma-ping-9"
+    ),
+    cm!(
+        "ucmatose",
+        Preload,
+        "ucmatose -b 127.0.0.1 -c 5 -C 20 -p {port}",
+        "ucmatose -s 127.0.0.1 -c 5 -C 20 -p {port}",
+        "return status 0"
+    ),
+    cm!(
+        "ucmatose_migrate",
+        Preload,
+        "ucmatose -b 127.0.0.1 -c 5 -m -p {port}",
+        "ucmatose -s 127.0.0.1 -c 5 -m -p {port}",
+        "return status 0"
+    ),
+    // These two have no option for a port.
+    cm!("udaddy", Preload, "udaddy -b 127.0.0.1 -c 5 -C 20", "udaddy -s 127.0.0.1 -c 5 -C 20", "return status 0"),
+    row(
+        "mckey",
+        Preload,
+        Shape::Said(
+            "stdbuf -oL {run} mckey -m 239.0.0.7 -b 127.0.0.1 -C 10",
+            "initiating data transfers",
+            "mckey -m 239.0.0.7 -b 127.0.0.1 -C 10 -s",
+        ),
+        "return status 0",
+    ),
+    cm!("cmtime", Preload, "cmtime -b 127.0.0.1 -c 50 -p {port}", "cmtime -s 127.0.0.1 -c 50 -p {port}", "disconnect"),
+    perftest_cm!("write_bw_by_address", "ib_write_bw -n 1000", "65536      1000"),
+    perftest_cm!("write_lat_by_address", "ib_write_lat -n 1000", "2       1000"),
+    perftest_cm!("read_bw_by_address", "ib_read_bw -n 1000", "65536      1000"),
+    perftest_cm!("read_lat_by_address", "ib_read_lat -n 1000", "2       1000"),
+    perftest_cm!("send_bw_by_address", "ib_send_bw -n 1000", "65536      1000"),
+    perftest_cm!("send_lat_by_address", "ib_send_lat -n 1000", "2       1000"),
+    perftest_cm!("send_bw_ud_by_address", "ib_send_bw -n 1000 -c UD -s 1024", "1024       1000"),
+    perftest_cm!("atomic_bw_by_address", "ib_atomic_bw -n 1000", "8          1000"),
+    perftest_cm!("atomic_lat_by_address", "ib_atomic_lat -n 1000", "8       1000"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_lines_have_one_name() {
+        for (place, row) in ROWS.iter().enumerate() {
+            assert!(ROWS[..place].iter().all(|other| other.name != row.name), "{}", row.name);
+        }
+    }
+}
