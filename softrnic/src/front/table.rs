@@ -87,6 +87,7 @@ pub(super) fn fill(verbs: &mut verbs_context) {
     verbs.context.ops.alloc_mw = Some(memory_window::alloc_mw);
     verbs.context.ops.dealloc_mw = Some(memory_window::dealloc_mw);
     verbs.create_qp_ex = Some(queue_pair::create_qp_ex);
+    verbs.open_qp = Some(queue_pair::open_qp);
     verbs.context.ops.bind_mw = Some(queue_pair::bind_mw);
     verbs.context.ops.post_send = Some(queue_pair::post_send);
     verbs.context.ops.post_recv = Some(queue_pair::post_recv);

@@ -21,7 +21,8 @@ use crate::front::failure;
 /// As for C: the queue pair is alive, and the attributes can be read. This thread is not building a batch.
 pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    let changed = unsafe { modify(Pair::engine(qp), &(*qp.cast::<Pair>()).changing, &*attr, attr_mask as u32) };
+    let changed =
+        unsafe { modify(Pair::engine(qp), (*qp.cast::<Pair>()).handles.changing(), &*attr, attr_mask as u32) };
     match changed {
         Ok(state) => {
             // SAFETY: the caller's promise.
