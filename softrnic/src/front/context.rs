@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rdma_mummy_sys::{ibv_context, ibv_device, verbs_context};
 
 use super::async_event::AsyncEvent;
+use super::import::Exports;
 use super::mailbox::Mailbox;
 use super::{failure, table};
 use crate::engine::domain::Domain;
@@ -30,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) handles: AtomicU32,
     /// Protection domains by their handles, for those who import them.
     pub(crate) domains: Mutex<HashMap<u32, Weak<Domain>>>,
+    /// Regions and device memory, likewise.
+    pub(crate) exports: Exports,
     /// What programs take for the device file: a descriptor that is never readable.
     _commands: OwnedFd,
 }
@@ -65,7 +68,7 @@ impl Context {
         // By this value programs know that a `verbs_context` is around it.
         verbs.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
         let (usage, handles, domains) = (Usage::default(), AtomicU32::new(1), Mutex::default());
-        Ok(Self { verbs, events, usage, handles, domains, _commands: commands })
+        Ok(Self { verbs, events, usage, handles, domains, exports: Exports::default(), _commands: commands })
     }
 }
 

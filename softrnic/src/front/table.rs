@@ -5,7 +5,7 @@ use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::verbs_context;
 
 use super::{
-    address_handle, async_event, completion_channel, completion_queue, context, device, device_memory, gid,
+    address_handle, async_event, completion_channel, completion_queue, context, device, device_memory, gid, import,
     memory_region, memory_window, multicast, port, protection_domain, query_device, queue_pair, shared_receive_queue,
     thread_domain, xrc_domain,
 };
@@ -32,6 +32,10 @@ pub(crate) fn table() -> IbverbsTable {
         ibv_dealloc_pd: Some(protection_domain::dealloc_pd),
         ibv_import_pd: Some(protection_domain::import_pd),
         ibv_unimport_pd: Some(protection_domain::unimport_pd),
+        ibv_import_mr: Some(import::import_mr),
+        ibv_unimport_mr: Some(import::unimport_mr),
+        ibv_import_dm: Some(import::import_dm),
+        ibv_unimport_dm: Some(import::unimport_dm),
         ibv_reg_mr: Some(memory_region::reg_mr),
         ibv_reg_mr_iova: Some(memory_region::reg_mr_iova),
         ibv_reg_mr_iova2: Some(memory_region::reg_mr_iova2),
