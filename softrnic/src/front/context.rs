@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::io;
 use std::mem::{self, offset_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -81,7 +80,7 @@ fn descriptor() -> Result<OwnedFd, Errno> {
     // SAFETY: it takes numbers alone.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     if descriptor < 0 {
-        return Err(Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EMFILE)));
+        return Err(Errno::last());
     }
     // SAFETY: it is new and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_short;
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 
@@ -28,7 +27,7 @@ impl<T> Mailbox<T> {
         // SAFETY: takes plain numbers.
         let descriptor = unsafe { libc::eventfd(0, flags) };
         if descriptor < 0 {
-            return Err(last_error());
+            return Err(Errno::last());
         }
         // SAFETY: just made, and nobody else's.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
@@ -100,7 +99,7 @@ impl<T> Mailbox<T> {
         }
         // SAFETY: takes plain numbers.
         let flags = unsafe { libc::fcntl(self.as_raw_fd(), libc::F_GETFL) };
-        if flags < 0 { Err(last_error()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
+        if flags < 0 { Err(Errno::last()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
     }
 
     /// Waits for the descriptor to be readable, which it says, for so many milliseconds, or without end where there are less than none.
@@ -110,7 +109,7 @@ impl<T> Mailbox<T> {
         // SAFETY: one live pollfd.
         let count = unsafe { libc::poll(&mut poll, 1, milliseconds) };
         if count < 0 {
-            return Err(last_error());
+            return Err(Errno::last());
         }
         if poll.revents & BROKEN != 0 {
             // The program has closed it.
@@ -122,10 +121,6 @@ impl<T> Mailbox<T> {
     fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
         unpoisoned(self.events.lock())
     }
-}
-
-fn last_error() -> Errno {
-    Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 #[cfg(test)]

@@ -40,7 +40,8 @@ pub(crate) fn all() -> Vec<Address> {
     match &*look {
         Some((when, addresses)) if now.saturating_duration_since(*when) < FRESH => addresses.clone(),
         _ => {
-            let addresses = in_order(read());
+            // Not logged where it fails: a logger may ask for addresses itself.
+            let addresses = in_order(read().unwrap_or_default());
             *look = Some((now, addresses.clone()));
             addresses
         }
@@ -67,16 +68,15 @@ fn in_order(mut told: Vec<Told>) -> Vec<Address> {
     addresses
 }
 
-/// The addresses of the interfaces that are up; none where the kernel does not tell.
-fn read() -> Vec<Told> {
+/// The addresses of the interfaces that are up; `None` where the kernel does not tell.
+fn read() -> Option<Vec<Told>> {
     if cfg!(miri) {
-        return Vec::new();
+        return None;
     }
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: `first` can be written.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        log::warn!("the addresses of this host cannot be read: {}", std::io::Error::last_os_error());
-        return Vec::new();
+        return None;
     }
     let mut told = Vec::new();
     let mut next = first;
@@ -89,7 +89,7 @@ fn read() -> Vec<Told> {
     }
     // SAFETY: it came from `getifaddrs` and is not used any more.
     unsafe { libc::freeifaddrs(first) };
-    told
+    Some(told)
 }
 
 /// What an entry says, where it is of an IP address of an interface that is up.
