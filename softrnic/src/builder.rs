@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use rdma_mummy_sys::load::provider;
 
 use crate::engine::unpoisoned;
+use crate::fork;
 use crate::front::{device, table};
 
 /// The environment variable that says which devices there are.
@@ -66,6 +67,7 @@ impl Builder {
             None => {
                 // Before the provider is known, so that every list has them.
                 device::make(&names);
+                fork::watch();
                 // SAFETY: the functions of the table do what rdma-core documents for their names, and leave `_ops` of the devices
                 // alone.
                 unsafe { provider::register(provider::Provider::new(PROVIDER, table::table())) }

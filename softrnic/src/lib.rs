@@ -4,10 +4,12 @@
 //! ones, and everything above works on them unchanged. For now the queue pairs of one process reach each other, and no others.
 //!
 //! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
-//! `front` is the C API, object by object. `host` asks the operating system.
+//! `front` is the C API, object by object. `host` asks the operating system. `fork` is about children of
+//! the process.
 
 pub(crate) mod engine;
 pub(crate) mod fabric;
+pub(crate) mod fork;
 pub(crate) mod front;
 pub(crate) mod host;
 

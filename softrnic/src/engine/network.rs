@@ -16,6 +16,7 @@ use super::packet::{Answer, Carrier, Fabric, Part};
 use super::queue_pair::QueuePair;
 use super::receive::ReceiveQueue;
 use super::unpoisoned;
+use crate::fork::PerProcess;
 use crate::host::addresses;
 
 /// A shared receive queue of XRC, which messages name by its number.
@@ -43,8 +44,8 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn of_process() -> &'static Self {
-        static NETWORK: Network = Network::new();
-        &NETWORK
+        static NETWORK: PerProcess<Network> = PerProcess::new(Network::new(), || Box::new(Network::new()));
+        NETWORK.get()
     }
 
     const fn new() -> Self {

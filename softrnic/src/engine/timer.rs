@@ -10,6 +10,7 @@ use std::{io, ptr, thread};
 
 use super::queue_pair::QueuePair;
 use super::unpoisoned;
+use crate::fork::PerProcess;
 
 /// What the thread waits for.
 #[derive(Debug)]
@@ -18,12 +19,16 @@ struct Queue {
     alarms: BinaryHeap<Reverse<Alarm>>,
     /// Orders those of the same time, so that the heap never compares queue pairs.
     next: u64,
-    /// The process whose thread waits: a child after `fork` has none.
-    process: Option<u32>,
+    /// The thread waits.
+    is_begun: bool,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, process: None });
-static EARLIER: Condvar = Condvar::new();
+/// What waits, and what tells the thread of something earlier.
+static QUEUE: PerProcess<(Mutex<Queue>, Condvar)> = PerProcess::new(queue(), || Box::new(queue()));
+
+const fn queue() -> (Mutex<Queue>, Condvar) {
+    (Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, is_begun: false }), Condvar::new())
+}
 
 #[derive(Debug)]
 struct Alarm {
@@ -60,20 +65,20 @@ impl Ord for Alarm {
 
 /// Calls `QueuePair::expired` at that time, unless the queue pair is gone.
 pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
-    let mut queue = unpoisoned(QUEUE.lock());
+    let (queue, earlier) = QUEUE.get();
+    let mut queue = unpoisoned(queue.lock());
     let is_earliest = queue.alarms.peek().is_none_or(|Reverse(first)| when < first.when);
     let order = queue.next;
     queue.next = queue.next.wrapping_add(1);
     queue.alarms.push(Reverse(Alarm { when, order, pair }));
-    let process = std::process::id();
-    if queue.process != Some(process) {
+    if !queue.is_begun {
         match begin() {
-            Ok(()) => queue.process = Some(process),
+            Ok(()) => queue.is_begun = true,
             // The next one tries again; this one waits for it.
             Err(error) => log::error!("cannot start the thread that retries: {error}"),
         }
     } else if is_earliest {
-        EARLIER.notify_one();
+        earlier.notify_one();
     }
 }
 
@@ -111,14 +116,15 @@ fn block_signals() -> io::Result<Option<libc::sigset_t>> {
 
 /// The thread: for ever, as the process may need it again.
 fn wait() {
-    let mut queue = unpoisoned(QUEUE.lock());
+    let (queue, earlier) = QUEUE.get();
+    let mut queue = unpoisoned(queue.lock());
     loop {
         let now = Instant::now();
         queue = match queue.alarms.peek() {
-            None => unpoisoned(EARLIER.wait(queue)),
+            None => unpoisoned(earlier.wait(queue)),
             Some(Reverse(first)) if first.when > now => {
                 let rest = first.when - now;
-                unpoisoned(EARLIER.wait_timeout(queue, rest)).0
+                unpoisoned(earlier.wait_timeout(queue, rest)).0
             }
             Some(_) => ring(queue),
         };
@@ -132,7 +138,7 @@ fn ring(mut queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
     if let Some(pair) = alarm.and_then(|Reverse(alarm)| alarm.pair.upgrade()) {
         pair.expired();
     }
-    unpoisoned(QUEUE.lock())
+    unpoisoned(QUEUE.get().0.lock())
 }
 
 #[cfg(test)]

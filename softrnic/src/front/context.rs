@@ -18,6 +18,7 @@ use crate::engine::domain::Domain;
 use crate::engine::errno::Errno;
 use crate::engine::limits;
 use crate::engine::usage::Usage;
+use crate::fork;
 
 /// An open device. C has a pointer to the `ibv_context` at the end of `verbs`.
 #[repr(C)]
@@ -26,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) events: Arc<Mailbox<AsyncEvent>>,
     /// Objects made on it: it cannot be closed before they are gone.
     pub(crate) usage: Usage,
+    /// Of the process that opened it.
+    pub(crate) generation: u32,
     /// The next handle of an object.
     pub(crate) handles: AtomicU32,
     /// Protection domains by their handles, for those who import them.
@@ -67,7 +70,17 @@ impl Context {
         // By this value programs know that a `verbs_context` is around it.
         verbs.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
         let (usage, handles, domains) = (Usage::default(), AtomicU32::new(1), Mutex::default());
-        Ok(Self { verbs, events, usage, handles, domains, exports: Exports::default(), _commands: commands })
+        let generation = fork::generation();
+        Ok(Self {
+            verbs,
+            events,
+            usage,
+            generation,
+            handles,
+            domains,
+            exports: Exports::default(),
+            _commands: commands,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::address::Gid;
 use crate::engine::unpoisoned;
+use crate::fork::PerProcess;
 
 /// How long a look holds.
 const FRESH: Duration = Duration::from_secs(1);
@@ -34,9 +35,9 @@ struct Told {
 ///
 /// 127.0.0.1 is always among them, since two queue pairs of one process meet on it whatever the network does.
 pub(crate) fn all() -> Vec<Address> {
-    static LOOK: Mutex<Option<(Instant, Vec<Address>)>> = Mutex::new(None);
+    static LOOK: PerProcess<Mutex<Option<(Instant, Vec<Address>)>>> = PerProcess::new(Mutex::new(None), Box::default);
     let now = Instant::now();
-    let mut look = unpoisoned(LOOK.lock());
+    let mut look = unpoisoned(LOOK.get().lock());
     match &*look {
         Some((when, addresses)) if now.saturating_duration_since(*when) < FRESH => addresses.clone(),
         _ => {

@@ -16,6 +16,7 @@ use crate::engine::errno::Errno;
 use crate::engine::events::{PairEvent, PairEvents};
 use crate::engine::queue_pair::QueuePair;
 use crate::engine::unpoisoned;
+use crate::fork::PerProcess;
 use crate::front::async_event::Source;
 use crate::front::context::Context;
 use crate::front::failure;
@@ -32,7 +33,7 @@ pub(super) struct Handles {
 }
 
 /// What can be opened: targets of XRC by their numbers.
-static TARGETS: Mutex<BTreeMap<u32, Target>> = Mutex::new(BTreeMap::new());
+static TARGETS: PerProcess<Mutex<BTreeMap<u32, Target>>> = PerProcess::new(Mutex::new(BTreeMap::new()), Box::default);
 
 #[derive(Debug)]
 struct Target {
@@ -52,7 +53,7 @@ impl Handles {
 
     /// Lets others open the queue pair.
     pub(super) fn enter(self: &Arc<Self>, pair: &Arc<QueuePair>) {
-        let mut targets = unpoisoned(TARGETS.lock());
+        let mut targets = unpoisoned(TARGETS.get().lock());
         targets.retain(|_, target| target.pair.strong_count() != 0);
         targets.insert(pair.number(), Target { pair: Arc::downgrade(pair), handles: Arc::downgrade(self) });
     }
@@ -136,7 +137,7 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
 /// The target of a number, where it is of this domain.
 fn find(number: u32, domain: &Domain) -> Option<(Arc<QueuePair>, Arc<Handles>)> {
     let (pair, handles) = {
-        let targets = unpoisoned(TARGETS.lock());
+        let targets = unpoisoned(TARGETS.get().lock());
         let target = targets.get(&number)?;
         (target.pair.upgrade()?, target.handles.upgrade()?)
     };
