@@ -56,7 +56,7 @@ impl Context {
     }
 
     fn open(device: *mut ibv_device) -> Result<Self, Errno> {
-        let events = Arc::new(Mailbox::new()?);
+        let events = Arc::new(Mailbox::watching(AsyncEvent::of_addresses)?);
         let commands = descriptor()?;
         // SAFETY: the struct has numbers, nullable pointers and a mutex alone; zero is a value of each, and of the mutex that of
         // one which nobody holds.

@@ -1,4 +1,5 @@
-//! Events behind a descriptor: readable while there are any, as completion channels and asynchronous events have it.
+//! Events behind a descriptor: readable while there are any, as completion channels and asynchronous events have it. The latter
+//! are also told of changes of the host's addresses.
 
 use std::collections::VecDeque;
 use std::ffi::c_short;
@@ -7,6 +8,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
+use crate::host::addresses;
+use crate::host::changes::Changes;
 
 /// A queue with an eventfd, which is written for each event that is put (so that edge-triggered watchers see it) and read when the
 /// queue becomes empty.
@@ -14,6 +17,16 @@ use crate::engine::unpoisoned;
 pub(crate) struct Mailbox<T> {
     events: Mutex<VecDeque<T>>,
     descriptor: OwnedFd,
+    watch: Option<Watch<T>>,
+}
+
+/// What besides is an event, of which the host tells.
+#[derive(Debug)]
+struct Watch<T> {
+    /// Readable while the mailbox's own descriptor is, or there are changes: what programs have.
+    both: OwnedFd,
+    changes: Changes,
+    event: fn() -> T,
 }
 
 impl<T> Mailbox<T> {
@@ -31,11 +44,26 @@ impl<T> Mailbox<T> {
         }
         // SAFETY: just made, and nobody else's.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor })
+        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, watch: None })
     }
 
+    /// One that also has an event when addresses of the host have changed, where the kernel tells of that.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) fn watching(event: fn() -> T) -> Result<Self, Errno> {
+        let mut mailbox = Self::new()?;
+        if let Some(changes) = Changes::new() {
+            let both = either(&[mailbox.descriptor.as_raw_fd(), changes.as_raw_fd()])?;
+            mailbox.watch = Some(Watch { both, changes, event });
+        }
+        Ok(mailbox)
+    }
+
+    /// What programs wait on.
     pub(crate) fn as_raw_fd(&self) -> RawFd {
-        self.descriptor.as_raw_fd()
+        self.watch.as_ref().map_or(self.descriptor.as_raw_fd(), |watch| watch.both.as_raw_fd())
     }
 
     /// Puts an event. Never waits.
@@ -44,7 +72,7 @@ impl<T> Mailbox<T> {
         events.push_back(event);
         let one = 1_u64;
         // SAFETY: eight live bytes. It would wait only where the sum came to 2^64 - 1.
-        unsafe { libc::write(self.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+        unsafe { libc::write(self.descriptor.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
     }
 
     /// Takes the oldest; where there is none, waits, or fails with `EAGAIN` where the program has set `O_NONBLOCK` on the descriptor.
@@ -54,6 +82,7 @@ impl<T> Mailbox<T> {
     /// or that it was taken.
     pub(crate) fn take<R>(&self, seen: impl FnOnce(T) -> R) -> Result<R, Errno> {
         loop {
+            self.look();
             {
                 let mut events = self.lock();
                 if let Some(event) = events.pop_front() {
@@ -67,7 +96,7 @@ impl<T> Mailbox<T> {
                 return Err(Errno::AGAIN);
             }
             // Others may take what it wakes for.
-            self.poll(-1)?;
+            poll(self.as_raw_fd(), -1)?;
         }
     }
 
@@ -83,13 +112,23 @@ impl<T> Mailbox<T> {
         removed
     }
 
+    /// Puts the event of what has changed. One that changed nothing in the end is one too: who was woken by it finds it.
+    fn look(&self) {
+        if let Some(watch) = &self.watch
+            && watch.changes.take()
+        {
+            addresses::forget();
+            self.put((watch.event)());
+        }
+    }
+
     /// Makes the descriptor unreadable, with the lock held. Never waits: the program may have read it itself.
     fn clear(&self) {
         // Miri has no poll(2).
-        if cfg!(miri) || matches!(self.poll(0), Ok(true)) {
+        if cfg!(miri) || matches!(poll(self.descriptor.as_raw_fd(), 0), Ok(true)) {
             let mut sum = 0_u64;
             // SAFETY: eight live bytes.
-            unsafe { libc::read(self.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
+            unsafe { libc::read(self.descriptor.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
         }
     }
 
@@ -102,25 +141,44 @@ impl<T> Mailbox<T> {
         if flags < 0 { Err(Errno::last()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
     }
 
-    /// Waits for the descriptor to be readable, which it says, for so many milliseconds, or without end where there are less than none.
-    fn poll(&self, milliseconds: i32) -> Result<bool, Errno> {
-        const BROKEN: c_short = libc::POLLNVAL | libc::POLLERR;
-        let mut poll = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd.
-        let count = unsafe { libc::poll(&mut poll, 1, milliseconds) };
-        if count < 0 {
-            return Err(Errno::last());
-        }
-        if poll.revents & BROKEN != 0 {
-            // The program has closed it.
-            return Err(Errno(libc::EBADF));
-        }
-        Ok(poll.revents & libc::POLLIN != 0)
-    }
-
     fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
         unpoisoned(self.events.lock())
     }
+}
+
+/// A descriptor that is readable while one of these is.
+fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
+    // SAFETY: takes plain numbers.
+    let both = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if both < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: just made, and nobody else's.
+    let both = unsafe { OwnedFd::from_raw_fd(both) };
+    for &descriptor in descriptors {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: the event can be read.
+        if unsafe { libc::epoll_ctl(both.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event) } != 0 {
+            return Err(Errno::last());
+        }
+    }
+    Ok(both)
+}
+
+/// Waits for a descriptor to be readable, which it says, for so many milliseconds, or without end where there are less than none.
+fn poll(descriptor: RawFd, milliseconds: i32) -> Result<bool, Errno> {
+    const BROKEN: c_short = libc::POLLNVAL | libc::POLLERR;
+    let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live pollfd.
+    let count = unsafe { libc::poll(&mut poll, 1, milliseconds) };
+    if count < 0 {
+        return Err(Errno::last());
+    }
+    if poll.revents & BROKEN != 0 {
+        // The program has closed it.
+        return Err(Errno(libc::EBADF));
+    }
+    Ok(poll.revents & libc::POLLIN != 0)
 }
 
 #[cfg(test)]
@@ -130,7 +188,7 @@ mod tests {
     use super::*;
 
     fn is_readable<T>(mailbox: &Mailbox<T>) -> bool {
-        mailbox.poll(0).expect("a descriptor")
+        poll(mailbox.as_raw_fd(), 0).expect("a descriptor")
     }
 
     fn take<T>(mailbox: &Mailbox<T>) -> Result<T, Errno> {

@@ -31,11 +31,18 @@ struct Told {
     is_loopback: bool,
 }
 
+/// The last look.
+static LOOK: PerProcess<Mutex<Option<(Instant, Vec<Address>)>>> = PerProcess::new(Mutex::new(None), Box::default);
+
+/// Has the next look read them anew.
+pub(crate) fn forget() {
+    *unpoisoned(LOOK.get().lock()) = None;
+}
+
 /// All of them, those of the loopback interface first; read anew where the last look is older than a second.
 ///
 /// 127.0.0.1 is always among them, since two queue pairs of one process meet on it whatever the network does.
 pub(crate) fn all() -> Vec<Address> {
-    static LOOK: PerProcess<Mutex<Option<(Instant, Vec<Address>)>>> = PerProcess::new(Mutex::new(None), Box::default);
     let now = Instant::now();
     let mut look = unpoisoned(LOOK.get().lock());
     match &*look {
