@@ -127,8 +127,10 @@ fn a_change_is_an_event() {
     }
     let contexts = [open(c"soft0"), open(c"soft0")];
     let context = contexts[0];
-    // SAFETY: the contexts are open.
-    contexts.map(|context| unsafe { libc::fcntl((*context).async_fd, libc::F_SETFL, libc::O_NONBLOCK) });
+    for context in contexts {
+        // SAFETY: the context is open.
+        assert_eq!(unsafe { libc::fcntl((*context).async_fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    }
     const OWN: [u8; 4] = [10, 77, 0, 1];
     assert!(!is_readable(context, 0) && !take(context));
     assert!(!has(context, OWN));

@@ -10,6 +10,7 @@ use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
 use crate::host::addresses;
 use crate::host::changes::Changes;
+use crate::host::signals;
 
 /// A queue with an eventfd, which is written for each event that is put (so that edge-triggered watchers see it) and read when the
 /// queue becomes empty.
@@ -76,7 +77,7 @@ impl<T> Mailbox<T> {
     }
 
     /// Takes the oldest; where there is none, waits, or fails with `EAGAIN` where the program has set `O_NONBLOCK` on the descriptor.
-    /// A signal ends it with `EINTR`.
+    /// A signal ends it with `EINTR`, unless its handler has system calls restarted (`SA_RESTART`), as it does a `read(2)`.
     ///
     /// `seen` is called with the event while [`remove`](Self::remove) waits, so that an object that goes either finds its event here,
     /// or that it was taken.
@@ -96,7 +97,10 @@ impl<T> Mailbox<T> {
                 return Err(Errno::AGAIN);
             }
             // Others may take what it wakes for.
-            poll(self.as_raw_fd(), -1)?;
+            match poll(self.as_raw_fd(), -1) {
+                Err(Errno(libc::EINTR)) if signals::are_restarted() => {}
+                waited => drop(waited?),
+            }
         }
     }
 

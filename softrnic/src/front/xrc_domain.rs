@@ -33,9 +33,10 @@ unsafe impl Object for XrcDomain {
 
 /// What a domain is found by: a device (by its address), and a file on it (file system and inode).
 type Key = (usize, libc::dev_t, libc::ino_t);
+type Named = HashMap<Key, Weak<Domain>>;
 
 /// The domains that files name. None is kept alive here.
-static NAMED: PerProcess<Mutex<Option<HashMap<Key, Weak<Domain>>>>> = PerProcess::new(Mutex::new(None), Box::default);
+static NAMED: PerProcess<Mutex<Option<Named>>> = PerProcess::new(Mutex::new(None), Box::default);
 
 /// `ibv_open_xrcd(context, xrcd_init_attr)`: domains are shared within the process, by the inode of a descriptor.
 ///

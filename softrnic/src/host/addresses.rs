@@ -31,8 +31,11 @@ struct Told {
     is_loopback: bool,
 }
 
-/// The last look.
-static LOOK: PerProcess<Mutex<Option<(Instant, Vec<Address>)>>> = PerProcess::new(Mutex::new(None), Box::default);
+/// When it was, and what was seen.
+type Look = (Instant, Vec<Address>);
+
+/// The last.
+static LOOK: PerProcess<Mutex<Option<Look>>> = PerProcess::new(Mutex::new(None), Box::default);
 
 /// Has the next look read them anew.
 pub(crate) fn forget() {
