@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
-use crate::host::addresses;
+use crate::host::addresses::{self, Address};
 use crate::host::changes::Changes;
 use crate::host::signals;
 
@@ -27,6 +27,8 @@ struct Watch<T> {
     /// Readable while the mailbox's own descriptor is, or there are changes: what programs have.
     both: OwnedFd,
     changes: Changes,
+    /// The addresses of which programs know.
+    known: Mutex<Vec<Address>>,
     event: fn() -> T,
 }
 
@@ -57,7 +59,7 @@ impl<T> Mailbox<T> {
         let mut mailbox = Self::new()?;
         if let Some(changes) = Changes::new() {
             let both = either(&[mailbox.descriptor.as_raw_fd(), changes.as_raw_fd()])?;
-            mailbox.watch = Some(Watch { both, changes, event });
+            mailbox.watch = Some(Watch { both, changes, known: Mutex::new(addresses::all()), event });
         }
         Ok(mailbox)
     }
@@ -82,8 +84,12 @@ impl<T> Mailbox<T> {
     /// `seen` is called with the event while [`remove`](Self::remove) waits, so that an object that goes either finds its event here,
     /// or that it was taken.
     pub(crate) fn take<R>(&self, seen: impl FnOnce(T) -> R) -> Result<R, Errno> {
+        // A program that blocks may have been told that there is something.
+        let is_nonblocking = self.is_nonblocking()?;
+        let mut is_awaited = !is_nonblocking;
         loop {
-            self.look();
+            self.look(is_awaited);
+            is_awaited = false;
             {
                 let mut events = self.lock();
                 if let Some(event) = events.pop_front() {
@@ -93,7 +99,7 @@ impl<T> Mailbox<T> {
                     return Ok(seen(event));
                 }
             }
-            if self.is_nonblocking()? {
+            if is_nonblocking {
                 return Err(Errno::AGAIN);
             }
             // Others may take what it wakes for.
@@ -116,12 +122,17 @@ impl<T> Mailbox<T> {
         removed
     }
 
-    /// Puts the event of what has changed. One that changed nothing in the end is one too: who was woken by it finds it.
-    fn look(&self) {
-        if let Some(watch) = &self.watch
-            && watch.changes.take()
-        {
-            addresses::forget();
+    /// Puts the event of what has changed; where it `is_awaited`, also of what the host has told of and was no change in the end.
+    fn look(&self, is_awaited: bool) {
+        let Some(watch) = &self.watch else { return };
+        if !watch.changes.take() {
+            return;
+        }
+        addresses::forget();
+        let now = addresses::all();
+        let mut known = unpoisoned(watch.known.lock());
+        if is_awaited || *known != now {
+            *known = now;
             self.put((watch.event)());
         }
     }
@@ -318,11 +329,10 @@ mod tests {
     fn a_signal_ends_the_wait() {
         extern "C" fn nothing(_: libc::c_int) {}
         let handler: extern "C" fn(libc::c_int) = nothing;
-        // SAFETY: the handler does nothing, and the signal is in no other use; that it restarts calls does not hold for poll(2).
+        // SAFETY: the handler does nothing, and the signal is in no other use.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as libc::sighandler_t;
-            action.sa_flags = libc::SA_RESTART;
             assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
         }
         let mailbox = Mailbox::<u8>::new().expect("a descriptor");
