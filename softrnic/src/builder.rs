@@ -9,6 +9,7 @@ use rdma_mummy_sys::load::provider;
 
 use crate::engine::unpoisoned;
 use crate::fabric;
+use crate::fork;
 use crate::front::{device, table};
 
 /// The environment variable that says which devices there are.
@@ -34,7 +35,7 @@ pub struct Builder {
 
 impl Builder {
     /// Those that the environment variable `SOFTRNIC_DEVICES` says, which is names separated by commas, or how many: `2` stands
-    /// for `soft0,soft1`, and `0` for none. Where it is not set, `soft0`.
+    /// for `soft0,soft1`, and `0` for none. Where it is not set, or empty, `soft0`.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,6 +68,7 @@ impl Builder {
             None => {
                 // Before the provider is known, so that every list has them.
                 device::make(&names);
+                fork::watch();
                 // SAFETY: the functions of the table do what rdma-core documents for their names, and leave `_ops` of the devices
                 // alone.
                 unsafe { provider::register(provider::Provider::new(PROVIDER, table::table())) }
@@ -110,6 +112,11 @@ pub enum RegisterError {
         /// The name.
         name: String,
     },
+    /// What the environment says is a number, and not one of devices.
+    Number {
+        /// What it says.
+        text: String,
+    },
     /// So many devices are a mistake.
     Many {
         /// How many were asked for.
@@ -136,6 +143,9 @@ impl fmt::Display for RegisterError {
             Self::Twice { name } => {
                 write!(f, "two devices are named {name:?}: choose another name for one of them")
             }
+            Self::Number { text } => {
+                write!(f, "{DEVICES_VARIABLE} is {text}, which is no number of devices: choose 0 to {MOST}, or names")
+            }
             Self::Many { count } => write!(f, "{count} devices are too many: choose at most {MOST}"),
             Self::Registered { devices } => write!(
                 f,
@@ -160,11 +170,22 @@ impl Error for RegisterError {
 
 /// What the environment says.
 fn parse(text: &str) -> Result<Vec<String>, RegisterError> {
-    match text.trim().parse::<usize>() {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(counted(1));
+    }
+    match text.parse::<usize>() {
         Ok(count) if count > MOST => Err(RegisterError::Many { count }),
         Ok(count) => Ok(counted(count)),
+        Err(_) if is_number(text) => Err(RegisterError::Number { text: text.to_owned() }),
         Err(_names) => Ok(text.split(',').map(|name| name.trim().to_owned()).collect()),
     }
+}
+
+/// Also where it is below zero, or more than the machine counts.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn counted(count: usize) -> Vec<String> {
@@ -203,13 +224,20 @@ mod tests {
         assert_eq!(checked(" a, b ,c").map(|names| names.join(" ")).as_deref(), Ok("a b c"));
         assert_eq!(checked("3").map(|names| names.join(" ")).as_deref(), Ok("soft0 soft1 soft2"));
         assert_eq!(checked("0"), Ok(Vec::new()));
+        for nothing in ["", " \n"] {
+            assert_eq!(checked(nothing).map(|names| names.join(" ")).as_deref(), Ok("soft0"));
+        }
         assert_eq!(checked("1025"), Err(RegisterError::Many { count: 1025 }));
+        for text in ["-1", "-0", "99999999999999999999999"] {
+            assert_eq!(checked(text), Err(RegisterError::Number { text: text.to_owned() }));
+        }
+        assert_eq!(checked("-").map(|names| names.join(" ")).as_deref(), Ok("-"));
     }
 
     #[test]
     fn a_name_that_no_device_can_have_is_refused() {
         let long = "x".repeat(64);
-        for name in ["", " ", "a,,b", "a/b", "a b", "a\tb", "gerät", "..\0", &long] {
+        for name in [",", "a,,b", "a/b", "a b", "a\tb", "gerät", "..\0", &long] {
             assert!(matches!(checked(name), Err(RegisterError::Name { .. })), "{name:?}");
         }
         assert!(checked(&long[1..]).is_ok());
@@ -223,10 +251,16 @@ mod tests {
             RegisterError::Name { name: String::from("a/b") },
             RegisterError::Twice { name: String::from("a") },
             RegisterError::Many { count: 5000 },
+            RegisterError::Number { text: String::from("-1") },
             RegisterError::Registered { devices: counted(2) },
         ];
-        let texts =
-            ["1 to 63 printable", "choose another", "at most 1024", "(soft0, soft1): register all of them at once"];
+        let texts = [
+            "1 to 63 printable",
+            "choose another",
+            "at most 1024",
+            "is -1, which is no number of devices",
+            "(soft0, soft1): register all of them at once",
+        ];
         for (error, part) in errors.iter().zip(texts) {
             assert!(error.to_string().contains(part), "{error}");
         }

@@ -65,12 +65,15 @@ fn the_environment_says_which_devices_there_are() {
         (Some("3"), "soft0 soft1 soft2"),
         (Some("left, right"), "left right"),
         (Some("0"), ""),
+        (Some(""), "soft0"),
     ] {
         assert_eq!(listed(devices), expected, "{devices:?}");
     }
-    for (devices, expected) in
-        [("a/b", "no device can be named \"a/b\": choose"), ("a,a", "two devices are named \"a\"")]
-    {
+    for (devices, expected) in [
+        ("a/b", "no device can be named \"a/b\": choose"),
+        ("a,a", "two devices are named \"a\""),
+        ("-1", "SOFTRNIC_DEVICES is -1, which is no number of devices: choose 0 to 1024, or names"),
+    ] {
         let told = listed(Some(devices));
         assert!(told.starts_with(expected), "{devices}: {told}");
     }

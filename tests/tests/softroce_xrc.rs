@@ -200,6 +200,29 @@ fn a_queue_of_another_domain_refuses_the_message() {
 }
 
 #[test]
+fn a_receiving_queue_pair_lives_on_with_who_has_opened_it() {
+    let Some(mut world) = World::new(QueueKind::Generic) else { return };
+    let missing = world.xrcd.open_qp(world.sender.qp_number()).expect_err("it is of no domain");
+    let opened = match world.xrcd.open_qp(world.receiver.qp_number()) {
+        Ok(opened) => opened,
+        Err(error) => {
+            assert!(!device::is_soft_nic(world.pd.device_context()), "{error}");
+            println!("DID NOT RUN: {error}");
+            return;
+        }
+    };
+    assert!(missing.to_string().contains("is there a receiving XRC queue pair"), "{missing}");
+    assert_eq!(opened.qp_number(), world.receiver.qp_number());
+    assert_eq!(opened.state(), State::ReadyToSend);
+    std::mem::replace(&mut world.receiver, opened).close().expect("the other has it");
+    world.post_receive(0, 1, 0);
+    let number = world.number(0);
+    assert_eq!(world.send(number, 2, b"still there").status, Status::Success);
+    assert_eq!(completion(&mut world.queues[0].1).wr_id, 1);
+    assert_eq!(world.text(0, 11), b"still there");
+}
+
+#[test]
 fn a_domain_that_nobody_uses_is_closed() {
     let Some(world) = World::new(QueueKind::Generic) else { return };
     let World { sender, receiver, queues, sent, memory, xrcd, pd } = world;

@@ -12,5 +12,11 @@ impl Errno {
     pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
     pub(crate) const NOT_SUPPORTED: Self = Self(libc::EOPNOTSUPP);
     pub(crate) const FAULT: Self = Self(libc::EFAULT);
+    pub(crate) const IO: Self = Self(libc::EIO);
     pub(crate) const AGAIN: Self = Self(libc::EAGAIN);
+
+    /// Of the system call of this thread that failed last.
+    pub(crate) fn last() -> Self {
+        Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    }
 }

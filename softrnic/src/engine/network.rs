@@ -18,6 +18,7 @@ use super::queue_pair::{QueuePair, Service};
 use super::receive::ReceiveQueue;
 use super::request::Reply;
 use super::{timer, unpoisoned};
+use crate::fork::PerProcess;
 use crate::host::addresses;
 
 /// A shared receive queue of XRC, which messages name by its number.
@@ -32,6 +33,9 @@ pub(crate) struct SharedEntry {
 /// The number that a datagram to a multicast group names.
 pub(crate) const MULTICAST_NUMBER: u32 = 0xff_ffff;
 
+/// The way to other processes: that of a child too, which has others.
+static FABRIC: OnceLock<&'static dyn Fabric> = OnceLock::new();
+
 /// The queue pairs that a message can reach.
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -43,15 +47,14 @@ pub(crate) struct Network {
     blocks: Blocks,
     #[cfg(test)]
     taught: RwLock<BTreeMap<u32, Arc<dyn Carrier>>>,
-    fabric: OnceLock<&'static dyn Fabric>,
     /// Addresses that were seen to be this host's. One that it gives up stays: nobody else in the process has it.
     here: RwLock<BTreeSet<Gid>>,
 }
 
 impl Network {
     pub(crate) fn of_process() -> &'static Self {
-        static NETWORK: Network = Network::new();
-        &NETWORK
+        static NETWORK: PerProcess<Network> = PerProcess::new(Network::new(), || Box::new(Network::new()));
+        NETWORK.get()
     }
 
     const fn new() -> Self {
@@ -63,18 +66,17 @@ impl Network {
             blocks: Blocks::new(),
             #[cfg(test)]
             taught: RwLock::new(BTreeMap::new()),
-            fabric: OnceLock::new(),
             here: RwLock::new(BTreeSet::new()),
         }
     }
 
     /// Gives it the other processes of the host; the first counts.
-    pub(crate) fn set_fabric(&self, fabric: &'static dyn Fabric) {
-        let _ = self.fabric.set(fabric);
+    pub(crate) fn set_fabric(fabric: &'static dyn Fabric) {
+        let _ = FABRIC.set(fabric);
     }
 
     pub(crate) fn fabric(&self) -> Option<&'static dyn Fabric> {
-        self.fabric.get().copied()
+        FABRIC.get().copied()
     }
 
     /// A part of a message has come from another process; answers go back by `back`.
@@ -145,7 +147,7 @@ impl Network {
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         timer::help();
-        match self.fabric.get() {
+        match self.fabric() {
             Some(fabric) => {
                 fabric.progress();
                 true

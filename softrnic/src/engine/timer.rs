@@ -11,6 +11,7 @@ use std::{io, ptr, thread};
 
 use super::queue_pair::QueuePair;
 use super::unpoisoned;
+use crate::fork::PerProcess;
 
 /// What the thread waits for.
 #[derive(Debug)]
@@ -19,8 +20,8 @@ struct Queue {
     alarms: BinaryHeap<Reverse<Alarm>>,
     /// Orders those of the same time, so that the heap never compares queue pairs.
     next: u64,
-    /// The process whose thread waits: a child after `fork` has none.
-    process: Option<u32>,
+    /// The thread waits.
+    is_begun: bool,
     /// With so many alarms those of queue pairs that are gone are thrown out.
     prune_at: usize,
 }
@@ -28,10 +29,14 @@ struct Queue {
 /// Fewer alarms than this are never looked through.
 const FEW: usize = 64;
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, process: None, prune_at: FEW });
-static EARLIER: Condvar = Condvar::new();
+/// What waits, and what tells the thread of something earlier.
+static QUEUE: PerProcess<(Mutex<Queue>, Condvar)> = PerProcess::new(queue(), || Box::new(queue()));
 /// There are alarms, and no thread waits for them.
 static IS_HELPLESS: AtomicBool = AtomicBool::new(false);
+
+const fn queue() -> (Mutex<Queue>, Condvar) {
+    (Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, is_begun: false, prune_at: FEW }), Condvar::new())
+}
 
 impl Queue {
     /// Throws out alarms of queue pairs that are gone, once they may be half of all.
@@ -78,22 +83,22 @@ impl Ord for Alarm {
 
 /// Calls `QueuePair::expired` at that time, unless the queue pair is gone.
 pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
-    let mut queue = unpoisoned(QUEUE.lock());
+    let (queue, earlier) = QUEUE.get();
+    let mut queue = unpoisoned(queue.lock());
     let is_earliest = queue.alarms.peek().is_none_or(|Reverse(first)| when < first.when);
     let order = queue.next;
     queue.next = queue.next.wrapping_add(1);
     queue.alarms.push(Reverse(Alarm { when, order, pair }));
     queue.prune();
-    let process = std::process::id();
-    if queue.process != Some(process) {
+    if !queue.is_begun {
         match begin() {
-            Ok(()) => queue.process = Some(process),
+            Ok(()) => queue.is_begun = true,
             // The next one tries again; until then who polls looks after them.
             Err(error) => log::error!("cannot start the thread that retries: {error}"),
         }
-        IS_HELPLESS.store(queue.process != Some(process), atomic::Ordering::Relaxed);
+        IS_HELPLESS.store(!queue.is_begun, atomic::Ordering::Relaxed);
     } else if is_earliest {
-        EARLIER.notify_one();
+        earlier.notify_one();
     }
 }
 
@@ -109,7 +114,7 @@ pub(crate) fn help() {
 fn ring_due() {
     let now = Instant::now();
     loop {
-        let Ok(mut queue) = QUEUE.try_lock() else { return };
+        let Ok(mut queue) = QUEUE.get().0.try_lock() else { return };
         if queue.alarms.peek().is_none_or(|Reverse(first)| first.when > now) {
             return;
         }
@@ -158,14 +163,15 @@ fn block_signals() -> io::Result<Option<libc::sigset_t>> {
 
 /// The thread: for ever, as the process may need it again.
 fn wait() {
-    let mut queue = unpoisoned(QUEUE.lock());
+    let (queue, earlier) = QUEUE.get();
+    let mut queue = unpoisoned(queue.lock());
     loop {
         let now = Instant::now();
         queue = match queue.alarms.peek() {
-            None => unpoisoned(EARLIER.wait(queue)),
+            None => unpoisoned(earlier.wait(queue)),
             Some(Reverse(first)) if first.when > now => {
                 let rest = first.when - now;
-                unpoisoned(EARLIER.wait_timeout(queue, rest)).0
+                unpoisoned(earlier.wait_timeout(queue, rest)).0
             }
             Some(_) => ring(queue),
         };
@@ -177,7 +183,7 @@ fn ring(mut queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
     let alarm = queue.alarms.pop();
     drop(queue);
     tell(alarm);
-    unpoisoned(QUEUE.lock())
+    unpoisoned(QUEUE.get().0.lock())
 }
 
 fn tell(alarm: Option<Reverse<Alarm>>) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
 
-use super::is_forked_child;
+use crate::fork;
 
 /// More than there can be of listeners, sessions and groups.
 const MOST: usize = 1 << 14;
@@ -19,6 +19,7 @@ static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 pub(super) struct Descriptor {
     descriptor: ManuallyDrop<OwnedFd>,
     place: usize,
+    generation: u32,
 }
 
 impl Descriptor {
@@ -28,7 +29,8 @@ impl Descriptor {
         for offset in 0..MOST {
             let place = (start + offset) % MOST;
             if OPEN[place].compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return Ok(Self { descriptor: ManuallyDrop::new(descriptor), place });
+                let descriptor = ManuallyDrop::new(descriptor);
+                return Ok(Self { descriptor, place, generation: fork::generation() });
             }
         }
         Err(Errno::MFILE)
@@ -44,7 +46,7 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // A child has closed it, and the number may be something else's by now.
-        if is_forked_child() {
+        if self.generation != fork::generation() {
             return;
         }
         OPEN[self.place].store(0, Ordering::Relaxed);
@@ -53,7 +55,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// Closes all of them: in a child, in which nothing of the fabric is used any more.
+/// Closes all of them: in a child, in which nothing of its parent's is used any more.
 pub(super) fn close_all() {
     for place in &OPEN {
         let value: RawFd = place.swap(0, Ordering::Relaxed);

@@ -23,41 +23,62 @@ mod wire;
 
 use std::env;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::deliver::ToNetwork;
 use self::peers::Peers;
 use crate::engine::address::Gid;
 use crate::engine::network::Network;
 use crate::engine::packet::{BLOCK, Carrier, Fabric};
+use crate::fork::PerProcess;
 
 /// The environment variable that keeps other processes away where it is `0`.
 pub const PEERS_VARIABLE: &str = "SOFTRNIC_PEERS";
 
-static PROCESS: Peers = Peers::new(&ToNetwork);
-static HOST: Host = Host(&PROCESS);
-/// This is a child of the process that the fabric is of.
-static IS_FORKED_CHILD: AtomicBool = AtomicBool::new(false);
+static PROCESS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToNetwork), || Box::new(Peers::new(&ToNetwork)));
 
 /// Lets the queue pairs of this process reach those of others; does nothing that another process could see until one has a number.
 pub(crate) fn enable() {
     let is_off = env::var_os(PEERS_VARIABLE).is_some_and(|value| value == "0");
     if !is_off && !cfg!(miri) {
-        Network::of_process().set_fabric(&HOST);
+        Network::set_fabric(&Process);
     }
 }
 
-/// To be called in a child after `fork`, before anything else of the fabric: it has no peers. Safe for a handler of `pthread_atfork`:
-/// takes no locks and allocates nothing.
-#[cfg_attr(not(test), expect(dead_code, reason = "for who handles forks"))]
+/// To be called in a child after `fork`, before anything else of the fabric: what its parent had is closed. Safe for a handler of
+/// `pthread_atfork`: takes no locks and allocates nothing.
 pub(crate) fn forked_child() {
-    IS_FORKED_CHILD.store(true, Ordering::SeqCst);
-    PROCESS.forget_all();
     descriptor::close_all();
 }
 
-fn is_forked_child() -> bool {
-    IS_FORKED_CHILD.load(Ordering::Relaxed)
+/// The other processes of the host, for this one: a child after `fork` begins anew.
+#[derive(Debug)]
+struct Process;
+
+impl Fabric for Process {
+    fn claim(&self) -> Option<u32> {
+        Host(PROCESS.get()).claim()
+    }
+
+    fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>> {
+        Host(PROCESS.get()).carrier(number)
+    }
+
+    fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {
+        Host(PROCESS.get()).group(group)
+    }
+
+    fn joined(&self, group: Gid) {
+        Host(PROCESS.get()).joined(group);
+    }
+
+    fn left(&self, group: Gid) {
+        Host(PROCESS.get()).left(group);
+    }
+
+    #[inline]
+    fn progress(&self) {
+        PROCESS.get().progress();
+    }
 }
 
 /// The other processes of the host.
@@ -66,32 +87,20 @@ struct Host(&'static Peers);
 
 impl Fabric for Host {
     fn claim(&self) -> Option<u32> {
-        if is_forked_child() {
-            return None;
-        }
         self.0.claim().map_err(|error| log::warn!("other processes cannot be reached: {error}")).ok()
     }
 
     fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>> {
-        if is_forked_child() {
-            return None;
-        }
         let session = self.0.session_with(number / BLOCK)?;
         Some(session)
     }
 
     fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {
-        if is_forked_child() {
-            return Vec::new();
-        }
         let carrier = |block| self.0.session_with(block).map(|session| session as Arc<dyn Carrier>);
         self.0.groups.members(group).into_iter().filter_map(carrier).collect()
     }
 
     fn joined(&self, group: Gid) {
-        if is_forked_child() {
-            return;
-        }
         if let Some(block) = self.0.first_block()
             && let Err(error) = self.0.groups.join(group, block)
         {
@@ -100,9 +109,7 @@ impl Fabric for Host {
     }
 
     fn left(&self, group: Gid) {
-        if !is_forked_child() {
-            self.0.groups.leave(group);
-        }
+        self.0.groups.leave(group);
     }
 
     #[inline]

@@ -159,11 +159,6 @@ impl Peers {
         self.ways.forget(session);
     }
 
-    /// In a child after `fork`.
-    pub(super) fn forget_all(&self) {
-        self.has_sessions.store(false, Ordering::SeqCst);
-    }
-
     pub(super) fn session(&self, id: u64) -> Option<Arc<Session>> {
         let sessions = unpoisoned(self.sessions.read());
         let place = sessions.binary_search_by_key(&id, |session| session.id).ok()?;

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use rustix::net::Shutdown;
 
 use super::descriptor::Descriptor;
-use super::is_forked_child;
 use super::peers::Peers;
 use super::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
 use super::shared::Shared;
@@ -21,6 +20,7 @@ use super::wire::{self, ANSWER_WORDS, Garbage, PART_WORDS};
 use crate::engine::packet::{Carrier, MAX_PAYLOAD, Packet, Payload, Stuck};
 use crate::engine::queue_pair::QueuePair;
 use crate::engine::unpoisoned;
+use crate::fork;
 
 /// The bytes of each ring.
 pub(super) const RING: usize = 512 << 10;
@@ -51,6 +51,7 @@ const OVER: u8 = 2;
 pub(super) struct Session {
     peers: &'static Peers,
     this: Weak<Self>,
+    generation: u32,
     /// By which the thread knows it.
     pub(super) id: u64,
     pub(super) role: Role,
@@ -82,6 +83,7 @@ impl Session {
         Arc::new_cyclic(|this| Self {
             peers,
             this: this.clone(),
+            generation: fork::generation(),
             id: peers.id(),
             role,
             socket,
@@ -248,7 +250,7 @@ impl Carrier for Session {
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
         let is_request = matches!(packet, Packet::Part(_));
         let length = packet.length();
-        if !self.is_alive() || is_forked_child() {
+        if !self.is_alive() || self.generation != fork::generation() {
             return Err(Stuck::Gone);
         }
         if is_request != matches!(self.role, Role::Requester(_)) || length > MAX_PAYLOAD {

@@ -11,9 +11,9 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::is_forked_child;
 use super::wire::Garbage;
 use crate::engine::memory::Segment;
+use crate::fork;
 
 /// All of the seals that keep its size.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -22,6 +22,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 #[derive(Debug)]
 pub(super) struct Shared {
     start: NonNull<u8>,
+    generation: u32,
     length: usize,
     /// Of a test that has no other process.
     #[cfg(test)]
@@ -63,6 +64,7 @@ impl Shared {
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(Self {
+            generation: fork::generation(),
             start,
             length,
             #[cfg(test)]
@@ -76,7 +78,7 @@ impl Shared {
         let words = vec![0u64; length.div_ceil(8)].into_boxed_slice();
         // A pointer to no value but the box's own is null.
         let start = NonNull::new(Box::into_raw(words).cast()).unwrap();
-        Self { start, length, is_heap: true }
+        Self { start, generation: fork::generation(), length, is_heap: true }
     }
 
     /// A word at `offset`, in bytes.
@@ -125,7 +127,8 @@ impl Drop for Shared {
             drop(unsafe { Box::from_raw(words) });
             return;
         }
-        if is_forked_child() {
+        // A child has no use for what was its parent's, and touches none of it.
+        if self.generation != fork::generation() {
             return;
         }
         // SAFETY: it was mapped so, and who uses it keeps `self`.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::io;
 use std::mem::{self, offset_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -12,12 +11,14 @@ use std::sync::{Arc, Mutex, Weak};
 use rdma_mummy_sys::{ibv_context, ibv_device, verbs_context};
 
 use super::async_event::AsyncEvent;
+use super::import::Exports;
 use super::mailbox::Mailbox;
 use super::{failure, table};
 use crate::engine::domain::Domain;
 use crate::engine::errno::Errno;
 use crate::engine::limits;
 use crate::engine::usage::Usage;
+use crate::fork;
 
 /// An open device. C has a pointer to the `ibv_context` at the end of `verbs`.
 #[repr(C)]
@@ -26,10 +27,14 @@ pub(crate) struct Context {
     pub(crate) events: Arc<Mailbox<AsyncEvent>>,
     /// Objects made on it: it cannot be closed before they are gone.
     pub(crate) usage: Usage,
+    /// Of the process that opened it.
+    pub(crate) generation: u32,
     /// The next handle of an object.
     pub(crate) handles: AtomicU32,
     /// Protection domains by their handles, for those who import them.
     pub(crate) domains: Mutex<HashMap<u32, Weak<Domain>>>,
+    /// Regions and device memory, likewise.
+    pub(crate) exports: Exports,
     /// What programs take for the device file: a descriptor that is never readable.
     _commands: OwnedFd,
 }
@@ -51,7 +56,7 @@ impl Context {
     }
 
     fn open(device: *mut ibv_device) -> Result<Self, Errno> {
-        let events = Arc::new(Mailbox::new()?);
+        let events = Arc::new(Mailbox::watching(AsyncEvent::of_addresses)?);
         let commands = descriptor()?;
         // SAFETY: the struct has numbers, nullable pointers and a mutex alone; zero is a value of each, and of the mutex that of
         // one which nobody holds.
@@ -65,7 +70,17 @@ impl Context {
         // By this value programs know that a `verbs_context` is around it.
         verbs.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
         let (usage, handles, domains) = (Usage::default(), AtomicU32::new(1), Mutex::default());
-        Ok(Self { verbs, events, usage, handles, domains, _commands: commands })
+        let generation = fork::generation();
+        Ok(Self {
+            verbs,
+            events,
+            usage,
+            generation,
+            handles,
+            domains,
+            exports: Exports::default(),
+            _commands: commands,
+        })
     }
 }
 
@@ -78,7 +93,7 @@ fn descriptor() -> Result<OwnedFd, Errno> {
     // SAFETY: it takes numbers alone.
     let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     if descriptor < 0 {
-        return Err(Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EMFILE)));
+        return Err(Errno::last());
     }
     // SAFETY: it is new and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })

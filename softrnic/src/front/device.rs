@@ -6,7 +6,7 @@ use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
 
-use rdma_mummy_sys::{ibv_device, ibv_node_type, ibv_transport_type};
+use rdma_mummy_sys::{ibv_device, ibv_fork_status, ibv_node_type, ibv_transport_type};
 
 use crate::host;
 
@@ -128,6 +128,15 @@ pub(crate) unsafe extern "C" fn get_device_index(device: *mut ibv_device) -> c_i
 pub(crate) unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 {
     // SAFETY: the device is one of this provider's.
     unsafe { Device::of(device) }.guid
+}
+
+/// `ibv_fork_init()`: there is nothing to prepare.
+pub(crate) unsafe extern "C" fn fork_init() -> c_int {
+    0
+}
+
+pub(crate) unsafe extern "C" fn is_fork_initialized() -> ibv_fork_status {
+    ibv_fork_status::IBV_FORK_UNNEEDED
 }
 
 #[cfg(test)]

@@ -55,6 +55,19 @@ impl DeviceMemory {
     }
 }
 
+/// An object for memory of a context.
+///
+/// # Safety
+///
+/// The context is open.
+pub(super) unsafe fn new(context: *mut ibv_context, handle: u32, buffer: Arc<Buffer>) -> *mut ibv_dm {
+    let (to, from) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
+    let c = ibv_dm { context, memcpy_to_dm: to, memcpy_from_dm: from, comp_mask: 0, handle };
+    // SAFETY: the caller's promise.
+    let uses = vec![unsafe { Context::of(context) }.usage.begin()];
+    DeviceMemory { c, buffer, usage: Usage::default(), uses }.into_c()
+}
+
 /// `ibv_alloc_dm`. It is zeros, and aligned to a cache line at least.
 ///
 /// # Safety
@@ -75,15 +88,11 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
     let buffer = if is_alignable { Buffer::new(attr.length, alignment) } else { Err(Errno::INVALID) };
     match buffer {
         Ok(buffer) => {
-            let c = ibv_dm {
-                context,
-                memcpy_to_dm: Some(memcpy_to_dm),
-                memcpy_from_dm: Some(memcpy_from_dm),
-                comp_mask: 0,
-                handle: owner.handle(),
-            };
-            let uses = vec![owner.usage.begin()];
-            DeviceMemory { c, buffer: Arc::new(buffer), usage: Usage::default(), uses }.into_c()
+            let handle = owner.handle();
+            let buffer = Arc::new(buffer);
+            owner.exports.enter_memory(handle, &buffer);
+            // SAFETY: the caller's promise.
+            unsafe { new(context, handle, buffer) }
         }
         Err(errno) => failure::null(errno),
     }
@@ -96,11 +105,15 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
 /// `dm` is live, and is not used again if this succeeds.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     // SAFETY: the caller's promise.
-    if unsafe { DeviceMemory::of(dm) }.usage.is_used() {
+    let memory = unsafe { DeviceMemory::of(dm) };
+    if memory.usage.is_used() {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: the caller's promise: this was the last use.
-    drop(unsafe { DeviceMemory::from_c(dm) }.uses);
+    // SAFETY: the caller's promise: this was the last use; until now, it kept its context open.
+    unsafe {
+        Context::of(memory.c.context).exports.leave_memory(memory.c.handle);
+        drop(DeviceMemory::from_c(dm).uses);
+    }
     0
 }
 

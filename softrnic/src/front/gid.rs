@@ -10,6 +10,7 @@ use super::port::PORT;
 use crate::engine::address::Gid;
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
+use crate::fork::PerProcess;
 use crate::host::addresses::{self, Address};
 
 /// How many indexes there are: those that an address handle has room for.
@@ -19,7 +20,7 @@ const SYSFS_ROCE_V2: c_uint = 1;
 const NO_DATA: Errno = Errno(libc::ENODATA);
 
 /// Addresses by their indexes. An address keeps its index as long as it is there, since queue pairs name it by that.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Table(Vec<Option<Address>>);
 
 impl Table {
@@ -43,8 +44,8 @@ impl Table {
 
 /// The table as it is now, from index 0.
 fn table() -> Vec<Option<Address>> {
-    static TABLE: Mutex<Table> = Mutex::new(Table(Vec::new()));
-    let mut table = unpoisoned(TABLE.lock());
+    static TABLE: PerProcess<Mutex<Table>> = PerProcess::new(Mutex::new(Table(Vec::new())), Box::default);
+    let mut table = unpoisoned(TABLE.get().lock());
     table.update(&addresses::all());
     table.0.clone()
 }

@@ -1,13 +1,16 @@
-//! Events behind a descriptor: readable while there are any, as completion channels and asynchronous events have it.
+//! Events behind a descriptor: readable while there are any, as completion channels and asynchronous events have it. The latter
+//! are also told of changes of the host's addresses.
 
 use std::collections::VecDeque;
 use std::ffi::c_short;
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
+use crate::host::addresses::{self, Address};
+use crate::host::changes::Changes;
+use crate::host::signals;
 
 /// A queue with an eventfd, which is written for each event that is put (so that edge-triggered watchers see it) and read when the
 /// queue becomes empty.
@@ -15,6 +18,18 @@ use crate::engine::unpoisoned;
 pub(crate) struct Mailbox<T> {
     events: Mutex<VecDeque<T>>,
     descriptor: OwnedFd,
+    watch: Option<Watch<T>>,
+}
+
+/// What besides is an event, of which the host tells.
+#[derive(Debug)]
+struct Watch<T> {
+    /// Readable while the mailbox's own descriptor is, or there are changes: what programs have.
+    both: OwnedFd,
+    changes: Changes,
+    /// The addresses of which programs know.
+    known: Mutex<Vec<Address>>,
+    event: fn() -> T,
 }
 
 impl<T> Mailbox<T> {
@@ -28,15 +43,30 @@ impl<T> Mailbox<T> {
         // SAFETY: takes plain numbers.
         let descriptor = unsafe { libc::eventfd(0, flags) };
         if descriptor < 0 {
-            return Err(last_error());
+            return Err(Errno::last());
         }
         // SAFETY: just made, and nobody else's.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor })
+        Ok(Self { events: Mutex::new(VecDeque::new()), descriptor, watch: None })
     }
 
+    /// One that also has an event when addresses of the host have changed, where the kernel tells of that.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) fn watching(event: fn() -> T) -> Result<Self, Errno> {
+        let mut mailbox = Self::new()?;
+        if let Some(changes) = Changes::new() {
+            let both = either(&[mailbox.descriptor.as_raw_fd(), changes.as_raw_fd()])?;
+            mailbox.watch = Some(Watch { both, changes, known: Mutex::new(addresses::all()), event });
+        }
+        Ok(mailbox)
+    }
+
+    /// What programs wait on.
     pub(crate) fn as_raw_fd(&self) -> RawFd {
-        self.descriptor.as_raw_fd()
+        self.watch.as_ref().map_or(self.descriptor.as_raw_fd(), |watch| watch.both.as_raw_fd())
     }
 
     /// Puts an event. Never waits.
@@ -45,16 +75,21 @@ impl<T> Mailbox<T> {
         events.push_back(event);
         let one = 1_u64;
         // SAFETY: eight live bytes. It would wait only where the sum came to 2^64 - 1.
-        unsafe { libc::write(self.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+        unsafe { libc::write(self.descriptor.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
     }
 
     /// Takes the oldest; where there is none, waits, or fails with `EAGAIN` where the program has set `O_NONBLOCK` on the descriptor.
-    /// A signal ends it with `EINTR`.
+    /// A signal ends it with `EINTR`, unless its handler has system calls restarted (`SA_RESTART`), as it does a `read(2)`.
     ///
     /// `seen` is called with the event while [`remove`](Self::remove) waits, so that an object that goes either finds its event here,
     /// or that it was taken.
     pub(crate) fn take<R>(&self, seen: impl FnOnce(T) -> R) -> Result<R, Errno> {
+        // A program that blocks may have been told that there is something.
+        let is_nonblocking = self.is_nonblocking()?;
+        let mut is_awaited = !is_nonblocking;
         loop {
+            self.look(is_awaited);
+            is_awaited = false;
             {
                 let mut events = self.lock();
                 if let Some(event) = events.pop_front() {
@@ -64,11 +99,14 @@ impl<T> Mailbox<T> {
                     return Ok(seen(event));
                 }
             }
-            if self.is_nonblocking()? {
+            if is_nonblocking {
                 return Err(Errno::AGAIN);
             }
             // Others may take what it wakes for.
-            self.poll(-1)?;
+            match poll(self.as_raw_fd(), -1) {
+                Err(Errno(libc::EINTR)) if signals::are_restarted() => {}
+                waited => drop(waited?),
+            }
         }
     }
 
@@ -84,13 +122,28 @@ impl<T> Mailbox<T> {
         removed
     }
 
+    /// Puts the event of what has changed; where it `is_awaited`, also of what the host has told of and was no change in the end.
+    fn look(&self, is_awaited: bool) {
+        let Some(watch) = &self.watch else { return };
+        if !watch.changes.take() {
+            return;
+        }
+        addresses::forget();
+        let now = addresses::all();
+        let mut known = unpoisoned(watch.known.lock());
+        if is_awaited || *known != now {
+            *known = now;
+            self.put((watch.event)());
+        }
+    }
+
     /// Makes the descriptor unreadable, with the lock held. Never waits: the program may have read it itself.
     fn clear(&self) {
         // Miri has no poll(2).
-        if cfg!(miri) || matches!(self.poll(0), Ok(true)) {
+        if cfg!(miri) || matches!(poll(self.descriptor.as_raw_fd(), 0), Ok(true)) {
             let mut sum = 0_u64;
             // SAFETY: eight live bytes.
-            unsafe { libc::read(self.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
+            unsafe { libc::read(self.descriptor.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
         }
     }
 
@@ -100,23 +153,7 @@ impl<T> Mailbox<T> {
         }
         // SAFETY: takes plain numbers.
         let flags = unsafe { libc::fcntl(self.as_raw_fd(), libc::F_GETFL) };
-        if flags < 0 { Err(last_error()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
-    }
-
-    /// Waits for the descriptor to be readable, which it says, for so many milliseconds, or without end where there are less than none.
-    fn poll(&self, milliseconds: i32) -> Result<bool, Errno> {
-        const BROKEN: c_short = libc::POLLNVAL | libc::POLLERR;
-        let mut poll = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd.
-        let count = unsafe { libc::poll(&mut poll, 1, milliseconds) };
-        if count < 0 {
-            return Err(last_error());
-        }
-        if poll.revents & BROKEN != 0 {
-            // The program has closed it.
-            return Err(Errno(libc::EBADF));
-        }
-        Ok(poll.revents & libc::POLLIN != 0)
+        if flags < 0 { Err(Errno::last()) } else { Ok(flags & libc::O_NONBLOCK != 0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
@@ -124,8 +161,39 @@ impl<T> Mailbox<T> {
     }
 }
 
-fn last_error() -> Errno {
-    Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+/// A descriptor that is readable while one of these is.
+fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
+    // SAFETY: takes plain numbers.
+    let both = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if both < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: just made, and nobody else's.
+    let both = unsafe { OwnedFd::from_raw_fd(both) };
+    for &descriptor in descriptors {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: the event can be read.
+        if unsafe { libc::epoll_ctl(both.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event) } != 0 {
+            return Err(Errno::last());
+        }
+    }
+    Ok(both)
+}
+
+/// Waits for a descriptor to be readable, which it says, for so many milliseconds, or without end where there are less than none.
+fn poll(descriptor: RawFd, milliseconds: i32) -> Result<bool, Errno> {
+    const BROKEN: c_short = libc::POLLNVAL | libc::POLLERR;
+    let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live pollfd.
+    let count = unsafe { libc::poll(&mut poll, 1, milliseconds) };
+    if count < 0 {
+        return Err(Errno::last());
+    }
+    if poll.revents & BROKEN != 0 {
+        // The program has closed it.
+        return Err(Errno(libc::EBADF));
+    }
+    Ok(poll.revents & libc::POLLIN != 0)
 }
 
 #[cfg(test)]
@@ -135,7 +203,7 @@ mod tests {
     use super::*;
 
     fn is_readable<T>(mailbox: &Mailbox<T>) -> bool {
-        mailbox.poll(0).expect("a descriptor")
+        poll(mailbox.as_raw_fd(), 0).expect("a descriptor")
     }
 
     fn take<T>(mailbox: &Mailbox<T>) -> Result<T, Errno> {
@@ -261,11 +329,10 @@ mod tests {
     fn a_signal_ends_the_wait() {
         extern "C" fn nothing(_: libc::c_int) {}
         let handler: extern "C" fn(libc::c_int) = nothing;
-        // SAFETY: the handler does nothing, and the signal is in no other use; that it restarts calls does not hold for poll(2).
+        // SAFETY: the handler does nothing, and the signal is in no other use.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as libc::sighandler_t;
-            action.sa_flags = libc::SA_RESTART;
             assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
         }
         let mailbox = Mailbox::<u8>::new().expect("a descriptor");

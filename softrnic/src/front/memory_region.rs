@@ -26,9 +26,9 @@ pub(crate) struct MemoryRegion {
     pub(crate) c: ibv_mr,
     pub(crate) region: Arc<Region>,
     /// Of memory of the program, at an address: only such a region can be registered anew.
-    is_plain: bool,
+    pub(super) is_plain: bool,
     /// Of its protection domain, which `ibv_rereg_mr` may change.
-    uses: Mutex<Vec<Use>>,
+    pub(super) uses: Mutex<Vec<Use>>,
 }
 
 // SAFETY: it begins with an `ibv_mr`.
@@ -72,6 +72,7 @@ pub(super) unsafe fn make(pd: *mut ibv_pd, parts: Parts) -> *mut ibv_mr {
                 lkey: region.key(),
                 rkey: rkey_of(region.key()),
             };
+            context.exports.enter_region(&c, &region);
             let mut uses = more;
             uses.push(domain.usage.begin());
             MemoryRegion { c, region, is_plain, uses: Mutex::new(uses) }.into_c()
@@ -260,6 +261,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
         unsafe {
             (*mr).addr = address;
             (*mr).length = length;
+            Context::of((*mr).context).exports.enter_region(&*mr, region);
         }
     }
     0
@@ -276,8 +278,11 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     if let Err(errno) = Memory::of_process().deregister(&object.region) {
         return failure::code(errno);
     }
-    // SAFETY: the caller's promise: this was the last use.
-    drop(unsafe { MemoryRegion::from_c(mr) });
+    // SAFETY: the caller's promise: this was the last use; until now, it kept its context open.
+    unsafe {
+        Context::of(object.c.context).exports.leave_region(object.c.handle);
+        drop(MemoryRegion::from_c(mr));
+    }
     0
 }
 

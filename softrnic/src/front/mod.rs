@@ -11,6 +11,8 @@ pub(crate) mod device;
 pub(crate) mod device_memory;
 pub(crate) mod failure;
 pub(crate) mod gid;
+pub(crate) mod guard;
+pub(crate) mod import;
 pub(crate) mod mailbox;
 pub(crate) mod memory_region;
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::engine::domain::Domain;
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
 use crate::engine::usage::{Usage, Use};
+use crate::fork::PerProcess;
 
 /// An XRC domain.
 #[repr(C)]
@@ -32,9 +33,10 @@ unsafe impl Object for XrcDomain {
 
 /// What a domain is found by: a device (by its address), and a file on it (file system and inode).
 type Key = (usize, libc::dev_t, libc::ino_t);
+type Named = HashMap<Key, Weak<Domain>>;
 
 /// The domains that files name. None is kept alive here.
-static NAMED: Mutex<Option<HashMap<Key, Weak<Domain>>>> = Mutex::new(None);
+static NAMED: PerProcess<Mutex<Option<Named>>> = PerProcess::new(Mutex::new(None), Box::default);
 
 /// `ibv_open_xrcd(context, xrcd_init_attr)`: domains are shared within the process, by the inode of a descriptor.
 ///
@@ -64,7 +66,7 @@ fn domain(device: usize, init: &ibv_xrcd_init_attr) -> Result<Arc<Domain>, Errno
         return Ok(Arc::new(Domain::new()));
     }
     let (file_system, inode) = file(init.fd)?;
-    let mut named = unpoisoned(NAMED.lock());
+    let mut named = unpoisoned(NAMED.get().lock());
     let named = named.get_or_insert_default();
     named.retain(|_, domain| domain.strong_count() != 0);
     let key = (device, file_system, inode);

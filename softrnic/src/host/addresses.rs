@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::address::Gid;
 use crate::engine::unpoisoned;
+use crate::fork::PerProcess;
 
 /// How long a look holds.
 const FRESH: Duration = Duration::from_secs(1);
@@ -30,17 +31,28 @@ struct Told {
     is_loopback: bool,
 }
 
+/// When it was, and what was seen.
+type Look = (Instant, Vec<Address>);
+
+/// The last.
+static LOOK: PerProcess<Mutex<Option<Look>>> = PerProcess::new(Mutex::new(None), Box::default);
+
+/// Has the next look read them anew.
+pub(crate) fn forget() {
+    *unpoisoned(LOOK.get().lock()) = None;
+}
+
 /// All of them, those of the loopback interface first; read anew where the last look is older than a second.
 ///
 /// 127.0.0.1 is always among them, since two queue pairs of one process meet on it whatever the network does.
 pub(crate) fn all() -> Vec<Address> {
-    static LOOK: Mutex<Option<(Instant, Vec<Address>)>> = Mutex::new(None);
     let now = Instant::now();
-    let mut look = unpoisoned(LOOK.lock());
+    let mut look = unpoisoned(LOOK.get().lock());
     match &*look {
         Some((when, addresses)) if now.saturating_duration_since(*when) < FRESH => addresses.clone(),
         _ => {
-            let addresses = in_order(read());
+            // Not logged where it fails: a logger may ask for addresses itself.
+            let addresses = in_order(read().unwrap_or_default());
             *look = Some((now, addresses.clone()));
             addresses
         }
@@ -67,16 +79,15 @@ fn in_order(mut told: Vec<Told>) -> Vec<Address> {
     addresses
 }
 
-/// The addresses of the interfaces that are up; none where the kernel does not tell.
-fn read() -> Vec<Told> {
+/// The addresses of the interfaces that are up; `None` where the kernel does not tell.
+fn read() -> Option<Vec<Told>> {
     if cfg!(miri) {
-        return Vec::new();
+        return None;
     }
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: `first` can be written.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        log::warn!("the addresses of this host cannot be read: {}", std::io::Error::last_os_error());
-        return Vec::new();
+        return None;
     }
     let mut told = Vec::new();
     let mut next = first;
@@ -89,7 +100,7 @@ fn read() -> Vec<Told> {
     }
     // SAFETY: it came from `getifaddrs` and is not used any more.
     unsafe { libc::freeifaddrs(first) };
-    told
+    Some(told)
 }
 
 /// What an entry says, where it is of an IP address of an interface that is up.

@@ -1,7 +1,9 @@
 //! What the operating system tells: addresses, clocks, and which host this is.
 
 pub(crate) mod addresses;
+pub(crate) mod changes;
 pub(crate) mod clock;
+pub(crate) mod signals;
 
 /// What tells this host from others: its name, and the number that it was installed with where it has one.
 pub(crate) fn identity() -> Vec<u8> {

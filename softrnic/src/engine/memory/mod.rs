@@ -19,6 +19,7 @@ mod table;
 mod tests;
 mod window;
 
+use std::ptr;
 use std::sync::atomic::AtomicU32;
 
 use rdma_mummy_sys::ibv_access_flags;
@@ -26,6 +27,7 @@ use rdma_mummy_sys::ibv_access_flags;
 use self::slot::{Hold, Kind};
 use self::table::Table;
 use super::domain::Domain;
+use crate::fork::PerProcess;
 
 pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
 pub(crate) use self::cuda::End;
@@ -86,8 +88,23 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn of_process() -> &'static Self {
-        static MEMORY: Memory = Memory { table: Table::new(), regions: AtomicU32::new(0), windows: AtomicU32::new(0) };
-        &MEMORY
+        static MEMORY: PerProcess<Memory> = PerProcess::new(Memory::new(), Memory::boxed);
+        MEMORY.get()
+    }
+
+    /// A new one, by way of no stack, which it may be too large for.
+    fn boxed() -> Box<Self> {
+        static NEW: Memory = Memory::new();
+        let mut room = Box::new_uninit();
+        // SAFETY: `NEW` is never used but as the bytes of a new one. Those of a constant own nothing, and so can be had many times.
+        unsafe {
+            ptr::copy_nonoverlapping(&raw const NEW, room.as_mut_ptr(), 1);
+            room.assume_init()
+        }
+    }
+
+    const fn new() -> Self {
+        Self { table: Table::new(), regions: AtomicU32::new(0), windows: AtomicU32::new(0) }
     }
 
     /// Local memory of a request of a queue pair in `domain`, to be written where `is_written`. No bytes need no key.

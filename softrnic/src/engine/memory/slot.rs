@@ -13,6 +13,7 @@ use std::sync::{Condvar, Mutex, OnceLock, Weak};
 use super::segment::Place;
 use super::{Access, Window};
 use crate::engine::unpoisoned;
+use crate::fork::PerProcess;
 
 /// In `Slot::gate`: nobody may enter. The rest counts those who are in.
 const CLOSED: u64 = 1 << 63;
@@ -127,24 +128,28 @@ impl Slot {
             }
             hint::spin_loop();
         }
-        let mut waiting = unpoisoned(WAITING.lock());
+        let (waiting, left) = WAITING.get();
+        let mut waiting = unpoisoned(waiting.lock());
         while self.gate.load(Ordering::Acquire) != CLOSED {
-            waiting = unpoisoned(LEFT.wait(waiting));
+            waiting = unpoisoned(left.wait(waiting));
         }
         Some(Closed(self))
     }
 }
 
 /// Those who close anything wait on these.
-static WAITING: Mutex<()> = Mutex::new(());
-static LEFT: Condvar = Condvar::new();
+static WAITING: PerProcess<(Mutex<()>, Condvar)> = PerProcess::new(waiting(), || Box::new(waiting()));
+
+const fn waiting() -> (Mutex<()>, Condvar) {
+    (Mutex::new(()), Condvar::new())
+}
 
 /// Called by the last who leaves a closed entry. The lock makes it come before the look or after the sleep of who waits.
 #[cold]
 fn wake() {
-    let waiting = unpoisoned(WAITING.lock());
-    drop(waiting);
-    LEFT.notify_all();
+    let (waiting, left) = WAITING.get();
+    drop(unpoisoned(waiting.lock()));
+    left.notify_all();
 }
 
 /// An entry that stays as it is until this is dropped.

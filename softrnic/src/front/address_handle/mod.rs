@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
 /// # Errors
 ///
 /// `EINVAL`: another port than the one, no global route, an index of the GID table without a GID, no GID to go to, or one of the
-/// other kind of address than that of the index.
+/// other kind of address than that of the index. Of groups, any is taken from any, as the kernel's drivers do.
 pub(crate) fn path(attr: &ibv_ah_attr) -> Result<Path, Errno> {
     path_from(attr, gid::by_index)
 }
@@ -99,7 +99,7 @@ fn path_from(attr: &ibv_ah_attr, gid_at: impl FnOnce(u32) -> Option<Gid>) -> Res
         return Err(Errno::INVALID);
     }
     let source = gid_at(attr.grh.sgid_index.into()).ok_or(Errno::INVALID)?;
-    if source.ipv4().is_some() != destination.ipv4().is_some() {
+    if source.ipv4().is_some() != destination.ipv4().is_some() && !destination.is_multicast() {
         return Err(Errno::INVALID);
     }
     Ok(Path {

@@ -73,6 +73,11 @@ fn paths_that_lead_nowhere_are_refused() {
     assert_eq!(refused(|attr| attr.grh.sgid_index = 2), Some(Errno::INVALID));
     assert_eq!(refused(|attr| attr.grh.sgid_index = 0), Some(Errno::INVALID), "IPv6 from an IPv4 address");
     assert_eq!(refused(|attr| attr.grh.dgid = ibv_gid { raw: [0; 16] }), Some(Errno::INVALID));
+    let to_group = |attr: &mut ibv_ah_attr| {
+        attr.grh.sgid_index = 0;
+        attr.grh.dgid = ibv_gid { raw: [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 1, 1] };
+    };
+    assert_eq!(refused(to_group), None, "a group that is named as IPv6 does, from an IPv4 address");
 }
 
 #[test]

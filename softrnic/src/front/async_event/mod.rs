@@ -16,6 +16,7 @@ pub(crate) use source::Source;
 
 use super::context::Context;
 use super::failure;
+use super::port::PORT;
 
 /// What an event is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,11 @@ pub(crate) struct AsyncEvent {
 unsafe impl Send for AsyncEvent {}
 
 impl AsyncEvent {
+    /// The table of GIDs, which is of the addresses of the host, has changed.
+    pub(crate) fn of_addresses() -> Self {
+        Self { kind: ibv_event_type::IBV_EVENT_GID_CHANGE, element: Element::Port(PORT), taken: None }
+    }
+
     /// Of a port, from 1.
     #[cfg_attr(not(test), expect(dead_code, reason = "ports and devices do not change yet"))]
     pub(crate) fn of_port(kind: ibv_event_type, port: u8) -> Self {

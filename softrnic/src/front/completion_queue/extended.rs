@@ -15,6 +15,7 @@ use crate::engine::completion::Completion;
 use crate::engine::errno::Errno;
 use crate::engine::network::Network;
 use crate::front::failure;
+use crate::front::guard::is_inherited;
 use crate::front::object::Object;
 
 /// What `ibv_start_poll` and `ibv_next_poll` have taken, for whoever reads its fields: one thread at a time.
@@ -119,6 +120,9 @@ unsafe fn look(queue: &Queue, attr: *mut ibv_poll_cq_attr) -> c_int {
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: C's promise: the queue is there, and the attributes can be read; the turn is taken.
     unsafe {
+        if is_inherited((*cq).context) {
+            return libc::EIO;
+        }
         let queue = Queue::of(cq.cast());
         let refused = look(queue, attr);
         if refused != 0 {
@@ -136,6 +140,9 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 unsafe extern "C" fn start_poll_alone(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: C's promise: the queue is there, the attributes can be read, and one thread uses it.
     unsafe {
+        if is_inherited((*cq).context) {
+            return libc::EIO;
+        }
         let queue = Queue::of(cq.cast());
         let refused = look(queue, attr);
         if refused != 0 {

@@ -2,14 +2,15 @@
 
 use std::cell::UnsafeCell;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
 
 use rdma_mummy_sys::{
     ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex_later, ibv_qp_init_attr, ibv_qp_init_attr_ex,
     ibv_qp_init_attr_mask as mask, ibv_qp_state, ibv_qp_type,
 };
 
+use super::open::Handles;
 use super::{Pair, extended};
 use crate::engine::domain::Domain;
 use crate::engine::errno::Errno;
@@ -135,6 +136,7 @@ unsafe fn create(
     let functions = operations.map(|operations| extended::functions(service, operations)).transpose()?;
 
     let events = Source::new(&open.events);
+    let handles = Handles::of(&events);
     let pair = QueuePair::new(Parts {
         service,
         domain,
@@ -150,7 +152,7 @@ unsafe fn create(
         max_send_sge: cap.max_send_sge,
         max_inline: cap.max_inline_data,
         signals_all: asked.sq_sig_all != 0,
-        events: Box::new(Arc::clone(&events)),
+        events: Box::new(Arc::clone(&handles)),
     })?;
 
     // SAFETY: zeros are a value of all its fields: pointers, functions that are not there, numbers, and what `Source` makes ready.
@@ -160,8 +162,11 @@ unsafe fn create(
     (base.send_cq, base.recv_cq, base.srq) = (send_cq, recv_cq, srq);
     (base.handle, base.qp_num) = (open.handle(), pair.number());
     (base.state, base.qp_type) = (ibv_qp_state::IBV_QPS_RESET, asked.qp_type);
-    let (changing, batch, builder) = (Mutex::new(()), UnsafeCell::new(None), AtomicUsize::new(0));
-    let qp = Pair { c, pair, cap, changing, events: Arc::clone(&events), batch, builder, uses }.into_c();
+    if service == Service::XrcReceive {
+        handles.enter(&pair);
+    }
+    let (batch, builder) = (UnsafeCell::new(None), AtomicUsize::new(0));
+    let qp = Pair { c, pair, cap, handles, events: Arc::clone(&events), batch, builder, uses }.into_c();
     // SAFETY: it lies where it stays until `destroy_qp` finishes its events, and nobody has it yet. The attributes can be written.
     unsafe {
         events.begin(qp);

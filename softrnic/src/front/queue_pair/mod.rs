@@ -7,6 +7,7 @@ mod destroy;
 mod ece;
 mod extended;
 mod modify;
+mod open;
 mod operations;
 mod post_recv;
 mod post_send;
@@ -18,12 +19,13 @@ mod transition;
 
 use std::cell::UnsafeCell;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_qp_ex_later, ibv_qp_state};
 
 use self::extended::Open;
+use self::open::Handles;
 use super::async_event::Source;
 use super::object::Object;
 use crate::engine::queue_pair::{QueuePair, State};
@@ -35,6 +37,7 @@ pub(crate) use self::destroy::destroy_qp;
 pub(crate) use self::ece::{query_ece, set_ece};
 pub(crate) use self::extended::qp_to_qp_ex;
 pub(crate) use self::modify::modify_qp;
+pub(crate) use self::open::open_qp;
 pub(crate) use self::post_recv::post_recv;
 pub(crate) use self::post_send::post_send;
 pub(crate) use self::query::{query_qp, query_qp_data_in_order};
@@ -49,8 +52,8 @@ pub(crate) struct Pair {
     pub(crate) pair: Arc<QueuePair>,
     /// As they were granted.
     cap: ibv_qp_cap,
-    /// Held while the state or the attributes are changed.
-    changing: Mutex<()>,
+    /// Itself, and what others have opened of it.
+    handles: Arc<Handles>,
     events: Arc<Source<ibv_qp>>,
     /// Between `ibv_wr_start` and `ibv_wr_complete`, while the send queue is locked: of the thread that began.
     batch: UnsafeCell<Option<Open>>,

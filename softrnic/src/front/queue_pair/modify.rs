@@ -27,7 +27,8 @@ pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_att
         return failure::code(Errno::BUSY);
     }
     // SAFETY: the caller's promise.
-    let changed = unsafe { modify(Pair::engine(qp), &(*qp.cast::<Pair>()).changing, &*attr, attr_mask as u32) };
+    let changed =
+        unsafe { modify(Pair::engine(qp), (*qp.cast::<Pair>()).handles.changing(), &*attr, attr_mask as u32) };
     match changed {
         Ok(state) => {
             // SAFETY: the caller's promise.

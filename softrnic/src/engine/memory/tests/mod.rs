@@ -235,7 +235,7 @@ fn deregistering_waits_for_who_holds_the_memory() {
         memory().deregister(&known.region).unwrap();
         let mut bytes = [0; 8];
         // SAFETY: a buffer of ours, which nobody writes any more.
-        let own = unsafe { Segment::of_raw(std::ptr::with_exposed_provenance_mut(known.keep.address(0)), 8) };
+        let own = unsafe { Segment::of_raw(ptr::with_exposed_provenance_mut(known.keep.address(0)), 8) };
         read_bytes(&[own], &mut bytes).unwrap();
         assert_eq!(bytes, [7; 8]);
     });

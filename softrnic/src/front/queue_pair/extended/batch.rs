@@ -12,6 +12,7 @@ use crate::engine::errno::Errno;
 use crate::engine::queue_pair::{Batch, Parts, QueuePair, Service};
 use crate::engine::work::{Operation, SendWork};
 use crate::front::failure;
+use crate::front::guard::is_inherited;
 
 /// A batch that is being built, by one thread.
 #[derive(Debug)]
@@ -33,8 +34,8 @@ impl Open {
     ///
     /// The queue pair is alive, and no other thread is between its `wr_start` and `wr_complete`. There is one such reference.
     pub(super) unsafe fn of<'o>(qp: *mut ibv_qp_ex) -> Option<&'o mut Self> {
-        // SAFETY: the caller's promise: it points to a `Pair`, and the cell is this thread's.
-        unsafe { (*(*qp.cast::<Pair>()).batch.get()).as_mut() }
+        // SAFETY: the caller's promise: it points to a `Pair`, and the cell is this thread's, unless it is another process's.
+        unsafe { if is_inherited((*qp).qp_base.context) { None } else { (*(*qp.cast::<Pair>()).batch.get()).as_mut() } }
     }
 
     /// Begins a request of the batch.
@@ -107,6 +108,10 @@ fn is_addressed(service: Service, operation: Operation) -> bool {
 ///
 /// As for C: the queue pair is alive until the batch ends, which this thread has not begun already.
 pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's promise.
+    if unsafe { is_inherited((*qp).qp_base.context) } {
+        return;
+    }
     // SAFETY: the caller's promise: it is alive as long as the batch, which `destroy_qp` ends.
     let pair: &'static QueuePair = unsafe { Pair::engine(qp.cast()) };
     let batch = pair.batch();
@@ -138,6 +143,10 @@ unsafe fn take(qp: *mut ibv_qp_ex) -> Option<Open> {
 ///
 /// As for C: the queue pair is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { is_inherited((*qp).qp_base.context) } {
+        return failure::code(Errno::IO);
+    }
     // SAFETY: the caller's promise: the cell is this thread's.
     let Some(mut open) = (unsafe { take(qp) }) else {
         return failure::code(Errno::INVALID);
@@ -161,6 +170,10 @@ pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 ///
 /// As for C: the queue pair is alive, and this thread has begun a batch.
 pub(super) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's promise.
+    if unsafe { is_inherited((*qp).qp_base.context) } {
+        return;
+    }
     // SAFETY: the caller's promise: the cell is this thread's.
     drop(unsafe { take(qp) });
 }

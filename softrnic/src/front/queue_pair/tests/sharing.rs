@@ -3,12 +3,15 @@
 use std::thread;
 
 use rdma_mummy_sys::{
-    ibv_send_flags as flag, ibv_srq, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask as srq_mask, ibv_srq_type,
-    ibv_wc_opcode, ibv_wr_opcode as opcode, ibv_xrcd, ibv_xrcd_init_attr,
+    ibv_async_event, ibv_event_type, ibv_qp_open_attr, ibv_send_flags as flag, ibv_srq, ibv_srq_init_attr_ex,
+    ibv_srq_init_attr_mask as srq_mask, ibv_srq_type, ibv_wc_opcode, ibv_wr_opcode as opcode, ibv_xrcd,
+    ibv_xrcd_init_attr,
 };
 
 use super::*;
+use crate::engine::events::PairEvent;
 use crate::engine::queue_pair::Service;
+use crate::front::async_event::{ack_async_event, get_async_event};
 use crate::front::shared_receive_queue::{create_srq_ex, destroy_srq, get_srq_num, post_srq_recv};
 use crate::front::xrc_domain::{close_xrcd, open_xrcd};
 
@@ -96,6 +99,117 @@ fn xrc_comes_to_the_shared_queue_that_it_names() {
     destroy([sender, receiver]);
     // SAFETY: they are there, and not used again.
     unsafe { assert_eq!((destroy_srq(srq), close_xrcd(xrcd)), (0, 0)) };
+}
+
+/// A file without a name, which names a domain.
+fn file() -> std::os::fd::OwnedFd {
+    // SAFETY: the name is a string of C; the descriptor is new, and nobody else's.
+    unsafe {
+        let fd = libc::memfd_create(c"domain".as_ptr(), libc::MFD_CLOEXEC);
+        assert!(fd >= 0);
+        std::os::fd::FromRawFd::from_raw_fd(fd)
+    }
+}
+
+fn open_target(xrcd: *mut ibv_xrcd, number: u32, change: impl FnOnce(&mut ibv_qp_open_attr)) -> *mut ibv_qp {
+    let mut attr = ibv_qp_open_attr {
+        comp_mask: 0xf,
+        qp_num: number,
+        xrcd,
+        qp_context: ptr::without_provenance_mut(0x77),
+        qp_type: ibv_qp_type::IBV_QPT_XRC_RECV,
+    };
+    change(&mut attr);
+    // SAFETY: the domain and its context are there.
+    unsafe { open_qp((*xrcd).context, &raw mut attr) }
+}
+
+/// The next event of a context, which does not block, acknowledged.
+fn event(context: *mut ibv_context) -> Option<(ibv_event_type, *mut ibv_qp)> {
+    let mut event = MaybeUninit::uninit();
+    // SAFETY: the context is open, and the event is read where it was written: of queue pairs alone.
+    unsafe {
+        libc::fcntl((*context).async_fd, libc::F_SETFL, libc::O_NONBLOCK);
+        (get_async_event(context, event.as_mut_ptr()) == 0).then(|| {
+            let mut event: ibv_async_event = event.assume_init();
+            let told = (event.event_type, event.element.qp);
+            ack_async_event(&raw mut event);
+            told
+        })
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn a_target_lives_until_the_last_who_opened_it_destroys_it() {
+    let worlds = [World::new(), World::new()];
+    let file = file();
+    // SAFETY: the contexts are there, and in the end everything goes in its order.
+    unsafe {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let attr = ibv_xrcd_init_attr { comp_mask: 3, fd, oflags: libc::O_CREAT };
+        let xrcds = worlds.each_ref().map(|world| open_xrcd(world.context, &mut { attr }));
+        let mut init: ibv_qp_init_attr_ex = zeroed();
+        (init.qp_type, init.xrcd) = (ibv_qp_type::IBV_QPT_XRC_RECV, xrcds[0]);
+        init.comp_mask = init_mask::IBV_QP_INIT_ATTR_XRCD.0;
+        let made = create_qp_ex(worlds[0].context, &raw mut init);
+        let number = (*made).qp_num;
+        to_init(made);
+
+        let opened = open_target(xrcds[1], number, |_| {});
+        assert!(!opened.is_null());
+        assert_eq!(((*opened).qp_num, (*opened).qp_type), (number, ibv_qp_type::IBV_QPT_XRC_RECV));
+        assert_eq!(((*opened).context, (*opened).qp_context.addr()), (worlds[1].context, 0x77));
+        assert_eq!(((*opened).state, (*opened).pd.is_null()), (state::IBV_QPS_INIT, true));
+        // What one changes the other sees, and both are told of what happens.
+        let attr = ibv_qp_attr { qp_state: state::IBV_QPS_RTR, ..connection(made) };
+        let (peer, _) = needs(RC);
+        assert_eq!(modify(opened, &attr, mask::IBV_QP_STATE.0 | peer), 0);
+        assert_eq!(query(made).0.qp_state, state::IBV_QPS_RTR);
+        Pair::engine(made).parts().events.happened(PairEvent::Established);
+        assert_eq!(event(worlds[0].context), Some((ibv_event_type::IBV_EVENT_COMM_EST, made)));
+        assert_eq!(event(worlds[1].context), Some((ibv_event_type::IBV_EVENT_COMM_EST, opened)));
+
+        assert_eq!(close_xrcd(xrcds[1]), libc::EBUSY);
+        destroy([made]);
+        Pair::engine(opened).parts().events.happened(PairEvent::AccessError);
+        assert_eq!(event(worlds[0].context), None);
+        assert_eq!(event(worlds[1].context), Some((ibv_event_type::IBV_EVENT_QP_ACCESS_ERR, opened)));
+        assert_eq!(query(opened).0.qp_state, state::IBV_QPS_RTR, "it lives on");
+        let again = open_target(xrcds[0], number, |attr| attr.comp_mask &= !4);
+        assert!((*again).qp_context.is_null(), "of which the mask says nothing");
+        destroy([opened, again]);
+        assert!(open_target(xrcds[0], number, |_| {}).is_null(), "it is gone");
+        assert_eq!(xrcds.map(|xrcd| close_xrcd(xrcd)), [0, 0]);
+    }
+}
+
+#[test]
+fn only_a_target_of_the_domain_is_opened() {
+    let world = World::new();
+    let (xrcd, srq, _, qp) = target(&world);
+    let (other, other_srq, _, other_qp) = target(&world);
+    let connected = world.pair(RC);
+    // SAFETY: they are there; in the end everything goes in its order.
+    unsafe {
+        let refused = |xrcd, number, change: &dyn Fn(&mut ibv_qp_open_attr)| {
+            let qp = open_target(xrcd, number, change);
+            qp.is_null() && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
+        };
+        let number = (*qp).qp_num;
+        assert!(refused(other, number, &|_| {}));
+        assert!(refused(xrcd, (*other_qp).qp_num, &|_| {}));
+        assert!(refused(xrcd, (*connected).qp_num, &|_| {}));
+        assert!(refused(xrcd, 0, &|_| {}));
+        assert!(refused(xrcd, number, &|attr| attr.qp_type = RC));
+        assert!(refused(xrcd, number, &|attr| attr.xrcd = ptr::null_mut()));
+        for given in [0, 0x3, 0x9, 0xa, 0x1f] {
+            assert!(refused(xrcd, number, &|attr| attr.comp_mask = given), "{given:#x}");
+        }
+        destroy([qp, other_qp, connected]);
+        assert_eq!([srq, other_srq].map(|srq| destroy_srq(srq)), [0, 0]);
+        assert_eq!([xrcd, other].map(|xrcd| close_xrcd(xrcd)), [0, 0]);
+    }
 }
 
 #[test]

@@ -1,0 +1,149 @@
+//! Addresses of the host that come and go while a device is open, in a network of the test's own.
+
+mod common;
+
+use std::env;
+use std::mem::zeroed;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::open;
+use rdma_mummy_sys::*;
+
+/// Tells the test below that it is the process that is looked at.
+const ROLE: &str = "SOFTRNIC_TEST_ADDRESSES";
+const LONG: Duration = Duration::from_secs(30);
+
+/// Sets an address of an interface, or its flags.
+fn configure(interface: &str, change: impl FnOnce(&mut libc::ifreq) -> libc::Ioctl) {
+    // SAFETY: zeros are a value of the request, whose name ends with one; the socket is this function's.
+    unsafe {
+        let mut request: libc::ifreq = zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+            *to = from as _;
+        }
+        let number = change(&mut request);
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let result = libc::ioctl(socket, number, &raw mut request);
+        assert_eq!(result, 0, "{interface}: {}", std::io::Error::last_os_error());
+        libc::close(socket);
+    }
+}
+
+fn set_up(interface: &str, is_up: bool) {
+    configure(interface, |request| {
+        request.ifr_ifru.ifru_flags = if is_up { libc::IFF_UP as i16 } else { 0 };
+        libc::SIOCSIFFLAGS
+    });
+}
+
+fn set_address(interface: &str, address: [u8; 4]) {
+    configure(interface, |request| {
+        // SAFETY: zeros are a value of it, and it fits into the place of an address.
+        unsafe {
+            let mut socket: libc::sockaddr_in = zeroed();
+            socket.sin_family = libc::AF_INET as u16;
+            socket.sin_addr.s_addr = u32::from_ne_bytes(address);
+            (&raw mut request.ifr_ifru.ifru_addr).cast::<libc::sockaddr_in>().write(socket);
+        }
+        libc::SIOCSIFADDR
+    });
+}
+
+fn is_readable(context: *mut ibv_context, milliseconds: i32) -> bool {
+    // SAFETY: the context is open, and there is one descriptor.
+    unsafe {
+        let mut poll = libc::pollfd { fd: (*context).async_fd, events: libc::POLLIN, revents: 0 };
+        libc::poll(&raw mut poll, 1, milliseconds) == 1
+    }
+}
+
+/// Takes an event, which is of the table, where there is one.
+fn take(context: *mut ibv_context) -> bool {
+    // SAFETY: the context is open, and the event can be written.
+    unsafe {
+        let mut event: ibv_async_event = zeroed();
+        if ibv_get_async_event(context, &raw mut event) != 0 {
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN));
+            return false;
+        }
+        assert_eq!((event.event_type, event.element.port_num), (ibv_event_type::IBV_EVENT_GID_CHANGE, 1));
+        ibv_ack_async_event(&raw mut event);
+        true
+    }
+}
+
+fn has(context: *mut ibv_context, address: [u8; 4]) -> bool {
+    // SAFETY: the context is open, and so many entries can be written.
+    unsafe {
+        let mut entries: [ibv_gid_entry; 256] = zeroed();
+        let count = ibv_query_gid_table(context, entries.as_mut_ptr(), entries.len(), 0);
+        entries[..count as usize].iter().any(|entry| entry.gid.raw[10..] == [&[0xff, 0xff], &address[..]].concat())
+    }
+}
+
+/// Waits for events until the table says so; who asks after an event is not told of the past.
+fn until(context: *mut ibv_context, address: [u8; 4], is_there: bool) {
+    let started = Instant::now();
+    loop {
+        assert!(started.elapsed() < LONG && is_readable(context, LONG.as_millis() as i32), "no event");
+        take(context);
+        if has(context, address) == is_there {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_change_is_an_event() {
+    if env::var_os(ROLE).is_none() {
+        let mut command = Command::new(env::current_exe().expect("this program has a path"));
+        command.args(["--exact", "a_change_is_an_event", "--nocapture"]).env(ROLE, "1");
+        // SAFETY: it takes nothing.
+        let map = format!("0 {} 1", unsafe { libc::getuid() });
+        // SAFETY: it makes system calls alone.
+        unsafe {
+            command.pre_exec(move || {
+                // Who may not make a network does so as the root of users of its own.
+                if libc::unshare(libc::CLONE_NEWNET) == 0 {
+                    return Ok(());
+                }
+                if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                let file = libc::open(c"/proc/self/uid_map".as_ptr(), libc::O_WRONLY);
+                match libc::write(file, map.as_ptr().cast(), map.len()) {
+                    ..0 => Err(std::io::Error::last_os_error()),
+                    _ => Ok(()),
+                }
+            })
+        };
+        match command.status() {
+            Ok(status) => assert!(status.success(), "{status}"),
+            Err(error) => println!("DID NOT RUN: no network of its own: {error}"),
+        }
+        return;
+    }
+    let contexts = [open(c"soft0"), open(c"soft0")];
+    let context = contexts[0];
+    for context in contexts {
+        // SAFETY: the context is open.
+        assert_eq!(unsafe { libc::fcntl((*context).async_fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    }
+    const OWN: [u8; 4] = [10, 77, 0, 1];
+    assert!(!is_readable(context, 0) && !take(context));
+    assert!(!has(context, OWN));
+    set_up("lo", true);
+    set_address("lo:1", OWN);
+    until(context, OWN, true);
+    assert!(take(contexts[1]), "every context is told");
+    set_up("lo:1", false);
+    until(context, OWN, false);
+    while take(context) {}
+    assert!(!is_readable(context, 0));
+    for context in contexts {
+        // SAFETY: nothing is on it.
+        assert_eq!(unsafe { ibv_close_device(context) }, 0);
+    }
+}

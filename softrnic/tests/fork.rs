@@ -1,0 +1,155 @@
+//! Children of `fork`: what they have of their parent's device is of no use to them, a device that they open themselves works, and
+//! the parent does not notice.
+
+mod common;
+
+use std::mem::zeroed;
+use std::process::Command;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::{Setup, Side, close, open, pair};
+use rdma_mummy_sys::*;
+
+/// What threads share: the queue pairs, queues and memory are the device's, which any thread may use.
+struct Shared<T>(T);
+
+// SAFETY: the verbs may be called from any thread, and each side's buffer is touched by one thread at a time.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Runs `child` in a child, and gives its exit status, which is that of a panic where it panics.
+fn forked(child: impl FnOnce()) -> i32 {
+    // SAFETY: the child does what the test is about, and ends without the exit handlers of its parent. Should it hang, the alarm
+    // ends it.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::alarm(60);
+                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+                libc::_exit(i32::from(ended.is_err()));
+            }
+            child => {
+                assert!(child > 0);
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            }
+        }
+    }
+}
+
+fn send_once(sides: &mut [Side; 2], round: u8) {
+    sides[0].buffer[..64].fill(round);
+    let [left, right] = &*sides;
+    right.receive(1, &mut [right.piece(100, 64)]);
+    left.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [left.piece(0, 64)], |_| {});
+    left.done(2);
+    right.done(1);
+    assert_eq!(right.buffer[100..164], [round; 64]);
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// Everything that a child tries with an object of its parent's fails.
+fn check_inherited(side: &Side) {
+    // SAFETY: the objects are there; zeros are a value of what is asked for.
+    unsafe {
+        let (context, qp) = ((*side.qp).context, side.qp);
+        let mut wr: ibv_send_wr = zeroed();
+        let mut bad = ptr::null_mut();
+        assert_eq!(ibv_post_send(qp, &raw mut wr, &raw mut bad), libc::EIO);
+        assert_eq!(bad, &raw mut wr);
+        let mut wr: ibv_recv_wr = zeroed();
+        let mut bad = ptr::null_mut();
+        assert_eq!(ibv_post_recv(qp, &raw mut wr, &raw mut bad), libc::EIO);
+        let mut wc: ibv_wc = zeroed();
+        assert!(ibv_poll_cq((*qp).send_cq, 1, &raw mut wc) < 0);
+        assert!(ibv_alloc_pd(context).is_null() && errno() == libc::EIO);
+        assert_eq!(ibv_req_notify_cq((*qp).send_cq, 0), libc::EIO);
+        let mut attr: ibv_qp_attr = zeroed();
+        assert_eq!(ibv_modify_qp(qp, &raw mut attr, 1), libc::EIO);
+        let mut gid: ibv_gid = zeroed();
+        assert_eq!((ibv_query_gid(context, 1, 0, &raw mut gid), errno()), (-1, libc::EIO));
+        assert_eq!(ibv_destroy_qp(qp), libc::EIO);
+        assert_eq!((ibv_close_device(context), errno()), (-1, libc::EIO));
+    }
+}
+
+#[test]
+fn a_child_opens_devices_anew_while_the_threads_of_its_parent_go_on() {
+    let is_done = AtomicBool::new(false);
+    let context = Shared(open(c"soft0"));
+    thread::scope(|scope| {
+        let busy = [1, 2].map(|number| {
+            let (context, is_done) = (&context, &is_done);
+            scope.spawn(move || {
+                // On the device that the other thread has as well: their locks are held nearly always.
+                let mut rounds = 0_u64;
+                while !is_done.load(Ordering::Relaxed) {
+                    let mut sides = pair(*context.get(), Setup::default());
+                    (0..20).for_each(|_| send_once(&mut sides, number));
+                    sides.into_iter().for_each(Side::close);
+                    rounds += 1;
+                }
+                rounds
+            })
+        });
+        let sides = pair(*context.get(), Setup::default());
+        let statuses = [(); 30].map(|()| {
+            forked(|| {
+                check_inherited(&sides[0]);
+                let mut own = pair(open(c"soft0"), Setup::default());
+                (0..10).for_each(|round| send_once(&mut own, round));
+                // And a wait, for which the device has a thread.
+                let [left, right] = &own;
+                left.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [left.piece(0, 64)], |_| {});
+                right.receive(1, &mut [right.piece(0, 64)]);
+                left.done(2);
+                right.done(1);
+                // A grandchild is no different.
+                assert_eq!(forked(|| check_inherited(&own[0])), 0);
+                close(own);
+            })
+        });
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(statuses, [0; 30]);
+        for thread in busy {
+            assert!(thread.join().expect("the parent's threads go on") > 0);
+        }
+        sides.into_iter().for_each(Side::close);
+    });
+    // SAFETY: nothing is on it any more.
+    assert_eq!(unsafe { ibv_close_device(*context.get()) }, 0);
+}
+
+#[test]
+fn programs_are_started_beside_open_devices() {
+    let mut sides = pair(open(c"soft0"), Setup::default());
+    for round in 0..10 {
+        send_once(&mut sides, round);
+        assert!(Command::new("true").status().expect("it starts").success());
+        // SAFETY: the command is a string of C.
+        assert_eq!(unsafe { libc::system(c"exit 3".as_ptr()) } >> 8, 3);
+    }
+    close(sides);
+}
+
+#[test]
+fn preparing_for_fork_is_nothing_and_succeeds() {
+    let context = open(c"soft0");
+    // SAFETY: the context is open; it is closed at the end.
+    unsafe {
+        assert_eq!(ibv_fork_init(), 0);
+        assert_ne!(ibv_is_fork_initialized(), ibv_fork_status::IBV_FORK_DISABLED);
+        assert_eq!(ibv_close_device(context), 0);
+    }
+}
