@@ -9,6 +9,7 @@ use rdma_mummy_sys::load::provider;
 
 use crate::engine::unpoisoned;
 use crate::front::{device, table};
+use crate::rdmacm;
 
 /// The environment variable that says which devices there are.
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
@@ -68,8 +69,10 @@ impl Builder {
                 device::make(&names);
                 // SAFETY: the functions of the table do what rdma-core documents for their names, and leave `_ops` of the devices
                 // alone.
-                unsafe { provider::register(provider::Provider::new(PROVIDER, table::table())) }
-                    .map_err(RegisterError::Provider)?;
+                unsafe {
+                    provider::register(provider::Provider::new(PROVIDER, table::table()).with_rdmacm(rdmacm::table()))
+                }
+                .map_err(RegisterError::Provider)?;
                 *registered = Some(names);
                 Ok(())
             }

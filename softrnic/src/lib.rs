@@ -10,6 +10,7 @@ pub(crate) mod engine;
 pub(crate) mod fabric;
 pub(crate) mod front;
 pub(crate) mod host;
+pub(crate) mod rdmacm;
 
 mod builder;
 

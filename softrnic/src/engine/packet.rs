@@ -50,7 +50,10 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerKind {
     /// Data that a read asked for.
-    Data { offset: u64, length: u32 },
+    Data {
+        offset: u64,
+        length: u32,
+    },
     Reply(Reply),
 }
 
