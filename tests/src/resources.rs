@@ -5,6 +5,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::device;
+
 /// What is counted.
 const KINDS: [&str; 6] = ["cm_id", "qp", "cq", "mr", "pd", "srq"];
 
@@ -57,6 +59,10 @@ impl Held {
 /// What this process has on all devices, by kind.
 #[track_caller]
 fn objects() -> BTreeMap<&'static str, usize> {
+    if device::name() == device::SOFT_DEVICE {
+        // The kernel knows nothing of it.
+        return BTreeMap::new();
+    }
     KINDS.into_iter().map(|kind| (kind, show(kind).lines().filter(|line| is_mine(line)).count())).collect()
 }
 

@@ -179,7 +179,12 @@ impl World {
         let identifier = self.id(id)?;
         identifier.source = Some(SocketAddr::new(address.ip(), port.number).with_scope_of(address));
         (identifier.port, identifier.state) = (Some(port), State::Bound);
-        if any { self.write_addresses(id) } else { self.attach(id) }
+        match (any, listens) {
+            (true, true) => self.write_addresses(id),
+            (false, true) => self.attach(id),
+            // The event tells.
+            (_, false) => Ok(()),
+        }
     }
 
     fn take_port(&mut self, id: usize, address: SocketAddr, listens: bool) -> Result<Arc<Port>, Errno> {

@@ -218,9 +218,10 @@ impl World {
             Err(rustix::io::Errno::INTR) => Vec::new(),
             Err(errno) => return Err(system(errno)),
         };
+        let mut first_error = Ok(());
         for &number in &ready {
             match self.sources.get(&number).copied() {
-                Some(Source::Listener(id)) => self.somebody_comes(id),
+                Some(Source::Listener(id)) => first_error = first_error.and(self.somebody_comes(id)),
                 Some(Source::Newcomer(id)) => self.newcomer_speaks(id, number),
                 Some(Source::Link(id)) => self.peer_speaks(id),
                 None => {}
@@ -230,7 +231,8 @@ impl World {
         if ready.contains(&TIMER) {
             self.expire(channel);
         }
-        Ok(())
+        // What came of the others is told first.
+        if self.channel(channel)?.queue.is_empty() { first_error } else { Ok(()) }
     }
 
     fn expire(&mut self, channel: usize) {

@@ -97,16 +97,17 @@ impl World {
     }
 
     /// A listener's socket is ready.
-    pub(super) fn somebody_comes(&mut self, id: usize) {
-        let Some(listener) = self.id(id).ok().and_then(|id| id.listener.as_ref()) else { return };
+    ///
+    /// # Errors
+    ///
+    /// No descriptor is left for one who waits: `EMFILE`, `ENFILE`.
+    pub(super) fn somebody_comes(&mut self, id: usize) -> Result<(), Errno> {
+        let Some(listener) = self.id(id).ok().and_then(|id| id.listener.as_ref()) else { return Ok(()) };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match rustix::net::accept_with(&*listener.socket, flags) {
             Ok(socket) => Arc::new(socket),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => return,
-            Err(error) => {
-                log::warn!("a connect request cannot be taken: {error}");
-                return;
-            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => return Ok(()),
+            Err(errno) => return Err(system(errno)),
         };
         look_at_user(&socket);
         match hear(&*socket) {
@@ -114,6 +115,7 @@ impl World {
             Heard::Nothing => self.newcomer(id, socket),
             Heard::End => {}
         }
+        Ok(())
     }
 
     fn newcomer(&mut self, id: usize, socket: Arc<OwnedFd>) {

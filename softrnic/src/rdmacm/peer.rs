@@ -15,8 +15,8 @@ use super::transition::address_handle;
 
 /// How long a request or a farewell waits for its answer: about as long as the kernel's connection manager tries.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// After it a queue pair can be used for another connection. Nothing is on its way here: it is told soon.
-const TIMEWAIT: Duration = Duration::from_millis(1);
+/// When a queue pair can be used for another connection: about as long as the kernel waits on Ethernet.
+const TIMEWAIT: Duration = Duration::from_millis(537);
 
 /// Why a connection is rejected, as the InfiniBand specification numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

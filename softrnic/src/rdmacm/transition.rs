@@ -49,6 +49,10 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
     let (datagram, kind, attached, mut attr) =
         unsafe { (is_datagram(id), (*id).qp_type, !(*id).verbs.is_null(), mem::zeroed::<ibv_qp_attr>()) };
     let mut world = world();
+    if world.id(id.addr())?.state == State::Requested {
+        // One who has given up meanwhile is not connected with.
+        world.peer_speaks(id.addr());
+    }
     let id = world.id(id.addr())?;
     if !attached {
         return Err(Errno::INVALID);
