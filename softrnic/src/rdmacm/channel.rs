@@ -219,12 +219,17 @@ impl World {
             Err(errno) => return Err(system(errno)),
         };
         let mut first_error = Ok(());
+        // Who is connected comes before who wants to be: a peer that says something and then asks again is heard in this order.
+        for &number in &ready {
+            if let Some(Source::Link(id)) = self.sources.get(&number).copied() {
+                self.peer_speaks(id);
+            }
+        }
         for &number in &ready {
             match self.sources.get(&number).copied() {
                 Some(Source::Listener(id)) => first_error = first_error.and(self.somebody_comes(id)),
                 Some(Source::Newcomer(id)) => self.newcomer_speaks(id, number),
-                Some(Source::Link(id)) => self.peer_speaks(id),
-                None => {}
+                Some(Source::Link(_)) | None => {}
             }
         }
         // Last, so that what came in time counts.
