@@ -83,7 +83,9 @@ fn is_mine(line: &str) -> bool {
 pub fn wait_for_listener(port: u16) {
     let started = Instant::now();
     if device::name() == device::SOFT_DEVICE {
-        let is_port = |line: &str| line.contains("@softrnic/1/cm/") && line.contains(&format!("/{port}/"));
+        let is_port = |line: &str| {
+            line.contains(" 00010000 ") && line.contains("@softrnic/1/cm/") && line.contains(&format!("/{port}/"))
+        };
         while !fs::read_to_string("/proc/net/unix").is_ok_and(|list| list.lines().any(is_port)) {
             assert!(started.elapsed() < PATIENCE, "nobody listens on {port}");
             std::thread::sleep(Duration::from_millis(20));
