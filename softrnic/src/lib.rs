@@ -4,7 +4,7 @@
 //! ones, and everything above works on them unchanged. For now the queue pairs of one process reach each other, and no others.
 //!
 //! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
-//! `front` is the C API, object by object. `host` asks the operating system.
+//! `front` is the C API, object by object, and `rdmacm` that of connections by address. `host` asks the operating system.
 
 pub(crate) mod engine;
 pub(crate) mod fabric;

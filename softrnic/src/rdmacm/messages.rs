@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// Bytes of a packet.
-pub(super) const SIZE: usize = 312;
+pub(super) const SIZE: usize = DATA + MOST_DATA;
 /// The most private data that any of them carries.
-pub(super) const MOST_DATA: usize = 196;
+const MOST_DATA: usize = room::REPLY;
 /// How packets of this version begin.
 const MAGIC: [u8; 6] = *b"srncm\x01";
 /// Where the private data stands.
-const DATA: usize = SIZE - MOST_DATA;
+const DATA: usize = 6 + 2 + 6 * 4 + 8 + 2 * ADDRESS;
 /// Queue pair numbers and packet numbers have 24 bits.
 const NUMBER: u32 = 0xff_ffff;
 
@@ -199,7 +199,6 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 /// Bytes of an address: its family, its port, its scope, and itself.
 const ADDRESS: usize = 24;
-const _: () = assert!(6 + 2 + 6 * 4 + 8 + 2 * ADDRESS <= DATA);
 
 fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     let mut bytes = [0; ADDRESS];

@@ -26,6 +26,8 @@ mod qp;
 mod route;
 mod srq;
 mod table;
+#[cfg(test)]
+mod tests;
 mod transition;
 
 use std::collections::{BTreeMap, HashMap};
