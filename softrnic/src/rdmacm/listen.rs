@@ -194,26 +194,8 @@ impl World {
         // SAFETY: the listener is alive.
         let (channel, context, kind) = unsafe { ((*c).channel, (*c).context, ((*c).ps, (*c).qp_type)) };
         let made = self.make_id((!sync).then_some(channel), context, kind)?;
-        let Request { socket, message } = request;
         let id = made.addr();
-        let set_up = || -> Result<(), Errno> {
-            let watched = self.watch(id, socket, Source::Link(id))?;
-            let identifier = self.id(id)?;
-            identifier.link = Some(watched);
-            identifier.state = State::Requested;
-            (identifier.source, identifier.destination) = (Some(message.to), Some(message.from));
-            identifier.initiator_depth = message.responder_resources;
-            identifier.responder_resources = message.initiator_depth;
-            (identifier.retry_count, identifier.rnr_retry_count) = (message.retry_count, message.rnr_retry_count);
-            (identifier.remote_qp, identifier.remote_psn) = (message.qp_number, message.psn);
-            identifier.options.traffic_class = message.traffic_class;
-            identifier.remote_ece = ibv_ece { vendor_id: message.ece.0, options: message.ece.1, comp_mask: 0 };
-            self.attach(id)?;
-            self.write_addresses(id)?;
-            self.write_path(id)
-        };
-        let mut set_up = set_up;
-        match set_up() {
+        match self.set_up(id, request) {
             Ok(()) => Ok(made),
             Err(errno) => {
                 self.hang_up(id);
@@ -226,6 +208,23 @@ impl World {
                 Err(errno)
             }
         }
+    }
+
+    /// Writes what a request says into the new identifier.
+    fn set_up(&mut self, id: usize, request: Request) -> Result<(), Errno> {
+        let Request { socket, message } = request;
+        let watched = self.watch(id, socket, Source::Link(id))?;
+        let identifier = self.id(id)?;
+        (identifier.link, identifier.state) = (Some(watched), State::Requested);
+        (identifier.source, identifier.destination) = (Some(message.to), Some(message.from));
+        identifier.initiator_depth = message.responder_resources;
+        identifier.responder_resources = message.initiator_depth;
+        (identifier.retry_count, identifier.rnr_retry_count) = (message.retry_count, message.rnr_retry_count);
+        (identifier.remote_qp, identifier.remote_psn) = (message.qp_number, message.psn);
+        identifier.options.traffic_class = message.traffic_class;
+        identifier.remote_ece = ibv_ece { vendor_id: message.ece.0, options: message.ece.1, comp_mask: 0 };
+        self.attach(id)?;
+        self.write_path(id)
     }
 
     /// Until when an answer is waited for, from now on.
