@@ -44,7 +44,7 @@ pub fn no_device() -> anyhow::Error {
     )
 }
 
-/// Says that no device has connections by address, which those of softrnic do not have yet.
+/// Says that no device has connections by address; those of softrnic do, unless `SOFTRNIC_DEVICES` is 0.
 pub fn no_device_with_connections() -> anyhow::Error {
     anyhow!("there is no RDMA device that has connections by address; {}", advice())
 }

@@ -11,6 +11,7 @@ use crate::engine::unpoisoned;
 use crate::fabric;
 use crate::fork;
 use crate::front::{device, table};
+use crate::rdmacm;
 
 /// The environment variable that says which devices there are.
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
@@ -71,8 +72,10 @@ impl Builder {
                 fork::watch();
                 // SAFETY: the functions of the table do what rdma-core documents for their names, and leave `_ops` of the devices
                 // alone.
-                unsafe { provider::register(provider::Provider::new(PROVIDER, table::table())) }
-                    .map_err(RegisterError::Provider)?;
+                unsafe {
+                    provider::register(provider::Provider::new(PROVIDER, table::table()).with_rdmacm(rdmacm::table()))
+                }
+                .map_err(RegisterError::Provider)?;
                 fabric::enable();
                 *registered = Some(names);
                 Ok(())

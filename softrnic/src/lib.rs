@@ -5,14 +5,15 @@
 //! process, and those of other processes of the same user on the host, unless [`PEERS_VARIABLE`] says no.
 //!
 //! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
-//! `fabric` is the way to other processes. `front` is the C API, object by object. `host` asks the operating system. `fork` is about
-//! children of the process.
+//! `fabric` is the way to other processes. `front` is the C API, object by object, and `rdmacm` that of connections by address.
+//! `host` asks the operating system. `fork` is about children of the process.
 
 pub(crate) mod engine;
 pub(crate) mod fabric;
 pub(crate) mod fork;
 pub(crate) mod front;
 pub(crate) mod host;
+pub(crate) mod rdmacm;
 
 mod builder;
 

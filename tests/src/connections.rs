@@ -41,6 +41,8 @@ pub fn address() -> IpAddr {
 /// There is none.
 #[track_caller]
 pub fn channel() -> Arc<EventChannel> {
+    // Where the device is the soft one, it serves connections from now on.
+    device::name();
     EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -5,6 +5,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::device;
+
 /// What is counted.
 const KINDS: [&str; 6] = ["cm_id", "qp", "cq", "mr", "pd", "srq"];
 
@@ -57,6 +59,10 @@ impl Held {
 /// What this process has on all devices, by kind.
 #[track_caller]
 fn objects() -> BTreeMap<&'static str, usize> {
+    if device::name() == device::SOFT_DEVICE {
+        // The kernel knows nothing of it.
+        return BTreeMap::new();
+    }
     KINDS.into_iter().map(|kind| (kind, show(kind).lines().filter(|line| is_mine(line)).count())).collect()
 }
 
@@ -76,6 +82,16 @@ fn is_mine(line: &str) -> bool {
 #[track_caller]
 pub fn wait_for_listener(port: u16) {
     let started = Instant::now();
+    if device::name() == device::SOFT_DEVICE {
+        let is_port = |line: &str| {
+            line.contains(" 00010000 ") && line.contains("@softrnic/1/cm/") && line.contains(&format!("/{port}/"))
+        };
+        while !fs::read_to_string("/proc/net/unix").is_ok_and(|list| list.lines().any(is_port)) {
+            assert!(started.elapsed() < PATIENCE, "nobody listens on {port}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        return;
+    }
     let source = format!(":{port}");
     while !show("cm_id").lines().any(|line| {
         let is_here = line

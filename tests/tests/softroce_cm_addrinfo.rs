@@ -39,7 +39,6 @@ fn listener(channel: &Arc<EventChannel>, port_space: PortSpace) -> (Arc<Identifi
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn addresses_in_numbers_are_found_as_they_are() {
     let node = address().to_string();
     let info = one(Some(&node), Some("7471"), &numeric());
@@ -59,7 +58,6 @@ fn addresses_in_numbers_are_found_as_they_are() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn the_unspecified_address_is_for_listening() {
     let mut hints = AddressInfo::new();
     hints.setup_flags(AddressInfoFlags::Passive).setup_family(AddressFamily::Ipv4);
@@ -75,7 +73,6 @@ fn the_unspecified_address_is_for_listening() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn names_of_hosts_and_services_are_looked_up() {
     let info = one(Some("localhost"), Some("7471"), &AddressInfo::new());
     let found = info.destination().unwrap().ip().unwrap();
@@ -90,7 +87,6 @@ fn names_of_hosts_and_services_are_looked_up() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn names_that_nobody_knows_are_told_by_name() {
     let hints = numeric().setup_port_space(PortSpace::Tcp).clone();
     let node = address().to_string();
@@ -139,7 +135,6 @@ fn a_gid_is_looked_up_and_roce_does_not_take_it() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn endpoints_connect_through_events() {
     let channel = channel();
     let (listener, info) = listener(&channel, PortSpace::Tcp);
@@ -161,7 +156,6 @@ fn endpoints_connect_through_events() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn endpoints_for_datagrams_are_looked_up() {
     let channel = channel();
     let (_listener, info) = listener(&channel, PortSpace::Udp);
@@ -174,7 +168,6 @@ fn endpoints_for_datagrams_are_looked_up() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn connect_data_comes_before_private_data() {
     let channel = channel();
     let (_listener, mut info) = listener(&channel, PortSpace::Tcp);
@@ -209,7 +202,6 @@ fn an_endpoint_that_leads_nowhere_says_why() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_came_later_says_so_or_works() {
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();

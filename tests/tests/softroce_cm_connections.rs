@@ -7,7 +7,6 @@ use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, Eve
 use sideway_tests::connections::{End, LONG, channel, connect, expect, listen, resolve};
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn both_ends_are_ready_to_send_once_they_are_established() {
     let channel = channel();
     let (active, passive) = connect(&channel);
@@ -27,7 +26,6 @@ fn both_ends_are_ready_to_send_once_they_are_established() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn private_data_and_depths_arrive_on_the_other_side() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
@@ -49,7 +47,6 @@ fn private_data_and_depths_arrive_on_the_other_side() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_rejection_says_why_with_what_the_peer_has_to_say() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
@@ -64,7 +61,6 @@ fn a_rejection_says_why_with_what_the_peer_has_to_say() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_request_that_nobody_takes_is_rejected() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
@@ -78,7 +74,6 @@ fn a_request_that_nobody_takes_is_rejected() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_port_that_nobody_listens_on_is_a_rejection_that_says_so() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
@@ -90,7 +85,6 @@ fn a_port_that_nobody_listens_on_is_a_rejection_that_says_so() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_yes_is_not_followed_by_a_no() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
@@ -106,7 +100,6 @@ fn a_yes_is_not_followed_by_a_no() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn both_ends_are_told_when_a_queue_pair_may_be_used_again() {
     let channel = channel();
     let (active, passive) = connect(&channel);

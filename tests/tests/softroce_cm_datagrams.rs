@@ -8,7 +8,6 @@ use sideway_tests::connections::{channel, datagram_end, expect, listen, resolve,
 use sideway_tests::datagrams::GRH;
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_datagram_arrives_where_the_answer_to_a_lookup_says() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Udp);
@@ -41,7 +40,6 @@ fn a_datagram_arrives_where_the_answer_to_a_lookup_says() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_queue_pair_of_the_programs_own_is_answered_by_its_number() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Udp);
@@ -55,7 +53,6 @@ fn a_queue_pair_of_the_programs_own_is_answered_by_its_number() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_lookup_that_is_refused_says_why() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Udp);

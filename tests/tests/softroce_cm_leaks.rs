@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
@@ -26,6 +26,12 @@ const SOME: usize = 200;
 const PEER_OF: &str = "SIDEWAY_TEST_PEER_OF";
 /// Connections in either direction with a peer that is killed.
 const WITH_PEER: usize = 10;
+
+/// Open files are counted: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What this process holds once everything that stays has been made: the devices are opened when they are first needed.
 #[track_caller]
@@ -73,8 +79,8 @@ fn what_is_counted_is_there() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn connections_that_were_made_and_ended_leave_nothing() {
+    let _alone = alone();
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let before = held(address, &channel);
@@ -101,8 +107,8 @@ fn connections_that_were_made_and_ended_leave_nothing() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn connections_that_were_refused_leave_nothing() {
+    let _alone = alone();
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let before = held(address, &channel);
@@ -119,8 +125,8 @@ fn connections_that_were_refused_leave_nothing() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn requests_that_were_dropped_leave_nothing() {
+    let _alone = alone();
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let before = held(address, &channel);
@@ -133,8 +139,8 @@ fn requests_that_were_dropped_leave_nothing() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn connects_to_a_port_where_nobody_listens_leave_nothing() {
+    let _alone = alone();
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
     let before = held(address, &channel);
@@ -153,8 +159,8 @@ fn connects_to_a_port_where_nobody_listens_leave_nothing() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn channels_that_go_with_events_on_them_leave_nothing() {
+    let _alone = alone();
     let other = channel();
     let (_listener, address) = listen(&other, PortSpace::Tcp);
     let before = held(address, &other);
@@ -211,7 +217,6 @@ fn wait_for_event(channel: &EventChannel) {
 
 /// The process that is killed: connects to the one that started it, and lets that one connect to it.
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn peer() {
     // Only where the test below starts it.
     let Ok(address) = env::var(PEER_OF) else { return };
@@ -238,8 +243,8 @@ fn peer() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn connections_whose_peer_is_killed_end_and_leave_nothing() {
+    let _alone = alone();
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
     let before = held(address, &channel);

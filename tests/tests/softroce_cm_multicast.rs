@@ -56,7 +56,6 @@ impl Sender {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_datagram_to_a_group_reaches_every_member_until_it_leaves() {
     let warnings = Warnings::listen();
     let channel = channel();
@@ -105,7 +104,6 @@ fn a_datagram_to_a_group_reaches_every_member_until_it_leaves() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn several_groups_are_told_apart_and_left_with_the_queue_pair_or_the_identifier() {
     let warnings = Warnings::listen();
     let channel = channel();
@@ -149,7 +147,6 @@ fn several_groups_are_told_apart_and_left_with_the_queue_pair_or_the_identifier(
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_cannot_be_joined_says_why_and_leaves_nothing_behind() {
     let channel = channel();
     let id = channel.create_id(PortSpace::Udp).unwrap();
@@ -181,7 +178,6 @@ fn what_cannot_be_joined_says_why_and_leaves_nothing_behind() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_group_whose_address_is_resolved_is_joined_as_well() {
     let channel = channel();
     let id = channel.create_id(PortSpace::Udp).unwrap();

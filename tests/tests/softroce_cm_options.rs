@@ -11,7 +11,6 @@ use sideway::rdmacm::communication_manager::{ConnectionParameter, EventType, Ide
 use sideway_tests::connections::{End, LONG, address, channel, connect, expect, listen, resolve};
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn an_address_is_shared_by_those_that_allow_it() {
     let channel = channel();
     let create = || channel.create_id(PortSpace::Tcp).unwrap();
@@ -31,7 +30,6 @@ fn an_address_is_shared_by_those_that_allow_it() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn one_family_of_addresses_leaves_the_port_of_the_other_free() {
     let channel = channel();
     for af_only in [true, false] {
@@ -47,7 +45,6 @@ fn one_family_of_addresses_leaves_the_port_of_the_other_free() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn the_type_of_service_and_the_time_of_an_acknowledgement_reach_the_queue_pair() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
@@ -73,7 +70,6 @@ fn the_type_of_service_and_the_time_of_an_acknowledgement_reach_the_queue_pair()
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn times_that_a_queue_pair_cannot_have_are_refused() {
     let channel = channel();
     let [connection, datagram] = [PortSpace::Tcp, PortSpace::Udp].map(|space| channel.create_id(space).unwrap());
@@ -90,7 +86,6 @@ fn gid_of_device() -> Gid {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn the_route_is_there_once_it_is_resolved() {
     let channel = channel();
     let (listener, address) = listen(&channel, PortSpace::Tcp);
@@ -118,7 +113,6 @@ fn the_route_is_there_once_it_is_resolved() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_path_of_infiniband_is_refused_on_ethernet() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
@@ -134,7 +128,6 @@ fn a_path_of_infiniband_is_refused_on_ethernet() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn the_library_settles_the_options_of_a_queue_pair_that_it_has_made() {
     let channel = channel();
     let (active, passive) = connect(&channel);

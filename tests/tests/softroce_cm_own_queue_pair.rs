@@ -68,7 +68,6 @@ fn respond(channel: &Arc<EventChannel>) -> [(Arc<Identifier>, End<GenericQueuePa
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn it_is_moved_by_what_the_identifier_says_and_works() {
     let channel = channel();
     let [(id, mut active), (passive_id, mut passive)] = respond(&channel);
@@ -90,7 +89,6 @@ fn it_is_moved_by_what_the_identifier_says_and_works() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn data_that_came_first_establishes_the_side_that_waits() {
     let channel = channel();
     let [(id, active), (passive_id, _passive)] = respond(&channel);
@@ -106,7 +104,6 @@ fn data_that_came_first_establishes_the_side_that_waits() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn establishing_is_for_who_has_a_response() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);
@@ -145,13 +142,11 @@ fn establish_too_early(is_active: bool) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn who_waits_for_an_answer_does_not_establish() {
     establish_too_early(true);
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn who_has_said_yes_does_not_establish() {
     establish_too_early(false);
 }
@@ -170,7 +165,6 @@ fn offered(channel: &Arc<EventChannel>, qp_number: u32, ece: Option<Ece>) -> (Ar
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn options_of_a_vendor_travel_with_the_connection() {
     let channel = channel();
     let offer = Ece { vendor_id: 0x1015b3, options: 0xdead_beef, comp_mask: 0 };
@@ -188,7 +182,6 @@ fn options_of_a_vendor_travel_with_the_connection() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn options_that_are_not_taken_are_a_rejection_that_says_so() {
     let channel = channel();
     let (_id, request) = offered(&channel, 0xff_ff04, Some(Ece { vendor_id: 0x15b3, options: 1, comp_mask: 0 }));
@@ -202,7 +195,6 @@ fn options_that_are_not_taken_are_a_rejection_that_says_so() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn options_of_nobody_are_refused() {
     let id = channel().create_id(PortSpace::Tcp).unwrap();
     let error = id.set_local_ece(Ece { options: 1, ..Ece::default() }).unwrap_err();

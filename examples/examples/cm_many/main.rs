@@ -28,6 +28,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
     let role = arguments.crowd.role()?;
     let mut crowd = Crowd::new(&arguments, role)?;
     if let Some(address) = crowd.listens_on() {

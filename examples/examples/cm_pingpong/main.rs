@@ -37,6 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
     arguments.play.check()?;
     match (&arguments.server, arguments.ud) {
         (Some(host), false) => connection::client(host, &arguments, out),

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
     let role = arguments.crowd.role()?;
     // One thread runs all tasks.
     let runtime =

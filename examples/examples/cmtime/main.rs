@@ -24,6 +24,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
     match &arguments.server {
         Some(server) => client::run(&arguments, server, out),
         None => server::run(&arguments, out),

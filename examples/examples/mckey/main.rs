@@ -29,6 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
     let mut crew = Crew::join(&arguments, out)?;
     // What was missed is told in any case, but the groups are left before.
     let done = if arguments.sender {

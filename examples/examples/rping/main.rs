@@ -24,6 +24,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
     let mut say = |line: String| {
         writeln!(out, "{line}")?;
         // Somebody may look on.

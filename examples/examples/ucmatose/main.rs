@@ -21,6 +21,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
     let mut say = |text: &str| -> Result<()> {
         writeln!(out, "{text}")?;
         Ok(out.flush()?)

@@ -25,7 +25,6 @@ fn connects(listener: &Listener) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn an_address_of_the_link_connects_with_its_scope() {
     let context = device::open();
     let table = context.query_gid_table().unwrap();
@@ -70,7 +69,6 @@ fn a_global_address_of_ipv6_connects_and_all_of_ipv6_is_ipv4_too() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_source_is_where_connections_come_from() {
     let listener = listener();
     let resolved =
@@ -132,7 +130,6 @@ fn names_are_looked_up_and_named_when_they_cannot_be() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn there_is_no_way_to_a_network_that_no_route_leads_to() {
     let error = connector().resolve("203.0.113.5:7174").unwrap_err();
     assert_eq!((error.step(), error.kind()), (ConnectStep::ResolveAddress, ErrorKind::NetworkUnreachable));
@@ -162,7 +159,6 @@ fn where_nobody_answers_the_time_is_the_programs() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn all_the_time_in_the_world_is_enough_and_none_is_not() {
     let listener = listener();
     let mut connector = Connector::new();

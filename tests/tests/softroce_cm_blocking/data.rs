@@ -74,7 +74,6 @@ fn active(listener: &Listener, connector: &Connector) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn two_threads_connect_and_one_writes_into_the_memory_of_the_other() {
     let (listener, connector) = (listener(), connector());
     thread::scope(|scope| {
@@ -84,7 +83,6 @@ fn two_threads_connect_and_one_writes_into_the_memory_of_the_other() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn twenty_threads_connect_to_one_listener_that_four_serve() {
     const ACTIVE: usize = 20;
     const SERVERS: usize = 4;
@@ -143,7 +141,6 @@ fn ready(id: &Arc<Identifier>, qp: &mut BasicQueuePair) -> Result<(), Box<dyn Er
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_queue_pair_of_the_programs_own_is_moved_by_hand() {
     let listener = listener();
     thread::scope(|scope| {

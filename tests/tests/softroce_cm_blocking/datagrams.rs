@@ -14,7 +14,6 @@ fn connector() -> Connector {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_lookup_tells_where_to_send() {
     let listener = Listener::builder().setup_port_space(PortSpace::Udp).bind((address(), 0)).unwrap();
     thread::scope(|scope| {
@@ -45,7 +44,6 @@ fn a_lookup_tells_where_to_send() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_port_that_nobody_listens_on_has_no_queue_pair() {
     let listener = Listener::builder().setup_port_space(PortSpace::Udp).bind((address(), 0)).unwrap();
     let to = listener.local_address();

@@ -10,7 +10,6 @@ use sideway_tests::connections::LONG;
 use super::{Side, listener, pair};
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn all_who_wait_are_told_of_the_end() {
     let listener = listener();
     let (active, passive) = pair(&listener);
@@ -35,7 +34,6 @@ fn all_who_wait_are_told_of_the_end() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_connection_that_stands_says_so() {
     let listener = listener();
     let (active, passive) = pair(&listener);
@@ -47,7 +45,6 @@ fn a_connection_that_stands_says_so() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn an_end_that_the_peer_does_not_answer_is_an_end() {
     let listener = listener();
     let (active, passive) = pair(&listener);
@@ -62,7 +59,6 @@ fn an_end_that_the_peer_does_not_answer_is_an_end() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_connection_lasts_as_long_as_its_queue_pair() {
     let listener = listener();
     let (active, passive) = pair(&listener);

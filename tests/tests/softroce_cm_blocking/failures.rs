@@ -41,7 +41,6 @@ fn fail_without_answer(to: SocketAddr) -> (ConnectError, Duration) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_port_that_nobody_listens_on_refuses() {
     let to = listener().local_address();
     let error = fail(&connector(), to);
@@ -54,7 +53,6 @@ fn a_port_that_nobody_listens_on_refuses() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_no_arrives_with_its_reasons() {
     let listener = listener();
     thread::scope(|scope| {
@@ -82,7 +80,6 @@ fn a_no_arrives_with_its_reasons() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_port_that_is_in_use_says_so() {
     let listener = listener();
     let error = Listener::bind(listener.local_address()).unwrap_err();
@@ -99,7 +96,6 @@ fn a_port_that_is_in_use_says_so() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn an_answer_that_does_not_come_is_waited_for_as_long_as_was_said() {
     let listener = listener();
     // The request is taken by the kernel, and by nobody else.
@@ -126,7 +122,6 @@ fn a_machine_that_does_not_answer_is_waited_for_as_long_as_was_said() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_peer_that_goes_before_the_answer_is_told_to_who_accepts() {
     let listener = listener();
     let resolved = connector().resolve(listener.local_address()).unwrap();
@@ -172,7 +167,6 @@ fn a_peer_that_goes_before_the_answer_is_told_to_who_accepts() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_cannot_be_is_refused_before_the_peer_hears_of_it() {
     let listener = listener();
     let parameter = ConnectionParameter::default();

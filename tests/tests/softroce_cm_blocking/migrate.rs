@@ -13,7 +13,6 @@ fn settle() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn events_that_wait_go_along_and_later_ones_follow() {
     let (old, new, other) = (channel(), channel(), channel());
     let (listener, address) = listen(&old, PortSpace::Tcp);
@@ -47,7 +46,6 @@ fn events_that_wait_go_along_and_later_ones_follow() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_listener_that_has_moved_listens_on() {
     let (old, new, other) = (channel(), channel(), channel());
     let (listener, address) = listen(&old, PortSpace::Tcp);
@@ -83,7 +81,6 @@ fn requests_that_wait_when_their_listener_moves_end_with_it() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_channel_goes_when_its_last_identifier_has_moved() {
     let (old, new) = (channel(), channel());
     let (active, passive) = connect(&old);
@@ -100,7 +97,6 @@ fn a_channel_goes_when_its_last_identifier_has_moved() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn two_threads_move_in_opposite_directions_while_others_take_events() {
     const TIMES: usize = 1000;
     let channels = [channel(), channel()];
@@ -136,7 +132,6 @@ fn two_threads_move_in_opposite_directions_while_others_take_events() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn an_event_comes_on_one_channel_whenever_its_identifier_moves() {
     let channels = [channel(), channel()];
     for round in 0..50 {

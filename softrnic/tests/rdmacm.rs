@@ -1,0 +1,491 @@
+//! Connections by address, through the C API.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::ffi::c_int;
+use std::mem;
+use std::ptr;
+
+use libc::{sockaddr, sockaddr_in};
+use rdma_mummy_sys::load::provider::ProviderId;
+use rdma_mummy_sys::load::rdmacm::{Choice, choose};
+use rdma_mummy_sys::rdma_cm_event_type as event_type;
+use rdma_mummy_sys::*;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+const PATIENCE: c_int = 20_000;
+
+fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap()
+}
+
+fn v4(ip: [u8; 4], port: u16) -> sockaddr_in {
+    // SAFETY: numbers alone.
+    let mut address: sockaddr_in = unsafe { mem::zeroed() };
+    address.sin_family = libc::AF_INET as u16;
+    address.sin_port = port.to_be();
+    address.sin_addr.s_addr = u32::from_ne_bytes(ip);
+    address
+}
+
+fn here(port: u16) -> sockaddr_in {
+    v4([127, 0, 0, 1], port)
+}
+
+/// An event channel of softrnic's.
+struct Channel(*mut rdma_event_channel);
+
+/// An event, as it was.
+struct Event {
+    raw: *mut rdma_cm_event,
+    kind: event_type,
+    status: c_int,
+    id: *mut rdma_cm_id,
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: it was taken, and is acknowledged once.
+        assert_eq!(unsafe { rdma_ack_cm_event(self.raw) }, 0);
+    }
+}
+
+impl Channel {
+    fn new() -> Self {
+        softrnic::register().unwrap();
+        choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
+        // SAFETY: there is nothing to keep.
+        let channel = unsafe { rdma_create_event_channel() };
+        assert!(!channel.is_null(), "{}", errno());
+        Self(channel)
+    }
+
+    fn descriptor(&self) -> c_int {
+        // SAFETY: the channel is alive.
+        unsafe { (*self.0).fd }
+    }
+
+    fn set_nonblocking(&self) {
+        // SAFETY: the descriptor is open.
+        assert_eq!(unsafe { libc::fcntl(self.descriptor(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    }
+
+    fn is_readable(&self, timeout: c_int) -> bool {
+        let mut poll = libc::pollfd { fd: self.descriptor(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry.
+        unsafe { libc::poll(&raw mut poll, 1, timeout) == 1 }
+    }
+
+    fn id(&self, ps: rdma_port_space) -> *mut rdma_cm_id {
+        let mut id = ptr::null_mut();
+        // SAFETY: the channel is alive.
+        assert_eq!(unsafe { rdma_create_id(self.0, &raw mut id, ptr::null_mut(), ps) }, 0);
+        id
+    }
+
+    /// The next event.
+    fn next(&self) -> Event {
+        assert!(self.is_readable(PATIENCE), "no event comes");
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel is alive.
+        assert_eq!(unsafe { rdma_get_cm_event(self.0, &raw mut raw) }, 0, "{}", errno());
+        // SAFETY: it was taken just now.
+        unsafe { Event { raw, kind: (*raw).event, status: (*raw).status, id: (*raw).id } }
+    }
+
+    fn expect(&self, kind: event_type) -> Event {
+        let event = self.next();
+        assert_eq!((event.kind, event.status), (kind, 0));
+        event
+    }
+
+    /// Nothing is there, and the descriptor says so.
+    fn is_quiet(&self) {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel is alive, and its descriptor non-blocking.
+        assert_eq!((unsafe { rdma_get_cm_event(self.0, &raw mut raw) }, errno()), (-1, libc::EAGAIN));
+        assert!(!self.is_readable(0));
+    }
+
+    /// One who listens, and the port.
+    fn listen(&self, ps: rdma_port_space, backlog: c_int) -> (*mut rdma_cm_id, u16) {
+        let id = self.id(ps);
+        assert_eq!(bind(id, here(0)), Ok(()));
+        // SAFETY: the identifier is alive.
+        unsafe {
+            assert_eq!(rdma_listen(id, backlog), 0);
+            (id, u16::from_be(rdma_get_src_port(id)))
+        }
+    }
+
+    /// One with a route to the port.
+    fn resolved(&self, ps: rdma_port_space, port: u16) -> *mut rdma_cm_id {
+        let id = self.id(ps);
+        let mut to = here(port);
+        // SAFETY: the identifier is alive, and the address can be read.
+        unsafe {
+            assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000), 0);
+            self.expect(event_type::RDMA_CM_EVENT_ADDR_RESOLVED);
+            assert_eq!(rdma_resolve_route(id, 1000), 0);
+        }
+        self.expect(event_type::RDMA_CM_EVENT_ROUTE_RESOLVED);
+        id
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: its identifiers are gone.
+        unsafe { rdma_destroy_event_channel(self.0) };
+    }
+}
+
+fn bind(id: *mut rdma_cm_id, mut address: sockaddr_in) -> Result<(), c_int> {
+    // SAFETY: the identifier is alive, and the address can be read.
+    match unsafe { rdma_bind_addr(id, ptr::from_mut(&mut address).cast::<sockaddr>()) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
+fn destroy(id: *mut rdma_cm_id) {
+    // SAFETY: the identifier is alive, and not used any more.
+    assert_eq!(unsafe { rdma_destroy_id(id) }, 0);
+}
+
+/// Parameters with a queue pair of the program's own, and these bytes.
+fn parameters(bytes: &[u8]) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: bytes.as_ptr().cast(),
+        private_data_len: bytes.len() as u8,
+        responder_resources: 3,
+        initiator_depth: 2,
+        flow_control: 0,
+        retry_count: 7,
+        rnr_retry_count: 5,
+        srq: 1,
+        qp_num: 0x1234,
+    }
+}
+
+fn connect(id: *mut rdma_cm_id, bytes: &[u8]) -> Result<(), c_int> {
+    let mut parameters = parameters(bytes);
+    // SAFETY: the identifier is alive, and the parameters can be read.
+    if unsafe { rdma_connect(id, &raw mut parameters) } == 0 { Ok(()) } else { Err(errno()) }
+}
+
+/// A socket that is connected with who listens on the port.
+fn stranger(port: u16) -> std::os::fd::OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let name = format!("softrnic/1/cm/262/{port}/127.0.0.1");
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+    socket
+}
+
+const TCP: rdma_port_space = rdma_port_space::RDMA_PS_TCP;
+const UDP: rdma_port_space = rdma_port_space::RDMA_PS_UDP;
+
+#[test]
+fn the_descriptor_is_readable_when_there_is_an_event_and_not_otherwise() {
+    let channel = Channel::new();
+    channel.set_nonblocking();
+    channel.is_quiet();
+    let (listener, port) = channel.listen(TCP, 0);
+    channel.is_quiet();
+    let active = channel.resolved(TCP, port);
+    channel.is_quiet();
+    connect(active, b"hello").unwrap();
+    let request = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
+    channel.is_quiet();
+    let passive = request.id;
+    // SAFETY: the event is not acknowledged, and its private data is as long as it says.
+    unsafe {
+        assert_eq!((*request.raw).listen_id, listener);
+        let got = (*request.raw).param.conn;
+        assert_eq!((got.private_data_len, got.qp_num, got.srq, got.rnr_retry_count), (56, 0x1234, 1, 5));
+        assert_eq!((got.initiator_depth, got.responder_resources), (3, 2));
+        assert_eq!(std::slice::from_raw_parts(got.private_data.cast::<u8>(), 6), b"hello\0");
+        let mut answer = parameters(b"welcome");
+        assert_eq!(rdma_accept(passive, &raw mut answer), 0);
+    }
+    drop(request);
+    let response = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_RESPONSE);
+    assert_eq!(response.id, active);
+    drop(response);
+    // SAFETY: the identifiers are alive.
+    unsafe {
+        assert_eq!(rdma_establish(active), 0);
+        assert_eq!(channel.expect(event_type::RDMA_CM_EVENT_ESTABLISHED).id, passive);
+        channel.is_quiet();
+        assert_eq!(rdma_disconnect(active), 0);
+        assert_eq!(channel.expect(event_type::RDMA_CM_EVENT_DISCONNECTED).id, passive);
+        channel.is_quiet();
+        assert_eq!(rdma_disconnect(passive), 0);
+        assert_eq!(channel.expect(event_type::RDMA_CM_EVENT_DISCONNECTED).id, active);
+    }
+    for _ in 0..2 {
+        channel.expect(event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    }
+    channel.is_quiet();
+    for id in [active, passive, listener] {
+        destroy(id);
+    }
+}
+
+#[test]
+fn who_is_destroyed_while_connected_is_gone_for_the_other() {
+    let channel = Channel::new();
+    channel.set_nonblocking();
+    let (listener, port) = channel.listen(TCP, 0);
+    let active = channel.resolved(TCP, port);
+    connect(active, b"").unwrap();
+    let request = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
+    let passive = request.id;
+    drop(request);
+    destroy(active);
+    let rejected = channel.next();
+    // As the kernel's connection manager says it: the peer's time-out.
+    assert_eq!((rejected.kind, rejected.status, rejected.id), (event_type::RDMA_CM_EVENT_REJECTED, 4, passive));
+    drop(rejected);
+    channel.is_quiet();
+    destroy(passive);
+    destroy(listener);
+}
+
+#[test]
+fn garbage_ends_the_connection_that_it_came_by_and_no_other() {
+    let channel = Channel::new();
+    channel.set_nonblocking();
+    let (listener, port) = channel.listen(TCP, 0);
+    for garbage in [&b"hello"[..], &[0; 284], &[0xff; 284], &[0; 4000], b"srncm\x01"] {
+        let stranger = stranger(port);
+        rustix::net::send(&stranger, garbage, SendFlags::empty()).unwrap();
+        channel.is_quiet();
+        let mut room = [0; 8];
+        assert_eq!(rustix::net::recv(&stranger, &mut room[..], RecvFlags::empty()).unwrap().1, 0);
+    }
+    let active = channel.resolved(TCP, port);
+    connect(active, b"").unwrap();
+    let request = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
+    destroy_requested(request);
+    assert_eq!(channel.next().kind, event_type::RDMA_CM_EVENT_REJECTED);
+    destroy(active);
+    destroy(listener);
+}
+
+/// Destroys the identifier that came with a request.
+fn destroy_requested(request: Event) {
+    let id = request.id;
+    drop(request);
+    destroy(id);
+}
+
+#[test]
+fn the_silent_are_let_in_up_to_a_number_and_nobody_waits_for_them() {
+    let channel = Channel::new();
+    channel.set_nonblocking();
+    let (listener, port) = channel.listen(TCP, 0);
+    let strangers: Vec<_> = (0..80).map(|_| stranger(port)).collect();
+    while channel.is_readable(0) {
+        channel.lets_others_in();
+    }
+    let is_gone = |socket: &std::os::fd::OwnedFd| {
+        matches!(rustix::net::recv(socket, &mut [0_u8; 8][..], RecvFlags::DONTWAIT), Ok((_, 0)))
+    };
+    let gone = strangers.iter().filter(|stranger| is_gone(stranger)).count();
+    assert_eq!(gone, 80 - 64);
+    // Later on all of them are.
+    while !strangers.iter().all(is_gone) {
+        assert!(channel.is_readable(PATIENCE), "they stay");
+        channel.lets_others_in();
+    }
+    channel.is_quiet();
+    destroy(listener);
+}
+
+#[test]
+fn addresses_are_taken_as_by_sockets() {
+    let channel = Channel::new();
+    let make = || channel.id(TCP);
+    let [any, one, other, third] = [make(), make(), make(), make()];
+    bind(any, v4([0; 4], 0)).unwrap();
+    // SAFETY: the identifier is alive.
+    let port = unsafe {
+        assert!((*any).verbs.is_null());
+        u16::from_be(rdma_get_src_port(any))
+    };
+    assert!(port >= 32768, "{port}");
+    for address in [here(port), v4([0; 4], port)] {
+        assert_eq!(bind(one, address), Err(libc::EADDRINUSE));
+    }
+    // Another port space has other ports.
+    let datagram = channel.id(UDP);
+    bind(datagram, here(port)).unwrap();
+    // SAFETY: the identifier is alive.
+    assert!(!unsafe { (*datagram).verbs }.is_null());
+    destroy(any);
+    bind(one, here(port)).unwrap();
+    assert_eq!(bind(other, v4([0; 4], port)), Err(libc::EADDRINUSE));
+    assert_eq!(bind(one, here(0)), Err(libc::EINVAL), "it has an address");
+    assert_eq!(bind(other, v4([192, 0, 2, 1], 0)), Err(libc::EADDRNOTAVAIL));
+    let mut infiniband = here(0);
+    infiniband.sin_family = 27;
+    assert_eq!(bind(third, infiniband), Err(libc::ENODEV));
+    for id in [one, other, third, datagram] {
+        destroy(id);
+    }
+}
+
+#[test]
+fn an_address_of_another_host_leads_nowhere() {
+    let channel = Channel::new();
+    let id = channel.id(TCP);
+    let mut to = v4([192, 0, 2, 1], 7471);
+    // SAFETY: the identifier is alive, and the address can be read.
+    assert_eq!(unsafe { rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000) }, 0);
+    let event = channel.next();
+    assert_eq!((event.kind, event.status), (event_type::RDMA_CM_EVENT_ADDR_ERROR, -libc::ENETUNREACH));
+    drop(event);
+    destroy(id);
+}
+
+#[test]
+fn nobody_there_is_a_rejection_and_of_datagrams_unreachable() {
+    let channel = Channel::new();
+    for (ps, kind, status) in
+        [(TCP, event_type::RDMA_CM_EVENT_REJECTED, 8), (UDP, event_type::RDMA_CM_EVENT_UNREACHABLE, 1)]
+    {
+        let id = channel.resolved(ps, 9);
+        connect(id, b"").unwrap();
+        let event = channel.next();
+        assert_eq!((event.kind, event.status), (kind, status));
+        drop(event);
+        destroy(id);
+    }
+}
+
+#[test]
+fn more_than_the_backlog_wait_and_come_later() {
+    let (listening, asking) = (Channel::new(), Channel::new());
+    let (listener, port) = listening.listen(TCP, 1);
+    let active: Vec<_> = (0..6).map(|_| asking.resolved(TCP, port)).collect();
+    for &id in &active {
+        connect(id, b"").unwrap();
+    }
+    let mut requests = Vec::new();
+    asking.set_nonblocking();
+    while requests.len() < active.len() {
+        if listening.is_readable(10) {
+            let request = listening.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
+            requests.push(request.id);
+        }
+        // Who found no room asks again.
+        asking.lets_others_in();
+    }
+    for id in requests.into_iter().chain(active) {
+        destroy(id);
+    }
+    destroy(listener);
+}
+
+impl Channel {
+    /// Lets what has to do be done, of which no event comes.
+    fn lets_others_in(&self) {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel is alive, and its descriptor non-blocking.
+        assert_eq!((unsafe { rdma_get_cm_event(self.0, &raw mut raw) }, errno()), (-1, libc::EAGAIN));
+    }
+}
+
+#[test]
+fn a_datagram_service_is_looked_up() {
+    let channel = Channel::new();
+    let (listener, port) = channel.listen(UDP, 0);
+    for accepts in [true, false] {
+        let active = channel.resolved(UDP, port);
+        connect(active, b"who").unwrap();
+        let request = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
+        let passive = request.id;
+        // SAFETY: the identifiers are alive, and so is the event.
+        unsafe {
+            assert_eq!((*request.raw).param.ud.private_data_len, 180);
+            drop(request);
+            let mut answer = parameters(b"me");
+            if accepts {
+                assert_eq!(rdma_accept(passive, &raw mut answer), 0);
+            } else {
+                assert_eq!(rdma_reject(passive, b"no".as_ptr().cast(), 2), 0);
+            }
+        }
+        let event = channel.next();
+        if accepts {
+            assert_eq!((event.kind, event.status), (event_type::RDMA_CM_EVENT_ESTABLISHED, 0));
+            // SAFETY: the event is not acknowledged.
+            let got = unsafe { (*event.raw).param.ud };
+            assert_eq!((got.qp_num, got.qkey, got.private_data_len), (0x1234, 0x0123_4567, 136));
+            // SAFETY: every GID is bytes.
+            assert_eq!(unsafe { got.ah_attr.grh.dgid.raw }[10..], [0xff, 0xff, 127, 0, 0, 1]);
+        } else {
+            assert_eq!((event.kind, event.status), (event_type::RDMA_CM_EVENT_UNREACHABLE, 2));
+        }
+        drop(event);
+        destroy(active);
+        destroy(passive);
+    }
+    destroy(listener);
+}
+
+#[test]
+fn identifiers_without_a_channel_wait_for_what_comes_of_each_call() {
+    drop(Channel::new());
+    let mut listener = ptr::null_mut();
+    // SAFETY: all identifiers are alive until they are destroyed, and the addresses can be read.
+    unsafe {
+        assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut listener, ptr::null_mut(), TCP), 0);
+        bind(listener, here(0)).unwrap();
+        assert_eq!(rdma_listen(listener, 0), 0);
+        let port = u16::from_be(rdma_get_src_port(listener));
+        let client = std::thread::spawn(move || {
+            let (mut id, mut to) = (ptr::null_mut(), here(port));
+            assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), TCP), 0);
+            assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000), 0);
+            assert_eq!(rdma_resolve_route(id, 1000), 0);
+            assert_eq!(
+                (connect(id, b""), (*(*id).event).event),
+                (Err(libc::ECONNREFUSED), event_type::RDMA_CM_EVENT_REJECTED)
+            );
+            destroy(id);
+        });
+        let mut request = ptr::null_mut();
+        assert_eq!(rdma_get_request(listener, &raw mut request), 0);
+        assert_eq!(rdma_reject(request, ptr::null(), 0), 0);
+        client.join().unwrap();
+        destroy(request);
+    }
+    destroy(listener);
+}
+
+#[test]
+fn no_descriptor_goes_to_other_programs() {
+    let channel = Channel::new();
+    let (listener, port) = channel.listen(TCP, 0);
+    let active = channel.resolved(TCP, port);
+    connect(active, b"").unwrap();
+    let request = channel.expect(event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
+    let mut seen = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let number: c_int = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        let target = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
+        let target = target.to_string_lossy().into_owned();
+        if number > 2 && ["socket:", "anon_inode:"].iter().any(|kind| target.starts_with(kind)) {
+            // SAFETY: takes a number.
+            let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+            assert!(flags < 0 || flags & libc::FD_CLOEXEC != 0, "{number}: {target}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 6, "{seen}");
+    destroy_requested(request);
+    destroy(active);
+    destroy(listener);
+}
