@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::resident::Presence;
 use super::segment::Place;
 use super::slot::{Entry, Kind, Slot};
 use super::{ATOMIC, Access, LOCAL_WRITE, MW_BIND, Memory, REGION_ACCESS, WRITE, ZERO_BASED};
@@ -35,12 +36,24 @@ impl Backing {
             Self::Null => return Ok(Place::Null),
             Self::Own { address, .. } => *address,
             Self::Host(address) => {
-                if let Some(place) = cuda::locate(*address as u64, length)? {
+                let room = usize::try_from(length).map_err(|_| Errno::INVALID)?;
+                // As the kernel pins it: for writing also where only a window could be written.
+                let is_written = access & (LOCAL_WRITE | MW_BIND) != 0;
+                let presence = resident::bring_in(*address, room, is_written)?;
+                // Only then is it asked for CUDA: looking for a library is nothing to do while other threads fork.
+                if presence != Presence::There
+                    && let Some(place) = cuda::locate(*address as u64, length)?
+                {
                     return Ok(place);
                 }
-                let length = usize::try_from(length).map_err(|_| Errno::INVALID)?;
-                // As the kernel pins it: for writing also where only a window could be written.
-                resident::check(*address, length, access & (LOCAL_WRITE | MW_BIND) != 0)?;
+                let is_there = match presence {
+                    Presence::There => true,
+                    Presence::NotThere => false,
+                    Presence::Unclear => resident::is_there_by_map(*address, room, is_written),
+                };
+                if !is_there {
+                    return Err(Errno::FAULT);
+                }
                 *address
             }
         };

@@ -4,29 +4,42 @@ use std::fs;
 
 use crate::engine::errno::Errno;
 
-/// Brings the memory in and checks that it can be read, and written where `is_written`.
+/// Whether the host has memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It is brought in.
+    There,
+    NotThere,
+    /// The kernel does not say so of this memory: see [`is_there_by_map`].
+    Unclear,
+}
+
+/// Brings the memory in, to be read, and to be written where `is_written`.
 ///
 /// # Errors
 ///
-/// `EINVAL` where it goes beyond the end of addresses, `EFAULT` where it is not there or does not allow it.
-pub(super) fn check(address: usize, length: usize, is_written: bool) -> Result<(), Errno> {
-    let page = page_size();
-    let start = address / page * page;
-    let end = address.checked_add(length).and_then(|end| end.checked_next_multiple_of(page)).ok_or(Errno::INVALID)?;
+/// `EINVAL` where it goes beyond the end of addresses.
+pub(super) fn bring_in(address: usize, length: usize, is_written: bool) -> Result<Presence, Errno> {
+    let (start, end) = pages(address, length)?;
     if cfg!(miri) {
-        return Ok(());
+        return Ok(Presence::Unclear);
     }
     let advice = if is_written { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     // SAFETY: it faults pages in as an access would, and changes nothing that the program sees; the kernel checks the range.
     let result = unsafe { libc::madvise(std::ptr::without_provenance_mut(start), end - start, advice) };
-    if result == 0 {
-        return Ok(());
-    }
-    match std::io::Error::last_os_error().raw_os_error() {
+    Ok(match result {
+        0 => Presence::There,
         // Kernels before 5.14 do not know it; others say so of memory of devices, and of what cannot be written.
-        Some(libc::EINVAL) => by_map(start, end, is_written),
-        _ => Err(Errno::FAULT),
-    }
+        _ if Errno::last() == Errno::INVALID => Presence::Unclear,
+        _ => Presence::NotThere,
+    })
+}
+
+/// The pages that it is in.
+fn pages(address: usize, length: usize) -> Result<(usize, usize), Errno> {
+    let page = page_size();
+    let end = address.checked_add(length).and_then(|end| end.checked_next_multiple_of(page)).ok_or(Errno::INVALID)?;
+    Ok((address / page * page, end))
 }
 
 /// The size of a page.
@@ -36,11 +49,13 @@ pub(crate) fn page_size() -> usize {
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
-/// The same by the list of mappings; where there is none to see, the program is believed.
-fn by_map(start: usize, end: usize, is_written: bool) -> Result<(), Errno> {
-    match fs::read_to_string("/proc/self/maps") {
-        Ok(map) => is_mapped(&map, start, end, is_written).then_some(()).ok_or(Errno::FAULT),
-        Err(_) => Ok(()),
+/// Whether memory is there and allows it, by the list of mappings; where there is none to see, the program is believed.
+pub(super) fn is_there_by_map(address: usize, length: usize, is_written: bool) -> bool {
+    match (pages(address, length), fs::read_to_string("/proc/self/maps")) {
+        _ if cfg!(miri) => true,
+        (Ok((start, end)), Ok(map)) => is_mapped(&map, start, end, is_written),
+        (Ok(_), Err(_)) => true,
+        (Err(_), _) => false,
     }
 }
 
@@ -105,6 +120,12 @@ mod tests {
             assert_eq!(unsafe { libc::munmap(std::ptr::without_provenance_mut(start), length) }, 0);
         };
 
+        let check = |address, length, is_written| {
+            let presence = bring_in(address, length, is_written)?;
+            let is_there = presence == Presence::There
+                || presence == Presence::Unclear && is_there_by_map(address, length, is_written);
+            if is_there { Ok(()) } else { Err(Errno::FAULT) }
+        };
         let start = map(libc::PROT_READ | libc::PROT_WRITE);
         assert_eq!(check(start + 1, page, true), Ok(()));
         unmap(start + page, page);
