@@ -85,7 +85,6 @@ impl Segment {
     }
 
     #[inline]
-    #[cfg_attr(not(test), expect(dead_code, reason = "for transports that move a message in pieces"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }

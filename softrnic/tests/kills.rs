@@ -1,0 +1,448 @@
+//! Peers in other processes that die, or are stopped, at any moment: the one who is left sees each request end, can destroy
+//! everything, keeps nothing of them, and works with the next.
+//!
+//! `SOFTRNIC_KILLS` says how many die.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+mod common;
+
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Setup, Side, open};
+use rdma_mummy_sys::*;
+
+/// Makes `follow` a peer: what it does, and then the four numbers, keys and addresses of who started it.
+const ROLE: &str = "SOFTRNIC_TEST_DIES";
+const COUNT: &str = "SOFTRNIC_KILLS";
+/// Stands before what it says.
+const SAYS: &str = "SAYS:";
+/// How long is waited for what comes by itself.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Requests on their way, of each side.
+const DEPTH: usize = 16;
+const RECEIVES: u64 = 32;
+/// Where receives and peers write to, and after it what is sent.
+const HALF: usize = 256 << 10;
+/// Marks the ids of receives.
+const RECEIVE: u64 = 1 << 32;
+
+const RC: usize = 0;
+const SHARED: usize = 1;
+const UC: usize = 2;
+const UD: usize = 3;
+
+/// Of a process: a queue pair of each kind, and one with a shared receive queue.
+struct Party {
+    context: *mut ibv_context,
+    sides: [Side; 4],
+    setups: [Setup; 4],
+    srq: *mut ibv_srq,
+    way: *mut ibv_ah,
+    sent: [usize; 4],
+    /// Requests that were done.
+    done: [usize; 4],
+    /// How requests have ended, where not with success.
+    ends: [Vec<ibv_wc_status>; 4],
+    received: usize,
+    chance: Chance,
+}
+
+/// What a process tells the other one: of each side the number, the key and the address.
+type Name = [(u32, u32, u64); 4];
+
+/// Numbers that look like chance.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+impl Party {
+    fn new(context: *mut ibv_context, timeout: u8, retry_cnt: u8, seed: u64) -> Self {
+        let kinds =
+            [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD];
+        let setups = kinds.map(|kind| Setup { kind, bytes: 2 * HALF, timeout, retry_cnt, ..Setup::default() });
+        let mut sides = setups.map(|setup| Side::new(context, setup));
+        let srq = sides[SHARED].share(setups[SHARED]);
+        let way = sides[UD].way(sides[UD].gid());
+        let (ends, chance) = (Default::default(), Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
+        let (sent, done) = ([0; 4], [0; 4]);
+        Self { context, sides, setups, srq, way, sent, done, ends, received: 0, chance }
+    }
+
+    fn name(&self) -> String {
+        let name = |side: &Side| format!("{} {} {}", side.number(), side.rkey(), side.address());
+        self.sides.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    fn connect(&self, peer: &Name) {
+        for kind in [RC, SHARED, UC] {
+            self.sides[kind].connect(peer[kind].0, self.setups[kind]);
+        }
+        self.sides[UD].ready_for_datagrams();
+        for index in 0..RECEIVES {
+            (0..4).for_each(|kind| self.receive(kind, index | RECEIVE));
+        }
+    }
+
+    fn receive(&self, kind: usize, wr_id: u64) {
+        let pieces = &mut [self.sides[kind].piece(0, HALF as u32)];
+        match kind {
+            SHARED => self.sides[SHARED].receive_shared(self.srq, wr_id, pieces),
+            _ => self.sides[kind].receive(wr_id, pieces),
+        }
+    }
+
+    /// Takes in what has completed.
+    fn look(&mut self) {
+        for kind in 0..4 {
+            while let Some(wc) = self.sides[kind].poll() {
+                let is_success = wc.status == ibv_wc_status::IBV_WC_SUCCESS;
+                if wc.wr_id & RECEIVE != 0 {
+                    self.received += usize::from(is_success);
+                    if is_success {
+                        self.receive(kind, wc.wr_id);
+                    }
+                } else {
+                    self.sent[kind] -= 1;
+                    if is_success { self.done[kind] += 1 } else { self.ends[kind].push(wc.status) }
+                }
+            }
+        }
+    }
+
+    /// Keeps as many requests on their way as there may be.
+    fn post(&mut self, peer: &Name) {
+        for kind in 0..4 {
+            while self.sent[kind] < DEPTH && self.ends[kind].is_empty() {
+                self.post_one(kind, peer);
+            }
+        }
+    }
+
+    fn post_one(&mut self, kind: usize, peer: &Name) {
+        const LENGTHS: [u32; 8] = [0, 1, 100, 4096, 16_384, 16_385, 100_000, 200_000];
+        let length = LENGTHS[self.chance.next(8) as usize];
+        let (number, rkey, address) = peer[kind];
+        let side = &self.sides[kind];
+        let is_reliable = matches!(kind, RC | SHARED);
+        // A multiple of eight, for atomics.
+        let address = address.next_multiple_of(8);
+        let wr_id = self.sent[kind] as u64;
+        let memory = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: address, rkey };
+        let pieces = &mut [side.piece(HALF, length)];
+        match self.chance.next(if is_reliable { 5 } else { 2 }) {
+            _ if kind == UD => side.send_datagram(self.way, number, wr_id, &mut [side.piece(HALF, length.min(4096))]),
+            0 => side.send(ibv_wr_opcode::IBV_WR_SEND, wr_id, pieces, |_| {}),
+            1 => side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, wr_id, pieces, |wr| wr.wr.rdma = memory),
+            2 => side.send(ibv_wr_opcode::IBV_WR_RDMA_READ, wr_id, pieces, |wr| wr.wr.rdma = memory),
+            3 => side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, wr_id, pieces, |wr| wr.wr.rdma = memory),
+            _ => {
+                let pieces = &mut [side.piece(HALF, 8)];
+                side.send(ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, wr_id, pieces, |wr| {
+                    wr.wr.atomic =
+                        ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr: address, compare_add: 1, swap: 0, rkey };
+                });
+            }
+        }
+        self.sent[kind] += 1;
+    }
+
+    /// Waits until this is so, without more requests.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            self.look();
+            let (sent, ends) = (self.sent, &self.ends);
+            assert!(start.elapsed() < LONG, "{what}: {sent:?} are left, {ends:?}");
+            thread::yield_now();
+        }
+    }
+
+    /// The peer is dead: all ends as it is to.
+    fn mourn(&mut self, peer: &Name) {
+        for kind in [RC, SHARED] {
+            if self.ends[kind].is_empty() {
+                self.post_one(kind, peer);
+            }
+        }
+        self.until("requests to a dead peer", |party| party.sent == [0; 4]);
+        for kind in [RC, SHARED] {
+            let [first, rest @ ..] = &self.ends[kind][..] else { panic!("no request to a dead peer fails") };
+            assert_eq!(*first, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+            assert!(rest.iter().all(|&end| end == ibv_wc_status::IBV_WC_WR_FLUSH_ERR), "{rest:?}");
+            assert_eq!(self.sides[kind].state(), ibv_qp_state::IBV_QPS_ERR);
+        }
+        assert!(self.ends[UC].is_empty() && self.ends[UD].is_empty(), "nobody is told: {:?}", self.ends);
+    }
+
+    fn close(self) {
+        let Self { sides: [rc, shared, uc, ud], srq, way, .. } = self;
+        // SAFETY: nobody uses it any more.
+        assert_eq!(unsafe { ibv_destroy_ah(way) }, 0);
+        [rc, uc, ud].into_iter().for_each(Side::close);
+        shared.close_with(srq);
+    }
+}
+
+fn parse(words: &[&str]) -> Name {
+    let word = |place: usize| words[place].parse::<u64>().unwrap();
+    std::array::from_fn(|kind| (word(3 * kind) as u32, word(3 * kind + 1) as u32, word(3 * kind + 2)))
+}
+
+/// Not a test: the other process. `first` connects and sends at once; `both` says who it is first, and `takes` never sends.
+#[test]
+fn follow() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let peer = parse(&words[1..]);
+    let mut party = Party::new(open(c"soft0"), 14, 7, u64::from(std::process::id()));
+    party.connect(&peer);
+    if words[0] != "first" {
+        println!("{SAYS}{}", party.name());
+        io::stdin().lock().lines().next().unwrap().unwrap();
+    }
+    loop {
+        party.look();
+        if words[0] != "takes" {
+            party.post(&peer);
+        }
+        thread::yield_now();
+    }
+}
+
+/// The other process.
+struct Other {
+    child: Child,
+    tell: ChildStdin,
+    says: Lines<BufReader<ChildStdout>>,
+}
+
+impl Other {
+    fn start(role: &str, party: &Party) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "follow", "--nocapture"]).env(ROLE, format!("{role} {}", party.name()));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (tell, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
+        Self { child, tell, says }
+    }
+
+    fn name(&mut self) -> Name {
+        loop {
+            let line = self.says.next().expect("it has gone").unwrap();
+            if let Some((_, said)) = line.split_once(SAYS) {
+                return parse(&said.split(' ').collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// Has it begin.
+    fn begin(&mut self) {
+        writeln!(self.tell).unwrap();
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: it is a child of this process that nobody has waited for.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+
+    fn kill(&self) {
+        self.signal(libc::SIGKILL);
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process has: descriptors, threads, and memory that is shared with others.
+fn belongings() -> [usize; 3] {
+    let entries = |path: &str| fs::read_dir(path).unwrap().count();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let shared = maps.lines().filter(|line| line.contains("memfd:softrnic")).count();
+    [entries("/proc/self/fd"), entries("/proc/self/task"), shared]
+}
+
+/// The mappings of the process.
+fn mappings() -> usize {
+    fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+}
+
+/// Only one test at a time, as they count what the process has.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One peer, from its start to its death; whether it has worked, and how long the rest took to end.
+fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
+    let mut chance = Chance(round.wrapping_mul(0xd134_2543_de82_ef95) | 1);
+    chance.next(2);
+    let mut party = Party::new(context, 1, 1, round);
+    let (role, pause) = (round % 5, Duration::from_micros(chance.next(5000)));
+    if role == 0 {
+        // Amid its start, of which it connects to this process at some time.
+        let other = Other::start("first", &party);
+        thread::sleep(4 * pause);
+        other.kill();
+        drop(other);
+        party.close();
+        return (false, Duration::ZERO);
+    }
+    let mut other = Other::start(if role == 2 { "takes" } else { "both" }, &party);
+    let peer = other.name();
+    party.connect(&peer);
+    let (sends, begins) = (role != 3, role != 4);
+    if !begins {
+        // Amid the first message to it.
+        other.kill();
+    } else {
+        other.begin();
+        // Half of them die in full work, and the others at the beginning of it.
+        let (work, start) = (if chance.next(2) == 0 { 50 } else { 0 }, Instant::now());
+        loop {
+            party.look();
+            if sends {
+                party.post(&peer);
+            }
+            let amount = if sends { party.done.iter().sum() } else { party.received };
+            if amount >= work {
+                break;
+            }
+            let (done, sent, received, ends) = (party.done, party.sent, party.received, &party.ends);
+            assert!(start.elapsed() < LONG, "{done:?} done, {sent:?} not, {received} received: {ends:?}");
+        }
+        let start = Instant::now();
+        while start.elapsed() < pause {
+            party.look();
+            if sends {
+                party.post(&peer);
+            }
+            thread::yield_now();
+        }
+        other.kill();
+    }
+    let death = Instant::now();
+    party.mourn(&peer);
+    let time = death.elapsed();
+    drop(other);
+    let worked = party.done.iter().sum::<usize>() + party.received > 0;
+    party.close();
+    (worked, time)
+}
+
+#[test]
+fn peers_that_are_killed_leave_nothing_behind() {
+    let _alone = alone();
+    let count: u64 = env::var(COUNT).map_or(60, |count| count.parse().unwrap());
+    let context = open(c"soft0");
+    // What begins with the first peer stays.
+    for number in 1..=5 {
+        round(context, number);
+    }
+    let settled = |before: [usize; 3]| {
+        let start = Instant::now();
+        while belongings() != before {
+            assert!(start.elapsed() < LONG, "{:?} are left of {before:?}", belongings());
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let [descriptors, threads, shared] = belongings();
+    // The sessions of the last may still be there.
+    let before = [descriptors - shared, threads, 0];
+    settled(before);
+    let maps = mappings();
+    let (mut worked, mut longest) = (0, Duration::ZERO);
+    for number in 0..count {
+        let (has_worked, time) = round(context, number);
+        worked += u64::from(has_worked);
+        longest = longest.max(time);
+        settled(before);
+    }
+    println!("{count} died, {worked} of them at work; their peer's requests ended within {longest:?}");
+    assert!(worked * 2 > count, "only {worked} of {count} have worked");
+    // The allocator and the stacks of threads may have some more.
+    assert!(mappings() <= maps + 32, "{maps} mappings have become {}", mappings());
+    // SAFETY: nothing is on it any more.
+    assert_eq!(unsafe { ibv_close_device(context) }, 0);
+}
+
+#[test]
+fn a_peer_that_is_stopped_for_a_while_goes_on() {
+    let _alone = alone();
+    let mut party = Party::new(open(c"soft0"), 10, 3, 3);
+    let mut other = Other::start("both", &party);
+    let peer = other.name();
+    party.connect(&peer);
+    other.begin();
+    for _ in 0..10 {
+        let until = party.done.map(|done| done + 20);
+        while (0..2).any(|kind| party.done[kind] < until[kind]) {
+            party.look();
+            party.post(&peer);
+            assert!(party.ends.iter().all(Vec::is_empty), "{:?}", party.ends);
+        }
+        other.signal(libc::SIGSTOP);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            party.look();
+            party.post(&peer);
+        }
+        other.signal(libc::SIGCONT);
+    }
+    party.until("requests to a peer that goes on", |party| party.sent == [0; 4]);
+    assert!(party.ends.iter().all(Vec::is_empty), "{:?}", party.ends);
+    drop(other);
+    let context = party.context;
+    party.close();
+    // SAFETY: nothing is on it any more.
+    assert_eq!(unsafe { ibv_close_device(context) }, 0);
+}
+
+#[test]
+fn a_peer_that_is_stopped_for_good_is_given_up_and_not_too_early() {
+    let _alone = alone();
+    let mut party = Party::new(open(c"soft0"), 1, 1, 4);
+    let mut other = Other::start("takes", &party);
+    let peer = other.name();
+    party.connect(&peer);
+    other.begin();
+    while party.done[RC] < 20 || party.done[SHARED] < 20 {
+        party.look();
+        party.post(&peer);
+    }
+    other.signal(libc::SIGSTOP);
+    // It stops a little later.
+    let (mut done, mut last) = (party.done, Instant::now());
+    while party.ends[RC].is_empty() || party.ends[SHARED].is_empty() {
+        party.look();
+        party.post(&peer);
+        if (done[RC], done[SHARED]) != (party.done[RC], party.done[SHARED]) {
+            (done, last) = (party.done, Instant::now());
+        }
+        assert!(last.elapsed() < LONG, "a stopped peer is not given up: {:?}", party.sent);
+    }
+    assert!(last.elapsed() > Duration::from_secs(3), "given up after {:?}", last.elapsed());
+    party.mourn(&peer);
+    drop(other);
+    let context = party.context;
+    party.close();
+    // SAFETY: nothing is on it any more.
+    assert_eq!(unsafe { ibv_close_device(context) }, 0);
+}
