@@ -7,6 +7,9 @@
 //! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
 //! `fabric` is the way to other processes. `front` is the C API, object by object. `host` asks the operating system.
 
+#[cfg(test)]
+extern crate self as softrnic;
+
 pub(crate) mod engine;
 pub(crate) mod fabric;
 pub(crate) mod front;

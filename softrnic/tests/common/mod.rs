@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod kinds;
+pub(crate) mod party;
 
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -19,7 +20,7 @@ pub(crate) const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
     | ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 /// How long a test waits for what comes at once, unless the machine is busy.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Opens a soft device.
 pub(crate) fn open(name: &CStr) -> *mut ibv_context {
