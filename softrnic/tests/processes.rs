@@ -34,19 +34,23 @@ fn kind_of(role: &str) -> ibv_qp_type {
     }
 }
 
-/// A group of no other test's.
-fn group(last: u8) -> ibv_gid {
-    let [a, b, c, d] = std::process::id().to_be_bytes();
-    ibv_gid { raw: [0xff, 0x1e, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d, 0, last] }
+/// A group of no other test's, of the kind of the end's own address. All processes have it from who started them.
+fn group(side: &Side, last: u8) -> ibv_gid {
+    let owner = env::var(OWNER).map_or(std::process::id(), |owner| owner.parse().unwrap());
+    let [_, _, a, b] = owner.to_be_bytes();
+    // SAFETY: all bytes of a GID are a value.
+    let own = unsafe { side.gid().raw };
+    let is_ipv4 = own[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    let (start, first) = if is_ipv4 { ([0, 0], [0xff, 0xff, 239]) } else { ([0xff, 0x1e], [0, 0, 0]) };
+    let (mut raw, [c, d, e]) = ([0; 16], first);
+    raw[..2].copy_from_slice(&start);
+    raw[10..].copy_from_slice(&[c, d, e, a, b, last]);
+    ibv_gid { raw }
 }
 
-/// Has it in a group, or not any more; each process has the group's name from who started it.
+/// Has it in a group, or not any more.
 fn join(side: &Side, last: u8, is_in: bool) {
-    let mut group = group(last);
-    if let Ok(of) = env::var(OWNER) {
-        // SAFETY: all bytes of a GID are a value.
-        unsafe { group.raw[10..14].copy_from_slice(&of.parse::<u32>().unwrap().to_be_bytes()) };
-    }
+    let group = group(side, last);
     // SAFETY: the queue pair is live, and the GID is there for the call.
     let result = unsafe {
         if is_in {
@@ -393,7 +397,7 @@ fn datagrams_reach_queue_pairs_and_groups() {
         }
     }
 
-    let to_all = side.way(group(1));
+    let to_all = side.way(group(&side, 1));
     join(&side, 1, true);
     for other in &mut others {
         other.ask("join 1");
