@@ -8,6 +8,9 @@
 //! `fabric` is the way to other processes. `front` is the C API, object by object, and `rdmacm` that of connections by address.
 //! `host` asks the operating system. `fork` is about children of the process.
 
+#[cfg(test)]
+extern crate self as softrnic;
+
 pub(crate) mod engine;
 pub(crate) mod fabric;
 pub(crate) mod fork;

@@ -7,18 +7,59 @@ mod common;
 use std::env;
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::ptr;
 
 use common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
 /// Makes `follow` do what comes.
 const ROLE: &str = "SOFTRNIC_TEST_FOLLOWS";
+/// Whose groups it joins.
+const OWNER: &str = "SOFTRNIC_TEST_OWNER";
 /// Stands before what it says.
 const SAYS: &str = "SAYS:";
 const BYTES: usize = 9 << 20;
 
 fn setup(kind: ibv_qp_type) -> Setup {
     Setup { kind, bytes: BYTES, timeout: 10, retry_cnt: 3, ..Setup::default() }
+}
+
+/// The service of a role.
+fn kind_of(role: &str) -> ibv_qp_type {
+    match role {
+        "uc" => ibv_qp_type::IBV_QPT_UC,
+        "ud" => ibv_qp_type::IBV_QPT_UD,
+        "xrc" => ibv_qp_type::IBV_QPT_XRC_SEND,
+        _ => ibv_qp_type::IBV_QPT_RC,
+    }
+}
+
+/// A group of no other test's, of the kind of the end's own address. All processes have it from who started them.
+fn group(side: &Side, last: u8) -> ibv_gid {
+    let owner = env::var(OWNER).map_or(std::process::id(), |owner| owner.parse().unwrap());
+    let [_, _, a, b] = owner.to_be_bytes();
+    // SAFETY: all bytes of a GID are a value.
+    let own = unsafe { side.gid().raw };
+    let is_ipv4 = own[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    let (start, first) = if is_ipv4 { ([0, 0], [0xff, 0xff, 239]) } else { ([0xff, 0x1e], [0, 0, 0]) };
+    let (mut raw, [c, d, e]) = ([0; 16], first);
+    raw[..2].copy_from_slice(&start);
+    raw[10..].copy_from_slice(&[c, d, e, a, b, last]);
+    ibv_gid { raw }
+}
+
+/// Has it in a group, or not any more.
+fn join(side: &Side, last: u8, is_in: bool) {
+    let group = group(side, last);
+    // SAFETY: the queue pair is live, and the GID is there for the call.
+    let result = unsafe {
+        if is_in {
+            ibv_attach_mcast(side.qp, &raw const group, 0)
+        } else {
+            ibv_detach_mcast(side.qp, &raw const group, 0)
+        }
+    };
+    assert_eq!(result, 0);
 }
 
 /// What a place holds that was filled so.
@@ -42,18 +83,33 @@ fn follow() {
     if env::var_os(ROLE).is_none() {
         return;
     }
-    let kind = if env::var(ROLE).unwrap() == "uc" { ibv_qp_type::IBV_QPT_UC } else { ibv_qp_type::IBV_QPT_RC };
-    let mut side = Side::new(open(c"soft0"), setup(kind));
-    println!("{SAYS}{} {} {}", side.number(), side.rkey(), side.address());
+    let role = env::var(ROLE).unwrap();
+    let mut setup = setup(kind_of(&role));
+    let mut side = Side::new(open(c"soft0"), setup);
+    let (mut srq, mut shared) = (ptr::null_mut(), 0);
+    match role.as_str() {
+        "shared" => srq = side.share(setup),
+        "xrc" => {
+            setup.kind = ibv_qp_type::IBV_QPT_XRC_RECV;
+            (_, srq, shared) = side.target(setup);
+        }
+        "ud" => side.ready_for_datagrams(),
+        _ => {}
+    }
+    println!("{SAYS}{} {} {} {shared}", side.number(), side.rkey(), side.address());
     for line in io::stdin().lock().lines() {
         let line = line.unwrap();
         let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
         let numbers: Vec<usize> = rest.split_whitespace().map(|number| number.parse().unwrap()).collect();
         let mut said = String::from("done");
         match (verb, &numbers[..]) {
-            ("connect", &[peer]) => side.connect(peer as u32, setup(kind)),
+            ("connect", &[peer]) => side.connect(peer as u32, setup),
+            ("join" | "leave", &[last]) => join(&side, last as u8, verb == "join"),
             ("fill", &[from, length, seed]) => fill(&mut side, from, length, seed),
             ("holds", &[from, length, seed]) => said = holds(&side, from, length, seed).to_string(),
+            ("receive", &[id, from, length]) if !srq.is_null() => {
+                side.receive_shared(srq, id as u64, &mut [side.piece(from, length as u32)]);
+            }
             ("receive", &[id, from, length]) => side.receive(id as u64, &mut [side.piece(from, length as u32)]),
             ("send", &[id, from, length]) => {
                 side.send(ibv_wr_opcode::IBV_WR_SEND, id as u64, &mut [side.piece(from, length as u32)], |_| {});
@@ -76,18 +132,21 @@ struct Other {
     number: u32,
     rkey: u32,
     address: u64,
+    /// The number of its shared receive queue, of XRC.
+    shared: u32,
 }
 
 impl Other {
     fn start(kind: &str) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "follow", "--nocapture"]).env(ROLE, kind);
+        command.args(["--exact", "follow", "--nocapture"]).env(ROLE, kind).env(OWNER, std::process::id().to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (tell, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
-        let mut other = Self { child, tell, says, number: 0, rkey: 0, address: 0 };
+        let mut other = Self { child, tell, says, number: 0, rkey: 0, address: 0, shared: 0 };
         let said = other.hear();
         let numbers: Vec<u64> = said.split(' ').map(|number| number.parse().unwrap()).collect();
         (other.number, other.rkey, other.address) = (numbers[0] as u32, numbers[1] as u32, numbers[2]);
+        other.shared = numbers[3] as u32;
         other
     }
 
@@ -130,7 +189,7 @@ impl Drop for Other {
 /// A queue pair here and one there, connected.
 fn connected(kind: &str) -> (Side, Other) {
     let mut other = Other::start(kind);
-    let setup = setup(if kind == "uc" { ibv_qp_type::IBV_QPT_UC } else { ibv_qp_type::IBV_QPT_RC });
+    let setup = setup(kind_of(kind));
     let side = Side::new(open(c"soft0"), setup);
     side.connect(other.number, setup);
     assert_eq!(other.ask(&format!("connect {}", side.number())), "done");
@@ -317,5 +376,106 @@ fn a_peer_that_is_killed_is_given_up() {
     for _ in wc.wr_id + 1..32 {
         assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     }
+    close(side);
+}
+
+#[test]
+fn datagrams_reach_queue_pairs_and_groups() {
+    let mut others = [Other::start("ud"), Other::start("ud")];
+    let mut side = Side::new(open(c"soft0"), setup(ibv_qp_type::IBV_QPT_UD));
+    side.ready_for_datagrams();
+    fill(&mut side, 0, 4096, 1);
+    let way = side.way(side.gid());
+    for (round, length) in [0, 1, 1000, 4096].into_iter().enumerate() {
+        for other in &mut others {
+            other.ask(&format!("receive {round} 0 8192"));
+            side.send_datagram(way, other.number, 3, &mut [side.piece(0, length as u32)]);
+            side.done(3);
+            // After the header.
+            assert_eq!(other.ask("wait"), format!("{round} 0 {} 128", length + 40));
+            assert_eq!(other.ask(&format!("holds 40 {length} 1")), "true");
+        }
+    }
+
+    let to_all = side.way(group(&side, 1));
+    join(&side, 1, true);
+    for other in &mut others {
+        other.ask("join 1");
+        other.ask("receive 50 0 8192");
+    }
+    side.receive(51, &mut [side.piece(8192, 8192)]);
+    // Who is in a group is seen a little later.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    side.send_datagram(to_all, 0xff_ffff, 4, &mut [side.piece(0, 500)]);
+    let mut own = [side.wait(), side.wait()].map(|wc| (wc.wr_id, wc.status.0));
+    own.sort_unstable();
+    assert_eq!(own, [(4, 0), (51, 0)]);
+    assert!(holds(&side, 8192 + 40, 500, 1));
+    for other in &mut others {
+        assert_eq!(other.ask("wait"), "50 0 540 128");
+        assert_eq!(other.ask("holds 40 500 1"), "true");
+    }
+
+    // Who has left, and who is dead, is told nothing.
+    join(&side, 1, false);
+    others[0].kill();
+    let [_, other] = &mut others;
+    other.ask("receive 60 0 8192");
+    for number in 0..4 {
+        side.send_datagram(to_all, 0xff_ffff, number, &mut [side.piece(0, 100)]);
+        side.done(number);
+    }
+    assert_eq!(other.ask("wait"), "60 0 140 128");
+    other.ask("leave 1");
+    // SAFETY: nobody uses them any more.
+    unsafe { assert_eq!((ibv_destroy_ah(way), ibv_destroy_ah(to_all)), (0, 0)) };
+    close(side);
+}
+
+#[test]
+fn receives_that_are_shared_take_messages_of_another_process() {
+    let (mut side, mut other) = connected("shared");
+    for (round, length) in [1, 5000, 100_000].into_iter().enumerate() {
+        fill(&mut side, 0, length, round);
+        other.ask(&format!("receive {round} 0 {length}"));
+        side.send(ibv_wr_opcode::IBV_WR_SEND, 7, &mut [side.piece(0, length as u32)], |_| {});
+        side.done(7);
+        assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
+        assert_eq!(other.ask(&format!("holds 0 {length} {round}")), "true");
+    }
+    close(side);
+}
+
+#[test]
+fn xrc_reaches_the_shared_queue_that_it_names() {
+    let (mut side, mut other) = connected("xrc");
+    for (round, length) in [1, 5000, 100_000].into_iter().enumerate() {
+        fill(&mut side, 0, length, round);
+        other.ask(&format!("receive {round} 0 {length}"));
+        let piece = &mut [side.piece(0, length as u32)];
+        let shared = other.shared;
+        side.send(ibv_wr_opcode::IBV_WR_SEND, 7, piece, |wr| wr.qp_type.xrc.remote_srqn = shared);
+        side.done(7);
+        assert_eq!(other.ask("wait"), format!("{round} 0 {length} 128"));
+        assert_eq!(other.ask(&format!("holds 0 {length} {round}")), "true");
+
+        fill(&mut side, 0, length, round + 9);
+        let memory = other.rdma(77);
+        side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 8, &mut [side.piece(0, length as u32)], |wr| {
+            wr.wr.rdma = memory;
+            wr.qp_type.xrc.remote_srqn = shared;
+        });
+        side.done(8);
+        assert_eq!(other.ask(&format!("holds 77 {length} {}", round + 9)), "true");
+        side.send(ibv_wr_opcode::IBV_WR_RDMA_READ, 9, &mut [side.piece(4 << 20, length as u32)], |wr| {
+            wr.wr.rdma = memory;
+            wr.qp_type.xrc.remote_srqn = shared;
+        });
+        side.done(9);
+        assert!(holds(&side, 4 << 20, length, round + 9));
+    }
+    // A queue that is not there.
+    side.send(ibv_wr_opcode::IBV_WR_SEND, 10, &mut [side.piece(0, 8)], |wr| wr.qp_type.xrc.remote_srqn = 0xff_fff0);
+    assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
     close(side);
 }

@@ -111,6 +111,8 @@ pub(crate) enum Stuck {
     Full,
     /// The other process is gone, or was given up.
     Gone,
+    /// The payload cannot be read.
+    Fault,
 }
 
 /// The other processes of the host.

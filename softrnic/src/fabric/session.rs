@@ -5,9 +5,10 @@
 //! at that word afterwards, and rings. A fence of both orders stands between the two steps on both sides, so one of them sees
 //! what the other did. `WANTS_ROOM` is the same the other way round.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use rustix::net::Shutdown;
 
@@ -66,8 +67,8 @@ pub(super) struct Session {
     receive_ring: Ring,
     /// The head of what was taken out.
     taken: AtomicU64,
-    /// Who found no room.
-    waiting: Mutex<Vec<Weak<QueuePair>>>,
+    /// Who found no room, each once, by its place in memory.
+    waiting: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
     is_waited_for: AtomicBool,
 }
 
@@ -94,7 +95,7 @@ impl Session {
             receive: Mutex::new(Consumer::new(receive_ring.clone(), words)),
             receive_ring,
             taken: AtomicU64::new(0),
-            waiting: Mutex::new(Vec::new()),
+            waiting: Mutex::new(BTreeMap::new()),
             is_waited_for: AtomicBool::new(false),
         })
     }
@@ -134,9 +135,9 @@ impl Session {
                 Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
                 Err(TryLockError::WouldBlock) => None,
             };
-            if let Some(consumer) = consumer {
+            if let Some(mut consumer) = consumer {
                 has_found = true;
-                self.take_in(consumer, PACKETS, BYTES);
+                self.take_in(&mut consumer, PACKETS, BYTES);
             }
         }
         if self.is_waited_for.load(Ordering::Relaxed) && self.has_room() {
@@ -146,17 +147,17 @@ impl Session {
         has_found
     }
 
-    /// Takes in what has come.
-    fn take_in(&self, mut consumer: MutexGuard<'_, Consumer>, packets: usize, bytes: u64) {
+    /// Takes in what has come; nothing once it is over.
+    fn take_in(&self, consumer: &mut Consumer, packets: usize, bytes: u64) {
         let most = consumer.head().wrapping_add(bytes);
         for _ in 0..packets {
-            match self.take_one(&mut consumer) {
+            if !self.is_alive() {
+                return;
+            }
+            match self.take_one(consumer) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(garbage) => {
-                    drop(consumer);
-                    return self.give_up(garbage);
-                }
+                Err(garbage) => return self.give_up(garbage),
             }
             if consumer.unfreed() >= FREE_EVERY && consumer.free() {
                 socket::ring_bell(&self.socket);
@@ -165,9 +166,7 @@ impl Session {
                 break;
             }
         }
-        let is_asked_for_bell = consumer.free();
-        drop(consumer);
-        if is_asked_for_bell {
+        if consumer.free() {
             socket::ring_bell(&self.socket);
         }
     }
@@ -201,7 +200,7 @@ impl Session {
             self.is_waited_for.store(false, Ordering::Relaxed);
             std::mem::take(&mut *waiting)
         };
-        for pair in &waiting {
+        for pair in waiting.values() {
             self.peers.deliver.room(pair);
         }
     }
@@ -231,12 +230,12 @@ impl Session {
 
     /// Ends it, once the other process has gone or was given up: what it had put in before is taken in. By the thread.
     pub(super) fn end(&self) {
-        if self.is_alive() {
-            // Bounded also where the other process lives and goes on.
-            let consumer = unpoisoned(self.receive.lock());
-            self.take_in(consumer, usize::MAX, RING as u64);
-        }
+        // Whoever takes in now does so to its end, and nobody after this: what comes later would wait for a rest that never comes.
+        let mut consumer = unpoisoned(self.receive.lock());
+        // Bounded also where the other process lives and goes on.
+        self.take_in(&mut consumer, usize::MAX, RING as u64);
         self.state.store(OVER, Ordering::Release);
+        drop(consumer);
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         self.tell_waiting();
         if let Some(this) = self.this.upgrade() {
@@ -266,7 +265,7 @@ impl Carrier for Session {
         match result {
             Ok(()) => {}
             Err(NotPut::Full) => return Err(Stuck::Full),
-            Err(NotPut::Fault) => return Err(Stuck::Gone),
+            Err(NotPut::Fault) => return Err(Stuck::Fault),
             Err(NotPut::Garbage(garbage)) => {
                 self.give_up(garbage);
                 return Err(Stuck::Gone);
@@ -282,7 +281,7 @@ impl Carrier for Session {
 
     fn wake(&self, pair: Weak<QueuePair>) {
         let mut waiting = unpoisoned(self.waiting.lock());
-        waiting.push(pair);
+        waiting.insert(pair.as_ptr().addr(), pair);
         self.is_waited_for.store(true, Ordering::SeqCst);
         drop(waiting);
         // Either this sees that the thread sleeps, or it sees that somebody waits before it does. And either the consumer sees the

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod kinds;
+pub(crate) mod party;
+
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem::zeroed;
@@ -17,7 +20,7 @@ pub(crate) const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
     | ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 /// How long a test waits for what comes at once, unless the machine is busy.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Opens a soft device.
 pub(crate) fn open(name: &CStr) -> *mut ibv_context {
@@ -130,8 +133,14 @@ impl Side {
 
     /// From the start to ready to send, to the queue pair of this number on this host.
     pub(crate) fn connect(&self, peer: u32, setup: Setup) {
+        assert!(self.try_connect(peer, setup), "{}", io::Error::last_os_error());
+    }
+
+    /// `false` where it was in another state before the last step: by a message that ended it.
+    pub(crate) fn try_connect(&self, peer: u32, setup: Setup) -> bool {
         use ibv_qp_attr_mask as mask;
-        let is_rc = setup.kind == ibv_qp_type::IBV_QPT_RC;
+        let asks = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_XRC_SEND].contains(&setup.kind);
+        let answers = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_XRC_RECV].contains(&setup.kind);
         // SAFETY: the context is open, and the attributes are numbers.
         unsafe {
             let mut gid: ibv_gid = zeroed();
@@ -154,7 +163,7 @@ impl Side {
                 | mask::IBV_QP_PATH_MTU.0
                 | mask::IBV_QP_DEST_QPN.0
                 | mask::IBV_QP_RQ_PSN.0;
-            if is_rc {
+            if answers {
                 ready |= mask::IBV_QP_MAX_DEST_RD_ATOMIC.0 | mask::IBV_QP_MIN_RNR_TIMER.0;
             }
             assert_eq!(self.modify(&mut attr, ready), 0);
@@ -163,13 +172,13 @@ impl Side {
             (attr.sq_psn, attr.max_rd_atomic) = (0xff_fff0, 16);
             (attr.timeout, attr.retry_cnt, attr.rnr_retry) = (setup.timeout, setup.retry_cnt, setup.rnr_retry);
             let mut send = mask::IBV_QP_STATE.0 | mask::IBV_QP_SQ_PSN.0;
-            if is_rc {
-                send |= mask::IBV_QP_MAX_QP_RD_ATOMIC.0
-                    | mask::IBV_QP_TIMEOUT.0
-                    | mask::IBV_QP_RETRY_CNT.0
-                    | mask::IBV_QP_RNR_RETRY.0;
+            if asks {
+                send |= mask::IBV_QP_MAX_QP_RD_ATOMIC.0 | mask::IBV_QP_RETRY_CNT.0 | mask::IBV_QP_RNR_RETRY.0;
             }
-            assert_eq!(self.modify(&mut attr, send), 0);
+            if asks || answers {
+                send |= mask::IBV_QP_TIMEOUT.0;
+            }
+            self.modify(&mut attr, send) == 0
         }
     }
 

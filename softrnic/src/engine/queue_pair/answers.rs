@@ -120,8 +120,8 @@ impl Responder {
     pub(super) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
         if self.answers.waiting.is_empty() {
             match back.reply(pair, reply) {
-                Ok(()) | Err(Stuck::Gone) => return false,
                 Err(Stuck::Full) => {}
+                Ok(()) | Err(Stuck::Gone | Stuck::Fault) => return false,
             }
         }
         self.answers.waiting.push_back((back, What::Reply(reply)));
@@ -193,6 +193,8 @@ impl Responder {
                 Ok(()) => reading.offset += length,
                 Err(Stuck::Full) => return Ok(false),
                 Err(Stuck::Gone) => return Ok(true),
+                // It passed the checks, and cannot be used nevertheless.
+                Err(Stuck::Fault) => return Err(Stop::Refused(Refusal::OperationError)),
             }
         }
         Ok(true)

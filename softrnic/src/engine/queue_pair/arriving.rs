@@ -9,7 +9,7 @@ use super::receiving::{Taken, Trouble, has_room, invalidate, map};
 use super::responder::{Responder, Stop};
 use super::target::{Target, shared_entry};
 use super::{QueuePair, Service};
-use crate::engine::limits::MAX_MSG_SIZE;
+use crate::engine::limits::{MAX_MSG_SIZE, MTU};
 use crate::engine::memory::{self, Segment};
 use crate::engine::network::SharedEntry;
 use crate::engine::packet::{Carrier, Part};
@@ -50,12 +50,17 @@ impl Exchange for Carried<'_> {
     }
 }
 
-/// Whether a part can be of its message.
+/// Whether a part can be of its message, and that one of its service.
 fn is_sound(part: &Part) -> bool {
-    let total = if part.request.operation.has_data() { part.request.length } else { 0 };
+    let Request { service, operation, length, .. } = part.request;
+    let most = if service == Service::UnreliableDatagram { MTU } else { MAX_MSG_SIZE };
+    if !service.sends(operation) || length > u64::from(most) {
+        return false;
+    }
+    let total = if operation.has_data() { length } else { 0 };
     let is_last = part.offset.checked_add(part.length.into()).is_some_and(|end| end == total);
     let is_within = part.offset.checked_add(part.length.into()).is_some_and(|end| end < total);
-    part.request.length <= u64::from(MAX_MSG_SIZE) && (is_last || is_within && part.length > 0)
+    is_last || is_within && part.length > 0
 }
 
 impl Responder {

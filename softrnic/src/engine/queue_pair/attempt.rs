@@ -141,8 +141,11 @@ pub(super) fn attempt(
     let mut exchange =
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
     let reply = if work.destination.is_some() && datagram::is_of_group(&request, number) {
-        away::send_to_group(work, &request, segments);
-        datagram::send_to_group(&request, &mut exchange)
+        if away::send_to_group(work, &request, segments) {
+            datagram::send_to_group(&request, &mut exchange)
+        } else {
+            Reply::LocalFault
+        }
     } else if work.destination.is_some() && !Network::of_process().is_here(request.destination) {
         Reply::Silence
     } else {

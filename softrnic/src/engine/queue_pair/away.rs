@@ -44,6 +44,7 @@ pub(super) fn send(
         match put {
             Ok(()) => {}
             Err(Stuck::Gone) => return Outcome::Silence,
+            Err(Stuck::Fault) => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
             Err(Stuck::Full) if pair.parts.service.is_reliable() => return Outcome::Stuck,
             Err(Stuck::Full) if flight.stuck_for(pair) < LOSS => return Outcome::Stuck,
             // It is lost, and nobody is told.
@@ -97,18 +98,22 @@ pub(super) fn put(
     }
 }
 
-/// Puts a datagram on its way to the members of its group in other processes. Where there is no room it is lost.
-pub(super) fn send_to_group(work: &SendWork, request: &Request, segments: &[Segment]) {
+/// Puts a datagram on its way to the members of its group in other processes. Where there is no room it is lost. `false` where its
+/// memory cannot be read.
+pub(super) fn send_to_group(work: &SendWork, request: &Request, segments: &[Segment]) -> bool {
     let Some(fabric) = Network::of_process().fabric() else {
-        return;
+        return true;
     };
     // Datagrams are of 4096 bytes at most.
     let length = request.length as u32;
     let part = Part { number: MULTICAST_NUMBER, request: *request, offset: 0, length, attempt: 0 };
     let payload = if work.is_inline { Payload::Bytes(&work.inline) } else { Payload::Memory(segments) };
     for carrier in fabric.group(request.destination) {
-        if let Err(stuck) = carrier.put(&Packet::Part(part), payload) {
-            log::debug!("a datagram to a group is lost: {stuck:?}");
+        match carrier.put(&Packet::Part(part), payload) {
+            Ok(()) => {}
+            Err(Stuck::Fault) => return false,
+            Err(stuck) => log::debug!("a datagram to a group is lost: {stuck:?}"),
         }
     }
+    true
 }

@@ -103,10 +103,11 @@ impl Inbox {
             log::debug!("queue pair {:#x}: a late answer", answer.number);
             return false;
         }
-        self.activity = self.activity.wrapping_add(1);
         match answer.kind {
             AnswerKind::Data { offset, length } => {
-                if !self.place(domain, answer.psn, offset, length, payload) {
+                if self.place(domain, answer.psn, offset, length, payload) {
+                    self.activity = self.activity.wrapping_add(1);
+                } else {
                     log::debug!("queue pair {:#x}: data that nobody has asked for", answer.number);
                 }
                 false
@@ -116,6 +117,7 @@ impl Inbox {
                     log::debug!("queue pair {:#x}: too many replies", answer.number);
                     return false;
                 }
+                self.activity = self.activity.wrapping_add(1);
                 let reply = self.conclude(answer.psn, reply);
                 self.replies.push_back(Arrival { psn: answer.psn, reply });
                 true

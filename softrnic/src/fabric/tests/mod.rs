@@ -1,6 +1,8 @@
 //! Two ends in one process, and packets between them.
 
 mod carry;
+mod foe;
+mod fuzz;
 mod groups;
 mod processes;
 mod ring;

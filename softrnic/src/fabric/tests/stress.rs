@@ -14,14 +14,14 @@ fn put(end: &End, way: &Arc<dyn Carrier>, packet: &Packet, bytes: &[u8]) {
         match way.put(packet, payload) {
             Ok(()) => return,
             Err(Stuck::Full) => {}
-            Err(Stuck::Gone) => panic!("gone"),
+            Err(stuck) => panic!("{stuck:?}"),
         }
         let before = end.seen.room.load(Ordering::SeqCst);
         way.wake(Weak::new());
         match way.put(packet, payload) {
             Ok(()) => return,
             Err(Stuck::Full) => until(|| end.seen.room.load(Ordering::SeqCst) != before),
-            Err(Stuck::Gone) => panic!("gone"),
+            Err(stuck) => panic!("{stuck:?}"),
         }
     }
 }

@@ -186,3 +186,46 @@ fn answers_wait_for_room_in_order() {
     assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
     assert_eq!(link.a.bytes.get(0, 8), b"in order");
 }
+
+#[test]
+fn what_a_service_does_not_have_harms_nobody() {
+    for service in [Service::UnreliableDatagram, Service::UnreliableConnection] {
+        let link = Link::with(service, |_| {});
+        let (address, rkey) = link.b.at(0);
+        link.b.receive(7, &[link.b.bytes.piece(0, 100)]);
+        let attributes = link.b.pair.attributes();
+        let operations = [
+            Operation::SendInvalidate { rkey },
+            Operation::FetchAdd { address, rkey, add: 1 },
+            Operation::Read { address, rkey },
+            Operation::Bind,
+        ];
+        let skipped = usize::from(service == Service::UnreliableConnection);
+        for operation in operations.into_iter().skip(skipped) {
+            let path = attributes.path.unwrap();
+            let request = Request {
+                service,
+                operation,
+                length: 0,
+                is_solicited: false,
+                psn: attributes.rq_psn,
+                packets: 1,
+                source_number: attributes.destination_number,
+                source: path.destination,
+                destination: path.source,
+                key: attributes.key,
+                traffic_class: 0,
+                hop_limit: 64,
+                flow_label: 0,
+                service_level: 0,
+                srq_number: 0,
+            };
+            let part = Part { number: link.b.pair.number(), request, offset: 0, length: 0, attempt: 1 };
+            let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+            Network::of_process().part_arrived(&part, &[], &back);
+            assert_eq!(link.b.pair.state(), State::ReadyToSend, "{service:?} {operation:?}");
+        }
+        assert_eq!(link.b.bytes.get(0, 8), [0; 8]);
+        assert!(link.b.receives.is_empty());
+    }
+}

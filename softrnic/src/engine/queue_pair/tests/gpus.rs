@@ -2,6 +2,7 @@
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
+use super::wire::Link;
 use super::*;
 use crate::engine::memory::cuda::Fake;
 
@@ -107,6 +108,32 @@ fn memory_that_fails_is_told_to_whom_it_belongs() {
     a.post_bytes(1, Operation::Send, 0, 8);
     assert_eq!(a.sent_statuses(), [(1, Status::IBV_WC_REM_OP_ERR)]);
     assert_eq!(b.received_statuses(), [(21, Status::IBV_WC_LOC_PROT_ERR)]);
+}
+
+#[test]
+fn memory_that_fails_is_told_also_where_the_peer_is_in_another_process() {
+    let fake = Fake::load();
+    // Of a requester, with a request before it that is answered; and of one that tells nobody.
+    for service in [Service::ReliableConnection, Service::UnreliableConnection] {
+        let link = Link::with(service, |_| {});
+        let own = OnDevice::new(&link.a);
+        let (address, rkey) = link.b.at(0);
+        fake.free(own.start);
+        link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
+        link.a.post(2, Operation::Write { address, rkey }, |work| work.pieces.push(own.piece(0, 8)));
+        link.settle();
+        assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, Status::IBV_WC_LOC_PROT_ERR)]);
+        assert_eq!(link.b.pair.state(), State::ReadyToSend);
+    }
+    // Of the one who is read from.
+    let link = Link::reliable();
+    let theirs = OnDevice::new(&link.b);
+    fake.free(theirs.start);
+    let (address, rkey) = (theirs.start, theirs.region.key());
+    link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
+    link.settle();
+    assert_eq!(link.a.sent_statuses(), [(1, Status::IBV_WC_REM_OP_ERR)]);
+    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::Error, vec![PairEvent::AccessError]));
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Carrier for Wire {
             Payload::Bytes(from) => bytes.copy_from_slice(from),
             Payload::Memory(from) => {
                 assert_eq!(from.iter().map(Segment::len).sum::<usize>(), bytes.len());
-                crate::engine::memory::read_bytes(from, &mut bytes).unwrap();
+                crate::engine::memory::read_bytes(from, &mut bytes).map_err(|_| Stuck::Fault)?;
             }
         }
         packets.push_back((*packet, bytes));

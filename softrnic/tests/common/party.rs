@@ -1,0 +1,187 @@
+//! All that two processes can do with each other, at once and in random order.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use std::thread;
+use std::time::Instant;
+
+use rdma_mummy_sys::*;
+
+use super::{LONG, Setup, Side};
+
+/// Requests on their way, of each side.
+pub(crate) const DEPTH: usize = 16;
+pub(crate) const RECEIVES: u64 = 32;
+/// Where receives and peers write to, and after it what is sent.
+pub(crate) const HALF: usize = 256 << 10;
+/// Marks the ids of receives.
+pub(crate) const RECEIVE: u64 = 1 << 32;
+
+pub(crate) const RC: usize = 0;
+pub(crate) const SHARED: usize = 1;
+pub(crate) const UC: usize = 2;
+pub(crate) const UD: usize = 3;
+
+/// Of a process: a queue pair of each kind, and one with a shared receive queue.
+pub(crate) struct Party {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) sides: [Side; 4],
+    pub(crate) setups: [Setup; 4],
+    pub(crate) srq: *mut ibv_srq,
+    pub(crate) way: *mut ibv_ah,
+    pub(crate) sent: [usize; 4],
+    /// Requests that were done.
+    pub(crate) done: [usize; 4],
+    /// How requests have ended, where not with success.
+    pub(crate) ends: [Vec<ibv_wc_status>; 4],
+    pub(crate) received: usize,
+    pub(crate) chance: Chance,
+}
+
+/// What a process tells the other one: of each side the number, the key and the address.
+pub(crate) type Name = [(u32, u32, u64); 4];
+
+/// Numbers that look like chance.
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    pub(crate) fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+impl Party {
+    pub(crate) fn new(context: *mut ibv_context, timeout: u8, retry_cnt: u8, seed: u64) -> Self {
+        let kinds =
+            [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD];
+        let setups = kinds.map(|kind| Setup { kind, bytes: 2 * HALF, timeout, retry_cnt, ..Setup::default() });
+        let mut sides = setups.map(|setup| Side::new(context, setup));
+        let srq = sides[SHARED].share(setups[SHARED]);
+        let way = sides[UD].way(sides[UD].gid());
+        let (ends, chance) = (Default::default(), Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
+        let (sent, done) = ([0; 4], [0; 4]);
+        Self { context, sides, setups, srq, way, sent, done, ends, received: 0, chance }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let name = |side: &Side| format!("{} {} {}", side.number(), side.rkey(), side.address());
+        self.sides.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    pub(crate) fn connect(&self, peer: &Name) {
+        for kind in [RC, SHARED, UC] {
+            self.sides[kind].connect(peer[kind].0, self.setups[kind]);
+        }
+        self.sides[UD].ready_for_datagrams();
+        for index in 0..RECEIVES {
+            (0..4).for_each(|kind| self.receive(kind, index | RECEIVE));
+        }
+    }
+
+    pub(crate) fn receive(&self, kind: usize, wr_id: u64) {
+        let pieces = &mut [self.sides[kind].piece(0, HALF as u32)];
+        match kind {
+            SHARED => self.sides[SHARED].receive_shared(self.srq, wr_id, pieces),
+            _ => self.sides[kind].receive(wr_id, pieces),
+        }
+    }
+
+    /// Takes in what has completed.
+    pub(crate) fn look(&mut self) {
+        for kind in 0..4 {
+            while let Some(wc) = self.sides[kind].poll() {
+                let is_success = wc.status == ibv_wc_status::IBV_WC_SUCCESS;
+                if wc.wr_id & RECEIVE != 0 {
+                    self.received += usize::from(is_success);
+                    if is_success {
+                        self.receive(kind, wc.wr_id);
+                    }
+                } else {
+                    self.sent[kind] -= 1;
+                    if is_success { self.done[kind] += 1 } else { self.ends[kind].push(wc.status) }
+                }
+            }
+        }
+    }
+
+    /// Keeps as many requests on their way as there may be.
+    pub(crate) fn post(&mut self, peer: &Name) {
+        for kind in 0..4 {
+            while self.sent[kind] < DEPTH && self.ends[kind].is_empty() {
+                self.post_one(kind, peer);
+            }
+        }
+    }
+
+    pub(crate) fn post_one(&mut self, kind: usize, peer: &Name) {
+        const LENGTHS: [u32; 8] = [0, 1, 100, 4096, 16_384, 16_385, 100_000, 200_000];
+        let length = LENGTHS[self.chance.next(8) as usize];
+        let (number, rkey, address) = peer[kind];
+        let side = &self.sides[kind];
+        let is_reliable = matches!(kind, RC | SHARED);
+        // A multiple of eight, for atomics.
+        let address = address.next_multiple_of(8);
+        let wr_id = self.sent[kind] as u64;
+        let memory = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: address, rkey };
+        let pieces = &mut [side.piece(HALF, length)];
+        match self.chance.next(if is_reliable { 5 } else { 2 }) {
+            _ if kind == UD => side.send_datagram(self.way, number, wr_id, &mut [side.piece(HALF, length.min(4096))]),
+            0 => side.send(ibv_wr_opcode::IBV_WR_SEND, wr_id, pieces, |_| {}),
+            1 => side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, wr_id, pieces, |wr| wr.wr.rdma = memory),
+            2 => side.send(ibv_wr_opcode::IBV_WR_RDMA_READ, wr_id, pieces, |wr| wr.wr.rdma = memory),
+            3 => side.send(ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, wr_id, pieces, |wr| wr.wr.rdma = memory),
+            _ => {
+                let pieces = &mut [side.piece(HALF, 8)];
+                side.send(ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, wr_id, pieces, |wr| {
+                    wr.wr.atomic =
+                        ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr: address, compare_add: 1, swap: 0, rkey };
+                });
+            }
+        }
+        self.sent[kind] += 1;
+    }
+
+    /// Waits until this is so, without more requests.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            self.look();
+            let (sent, ends) = (self.sent, &self.ends);
+            assert!(start.elapsed() < LONG, "{what}: {sent:?} are left, {ends:?}");
+            thread::yield_now();
+        }
+    }
+
+    /// The peer is dead: all ends as it is to.
+    pub(crate) fn mourn(&mut self, peer: &Name) {
+        for kind in [RC, SHARED] {
+            if self.ends[kind].is_empty() {
+                self.post_one(kind, peer);
+            }
+        }
+        self.until("requests to a dead peer", |party| party.sent == [0; 4]);
+        for kind in [RC, SHARED] {
+            let [first, rest @ ..] = &self.ends[kind][..] else { panic!("no request to a dead peer fails") };
+            assert_eq!(*first, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+            assert!(rest.iter().all(|&end| end == ibv_wc_status::IBV_WC_WR_FLUSH_ERR), "{rest:?}");
+            assert_eq!(self.sides[kind].state(), ibv_qp_state::IBV_QPS_ERR);
+        }
+        assert!(self.ends[UC].is_empty() && self.ends[UD].is_empty(), "nobody is told: {:?}", self.ends);
+    }
+
+    pub(crate) fn close(self) {
+        let Self { sides: [rc, shared, uc, ud], srq, way, .. } = self;
+        // SAFETY: nobody uses it any more.
+        assert_eq!(unsafe { ibv_destroy_ah(way) }, 0);
+        [rc, uc, ud].into_iter().for_each(Side::close);
+        shared.close_with(srq);
+    }
+}
+
+pub(crate) fn parse(words: &[&str]) -> Name {
+    let word = |place: usize| words[place].parse::<u64>().unwrap();
+    std::array::from_fn(|kind| (word(3 * kind) as u32, word(3 * kind + 1) as u32, word(3 * kind + 2)))
+}
