@@ -230,16 +230,32 @@ fn run_pair(server: Command, client: Command, limit: Duration, wait: impl FnOnce
     }
 }
 
-/// Whether somebody listens on the port of the connection manager, in either port space.
+/// Whether somebody listens on the port of the connection manager, in either port space: the kernel's, or softrnic's.
 fn is_listened_at_by_cm(port: u16) -> bool {
-    let output = Command::new("rdma").args(["resource", "show", "cm_id"]).output();
-    let output = output.unwrap_or_else(|error| panic!("rdma (iproute2) does not start: {error}"));
+    if is_listened_at_by_soft_cm(port) {
+        return true;
+    }
+    // Where there is no such program, there is no device of the kernel's either.
+    let Ok(output) = Command::new("rdma").args(["resource", "show", "cm_id"]).output() else { return false };
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     table.lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let value = |key: &str| words.iter().skip_while(|word| **word != key).nth(1).copied().unwrap_or_default();
         let local = value("src-addr").rsplit(':').next().and_then(|port| port.parse().ok());
         value("state") == "LISTEN" && local == Some(port)
+    })
+}
+
+/// Whether a socket listens that has the port in its name: `@softrnic/1/cm/PORT SPACE/PORT/ADDRESS`.
+fn is_listened_at_by_soft_cm(port: u16) -> bool {
+    // __SO_ACCEPTCON.
+    const LISTENS: &str = "00010000";
+    let table = fs::read("/proc/net/unix").unwrap_or_default();
+    String::from_utf8_lossy(&table).lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let name = words.get(7).and_then(|name| name.strip_prefix("@softrnic/1/cm/"));
+        let bound = name.and_then(|name| name.split('/').nth(1)?.parse().ok());
+        words.get(3) == Some(&LISTENS) && bound == Some(port)
     })
 }
 

@@ -1,11 +1,18 @@
-//! The network interface under a soft-RoCE device, which tests take down and up.
+//! The network interface under a soft-RoCE device, which tests take down and up, in the guest alone: those of a machine that does
+//! other work as well, and the one that soft devices share with everything else, are left as they are.
 
+use std::env;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::{DeviceContext, PortState};
 
 use crate::device;
+
+/// The environment variable that says, by `1`, that the network of this machine is there for the tests: `cargo xtask softroce` sets
+/// it in its guest.
+pub const CHANGE_NETWORK: &str = "SIDEWAY_CHANGE_NETWORK";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -21,11 +28,17 @@ impl<'c> Interface<'c> {
     ///
     /// # Panics
     ///
-    /// There is none.
+    /// There is none, or it must not be changed: [`CHANGE_NETWORK`] does not say so, the device is not the kernel's, or the
+    /// interface is the one that every program of the machine uses.
     #[track_caller]
     pub fn of(context: &'c DeviceContext) -> Self {
         let entry = device::gid(context).unwrap_or_else(|| panic!("the port has no GID"));
-        Self { name: entry.netdev_name().unwrap_or_else(|error| panic!("{error}")), context }
+        let name = entry.netdev_name().unwrap_or_else(|error| panic!("{error}"));
+        let is_allowed = env::var_os(CHANGE_NETWORK).is_some_and(|value| value == "1");
+        if let Err(why) = may_change(is_allowed, context.sysfs_path().is_some(), &name) {
+            panic!("{name} is left as it is: {why}");
+        }
+        Self { name, context }
     }
 
     /// Runs `ip` with these arguments, in which `{}` is the name of the interface.
@@ -56,10 +69,45 @@ impl<'c> Interface<'c> {
     }
 }
 
+/// Whether an interface may be changed, or why not.
+fn may_change(is_allowed: bool, is_of_the_kernel: bool, name: &str) -> Result<(), String> {
+    match name {
+        _ if !is_allowed => Err(format!("{CHANGE_NETWORK} is not 1, as it is under `cargo xtask softroce`")),
+        _ if !is_of_the_kernel => Err("the device is not one of the kernel's".to_owned()),
+        "lo" => Err("every program of the machine uses it".to_owned()),
+        _ => Ok(()),
+    }
+}
+
 impl Drop for Interface<'_> {
     fn drop(&mut self) {
         let up = Command::new("ip").args(["link", "set", &self.name, "up"]).status();
         let is_up = self.comes_up();
         assert!(is_up || std::thread::panicking(), "{} does not come up again: {up:?}", self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_interface_that_is_there_for_the_tests_may_be_changed() {
+        assert_eq!(may_change(true, true, "eth_a"), Ok(()));
+        for (is_allowed, is_of_the_kernel, name) in [(false, true, "eth_a"), (true, false, "eth_a"), (true, true, "lo")]
+        {
+            assert!(may_change(is_allowed, is_of_the_kernel, name).is_err(), "{is_allowed} {is_of_the_kernel} {name}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    #[should_panic(expected = "is left as it is")]
+    fn the_interface_of_a_soft_device_is_refused() {
+        softrnic::Builder::new().device(device::SOFT_DEVICE).register().unwrap();
+        let list = sideway::ibverbs::device::DeviceList::new().unwrap();
+        let context = list.find(device::SOFT_DEVICE).unwrap().open().unwrap();
+        // Its interface may be the machine's only one. Nothing is run on it here, whatever comes of this.
+        std::mem::forget(Interface::of(&context));
     }
 }

@@ -105,7 +105,7 @@ fn names_that_nobody_knows_are_told_by_name() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "is about addresses of InfiniBand, which the soft device has not: cargo xtask softroce"]
 fn a_gid_is_looked_up_and_roce_does_not_take_it() {
     let mut hints = AddressInfo::new();
     hints.setup_flags(AddressInfoFlags::NumericHost | AddressInfoFlags::Family).setup_port_space(PortSpace::InfiniBand);
@@ -186,7 +186,7 @@ fn connect_data_comes_before_private_data() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "is about the device of the kernel: cargo xtask softroce"]
 fn an_endpoint_that_leads_nowhere_says_why() {
     let channel = channel();
     let refused = |node: &str| channel.create_ep(&one(Some(node), Some("7471"), &numeric())).unwrap_err();

@@ -60,7 +60,7 @@ fn answer(channel: &Arc<EventChannel>) -> End {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "counts what the kernel keeps: cargo xtask softroce"]
 fn what_is_counted_is_there() {
     let channel = channel();
     let (_listener, address) = listen(&channel, PortSpace::Tcp);

@@ -308,7 +308,7 @@ fn both_ends_of_connections_are_dropped_by_other_threads_while_their_events_come
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "runs under valgrind, a minute or more: cargo xtask softroce"]
 fn all_of_it_is_clean_under_valgrind() {
     if env::var_os(UNDER_VALGRIND).is_some() {
         return;

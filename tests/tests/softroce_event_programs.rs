@@ -45,7 +45,7 @@ fn events_told(output: &str) -> Vec<u32> {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "changes an interface of the machine: cargo xtask softroce"]
 fn asyncwatch_tells_what_the_c_program_tells() {
     let context = device::open();
     if !device::is_soft_roce(&context) {
@@ -90,7 +90,7 @@ fn asyncwatch_tells_what_the_c_program_tells() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "changes an interface of the machine: cargo xtask softroce"]
 fn asyncwatch_ends_when_it_is_told_to() {
     let name = device::name();
     let watching = format!("{name}: watching\n");
@@ -127,7 +127,6 @@ fn asyncwatch_ends_when_it_is_told_to() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_runtime_is_woken_for_completions() {
     let name = device::name();
     let mut runs = 0;
@@ -146,7 +145,7 @@ fn a_runtime_is_woken_for_completions() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "changes an interface of the machine: cargo xtask softroce"]
 fn a_runtime_is_woken_for_asynchronous_events() {
     let context = device::open();
     if !device::is_soft_roce(&context) {
@@ -167,7 +166,6 @@ fn a_runtime_is_woken_for_asynchronous_events() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_makes_no_sense_is_one_sentence() {
     for (name, options, said) in [
         ("asyncwatch", "-d nosuch", "`nosuch`"),

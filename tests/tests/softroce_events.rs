@@ -138,7 +138,7 @@ fn a_send_queue_that_has_drained_is_told() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "changes an interface of the machine: cargo xtask softroce"]
 fn a_port_that_goes_down_and_comes_up_is_told_to_every_context() {
     let contexts = [device::open(), device::open()];
     if !device::is_soft_roce(&contexts[0]) {

@@ -49,7 +49,6 @@ fn both(server: Command, client: Command, port: u16) -> [Ended; 2] {
 const COUNTS: &str = "-c 10 -C 5 -S 200";
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn ucmatose_plays_with_itself_and_checks_every_byte() {
     let host = address();
     let mut games = 0;
@@ -83,7 +82,7 @@ fn without(options: &str) -> &'static str {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "plays with a program of rdma-core, for which there is no soft device: cargo xtask softroce"]
 fn ucmatose_plays_with_the_c_program_on_either_side() {
     let host = address();
     let mut games = 0;
@@ -107,7 +106,6 @@ fn ucmatose_plays_with_the_c_program_on_either_side() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn ucmatose_says_what_the_two_sides_do_not_agree_on() {
     let host = address();
     let at = port();
@@ -123,7 +121,6 @@ fn ucmatose_says_what_the_two_sides_do_not_agree_on() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn ucmatose_tells_a_peer_that_is_killed() {
     let host = address();
     let at = port();
@@ -152,7 +149,6 @@ fn counts(output: &str, side: &str, state: &str) -> u32 {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn one_thread_drives_hundreds_of_connections() {
     let ended = child::run(with(example("cm_many"), port(), "-n 300"), LIMIT);
     let output = &ended.output;
@@ -167,7 +163,6 @@ fn one_thread_drives_hundreds_of_connections() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn many_connections_between_two_programs() {
     let host = address();
     let mut pairs = 0;
@@ -187,7 +182,6 @@ fn many_connections_between_two_programs() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_runtime_runs_hundreds_of_connections_as_tasks_and_leaves_nothing() {
     // Both sides, with the channel closed at the end: the program fails where something still holds it.
     let ended = child::run(with(example("cm_tokio"), port(), "-n 200"), LIMIT);
@@ -199,7 +193,6 @@ fn a_runtime_runs_hundreds_of_connections_as_tasks_and_leaves_nothing() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn where_nobody_listens_that_is_what_is_said() {
     let host = address();
     let mut programs = 0;
@@ -219,7 +212,6 @@ fn where_nobody_listens_that_is_what_is_said() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn waiting_has_an_end() {
     let mut programs = 0;
     for (name, options, said) in [
@@ -236,7 +228,6 @@ fn waiting_has_an_end() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn what_makes_no_sense_is_one_sentence() {
     let host = address();
     let mut programs = 0;

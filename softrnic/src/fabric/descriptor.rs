@@ -1,4 +1,5 @@
-//! The descriptors of the fabric, which a child after `fork` closes: a listener or a session that it kept would outlive its parent.
+//! The descriptors of the fabric and of connections, which a child after `fork` closes: a listener or a session that it kept would
+//! outlive its parent.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -16,14 +17,14 @@ static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 
 /// A descriptor that a child closes.
 #[derive(Debug)]
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     descriptor: ManuallyDrop<OwnedFd>,
     place: usize,
     generation: u32,
 }
 
 impl Descriptor {
-    pub(super) fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
+    pub(crate) fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
         let value = descriptor.as_raw_fd() + 1;
         let start = value as usize;
         for offset in 0..MOST {

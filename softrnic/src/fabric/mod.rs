@@ -7,7 +7,7 @@
 
 mod block;
 mod deliver;
-mod descriptor;
+pub(crate) mod descriptor;
 mod group;
 mod incoming;
 mod outgoing;

@@ -229,23 +229,15 @@ impl World {
         if identifier.state != State::Bound {
             return Err(Errno::INVALID);
         }
-        let c = identifier.c;
-        match way {
-            Err(errno) => {
-                // SAFETY: the identifier is alive, and has room for an address.
-                unsafe { write(to, &raw mut (*c).route.addr.__bindgen_anon_2) };
-                self.put(Pending { status: -errno.0, ..Pending::new(id, event_type::RDMA_CM_EVENT_ADDR_ERROR) });
-            }
-            Ok((source, to)) => {
-                if let Some(old) = identifier.source.filter(|old| old.ip().to_canonical().is_unspecified()) {
-                    identifier.source = Some(SocketAddr::new(source, old.port()).with_scope_of(to));
-                }
-                (identifier.destination, identifier.state) = (Some(to), State::AddressResolved);
-                // SAFETY: the identifier is alive, and has room for an address.
-                unsafe { write(to, &raw mut (*c).route.addr.__bindgen_anon_2) };
-                self.put(Pending::new(id, event_type::RDMA_CM_EVENT_ADDR_RESOLVED));
-            }
+        // As in the kernel: where no route leads the call fails, and no event comes.
+        let (source, to) = way?;
+        if let Some(old) = identifier.source.filter(|old| old.ip().to_canonical().is_unspecified()) {
+            identifier.source = Some(SocketAddr::new(source, old.port()).with_scope_of(to));
         }
+        (identifier.destination, identifier.state) = (Some(to), State::AddressResolved);
+        // SAFETY: the identifier is alive, and has room for an address.
+        unsafe { write(to, &raw mut (*identifier.c).route.addr.__bindgen_anon_2) };
+        self.put(Pending::new(id, event_type::RDMA_CM_EVENT_ADDR_RESOLVED));
         Ok(())
     }
 }

@@ -16,8 +16,9 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use super::calls::system;
 use super::events::Pending;
-use super::{World, world};
+use super::{World, unknown, world};
 use crate::engine::errno::Errno;
+use crate::fabric::descriptor::Descriptor;
 use crate::front::failure;
 
 /// What stands for the eventfd and the timer; sources are counted from one.
@@ -54,7 +55,7 @@ pub(super) enum Source {
 /// A socket in a channel.
 #[derive(Debug)]
 pub(super) struct Watched {
-    pub(super) socket: Arc<OwnedFd>,
+    pub(super) socket: Arc<Descriptor>,
     source: u64,
 }
 
@@ -141,11 +142,11 @@ impl World {
     }
 
     fn channel(&mut self, channel: usize) -> Result<&mut Channel, Errno> {
-        self.channels.get_mut(&channel).ok_or(Errno(libc::EBADF))
+        self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))
     }
 
     /// Puts a socket into the channel of an identifier.
-    pub(super) fn watch(&mut self, id: usize, socket: Arc<OwnedFd>, source: Source) -> Result<Watched, Errno> {
+    pub(super) fn watch(&mut self, id: usize, socket: Arc<Descriptor>, source: Source) -> Result<Watched, Errno> {
         let channel = self.id(id)?.channel;
         self.next_source += 1;
         let number = self.next_source;

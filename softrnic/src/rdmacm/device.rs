@@ -1,15 +1,16 @@
 //! The open devices that identifiers and lists have in common: each is opened once, with a domain, and stays open.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 
 use rdma_mummy_sys::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr, ibv_xrcd_init_attr_mask as part};
 
 use super::calls::made;
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
+use crate::fork::PerProcess;
 use crate::front::context::open_device;
 use crate::front::protection_domain::alloc_pd;
 use crate::front::xrc_domain::open_xrcd;
@@ -27,13 +28,13 @@ pub(super) struct Open {
 unsafe impl Send for Open {}
 
 /// In the order of the devices.
-static OPENED: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+static OPENED: PerProcess<Mutex<Vec<Open>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
 /// Lists that were given out, by their addresses.
-static LISTS: LazyLock<Mutex<HashSet<(usize, usize)>>> = LazyLock::new(Mutex::default);
+static LISTS: PerProcess<Mutex<BTreeSet<(usize, usize)>>> = PerProcess::new(Mutex::new(BTreeSet::new()), Box::default);
 
 /// Opens all that are not open.
 fn open_all() -> Result<Vec<Open>, Errno> {
-    let mut opened = unpoisoned(OPENED.lock());
+    let mut opened = unpoisoned(OPENED.get().lock());
     for device in device::all().iter().skip(opened.len()) {
         // SAFETY: the device is one of this provider's, and the context, once it is open, too.
         let open = unsafe {
@@ -52,7 +53,7 @@ pub(super) fn first() -> Result<Open, Errno> {
 
 /// The XRC domain of the identifiers of a device.
 pub(super) fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xrcd, Errno> {
-    let mut opened = unpoisoned(OPENED.lock());
+    let mut opened = unpoisoned(OPENED.get().lock());
     let open = opened.iter_mut().find(|open| open.context == context).ok_or(Errno(libc::ENODEV))?;
     if open.xrcd.is_null() {
         let mut attr = ibv_xrcd_init_attr {
@@ -84,7 +85,7 @@ pub(super) unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mu
             let list: Box<[_]> = opened.iter().map(|open| open.context).chain([ptr::null_mut()]).collect();
             let length = list.len();
             let list: *mut *mut ibv_context = Box::into_raw(list).cast();
-            unpoisoned(LISTS.lock()).insert((list.addr(), length));
+            unpoisoned(LISTS.get().lock()).insert((list.addr(), length));
             list
         }
         Err(errno) => failure::null(errno),
@@ -97,7 +98,7 @@ pub(super) unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mu
 ///
 /// As for C: the list came from `rdma_get_devices`, and is not used any more.
 pub(super) unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
-    let mut lists = unpoisoned(LISTS.lock());
+    let mut lists = unpoisoned(LISTS.get().lock());
     if let Some(&(address, length)) = lists.iter().find(|(address, _)| *address == list.addr()) {
         lists.remove(&(address, length));
         // SAFETY: it was made of a boxed slice of this length, and is in the set until it is freed.

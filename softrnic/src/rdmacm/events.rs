@@ -12,7 +12,7 @@ use rdma_mummy_sys::{
 
 use super::calls::answer;
 use super::listen::Request;
-use super::{ACKNOWLEDGED, World, channel, connect, multicast, transition, world};
+use super::{ACKNOWLEDGED, World, channel, connect, multicast, transition, unknown, world};
 use crate::engine::errno::Errno;
 
 /// Bytes that `private_data_len` can say.
@@ -110,7 +110,7 @@ fn next(address: usize, waits: bool) -> Result<Pending, Errno> {
             if let Some(pending) = world.next(address)? {
                 return Ok(pending);
             }
-            let channel = world.channels.get(&address).ok_or(Errno(libc::EBADF))?;
+            let channel = world.channels.get(&address).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
             Arc::clone(&channel.epoll)
         };
         if !waits && !channel::blocks(std::os::fd::AsFd::as_fd(&epoll)) {
@@ -127,7 +127,7 @@ fn next(address: usize, waits: bool) -> Result<Pending, Errno> {
 impl World {
     /// Takes the next event that waits, and counts it.
     fn next(&mut self, channel: usize) -> Result<Option<Pending>, Errno> {
-        let found = self.channels.get_mut(&channel).ok_or(Errno(libc::EBADF))?;
+        let found = self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
         let Some(pending) = found.take() else { return Ok(None) };
         if let Ok(id) = self.id(pending.owner) {
             id.reported += 1;
@@ -260,7 +260,7 @@ pub(super) unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int
 pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<(), Errno> {
     {
         let mut world = world();
-        let Taken { owner, group } = world.events.remove(&event.addr()).ok_or(Errno::INVALID)?;
+        let Taken { owner, group } = world.events.remove(&event.addr()).ok_or_else(|| unknown(Errno::INVALID))?;
         world.complete(owner, group);
     }
     // SAFETY: it was taken and not yet acknowledged, so that it is one that `report` has put on the heap.

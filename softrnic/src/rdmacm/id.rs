@@ -21,7 +21,7 @@ use super::multicast::Group;
 use super::option::Options;
 use super::peer::Reason;
 use super::port::Port;
-use super::{ACKNOWLEDGED, World, world};
+use super::{ACKNOWLEDGED, World, unknown, world};
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
 
@@ -123,7 +123,7 @@ impl World {
         let sync = channel.is_none();
         let channel = match channel {
             Some(channel) if self.channels.contains_key(&channel.addr()) => channel,
-            Some(_) => return Err(Errno(libc::EBADF)),
+            Some(_) => return Err(unknown(Errno(libc::EBADF))),
             None => self.make_channel()?,
         };
         // SAFETY: numbers, nullable pointers, and unions of such.
@@ -291,7 +291,7 @@ fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> Result<(), E
         let target = match is_own {
             true if was_own => return Err(Errno::INVALID),
             true => world.make_channel()?,
-            false if !world.channels.contains_key(&target.addr()) => return Err(Errno(libc::EBADF)),
+            false if !world.channels.contains_key(&target.addr()) => return Err(unknown(Errno(libc::EBADF))),
             false => target,
         };
         if old != target.addr() {

@@ -2,7 +2,6 @@
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use super::peer::{Heard, PATIENCE, Reason, connection, hear, tell};
 use super::port::Port;
 use super::{World, world};
 use crate::engine::errno::Errno;
+use crate::fabric::descriptor::Descriptor;
 
 /// As many requests as wait where a program names no number, and the most.
 const MOST_WAITING: c_int = 1024;
@@ -33,7 +33,7 @@ pub(super) struct Newcomer {
 
 /// A request that waits to be taken.
 pub(super) struct Request {
-    socket: Arc<OwnedFd>,
+    socket: Arc<Descriptor>,
     message: Message,
 }
 
@@ -105,7 +105,7 @@ impl World {
         let Some(listener) = self.id(id).ok().and_then(|id| id.listener.as_ref()) else { return Ok(()) };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match rustix::net::accept_with(&*listener.socket, flags) {
-            Ok(socket) => Arc::new(socket),
+            Ok(socket) => Arc::new(Descriptor::new(socket).map_err(system)?),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => return Ok(()),
             Err(errno) => return Err(system(errno)),
         };
@@ -118,7 +118,7 @@ impl World {
         Ok(())
     }
 
-    fn newcomer(&mut self, id: usize, socket: Arc<OwnedFd>) {
+    fn newcomer(&mut self, id: usize, socket: Arc<Descriptor>) {
         let until = Instant::now() + SILENCE;
         let Ok(watched) = self.watch(id, socket, Source::Newcomer(id)) else { return };
         let Ok(identifier) = self.id(id) else { return };
@@ -167,7 +167,7 @@ impl World {
     }
 
     /// A request has come to a listener.
-    fn requested(&mut self, id: usize, socket: Arc<OwnedFd>, message: Message) {
+    fn requested(&mut self, id: usize, socket: Arc<Descriptor>, message: Message) {
         let Ok(identifier) = self.id(id) else { return };
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
@@ -234,7 +234,7 @@ impl World {
 }
 
 /// Anybody may connect; that the data of others does not arrive is worth a line.
-fn look_at_user(socket: &OwnedFd) {
+fn look_at_user(socket: &Descriptor) {
     if let Ok(peer) = rustix::net::sockopt::socket_peercred(socket) {
         // SAFETY: it takes nothing.
         let mine = unsafe { libc::geteuid() };

@@ -5,6 +5,7 @@
 //! event channel is an epoll that has the sockets of its identifiers, and taking an event looks at those that are ready ([`channel`]).
 //!
 //! Everything known is in one [`World`] under one lock. Verbs, which may wait for other threads of the program, are called without it.
+//! A child after `fork` begins with an empty one: what it has of its parent's is not in it, and gives `EIO`.
 //! The C structs lie on the heap from their making to their end, and are written where C expects it.
 
 mod address;
@@ -38,6 +39,7 @@ use self::events::Taken;
 use self::id::Identifier;
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
+use crate::fork::{self, PerProcess};
 
 pub(crate) use self::table::table;
 
@@ -55,17 +57,26 @@ struct World {
     groups: u64,
 }
 
-static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
+static WORLD: PerProcess<LazyLock<Mutex<World>>> = PerProcess::new(empty(), || Box::new(empty()));
 /// An event was acknowledged.
 static ACKNOWLEDGED: Condvar = Condvar::new();
 
+const fn empty() -> LazyLock<Mutex<World>> {
+    LazyLock::new(Mutex::default)
+}
+
 /// The world, locked.
 fn world() -> MutexGuard<'static, World> {
-    unpoisoned(WORLD.lock())
+    unpoisoned(WORLD.get().lock())
+}
+
+/// How calls fail on what is not known: `errno`, or in a child `EIO`, as it may be its parent's.
+fn unknown(errno: Errno) -> Errno {
+    if fork::generation() == 0 { errno } else { Errno::IO }
 }
 
 impl World {
     fn id(&mut self, id: usize) -> Result<&mut Identifier, Errno> {
-        self.ids.get_mut(&id).ok_or(Errno::INVALID)
+        self.ids.get_mut(&id).ok_or_else(|| unknown(Errno::INVALID))
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rdma_mummy_sys::rdma_port_space;
@@ -14,6 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::calls::{random, system};
 use crate::engine::errno::Errno;
+use crate::fabric::descriptor::Descriptor;
 
 const PREFIX: &str = "softrnic/1/cm/";
 /// Ports that are given to who asks for none.
@@ -87,7 +88,7 @@ impl fmt::Display for Host {
 /// A port that somebody has, with the socket that bears its name.
 #[derive(Debug)]
 pub(super) struct Port {
-    pub(super) socket: Arc<OwnedFd>,
+    pub(super) socket: Arc<Descriptor>,
     pub(super) space: rdma_port_space,
     pub(super) number: u16,
     pub(super) host: Host,
@@ -140,12 +141,13 @@ fn name(space: rdma_port_space, port: u16, host: Host) -> Result<SocketAddrUnix,
 }
 
 /// A new socket without a name.
-pub(super) fn socket() -> Result<OwnedFd, Errno> {
+pub(super) fn socket() -> Result<Descriptor, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(system)
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    socket.and_then(Descriptor::new).map_err(system)
 }
 
-fn bound(space: rdma_port_space, port: u16, host: Host) -> Result<OwnedFd, Errno> {
+fn bound(space: rdma_port_space, port: u16, host: Host) -> Result<Descriptor, Errno> {
     let socket = socket()?;
     rustix::net::bind(&socket, &name(space, port, host)?).map_err(system)?;
     Ok(socket)

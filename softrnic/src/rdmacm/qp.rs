@@ -193,6 +193,9 @@ pub(super) unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
 ///
 /// As for C: the identifier is alive, and nobody uses its queue pair.
 pub(super) unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
+    if world().id(id.addr()).is_err() {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe {
         let qp = mem::replace(&mut (*id).qp, ptr::null_mut());

@@ -10,8 +10,8 @@ use rdma_mummy_sys::{
 };
 
 use super::calls::{answer, made};
-use super::device;
 use super::qp::{create_cqs, destroy_cqs};
+use super::{device, world};
 use crate::engine::errno::Errno;
 use crate::front::shared_receive_queue as queue;
 
@@ -54,6 +54,7 @@ pub(super) unsafe extern "C" fn create_srq_ex(id: *mut rdma_cm_id, attr: *mut ib
 /// The identifier is alive, and so are the objects in the attributes.
 unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
     let has = |attr: &ibv_srq_init_attr_ex, what: part| attr.comp_mask & what.0 != 0;
+    world().id(id.addr())?;
     // SAFETY: the caller's promise, for all of it.
     unsafe {
         if !has(attr, part::IBV_SRQ_INIT_ATTR_TYPE) || (*id).verbs.is_null() || !(*id).srq.is_null() {
@@ -84,6 +85,9 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result
 ///
 /// As for C: the identifier is alive, and nobody uses its queue.
 pub(super) unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
+    if world().id(id.addr()).is_err() {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe {
         let srq = mem::replace(&mut (*id).srq, ptr::null_mut());

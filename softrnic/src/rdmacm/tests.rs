@@ -13,6 +13,7 @@ use super::messages::{Kind, Message};
 use super::peer::{Heard, hear, tell};
 use super::{port, world};
 use crate::engine::errno::Errno;
+use crate::fabric::descriptor::Descriptor;
 
 /// A channel with an identifier that is connected with a socket of the test's.
 struct Side {
@@ -27,6 +28,7 @@ impl Side {
         let (family, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
         let pair = rustix::net::socketpair(family, kind, flags, None);
         let (own, peer) = pair.unwrap_or_else(|error| panic!("{error}"));
+        let own = Descriptor::new(own).unwrap_or_else(|error| panic!("{error}"));
         let mut world = world();
         let made = world.make_channel().and_then(|channel| {
             let kind = (rdma_port_space::RDMA_PS_TCP, ibv_qp_type::IBV_QPT_RC);

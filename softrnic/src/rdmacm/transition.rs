@@ -175,6 +175,7 @@ pub(super) fn ready_to_send(id: *mut rdma_cm_id) -> Result<(), Errno> {
 }
 
 pub(super) fn to_error(id: *mut rdma_cm_id) -> Result<(), Errno> {
+    world().id(id.addr())?;
     let Some(qp) = queue_pair(id) else { return Ok(()) };
     // SAFETY: numbers alone.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };

@@ -40,7 +40,7 @@ fn an_address_of_the_link_connects_with_its_scope() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "changes an interface of the machine: cargo xtask softroce"]
 fn a_global_address_of_ipv6_connects_and_all_of_ipv6_is_ipv4_too() {
     let context = device::open();
     let interface = Interface::of(&context);
@@ -82,7 +82,7 @@ fn a_source_is_where_connections_come_from() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "is about the device of the kernel: cargo xtask softroce"]
 fn the_loopback_address_leads_to_no_device() {
     let error = connector().resolve("127.0.0.1:7174").unwrap_err();
     assert_eq!(error.step(), ConnectStep::ResolveRoute);
@@ -96,7 +96,7 @@ fn the_loopback_address_leads_to_no_device() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "is about the device of the kernel: cargo xtask softroce"]
 fn of_several_addresses_each_is_tried_and_told() {
     let listener = listener();
     let port = listener.local_address().port();
@@ -114,7 +114,7 @@ fn of_several_addresses_each_is_tried_and_told() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "is about the device of the kernel: cargo xtask softroce"]
 fn names_are_looked_up_and_named_when_they_cannot_be() {
     let error = connector().resolve(("no-such-host.invalid", 7174)).unwrap_err();
     assert_eq!(error.step(), ConnectStep::LookUpName);
@@ -137,7 +137,7 @@ fn there_is_no_way_to_a_network_that_no_route_leads_to() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "is about the device of the kernel: cargo xtask softroce"]
 fn where_nobody_answers_the_time_is_the_programs() {
     let IpAddr::V4(address) = address() else { panic!("the device has no IPv4 address") };
     let [a, b, c, _] = address.octets();

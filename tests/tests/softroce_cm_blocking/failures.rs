@@ -105,7 +105,7 @@ fn an_answer_that_does_not_come_is_waited_for_as_long_as_was_said() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "changes an interface of the machine: cargo xtask softroce"]
 fn a_machine_that_does_not_answer_is_waited_for_as_long_as_was_said() {
     let context = device::open();
     let interface = Interface::of(&context);

@@ -61,7 +61,7 @@ fn a_listener_that_has_moved_listens_on() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "is about the device of the kernel: cargo xtask softroce"]
 fn requests_that_wait_when_their_listener_moves_end_with_it() {
     let (old, new, other) = (channel(), channel(), channel());
     let (listener, address) = listen(&old, PortSpace::Tcp);

@@ -48,7 +48,7 @@ fn endpoint(context: &std::sync::Arc<sideway::ibverbs::device_context::DeviceCon
 
 /// The process that is written to: says where, and waits to be killed.
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "is started by another test"]
 fn peer() {
     // Only where the test below starts it.
     let Ok(writer) = env::var(WRITER) else { return };
@@ -64,7 +64,6 @@ fn peer() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
 fn a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly() {
     let context = device::open();
     let Endpoint { mut qp, mut cq, memory } = endpoint(&context);
@@ -149,7 +148,7 @@ fn peer_line(peer: &child::Program) -> String {
 }
 
 #[test]
-#[ignore = "needs an RDMA device: cargo xtask softroce"]
+#[ignore = "runs under valgrind, a minute or more: cargo xtask softroce"]
 fn killing_the_peer_is_clean_under_valgrind() {
     if env::var_os(UNDER_VALGRIND).is_some() {
         return;

@@ -23,6 +23,7 @@ impl Request {
         let mut environment: Vec<_> =
             std::env::vars_os().filter(|(name, _)| is_passed_on(&name.to_string_lossy())).collect();
         environment.push(("SIDEWAY_TEST_DEVICE".into(), DEVICE.into()));
+        environment.push((CHANGE_NETWORK.into(), "1".into()));
         Ok(Self { words, environment, folder: std::env::current_dir()? })
     }
 
@@ -51,6 +52,9 @@ impl Request {
 /// The RDMA device of the guest.
 pub(crate) const DEVICE: &str = "rxe_0";
 
+/// Says to tests that interfaces, routes and neighbours are theirs to change: the guest's are.
+const CHANGE_NETWORK: &str = "SIDEWAY_CHANGE_NETWORK";
+
 /// Quotes a word for a POSIX shell. Inside single quotes every byte but the quote itself stands for itself.
 fn quote(word: &OsStr, script: &mut Vec<u8>) {
     script.push(b'\'');
@@ -71,7 +75,8 @@ fn is_passed_on(name: &str) -> bool {
     let is_identifier = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     let of_session = ["SSH_", "DBUS_", "XDG_", "WAYLAND_", "GPG_"].iter().any(|prefix| name.starts_with(prefix));
-    let of_shell = ["_", "SHLVL", "PWD", "OLDPWD", "DISPLAY", "XAUTHORITY", "SIDEWAY_TEST_DEVICE"].contains(&name);
+    let of_shell =
+        ["_", "SHLVL", "PWD", "OLDPWD", "DISPLAY", "XAUTHORITY", "SIDEWAY_TEST_DEVICE", CHANGE_NETWORK].contains(&name);
     // Some shells refuse to set these, and end there.
     let of_shell =
         of_shell || ["UID", "EUID", "GID", "EGID", "PPID", "SHELLOPTS", "BASHOPTS", "OPTIND", "IFS"].contains(&name);
@@ -124,9 +129,17 @@ mod tests {
         for name in ["PATH", "HOME", "RUST_BACKTRACE", "CI", "SIDEWAY_X", "RDMA_X", "CARGO_TARGET_DIR", "LANG"] {
             assert!(is_passed_on(name), "{name}");
         }
-        for name in
-            ["PWD", "SSH_AUTH_SOCK", "BASH_FUNC_x%%", "CARGO_PKG_NAME", "CARGO_MANIFEST_DIR", "DISPLAY", "1A", ""]
-        {
+        for name in [
+            "PWD",
+            "SSH_AUTH_SOCK",
+            "BASH_FUNC_x%%",
+            "CARGO_PKG_NAME",
+            "CARGO_MANIFEST_DIR",
+            "DISPLAY",
+            CHANGE_NETWORK,
+            "1A",
+            "",
+        ] {
             assert!(!is_passed_on(name), "{name}");
         }
     }
