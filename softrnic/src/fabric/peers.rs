@@ -1,6 +1,7 @@
 //! The other processes, as this one knows them: the sessions, and who looks after them now.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
 
@@ -21,6 +22,26 @@ const MOST: usize = 1024;
 /// after an event.
 const POLLS: u32 = 16;
 
+/// So many empty polls in a row of one thread, and others of the host have their turn: where there are fewer cores than programs
+/// that poll, the one that is waited for may be among them.
+const PATIENCE: u32 = 128;
+
+thread_local! {
+    /// Empty polls of this thread since something came.
+    static EMPTY: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How the thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Sleep {
+    No,
+    /// A program that polls wakes it, and does its work then.
+    UntilPolled,
+    /// A program that polls now and then does not.
+    UntilRung,
+}
+
 /// The other processes, as this one knows them.
 #[derive(Debug)]
 pub(super) struct Peers {
@@ -30,8 +51,8 @@ pub(super) struct Peers {
     has_sessions: AtomicBool,
     /// A program has polled since the thread has looked at this.
     polled: AtomicBool,
-    /// The thread sleeps until somebody rings.
-    parked: AtomicBool,
+    /// Whether the thread sleeps until somebody rings, as a [`Sleep`].
+    sleep: AtomicU8,
     /// Polls since then.
     polls: AtomicU32,
     /// In the order of their ids.
@@ -58,7 +79,7 @@ impl Peers {
             groups: Groups::new(),
             has_sessions: AtomicBool::new(false),
             polled: AtomicBool::new(false),
-            parked: AtomicBool::new(false),
+            sleep: AtomicU8::new(Sleep::No as u8),
             polls: AtomicU32::new(0),
             sessions: RwLock::new(Vec::new()),
             ways: Ways::new(),
@@ -181,6 +202,22 @@ impl Peers {
         has_found
     }
 
+    /// Has all answers taken in that have come.
+    pub(super) fn serve_answers(&self) {
+        let mut place = 0;
+        loop {
+            // No lock is held meanwhile: to be answered may mean to connect to yet another.
+            let next = {
+                let sessions = unpoisoned(self.sessions.read());
+                let found = sessions.iter().skip(place).position(|session| session.has_answers());
+                found.and_then(|found| Some((place + found, Arc::clone(sessions.get(place + found)?))))
+            };
+            let Some((found, session)) = next else { return };
+            session.serve_answers();
+            place = found + 1;
+        }
+    }
+
     /// The first from a place on that has something to do; none where the list is being changed.
     fn next_ready(&self, from: usize) -> Option<(usize, Arc<Session>)> {
         let sessions = match self.sessions.try_read() {
@@ -213,8 +250,8 @@ impl Peers {
 
     fn polled(&self) {
         // Read first: all threads that poll share it.
-        if !self.parked.load(Ordering::Relaxed) {
-            if !self.polled.load(Ordering::Relaxed) {
+        if self.sleep.load(Ordering::Relaxed) != Sleep::UntilPolled as u8 {
+            if !self.has_polled() {
                 self.polled.store(true, Ordering::Relaxed);
             }
         } else if self.polls.fetch_add(1, Ordering::Relaxed) == POLLS {
@@ -223,7 +260,11 @@ impl Peers {
                 reactor.wake();
             }
         }
-        self.serve();
+        let empty = if self.serve() { 0 } else { EMPTY.get() + 1 };
+        EMPTY.set(empty % PATIENCE);
+        if empty == PATIENCE {
+            thread::yield_now();
+        }
     }
 
     /// The thread's: whether a program has polled since the last call.
@@ -231,14 +272,29 @@ impl Peers {
         self.polled.swap(false, Ordering::Relaxed)
     }
 
+    /// The thread's: it has taken note too early.
+    pub(super) fn polled_too(&self) {
+        self.polled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has, seen without taking note.
+    pub(super) fn has_polled(&self) -> bool {
+        self.polled.load(Ordering::Relaxed)
+    }
+
+    /// Whether any session has something to do.
+    pub(super) fn is_ready(&self) -> bool {
+        self.next_ready(0).is_some()
+    }
+
     pub(super) fn is_parked(&self) -> bool {
-        self.parked.load(Ordering::SeqCst)
+        self.sleep.load(Ordering::SeqCst) != Sleep::No as u8
     }
 
     /// The thread's: everybody is to ring from now on. `false` where there is something to do already.
-    pub(super) fn park(&self) -> bool {
+    pub(super) fn park(&self, sleep: Sleep) -> bool {
         self.polls.store(0, Ordering::Relaxed);
-        self.parked.store(true, Ordering::SeqCst);
+        self.sleep.store(sleep as u8, Ordering::SeqCst);
         // Who begins to wait for room either sees that the thread is parked, or is seen by `park` of the session.
         fence(Ordering::SeqCst);
         let sessions = unpoisoned(self.sessions.read());
@@ -249,6 +305,6 @@ impl Peers {
     }
 
     pub(super) fn unpark(&self) {
-        self.parked.store(false, Ordering::SeqCst);
+        self.sleep.store(Sleep::No as u8, Ordering::SeqCst);
     }
 }

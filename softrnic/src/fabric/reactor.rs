@@ -2,9 +2,14 @@
 //!
 //! While programs poll, it only looks each millisecond, and nobody rings for it. When it sees that nobody has polled since, it
 //! asks all others to ring (it is parked), looks once more, and sleeps.
+//!
+//! A program may poll its queues now and then and wait elsewhere in between, such as for a byte of its memory that a peer
+//! writes. What comes meanwhile would lie until the next look. Where a look finds that, everybody is to ring for a time, whether
+//! the program polls or not.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll};
@@ -12,7 +17,7 @@ use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
 use super::incoming::Waiting;
-use super::peers::Peers;
+use super::peers::{Peers, Sleep};
 use super::session::Session;
 use super::socket;
 
@@ -20,6 +25,11 @@ use super::socket;
 const TICK: Duration = Duration::from_millis(1);
 /// How long it looks after there was something, before it sleeps: an answer to what it did may be on its way.
 const LINGER: Duration = Duration::from_micros(20);
+/// Who polls takes what has come in less than this, unless it does not run.
+const MOMENT: Duration = Duration::from_micros(30);
+/// How long everybody rings after something has lain, at first, and at most: twice as long each time.
+const CARE: Duration = Duration::from_millis(10);
+const MOST_CARE: Duration = Duration::from_secs(1);
 /// How long nobody is accepted after that has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The other end is closed.
@@ -67,11 +77,18 @@ pub(super) struct Thread {
     waiting: Waiting,
     /// Nobody is accepted until then.
     pause: Option<Instant>,
+    linger: Duration,
+    /// Everybody rings until then, and for how long that was.
+    care: Option<Instant>,
+    care_time: Duration,
 }
 
 impl Thread {
     pub(super) fn new(peers: &'static Peers, reactor: &'static Reactor) -> Self {
-        Self { peers, reactor, waiting: Waiting::default(), pause: None }
+        // Where there are hardly more cores than programs, it would stand in their way.
+        let has_cores = thread::available_parallelism().is_ok_and(|count| count.get() > 2);
+        let linger = if has_cores { LINGER } else { Duration::ZERO };
+        Self { peers, reactor, waiting: Waiting::default(), pause: None, linger, care: None, care_time: CARE }
     }
 
     /// For ever, as the process may need it again.
@@ -79,28 +96,61 @@ impl Thread {
         // When there was something last.
         let mut last: Option<Instant> = None;
         loop {
+            let cares = self.cares();
             if self.peers.serve() {
+                if cares {
+                    self.peers.take_polled();
+                }
                 last = Some(Instant::now());
                 self.sleep(Some(Duration::ZERO));
-            } else if self.peers.take_polled() {
+            } else if !cares && self.peers.take_polled() {
                 self.peers.each(|session| session.unpark());
                 self.sleep(Some(TICK));
-            } else if last.is_some_and(|last| last.elapsed() < LINGER) {
+                self.look_what_lies();
+            } else if last.is_some_and(|last| last.elapsed() < self.linger) && !self.peers.has_polled() {
                 std::hint::spin_loop();
             } else {
-                last = self.park();
+                last = self.park(if cares { Sleep::UntilRung } else { Sleep::UntilPolled });
             }
         }
     }
 
-    /// Sleeps until somebody rings or polls; when it woke.
-    fn park(&mut self) -> Option<Instant> {
-        if self.peers.park() {
-            let until = self.waiting.look(Instant::now()).into_iter().chain(self.pause).min();
-            self.sleep(until.map(|until| until.saturating_duration_since(Instant::now())));
+    /// Whether everybody is to ring, though programs may poll.
+    fn cares(&mut self) -> bool {
+        let cares = self.care.is_some_and(|until| Instant::now() < until);
+        if !cares {
+            self.care = None;
+        }
+        cares
+    }
+
+    /// Whether something lies there that no program takes.
+    fn look_what_lies(&mut self) {
+        let mut lies = self.peers.is_ready();
+        if lies {
+            let polled = self.peers.take_polled();
+            self.sleep(Some(MOMENT));
+            lies = self.peers.is_ready() && !self.peers.has_polled();
+            if polled && !lies {
+                self.peers.polled_too();
+            }
+        }
+        if lies {
+            self.care = Some(Instant::now() + self.care_time);
+            self.care_time = (self.care_time * 2).min(MOST_CARE);
         } else {
-            // Something is there, and another thread is at it: in its own time.
-            self.sleep(Some(TICK));
+            self.care_time = (self.care_time / 2).max(CARE);
+        }
+    }
+
+    /// Sleeps until somebody rings or polls; when it woke.
+    fn park(&mut self, sleep: Sleep) -> Option<Instant> {
+        if self.peers.park(sleep) {
+            let until = self.waiting.look(Instant::now()).into_iter().chain(self.pause).chain(self.care).min();
+            self.sleep(until.map(|until| until.saturating_duration_since(Instant::now())));
+        } else if !self.peers.serve() {
+            // Another thread is at what is there.
+            self.sleep(Some(MOMENT));
         }
         self.peers.unpark();
         Some(Instant::now())
@@ -115,7 +165,7 @@ impl Thread {
             Err(error) => {
                 if error != Errno::INTR {
                     log::error!("cannot wait for other processes: {error}");
-                    std::thread::sleep(PAUSE);
+                    thread::sleep(PAUSE);
                 }
                 return;
             }

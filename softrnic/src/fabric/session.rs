@@ -121,6 +121,17 @@ impl Session {
         self.receive_ring.tail() != self.taken.load(Ordering::Relaxed) && self.is_alive()
     }
 
+    /// Takes in the answers that have come. The caller may have the receiving lock of a session with requests.
+    pub(super) fn serve_answers(&self) {
+        let consumer = unpoisoned(self.receive.lock());
+        self.take_in(consumer, usize::MAX, RING as u64);
+    }
+
+    /// Whether this one has answers that have come.
+    pub(super) fn has_answers(&self) -> bool {
+        self.role != Role::Responder && self.has_come()
+    }
+
     fn has_room(&self) -> bool {
         self.send_ring.has_room(self.sent.load(Ordering::Relaxed))
     }
@@ -147,12 +158,21 @@ impl Session {
         has_found
     }
 
-    /// Takes in what has come; nothing once it is over.
+    /// Takes in what has come by now; nothing once it is over.
+    ///
+    /// Requests only after the answers that have come: a process that answers and then asks is seen to have done so in that order.
     fn take_in(&self, consumer: &mut Consumer, packets: usize, bytes: u64) {
         let most = consumer.head().wrapping_add(bytes);
+        let tail = self.receive_ring.tail();
+        if self.role == Role::Responder {
+            self.peers.serve_answers();
+        }
         for _ in 0..packets {
             if !self.is_alive() {
                 return;
+            }
+            if consumer.head() == tail {
+                break;
             }
             match self.take_one(consumer) {
                 Ok(true) => {}

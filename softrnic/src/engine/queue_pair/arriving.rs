@@ -76,11 +76,17 @@ impl Responder {
         carrier: &Arc<dyn Carrier>,
     ) -> bool {
         let back = Return::of(part, carrier);
+        self.early = (part.is_last() && part.request.service.is_reliable()).then(|| back.clone());
         let (reply, has_failed) = if part.offset == 0 {
             self.first_part(pair, part, payload, &back)
         } else {
             self.next_part(pair, part, payload)
         };
+        let is_answered = part.is_last() && part.request.service.is_reliable() && self.early.take().is_none();
+        if is_answered {
+            // The answer may have been one too many.
+            return has_failed || !pair.state().receives();
+        }
         let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {
             return has_failed;
         };

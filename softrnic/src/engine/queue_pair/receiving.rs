@@ -11,7 +11,7 @@ use crate::engine::completion::{Completion, CompletionQueue};
 use crate::engine::domain::Domain;
 use crate::engine::memory::{self, Fault, Memory, Segment};
 use crate::engine::receive::ReceiveQueue;
-use crate::engine::request::{Exchange, Refusal, Request, TransferFault};
+use crate::engine::request::{Exchange, Refusal, Reply, Request, TransferFault};
 use crate::engine::work::{Operation, Piece, ReceiveWork};
 
 /// Where receives come from, and where they complete.
@@ -141,6 +141,12 @@ impl Responder {
                 (failed(target.number, work.wr_id, status), Some(stop))
             }
         };
+        // Whoever sees the completion may act upon it, and its peer is to have the answer by then: as with a NIC.
+        if stop.is_none()
+            && let Some(back) = self.early.take()
+        {
+            self.reply(target.pair, back, Reply::Done { original: 0 });
+        }
         let is_told = receives.completions.is_none_or(|queue| queue.push(completion, request.is_solicited));
         receives.queue.recycle(work);
         if is_told { stop.map_or(Ok(()), Err) } else { Err(Stop::Lost) }

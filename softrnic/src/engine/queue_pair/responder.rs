@@ -1,6 +1,6 @@
 //! The responder: checks what comes from a peer, and does it.
 
-use super::answers::Answers;
+use super::answers::{Answers, Return};
 use super::arriving::Arriving;
 use super::receiving::Taken;
 use super::target::{Target, shared_entry};
@@ -23,6 +23,8 @@ pub(super) struct Responder {
     pub(super) arriving: Option<Box<Arriving>>,
     /// What other processes are still to be answered.
     pub(super) answers: Answers,
+    /// Where the answer to the message that is handled goes, as long as it has not gone.
+    pub(super) early: Option<Return>,
     /// Memory of the message that is handled. Empty in between, so that nobody waits to deregister it.
     pub(super) segments: Vec<Segment>,
     has_told_established: bool,
@@ -63,6 +65,7 @@ impl Responder {
             taken: Vec::new(),
             arriving: None,
             answers: Answers::default(),
+            early: None,
             segments: Vec::new(),
             has_told_established: false,
             has_told_last: false,

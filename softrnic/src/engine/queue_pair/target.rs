@@ -19,6 +19,7 @@ pub(super) fn shared_entry(pair: &QueuePair, number: u32) -> Result<SharedEntry,
 /// What a message works on: the queue pair's domain and receives, or those of a shared receive queue of XRC.
 #[derive(Debug)]
 pub(super) struct Target<'t> {
+    pub(super) pair: &'t QueuePair,
     pub(super) number: u32,
     pub(super) service: Service,
     /// In which memory is looked up.
@@ -33,13 +34,13 @@ impl<'t> Target<'t> {
         // Receives are looked up where they were posted.
         let domain = queue.domain().filter(|_| parts.is_shared).unwrap_or(&parts.domain);
         let receives = Receives { queue, completions, domain, is_shared: parts.is_shared };
-        Self { number: pair.number, service: parts.service, domain: &parts.domain, receives }
+        Self { pair, number: pair.number, service: parts.service, domain: &parts.domain, receives }
     }
 
-    pub(super) fn of_shared(pair: &QueuePair, entry: &'t SharedEntry) -> Result<Self, Stop> {
+    pub(super) fn of_shared(pair: &'t QueuePair, entry: &'t SharedEntry) -> Result<Self, Stop> {
         let domain: &Domain = entry.queue.domain().ok_or(Stop::Refused(Refusal::InvalidRequest))?;
         let receives = Receives { queue: &entry.queue, completions: Some(&entry.completions), domain, is_shared: true };
-        Ok(Self { number: pair.number, service: pair.parts.service, domain, receives })
+        Ok(Self { pair, number: pair.number, service: pair.parts.service, domain, receives })
     }
 
     /// Memory of the program's that a peer names.
