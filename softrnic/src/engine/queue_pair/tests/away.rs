@@ -10,7 +10,8 @@ use crate::engine::request::Reply;
 use crate::engine::work::Destination;
 
 const PART: usize = MAX_PAYLOAD as usize;
-const LARGE: usize = 100 << 10;
+/// Of several parts.
+const LARGE: usize = if cfg!(miri) { 2 * PART + 100 } else { 100 << 10 };
 
 fn sizes() -> Vec<usize> {
     if cfg!(miri) { vec![0, 1, PART + 1] } else { vec![0, 1, PART, PART + 1, LARGE] }
@@ -230,7 +231,6 @@ fn memory_that_goes_amid_a_message_ends_it() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "the interpreter is so slow that the peer seems to be mute")]
 fn a_wire_with_room_for_one_is_enough() {
     let link = Link::reliable();
     let (ours, theirs) = memory(&link, LARGE);
@@ -360,6 +360,9 @@ fn garbage_completes_nothing_wrongly() {
     assert_eq!(link.a.sent_statuses(), [(1, Status::IBV_WC_BAD_RESP_ERR)]);
 }
 
+/// The bytes that a scenario needs.
+const ROOM: usize = 6 * PART + 8;
+
 /// One of everything, with long ones.
 fn scenario(link: &Link, ours: &Bytes, theirs: &Bytes) {
     let (address, rkey) = (IOVA, theirs.key());
@@ -382,7 +385,7 @@ fn scenario(link: &Link, ours: &Bytes, theirs: &Bytes) {
 fn a_carrier_that_is_lost_anywhere_ends_what_was_on_its_way() {
     let count = {
         let link = Link::reliable();
-        let (ours, theirs) = memory(&link, LARGE);
+        let (ours, theirs) = memory(&link, ROOM);
         scenario(&link, &ours, &theirs);
         let count = link.settle();
         assert_eq!(link.a.sent_statuses().len(), 5);
@@ -390,7 +393,7 @@ fn a_carrier_that_is_lost_anywhere_ends_what_was_on_its_way() {
     };
     for index in (0..count).step_by(if cfg!(miri) { 5 } else { 1 }) {
         let link = Link::reliable();
-        let (ours, theirs) = memory(&link, LARGE);
+        let (ours, theirs) = memory(&link, ROOM);
         scenario(&link, &ours, &theirs);
         for _ in 0..index {
             assert!((0..4).any(|wire| link.bring(wire)));
@@ -421,17 +424,17 @@ fn an_end_that_closes_anywhere_uses_no_memory_afterwards() {
     for index in 0..if cfg!(miri) { 3 } else { 12 } {
         for is_requester in [true, false] {
             let link = Link::reliable();
-            let (ours, theirs) = memory(&link, LARGE);
+            let (ours, theirs) = memory(&link, ROOM);
             scenario(&link, &ours, &theirs);
             for _ in 0..index {
                 assert!((0..4).any(|wire| link.bring(wire)));
             }
             let (end, bytes) = if is_requester { (&link.a, &ours) } else { (&link.b, &theirs) };
             end.pair.close();
-            bytes.set(0, &vec![0xaa; LARGE]);
-            let before = bytes.get(0, LARGE);
+            bytes.set(0, &vec![0xaa; ROOM]);
+            let before = bytes.get(0, ROOM);
             link.settle();
-            assert!(bytes.get(0, LARGE) == before);
+            assert!(bytes.get(0, ROOM) == before);
             assert!(end.sends.is_empty() && end.receives.is_empty());
         }
     }
@@ -441,7 +444,7 @@ fn an_end_that_closes_anywhere_uses_no_memory_afterwards() {
 fn two_pairs_on_one_wire_do_not_mix() {
     // Both directions of a link, and with them all four wires, in turns.
     let link = Link::reliable();
-    let (ours, theirs) = memory(&link, LARGE);
+    let (ours, theirs) = memory(&link, 4 * PART);
     link.wires.iter().for_each(|wire| wire.set_room(2));
     for (from, to, own, other) in [(&link.a, &link.b, &ours, &theirs), (&link.b, &link.a, &theirs, &ours)] {
         own.set(0, &pattern(PART * 2));
