@@ -123,8 +123,8 @@ impl Session {
 
     /// Takes in the answers that have come. The caller may have the receiving lock of a session with requests.
     pub(super) fn serve_answers(&self) {
-        let consumer = unpoisoned(self.receive.lock());
-        self.take_in(consumer, usize::MAX, RING as u64);
+        let mut consumer = unpoisoned(self.receive.lock());
+        self.take_in(&mut consumer, usize::MAX, RING as u64);
     }
 
     /// Whether this one has answers that have come.
