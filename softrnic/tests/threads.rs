@@ -102,6 +102,7 @@ fn nothing_is_written_once_a_region_is_gone() {
         // SAFETY: everything is the test's own and goes in its order.
         unsafe {
             assert_eq!((ibv_destroy_qp(right.qp), ibv_destroy_cq(right.cq), ibv_dealloc_pd(right.pd)), (0, 0, 0));
+            assert_eq!(ibv_destroy_comp_channel(right.channel), 0);
             assert_eq!(ibv_close_device(context), 0);
         }
     }
@@ -131,6 +132,7 @@ fn a_peer_that_goes_in_the_middle_is_missed() {
         // SAFETY: everything is the test's own and goes in its order.
         unsafe {
             assert_eq!((ibv_dereg_mr(right.mr), ibv_destroy_cq(right.cq), ibv_dealloc_pd(right.pd)), (0, 0, 0));
+            assert_eq!(ibv_destroy_comp_channel(right.channel), 0);
             assert_eq!(ibv_close_device(context), 0);
         }
     }
