@@ -153,3 +153,105 @@ fn preparing_for_fork_is_nothing_and_succeeds() {
         assert_eq!(ibv_close_device(context), 0);
     }
 }
+
+/// Everything that a child tries with an event channel and identifiers of its parent's fails.
+fn check_inherited_connection(channel: *mut rdma_event_channel, listener: *mut rdma_cm_id, active: *mut rdma_cm_id) {
+    // SAFETY: the objects are there; zeros are a value of what is asked for.
+    unsafe {
+        let failed = |result: i32| assert_eq!((result, errno()), (-1, libc::EIO));
+        let mut event = ptr::null_mut();
+        failed(rdma_get_cm_event(channel, &raw mut event));
+        let mut id = ptr::null_mut();
+        failed(rdma_create_id(channel, &raw mut id, ptr::null_mut(), rdma_port_space::RDMA_PS_TCP));
+        failed(rdma_listen(listener, 1));
+        failed(rdma_resolve_route(active, 1000));
+        failed(rdma_disconnect(active));
+        failed(rdma_migrate_id(active, ptr::null_mut()));
+        failed(rdma_destroy_id(active));
+        failed(rdma_destroy_id(listener));
+        rdma_destroy_event_channel(channel);
+    }
+}
+
+/// An event channel with one who listens at 127.0.0.1, and the port in network byte order.
+fn listening() -> (*mut rdma_event_channel, *mut rdma_cm_id, u16) {
+    // SAFETY: the objects are alive, and the address can be read.
+    unsafe {
+        let channel = rdma_create_event_channel();
+        assert!(!channel.is_null());
+        let mut listener = ptr::null_mut();
+        assert_eq!(rdma_create_id(channel, &raw mut listener, ptr::null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
+        let mut at = loopback(0);
+        assert_eq!(rdma_bind_addr(listener, (&raw mut at).cast()), 0);
+        assert_eq!(rdma_listen(listener, 8), 0);
+        (channel, listener, rdma_get_src_port(listener))
+    }
+}
+
+fn loopback(port: u16) -> libc::sockaddr_in {
+    // SAFETY: numbers alone.
+    let mut address: libc::sockaddr_in = unsafe { zeroed() };
+    address.sin_family = libc::AF_INET as u16;
+    address.sin_port = port;
+    address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
+    address
+}
+
+/// One that has found the address.
+fn resolved(channel: *mut rdma_event_channel, port: u16) -> *mut rdma_cm_id {
+    // SAFETY: the objects are alive, and the event is acknowledged once.
+    unsafe {
+        let (mut id, mut event, mut to) = (ptr::null_mut(), ptr::null_mut(), loopback(port));
+        assert_eq!(rdma_create_id(channel, &raw mut id, ptr::null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
+        assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), (&raw mut to).cast(), 1000), 0);
+        assert_eq!(rdma_get_cm_event(channel, &raw mut event), 0);
+        assert_eq!((*event).event, rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED);
+        assert_eq!(rdma_ack_cm_event(event), 0);
+        id
+    }
+}
+
+#[test]
+fn a_child_begins_with_no_connections_by_address_while_the_threads_of_its_parent_go_on() {
+    use rdma_mummy_sys::load::provider::ProviderId;
+    use rdma_mummy_sys::load::rdmacm::{Choice, choose};
+    softrnic::register().expect("there is a device");
+    choose(Choice::Provider(ProviderId::by_name("softrnic").expect("it is registered")));
+    let is_done = AtomicBool::new(false);
+    let (channel, listener, port) = listening();
+    let active = resolved(channel, port);
+    thread::scope(|scope| {
+        let is_done = &is_done;
+        // The lock of all that is known is held nearly always.
+        let busy = scope.spawn(move || {
+            let (channel, listener, port) = listening();
+            let mut rounds = 0_u64;
+            while !is_done.load(Ordering::Relaxed) {
+                // SAFETY: it is alive, and not used any more.
+                assert_eq!(unsafe { rdma_destroy_id(resolved(channel, port)) }, 0);
+                rounds += 1;
+            }
+            // SAFETY: it is alive, and not used any more.
+            assert_eq!(unsafe { rdma_destroy_id(listener) }, 0);
+            rounds
+        });
+        let statuses = [(); 20].map(|()| {
+            forked(|| {
+                check_inherited_connection(channel, listener, active);
+                let (own, _, at) = listening();
+                resolved(own, at);
+                // The parent's listener is found from here as from any process.
+                resolved(own, port);
+            })
+        });
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(statuses, [0; 20]);
+        assert!(busy.join().expect("the parent's thread goes on") > 0);
+    });
+    // SAFETY: they are alive, and not used any more.
+    unsafe {
+        assert_eq!(rdma_destroy_id(active), 0);
+        assert_eq!(rdma_destroy_id(listener), 0);
+        rdma_destroy_event_channel(channel);
+    }
+}

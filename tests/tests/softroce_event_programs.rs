@@ -90,7 +90,7 @@ fn asyncwatch_tells_what_the_c_program_tells() {
 }
 
 #[test]
-#[ignore = "changes an interface of the machine: cargo xtask softroce"]
+#[ignore = "gives an interface of the machine an address: cargo xtask softroce"]
 fn asyncwatch_ends_when_it_is_told_to() {
     let name = device::name();
     let watching = format!("{name}: watching\n");

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6};
-use rdma_mummy_sys::{ibv_gid, rdma_cm_event_type as event_type, rdma_cm_id};
+use rdma_mummy_sys::{ibv_gid, rdma_cm_event_type as event_type, rdma_cm_id, rdma_port_space};
 
 use super::calls::answer;
 use super::endpoint::complete;
@@ -129,6 +129,11 @@ impl World {
     /// Puts an identifier on the device.
     pub(super) fn attach(&mut self, id: usize) -> Result<(), Errno> {
         let c = self.id(id)?.c;
+        // As in the kernel: these ports are for devices of InfiniBand.
+        // SAFETY: the identifier is alive.
+        if unsafe { (*c).ps } == rdma_port_space::RDMA_PS_IPOIB {
+            return Err(Errno::INVALID);
+        }
         let open = device::first()?;
         // SAFETY: the identifier is alive.
         unsafe {
