@@ -13,7 +13,7 @@ use super::table::{Row, Shape, Way};
 
 /// More than any line takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// A client that found no server ends sooner than this, and is tried again after it.
+/// A client that found no server is tried again after this.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Runs a line.
@@ -43,19 +43,19 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
             let mut sender = start(sender)?;
             finish(&mut sender, Some(&mut receiver), row.expected, deadline)
         }
-        Shape::Retried(server, client) => {
+        Shape::Retried(server, client) | Shape::Serving(server, client) => {
+            let ends = matches!(row.shape, Shape::Retried(..));
             let mut server = start(server)?;
             loop {
-                let started = Instant::now();
                 let mut attempt = start(client)?;
-                attempt.wait(deadline.min(started + AGAIN))?;
+                let status = attempt.wait(deadline)?;
                 let served = server.ended()?.is_some();
-                match attempt.ended()? {
+                match status {
                     // It came too early; a server that has served somebody ends.
                     Some(status) if !status.success() && !served && Instant::now() + AGAIN < deadline => {
                         thread::sleep(AGAIN);
                     }
-                    _ => return finish(&mut attempt, Some(&mut server), row.expected, deadline),
+                    _ => return finish(&mut attempt, ends.then_some(&mut server), row.expected, deadline),
                 }
             }
         }
