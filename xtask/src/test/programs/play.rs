@@ -45,7 +45,11 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
         }
         Shape::Retried(server, client) | Shape::Serving(server, client) => {
             let ends = matches!(row.shape, Shape::Retried(..));
+            let named = server.contains("{port}");
             let mut server = start(server)?;
+            if named {
+                listens_on_softrnic(&mut server, port, deadline)?;
+            }
             loop {
                 let mut attempt = start(client)?;
                 let status = attempt.wait(deadline)?;
@@ -140,6 +144,28 @@ fn listens(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
         let found = tables.iter().flat_map(|table| table.lines()).any(|line| {
             let mut words = line.split_whitespace().skip(1);
             words.next().is_some_and(|local| local.ends_with(&wanted)) && words.nth(1) == Some(LISTEN)
+        });
+        if found {
+            return Ok(());
+        }
+        if let Some(status) = server.ended()? {
+            bail!("the server: {status}\n{}", server.story());
+        }
+        ensure!(Instant::now() < deadline, "the server does not listen\n{}", server.story());
+        thread::sleep(LOOK);
+    }
+}
+
+/// Waits until somebody listens on a port of softrnic's connection manager, as long as the server lives.
+fn listens_on_softrnic(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
+    const ACCEPTS: &str = "00010000";
+    let wanted = format!("/{port}/");
+    loop {
+        let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        let found = table.lines().any(|line| {
+            line.contains("@softrnic/1/cm/")
+                && line.contains(&wanted)
+                && line.split_whitespace().any(|word| word == ACCEPTS)
         });
         if found {
             return Ok(());
