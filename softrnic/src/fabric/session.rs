@@ -127,9 +127,10 @@ impl Session {
         self.take_in(&mut consumer, usize::MAX, RING as u64);
     }
 
-    /// Whether this one has answers that have come.
+    /// Whether this one has answers that have come, or another thread is at some: what is taken out is told only after that.
     pub(super) fn has_answers(&self) -> bool {
-        self.role != Role::Responder && self.has_come()
+        self.role != Role::Responder
+            && (self.has_come() || matches!(self.receive.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     fn has_room(&self) -> bool {

@@ -13,7 +13,7 @@ use super::table::{Row, Shape, Way};
 
 /// More than any line takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// A client that found no server ends sooner than this, and is tried again after it.
+/// A client that found no server is tried again after this.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Runs a line.
@@ -43,19 +43,23 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
             let mut sender = start(sender)?;
             finish(&mut sender, Some(&mut receiver), row.expected, deadline)
         }
-        Shape::Retried(server, client) => {
+        Shape::Retried(server, client) | Shape::Serving(server, client) => {
+            let ends = matches!(row.shape, Shape::Retried(..));
+            let named = server.contains("{port}");
             let mut server = start(server)?;
+            if named {
+                listens_on_softrnic(&mut server, port, deadline)?;
+            }
             loop {
-                let started = Instant::now();
                 let mut attempt = start(client)?;
-                attempt.wait(deadline.min(started + AGAIN))?;
+                let status = attempt.wait(deadline)?;
                 let served = server.ended()?.is_some();
-                match attempt.ended()? {
+                match status {
                     // It came too early; a server that has served somebody ends.
                     Some(status) if !status.success() && !served && Instant::now() + AGAIN < deadline => {
                         thread::sleep(AGAIN);
                     }
-                    _ => return finish(&mut attempt, Some(&mut server), row.expected, deadline),
+                    _ => return finish(&mut attempt, ends.then_some(&mut server), row.expected, deadline),
                 }
             }
         }
@@ -140,6 +144,28 @@ fn listens(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
         let found = tables.iter().flat_map(|table| table.lines()).any(|line| {
             let mut words = line.split_whitespace().skip(1);
             words.next().is_some_and(|local| local.ends_with(&wanted)) && words.nth(1) == Some(LISTEN)
+        });
+        if found {
+            return Ok(());
+        }
+        if let Some(status) = server.ended()? {
+            bail!("the server: {status}\n{}", server.story());
+        }
+        ensure!(Instant::now() < deadline, "the server does not listen\n{}", server.story());
+        thread::sleep(LOOK);
+    }
+}
+
+/// Waits until somebody listens on a port of softrnic's connection manager, as long as the server lives.
+fn listens_on_softrnic(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
+    const ACCEPTS: &str = "00010000";
+    let wanted = format!("/{port}/");
+    loop {
+        let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        let found = table.lines().any(|line| {
+            line.contains("@softrnic/1/cm/")
+                && line.contains(&wanted)
+                && line.split_whitespace().any(|word| word == ACCEPTS)
         });
         if found {
             return Ok(());
