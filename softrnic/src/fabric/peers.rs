@@ -203,15 +203,13 @@ impl Peers {
         unpoisoned(self.listeners.lock()).iter().for_each(|listener| each(listener.id, &listener.socket));
     }
 
-    /// An empty poll of a program.
+    /// An empty poll of a program; whether there was anything to do.
     #[inline]
-    pub(super) fn progress(&self) {
-        if self.has_sessions.load(Ordering::Relaxed) {
-            self.polled();
-        }
+    pub(super) fn progress(&self) -> bool {
+        self.has_sessions.load(Ordering::Relaxed) && self.polled()
     }
 
-    fn polled(&self) {
+    fn polled(&self) -> bool {
         // Read first: all threads that poll share it.
         if !self.parked.load(Ordering::Relaxed) {
             if !self.polled.load(Ordering::Relaxed) {
@@ -223,7 +221,7 @@ impl Peers {
                 reactor.wake();
             }
         }
-        self.serve();
+        self.serve()
     }
 
     /// The thread's: whether a program has polled since the last call.

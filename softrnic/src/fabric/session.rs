@@ -148,9 +148,11 @@ impl Session {
 
     /// Takes in what has come.
     fn take_in(&self, mut consumer: MutexGuard<'_, Consumer>, packets: usize, bytes: u64) {
+        let Some(back) = self.this.upgrade() else { return };
+        let back: Arc<dyn Carrier> = back;
         let most = consumer.head().wrapping_add(bytes);
         for _ in 0..packets {
-            match self.take_one(&mut consumer) {
+            match self.take_one(&mut consumer, &back) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(garbage) => {
@@ -172,8 +174,8 @@ impl Session {
         }
     }
 
-    /// Takes in the next packet; `false` where there is none.
-    fn take_one(&self, consumer: &mut Consumer) -> Result<bool, Garbage> {
+    /// Takes in the next packet, which is answered by `back`, this session; `false` where there is none.
+    fn take_one(&self, consumer: &mut Consumer, back: &Arc<dyn Carrier>) -> Result<bool, Garbage> {
         let Some(words) = consumer.next()? else { return Ok(false) };
         match self.role {
             Role::Requester(_) => {
@@ -186,10 +188,7 @@ impl Session {
                 let part = wire::decode_part(&words)?;
                 let pieces = consumer.take(part.length)?;
                 self.taken.store(pieces.end(), Ordering::Relaxed);
-                if let Some(back) = self.this.upgrade() {
-                    let back: Arc<dyn Carrier> = back;
-                    self.peers.deliver.part(&part, pieces.as_slice(), &back);
-                }
+                self.peers.deliver.part(&part, pieces.as_slice(), back);
             }
         }
         Ok(true)

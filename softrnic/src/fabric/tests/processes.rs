@@ -13,8 +13,8 @@ use crate::engine::address::Gid;
 use crate::engine::memory::Segment;
 use crate::engine::packet::{Answer, AnswerKind, BLOCK, Carrier, Fabric, Packet, Part, Payload, Stuck};
 use crate::engine::queue_pair::QueuePair;
-use crate::fabric::{Host, Process};
 use crate::fabric::deliver::Deliver;
+use crate::fabric::{Host, Process};
 use crate::fork;
 
 const TASK: &str = "SOFTRNIC_TEST_TASK";
