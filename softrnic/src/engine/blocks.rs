@@ -99,7 +99,9 @@ mod tests {
         }
         fn joined(&self, _group: Gid) {}
         fn left(&self, _group: Gid) {}
-        fn progress(&self) {}
+        fn progress(&self) -> bool {
+            false
+        }
     }
 
     fn giving(most: u32) -> Giving {

@@ -143,17 +143,11 @@ impl Network {
         };
     }
 
-    /// Takes in what has come from other processes; whether there can be any.
+    /// Takes in what has come from other processes; whether there was any.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         timer::help();
-        match self.fabric() {
-            Some(fabric) => {
-                fabric.progress();
-                true
-            }
-            None => false,
-        }
+        self.fabric().is_some_and(|fabric| fabric.progress())
     }
 
     /// A number that no queue pair has, of 24 bits and above 1; numbers come again late.

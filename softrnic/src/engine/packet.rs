@@ -142,6 +142,6 @@ pub(crate) trait Fabric: fmt::Debug + Send + Sync {
     fn left(&self, group: Gid);
 
     /// Takes in what has come: programs call this by polling a completion queue in vain. Cheap where nothing is there; does not wait
-    /// for locks.
-    fn progress(&self);
+    /// for locks. Whether there was anything.
+    fn progress(&self) -> bool;
 }

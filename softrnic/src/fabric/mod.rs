@@ -76,8 +76,8 @@ impl Fabric for Process {
     }
 
     #[inline]
-    fn progress(&self) {
-        PROCESS.get().progress();
+    fn progress(&self) -> bool {
+        PROCESS.get().progress()
     }
 }
 
@@ -113,7 +113,7 @@ impl Fabric for Host {
     }
 
     #[inline]
-    fn progress(&self) {
-        self.0.progress();
+    fn progress(&self) -> bool {
+        self.0.progress()
     }
 }

@@ -240,15 +240,13 @@ impl Peers {
         unpoisoned(self.listeners.lock()).iter().for_each(|listener| each(listener.id, &listener.socket));
     }
 
-    /// An empty poll of a program.
+    /// An empty poll of a program; whether there was anything to do.
     #[inline]
-    pub(super) fn progress(&self) {
-        if self.has_sessions.load(Ordering::Relaxed) {
-            self.polled();
-        }
+    pub(super) fn progress(&self) -> bool {
+        self.has_sessions.load(Ordering::Relaxed) && self.polled()
     }
 
-    fn polled(&self) {
+    fn polled(&self) -> bool {
         // Read first: all threads that poll share it.
         if self.sleep.load(Ordering::Relaxed) != Sleep::UntilPolled as u8 {
             if !self.has_polled() {
@@ -260,11 +258,13 @@ impl Peers {
                 reactor.wake();
             }
         }
-        let empty = if self.serve() { 0 } else { EMPTY.get() + 1 };
+        let has_found = self.serve();
+        let empty = if has_found { 0 } else { EMPTY.get() + 1 };
         EMPTY.set(empty % PATIENCE);
         if empty == PATIENCE {
             thread::yield_now();
         }
+        has_found
     }
 
     /// The thread's: whether a program has polled since the last call.

@@ -163,6 +163,8 @@ impl Session {
     ///
     /// Requests only after the answers that have come: a process that answers and then asks is seen to have done so in that order.
     fn take_in(&self, consumer: &mut Consumer, packets: usize, bytes: u64) {
+        let Some(back) = self.this.upgrade() else { return };
+        let back: Arc<dyn Carrier> = back;
         let most = consumer.head().wrapping_add(bytes);
         let tail = self.receive_ring.tail();
         if self.role == Role::Responder {
@@ -175,7 +177,7 @@ impl Session {
             if consumer.head() == tail {
                 break;
             }
-            match self.take_one(consumer) {
+            match self.take_one(consumer, &back) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(garbage) => return self.give_up(garbage),
@@ -192,8 +194,8 @@ impl Session {
         }
     }
 
-    /// Takes in the next packet; `false` where there is none.
-    fn take_one(&self, consumer: &mut Consumer) -> Result<bool, Garbage> {
+    /// Takes in the next packet, which is answered by `back`, this session; `false` where there is none.
+    fn take_one(&self, consumer: &mut Consumer, back: &Arc<dyn Carrier>) -> Result<bool, Garbage> {
         let Some(words) = consumer.next()? else { return Ok(false) };
         match self.role {
             Role::Requester(_) => {
@@ -206,10 +208,7 @@ impl Session {
                 let part = wire::decode_part(&words)?;
                 let pieces = consumer.take(part.length)?;
                 self.taken.store(pieces.end(), Ordering::Relaxed);
-                if let Some(back) = self.this.upgrade() {
-                    let back: Arc<dyn Carrier> = back;
-                    self.peers.deliver.part(&part, pieces.as_slice(), &back);
-                }
+                self.peers.deliver.part(&part, pieces.as_slice(), back);
             }
         }
         Ok(true)

@@ -160,6 +160,7 @@ impl CompletionQueue {
     }
 
     /// Whether there is nothing to take.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.length.load(Ordering::Acquire) == 0
     }

@@ -57,6 +57,7 @@ enum Found {
 
 impl Peer {
     /// The queue pair of that number: the last one's again where it is still there.
+    #[inline]
     fn find(&mut self, number: u32) -> Found {
         if self.number == number {
             if let Some(pair) = self.pair.upgrade()
@@ -68,6 +69,11 @@ impl Peer {
                 return Found::Away(carrier);
             }
         }
+        self.look_up(number)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, number: u32) -> Found {
         let network = Network::of_process();
         if let Some(pair) = network.find(number) {
             *self = Self { number, pair: Arc::downgrade(&pair), carrier: None };

@@ -167,7 +167,7 @@ proptest! {
         // The thread of time-outs may be at it at the moment, and comes to what was brought after that; a time-out itself takes longer.
         let limit = Instant::now() + Duration::from_secs(3);
         while found != expected && Instant::now() < limit {
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
             link.settle();
             found = found.then(there.end(&link.a, &link.b));
         }
