@@ -4,6 +4,7 @@ use std::env;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,11 +28,7 @@ pub fn example(name: &str) -> Command {
         None => beside_tests(),
     };
     let program = folder.join(name);
-    assert!(
-        program.is_file(),
-        "{} is not there: build the examples before, or name their folder by {EXAMPLES_DIR}",
-        program.display()
-    );
+    assert!(program.is_file(), "{} is not there; {EXAMPLES_DIR} names the folder of the examples", program.display());
     let mut command = Command::new(program);
     if env::var_os(TEST_DEVICE).is_some_and(|name| !name.is_empty() && name != SOFT_DEVICE) {
         command.env(softrnic::DEVICES_VARIABLE, "0");
@@ -39,11 +36,26 @@ pub fn example(name: &str) -> Command {
     command
 }
 
-/// Where `cargo test` leaves the examples that it builds.
+/// The examples of this build, beside the tests. `cargo test` builds those that have tests of their own only with these: once in each
+/// test program they are brought up to date.
+#[track_caller]
 fn beside_tests() -> PathBuf {
-    let test = env::current_exe().unwrap_or_else(|error| panic!("{error}"));
-    // The tests are in `deps`.
-    test.ancestors().nth(2).map(|folder| folder.join("examples")).unwrap_or_default()
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let test = env::current_exe().unwrap_or_else(|error| panic!("{error}"));
+        // The tests are in `deps` of the profile's folder.
+        let folder = test.ancestors().nth(2).unwrap_or_else(|| panic!("{} is nowhere", test.display()));
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--quiet", "--package", "sideway-examples", "--examples"]);
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", folder.parent().unwrap_or(folder));
+        if folder.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let status = cargo.status().unwrap_or_else(|error| panic!("{cargo:?}: {error}"));
+        assert!(status.success(), "{cargo:?}: {status}; {EXAMPLES_DIR} names a folder that has them");
+        folder.join("examples")
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 /// A program that runs; it is killed when this goes.

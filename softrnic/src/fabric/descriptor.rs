@@ -2,7 +2,7 @@
 //! outlive its parent.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::Errno;
@@ -61,8 +61,9 @@ pub(super) fn close_all() {
     for place in &OPEN {
         let value: RawFd = place.swap(0, Ordering::Relaxed);
         if value != 0 {
-            // SAFETY: it is open, and its owner does not close it in a child.
-            drop(unsafe { OwnedFd::from_raw_fd(value - 1) });
+            // Of one that was opened while the process was forked the child may know, and not have it.
+            // SAFETY: it is no other's in this process, and its owner does not close it in a child.
+            unsafe { libc::close(value - 1) };
         }
     }
 }

@@ -97,7 +97,8 @@ impl Fabric for Host {
 
     fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {
         let carrier = |block| self.0.session_with(block).map(|session| session as Arc<dyn Carrier>);
-        self.0.groups.members(group).into_iter().filter_map(carrier).collect()
+        let members = self.0.groups.members(group).into_iter();
+        members.filter(|&block| !self.0.has_block(block)).filter_map(carrier).collect()
     }
 
     fn joined(&self, group: Gid) {

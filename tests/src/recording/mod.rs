@@ -62,6 +62,7 @@ mod work_queue;
 mod world;
 mod xrc;
 
+use sideway::rdmacm::communication_manager::EventChannel;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 
@@ -89,6 +90,16 @@ static REGISTERED: Once = Once::new();
 /// A device of this provider. Dropped, it fails the test where something was done that no driver would survive.
 pub struct Recording {
     device: &'static state::Device,
+}
+
+/// A channel of what is recorded; nothing else of this process serves connections.
+///
+/// # Panics
+///
+/// There is none.
+#[track_caller]
+pub fn channel() -> Arc<EventChannel> {
+    EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
 }
 
 impl Recording {

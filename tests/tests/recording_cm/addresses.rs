@@ -10,8 +10,8 @@ use sideway::rdmacm::communication_manager::{
     AddressFamily, AddressInfo, AddressInfoFlags, ConnectionParameter, EventChannel, EventKind, EventType,
     GetAddressInfoError, Identifier, InfiniBandAddress, PortSpace, getaddrinfo,
 };
-use sideway_tests::connections::{End, channel, expect};
-use sideway_tests::recording::{ConnectionEvent, Failure, Kind, Recording};
+use sideway_tests::connections::{End, expect};
+use sideway_tests::recording::{ConnectionEvent, Failure, Kind, Recording, channel};
 
 use super::raw;
 

@@ -9,8 +9,8 @@ use sideway::rdmacm::communication_manager::{EventChannel, EventType, Identifier
 use sideway::rdmacm::{
     ConnectCause, ConnectStep, Connection, ConnectionParameter, Connector, Ended, Listener, Resolved,
 };
-use sideway_tests::connections::{End, LONG, channel, expect};
-use sideway_tests::recording::{ConnectionEvent, Failure, Recording};
+use sideway_tests::connections::{End, LONG, expect};
+use sideway_tests::recording::{ConnectionEvent, Failure, Recording, channel};
 
 use super::{HERE, raw};
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use sideway::rdmacm::communication_manager::{PortSpace, devices};
-use sideway_tests::connections::channel;
-use sideway_tests::recording::{Failure, Kind, Recording};
+use sideway_tests::recording::{Failure, Kind, Recording, channel};
 
 use super::pair;
 

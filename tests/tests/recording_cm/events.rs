@@ -7,8 +7,8 @@ use rdma_mummy_sys::rdma_conn_param;
 use sideway::rdmacm::communication_manager::{
     ConnectionParameter, EventChannel, EventKind, EventType, PortSpace, RejectReason,
 };
-use sideway_tests::connections::{End, channel, connect_at, expect, resolve};
-use sideway_tests::recording::{ConnectionEvent, ConnectionParameters, Kind, Recording};
+use sideway_tests::connections::{End, connect_at, expect, resolve};
+use sideway_tests::recording::{ConnectionEvent, ConnectionParameters, Kind, Recording, channel};
 
 use super::{HERE, pair, raw};
 

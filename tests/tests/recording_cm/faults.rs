@@ -8,8 +8,8 @@ use sideway::error::VerbError;
 use sideway::rdmacm::communication_manager::{
     ConnectionParameter, CreateEventChannelError, EventChannel, EventKind, EventType, Identifier, PortSpace,
 };
-use sideway_tests::connections::{End, channel, expect};
-use sideway_tests::recording::{ConnectionEvent, Failure, Recording};
+use sideway_tests::connections::{End, expect};
+use sideway_tests::recording::{ConnectionEvent, Failure, Recording, channel};
 
 use super::{HERE, pair, raw};
 

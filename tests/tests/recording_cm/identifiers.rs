@@ -6,8 +6,8 @@ use std::time::Duration;
 use sideway::ibverbs::async_event::AsyncEventType;
 use sideway::ibverbs::queue_pair::QueuePairState;
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventType, PortSpace};
-use sideway_tests::connections::{End, channel, expect};
-use sideway_tests::recording::{Kind, Recording};
+use sideway_tests::connections::{End, expect};
+use sideway_tests::recording::{Kind, Recording, channel};
 
 use super::pair;
 

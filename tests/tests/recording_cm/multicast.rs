@@ -11,8 +11,8 @@ use rdma_mummy_sys::rdma_ud_param;
 use sideway::rdmacm::communication_manager::{
     EventChannel, EventKind, EventType, Identifier, MulticastFailure, MulticastJoinFlag, PortSpace,
 };
-use sideway_tests::connections::{channel, datagram_end, expect};
-use sideway_tests::recording::{ConnectionEvent, ConnectionParameters, Failure, Recording, Warnings};
+use sideway_tests::connections::{datagram_end, expect};
+use sideway_tests::recording::{ConnectionEvent, ConnectionParameters, Failure, Recording, Warnings, channel};
 
 use super::{HERE, raw};
 

@@ -10,8 +10,8 @@ use sideway::ibverbs::queue_pair::Ece;
 use sideway::rdmacm::communication_manager::{
     ConnectionParameter, EventKind, EventType, Identifier, PathRecord, PortSpace, RejectReason,
 };
-use sideway_tests::connections::{End, LONG, channel, expect};
-use sideway_tests::recording::{ConnectionEvent, Failure, Recording};
+use sideway_tests::connections::{End, LONG, expect};
+use sideway_tests::recording::{ConnectionEvent, Failure, Recording, channel};
 
 use super::{HERE, pair, raw};
 

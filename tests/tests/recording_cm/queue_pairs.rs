@@ -7,8 +7,8 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
 use sideway::ibverbs::xrc_domain::XrcDomainFlags;
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, Identifier, PortSpace};
-use sideway_tests::connections::{End, channel, connect_at, expect, resolve};
-use sideway_tests::recording::{Failure, Kind, Recording};
+use sideway_tests::connections::{End, connect_at, expect, resolve};
+use sideway_tests::recording::{Failure, Kind, Recording, channel};
 
 use super::{HERE, pair, raw};
 

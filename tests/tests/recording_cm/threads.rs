@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventChannel, EventType, Identifier, PortSpace};
-use sideway_tests::connections::{End, channel, connect_at, expect, listen_at, resolve};
-use sideway_tests::recording::Recording;
+use sideway_tests::connections::{End, connect_at, expect, listen_at, resolve};
+use sideway_tests::recording::{Recording, channel};
 
 use super::HERE;
 

@@ -13,7 +13,7 @@ use crate::engine::work::{Operation, SendWork};
 use crate::engine::{timer, unpoisoned};
 
 /// A peer whose process lives is given at least this long to answer.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });
 /// A message of an unreliable service that finds no room for so long is lost.
 pub(super) const LOSS: Duration = Duration::from_millis(100);
 
