@@ -25,6 +25,8 @@ use crate::engine::limits::MAX_RD_ATOMIC;
 const MOST: u8 = RDMA_MAX_INIT_DEPTH as u8;
 /// What the device can.
 const DEVICE: u8 = MAX_RD_ATOMIC as u8;
+/// For so long a port where nobody listens is asked again.
+const GRACE: Duration = Duration::from_millis(100);
 /// How soon one who found no room asks again.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -171,9 +173,10 @@ impl World {
                 self.say(id, &message);
                 self.set_deadline(id, Some(until));
             }
-            Found::Full => {
-                self.id(id)?.waiting = Some((message, until));
-                self.set_deadline(id, Some(Instant::now() + AGAIN));
+            Found::Full => self.later(id, message, until)?,
+            // Programs listen anew between two connections, and count on the time that a network takes.
+            Found::Nobody if until.checked_sub(PATIENCE - GRACE).is_some_and(|end| Instant::now() < end) => {
+                self.later(id, message, until)?;
             }
             Found::Nobody => {
                 let reason = if datagram { Reason::DATAGRAM_UNSUPPORTED } else { Reason::INVALID_SERVICE_ID };
@@ -184,6 +187,13 @@ impl World {
                 );
             }
         }
+        Ok(())
+    }
+
+    /// Leaves a request for the next attempt.
+    fn later(&mut self, id: usize, message: Message, until: Instant) -> Result<(), Errno> {
+        self.id(id)?.waiting = Some((message, until));
+        self.set_deadline(id, Some(Instant::now() + AGAIN));
         Ok(())
     }
 

@@ -181,9 +181,13 @@ fn who_asks_for_a_bell_gets_it_once() {
 }
 
 #[test]
+#[cfg_attr(
+    miri,
+    ignore = "the interpreter ends at atomic stores of different sizes to one place, as records over records are"
+)]
 fn two_threads_see_the_same_records() {
     let (mut producer, mut consumer, _shared) = ends();
-    const ROUNDS: u32 = if cfg!(miri) { 30 } else { 20_000 };
+    const ROUNDS: u32 = 20_000;
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for round in 0..ROUNDS {
