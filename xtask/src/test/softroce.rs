@@ -32,6 +32,10 @@ while [ $# -gt 0 ]; do
         [ $status -ne 124 ] || echo "$1 took longer than $limit s"
         result=1
     fi
+    case $1 in
+        # Connections by address are the kernel's on a machine that has such a device, and so are programs that want one.
+        softroce_cm_*|softroce_*programs*|softroce_*pingpong) rm -f "$SIDEWAY_TEST_COMPLETIONS" ;;
+    esac
     if [ -s "$SIDEWAY_TEST_COMPLETIONS" ]; then
         export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/soft/$1"
         echo "     Running $1 in the guest, on soft0"
