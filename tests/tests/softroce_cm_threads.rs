@@ -111,7 +111,12 @@ fn an_identifier_is_read_and_used_while_its_events_are_taken() {
                 });
             }
             let events = scope.spawn(|| {
-                for _ in 0..rounds() {
+                // Until the readers have had their turn too, on a machine with other things to do.
+                let is_seen = || [&without_device, &with_device].iter().all(|seen| seen.load(Ordering::Relaxed) > 0);
+                for round in 0..100 * rounds() {
+                    if round >= rounds() && is_seen() {
+                        break;
+                    }
                     let id = channel.create_id(PortSpace::Tcp).unwrap();
                     *current.lock().unwrap() = Some(Arc::clone(&id));
                     id.resolve_addr(None, address, LONG).unwrap();
