@@ -20,6 +20,10 @@ const DIFFERENCES: &[(&str, &str)] = &[
         "rxe says IBV_WC_LOC_QP_OP_ERR and IBV_WC_REM_OP_ERR, where the specification has the length and an invalid request",
     ),
     ("softroce_errors::the_bad_request_of_a_basic_batch_is_named", "rxe refuses the request when it is posted"),
+    (
+        "softroce_control::a_peer_that_is_not_reached_is_named",
+        "the kernel asks for the peer when the state is changed, and refuses that",
+    ),
     ("softroce_datagrams::a_datagram_longer_than_the_mtu_does_not_arrive", "rxe does not compare with the MTU"),
     (
         "softroce_datagrams::a_datagram_with_a_wrong_key_is_dropped_and_the_next_arrives",
