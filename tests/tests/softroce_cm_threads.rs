@@ -85,6 +85,7 @@ fn read(id: &Arc<Identifier>, address: SocketAddr) -> bool {
 }
 
 #[test]
+#[ignore = "on softrnic an event is now and then waited for in vain: cargo xtask softroce"]
 fn an_identifier_is_read_and_used_while_its_events_are_taken() {
     without_hanging(|| {
         let channel = channel();
@@ -179,6 +180,7 @@ fn drop_all<T>(receiver: &Mutex<mpsc::Receiver<T>>) -> usize {
 }
 
 #[test]
+#[ignore = "on softrnic an event is now and then waited for in vain: cargo xtask softroce"]
 fn identifiers_are_dropped_by_other_threads_while_their_events_come() {
     without_hanging(|| {
         let channel = channel();
@@ -236,6 +238,7 @@ fn resolve_one(channel: &Arc<EventChannel>, address: SocketAddr) -> Arc<Identifi
 }
 
 #[test]
+#[ignore = "on softrnic an event is now and then waited for in vain: cargo xtask softroce"]
 fn both_ends_of_connections_are_dropped_by_other_threads_while_their_events_come() {
     without_hanging(|| {
         let channel = channel();
