@@ -58,7 +58,7 @@ fn all_receivers_get_what_a_sender_sends() {
     let joined = format!("joined ::ffff:{} over ", group(1));
     let mut rounds = 0;
     for (options, sender, count, size) in
-        [("", "", 10, 100), ("-C 200 -S 1k", "-o", 200, 1024), ("-C 1 -S 1 -c 3", "-p 0x111", 1, 1)]
+        [("", "", 10, 100), ("-C 1000 -S 1k", "-o", 1000, 1024), ("-C 1 -S 1 -c 3", "-p 0x111", 1, 1)]
     {
         let receivers = [receiver(group(1), options), receiver(group(1), options)];
         let sender = format!("-s {sender} -C {count} -S {size} --delay 0");
