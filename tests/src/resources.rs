@@ -50,10 +50,17 @@ impl Held {
             if now == *self {
                 return;
             }
-            assert!(started.elapsed() < PATIENCE, "before: {self:?}\nafter:  {now:?}");
+            assert!(started.elapsed() < PATIENCE, "before: {self:?}\nafter:  {now:?}\nopen:   {:?}", open_files());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// What the descriptors of this process lead to.
+fn open_files() -> Vec<String> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+    files.map(|file| file.display().to_string()).collect()
 }
 
 /// What this process has on all devices, by kind.

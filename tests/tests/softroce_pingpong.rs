@@ -19,7 +19,6 @@ fn theirs(port: u16, options: &str) -> Command {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn it_plays_with_itself_in_every_kind() {
     let mut games = play_in_every_kind("rc_pingpong", 4096, 1000);
     // Few receives at a time, a queue of the one kind with a queue pair of the other, another MTU, and IPv4 and IPv6.
@@ -36,7 +35,6 @@ fn it_plays_with_itself_in_every_kind() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn every_size_arrives_whole() {
     let mut games = 0;
     for (size, iterations) in SIZES {
@@ -114,7 +112,6 @@ fn the_split_one_plays_with_all_of_them() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_cannot_be_is_told_in_a_sentence() {
     let run = |options: &str| child::run(ours("rc_pingpong", port(), options), LIMIT);
     fails(&run("-g 200"), &["GID index 200", "is not in use", "with -g one can choose"]);
@@ -155,7 +152,6 @@ fn what_cannot_be_is_told_in_a_sentence() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_misbehaves_is_told_in_a_sentence() {
     let say_to_server = |bytes: &[u8], stays| say_to_server("rc_pingpong", "--timeout 1", bytes, stays);
     let http = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: something else\r\n\r\n";
@@ -172,7 +168,6 @@ fn a_peer_that_misbehaves_is_told_in_a_sentence() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_dies_ends_the_game() {
     let mut games = 0;
     for options in ["", "-e", "--cq extended --qp extended"] {
@@ -189,7 +184,6 @@ fn a_peer_that_dies_ends_the_game() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn sides_that_differ_are_told() {
     let both = |server: &str, client: &str| {
         let port = port();

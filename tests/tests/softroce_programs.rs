@@ -103,7 +103,6 @@ fn show_gids_lists_what_the_kernel_has() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_device_that_is_not_there_is_told_with_those_that_are() {
     for (name, options) in [("show_gids", "nosuch"), ("ibv_devinfo", "-d nosuch")] {
         let Output { status, stdout, stderr } = run(example(name), options);

@@ -17,7 +17,6 @@ fn run_loopback(options: &str) -> Ended {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn no_step_is_lost_in_one_process() {
     let mut runs = 0;
     for (count, iterations, add) in [(1_u64, 50_u64, 1_u64), (2, 50, 7), (4, 100, 1), (3, 20, u32::MAX.into())] {
@@ -43,7 +42,6 @@ fn no_step_is_lost_in_one_process() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn one_alone_is_never_too_late_after_its_first_guess() {
     let ended = run_loopback("-q 1 -n 30");
     succeeds(&ended, &[]);
@@ -54,7 +52,6 @@ fn one_alone_is_never_too_late_after_its_first_guess() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn server_and_client_agree() {
     let mut games = 0;
     for (count, iterations, host) in [(1, 100, "127.0.0.1"), (4, 100, "localhost"), (16, 10, "::1")] {
@@ -79,7 +76,6 @@ fn server_and_client_agree() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_cannot_be_is_told_in_a_sentence() {
     let run = |options: &str| child::run(ours("rdma_atomic", port(), options), LIMIT);
     fails(&run("-g 200"), &["GID index 200", "is not in use"]);
@@ -104,7 +100,6 @@ fn what_cannot_be_is_told_in_a_sentence() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_misbehaves_is_told_in_a_sentence() {
     let say_to_server = |bytes: &[u8]| say_to_server("rdma_atomic", "--timeout 1", bytes, true);
     fails(&say_to_server(b"GET / HTTP/1.1\r\n\r\n"), &["said `GET /` and not how many queue pairs it has"]);
@@ -120,8 +115,10 @@ fn a_peer_that_misbehaves_is_told_in_a_sentence() {
     let client = ours("rdma_atomic", port, "--timeout 20 localhost");
     let [server, client] = child::run_both(server, client, port, LIMIT);
     fails(&server, &["is not the address of a queue pair"]);
-    // Whether it goes with unread words on the way decides how the connection ends.
-    fails(&client, &["before it had told the address of its queue pair"]);
+    fails(&client, &["the server at "]);
+    // Whether it goes with unread words on the way decides how the connection ends, and who is quicker, in the midst of what.
+    let ends = ["before it had told the address of its queue pair", "has gone: "];
+    assert!(ends.iter().any(|end| client.output.contains(end)), "{}", client.output);
 }
 
 /// The GID of this machine: a queue pair can be connected with one that is not there.

@@ -50,7 +50,6 @@ fn both(server: Command, client: Command, port: u16) -> [Ended; 2] {
 const COUNTS: &str = "-c 10 -C 5 -S 200";
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn ucmatose_plays_with_itself_and_checks_every_byte() {
     let host = address();
     let mut games = 0;
@@ -108,7 +107,6 @@ fn ucmatose_plays_with_the_c_program_on_either_side() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn ucmatose_says_what_the_two_sides_do_not_agree_on() {
     let host = address();
     let at = port();
@@ -124,7 +122,6 @@ fn ucmatose_says_what_the_two_sides_do_not_agree_on() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn ucmatose_tells_a_peer_that_is_killed() {
     let host = address();
     let at = port();
@@ -153,7 +150,6 @@ fn counts(output: &str, side: &str, state: &str) -> u32 {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn one_thread_drives_hundreds_of_connections() {
     let ended = child::run(with(example("cm_many"), port(), "-n 300"), LIMIT);
     let output = &ended.output;
@@ -168,7 +164,6 @@ fn one_thread_drives_hundreds_of_connections() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn many_connections_between_two_programs() {
     let host = address();
     let mut pairs = 0;
@@ -188,7 +183,6 @@ fn many_connections_between_two_programs() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_runtime_runs_hundreds_of_connections_as_tasks_and_leaves_nothing() {
     // Both sides, with the channel closed at the end: the program fails where something still holds it.
     let ended = child::run(with(example("cm_tokio"), port(), "-n 200"), LIMIT);
@@ -200,7 +194,6 @@ fn a_runtime_runs_hundreds_of_connections_as_tasks_and_leaves_nothing() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn where_nobody_listens_that_is_what_is_said() {
     let host = address();
     let mut programs = 0;
@@ -220,7 +213,6 @@ fn where_nobody_listens_that_is_what_is_said() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn waiting_has_an_end() {
     let mut programs = 0;
     for (name, options, said) in [
@@ -237,7 +229,6 @@ fn waiting_has_an_end() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_makes_no_sense_is_one_sentence() {
     let host = address();
     let mut programs = 0;

@@ -59,7 +59,6 @@ fn run_both(server: &str, client: &str) -> [Ended; 2] {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn connections_play_in_every_kind() {
     let host = address().to_string();
     let mut games = 0;
@@ -79,7 +78,6 @@ fn connections_play_in_every_kind() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn datagrams_play_in_every_kind() {
     let host = address().to_string();
     let mut games = 0;
@@ -95,7 +93,6 @@ fn datagrams_play_in_every_kind() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn addresses_of_both_families_are_understood() {
     let host = address().to_string();
     // At one address, and at all; from one address, and from the one of the route.
@@ -151,7 +148,6 @@ fn a_peer_that_is_not_there_is_told() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_plays_by_other_rules_is_told() {
     let [server, client] = run_both("-s 1000 -n 20", "-s 64 -n 20");
     fails(&server, &["the peer sent a message of 64 bytes and 1000 were due", "--size"]);
@@ -175,7 +171,6 @@ fn a_peer_that_plays_by_other_rules_is_told() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_is_killed_is_told() {
     let mut games = 0;
     for (options, killed_is_server) in [("", true), ("", false), ("-e", true), ("-e", false)] {
@@ -199,7 +194,6 @@ fn a_peer_that_is_killed_is_told() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn arguments_that_make_no_sense_are_refused() {
     for arguments in ["-p 0", "-s 0", "-n 0", "-r 0", "-d rxe_0", "-i 1", "-g 1", "a b", "--timeout x", "-b"] {
         refuses(NAME, arguments);

@@ -57,7 +57,6 @@ fn timed(client: &Ended, steps: &[&str], connections: f64) {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn connections_are_made_and_ended_with_itself() {
     let mut runs = 0;
     for (connections, threads) in [(1, ""), (100, ""), (100, "-n 4"), (3, "-n 8"), (1000, ""), (1000, "-n 4")] {
@@ -91,7 +90,6 @@ fn it_is_a_peer_of_rdma_core_s() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn both_sides_can_be_bound_to_an_address() {
     let port = port();
     let bind = format!("-b {} -c 10", address());
@@ -105,7 +103,6 @@ fn both_sides_can_be_bound_to_an_address() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_server_without_an_end_serves_until_a_signal() {
     let port = port();
     let mut server = Program::start(ours(port, ""), LIMIT);
@@ -119,7 +116,6 @@ fn a_server_without_an_end_serves_until_a_signal() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_cannot_be_is_counted_and_told_in_a_sentence() {
     let run = |options: &str| child::run(ours(port(), options), LIMIT);
     let absent = run(&to_server("-c 20 -n 3"));
@@ -147,7 +143,6 @@ fn what_cannot_be_is_counted_and_told_in_a_sentence() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn arguments_that_make_no_sense_are_refused() {
     let wrong = ["-c 0", "-c -1", "-c 2000000", "-n 0", "-n 300", "-p 0", "-p 70000", "-t 0", "-r 256", "-b nonsense"];
     let more = ["--patience 5", "-s a --patience -1", "server", "-x"];

@@ -53,7 +53,6 @@ fn end(mut program: Program) -> Ended {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn all_receivers_get_what_a_sender_sends() {
     let joined = format!("joined ::ffff:{} over ", group(1));
     let mut rounds = 0;
@@ -77,7 +76,6 @@ fn all_receivers_get_what_a_sender_sends() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_several_senders_send_is_told_apart() {
     let receiver = receiver(group(2), "-C 12");
     // Two queue pairs of three messages each, and one of six.
@@ -115,7 +113,6 @@ fn it_is_a_peer_of_the_c_program() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_does_not_come_is_told() {
     // Another group.
     let waits = receiver(group(5), "--timeout 4");
@@ -134,7 +131,6 @@ fn what_does_not_come_is_told() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_is_killed_does_no_harm() {
     // A sender before its first message, of which the receiver hears nothing.
     let waits = receiver(group(7), "--timeout 3");
@@ -150,7 +146,6 @@ fn a_peer_that_is_killed_does_no_harm() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_cannot_be_joined_is_told_in_a_sentence() {
     let run = |arguments: &str| {
         let mut command = example(NAME);

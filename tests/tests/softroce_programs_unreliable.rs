@@ -30,7 +30,6 @@ fn sizes(program: &str) -> [(u32, u32); 3] {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn they_play_with_themselves_in_every_kind() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
@@ -54,7 +53,6 @@ fn they_play_with_themselves_in_every_kind() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn every_size_arrives_whole() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
@@ -93,7 +91,6 @@ fn they_play_with_the_c_programs_in_both_roles() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_cannot_be_is_told_in_a_sentence() {
     for (program, _) in PROGRAMS {
         let run = |options: &str| child::run(ours(program, port(), options), LIMIT);
@@ -123,7 +120,6 @@ fn both(server: (&str, &str), client: (&str, &str)) -> [Ended; 2] {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn sides_that_differ_are_told() {
     for (program, _) in PROGRAMS {
         let both = |server, client| both((program, server), (program, client));
@@ -145,7 +141,6 @@ fn sides_that_differ_are_told() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn peers_of_another_kind_end_the_game() {
     let mut games = 0;
     let of = |name: &'static str| (name, "-s 64 --timeout 5");
@@ -170,7 +165,6 @@ fn peers_of_another_kind_end_the_game() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_dies_ends_the_game() {
     let mut games = 0;
     for (program, _) in PROGRAMS {
@@ -184,7 +178,6 @@ fn a_peer_that_dies_ends_the_game() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_goes_before_it_has_told_its_address_is_told() {
     for (program, _) in PROGRAMS {
         let ended = say_to_server(program, "-s 64 --timeout 5", b"", false);

@@ -49,7 +49,6 @@ fn goes(output: &str, steps: &[&str]) {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_key_is_given_used_and_taken_back_by_either_side() {
     let mut rounds = 0;
     for (options, owner, peer) in
@@ -69,7 +68,6 @@ fn a_key_is_given_used_and_taken_back_by_either_side() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_cannot_be_is_told_in_a_sentence() {
     let run = |options: &str| child::run(memory_window(options), LIMIT);
     fails(&run("-g 200"), &["GID index 200", "is not in use"]);

@@ -14,7 +14,6 @@ fn srq(port: u16, options: &str) -> Command {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn it_plays_with_itself() {
     let mut games = 0;
     for (server, client) in
@@ -46,7 +45,6 @@ fn it_plays_with_the_c_program_in_both_roles() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn what_cannot_be_is_told_in_a_sentence() {
     let run = |options: &str| child::run(srq(port(), options), LIMIT);
     fails(&run("-q 20 -r 19"), &["--rx-depth 19 is too small for --num-qp 20"]);

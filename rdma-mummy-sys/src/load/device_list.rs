@@ -2,11 +2,11 @@
 
 use core::ffi::c_int;
 
-use super::failure;
 use super::ibverbs::{IbverbsTable, library, loaded};
 use super::provider::{self, Registered};
 use super::route::stamp;
 use super::union::{Lists, Source};
+use super::{failure, gate};
 use crate::bindings::verbs::ibv_device;
 
 static LISTS: Lists<ibv_device> = Lists::new();
@@ -26,6 +26,7 @@ static LISTS: Lists<ibv_device> = Lists::new();
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     let system = library().ok().map(|library| library.table());
     if provider::all().next().is_none() {
+        let _hold = gate::hold();
         return match system.and_then(|table| table.ibv_get_device_list) {
             // SAFETY: the function is that of the library, and the caller keeps its contract.
             Some(get) => unsafe { get(num_devices) },

@@ -20,9 +20,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
-use super::elsewhere;
 use super::error::{Attempt, LoadError};
 use super::provider::Registered;
+use super::{elsewhere, gate};
 
 /// Why a library is not opened that this code is in.
 const OWN: &str = "it is this library itself, and not the system's";
@@ -119,6 +119,7 @@ impl<T: Table> Library<T> {
     /// The library itself, back, when another is in use already: objects of the one may not reach the other.
     pub fn install(self) -> Result<&'static Self, Self> {
         let slot = T::slot();
+        let _hold = gate::hold();
         let _opening = slot.opening.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever sets it holds the lock.
         if slot.library.get().is_some() { Err(self) } else { Ok(slot.library.get_or_init(|| self)) }
@@ -242,6 +243,7 @@ impl<T: Table> Slot<T> {
 
     #[cold]
     fn load(&'static self) -> Result<&'static Library<T>, LoadError> {
+        let _hold = gate::hold();
         // The lock guards no data of its own, so that a thread which panicked with it held has broken nothing.
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = self.library.get() {

@@ -15,6 +15,7 @@ mod error;
 mod events;
 pub(crate) mod failure;
 mod fork;
+mod gate;
 pub mod ibverbs;
 mod library;
 pub mod mlx5;

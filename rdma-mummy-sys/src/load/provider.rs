@@ -11,6 +11,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::gate;
 use super::ibverbs::IbverbsTable;
 use super::rdmacm::RdmacmTable;
 use super::route::{Owner, Routed, stamp};
@@ -83,6 +84,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Registered> {
 /// Each function of its tables does what rdma-core documents for its name, for as long as the process runs. Its devices
 /// leave `_ops` alone, which the list and [`ProviderId::stamp`] write to.
 pub unsafe fn register(provider: Provider) -> Result<ProviderId, RegisterError> {
+    let _hold = gate::hold();
     // The lock guards no data of its own, so that a thread which panicked with it held has broken nothing.
     let _appending = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
     if provider.name == SYSTEM {

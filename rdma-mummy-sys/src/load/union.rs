@@ -8,7 +8,7 @@ use core::ptr;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::failure;
+use super::{failure, gate};
 
 /// A function that makes an array of pointers, ends it with a null pointer, and stores how many it holds.
 pub(crate) type Get<T> = unsafe extern "C" fn(*mut c_int) -> *mut *mut T;
@@ -60,6 +60,8 @@ impl<T> Lists<T> {
         failed_before: Option<c_int>,
         sources: impl Iterator<Item = Source<T, F>>,
     ) -> *mut *mut T {
+        // The system's function takes a lock of its library.
+        let _hold = gate::hold();
         let mut joined = Joined { elements: Vec::new(), parts: Vec::new() };
         let mut first_failure = failed_before;
         for source in sources {
@@ -100,6 +102,7 @@ impl<T> Lists<T> {
     ///
     /// `list` is not used again if it was made here.
     pub(crate) unsafe fn free(&self, list: *mut *mut T) -> bool {
+        let _hold = gate::hold();
         let Some(joined) = self.lock().remove(&list.addr()) else { return false };
         for part in joined.parts {
             if let Some(free) = part.free {

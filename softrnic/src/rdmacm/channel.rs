@@ -26,6 +26,8 @@ const WAKE: u64 = 0;
 const TIMER: u64 = u64::MAX;
 /// Sources that are looked at in one go.
 const MOST: usize = 16;
+/// So many looks of which nothing comes, and others have their turn: the descriptor is readable while there is more.
+const MOST_LOOKS: usize = 256;
 
 /// A channel.
 pub(super) struct Channel {
@@ -209,8 +211,20 @@ impl World {
         }
     }
 
-    /// Looks at what is ready in a channel, each source once: what comes of it is in the queue then.
+    /// Looks at what is ready in a channel: what comes of it is in the queue then. Where nothing comes of it there may be more behind
+    /// it: then it looks again, so that a program that is told that no event is there has heard all that others have said by now.
     pub(super) fn gather(&mut self, channel: usize) -> Result<(), Errno> {
+        for _ in 0..MOST_LOOKS {
+            let has_found = self.look(channel)?;
+            if !has_found || !self.channel(channel)?.queue.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at each source once that is ready; whether there was any.
+    fn look(&mut self, channel: usize) -> Result<bool, Errno> {
         let mut room = [const { MaybeUninit::uninit() }; MOST];
         let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
         let epoll = Arc::clone(&self.channel(channel)?.epoll);
@@ -238,7 +252,7 @@ impl World {
             self.expire(channel);
         }
         // What came of the others is told first.
-        if self.channel(channel)?.queue.is_empty() { first_error } else { Ok(()) }
+        if self.channel(channel)?.queue.is_empty() { first_error.map(|()| !ready.is_empty()) } else { Ok(true) }
     }
 
     fn expire(&mut self, channel: usize) {

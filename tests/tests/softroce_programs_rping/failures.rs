@@ -19,7 +19,6 @@ fn ping(host: &str, options: &str) -> Ended {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_server_that_is_not_there_is_told() {
     let address = address();
     for options in ["", "-q"] {
@@ -55,7 +54,6 @@ fn a_server_that_cannot_listen_or_that_nobody_calls_says_so() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_text_longer_than_the_servers_is_told_by_both() {
     let run = |whose: [Whose; 2]| {
         let port = port();
@@ -102,7 +100,6 @@ fn end_of(program: &mut Program) -> Ended {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_peer_that_is_killed_in_the_midst_is_told() {
     for (whose, options) in [([Ours, Ours], ""), ([Theirs, Ours], ""), ([Ours, Ours], "-q")] {
         if !are_here(&whose) {
@@ -139,7 +136,6 @@ fn a_peer_that_stops_is_not_waited_for_without_end() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_persistent_server_outlives_clients_that_fail() {
     let port = port();
     let mut server = Program::start(server(Ours, port, "-P -S 64 --timeout 2"), LIMIT);
@@ -163,7 +159,6 @@ fn a_persistent_server_outlives_clients_that_fail() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn arguments_that_make_no_sense_are_refused() {
     for arguments in [
         "",

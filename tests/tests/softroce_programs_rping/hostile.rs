@@ -132,7 +132,6 @@ fn client_hears(options: &str, talk: impl FnOnce(&mut Peer, [u8; 16])) -> Ended 
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_message_that_is_none_is_told_by_the_server() {
     for length in [1, 15] {
         let ended = server_hears("", 1, |peer| peer.say(&vec![0; length]));
@@ -155,7 +154,6 @@ fn a_message_that_is_none_is_told_by_the_server() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn memory_that_was_not_offered_is_told_by_the_server() {
     // Another key, and more than there is.
     for (key, size) in [(0x5500, 64), (0, 60_000)] {
@@ -179,7 +177,6 @@ fn memory_that_was_not_offered_is_told_by_the_server() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_client_that_is_silent_or_too_loud_is_told() {
     fails(&server_hears("--timeout 2", 1, |peer| peer.wait()), &["the client did not offer ping 0 within 2 s"]);
     fails(&server_hears("", 1, |peer| drop(peer.connection.disconnect(Some(LONG)))), &["before its first ping"]);
@@ -202,7 +199,6 @@ fn a_client_that_is_silent_or_too_loud_is_told() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn texts_are_checked_where_that_is_asked_for_and_shown_harmlessly() {
     let ping = |peer: &mut Peer, text: &[u8]| {
         peer.end.memory.write(TEXT, text);
@@ -239,7 +235,6 @@ fn texts_are_checked_where_that_is_asked_for_and_shown_harmlessly() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_server_that_does_something_else_is_told() {
     let ended = client_hears("", |peer, _| {
         peer.say(&[0; 8]);
@@ -275,7 +270,6 @@ fn a_server_that_does_something_else_is_told() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_server_that_says_no_is_told() {
     let port = port();
     let listener = Listener::bind((address(), port)).unwrap();

@@ -96,7 +96,6 @@ fn letters_go_round_as_those_of_the_c_program() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn queue_pairs_of_the_programs_own_serve_as_well() {
     let mut games = 0;
     for (whose, server, client) in [
@@ -119,7 +118,6 @@ fn queue_pairs_of_the_programs_own_serve_as_well() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn without_v_nothing_is_printed_and_with_d_each_step() {
     assert_eq!(play([Ours, Ours], "", "-C 2").each_ref().map(Vec::len), [0, 0]);
     let [served, pinged] = play([Ours, Ours], "-d", "-d -C 2");
@@ -134,7 +132,6 @@ fn without_v_nothing_is_printed_and_with_d_each_step() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn addresses_of_either_side_may_be_given() {
     let address = address();
     let [served, pinged] = play([Ours, Ours], &format!("-a {address} -v"), &format!("-I {address} -v -C 1"));
@@ -145,7 +142,6 @@ fn addresses_of_either_side_may_be_given() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_persistent_server_serves_client_after_client() {
     let mut served = 0;
     for (whose, clients) in [
@@ -176,7 +172,6 @@ fn a_persistent_server_serves_client_after_client() {
 }
 
 #[test]
-#[ignore = "between processes softrnic still loses an answer now and then: cargo xtask softroce"]
 fn a_persistent_server_serves_several_at_once() {
     let port = port();
     let mut server = Program::start(server(Ours, port, "-P"), LIMIT);

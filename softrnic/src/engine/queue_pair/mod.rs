@@ -308,7 +308,8 @@ impl QueuePair {
                 Err(TryLockError::Poisoned(error)) => error.into_inner(),
                 Err(TryLockError::WouldBlock) => return,
             };
-            self.note.store(false, Ordering::SeqCst);
+            // Exchanged rather than stored: whoever left the note that is taken away here, what it left is seen.
+            self.note.swap(false, Ordering::SeqCst);
             requester.run(self);
             drop(requester);
             fence(Ordering::SeqCst);

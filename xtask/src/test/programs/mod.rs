@@ -32,11 +32,7 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
     let mut faults = Vec::new();
     for row in table::ROWS.iter().filter(|row| row.name.contains(only)) {
         let started = Instant::now();
-        // Between processes softrnic still loses an answer now and then (softrnic/README.md): a row has two attempts, and tells of it.
-        let result = play::play(row, &place).or_else(|error| {
-            println!("test programs::{} fails, and is tried again\n{error:#}", row.name);
-            play::play(row, &place)
-        });
+        let result = play::play(row, &place);
         let time = started.elapsed().as_secs_f64();
         match result {
             Ok(()) => {
