@@ -92,7 +92,7 @@ impl Answers {
         });
     }
 
-    /// The queue pair is in the error state: reads are not answered any more.
+    /// Reads are not answered any more.
     pub(super) fn cut(&mut self) {
         for (_, what) in &mut self.waiting {
             if matches!(what, What::Read(_)) {
@@ -131,7 +131,7 @@ impl Responder {
         log::warn!("queue pair {:#x}: its peer takes no answers", pair.number);
         self.answers.waiting.clear();
         self.answers.reads = 0;
-        self.end(pair, PairEvent::RequestError);
+        self.break_off(pair, PairEvent::RequestError);
         true
     }
 
@@ -157,7 +157,7 @@ impl Responder {
                     Err(stop) => {
                         log::debug!("queue pair {:#x} ends a read: {stop:?}", pair.number);
                         has_failed = true;
-                        self.end(pair, PairEvent::AccessError);
+                        self.break_off(pair, PairEvent::AccessError);
                         Reply::Refused(if let Stop::Refused(refusal) = stop {
                             refusal
                         } else {
@@ -165,7 +165,7 @@ impl Responder {
                         })
                     }
                 };
-                // Also by `end`, which has not seen this one.
+                // Also by `break_off`, which has not seen this one.
                 self.answers.reads = self.answers.reads.saturating_sub(1);
                 what = What::Reply(reply);
             }
@@ -200,10 +200,10 @@ impl Responder {
         Ok(true)
     }
 
-    /// The end of the queue pair.
-    fn end(&mut self, pair: &QueuePair, event: PairEvent) {
+    /// The end of the queue pair by an answer that cannot be given.
+    fn break_off(&mut self, pair: &QueuePair, event: PairEvent) {
         pair.fail();
         pair.parts.events.happened(event);
-        self.flush(pair);
+        self.end(pair);
     }
 }

@@ -162,7 +162,7 @@ impl QueuePair {
             State::Error => {
                 self.state.store(to as u8, Ordering::Release);
                 requester.flush(self);
-                responder.flush(self);
+                responder.end(self);
             }
             _ => self.state.store(to as u8, Ordering::Release),
         }

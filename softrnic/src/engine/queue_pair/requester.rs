@@ -236,7 +236,7 @@ impl Requester {
         self.finish(pair, status, 0);
         self.flush(pair);
         if pair.state() == State::Error {
-            unpoisoned(pair.responder.lock()).flush(pair);
+            unpoisoned(pair.responder.lock()).end(pair);
         }
     }
 
@@ -270,7 +270,7 @@ impl Requester {
             if !queue.push(completion, false) && pair.break_down() {
                 // The requests that are left are flushed by who ends this one. Not by who has the responder's lock: then it is in the
                 // error state already.
-                unpoisoned(pair.responder.lock()).flush(pair);
+                unpoisoned(pair.responder.lock()).end(pair);
             }
         }
         self.ring.pop();

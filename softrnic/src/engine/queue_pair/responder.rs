@@ -82,14 +82,21 @@ impl Responder {
     }
 
     /// Completes the receives as flushed: the queue pair is in the error state. Those of a shared queue stay, and there is an event.
+    ///
+    /// What came before a message that was refused is answered still; nothing is, after any other error: [`end`](Self::end).
     pub(super) fn flush(&mut self, pair: &QueuePair) {
         self.end_arriving();
-        self.answers.cut();
         self.flush_receives(pair);
         if pair.parts.is_shared && !self.has_told_last {
             self.has_told_last = true;
             pair.parts.events.happened(PairEvent::LastReceiveReached);
         }
+    }
+
+    /// The end of the queue pair, which is in the error state, by what is no message of its peer's: reads are not answered any more.
+    pub(super) fn end(&mut self, pair: &QueuePair) {
+        self.answers.cut();
+        self.flush(pair);
     }
 
     /// Handles a message. Also tells whether that was the end of the queue pair, whose requester is then to be looked at.
@@ -191,7 +198,7 @@ impl Responder {
     #[cold]
     fn break_down(&mut self, pair: &QueuePair) -> (Reply, bool) {
         pair.break_down();
-        self.flush(pair);
+        self.end(pair);
         (Reply::Silence, true)
     }
 

@@ -190,6 +190,21 @@ fn what_is_refused_ends_both_with_what_is_behind_flushed() {
 }
 
 #[test]
+fn a_read_before_what_is_refused_comes_whole() {
+    let link = Link::with(Service::ReliableConnection, |ours| (ours.max_rd_atomic, ours.max_dest_rd_atomic) = (4, 4));
+    let (ours, theirs) = memory(&link, LARGE);
+    theirs.set(0, &pattern(LARGE));
+    link.wires[ANSWERS].set_room(1);
+    let (address, rkey) = (IOVA, theirs.key());
+    link.a.post(1, Operation::Read { address, rkey }, |work| work.pieces.push(ours.piece(0, LARGE)));
+    link.a.post_bytes(2, Operation::FetchAdd { address, rkey: rkey ^ 1, add: 1 }, 0, 8);
+    // Both are there before more than a part of the answer is.
+    link.settle();
+    assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, Status::IBV_WC_REM_ACCESS_ERR)]);
+    assert!(ours.get(0, LARGE) == pattern(LARGE));
+}
+
+#[test]
 fn a_receive_that_is_too_small_is_told_at_the_first_part() {
     let link = Link::reliable();
     let (ours, theirs) = memory(&link, LARGE);
