@@ -47,6 +47,8 @@ pub(crate) struct Network {
     blocks: Blocks,
     #[cfg(test)]
     taught: RwLock<BTreeMap<u32, Arc<dyn Carrier>>>,
+    #[cfg(test)]
+    taught_groups: RwLock<BTreeMap<Gid, Vec<Arc<dyn Carrier>>>>,
     /// Addresses that were seen to be this host's. One that it gives up stays: nobody else in the process has it.
     here: RwLock<BTreeSet<Gid>>,
 }
@@ -66,6 +68,8 @@ impl Network {
             blocks: Blocks::new(),
             #[cfg(test)]
             taught: RwLock::new(BTreeMap::new()),
+            #[cfg(test)]
+            taught_groups: RwLock::new(BTreeMap::new()),
             here: RwLock::new(BTreeSet::new()),
         }
     }
@@ -141,6 +145,21 @@ impl Network {
             Some(carrier) => taught.insert(number, carrier),
             None => taught.remove(&number),
         };
+    }
+
+    /// The ways to the other processes with members of a group.
+    pub(crate) fn group(&self, group: Gid) -> Vec<Arc<dyn Carrier>> {
+        #[cfg(test)]
+        if let Some(ways) = unpoisoned(self.taught_groups.read()).get(&group) {
+            return ways.clone();
+        }
+        self.fabric().map(|fabric| fabric.group(group)).unwrap_or_default()
+    }
+
+    /// Who is in a group, for tests.
+    #[cfg(test)]
+    pub(crate) fn teach_group(&self, group: Gid, ways: Vec<Arc<dyn Carrier>>) {
+        unpoisoned(self.taught_groups.write()).insert(group, ways);
     }
 
     /// Takes in what has come from other processes; whether there was any.

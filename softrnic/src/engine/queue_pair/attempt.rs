@@ -7,6 +7,7 @@ use rdma_mummy_sys::ibv_wc_status;
 
 use super::exchange::InProcess;
 use super::flight::Flight;
+use super::group::Went;
 use super::{Attributes, QueuePair, Service, away, datagram, psn};
 use crate::engine::address::Path;
 use crate::engine::limits;
@@ -147,11 +148,17 @@ pub(super) fn attempt(
     let mut exchange =
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
     let reply = if work.destination.is_some() && datagram::is_of_group(&request, number) {
-        if away::send_to_group(work, &request, segments) {
-            datagram::send_to_group(&request, &mut exchange)
-        } else {
-            Reply::LocalFault
+        let is_first = !flight.group.has_begun();
+        let went = flight.group.send(pair, work, &request, segments);
+        let reply = match went {
+            Went::Fault => Reply::LocalFault,
+            Went::All | Went::Some if is_first => datagram::send_to_group(&request, &mut exchange),
+            Went::All | Went::Some => Reply::Done { original: 0 },
+        };
+        if went == Went::Some && reply != Reply::LocalFault {
+            return Outcome::Stuck;
         }
+        reply
     } else if work.destination.is_some() && !Network::of_process().is_here(request.destination) {
         Reply::Silence
     } else {

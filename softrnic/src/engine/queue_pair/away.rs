@@ -9,7 +9,6 @@ use super::flight::{Flight, LOSS};
 use super::receiving::map;
 use super::{Attributes, QueuePair};
 use crate::engine::memory::Segment;
-use crate::engine::network::{MULTICAST_NUMBER, Network};
 use crate::engine::packet::{Carrier, MAX_PAYLOAD, Packet, Part, Payload, Stuck};
 use crate::engine::request::Request;
 use crate::engine::work::SendWork;
@@ -96,24 +95,4 @@ pub(super) fn put(
         }
         put => put,
     }
-}
-
-/// Puts a datagram on its way to the members of its group in other processes. Where there is no room it is lost. `false` where its
-/// memory cannot be read.
-pub(super) fn send_to_group(work: &SendWork, request: &Request, segments: &[Segment]) -> bool {
-    let Some(fabric) = Network::of_process().fabric() else {
-        return true;
-    };
-    // Datagrams are of 4096 bytes at most.
-    let length = request.length as u32;
-    let part = Part { number: MULTICAST_NUMBER, request: *request, offset: 0, length, attempt: 0 };
-    let payload = if work.is_inline { Payload::Bytes(&work.inline) } else { Payload::Memory(segments) };
-    for carrier in fabric.group(request.destination) {
-        match carrier.put(&Packet::Part(part), payload) {
-            Ok(()) => {}
-            Err(Stuck::Fault) => return false,
-            Err(stuck) => log::debug!("a datagram to a group is lost: {stuck:?}"),
-        }
-    }
-    true
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::group::Group;
 use super::inbox::{Arrival, is_same};
 use super::{Attributes, QueuePair, psn, retry};
 use crate::engine::packet::Carrier;
@@ -43,6 +44,7 @@ pub(super) struct Flight {
     heard: u32,
     /// Since when nothing could be put.
     stuck_since: Option<Instant>,
+    pub(super) group: Group,
     /// Empty, and used again.
     pub(super) replies: VecDeque<Arrival>,
 }
@@ -61,6 +63,7 @@ impl Flight {
             watch: None,
             heard: 0,
             stuck_since: None,
+            group: Group::new(),
             replies: VecDeque::new(),
         }
     }
@@ -168,6 +171,7 @@ impl Flight {
     pub(super) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;
+        self.group.clear();
     }
 
     /// Sees to it that a peer that does not answer is found out.

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `requester`, `batch`, `ring` | the send queue |
 //! | `attempt`, `exchange`, `datagram` | one request, tried |
-//! | `away`, `flight`, `inbox`, `answered` | requests to other processes |
+//! | `away`, `group`, `flight`, `inbox`, `answered` | requests to other processes |
 //! | `responder`, `receiving`, `remote`, `target` | one message, handled |
 //! | `arriving`, `answers` | messages from other processes |
 
@@ -26,6 +26,7 @@ mod batch;
 mod datagram;
 mod exchange;
 mod flight;
+mod group;
 mod inbox;
 mod psn;
 mod receiving;

@@ -135,7 +135,7 @@ impl Requester {
                 }
                 Outcome::Sent => self.wait = Wait::No,
                 Outcome::Stuck => {
-                    self.wait = Wait::No;
+                    self.wait = if self.flight.group.has_begun() { Wait::Room } else { Wait::No };
                     break;
                 }
                 Outcome::Later => break,
@@ -170,6 +170,7 @@ impl Requester {
                 self.count_anew();
                 true
             }
+            Wait::Room => true,
             Wait::NotReady(until) => Instant::now() >= until,
             // A later request shows the peer that one is missing, and it asks for it.
             Wait::SilenceForEver => true,

@@ -29,6 +29,8 @@ pub(crate) fn silence_time(timeout: u8) -> Option<Duration> {
 pub(crate) enum Wait {
     /// Nothing: it has not begun.
     No,
+    /// A process of the group that it goes to has no room.
+    Room,
     /// The peer has no receive: until then.
     NotReady(Instant),
     /// The peer does not answer: until then.

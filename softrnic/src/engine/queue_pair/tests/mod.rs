@@ -5,6 +5,7 @@ mod datagrams;
 mod elsewhere;
 mod errors;
 mod gpus;
+mod groups;
 mod operations;
 mod overruns;
 mod programs;

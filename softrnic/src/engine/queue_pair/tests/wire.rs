@@ -22,7 +22,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             packets: Mutex::default(),
             room: AtomicUsize::new(usize::MAX),
@@ -45,13 +45,20 @@ impl Wire {
         self.packets.lock().unwrap().clear();
     }
 
+    /// Loses what was on its way, and takes no more.
+    pub(super) fn lose(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+        self.clear();
+        self.call();
+    }
+
     /// Calls those who wait.
-    fn call(&self) {
+    pub(super) fn call(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
         waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.expired());
     }
 
-    fn pop(&self) -> Option<(Packet, Vec<u8>)> {
+    pub(super) fn pop(&self) -> Option<(Packet, Vec<u8>)> {
         self.packets.lock().unwrap().pop_front()
     }
 }
