@@ -39,6 +39,16 @@ const fn queue() -> (Mutex<Queue>, Condvar) {
 }
 
 impl Queue {
+    /// Adds an alarm; whether it is the earliest.
+    fn add(&mut self, when: Instant, pair: Weak<QueuePair>) -> bool {
+        let is_earliest = self.alarms.peek().is_none_or(|Reverse(first)| when < first.when);
+        let order = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.alarms.push(Reverse(Alarm { when, order, pair }));
+        self.prune();
+        is_earliest
+    }
+
     /// Throws out alarms of queue pairs that are gone, once they may be half of all.
     fn prune(&mut self) {
         if self.alarms.len() >= self.prune_at {
@@ -85,11 +95,7 @@ impl Ord for Alarm {
 pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     let (queue, earlier) = QUEUE.get();
     let mut queue = unpoisoned(queue.lock());
-    let is_earliest = queue.alarms.peek().is_none_or(|Reverse(first)| when < first.when);
-    let order = queue.next;
-    queue.next = queue.next.wrapping_add(1);
-    queue.alarms.push(Reverse(Alarm { when, order, pair }));
-    queue.prune();
+    let is_earliest = queue.add(when, pair);
     if !queue.is_begun {
         match begin() {
             Ok(()) => queue.is_begun = true,
@@ -194,18 +200,46 @@ fn tell(alarm: Option<Reverse<Alarm>>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
     use std::time::Duration;
+
+    use super::*;
+    use crate::engine::queue_pair::Service;
+    use crate::engine::queue_pair::tests::End;
+
+    /// None that the thread looks at.
+    fn own() -> Queue {
+        queue().0.into_inner().unwrap()
+    }
 
     #[test]
     fn the_earliest_alarm_comes_first() {
-        let now = Instant::now();
-        let mut alarms = BinaryHeap::new();
-        for (order, delay) in [30, 10, 20, 10].into_iter().enumerate() {
-            let when = now + Duration::from_millis(delay);
-            alarms.push(Reverse(Alarm { when, order: order as u64, pair: Weak::new() }));
-        }
-        let orders: Vec<_> = std::iter::from_fn(|| alarms.pop()).map(|Reverse(alarm)| alarm.order).collect();
+        let (mut queue, now) = (own(), Instant::now());
+        let is_earliest = [30, 10, 20, 10].map(|delay| queue.add(now + Duration::from_millis(delay), Weak::new()));
+        assert_eq!(is_earliest, [true, true, false, false]);
+        let orders: Vec<_> = std::iter::from_fn(|| queue.alarms.pop()).map(|Reverse(alarm)| alarm.order).collect();
         assert_eq!(orders, [1, 3, 2, 0]);
+    }
+
+    #[test]
+    fn alarms_of_queue_pairs_that_are_gone_are_thrown_out() {
+        let (mut queue, now) = (own(), Instant::now());
+        let end = End::new(Service::ReliableConnection);
+        let live = Arc::downgrade(&end.pair);
+        for _ in 1..FEW {
+            queue.add(now, Weak::new());
+        }
+        assert_eq!(queue.alarms.len(), FEW - 1);
+        queue.add(now, live.clone());
+        assert_eq!(queue.alarms.len(), 1);
+        // Those that live stay, and are not looked through again until they are twice as many.
+        for _ in 1..2 * FEW - 1 {
+            queue.add(now, live.clone());
+        }
+        assert_eq!((queue.alarms.len(), queue.prune_at), (2 * FEW - 1, 2 * FEW));
+        drop(end);
+        assert_eq!(live.strong_count(), 0);
+        queue.add(now, Weak::new());
+        assert_eq!((queue.alarms.len(), queue.prune_at), (0, FEW));
     }
 }

@@ -15,7 +15,7 @@ use crate::engine::packet::{Answer, AnswerKind, Carrier, MAX_PAYLOAD, Packet, Pa
 use crate::engine::request::{Refusal, Reply};
 
 /// No peer waits for more answers: what it has on its way, and what it has given up.
-const MOST: usize = 2 * MAX_QP_WR as usize;
+pub(super) const MOST: usize = 2 * MAX_QP_WR as usize;
 
 /// To whom an answer goes, and to what.
 #[derive(Clone, Debug)]

@@ -37,7 +37,7 @@ mod retry;
 mod ring;
 mod target;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

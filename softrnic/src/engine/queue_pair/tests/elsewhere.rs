@@ -5,8 +5,8 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 use super::wire::{ANSWERS, ASKS, FLAG, Link};
 use super::*;
 use crate::engine::network::{MULTICAST_NUMBER, SharedEntry};
-use crate::engine::packet::MAX_PAYLOAD;
-use crate::engine::request::Request;
+use crate::engine::packet::{MAX_PAYLOAD, Packet};
+use crate::engine::request::{Reply, Request};
 
 #[test]
 #[cfg_attr(miri, ignore = "it takes seconds of the clock")]
@@ -185,6 +185,34 @@ fn answers_wait_for_room_in_order() {
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
     assert_eq!(link.a.bytes.get(0, 8), b"in order");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it takes many messages")]
+fn a_peer_that_takes_no_answers_is_given_up() {
+    let link = Link::with(Service::ReliableConnection, |ours| ours.max_dest_rd_atomic = 2);
+    let (address, rkey) = link.b.at(0);
+    link.wires[ANSWERS].set_room(0);
+    link.b.receive_bytes(7, 0, 8);
+    link.b.post_bytes(8, Operation::Send, 0, 8);
+    link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
+    let Some((Packet::Part(mut part), _)) = link.wires[ASKS].pop() else { panic!("it has not gone") };
+    part.number ^= FLAG;
+    part.request.source_number ^= FLAG;
+    // The first is the read, and the others come out of turn.
+    let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+    for _ in 0..answers::MOST {
+        Network::of_process().part_arrived(&part, &[], &back);
+    }
+    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
+    Network::of_process().part_arrived(&part, &[], &back);
+    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::Error, vec![PairEvent::RequestError]));
+    assert_eq!((link.b.received_statuses(), link.b.sent_statuses()), (vec![(7, FLUSHED)], vec![(8, FLUSHED)]));
+    // What waited is dropped, and what comes later is answered once more.
+    link.wires[ANSWERS].set_room(usize::MAX);
+    assert_eq!(link.wires[ANSWERS].len(), 0);
+    Network::of_process().part_arrived(&part, &[], &back);
+    assert_eq!(link.replies(), [Reply::Silence]);
 }
 
 #[test]

@@ -137,12 +137,12 @@ impl Drop for Bytes {
 }
 
 /// A queue pair with all that it needs.
-pub(super) struct End {
+pub(in crate::engine) struct End {
     pub(super) domain: Arc<Domain>,
     pub(super) sends: Arc<CompletionQueue>,
     pub(super) receives: Arc<CompletionQueue>,
     pub(super) told: Told,
-    pub(super) pair: Arc<QueuePair>,
+    pub(in crate::engine) pair: Arc<QueuePair>,
     /// [`LENGTH`] of them.
     pub(super) bytes: Bytes,
 }
@@ -158,7 +158,7 @@ pub(super) const LENGTH: usize = 8192;
 pub(super) const SLOTS: u32 = 16;
 
 impl End {
-    pub(super) fn new(service: Service) -> Self {
+    pub(in crate::engine) fn new(service: Service) -> Self {
         Self::with(service, |_| {})
     }
 
