@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::network::MULTICAST_NUMBER;
-use super::packet::{BLOCK, Fabric};
+use super::packet::{BLOCK, Fabric, MAX_NUMBER};
 use super::unpoisoned;
 
 /// So many blocks are used before a number comes again.
@@ -61,7 +61,7 @@ impl Inner {
     fn grow(&mut self, fabric: &dyn Fabric, in_use: usize) {
         let has_enough = self.owned.len() >= AT_LEAST && in_use < self.owned.len() * BLOCK as usize / 2;
         // Numbers are of 24 bits.
-        let claimed = if has_enough { None } else { fabric.claim().filter(|block| *block < (1 << 24) / BLOCK) };
+        let claimed = if has_enough { None } else { fabric.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
         match claimed {
             Some(block) if !self.owned.contains(&block) => self.owned.push(block),
             _ => (self.block, self.place) = (0, 0),

@@ -12,6 +12,7 @@ pub(crate) mod memory;
 pub(crate) mod network;
 pub(crate) mod packet;
 pub(crate) mod queue_pair;
+pub(crate) mod quota;
 pub(crate) mod receive;
 pub(crate) mod request;
 pub(crate) mod timer;

@@ -14,6 +14,9 @@ use super::request::{Reply, Request};
 /// The most bytes that a part carries.
 pub(crate) const MAX_PAYLOAD: u32 = 16 << 10;
 
+/// The last number of a queue pair or of a packet: they have 24 bits.
+pub(crate) const MAX_NUMBER: u32 = (1 << 24) - 1;
+
 /// The numbers of a block, which one process has to itself: a number's block is `number / BLOCK`.
 pub(crate) const BLOCK: u32 = 4096;
 

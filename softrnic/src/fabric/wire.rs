@@ -2,7 +2,7 @@
 
 use crate::engine::address::Gid;
 use crate::engine::limits;
-use crate::engine::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part};
+use crate::engine::packet::{Answer, AnswerKind, MAX_NUMBER, MAX_PAYLOAD, Packet, Part};
 use crate::engine::queue_pair::Service;
 use crate::engine::request::{Refusal, Reply, Request};
 use crate::engine::work::Operation;
@@ -27,8 +27,6 @@ const SERVICES: [Service; 5] = [
     Service::XrcSend,
     Service::XrcReceive,
 ];
-/// Numbers of queue pairs and of packets have so many bits.
-const NUMBER: u32 = 0xff_ffff;
 
 /// Two halves of a word.
 fn word(low: u32, high: u32) -> u64 {
@@ -227,7 +225,7 @@ fn gid(low: u64, high: u64) -> Gid {
 }
 
 fn number(value: u32) -> Result<u32, Garbage> {
-    if value <= NUMBER { Ok(value) } else { Err(Garbage("a number of more than 24 bits")) }
+    if value <= MAX_NUMBER { Ok(value) } else { Err(Garbage("a number of more than 24 bits")) }
 }
 
 fn narrow(value: u64) -> Result<u64, Garbage> {

@@ -24,7 +24,6 @@ pub(crate) mod port;
 pub(crate) mod protection_domain;
 pub(crate) mod query_device;
 pub(crate) mod queue_pair;
-pub(crate) mod quota;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod table;
 pub(crate) mod thread_domain;

@@ -8,11 +8,11 @@ use rdma_mummy_sys::{ibv_context, ibv_parent_domain_init_attr, ibv_parent_domain
 use super::context::Context;
 use super::failure;
 use super::object::Object;
-use super::quota::{Quota, Share};
 use super::thread_domain::ThreadDomain;
 use crate::engine::domain::Domain;
 use crate::engine::errno::Errno;
 use crate::engine::limits;
+use crate::engine::quota::{Quota, Share};
 use crate::engine::unpoisoned;
 use crate::engine::usage::{Usage, Use};
 

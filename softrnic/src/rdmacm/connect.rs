@@ -20,6 +20,7 @@ use super::transition::{extend, ready_to_receive, ready_to_send, to_error};
 use super::{World, world};
 use crate::engine::errno::Errno;
 use crate::engine::limits::MAX_RD_ATOMIC;
+use crate::engine::packet::MAX_NUMBER;
 
 /// As in C: as much as the device can.
 const MOST: u8 = RDMA_MAX_INIT_DEPTH as u8;
@@ -85,7 +86,7 @@ impl Given {
         // SAFETY: the caller's promise.
         match unsafe { (*id).qp.as_ref() } {
             Some(qp) => (qp.qp_num, (!qp.srq.is_null()).into()),
-            None => (self.parameters.qp_num & 0xff_ffff, self.parameters.srq),
+            None => (self.parameters.qp_num & MAX_NUMBER, self.parameters.srq),
         }
     }
 

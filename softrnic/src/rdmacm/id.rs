@@ -23,6 +23,7 @@ use super::peer::Reason;
 use super::port::Port;
 use super::{ACKNOWLEDGED, World, unknown, world};
 use crate::engine::errno::Errno;
+use crate::engine::packet::MAX_NUMBER;
 use crate::engine::unpoisoned;
 
 pub(super) const NO_ECE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
@@ -155,7 +156,7 @@ impl World {
             retry_count: 7,
             rnr_retry_count: 7,
             // Lossless: it has 24 bits.
-            psn: (random() & 0xff_ffff) as u32,
+            psn: random() as u32 & MAX_NUMBER,
             remote_psn: 0,
             remote_qp: 0,
             failed: false,

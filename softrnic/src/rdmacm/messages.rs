@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use crate::engine::packet::MAX_NUMBER;
+
 /// Bytes of a packet.
 pub(super) const SIZE: usize = DATA + MOST_DATA;
 /// The most private data that any of them carries.
@@ -10,8 +12,6 @@ const MOST_DATA: usize = room::REPLY;
 const MAGIC: [u8; 6] = *b"srncm\x01";
 /// Where the private data stands.
 const DATA: usize = 6 + 2 + 6 * 4 + 8 + 2 * ADDRESS;
-/// Queue pair numbers and packet numbers have 24 bits.
-const NUMBER: u32 = 0xff_ffff;
 
 /// Bytes of private data that each kind carries: as much as the packets of InfiniBand.
 pub(super) mod room {
@@ -165,8 +165,8 @@ impl Message {
         let data = packet.get(DATA..DATA + kind.room())?.to_vec();
         let is_valid = zero == 0
             && last_zero == 0
-            && qp_number <= NUMBER
-            && psn <= NUMBER
+            && qp_number <= MAX_NUMBER
+            && psn <= MAX_NUMBER
             && retry_count <= 7
             && rnr_retry_count <= 7
             && packet[DATA + kind.room()..].iter().all(|&byte| byte == 0);
@@ -253,7 +253,7 @@ mod tests {
     prop_compose! {
         fn messages()(
             kind in 1_u8..=8,
-            numbers in (0..=NUMBER, 0..=NUMBER, any::<u32>()),
+            numbers in (0..=MAX_NUMBER, 0..=MAX_NUMBER, any::<u32>()),
             bytes in any::<[u8; 5]>(),
             retries in (0_u8..=7, 0_u8..=7),
             ece in any::<(u32, u32)>(),

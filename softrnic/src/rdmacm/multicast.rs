@@ -19,13 +19,12 @@ use super::transition::address_handle_to;
 use super::{ACKNOWLEDGED, World, world};
 use crate::engine::address::Gid;
 use crate::engine::errno::Errno;
+use crate::engine::network::MULTICAST_NUMBER;
 use crate::engine::unpoisoned;
 use crate::front::multicast::{attach_mcast, detach_mcast};
 
 /// What the kernel says where a port has no groups of such addresses; libc has no name for it.
 const ENOTSUPP: c_int = 524;
-/// The number of every group's queue pair.
-const EVERYBODY: u32 = 0xff_ffff;
 
 /// A group that was joined.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +112,7 @@ fn join(id: *mut rdma_cm_id, address: SocketAddr, sends_only: bool, context: *mu
         identifier.groups.push(group);
         // As in C, the context of the group stands where private data does.
         let private_data = context.cast_const();
-        let parameters = rdma_ud_param { ah_attr, qp_num: EVERYBODY, qkey: QKEY, private_data, ..no_datagram() };
+        let parameters = rdma_ud_param { ah_attr, qp_num: MULTICAST_NUMBER, qkey: QKEY, private_data, ..no_datagram() };
         let parameters = Parameters::Datagram(parameters);
         let kind = event_type::RDMA_CM_EVENT_MULTICAST_JOIN;
         world.put(Pending { parameters, group: Some(number), ..Pending::new(id.addr(), kind) });

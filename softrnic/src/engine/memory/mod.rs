@@ -20,13 +20,14 @@ mod tests;
 mod window;
 
 use std::ptr;
-use std::sync::atomic::AtomicU32;
 
 use rdma_mummy_sys::ibv_access_flags;
 
 use self::slot::{Hold, Kind};
 use self::table::Table;
 use super::domain::Domain;
+use super::limits::{MAX_MR, MAX_MW};
+use super::quota::Quota;
 use crate::fork::PerProcess;
 
 pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
@@ -82,8 +83,8 @@ pub(crate) enum Atomic {
 #[derive(Debug)]
 pub(crate) struct Memory {
     table: Table,
-    regions: AtomicU32,
-    windows: AtomicU32,
+    regions: Quota,
+    windows: Quota,
 }
 
 impl Memory {
@@ -104,7 +105,7 @@ impl Memory {
     }
 
     const fn new() -> Self {
-        Self { table: Table::new(), regions: AtomicU32::new(0), windows: AtomicU32::new(0) }
+        Self { table: Table::new(), regions: Quota::new(MAX_MR), windows: Quota::new(MAX_MW) }
     }
 
     /// Local memory of a request of a queue pair in `domain`, to be written where `is_written`. No bytes need no key.

@@ -1,7 +1,7 @@
 //! Memory regions.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use super::resident::Presence;
@@ -114,12 +114,6 @@ fn check_range(length: u64, iova: u64) -> Result<(), Errno> {
     iova.checked_add(last).map(drop).ok_or(Errno::INVALID)
 }
 
-/// One more, up to `max`.
-pub(super) fn count_up(counter: &AtomicU32, max: u32) -> Result<(), Errno> {
-    let more = |count| (count < max).then_some(count + 1);
-    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(drop).map_err(|_| Errno::NO_MEMORY)
-}
-
 impl Memory {
     /// Registers memory. `iova` is the address by which requests name its first byte; it is 0 where `access` has
     /// `IBV_ACCESS_ZERO_BASED`.
@@ -140,9 +134,9 @@ impl Memory {
         let iova = if access & ZERO_BASED != 0 { 0 } else { iova };
         check_range(length, iova)?;
         let place = backing.locate(length, access)?;
-        count_up(&self.regions, MAX_MR)?;
+        self.regions.count()?;
         let Some(closed) = self.table.take() else {
-            self.regions.fetch_sub(1, Ordering::Relaxed);
+            self.regions.count_down();
             return Err(Errno::NO_MEMORY);
         };
         let (slot, key) = (closed.slot(), closed.entry().key);
@@ -174,7 +168,7 @@ impl Memory {
         // What it kept is given back with the last user gone.
         state.backing = Backing::Null;
         self.table.give(closed);
-        self.regions.fetch_sub(1, Ordering::Relaxed);
+        self.regions.count_down();
         Ok(())
     }
 

@@ -3,12 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::region::count_up;
 use super::slot::{Closed, Entry, Kind, Slot};
 use super::{ATOMIC, Fault, LOCAL_WRITE, MW_BIND, Memory, WINDOW_ACCESS, WRITE, ZERO_BASED};
 use crate::engine::domain::Domain;
 use crate::engine::errno::Errno;
-use crate::engine::limits::MAX_MW;
 use crate::engine::unpoisoned;
 use crate::engine::work::Bind;
 
@@ -58,11 +56,11 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` where there are [`MAX_MW`].
+    /// `ENOMEM` where there are [`MAX_MW`](crate::engine::limits::MAX_MW).
     pub(crate) fn window(&'static self, domain: &Arc<Domain>, is_type_2: bool) -> Result<Arc<Window>, Errno> {
-        count_up(&self.windows, MAX_MW)?;
+        self.windows.count()?;
         let Some(closed) = self.table.take() else {
-            self.windows.fetch_sub(1, Ordering::Relaxed);
+            self.windows.count_down();
             return Err(Errno::NO_MEMORY);
         };
         let (slot, key) = (closed.slot(), closed.entry().key);
@@ -82,7 +80,7 @@ impl Memory {
         let closed = window.unbind(&mut binding).ok_or(Errno::INVALID)?;
         *unpoisoned(window.slot.window.lock()) = std::sync::Weak::new();
         self.table.give(closed);
-        self.windows.fetch_sub(1, Ordering::Relaxed);
+        self.windows.count_down();
         Ok(())
     }
 

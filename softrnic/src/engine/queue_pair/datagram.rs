@@ -75,10 +75,9 @@ pub(super) fn header(request: &Request) -> [u8; HEADER_LENGTH as usize] {
     header
 }
 
-/// The Internet check sum of a header whose own field is zero (RFC 1071).
-fn check_sum(header: &[u8]) -> u16 {
-    let mut sum: u32 =
-        header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();
+/// The Internet check sum of a header whose own field is zero (RFC 1071). It is zero of one that is whole.
+pub(crate) fn check_sum(header: &[u8]) -> u16 {
+    let mut sum: u32 = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
     }

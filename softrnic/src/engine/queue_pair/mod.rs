@@ -46,6 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 pub(crate) use attributes::{Attributes, Parts, Service, State};
 pub(crate) use batch::Batch;
+pub(crate) use datagram::check_sum;
 
 use self::inbox::Inbox;
 use self::requester::Requester;
@@ -54,7 +55,7 @@ use super::errno::Errno;
 use super::events::PairEvent;
 use super::memory::Segment;
 use super::network::Network;
-use super::packet::{Answer, Carrier, Part};
+use super::packet::{Answer, Carrier, MAX_NUMBER, Part};
 use super::request::{Exchange, Reply, Request};
 use super::unpoisoned;
 
@@ -147,9 +148,9 @@ impl QueuePair {
         if to != State::ReadyToReceive {
             attributes.rq_psn = responder.attributes.rq_psn;
         }
-        attributes.rq_psn &= psn::MASK;
+        attributes.rq_psn &= MAX_NUMBER;
         if from == State::ReadyToReceive && to == State::ReadyToSend {
-            self.sq_psn.store(attributes.sq_psn & psn::MASK, Ordering::Relaxed);
+            self.sq_psn.store(attributes.sq_psn & MAX_NUMBER, Ordering::Relaxed);
         }
         match to {
             State::Reset => {

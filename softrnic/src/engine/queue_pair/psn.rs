@@ -1,18 +1,17 @@
 //! Packet sequence numbers: 24 bits, going round.
 
-/// How many there are.
-pub(crate) const MASK: u32 = (1 << 24) - 1;
+use crate::engine::packet::MAX_NUMBER;
 
 /// The packets that a message of `length` bytes takes at this MTU: one also where it is empty.
 pub(crate) fn packets(length: u64, mtu: u32) -> u32 {
     let packets = length.div_ceil(u64::from(mtu.max(1))).max(1);
     // Numbers go round, so more than fit are as good as what is left of them; messages end at 2 GiB anyway.
-    u32::try_from(packets).unwrap_or(MASK)
+    u32::try_from(packets).unwrap_or(MAX_NUMBER)
 }
 
 /// The number that many packets after `psn`.
 pub(crate) fn after(psn: u32, packets: u32) -> u32 {
-    psn.wrapping_add(packets) & MASK
+    psn.wrapping_add(packets) & MAX_NUMBER
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a datagram has in front of its data: an IPv6 header, or twenty bytes and an IPv4 header.
 
 use crate::engine::address::Gid;
+use crate::engine::queue_pair::check_sum;
 
 /// How many bytes it takes.
 pub(super) const LENGTH: usize = 40;
@@ -22,7 +23,7 @@ impl Header {
         let is_ipv6 = bytes[0] >> 4 == 6;
         let (_, ipv4) = bytes.split_last_chunk::<20>()?;
         // The bytes before an IPv4 header can be anything: then its checksum tells.
-        if ipv4[0] == 0x45 && (!is_ipv6 || sum(ipv4) == 0xffff) {
+        if ipv4[0] == 0x45 && (!is_ipv6 || check_sum(ipv4) == 0) {
             return Some(Self::of_ipv4(ipv4));
         }
         is_ipv6.then(|| Self::of_ipv6(bytes))
@@ -57,13 +58,4 @@ fn gid_at(bytes: &[u8; LENGTH], offset: usize) -> Gid {
     let mut gid = [0; 16];
     gid.copy_from_slice(&bytes[offset..offset + 16]);
     Gid(gid)
-}
-
-/// The sum of the 16-bit words as the internet checksum has it: all ones where a header is whole.
-pub(super) fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    // Lossless: at most 0xffff after the second fold.
-    ((folded & 0xffff) + (folded >> 16)) as u16
 }

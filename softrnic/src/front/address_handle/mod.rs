@@ -16,10 +16,10 @@ use super::gid;
 use super::object::Object;
 use super::port::PORT;
 use super::protection_domain::ProtectionDomain;
-use super::quota::{Quota, Share};
 use crate::engine::address::{Gid, Path};
 use crate::engine::errno::Errno;
 use crate::engine::limits::MAX_AH;
+use crate::engine::quota::{Quota, Share};
 use crate::engine::usage::Use;
 
 pub(crate) use self::link::resolve_eth_l2_from_gid;

@@ -1,10 +1,11 @@
 use proptest::prelude::*;
 use rdma_mummy_sys::{ibv_gid, ibv_global_route, ibv_wc, ibv_wc_opcode, ibv_wc_status};
 
-use super::header::{Header, LENGTH, sum};
+use super::header::{Header, LENGTH};
 use super::link::address;
 use super::way_back::back;
 use super::*;
+use crate::engine::queue_pair::check_sum;
 
 const HERE: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
 const LOCAL: Gid = Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
@@ -133,7 +134,7 @@ fn ipv4(source: [u8; 4], destination: [u8; 4], class: u8, hops: u8) -> [u8; LENG
     bytes[20..30].copy_from_slice(&[0x45, class, 0, 60, 0, 0, 0x40, 0, hops, 17]);
     bytes[32..36].copy_from_slice(&source);
     bytes[36..].copy_from_slice(&destination);
-    let checksum = !sum(&bytes[20..]);
+    let checksum = check_sum(&bytes[20..]);
     bytes[30..32].copy_from_slice(&checksum.to_be_bytes());
     bytes
 }
@@ -161,7 +162,7 @@ proptest! {
     #[test]
     fn the_way_back_over_ipv4_leads_to_the_sender(source: [u8; 4], class: u8, hops: u8, sl: u8) {
         let bytes = ipv4(source, [127, 0, 0, 1], class, hops);
-        prop_assert_eq!(sum(&bytes[20..]), 0xffff);
+        prop_assert_eq!(check_sum(&bytes[20..]), 0);
         prop_assert_eq!(answer(&bytes, sl), (Gid::from_ipv4(source), 0, class, 0, hops));
     }
 

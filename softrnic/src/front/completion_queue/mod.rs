@@ -26,10 +26,10 @@ use super::failure;
 use super::mailbox::Mailbox;
 use super::object::Object;
 use super::protection_domain::ProtectionDomain;
-use super::quota::{Quota, Share};
 use crate::engine::completion::{Clocks, CompletionQueue};
 use crate::engine::errno::Errno;
 use crate::engine::limits;
+use crate::engine::quota::{Quota, Share};
 use crate::engine::usage::{Usage, Use};
 use extended::Cursor;
 

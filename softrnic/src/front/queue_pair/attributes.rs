@@ -8,11 +8,10 @@ use rdma_mummy_sys::{
 use crate::engine::address::Path;
 use crate::engine::errno::Errno;
 use crate::engine::limits;
+use crate::engine::packet::MAX_NUMBER;
 use crate::engine::queue_pair::Attributes;
 use crate::front::port::PORT;
 
-/// Packet sequence numbers and queue pair numbers have 24 bits.
-const NUMBER: u32 = 0xff_ffff;
 const MAX_TIMER: u8 = 31;
 const MAX_RETRIES: u8 = 7;
 /// Access flags of the bindings, those of flush, and the optional ones, which any provider may ignore.
@@ -67,13 +66,13 @@ pub(super) fn apply(
         attributes.path_mtu = bytes(attr.path_mtu)?;
     }
     if has(mask::IBV_QP_DEST_QPN) {
-        attributes.destination_number = attr.dest_qp_num & NUMBER;
+        attributes.destination_number = attr.dest_qp_num & MAX_NUMBER;
     }
     if has(mask::IBV_QP_RQ_PSN) {
-        attributes.rq_psn = attr.rq_psn & NUMBER;
+        attributes.rq_psn = attr.rq_psn & MAX_NUMBER;
     }
     if has(mask::IBV_QP_SQ_PSN) {
-        attributes.sq_psn = attr.sq_psn & NUMBER;
+        attributes.sq_psn = attr.sq_psn & MAX_NUMBER;
     }
     if has(mask::IBV_QP_TIMEOUT) {
         attributes.timeout = at_most(attr.timeout, MAX_TIMER)?;

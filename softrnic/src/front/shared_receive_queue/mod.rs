@@ -20,11 +20,11 @@ use super::context::Context;
 use super::failure::{code, null, result};
 use super::object::Object;
 use super::protection_domain::ProtectionDomain;
-use super::quota::{Quota, Share};
 use super::xrc_domain::XrcDomain;
 use crate::engine::errno::Errno;
 use crate::engine::limits::{MAX_SGE, MAX_SRQ, MAX_SRQ_WR};
 use crate::engine::network::{Network, SharedEntry};
+use crate::engine::quota::{Quota, Share};
 use crate::engine::receive::ReceiveQueue;
 use crate::engine::usage::{Usage, Use};
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::engine::errno::Errno;
+use super::errno::Errno;
 
 /// Counts objects up to a limit.
 #[derive(Debug)]
@@ -22,17 +22,23 @@ impl Quota {
 
     /// One more; `ENOMEM` where there are as many as there can be.
     pub(crate) fn take(&'static self) -> Result<Share, Errno> {
+        self.count().map(|()| Share(self))
+    }
+
+    /// One more, which the caller counts down.
+    pub(crate) fn count(&self) -> Result<(), Errno> {
         let more = |used| (used < self.limit).then_some(used + 1);
-        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Share(self)),
-            Err(_) => Err(Errno::NO_MEMORY),
-        }
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(drop).map_err(|_| Errno::NO_MEMORY)
+    }
+
+    pub(crate) fn count_down(&self) {
+        self.used.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.0.used.fetch_sub(1, Ordering::Relaxed);
+        self.0.count_down();
     }
 }
 
