@@ -25,8 +25,8 @@ use crate::member::Member;
 /// Bytes that the device puts in front of each message: the global routing header.
 pub(crate) const HEADROOM: u32 = 40;
 
-/// The most requests that a member has outstanding.
-const DEPTH: u32 = 512;
+/// The most requests that a member has outstanding. What comes to a receiver with none left is lost.
+const DEPTH: u32 = 1024;
 
 /// The members, and what they share.
 #[derive(Debug)]
