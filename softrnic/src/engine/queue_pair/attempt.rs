@@ -148,8 +148,8 @@ pub(super) fn attempt(
     let mut exchange =
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
     let reply = if work.destination.is_some() && datagram::is_of_group(&request, number) {
-        let is_first = !flight.group.has_begun();
-        let went = flight.group.send(pair, work, &request, segments);
+        let is_first = !flight.missing.has_begun();
+        let went = flight.missing.send(&mut flight.room, pair, work, &request, segments);
         let reply = match went {
             Went::Fault => Reply::LocalFault,
             Went::All | Went::Some if is_first => datagram::send_to_group(&request, &mut exchange),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_wc_status;
 
 use super::attempt::Outcome;
-use super::flight::{Flight, LOSS};
+use super::flight::Flight;
 use super::receiving::map;
 use super::{Attributes, QueuePair};
 use crate::engine::memory::Segment;
@@ -39,15 +39,17 @@ pub(super) fn send(
             None => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
         };
         let part = Part { number, request, offset, length, attempt: flight.attempt() };
-        let put = put(pair, carrier, &Packet::Part(part), payload);
-        match put {
+        match flight.room.put(pair, carrier, &Packet::Part(part), payload) {
             Ok(()) => {}
             Err(Stuck::Gone) => return Outcome::Silence,
             Err(Stuck::Fault) => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
             Err(Stuck::Full) if pair.parts.service.is_reliable() => return Outcome::Stuck,
-            Err(Stuck::Full) if flight.stuck_for(pair) < LOSS => return Outcome::Stuck,
-            // It is lost, and nobody is told.
-            Err(Stuck::Full) => return Outcome::Done { length: 0 },
+            Err(Stuck::Full) if !flight.room.is_given_up(carrier) && flight.room.waits(pair) => return Outcome::Stuck,
+            Err(Stuck::Full) => {
+                // It is lost, and nobody is told.
+                flight.room.give_up(carrier);
+                return Outcome::Done { length: 0 };
+            }
         }
         flight.went();
         let end = offset + u64::from(length);

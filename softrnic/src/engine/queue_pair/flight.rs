@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::group::Group;
+use super::group::Missing;
 use super::inbox::{Arrival, is_same};
+use super::room::Room;
 use super::{Attributes, QueuePair, psn, retry};
 use crate::engine::packet::Carrier;
 use crate::engine::request::Request;
@@ -15,8 +16,6 @@ use crate::engine::{timer, unpoisoned};
 
 /// A peer whose process lives is given at least this long to answer.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });
-/// A message of an unreliable service that finds no room for so long is lost.
-pub(super) const LOSS: Duration = Duration::from_millis(100);
 
 /// A request that went, or of which some parts did.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +41,8 @@ pub(super) struct Flight {
     watch: Option<(Instant, u32)>,
     /// What was counted of what came.
     heard: u32,
-    /// Since when nothing could be put.
-    stuck_since: Option<Instant>,
-    pub(super) group: Group,
+    pub(super) room: Room,
+    pub(super) missing: Missing,
     /// Empty, and used again.
     pub(super) replies: VecDeque<Arrival>,
 }
@@ -62,8 +60,8 @@ impl Flight {
             activity: 0,
             watch: None,
             heard: 0,
-            stuck_since: None,
-            group: Group::new(),
+            room: Room::new(),
+            missing: Missing::default(),
             replies: VecDeque::new(),
         }
     }
@@ -130,6 +128,7 @@ impl Flight {
         self.begun = self.begun.max(self.sent.len());
         self.reads += usize::from(is_read);
         self.partial = Some(0);
+        self.room.begin();
         self.activity = self.activity.wrapping_add(1);
         pair.sq_psn.store(psn::after(request.psn, request.packets), Ordering::Relaxed);
     }
@@ -137,7 +136,7 @@ impl Flight {
     /// A part went.
     pub(super) fn went(&mut self) {
         self.activity = self.activity.wrapping_add(1);
-        self.stuck_since = None;
+        self.room.begin();
     }
 
     /// The oldest request is done, or has failed.
@@ -164,14 +163,14 @@ impl Flight {
         self.replies.clear();
         self.reads = 0;
         self.partial = None;
-        self.stuck_since = None;
     }
 
     /// Forgets all.
     pub(super) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;
-        self.group.clear();
+        self.room.clear();
+        self.missing.clear();
     }
 
     /// Sees to it that a peer that does not answer is found out.
@@ -205,17 +204,5 @@ impl Flight {
         }
         self.watch(pair, attributes);
         false
-    }
-
-    /// A part finds no room: how long that has been so. The first time there will be another look later.
-    pub(super) fn stuck_for(&mut self, pair: &QueuePair) -> Duration {
-        let now = Instant::now();
-        let since = *self.stuck_since.get_or_insert_with(|| {
-            if !pair.parts.service.is_reliable() {
-                timer::at(now + LOSS, pair.this.clone());
-            }
-            now
-        });
-        now - since
     }
 }

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `requester`, `batch`, `ring` | the send queue |
 //! | `attempt`, `exchange`, `datagram` | one request, tried |
-//! | `away`, `group`, `flight`, `inbox`, `answered` | requests to other processes |
+//! | `away`, `group`, `room`, `flight`, `inbox`, `answered` | requests to other processes |
 //! | `responder`, `receiving`, `remote`, `target` | one message, handled |
 //! | `arriving`, `answers` | messages from other processes |
 
@@ -35,6 +35,7 @@ mod requester;
 mod responder;
 mod retry;
 mod ring;
+mod room;
 mod target;
 #[cfg(test)]
 pub(super) mod tests;

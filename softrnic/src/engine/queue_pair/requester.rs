@@ -135,7 +135,7 @@ impl Requester {
                 }
                 Outcome::Sent => self.wait = Wait::No,
                 Outcome::Stuck => {
-                    self.wait = if self.flight.group.has_begun() { Wait::Room } else { Wait::No };
+                    self.wait = if self.flight.missing.has_begun() { Wait::Room } else { Wait::No };
                     break;
                 }
                 Outcome::Later => break,

@@ -10,6 +10,7 @@ mod operations;
 mod overruns;
 mod programs;
 mod retries;
+mod rooms;
 mod states;
 mod threads;
 mod wire;

@@ -1,0 +1,92 @@
+//! Waiting for room in other processes, of what may be lost: datagrams, and messages of UC.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::inbox::is_same;
+use super::{QueuePair, away};
+use crate::engine::packet::{Carrier, Packet, Payload, Stuck};
+use crate::engine::timer;
+
+/// A process that takes nothing in for so long misses what waits for it. On a busy machine one that lives may well not run for a
+/// tenth of it.
+const LOSS: Duration = Duration::from_secs(1);
+
+/// How long the oldest request has waited, and for whom none does.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// [`LOSS`], but in tests.
+    pub(super) patience: Duration,
+    /// Since when it finds no room.
+    since: Option<Instant>,
+    /// When there will be another look.
+    alarm: Option<Instant>,
+    /// The ways that were given up, and have not had any room since.
+    deaf: Vec<Weak<dyn Carrier>>,
+}
+
+impl Room {
+    pub(super) const fn new() -> Self {
+        Self { patience: LOSS, since: None, alarm: None, deaf: Vec::new() }
+    }
+
+    /// A request begins to go, or some of it went.
+    pub(super) fn begin(&mut self) {
+        self.since = None;
+    }
+
+    /// Forgets all, but that an alarm will ring.
+    pub(super) fn clear(&mut self) {
+        self.since = None;
+        self.deaf.clear();
+    }
+
+    /// Puts a packet. Where there is no room the queue pair is called when there is, unless the way was given up.
+    pub(super) fn put(
+        &mut self,
+        pair: &QueuePair,
+        way: &Arc<dyn Carrier>,
+        packet: &Packet,
+        payload: Payload<'_>,
+    ) -> Result<(), Stuck> {
+        let Some(place) = self.place(way) else {
+            return away::put(pair, way, packet, payload);
+        };
+        let put = way.put(packet, payload);
+        if put != Err(Stuck::Full) {
+            self.deaf.swap_remove(place);
+        }
+        put
+    }
+
+    pub(super) fn is_given_up(&self, way: &Arc<dyn Carrier>) -> bool {
+        self.place(way).is_some()
+    }
+
+    fn place(&self, way: &Arc<dyn Carrier>) -> Option<usize> {
+        self.deaf.iter().position(|deaf| is_same(deaf, way))
+    }
+
+    /// Whether the oldest request, which finds no room, is to wait on: then there will be another look.
+    pub(super) fn waits(&mut self, pair: &QueuePair) -> bool {
+        let now = Instant::now();
+        let until = *self.since.get_or_insert(now) + self.patience;
+        if until <= now {
+            return false;
+        }
+        // One that rings earlier comes back to here.
+        if self.alarm.is_none_or(|alarm| alarm <= now) {
+            self.alarm = Some(until);
+            timer::at(until, pair.this.clone());
+        }
+        true
+    }
+
+    /// What waited for this way is lost, and nothing waits for it until it has room.
+    pub(super) fn give_up(&mut self, way: &Arc<dyn Carrier>) {
+        if !self.is_given_up(way) {
+            self.deaf.retain(|deaf| deaf.strong_count() > 0);
+            self.deaf.push(Arc::downgrade(way));
+        }
+    }
+}
