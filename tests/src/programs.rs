@@ -2,8 +2,11 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,12 +19,17 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 /// What no program says when all is well.
 const BAD: [&str; 4] = ["invalid data", "panicked", "wrong data", "error"];
 
-/// A TCP port that no other test of this program uses, and nobody else now.
+/// A port, of TCP and of the connection manager, that no other test uses, in this program or in one that runs beside it, and nobody
+/// else now. A name of the host says so until this program ends: softrnic's ports are not among the host's, where they could be seen.
 pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(21_000);
+    static TAKEN: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
     loop {
         let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = SocketAddr::from_abstract_name(format!("sideway-test/port/{port}"));
+        let Ok(taken) = name.and_then(|name| UnixDatagram::bind_addr(&name)) else { continue };
         if TcpListener::bind(("::", port)).is_ok() {
+            TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
             return port;
         }
     }

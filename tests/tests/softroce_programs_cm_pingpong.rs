@@ -121,7 +121,6 @@ fn addresses_of_both_families_are_understood() {
 }
 
 #[test]
-#[ignore = "has not passed on the soft device yet: cargo xtask softroce"]
 fn a_peer_that_is_not_there_is_told() {
     let host = address().to_string();
     let run = |options: &str| child::run(ours(port(), options), LIMIT);

@@ -38,7 +38,6 @@ fn a_server_that_is_not_there_is_told() {
 }
 
 #[test]
-#[ignore = "has not passed on the soft device yet: cargo xtask softroce"]
 fn a_server_that_cannot_listen_or_that_nobody_calls_says_so() {
     let run = |options: &str, port| child::run(server(Ours, port, options), LIMIT);
     fails(&run("-a 192.0.2.1", port()), &["binding to 192.0.2.1"]);
@@ -121,7 +120,6 @@ fn a_peer_that_is_killed_in_the_midst_is_told() {
 }
 
 #[test]
-#[ignore = "has not passed on the soft device yet: cargo xtask softroce"]
 fn a_peer_that_stops_is_not_waited_for_without_end() {
     for whose in [[Ours, Ours], [Theirs, Ours]].into_iter().filter(are_here) {
         let [mut server, mut client] = in_the_midst(whose, "-v", "-v --timeout 5");

@@ -149,6 +149,7 @@ pub(crate) const ROWS: &[Row] = &[
     perftest!("read_bw_events", Preload, "ib_read_bw -n 1000 -e", "65536      1000"),
     perftest!("read_bw_both_ways", Preload, "ib_read_bw -n 1000 -b", "65536      1000"),
     perftest!("read_lat", Preload, "ib_read_lat -n 1000", "2       1000"),
+    perftest!("read_lat_all_sizes", Preload, "ib_read_lat -n 5 -a", "8388608 5"),
     perftest!("read_lat_events", Preload, "ib_read_lat -n 1000 -e", "2       1000"),
     perftest!("send_bw", Preload, "ib_send_bw -n 1000", "65536      1000"),
     perftest!("send_bw_queue_pairs", Preload, "ib_send_bw -n 1000 -q 16", "65536      16000"),
@@ -159,6 +160,7 @@ pub(crate) const ROWS: &[Row] = &[
     perftest!("send_bw_ud", Preload, "ib_send_bw -n 1000 -c UD -s 1024", "1024       1000"),
     perftest!("send_bw_shared_receives", Preload, "ib_send_bw -n 1000 -q 4 -r 64 --use-srq", "65536      4000"),
     perftest!("send_lat", Preload, "ib_send_lat -n 1000", "2       1000"),
+    perftest!("send_lat_all_sizes", Preload, "ib_send_lat -n 5 -a", "8388608 5"),
     perftest!("send_lat_events", Preload, "ib_send_lat -n 1000 -e", "2       1000"),
     perftest!("send_lat_uc", Preload, "ib_send_lat -n 1000 -c UC", "2       1000"),
     perftest!("send_lat_ud", Preload, "ib_send_lat -n 1000 -c UD", "2       1000"),
@@ -212,6 +214,7 @@ pub(crate) const ROWS: &[Row] = &[
         "ucmatose -s 127.0.0.1 -c 5 -m -p {port}",
         "return status 0"
     ),
+    cm!("rdma_client", Preload, "rdma_server -p {port}", "rdma_client -s 127.0.0.1 -p {port}", "rdma_client: end 0"),
     // These two have no option for a port.
     cm!("udaddy", Preload, "udaddy -b 127.0.0.1 -c 5 -C 20", "udaddy -s 127.0.0.1 -c 5 -C 20", "return status 0"),
     row(
