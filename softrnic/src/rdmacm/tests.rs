@@ -1,5 +1,6 @@
 //! What takes long outside: time that passes, as if it had.
 
+use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use super::channel::Source;
 use super::events::{acknowledge, take};
 use super::id::{State, destroy};
 use super::messages::{Kind, Message};
-use super::peer::{Heard, hear, tell};
+use super::peer::{Heard, PATIENCE, hear, tell};
 use super::{port, world};
 use crate::engine::errno::Errno;
 use crate::fabric::descriptor::Descriptor;
@@ -162,6 +163,38 @@ fn a_request_that_finds_no_room_is_given_up_in_the_end() {
     }
     side.time_is_up();
     assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn a_port_of_who_is_still_connected_is_asked_for_longer() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+    let (peer, side) = (Side::new(State::Connected), Side::new(State::Connecting));
+    // Asks once more, as if the request had been made so long ago, and tells whether it will again.
+    let asks_again_after = |passed: Duration| {
+        {
+            let mut world = world();
+            let Ok(id) = world.id(side.id.addr()) else { panic!("it is there") };
+            let message = Message { to: nobody, ..Message::new(Kind::Request) };
+            (id.state, id.waiting) = (State::Connecting, Some((message, Instant::now() + PATIENCE - passed)));
+        }
+        side.time_is_up();
+        assert_eq!(world().gather(side.channel.addr()), Ok(()));
+        world().id(side.id.addr()).is_ok_and(|id| id.waiting.is_some())
+    };
+    let connect_with = |to| {
+        if let Ok(id) = world().id(peer.id.addr()) {
+            id.destination = Some(to);
+        }
+    };
+    let second = Duration::from_secs(1);
+    connect_with(SocketAddr::from(([127, 0, 0, 1], 10)));
+    assert!(!asks_again_after(second));
+    assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_REJECTED, 8));
+    connect_with(nobody);
+    assert!(asks_again_after(second));
+    assert!(!asks_again_after(second * 5));
+    assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_REJECTED, 8));
 }
 
 #[test]

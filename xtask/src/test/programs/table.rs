@@ -76,7 +76,8 @@ macro_rules! perftest {
     };
 }
 
-/// A line of perftest, connected by the connection manager.
+/// A line of perftest, connected by the connection manager: twice, as the server listens anew in between. A client that finds nobody the
+/// second time dies by SIGSEGV: it tries again with what it has freed (perftest 4.5).
 macro_rules! perftest_cm {
     ($name:literal, $words:literal, $expected:literal) => {
         row(
