@@ -238,3 +238,18 @@ pub fn fails(ended: &Ended, words: &[&str]) {
         assert!(!output.contains(word), "{output}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn a_port_stays_its_tests_own() {
+        let [one, other] = [port(), port()];
+        assert_ne!(one, other);
+        // So another test program sees it, though nobody listens there.
+        let name = SocketAddr::from_abstract_name(format!("sideway-test/port/{one}")).expect("it is short");
+        assert!(UnixDatagram::bind_addr(&name).is_err());
+    }
+}
