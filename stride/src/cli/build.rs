@@ -1,0 +1,193 @@
+//! Options made into a plan.
+
+use std::time::Duration;
+
+use super::options::{Atomic, Load, Messages, Test};
+use super::values;
+use crate::plan::{Amount, Contradiction, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size};
+
+/// What the command's first word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Write,
+    Read,
+    Send,
+    Atomic,
+}
+
+/// The length of messages above which each has a completion of its own, as perftest has it.
+const LARGE: u64 = 8192;
+
+/// The plan of a test, checked. What was not given is as perftest has it, where that makes sense.
+pub(super) fn plan(
+    verb: Verb,
+    is_latency: bool,
+    test: &Test,
+    client: Place,
+    server: Place,
+) -> Result<Plan, Contradiction> {
+    let (messages, load, network) = (&test.messages, &test.load, &test.network);
+    let operation = operation(verb, messages)?;
+    let transport = network.transport.map_or(Transport::Rc, Transport::from);
+    let measure = measure(operation, is_latency, messages, [&client, &server])?;
+    let tx_depth = load.tx_depth.unwrap_or(if is_latency { 1 } else { 128 });
+    let (sizes, is_sweep) = sizes(operation, transport, is_latency, messages, network.mtu)?;
+    let threads = load.threads.unwrap_or(1);
+    let post_list = load.post_list.unwrap_or(1);
+    let mut plan = Plan {
+        operation,
+        measure,
+        transport,
+        amount: amount(is_latency, tx_depth, messages)?,
+        queue_pairs: load.qp_count.unwrap_or(threads),
+        threads,
+        tx_depth,
+        rx_depth: load.rx_depth.unwrap_or(512),
+        post_list,
+        cq_moderation: moderation(load, tx_depth, post_list, &sizes, is_sweep),
+        sizes,
+        is_bidirectional: load.bidirectional,
+        inline: load.inline,
+        mtu: network.mtu,
+        qp_timeout: network.qp_timeout.unwrap_or(14),
+        service_level: network.sl.unwrap_or(0),
+        traffic_class: network.tclass.unwrap_or(0),
+        is_relaxed: !load.no_relaxed_ordering,
+        has_events: load.events,
+        is_validated: messages.validate,
+        rate_limit: load.rate_limit,
+        interval: load.interval.unwrap_or(Duration::from_secs(1)),
+        by_address: network.rdma_cm,
+        client,
+        server,
+    };
+    plan.is_relaxed &= !plan.polls_memory();
+    plan.check()?;
+    Ok(plan)
+}
+
+/// How many messages have one completion: what was given; else a post list; else each, for a latency and where all messages are large and
+/// of chosen sizes; else 100 or as many as are under way.
+fn moderation(load: &Load, tx_depth: u32, post_list: u32, sizes: &[u64], is_sweep: bool) -> u32 {
+    let all_large = !is_sweep && sizes.iter().all(|size| *size > LARGE);
+    match load.cq_mod {
+        Some(given) => given,
+        None if load.post_list.is_some() => post_list,
+        None if all_large => 1,
+        None => tx_depth.min(100),
+    }
+}
+
+fn operation(verb: Verb, messages: &Messages) -> Result<Operation, Contradiction> {
+    if messages.atomic.is_some() && verb != Verb::Atomic {
+        return Err(Contradiction("--atomic is for `stride-perf atomic`: leave it out".to_owned()));
+    }
+    match (verb, messages.imm) {
+        (Verb::Write, false) => Ok(Operation::Write),
+        (Verb::Write, true) => Ok(Operation::WriteWithImmediate),
+        (Verb::Send, false) => Ok(Operation::Send),
+        (Verb::Send, true) => Ok(Operation::SendWithImmediate),
+        (Verb::Read, false) => Ok(Operation::Read),
+        (Verb::Atomic, false) => Ok(match messages.atomic {
+            Some(Atomic::Cswap) => Operation::CompareSwap,
+            Some(Atomic::Fadd) | None => Operation::FetchAdd,
+        }),
+        (Verb::Read | Verb::Atomic, true) => Err(Contradiction(
+            "--imm is for `write` and `send`: reads and atomics carry no immediate, leave it out".to_owned(),
+        )),
+    }
+}
+
+fn measure(
+    operation: Operation,
+    is_latency: bool,
+    messages: &Messages,
+    places: [&Place; 2],
+) -> Result<Measure, Contradiction> {
+    if !is_latency {
+        return match messages.latency {
+            None => Ok(Measure::Bandwidth),
+            Some(_) => Err(Contradiction("--latency is for `lat`: leave it out".to_owned())),
+        };
+    }
+    let on_gpu = places.iter().any(|place| matches!(place.memory, Some(Memory::Cuda(_))));
+    let default = match operation {
+        Operation::Write if on_gpu => Semantics::Ack,
+        _ if operation.fetches() => Semantics::Ack,
+        _ => Semantics::Oneway,
+    };
+    Ok(Measure::Latency(messages.latency.map_or(default, Semantics::from)))
+}
+
+/// The sizes, and whether they are a sweep.
+fn sizes(
+    operation: Operation,
+    transport: Transport,
+    is_latency: bool,
+    messages: &Messages,
+    mtu: Option<u32>,
+) -> Result<(Vec<u64>, bool), Contradiction> {
+    let steps = messages.min_msg_size.is_some() || messages.max_msg_size.is_some() || messages.step_factor.is_some();
+    let is_sweep = messages.all_sizes || steps;
+    if let Some(sizes) = &messages.msg_size {
+        if is_sweep {
+            let other =
+                if messages.all_sizes { "--all-sizes" } else { "--min-msg-size, --max-msg-size and --step-factor" };
+            return Err(Contradiction(format!(
+                "--msg-size names the sizes, and {other} says others: give one of them"
+            )));
+        }
+        return Ok((sizes.clone(), sizes.len() > 1));
+    }
+    let is_datagram = transport == Transport::Ud;
+    if is_sweep {
+        if operation.is_atomic() {
+            return Err(Contradiction(
+                "atomics are of eight bytes: leave out --all-sizes and the options of it".to_owned(),
+            ));
+        }
+        let largest = if is_datagram { u64::from(mtu.unwrap_or(4096)) } else { 8 << 20 };
+        let (from, to) = (messages.min_msg_size, messages.max_msg_size.unwrap_or(largest));
+        if let Some(from) = from
+            && from > to
+        {
+            let said = if messages.max_msg_size.is_some() { "--max-msg-size" } else { "the largest size," };
+            return Err(Contradiction(format!(
+                "--min-msg-size {from} is above {said} {to}: give --max-msg-size {from} or more"
+            )));
+        }
+        let from = from.unwrap_or(2).min(to);
+        return Ok((size::sweep(from, to, messages.step_factor.unwrap_or(2.0)), true));
+    }
+    let size = match is_latency {
+        _ if operation.is_atomic() => 8,
+        true => 2,
+        false if is_datagram => u64::from(mtu.unwrap_or(1024)),
+        false => 64 << 10,
+    };
+    Ok((vec![size], false))
+}
+
+fn amount(is_latency: bool, tx_depth: u32, messages: &Messages) -> Result<Amount, Contradiction> {
+    let wrong = |text: &str, why: String| Contradiction(format!("--warm-up {text:?}: {why}"));
+    if let Some(time) = messages.duration {
+        if messages.iters.is_some() {
+            return Err(Contradiction(
+                "--duration and --iters each say how long a test is: give one of them".to_owned(),
+            ));
+        }
+        let warm_up = match &messages.warm_up {
+            Some(text) => values::duration(text).map_err(|why| wrong(text, why))?,
+            None => (time / 10).min(Duration::from_secs(2)),
+        };
+        return Ok(Amount::Time { time, warm_up });
+    }
+    let count = messages.iters.unwrap_or(if is_latency { 1000 } else { 5000 });
+    let warm_up = match &messages.warm_up {
+        Some(text) => values::number(text)
+            .map_err(|why| wrong(text, format!("{why}; it is a number of messages where --duration is not given")))?,
+        None if is_latency => count / 10,
+        None => u64::from(tx_depth),
+    };
+    Ok(Amount::Messages { count, warm_up })
+}

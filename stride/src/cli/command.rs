@@ -1,0 +1,105 @@
+//! The words of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use super::options::{Server, Test};
+
+/// What stands below the help of the program.
+const EXAMPLES: &str = "\
+Examples:
+  stride-perf                                       serves any test, on this host
+  stride-perf write bw HOST                         bandwidth of writes to it
+  stride-perf write lat --latency ack -a HOST       latency of writes, of all sizes
+  stride-perf write bw -a --loopback                a first look at a device, without a server
+  stride-perf devices                               what there is to measure
+Each command has help of its own: stride-perf write bw --help";
+
+/// What stands below the help of a test.
+const TEST_EXAMPLES: &str = "\
+Examples:
+  stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608               a server
+  stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608 127.0.0.1     its client
+  stride-perf write bw -q 4 --threads 4 -D 10s HOST      four threads, ten seconds of each size
+  stride-perf write bw -l 64 -t 4096 -s 64 HOST          as many messages as there can be
+  stride-perf read bw --use-cuda 4 --remote-use-cuda 0 HOST
+  stride-perf send lat -s 64,4K,1M --json run.json HOST
+A server needs no options: the client's count, on both sides.
+-d, -i, -x, --use-cuda, --huge-pages and --cpu are of the side where they are given.
+Sizes and numbers have the suffixes k, K, M and G, powers of 1024.
+Times have us, ms, s, m and h, and are seconds without.";
+
+/// Bandwidth and latency of RDMA, in host and GPU memory.
+///
+/// Without a command: a server for any test.
+#[derive(Debug, Parser)]
+#[command(name = "stride-perf", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, max_term_width = 120)]
+pub(super) struct Program {
+    #[command(subcommand)]
+    pub(super) word: Option<Word>,
+    #[command(flatten)]
+    pub(super) server: Server,
+}
+
+/// The first word.
+#[derive(Debug, Subcommand)]
+pub(super) enum Word {
+    /// RDMA writes.
+    Write(Measured),
+    /// RDMA reads.
+    Read(Measured),
+    /// Sends into receives.
+    Send(Measured),
+    /// Atomics of eight bytes.
+    Atomic(Measured),
+    /// Serves one test after another, whichever a client asks for.
+    Server(Server),
+    /// Lists devices, ports, GIDs and GPUs.
+    Devices,
+    /// Draws runs that --json has written over each other.
+    Plot(Plot),
+    /// Prints what completes the options in a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Prints the manual page, or that of a command: `stride-perf man write bw`.
+    Man {
+        /// The command's words.
+        #[arg(value_name = "COMMAND")]
+        command: Vec<String>,
+    },
+}
+
+/// What is measured.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(super) struct Measured {
+    #[command(subcommand)]
+    pub(super) measure: What,
+}
+
+/// The second word.
+#[derive(Debug, Subcommand)]
+pub(super) enum What {
+    /// Bandwidth and message rate.
+    #[command(visible_alias = "bandwidth", after_help = TEST_EXAMPLES)]
+    Bw(Box<Test>),
+    /// The time of a message.
+    #[command(visible_alias = "latency", after_help = TEST_EXAMPLES)]
+    Lat(Box<Test>),
+}
+
+/// A plot.
+#[derive(Debug, Args)]
+pub(super) struct Plot {
+    /// Runs that --json has written.
+    #[arg(value_name = "RUN", required = true)]
+    pub(super) runs: Vec<PathBuf>,
+    /// The plot, as .svg or .png.
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(super) output: PathBuf,
+}

@@ -1,0 +1,219 @@
+//! The command line, made into what is to be done.
+
+mod build;
+mod command;
+mod given;
+mod options;
+mod pages;
+mod values;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
+pub use clap_complete::Shell;
+
+use self::build::Verb;
+use self::command::{Measured, Program, What, Word};
+pub use self::options::Output;
+use self::options::Server;
+pub use self::pages::{completions, man};
+use crate::exchange::{Contact, Family, PORT};
+use crate::plan::{Contradiction, Given, Place, Plan};
+
+/// What the user wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Job {
+    /// To measure.
+    Measure(Box<Measurement>),
+    /// To serve those who measure.
+    Serve(Box<Service>),
+    /// A list of what there is.
+    Devices,
+    /// A plot of runs.
+    Plot {
+        /// Files that `--json` has written.
+        runs: Vec<PathBuf>,
+        /// The plot.
+        output: PathBuf,
+    },
+    /// What completes the options in a shell.
+    Completions(Shell),
+    /// The manual page of the command with these words.
+    Man(Vec<String>),
+}
+
+/// A test, seen from the client.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// The test.
+    pub plan: Plan,
+    /// What of it was given.
+    pub given: Given,
+    /// Name or address of the server; none is in this process.
+    pub server: Option<String>,
+    /// How it is reached.
+    pub contact: Contact,
+    /// For how long it is tried; none is once.
+    pub wait: Option<Duration>,
+    /// What is made of the results.
+    pub output: Output,
+    /// Sentences on options that do nothing here.
+    pub warnings: Vec<String>,
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Where it stands, as far as it was said here.
+    pub place: Place,
+    /// The test that it was given, for comparison with the client's.
+    pub test: Option<(Plan, Given)>,
+    /// How it is reached.
+    pub contact: Contact,
+    /// It ends after one test.
+    pub is_one_off: bool,
+    /// Sentences on options that do nothing here.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a command line, of which the first word is the program's name.
+///
+/// # Errors
+///
+/// Help and version, which `exit` prints and leaves with 0; and what is wrong, which it prints and leaves with 2.
+pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Result<Job, clap::Error> {
+    let mut command = Program::command();
+    command.build();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    let given = given::given(&command, &matches);
+    let program = Program::from_arg_matches(&matches)?;
+    let job = match program.word {
+        None => serve(&program.server),
+        Some(Word::Server(server)) => serve(&server),
+        Some(Word::Write(measured)) => test(Verb::Write, measured, given),
+        Some(Word::Read(measured)) => test(Verb::Read, measured, given),
+        Some(Word::Send(measured)) => test(Verb::Send, measured, given),
+        Some(Word::Atomic(measured)) => test(Verb::Atomic, measured, given),
+        Some(Word::Devices) => Ok(Job::Devices),
+        Some(Word::Plot(plot)) => picture(&plot.output).map(|()| Job::Plot { runs: plot.runs, output: plot.output }),
+        Some(Word::Completions { shell }) => Ok(Job::Completions(shell)),
+        Some(Word::Man { command }) => Ok(Job::Man(command)),
+    };
+    job.map_err(|contradiction| clap::Error::raw(ErrorKind::ArgumentConflict, format!("{contradiction}\n")))
+}
+
+fn serve(server: &Server) -> Result<Job, Contradiction> {
+    Ok(Job::Serve(Box::new(Service {
+        place: server.local.place().map_err(Contradiction)?,
+        test: None,
+        contact: contact(&server.contact)?,
+        is_one_off: server.contact.one_off,
+        warnings: Vec::new(),
+    })))
+}
+
+fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradiction> {
+    let (is_latency, test) = match measured.measure {
+        What::Bw(test) => (false, test),
+        What::Lat(test) => (true, test),
+    };
+    let contact = contact(&test.contact)?;
+    let own = test.local.place().map_err(Contradiction)?;
+    if test.meeting.loopback && test.server.is_some() {
+        return Err(Contradiction("--loopback has both sides in this process: leave out the server".to_owned()));
+    }
+    check_output(is_latency, &test.output)?;
+    if test.server.is_none() && !test.meeting.loopback {
+        let plan = build::plan(verb, is_latency, &test, Place::default(), own.clone())?;
+        let idle = idle(&given, &CLIENT_ONLY, "a server, which this is as no server is named");
+        let is_one_off = test.contact.one_off;
+        let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: idle };
+        return Ok(Job::Serve(Box::new(service)));
+    }
+    let mut server = test.remote.place();
+    let mut warnings = idle(&given, &["--one-off"], "a client");
+    if test.meeting.loopback {
+        warnings = idle(&given, &["--one-off", "--wait-server", "--port", "--ipv4", "--ipv6"], "--loopback");
+        // What is said of this side only holds for the other one too: both are here.
+        server = server.or(&Place { memory: None, cpus: None, ..own.clone() });
+    }
+    Ok(Job::Measure(Box::new(Measurement {
+        plan: build::plan(verb, is_latency, &test, own, server)?,
+        given,
+        server: test.server,
+        contact,
+        wait: test.meeting.wait_server,
+        output: test.output,
+        warnings,
+    })))
+}
+
+fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
+    let family = match (options.ipv4, options.ipv6) {
+        (true, true) => {
+            return Err(Contradiction("-4 and -6 leave no address: give one of them, or none for both".to_owned()));
+        }
+        (true, false) => Some(Family::V4),
+        (false, true) => Some(Family::V6),
+        (false, false) => None,
+    };
+    let timeout = options.timeout.unwrap_or(Duration::from_secs(30));
+    if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(24 * 3600) {
+        return Err(Contradiction(format!("--timeout is {timeout:?}: it can be 10ms to a day")));
+    }
+    Ok(Contact { port: options.port.unwrap_or(PORT), family, timeout })
+}
+
+/// Options that only the client has a use for.
+const CLIENT_ONLY: [&str; 13] = [
+    "--json",
+    "--json-stream",
+    "--csv",
+    "--plot",
+    "--compare",
+    "--threshold",
+    "--min-gbps",
+    "--max-p99",
+    "--wait-server",
+    "--remote-device",
+    "--remote-gid-index",
+    "--remote-use-cuda",
+    "--remote-cpu",
+];
+
+/// A sentence for each of these that was given.
+fn idle(given: &Given, options: &[&str], whose: &str) -> Vec<String> {
+    let there = options.iter().filter(|option| given.has(&[option]));
+    there.map(|option| format!("{option} does nothing for {whose}")).collect()
+}
+
+fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> {
+    if output.threshold.is_some() && output.compare.is_none() {
+        return Err(Contradiction("--threshold is of a comparison: give --compare as well".to_owned()));
+    }
+    if output.min_gbps.is_some() && is_latency {
+        return Err(Contradiction("--min-gbps is for `bw`: give --max-p99 for a latency".to_owned()));
+    }
+    if output.max_p99.is_some() && !is_latency {
+        return Err(Contradiction("--max-p99 is for `lat`: give --min-gbps for a bandwidth".to_owned()));
+    }
+    output.plot.as_deref().map_or(Ok(()), picture)
+}
+
+/// Whether a plot can be written to a file of this name.
+fn picture(file: &std::path::Path) -> Result<(), Contradiction> {
+    let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    match ending.as_deref() {
+        Some("svg" | "png") => Ok(()),
+        _ => Err(Contradiction(format!(
+            "a plot is .svg or .png, and {:?} is neither: give it one of these endings",
+            file.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

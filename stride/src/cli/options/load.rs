@@ -1,0 +1,50 @@
+//! Queues, and how they are kept full.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::super::values;
+
+/// Queues, and how they are kept full.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Queues")]
+pub(in crate::cli) struct Load {
+    /// Queue pairs of all threads together [default: --threads].
+    #[arg(short = 'q', long, value_name = "N", value_parser = values::count)]
+    pub(in crate::cli) qp_count: Option<u32>,
+    /// Threads of each side, with a completion queue each [default: 1].
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    pub(in crate::cli) threads: Option<u32>,
+    /// Messages under way on a queue pair [default: 128 for bw, 1 for lat].
+    #[arg(short = 't', long, value_name = "N", value_parser = values::count)]
+    pub(in crate::cli) tx_depth: Option<u32>,
+    /// Receives that wait on a queue pair [default: 512].
+    #[arg(short = 'r', long, value_name = "N", value_parser = values::count)]
+    pub(in crate::cli) rx_depth: Option<u32>,
+    /// Messages that are posted together [default: 1].
+    #[arg(short = 'l', long, value_name = "N", value_parser = values::count)]
+    pub(in crate::cli) post_list: Option<u32>,
+    /// Of so many messages the last has a completion [default: --post-list where it is given; 1 where all sizes are above 8K and
+    /// there is no sweep; else 100, or --tx-depth where that is less; 1 for lat].
+    #[arg(short = 'Q', long, value_name = "N", value_parser = values::count)]
+    pub(in crate::cli) cq_mod: Option<u32>,
+    /// Both sides send.
+    #[arg(short = 'b', long)]
+    pub(in crate::cli) bidirectional: bool,
+    /// Messages of up to so many bytes are handed over in the request itself [default: up to the device].
+    #[arg(short = 'I', long, value_name = "BYTES", value_parser = values::count)]
+    pub(in crate::cli) inline: Option<u32>,
+    /// Threads sleep until a completion comes, rather than poll.
+    #[arg(short = 'e', long)]
+    pub(in crate::cli) events: bool,
+    /// The device writes to memory in order (PCIe); it always does where a latency watches memory.
+    #[arg(long)]
+    pub(in crate::cli) no_relaxed_ordering: bool,
+    /// Gigabits a second that the senders do not exceed.
+    #[arg(long, value_name = "GBPS", value_parser = values::positive)]
+    pub(in crate::cli) rate_limit: Option<f64>,
+    /// Length of the intervals of which the slowest, middle and fastest are told [default: 1].
+    #[arg(long, value_name = "SECONDS", value_parser = values::duration)]
+    pub(in crate::cli) interval: Option<Duration>,
+}

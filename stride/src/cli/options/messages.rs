@@ -1,0 +1,83 @@
+//! What is sent, and how much of it.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::super::values;
+use crate::plan::Semantics;
+
+/// What is sent, and how much of it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Messages")]
+pub(in crate::cli) struct Messages {
+    /// Bytes of a message, or several such numbers: 64,4K,1M [default: 64K for bw, 2 for lat].
+    #[arg(short = 's', long, value_name = "BYTES", value_delimiter = ',', value_parser = values::number)]
+    pub(in crate::cli) msg_size: Option<Vec<u64>>,
+    /// One size after another, from 2 bytes to 8M.
+    #[arg(short = 'a', long)]
+    pub(in crate::cli) all_sizes: bool,
+    /// The first of all sizes.
+    #[arg(long, value_name = "BYTES", value_parser = values::number)]
+    pub(in crate::cli) min_msg_size: Option<u64>,
+    /// The last of all sizes.
+    #[arg(long, value_name = "BYTES", value_parser = values::number)]
+    pub(in crate::cli) max_msg_size: Option<u64>,
+    /// Each of all sizes is so many times the one before it [default: 2].
+    #[arg(long, value_name = "FACTOR", value_parser = values::factor)]
+    pub(in crate::cli) step_factor: Option<f64>,
+    /// Messages of each size on each queue pair [default: 5000 for bw, 1000 for lat].
+    #[arg(short = 'n', long, value_name = "N", value_parser = values::number)]
+    pub(in crate::cli) iters: Option<u64>,
+    /// Time of each size, rather than a number of messages: seconds, or with a unit, such as 500ms, 10s, 2m.
+    #[arg(short = 'D', long, value_name = "TIME", value_parser = values::duration)]
+    pub(in crate::cli) duration: Option<Duration>,
+    /// What is done before and does not count: with --duration a time [default: a tenth of it, 2s at most], else a number of messages
+    /// [default: --tx-depth for bw, a tenth of --iters for lat].
+    #[arg(long, value_name = "TIME|N")]
+    pub(in crate::cli) warm_up: Option<String>,
+    /// Write and send with an immediate, which tells the other side of each message.
+    #[arg(long)]
+    pub(in crate::cli) imm: bool,
+    /// Which atomic [default: fadd].
+    #[arg(long, value_name = "WHICH", value_enum)]
+    pub(in crate::cli) atomic: Option<Atomic>,
+    /// Which time a latency is: oneway is half of a message and its answer, rtt all of it, ack from the post to the completion, of
+    /// which an acknowledgement says that the other NIC has taken the data and not that its memory has it [default: oneway for write
+    /// and send, ack for read, atomic, and plain writes with --use-cuda].
+    #[arg(long, value_name = "WHICH", value_enum)]
+    pub(in crate::cli) latency: Option<Latency>,
+    /// Looks at every byte that arrives.
+    #[arg(long)]
+    pub(in crate::cli) validate: bool,
+}
+
+/// An atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum Atomic {
+    /// Fetch-and-add.
+    Fadd,
+    /// Compare-and-swap.
+    Cswap,
+}
+
+/// A time of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum Latency {
+    /// Half of a message and its answer.
+    Oneway,
+    /// From the post to the completion.
+    Ack,
+    /// A message and its answer.
+    Rtt,
+}
+
+impl From<Latency> for Semantics {
+    fn from(latency: Latency) -> Self {
+        match latency {
+            Latency::Oneway => Self::Oneway,
+            Latency::Ack => Self::Ack,
+            Latency::Rtt => Self::Rtt,
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What is made of the results.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::super::values;
+
+/// What is made of the results, besides the table.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+#[command(next_help_heading = "Results")]
+pub struct Output {
+    /// Writes all results and all that they depend on as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Prints a line of JSON for each thing that happens, instead of the table.
+    #[arg(long)]
+    pub json_stream: bool,
+    /// Writes a line for each size.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Draws the results over the sizes, as .svg or .png.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Compares with a run that --json has written.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// With --compare: fails where a size is worse by more than this [default: 5].
+    #[arg(long, value_name = "PERCENT", value_parser = values::positive)]
+    pub threshold: Option<f64>,
+    /// Fails where a size has less than so many gigabits a second.
+    #[arg(long, value_name = "GBPS", value_parser = values::positive)]
+    pub min_gbps: Option<f64>,
+    /// Fails where 99 % of the messages of a size are not within so many microseconds; other units may be written, such as 1ms.
+    #[arg(long, value_name = "TIME", value_parser = values::microseconds)]
+    pub max_p99: Option<Duration>,
+}

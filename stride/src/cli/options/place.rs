@@ -1,0 +1,86 @@
+//! Where the sides stand.
+
+use clap::Args;
+
+use super::super::values::{self, Cpus};
+use crate::plan::{Memory, Place};
+
+/// This side.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "This side")]
+pub(in crate::cli) struct Local {
+    /// RDMA device; where it is left out, the first with a port that is up.
+    #[arg(short = 'd', long, value_name = "NAME")]
+    pub(in crate::cli) device: Option<String>,
+    /// Port of the device, from 1.
+    #[arg(short = 'i', long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(in crate::cli) ib_port: Option<u8>,
+    /// Index in the port's table of GIDs; where it is left out, a pair is chosen from the tables of both sides.
+    #[arg(short = 'x', long, value_name = "N")]
+    pub(in crate::cli) gid_index: Option<u32>,
+    /// Messages lie in the memory of a GPU: its index, or its PCI address.
+    #[arg(long, value_name = "GPU", value_parser = values::gpu)]
+    pub(in crate::cli) use_cuda: Option<Memory>,
+    /// Messages lie in huge pages.
+    #[arg(long)]
+    pub(in crate::cli) huge_pages: bool,
+    /// Processors of the threads, in turn, such as 0,2-5.
+    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
+    pub(in crate::cli) cpu: Option<Cpus>,
+}
+
+/// The other side, as the client wants it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The server's side, said by the client")]
+pub(in crate::cli) struct Remote {
+    /// RDMA device of the server.
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) remote_device: Option<String>,
+    /// Index in the table of GIDs of the server's port.
+    #[arg(long, value_name = "N")]
+    pub(in crate::cli) remote_gid_index: Option<u32>,
+    /// The server's messages lie in the memory of this GPU of its.
+    #[arg(long, value_name = "GPU", value_parser = values::gpu)]
+    pub(in crate::cli) remote_use_cuda: Option<Memory>,
+    /// Processors of the server's threads.
+    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
+    pub(in crate::cli) remote_cpu: Option<Cpus>,
+}
+
+impl Local {
+    /// As a plan has it.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, where memory is to be at two places.
+    pub(in crate::cli) fn place(&self) -> Result<Place, String> {
+        let memory = match (&self.use_cuda, self.huge_pages) {
+            (Some(_), true) => {
+                return Err("--huge-pages are of the host, and --use-cuda is of a GPU: give one of them".to_owned());
+            }
+            (Some(gpu), false) => Some(gpu.clone()),
+            (None, true) => Some(Memory::HugePages),
+            (None, false) => None,
+        };
+        Ok(Place {
+            device: self.device.clone(),
+            port: self.ib_port,
+            gid_index: self.gid_index,
+            memory,
+            cpus: self.cpu.clone().map(|cpus| cpus.0),
+        })
+    }
+}
+
+impl Remote {
+    /// As a plan has it.
+    pub(in crate::cli) fn place(&self) -> Place {
+        Place {
+            device: self.remote_device.clone(),
+            port: None,
+            gid_index: self.remote_gid_index,
+            memory: self.remote_use_cuda.clone(),
+            cpus: self.remote_cpu.clone().map(|cpus| cpus.0),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+use super::*;
+use crate::plan::{Amount, Measure, Memory, Operation, Semantics, Transport, size};
+
+fn run(line: &str) -> Result<Job, String> {
+    parse(line.split_whitespace()).map_err(|error| error.to_string())
+}
+
+fn client(line: &str) -> Measurement {
+    match run(line) {
+        Ok(Job::Measure(measurement)) => *measurement,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn server(line: &str) -> Service {
+    match run(line) {
+        Ok(Job::Serve(service)) => *service,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn refusal(line: &str) -> String {
+    match run(line) {
+        Err(sentence) => sentence,
+        Ok(job) => panic!("{line}: {job:?}"),
+    }
+}
+
+#[test]
+fn the_command_is_consistent() {
+    Program::command().debug_assert();
+}
+
+#[test]
+fn published_forms_are_understood() {
+    let service = server("stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608");
+    assert_eq!(service.place.device.as_deref(), Some("mlx5_0"));
+    assert_eq!(service.contact.port, 18515);
+    let (offered, given) = service.test.unwrap();
+    assert!(given.has(&["--iters"]) && given.has(&["--max-msg-size"]) && !given.has(&["--tx-depth"]));
+
+    let job = client("stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608 127.0.0.1");
+    assert_eq!(job.server.as_deref(), Some("127.0.0.1"));
+    assert_eq!(job.plan.sizes, size::sweep(2, 8 << 20, 2.0));
+    assert_eq!(job.plan.amount, Amount::Messages { count: 100_000, warm_up: 128 });
+    assert_eq!(job.plan.client.device.as_deref(), Some("mlx5_0"));
+    assert_eq!(job.plan.differences(&job.given, &offered, &given), Vec::<String>::new());
+
+    let job = client("stride-perf write bw -d mlx5_0 -a --use-cuda 4 host");
+    assert_eq!(job.plan.client.memory, Some(Memory::Cuda("4".to_owned())));
+    let job = client("stride-perf write bw -l 64 -t 4096 host");
+    assert_eq!((job.plan.post_list, job.plan.tx_depth, job.plan.cq_moderation), (64, 4096, 64));
+    let job = client("stride-perf write lat -d mlx5_0 -n 100000 -a --use-cuda 4 host");
+    assert_eq!(job.plan.measure, Measure::Latency(Semantics::Ack));
+}
+
+#[test]
+fn what_is_not_given_is_as_perftest_has_it() {
+    let plan = client("stride-perf write bw host").plan;
+    assert_eq!(plan, Plan { cq_moderation: 1, ..Plan::example() });
+    let plan = client("stride-perf write lat host").plan;
+    assert_eq!((plan.sizes, plan.tx_depth, plan.cq_moderation), (vec![2], 1, 1));
+    assert_eq!(plan.amount, Amount::Messages { count: 1000, warm_up: 100 });
+    assert_eq!(plan.measure, Measure::Latency(Semantics::Oneway));
+    assert!(!plan.is_relaxed, "memory is watched for the last byte");
+    let plan = client("stride-perf read lat host").plan;
+    assert_eq!(plan.measure, Measure::Latency(Semantics::Ack));
+    let plan = client("stride-perf atomic bw --atomic cswap host").plan;
+    assert_eq!((plan.operation, plan.sizes), (Operation::CompareSwap, vec![8]));
+    let plan = client("stride-perf send bw -c UD host").plan;
+    assert_eq!((plan.transport, plan.sizes), (Transport::Ud, vec![1024]));
+    assert_eq!(client("stride-perf send bw --transport ud -m 2048 host").plan.sizes, [2048]);
+    assert_eq!(client("stride-perf send bw --transport ud -a host").plan.sizes.last(), Some(&4096));
+}
+
+#[test]
+fn moderation_follows_its_rule() {
+    let every = |options: &str| client(&format!("stride-perf write bw {options} host")).plan.cq_moderation;
+    assert_eq!(every("-s 8192"), 100);
+    assert_eq!(every("-s 8193"), 1);
+    assert_eq!(every("-a"), 100);
+    assert_eq!(every("-s 64K,1M"), 100);
+    assert_eq!(every("-s 64 -t 16"), 16);
+    assert_eq!(every("-s 64 -l 8"), 8);
+    assert_eq!(every("-s 64 -l 8 -Q 4"), 4);
+    assert_eq!(every("-s 64K -Q 100"), 100);
+}
+
+#[test]
+fn sizes_times_and_places_are_read() {
+    let job =
+        client("stride-perf send bw -s 64,4K,1M -D 2m --warm-up 3 --cpu 0,2-3 --remote-device mlx5_1 --remote-cpu 7 h");
+    assert_eq!(job.plan.sizes, [64, 4096, 1 << 20]);
+    let (time, warm_up) = (Duration::from_secs(120), Duration::from_secs(3));
+    assert_eq!(job.plan.amount, Amount::Time { time, warm_up });
+    assert_eq!(job.plan.client.cpus, Some(vec![0, 2, 3]));
+    assert_eq!(job.plan.server.device.as_deref(), Some("mlx5_1"));
+    assert_eq!(job.plan.server.cpus, Some(vec![7]));
+    let job = client("stride-perf write bw --min-msg-size 64 --max-msg-size 4K --step-factor 4 -6 -p 7 --timeout 1m h");
+    assert_eq!(job.plan.sizes, [64, 256, 1024, 4096]);
+    assert_eq!(job.contact, Contact { port: 7, family: Some(Family::V6), timeout: Duration::from_secs(60) });
+    let job = client("stride-perf write bw --threads 4 h");
+    assert_eq!((job.plan.threads, job.plan.queue_pairs), (4, 4));
+}
+
+#[test]
+fn contradictions_are_sentences() {
+    for (options, part) in [
+        ("write bw -D 5 -n 7 h", "--duration and --iters"),
+        ("write bw -s 64 -a h", "--msg-size names the sizes, and --all-sizes"),
+        ("write bw -s 64 --max-msg-size 128 h", "--step-factor says others"),
+        ("write bw --min-msg-size 1K --max-msg-size 64 h", "give --max-msg-size 1024 or more"),
+        ("write bw -l 64 -t 8 h", "give --tx-depth 64 or more"),
+        ("write bw -Q 64 -t 8 h", "give --cq-mod 8 or less"),
+        ("write bw -q 2 --threads 4 h", "give --qp-count 4 or more"),
+        ("write bw -c ud h", "measure `send`"),
+        ("send bw -c ud -s 8K h", "--max-msg-size 4096"),
+        ("write bw --use-cuda 0 -I 64 h", "--inline 0"),
+        ("write bw --use-cuda 0 --huge-pages h", "give one of them"),
+        ("write bw --atomic fadd h", "stride-perf atomic"),
+        ("read bw --imm h", "carry no immediate"),
+        ("write bw --latency ack h", "--latency is for `lat`"),
+        ("write lat --min-gbps 3 h", "--max-p99"),
+        ("write bw --max-p99 3 h", "--min-gbps"),
+        ("write bw --threshold 3 h", "--compare"),
+        ("write bw --plot x.pdf h", ".svg or .png"),
+        ("write bw --loopback h", "leave out the server"),
+        ("write bw -4 -6 h", "give one of them, or none"),
+        ("write bw --timeout 0 h", "--timeout is 0ns"),
+        ("write bw --warm-up 2s h", "number of messages"),
+        ("write lat -t 2 h", "--tx-depth has to be 1"),
+        ("atomic bw -a h", "eight bytes"),
+        ("write bw -s 1X h", "k or K, M and G"),
+        ("write bw -q 9999999999 h", "too large"),
+        ("write lat --use-cuda 0 --latency rtt h", "give --imm"),
+    ] {
+        let said = refusal(&format!("stride-perf {options}"));
+        assert!(said.contains(part), "{options}: {said}");
+    }
+}
+
+#[test]
+fn without_a_server_it_is_one() {
+    let service = server("stride-perf");
+    assert_eq!((service.test, service.is_one_off), (None, false));
+    let service = server("stride-perf -d mlx5_1 --one-off");
+    assert_eq!((service.place.device.as_deref(), service.is_one_off), (Some("mlx5_1"), true));
+    assert_eq!(server("stride-perf server --use-cuda 1 -p 99").contact.port, 99);
+    let service = server("stride-perf write bw --json x.json");
+    assert_eq!(service.warnings, ["--json does nothing for a server, which this is as no server is named"]);
+    let service = server("stride-perf write lat --use-cuda 4");
+    assert_eq!(service.place.memory, Some(Memory::Cuda("4".to_owned())));
+}
+
+#[test]
+fn both_sides_can_be_here() {
+    let job = client("stride-perf write bw -a --loopback -d soft0 --use-cuda 0 --one-off");
+    assert_eq!(job.server, None);
+    assert_eq!(job.plan.server, Place { device: Some("soft0".to_owned()), ..Place::default() });
+    assert_eq!(job.warnings, ["--one-off does nothing for --loopback"]);
+}
+
+#[test]
+fn other_words_have_their_jobs() {
+    assert_eq!(run("stride-perf devices"), Ok(Job::Devices));
+    assert_eq!(run("stride-perf completions bash"), Ok(Job::Completions(Shell::Bash)));
+    assert_eq!(run("stride-perf man write bw"), Ok(Job::Man(vec!["write".to_owned(), "bw".to_owned()])));
+    let plot = Job::Plot { runs: vec!["a.json".into(), "b.json".into()], output: "o.svg".into() };
+    assert_eq!(run("stride-perf plot a.json b.json -o o.svg"), Ok(plot));
+    assert!(refusal("stride-perf plot a.json -o o.gif").contains(".svg or .png"));
+    assert!(refusal("stride-perf write").contains("lat"));
+    assert!(refusal("stride-perf --device").contains("--device"));
+}
+
+#[test]
+fn help_has_topics_and_examples() {
+    let help = refusal("stride-perf write bw --help");
+    for part in ["This side:", "Messages:", "Queues:", "Network:", "Results:", "Examples:", "--remote-use-cuda"] {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+    assert!(refusal("stride-perf --help").contains("Examples:"));
+}

@@ -1,0 +1,144 @@
+//! How values are written on the command line.
+
+use std::time::Duration;
+
+use crate::plan::{Memory, size};
+
+/// A number of bytes, or of messages: with `k`, `K`, `M` or `G`, or none.
+pub(super) fn number(text: &str) -> Result<u64, String> {
+    size::parse(text)
+}
+
+/// A number of 32 bits, with the same suffixes.
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    u32::try_from(size::parse(text)?).map_err(|_| "too large".to_owned())
+}
+
+/// A time: seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("{unit:?} is no unit of time: there are us, ms, s, m and h")),
+    };
+    let number: f64 =
+        number.parse().map_err(|_| "not a number of seconds, nor one with us, ms, s, m or h".to_owned())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| "too long".to_owned())
+}
+
+/// A time of a message: microseconds, or a number with a unit.
+pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
+    let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
+    if bare { duration(&format!("{text}us")) } else { duration(text) }
+}
+
+/// A number that is above zero.
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err("not a number above 0".to_owned()),
+    }
+}
+
+/// By how much each size is larger than the one before it.
+pub(super) fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor > 1.0 => Ok(factor),
+        _ => Err("not a number above 1".to_owned()),
+    }
+}
+
+/// Processors: numbers and ranges, separated by commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cpus(pub(crate) Vec<u32>);
+
+/// Such as `0,2-5`.
+pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
+    let number = |text: &str| match text.parse::<u32>() {
+        Ok(number) if number < 65536 => Ok(number),
+        _ => Err(format!("{text:?} is not the number of a processor")),
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("{part:?} ends before it begins"));
+        }
+        cpus.extend(first..=last);
+        if cpus.len() > 65536 {
+            return Err("more processors than there can be".to_owned());
+        }
+    }
+    Ok(Cpus(cpus))
+}
+
+/// A GPU: its number, or its address on the PCI bus, such as `0000:3b:00.0`.
+pub(super) fn gpu(text: &str) -> Result<Memory, String> {
+    let is_number = !text.is_empty() && text.len() < 10 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let hexadecimal = |part: &str, most: usize| {
+        !part.is_empty() && part.len() <= most && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let (head, function) = text.rsplit_once('.').unwrap_or((text, "0"));
+    let parts: Vec<&str> = head.split(':').collect();
+    let is_address = hexadecimal(function, 1)
+        && match parts[..] {
+            [bus, device] => hexadecimal(bus, 2) && hexadecimal(device, 2),
+            [domain, bus, device] => hexadecimal(domain, 8) && hexadecimal(bus, 2) && hexadecimal(device, 2),
+            _ => false,
+        };
+    if is_number || is_address {
+        return Ok(Memory::Cuda(text.to_owned()));
+    }
+    Err("neither the number of a GPU, such as 0, nor its PCI address, such as 0000:3b:00.0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_or_are_seconds() {
+        let read = |text| duration(text).map(|time| time.as_micros()).ok();
+        assert_eq!(
+            ["10s", "2m", "5", "0.5", "250ms", "7us", "1h"].map(read),
+            [
+                Some(10_000_000),
+                Some(120_000_000),
+                Some(5_000_000),
+                Some(500_000),
+                Some(250_000),
+                Some(7),
+                Some(3_600_000_000)
+            ]
+        );
+        for wrong in ["", "s", "-1", "1d", "1e400", "99999999999999999999999999h", "1.2.3"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(microseconds("3.5"), Ok(Duration::from_nanos(3500)));
+        assert_eq!(microseconds("1ms"), Ok(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn processors_are_numbers_and_ranges() {
+        assert_eq!(cpus("0,2-5,1"), Ok(Cpus(vec![0, 2, 3, 4, 5, 1])));
+        for wrong in ["", "a", "3-1", "1-", "0-4294967295", "1,,2"] {
+            assert!(cpus(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn gpus_are_numbers_or_addresses() {
+        for right in ["0", "4", "3b:00.0", "0000:3b:00.0", "00000000:3B:00.0"] {
+            assert!(gpu(right).is_ok(), "{right}");
+        }
+        for wrong in ["", "-1", "gpu0", "3b", "0000:3b:00.00", "1:2:3:4", "12345678901"] {
+            assert!(gpu(wrong).is_err(), "{wrong}");
+        }
+    }
+}

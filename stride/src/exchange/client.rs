@@ -1,0 +1,210 @@
+//! The side that measures.
+
+use super::connection::Connection;
+use super::failure::Failure;
+use super::message::{Done, Message, Offer, Request};
+use super::path::{self, Near};
+use super::pulse::Pulse;
+use crate::fabric::{Fabric, Facts, Path, Role, Side};
+use crate::stats::Figures;
+
+/// Who looks on while a test runs.
+pub trait Watch {
+    /// Both sides are open, and this is the way between them.
+    fn met(&mut self, _client: &Facts, _server: &Facts, _path: &Path) {}
+
+    /// So much of a step is done, of one; `false` ends the test after it.
+    fn progress(&mut self, _size: u64, _done: f64) -> bool {
+        true
+    }
+
+    /// A step is done.
+    fn step(&mut self, _step: &Step) {}
+
+    /// The server has a sentence for the user.
+    fn note(&mut self, _text: &str) {}
+}
+
+/// Nobody.
+impl Watch for () {}
+
+/// What came of a size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Bytes of a message.
+    pub size: u64,
+    /// What the client has measured.
+    pub client: Option<Figures>,
+    /// What the server has.
+    pub server: Option<Figures>,
+    /// It was done as planned, and not ended before.
+    pub is_whole: bool,
+}
+
+/// What came of a test.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// This side.
+    pub client: Facts,
+    /// The other.
+    pub server: Facts,
+    /// The way between them.
+    pub path: Path,
+    /// A step for each size that was measured.
+    pub steps: Vec<Step>,
+}
+
+/// Does a test with the server at the other end, who was greeted.
+///
+/// # Errors
+///
+/// What failed at either side; the other one is told.
+pub fn measure(
+    mut connection: Connection,
+    near: Near,
+    fabric: &dyn Fabric,
+    request: &Request,
+    watch: &mut dyn Watch,
+) -> Result<Outcome, Failure> {
+    let outcome = Client { connection: &mut connection, fabric, request, watch }.test(near);
+    match &outcome {
+        Ok(_) => connection.linger(),
+        Err(failure) => connection.part(failure),
+    }
+    outcome
+}
+
+struct Client<'a> {
+    connection: &'a mut Connection,
+    fabric: &'a dyn Fabric,
+    request: &'a Request,
+    watch: &'a mut dyn Watch,
+}
+
+impl Client<'_> {
+    fn test(&mut self, near: Near) -> Result<Outcome, Failure> {
+        let plan = &self.request.plan;
+        plan.check()?;
+        let mut side = self.fabric.open(plan, &plan.client, Role::Client)?;
+        self.connection.send(&Message::Request(Box::new(self.request.clone())))?;
+        let offer = match self.receive()? {
+            Message::Offer(offer) => *offer,
+            other => return self.connection.unexpected(&other, "offer"),
+        };
+        let path = self.path(side.facts(), &offer, near)?;
+        self.connect(&mut *side, &path)?;
+        self.watch.met(side.facts(), &offer.facts, &path);
+        let mut steps: Vec<Step> = Vec::new();
+        for size in &plan.sizes {
+            let step = self.step(&mut *side, *size)?;
+            self.watch.step(&step);
+            let is_whole = step.is_whole;
+            steps.push(step);
+            if !is_whole {
+                break;
+            }
+        }
+        self.connection.send(&Message::End)?;
+        Ok(Outcome { client: side.facts().clone(), server: offer.facts, path, steps })
+    }
+
+    /// The next message, after the notes that came before it.
+    fn receive(&mut self) -> Result<Message, Failure> {
+        let message = self.connection.receive();
+        self.pass_notes();
+        message
+    }
+
+    fn pass_notes(&mut self) {
+        for note in self.connection.notes() {
+            self.watch.note(&note);
+        }
+    }
+
+    fn path(&self, client: &Facts, offer: &Offer, near: Near) -> Result<Path, Failure> {
+        let plan = &self.request.plan;
+        let asked = [plan.client.gid_index, offer.gid_index];
+        let path = path::choose(client, &offer.facts, asked, plan.mtu, near)?;
+        plan.check_mtu(path.mtu)?;
+        Ok(path)
+    }
+
+    fn connect(&mut self, side: &mut dyn Side, path: &Path) -> Result<(), Failure> {
+        self.connection.send(&Message::Path(path.clone()))?;
+        let ours = side.make_ends(path)?;
+        self.connection.send(&Message::Ends(ours))?;
+        let theirs = match self.receive()? {
+            Message::Ends(ends) => ends,
+            other => return self.connection.unexpected(&other, "ends"),
+        };
+        path::check_ends(&theirs, path, &self.request.plan).or_else(|what| self.connection.broken(what))?;
+        side.connect(path, &theirs)?;
+        self.connection.send(&Message::Connected)?;
+        match self.receive()? {
+            Message::Connected => Ok(()),
+            other => self.connection.unexpected(&other, "connected"),
+        }
+    }
+
+    fn step(&mut self, side: &mut dyn Side, size: u64) -> Result<Step, Failure> {
+        self.connection.send(&Message::Size(size))?;
+        side.prepare(size)?;
+        match self.receive()? {
+            Message::Ready => {}
+            other => return self.connection.unexpected(&other, "ready"),
+        }
+        self.connection.send(&Message::Go)?;
+        let (client, mut server, is_whole) = self.run(side, size)?;
+        self.connection.send(&Message::Done(Done { is_whole }))?;
+        while server.is_none() {
+            match self.receive()? {
+                Message::Progress(_) => {}
+                Message::Figures(figures) => server = Some(figures),
+                other => return self.connection.unexpected(&other, "figures"),
+            }
+        }
+        if self.request.plan.is_validated {
+            side.check(size)?;
+            match self.receive()? {
+                Message::Checked => {}
+                other => return self.connection.unexpected(&other, "checked"),
+            }
+        }
+        Ok(Step { size, client, server: server.flatten(), is_whole })
+    }
+
+    /// What this side has measured, and what the server has, if it was done first; and whether the user has let both do all.
+    #[expect(clippy::type_complexity, reason = "what may have come from the server is not what it may have measured")]
+    fn run(
+        &mut self,
+        side: &mut dyn Side,
+        size: u64,
+    ) -> Result<(Option<Figures>, Option<Option<Figures>>, bool), Failure> {
+        let (mut server, mut trouble, mut is_whole) = (None, None, true);
+        let mut pulse = Pulse::new();
+        let (connection, watch) = (&mut *self.connection, &mut *self.watch);
+        let run = side.run(size, &mut |done| {
+            if trouble.is_some() || !is_whole {
+                return false;
+            }
+            match pulse.beat(connection, done) {
+                Ok(None) => {}
+                Ok(Some(Message::Figures(figures))) if server.is_none() => server = Some(figures),
+                Ok(Some(other)) => trouble = connection.unexpected::<()>(&other, "figures").err(),
+                Err(failure) => trouble = Some(failure),
+            }
+            is_whole = watch.progress(size, done);
+            trouble.is_none() && is_whole
+        });
+        self.pass_notes();
+        match (run, trouble) {
+            (_, Some(failure)) => Err(failure),
+            (Ok(client), None) => Ok((client, server, is_whole)),
+            (Err(error), None) => match self.connection.arrived() {
+                // Both may have failed of the same cause, which only one of them sees.
+                Err(Failure::Theirs(_, theirs)) => Err(Failure::Ours(error.context(format!("the server: {theirs}")))),
+                _ => Err(Failure::Ours(error)),
+            },
+        }
+    }
+}

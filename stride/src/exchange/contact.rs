@@ -1,0 +1,205 @@
+//! How the sides find each other over TCP.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use super::connection::Connection;
+use super::failure::Failure;
+use super::path::Near;
+use crate::fabric::Role;
+
+/// The TCP port, where none is given.
+pub const PORT: u16 = 18515;
+
+/// How long a client waits before it tries again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How the sides meet over TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// The server's port.
+    pub port: u16,
+    /// The one family that is used.
+    pub family: Option<Family>,
+    /// The other side may be silent for so long.
+    pub timeout: Duration,
+}
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A server that was reached.
+#[derive(Debug)]
+pub struct Met {
+    /// The conversation, after the greeting.
+    pub connection: Connection,
+    /// The addresses of it.
+    pub near: Near,
+    /// Version of the server's program.
+    pub version: String,
+}
+
+/// Reaches a server by its name or address. With `wait` a server that is not there, or busy, is tried again for so long.
+///
+/// # Errors
+///
+/// `Unreachable`, `Busy`, `Stranger`, `Broken`.
+pub fn connect(host: &str, contact: &Contact, wait: Option<Duration>) -> Result<Met, Failure> {
+    let begin = Instant::now();
+    loop {
+        match connect_once(host, contact) {
+            Err(failure @ (Failure::Unreachable(_) | Failure::Busy(_))) => {
+                let left = wait.unwrap_or_default().saturating_sub(begin.elapsed());
+                if left.is_zero() {
+                    return Err(failure);
+                }
+                std::thread::sleep(left.min(PAUSE));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn connect_once(host: &str, contact: &Contact) -> Result<Met, Failure> {
+    let mut last = None;
+    for address in resolve(host, contact)? {
+        match TcpStream::connect_timeout(&address, contact.timeout) {
+            Ok(stream) => return meet(stream, contact),
+            Err(error) => last = Some((address, error)),
+        }
+    }
+    let (address, error) = last.ok_or_else(|| Failure::Unreachable(format!("{host} has no address")))?;
+    Err(Failure::Unreachable(unreachable(host, address, &error)))
+}
+
+fn meet(stream: TcpStream, contact: &Contact) -> Result<Met, Failure> {
+    tune(&stream, contact.timeout);
+    let ip = |address: io::Result<SocketAddr>| address.ok().map(|address| address.ip().to_canonical());
+    let near = Near { client: ip(stream.local_addr()), server: ip(stream.peer_addr()) };
+    let (connection, hello) = Connection::greet(stream, Role::Client, contact.timeout)?;
+    Ok(Met { connection, near, version: hello.version })
+}
+
+fn resolve(host: &str, contact: &Contact) -> Result<Vec<SocketAddr>, Failure> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let found = (bare, contact.port).to_socket_addrs();
+    let found = found.map_err(|error| Failure::Unreachable(format!("the name {host} leads to no address: {error}")))?;
+    let (all, option) = match contact.family {
+        None => (found.collect::<Vec<_>>(), ""),
+        Some(Family::V4) => (found.filter(SocketAddr::is_ipv4).collect(), " of IPv4: leave out -4"),
+        Some(Family::V6) => (found.filter(SocketAddr::is_ipv6).collect(), " of IPv6: leave out -6"),
+    };
+    if all.is_empty() { Err(Failure::Unreachable(format!("{host} has no address{option}"))) } else { Ok(all) }
+}
+
+fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
+    let port = address.port();
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => format!(
+            "nobody listens at {host}, TCP port {port}: start `stride-perf` there, or give --wait-server, or the server's --port"
+        ),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => format!(
+            "{host} does not answer at TCP port {port}: it is down, or a firewall drops it (RoCE v2 needs UDP port 4791 besides)"
+        ),
+        _ => format!("{host} cannot be reached at TCP port {port}: {error}"),
+    }
+}
+
+/// Listens for clients. Port 0 is one that the system chooses.
+///
+/// # Errors
+///
+/// `Unreachable`, where the port is taken.
+pub fn listen(contact: &Contact) -> Result<TcpListener, Failure> {
+    let port = contact.port;
+    let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
+    let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
+    let listener = match contact.family {
+        Some(Family::V4) => listen_at(four, false),
+        Some(Family::V6) => listen_at(six, true),
+        // Where there is no IPv6 the other is enough.
+        None => listen_at(six, false).or_else(|error| match error.kind() {
+            io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
+            _ => listen_at(four, false),
+        }),
+    };
+    listener.map_err(|error| {
+        Failure::Unreachable(match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("TCP port {port} is taken: another server runs here, or give another --port")
+            }
+            io::ErrorKind::PermissionDenied => {
+                format!("TCP port {port} is not for this user: give a --port above 1023")
+            }
+            _ => format!("TCP port {port} cannot be listened at: {error}"),
+        })
+    })
+}
+
+fn listen_at(address: SocketAddr, only: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(only)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(128)?;
+    Ok(socket.into())
+}
+
+/// Messages go at once, and a host that is gone is found out. What the system does not take is left as it is.
+pub(super) fn tune(stream: &TcpStream, timeout: Duration) {
+    let socket = SockRef::from(stream);
+    let second = Duration::from_secs(1);
+    let keepalive = TcpKeepalive::new()
+        .with_time((timeout / 2).max(second))
+        .with_interval((timeout / 8).max(second))
+        .with_retries(4);
+    let _ = stream.set_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    let _ = socket.set_tcp_user_timeout(Some(timeout));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contact(port: u16, family: Option<Family>) -> Contact {
+        Contact { port, family, timeout: Duration::from_secs(10) }
+    }
+
+    #[test]
+    fn addresses_and_names_are_resolved() {
+        let found = |host: &str, family| resolve(host, &contact(7, family)).map_err(|failure| failure.to_string());
+        assert_eq!(found("127.0.0.1", None), Ok(vec!["127.0.0.1:7".parse().unwrap()]));
+        assert_eq!(found("[::1]", None), Ok(vec!["[::1]:7".parse().unwrap()]));
+        assert_eq!(found("::1", Some(Family::V4)), Err("::1 has no address of IPv4: leave out -4".to_owned()));
+        assert!(found("localhost", Some(Family::V4)).is_ok());
+    }
+
+    #[test]
+    fn nobody_is_named() {
+        let listener = listen(&contact(0, Some(Family::V4))).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let Err(Failure::Unreachable(text)) = connect("127.0.0.1", &contact(port, None), None) else { panic!() };
+        assert!(text.contains(&format!("nobody listens at 127.0.0.1, TCP port {port}")), "{text}");
+    }
+
+    #[test]
+    fn a_port_is_taken_once() {
+        let listener = listen(&contact(0, Some(Family::V4))).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let Err(failure) = listen(&contact(port, Some(Family::V4))) else { panic!() };
+        assert!(failure.to_string().contains("give another --port"), "{failure}");
+    }
+}

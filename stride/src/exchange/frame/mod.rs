@@ -1,0 +1,134 @@
+//! Frames: what a message is packed in.
+//!
+//! ```text
+//! bytes  0..8   magic
+//!        8..10  version of the protocol, big-endian, as all numbers
+//!       10..12  kind of the message
+//!       12..16  length of what follows
+//!       16..    JSON
+//! ```
+//!
+//! The header and the first message, [`Hello`](super::message::Hello), are the same in all versions, so that those of different ones can
+//! tell each other.
+
+use std::io;
+
+use super::wire::{Deadline, Wire, read_some, write_all};
+
+/// The version of the protocol.
+pub const PROTOCOL: u16 = 1;
+
+/// First byte: no text. Last byte: none that a gateway would change.
+pub(super) const MAGIC: [u8; 8] = *b"\x93stride\n";
+
+/// The most bytes of a message.
+pub(super) const LONGEST: u32 = 8 << 20;
+
+/// Bytes of a header.
+const HEADER: usize = 16;
+
+/// A message that is packed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// The version of who has sent it.
+    pub(super) protocol: u16,
+    /// What it is.
+    pub(super) kind: u16,
+    /// JSON.
+    pub(super) body: Vec<u8>,
+}
+
+/// Why there is no frame.
+#[derive(Debug)]
+pub(super) enum Unframed {
+    /// The stream has ended, after so many bytes of one.
+    End(usize),
+    /// It begins with other bytes than one does.
+    Foreign(Vec<u8>),
+    /// It says that it is longer than one can be.
+    Long(u32),
+    /// Of the stream.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Unframed {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Frame {
+    /// Writes it.
+    pub(super) fn write(&self, wire: &mut dyn Wire, deadline: Deadline) -> io::Result<()> {
+        let length = u32::try_from(self.body.len()).ok().filter(|length| *length <= LONGEST);
+        let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "too long a message"))?;
+        let mut bytes = Vec::with_capacity(HEADER + self.body.len());
+        bytes.extend(MAGIC);
+        bytes.extend(self.protocol.to_be_bytes());
+        bytes.extend(self.kind.to_be_bytes());
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(&self.body);
+        write_all(wire, &bytes, deadline)
+    }
+
+    /// Reads one. Memory is taken for bytes that have come, and not for those that are said to come.
+    pub(super) fn read(wire: &mut dyn Wire, deadline: Deadline) -> Result<Self, Unframed> {
+        let mut header = [0; HEADER];
+        let mut have = 0;
+        while let Some(rest) = header.get_mut(have..).filter(|rest| !rest.is_empty()) {
+            match read_some(wire, rest, deadline)? {
+                0 => return Err(Unframed::End(have)),
+                count => have += count,
+            }
+            let there = header.get(..have.min(MAGIC.len())).unwrap_or_default();
+            if !MAGIC.starts_with(there) {
+                return Err(Unframed::Foreign(header.get(..have).unwrap_or_default().to_vec()));
+            }
+        }
+        let [.., p0, p1, k0, k1, l0, l1, l2, l3] = header;
+        let length = u32::from_be_bytes([l0, l1, l2, l3]);
+        if length > LONGEST {
+            return Err(Unframed::Long(length));
+        }
+        let mut body = Vec::new();
+        let mut part = [0; 4096];
+        while body.len() < length as usize {
+            let most = part.len().min(length as usize - body.len());
+            let into = part.get_mut(..most).unwrap_or_default();
+            match read_some(wire, into, deadline)? {
+                0 => return Err(Unframed::End(HEADER + body.len())),
+                count => body.extend(part.iter().take(count)),
+            }
+        }
+        Ok(Self { protocol: u16::from_be_bytes([p0, p1]), kind: u16::from_be_bytes([k0, k1]), body })
+    }
+}
+
+/// What speaks by these first bytes.
+pub(super) fn speaker(bytes: &[u8]) -> String {
+    let starts = |start: &str| bytes.starts_with(start.as_bytes());
+    let digits = |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let major = digits(bytes);
+    let minor = bytes.get(major + 1..).map_or(0, digits);
+    if major > 0 && minor > 0 && bytes.get(major) == Some(&b'.') {
+        let version = String::from_utf8_lossy(bytes.get(..=major + minor).unwrap_or_default());
+        return format!("perftest {version}: both sides have to be stride-perf");
+    }
+    for (start, what) in [
+        ("HTTP/", "a web server"),
+        ("GET ", "a web client"),
+        ("POST ", "a web client"),
+        ("HEAD ", "a web client"),
+        ("CONNECT ", "a web client"),
+        ("SSH-", "SSH"),
+        ("\x16\x03", "TLS"),
+    ] {
+        if starts(start) {
+            return format!("{what}: is the port the right one?");
+        }
+    }
+    format!("something else, that begins with \"{}\": is the port the right one?", bytes.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! What the sides say to each other.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::fabric::{Ends, Facts, Path};
+use crate::plan::{Given, Plan};
+use crate::stats::Figures;
+
+/// What both say first, of whichever version they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Version of the program.
+    pub version: String,
+    /// Why the server does not serve just now.
+    #[serde(default)]
+    pub busy: Option<String>,
+}
+
+/// What the server says of its side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Offer {
+    /// The side.
+    pub facts: Facts,
+    /// The GID that was asked for, by either side.
+    pub gid_index: Option<u32>,
+}
+
+/// What was asked for, and what of it was given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// The test.
+    pub plan: Plan,
+    /// What of it the user has given.
+    pub given: Given,
+}
+
+/// The end of a step at the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// All of the plan was done, and the user has not ended it before.
+    pub is_whole: bool,
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Both: who this is.
+    Hello(Hello),
+    /// Client: the test.
+    Request(Box<Request>),
+    /// Server: its side is open.
+    Offer(Box<Offer>),
+    /// Client: how the queue pairs are connected.
+    Path(Path),
+    /// Both: where the queue pairs are.
+    Ends(Ends),
+    /// Both: the queue pairs are connected.
+    Connected,
+    /// Client: the next step is of so many bytes.
+    Size(u64),
+    /// Server: it is prepared for it.
+    Ready,
+    /// Client: it is, too, and begins.
+    Go,
+    /// Both, while a step runs: how much of it is done.
+    Progress(f64),
+    /// Client: its part of the step is over.
+    Done(Done),
+    /// Server: its part is over, and what it measured.
+    Figures(Option<Figures>),
+    /// Server, where messages are checked: those that it got are right.
+    Checked,
+    /// Both: a sentence for the other's user.
+    Note(String),
+    /// Both: what failed. Nothing comes after it.
+    Error(String),
+    /// Client: that was all.
+    End,
+}
+
+/// Why a frame is no message.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// There is no such kind.
+    Kind(u16),
+    /// The JSON is not of it.
+    Body(&'static str, serde_json::Error),
+}
+
+impl Message {
+    /// Its kind as a number.
+    pub(super) fn kind(&self) -> u16 {
+        match self {
+            Self::Hello(_) => 1,
+            Self::Request(_) => 2,
+            Self::Offer(_) => 3,
+            Self::Path(_) => 4,
+            Self::Ends(_) => 5,
+            Self::Connected => 6,
+            Self::Size(_) => 7,
+            Self::Ready => 8,
+            Self::Go => 9,
+            Self::Progress(_) => 10,
+            Self::Done(_) => 11,
+            Self::Figures(_) => 12,
+            Self::Note(_) => 13,
+            Self::Error(_) => 14,
+            Self::End => 15,
+            Self::Checked => 16,
+        }
+    }
+
+    /// Its kind in sentences.
+    pub(super) fn name(&self) -> &'static str {
+        name(self.kind())
+    }
+
+    /// Its JSON.
+    pub(super) fn pack(&self) -> serde_json::Result<Vec<u8>> {
+        match self {
+            Self::Hello(hello) => serde_json::to_vec(hello),
+            Self::Request(request) => serde_json::to_vec(request),
+            Self::Offer(offer) => serde_json::to_vec(offer),
+            Self::Path(path) => serde_json::to_vec(path),
+            Self::Ends(ends) => serde_json::to_vec(ends),
+            Self::Size(size) => serde_json::to_vec(size),
+            Self::Progress(done) => serde_json::to_vec(done),
+            Self::Done(done) => serde_json::to_vec(done),
+            Self::Figures(figures) => serde_json::to_vec(figures),
+            Self::Note(text) | Self::Error(text) => serde_json::to_vec(text),
+            Self::Connected | Self::Ready | Self::Go | Self::End | Self::Checked => Ok(Vec::new()),
+        }
+    }
+
+    /// The message of a kind, of this JSON. No text in it has characters that steer a terminal.
+    pub(super) fn unpack(kind: u16, body: &[u8]) -> Result<Self, Unread> {
+        fn read<T: DeserializeOwned>(kind: u16, body: &[u8]) -> Result<T, Unread> {
+            let mut value: Value = serde_json::from_slice(body).map_err(|error| Unread::Body(name(kind), error))?;
+            clean(&mut value);
+            serde_json::from_value(value).map_err(|error| Unread::Body(name(kind), error))
+        }
+        Ok(match kind {
+            1 => Self::Hello(read(kind, body)?),
+            2 => Self::Request(Box::new(read(kind, body)?)),
+            3 => Self::Offer(Box::new(read(kind, body)?)),
+            4 => Self::Path(read(kind, body)?),
+            5 => Self::Ends(read(kind, body)?),
+            6 => Self::Connected,
+            7 => Self::Size(read(kind, body)?),
+            8 => Self::Ready,
+            9 => Self::Go,
+            10 => Self::Progress(read(kind, body)?),
+            11 => Self::Done(read(kind, body)?),
+            12 => Self::Figures(read(kind, body)?),
+            13 => Self::Note(read(kind, body)?),
+            14 => Self::Error(read(kind, body)?),
+            15 => Self::End,
+            16 => Self::Checked,
+            _ => return Err(Unread::Kind(kind)),
+        })
+    }
+}
+
+fn name(kind: u16) -> &'static str {
+    let names = [
+        "hello",
+        "request",
+        "offer",
+        "path",
+        "ends",
+        "connected",
+        "size",
+        "ready",
+        "go",
+        "progress",
+        "done",
+        "figures",
+        "note",
+        "error",
+        "end",
+        "checked",
+    ];
+    names.get(usize::from(kind).wrapping_sub(1)).copied().unwrap_or("nothing")
+}
+
+/// Makes every text of the other side's one that can be printed.
+fn clean(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains(char::is_control) => {
+            *text = text
+                .chars()
+                .map(|letter| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter })
+                .collect();
+        }
+        Value::Array(values) => values.iter_mut().for_each(clean),
+        Value::Object(values) => values.values_mut().for_each(clean),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn messages_come_as_they_went() {
+        let request = Request { plan: Plan::example(), given: std::iter::once("--iters".to_owned()).collect() };
+        let hello = Hello { version: "1".to_owned(), busy: None };
+        let path = Path { client_gid: Some(3), server_gid: None, mtu: 4096 };
+        let messages = [
+            Message::Hello(hello),
+            Message::Request(Box::new(request)),
+            Message::Path(path),
+            Message::Ends(Ends { lid: 1, gid: None, reads: 16, queue_pairs: Vec::new() }),
+            Message::Connected,
+            Message::Size(u64::MAX),
+            Message::Done(Done { is_whole: true }),
+            Message::Figures(None),
+            Message::Error("a sentence".to_owned()),
+            Message::End,
+        ];
+        for message in messages {
+            let body = message.pack().unwrap();
+            assert_eq!(Message::unpack(message.kind(), &body).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn texts_do_not_steer_the_terminal() {
+        let body = serde_json::to_vec("\u{1b}[2Jgone\u{7}\nline").unwrap();
+        let Message::Note(text) = Message::unpack(13, &body).unwrap() else { panic!() };
+        assert_eq!(text, "\u{fffd}[2Jgone\u{fffd}\nline");
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        assert!(Message::unpack(2, "[".repeat(1 << 20).as_bytes()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_without_a_panic(kind in 0_u16..20, body in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Message::unpack(kind, &body);
+        }
+
+        #[test]
+        fn any_text_is_read_without_a_panic(kind in 0_u16..20, body in "[\\[\\]{}:,\"a-z0-9.-]{0,60}") {
+            let _ = Message::unpack(kind, body.as_bytes());
+        }
+    }
+}

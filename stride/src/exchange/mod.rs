@@ -1,0 +1,48 @@
+//! The two sides talk over TCP: who they are, what is measured, where the queue pairs are, when each step begins, and what came of it.
+//!
+//! ```text
+//! client                                server
+//! hello                                 hello             who is there: told apart from whatever else may listen
+//! request                                                 the plan
+//!                                       note …, offer     its side is open
+//! path, ends                            ends
+//! connected                             connected
+//! size                                  ready             for each size: what is to be received is posted
+//! go                                                      both begin
+//! progress …, done                      progress …, figures
+//!                                       checked           where messages are checked
+//! end
+//! ```
+//!
+//! Either side ends it with `error` and a sentence, which the other one shows. Nothing is waited for longer than the time-out; a side
+//! whose step runs says so by `progress`.
+
+mod client;
+mod connection;
+mod contact;
+mod failure;
+mod frame;
+mod loopback;
+mod message;
+mod path;
+mod pipe;
+mod pulse;
+mod server;
+mod service;
+mod wire;
+
+pub use self::client::{Outcome, Step, Watch, measure};
+pub use self::connection::Connection;
+pub use self::contact::{Contact, Family, Met, PORT, connect, listen};
+pub use self::failure::Failure;
+pub use self::frame::PROTOCOL;
+pub use self::loopback::loopback;
+pub use self::message::{Done, Hello, Message, Offer, Request};
+pub use self::path::{Near, choose};
+pub use self::pipe::{Pipe, pipe};
+pub use self::server::{Event, Host, serve_one};
+pub use self::service::{Stop, serve};
+pub use self::wire::Wire;
+
+#[cfg(test)]
+mod tests;

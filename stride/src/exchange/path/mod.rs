@@ -1,0 +1,164 @@
+//! The way between both sides: a GID of each, and the length of packets.
+
+mod gid;
+
+use std::net::IpAddr;
+
+use self::gid::Gid;
+use crate::fabric::{Ends, Facts, Path};
+use crate::plan::{Contradiction, Plan};
+
+/// The addresses by which the sides talk over TCP; none where they do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Near {
+    /// The client's.
+    pub client: Option<IpAddr>,
+    /// The server's.
+    pub server: Option<IpAddr>,
+}
+
+/// How two sides are to be connected. `asked` are the indices of GIDs that were asked for, of the client and the server; `mtu` is what was
+/// asked for.
+///
+/// # Errors
+///
+/// A sentence, where nothing fits.
+pub fn choose(
+    client: &Facts,
+    server: &Facts,
+    asked: [Option<u32>; 2],
+    mtu: Option<u32>,
+    near: Near,
+) -> Result<Path, Contradiction> {
+    if client.link_layer != server.link_layer {
+        return refuse(format!(
+            "{} of the client is on {}, and {} of the server on {}: give another --device or --remote-device",
+            client.device, client.link_layer, server.device, server.link_layer
+        ));
+    }
+    let mtu = packet(client, server, mtu)?;
+    let gids = if client.link_layer == "InfiniBand" {
+        by_identifier(client, server, asked)?
+    } else {
+        Some(by_address(client, server, asked, near)?)
+    };
+    let [client_gid, server_gid] = gids.map_or([None, None], |pair| pair.map(Some));
+    Ok(Path { client_gid, server_gid, mtu })
+}
+
+/// Whether a path that a client names is one of this side's.
+///
+/// # Errors
+///
+/// What the client does and must not.
+pub(super) fn check(path: &Path, own: &Facts) -> Result<(), String> {
+    if let Some(index) = path.server_gid
+        && !own.gids.iter().any(|gid| gid.index == index)
+    {
+        return Err(format!("wants GID {index} of the server, which there is not"));
+    }
+    if ![256, 512, 1024, 2048, 4096].contains(&path.mtu) || path.mtu > own.mtu {
+        return Err(format!("wants packets of {} bytes, and the server's port has {}", path.mtu, own.mtu));
+    }
+    if path.server_gid.is_none() && own.link_layer != "InfiniBand" {
+        return Err(format!("names no GID, which {} needs", own.link_layer));
+    }
+    Ok(())
+}
+
+/// Whether the other side's queue pairs are those of the plan.
+///
+/// # Errors
+///
+/// What it does and must not.
+pub(super) fn check_ends(ends: &Ends, path: &Path, plan: &Plan) -> Result<(), String> {
+    let (found, due) = (ends.queue_pairs.len(), plan.queue_pairs);
+    if found != due as usize {
+        return Err(format!("has {found} queue pairs, where {due} were due"));
+    }
+    match &ends.gid {
+        Some(text) if text.parse::<std::net::Ipv6Addr>().is_err() => Err(format!("has a GID that is none: {text:?}")),
+        None if path.client_gid.is_some() => Err("has no GID, where one was due".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn refuse<T>(sentence: String) -> Result<T, Contradiction> {
+    Err(Contradiction(sentence))
+}
+
+/// The bytes of a packet: what was asked for, or the most that both can.
+fn packet(client: &Facts, server: &Facts, asked: Option<u32>) -> Result<u32, Contradiction> {
+    let most = client.mtu.min(server.mtu);
+    let Some(asked) = asked.filter(|asked| *asked > most) else { return Ok(asked.unwrap_or(most)) };
+    let (whose, facts) = if client.mtu == most { ("client", client) } else { ("server", server) };
+    refuse(format!(
+        "--mtu {asked} is more than {most}, which port {} of the {whose}'s {} has: give --mtu {most}",
+        facts.port, facts.device
+    ))
+}
+
+/// On InfiniBand the local identifiers are enough, unless there are none, the sides are in different subnets, or GIDs were asked for.
+fn by_identifier(client: &Facts, server: &Facts, asked: [Option<u32>; 2]) -> Result<Option<[u32; 2]>, Contradiction> {
+    let subnet = |facts: &Facts, asked: Option<u32>| {
+        let gids = Gid::all(facts);
+        gids.into_iter().find(|gid| asked.is_none_or(|index| gid.index == index)).map(|gid| (gid.index, gid.subnet()))
+    };
+    let missing = |whose: &str, facts: &Facts, asked: Option<u32>| {
+        let index = asked.map_or_else(String::new, |index| format!(" of index {index}"));
+        Contradiction(format!("port {} of the {whose}'s {} has no GID{index}", facts.port, facts.device))
+    };
+    let (ours, theirs) = (subnet(client, asked[0]), subnet(server, asked[1]));
+    let has_identifiers = client.lid != 0 && server.lid != 0;
+    let is_one_subnet = ours.zip(theirs).is_none_or(|((_, ours), (_, theirs))| ours == theirs);
+    if has_identifiers && is_one_subnet && asked == [None, None] {
+        return Ok(None);
+    }
+    let (ours, _) = ours.ok_or_else(|| missing("client", client, asked[0]))?;
+    let (theirs, _) = theirs.ok_or_else(|| missing("server", server, asked[1]))?;
+    Ok(Some([ours, theirs]))
+}
+
+/// On Ethernet: the best pair of both tables.
+fn by_address(client: &Facts, server: &Facts, asked: [Option<u32>; 2], near: Near) -> Result<[u32; 2], Contradiction> {
+    let ours = asked_of("client", "--gid-index", client, asked[0])?;
+    let theirs = asked_of("server", "--remote-gid-index", server, asked[1])?;
+    let is_one_host = client.host == server.host || near.server.is_none_or(|address| address.is_loopback());
+    let pairs = ours.iter().flat_map(|ours| theirs.iter().map(move |theirs| (ours, theirs)));
+    // What was asked for on both sides is taken as it is, if it can work at all; else a pair has to have a chance.
+    let fits = |(ours, theirs): &(&Gid, &Gid)| {
+        ours.is_like(theirs) && (asked.iter().all(Option::is_some) || ours.reaches(theirs, is_one_host))
+    };
+    let best = pairs
+        .filter(fits)
+        .max_by_key(|(ours, theirs)| (ours.rank(theirs, near), std::cmp::Reverse((ours.index, theirs.index))));
+    best.map(|(ours, theirs)| [ours.index, theirs.index]).ok_or_else(|| {
+        Contradiction(format!(
+            "no GID of the client's {} and of the server's {} are of the same kind and reach each other: the client has {}; the server has \
+             {}. Give --gid-index and --remote-gid-index, or set addresses of the same network",
+            client.device,
+            server.device,
+            gid::list(&ours),
+            gid::list(&theirs)
+        ))
+    })
+}
+
+/// The GIDs of a side, or the one that was asked for.
+fn asked_of(whose: &str, option: &str, facts: &Facts, asked: Option<u32>) -> Result<Vec<Gid>, Contradiction> {
+    let mut gids = Gid::all(facts);
+    if let Some(index) = asked {
+        let all = gid::list(&gids);
+        gids.retain(|gid| gid.index == index);
+        if gids.is_empty() {
+            return refuse(format!(
+                "{option} {index}: port {} of the {whose}'s {} has no such GID, but {all}",
+                facts.port, facts.device
+            ));
+        }
+    }
+    Ok(gids)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+use super::*;
+use crate::fabric::fake::Fake;
+use crate::fabric::{Fabric, GidFact, Role};
+use crate::plan::Place;
+
+/// A side with these GIDs: an address, and its kind.
+fn side(host: &str, gids: &[(&str, &str)]) -> Facts {
+    let fake = Fake::default().open(&Plan::example(), &Place::default(), Role::Client).unwrap();
+    let gid = |(index, (address, kind)): (usize, &(&str, &str))| {
+        let (address, prefix) = address.split_once('/').unwrap();
+        let gid = match address.parse().unwrap() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        GidFact {
+            index: index as u32,
+            gid: gid.to_string(),
+            kind: (*kind).to_owned(),
+            interface: String::new(),
+            prefix: prefix.parse().ok(),
+        }
+    };
+    Facts { host: host.to_owned(), gids: gids.iter().enumerate().map(gid).collect(), ..fake.facts().clone() }
+}
+
+fn near(client: &str, server: &str) -> Near {
+    Near { client: client.parse().ok(), server: server.parse().ok() }
+}
+
+fn pair(client: &Facts, server: &Facts, asked: [Option<u32>; 2], near: Near) -> Result<[u32; 2], String> {
+    let path = choose(client, server, asked, None, near).map_err(|contradiction| contradiction.0)?;
+    Ok([path.client_gid, path.server_gid].map(|gid| gid.unwrap_or(99)))
+}
+
+const NONE: [Option<u32>; 2] = [None, None];
+
+#[test]
+fn the_best_pair_is_taken() {
+    let usual = |last: u8| {
+        let local = format!("fe80::{last}/64");
+        let address = format!("10.0.0.{last}/24");
+        side(
+            &format!("host{last}"),
+            &[(&local, "RoCE v1"), (&local, "RoCE v2"), (&address, "RoCE v1"), (&address, "RoCE v2")],
+        )
+    };
+    assert_eq!(pair(&usual(1), &usual(2), NONE, near("10.0.0.1", "10.0.0.2")), Ok([3, 3]));
+    assert_eq!(pair(&usual(1), &usual(2), NONE, Near::default()), Ok([3, 3]));
+    assert_eq!(pair(&usual(1), &usual(2), [Some(1), None], Near::default()), Ok([1, 1]));
+    assert_eq!(pair(&usual(1), &usual(2), [None, Some(2)], Near::default()), Ok([2, 2]));
+}
+
+#[test]
+fn subnets_count_before_the_order_of_tables() {
+    let ours = side("a", &[("10.0.0.1/24", "RoCE v2"), ("10.0.1.1/24", "RoCE v2")]);
+    let theirs = side("b", &[("10.0.1.2/24", "RoCE v2"), ("10.0.2.2/24", "RoCE v2")]);
+    assert_eq!(pair(&ours, &theirs, NONE, near("192.168.0.1", "192.168.0.2")), Ok([1, 0]));
+    // TCP is routed between these two, and so is RoCE v2.
+    assert_eq!(pair(&ours, &theirs, NONE, near("10.0.0.1", "10.0.2.2")), Ok([0, 1]));
+    let theirs = side("b", &[("10.0.9.2/24", "RoCE v2")]);
+    assert_eq!(pair(&ours, &theirs, NONE, Near::default()), Ok([0, 0]));
+    let theirs = side("b", &[("10.0.9.2/24", "RoCE v1")]);
+    assert!(pair(&ours, &theirs, NONE, Near::default()).is_err());
+}
+
+#[test]
+fn families_and_kinds_do_not_mix() {
+    let ours = side("a", &[("10.0.0.1/24", "RoCE v2"), ("fd00::1/64", "RoCE v1")]);
+    let theirs = side("b", &[("fd00::2/64", "RoCE v2"), ("10.0.0.2/24", "RoCE v1")]);
+    let said = pair(&ours, &theirs, NONE, Near::default()).unwrap_err();
+    assert!(said.contains("the client has 0 (RoCE v2 10.0.0.1), 1 (RoCE v1 fd00::1)"), "{said}");
+    assert!(pair(&ours, &theirs, [Some(0), Some(0)], Near::default()).is_err());
+    let theirs = side("b", &[("fd00::2/64", "RoCE v2"), ("fd00::2/64", "RoCE v1")]);
+    assert_eq!(pair(&ours, &theirs, NONE, Near::default()), Ok([1, 1]));
+}
+
+#[test]
+fn addresses_of_one_host_stay_on_it() {
+    let soft = |host: &str, address: &str| {
+        side(host, &[("127.0.0.1/8", "RoCE v2"), ("::1/128", "RoCE v2"), (address, "RoCE v2")])
+    };
+    let (ours, theirs) = (soft("a", "10.0.0.1/24"), soft("b", "10.0.0.2/24"));
+    assert_eq!(pair(&ours, &theirs, NONE, near("10.0.0.1", "10.0.0.2")), Ok([2, 2]));
+    let here = soft("a", "10.0.0.1/24");
+    assert_eq!(pair(&here, &here, NONE, near("127.0.0.1", "127.0.0.1")), Ok([0, 0]));
+    assert_eq!(pair(&here, &here, NONE, near("::1", "::1")), Ok([1, 1]));
+    let (ours, theirs) = (side("a", &[("127.0.0.1/8", "RoCE v2")]), side("b", &[("127.0.0.1/8", "RoCE v2")]));
+    assert!(pair(&ours, &theirs, NONE, near("10.0.0.1", "10.0.0.2")).is_err());
+    assert_eq!(pair(&ours, &ours, NONE, Near::default()), Ok([0, 0]));
+}
+
+#[test]
+fn indices_that_are_not_there_are_named() {
+    let ours = side("a", &[("10.0.0.1/24", "RoCE v2")]);
+    let said = pair(&ours, &ours, [Some(7), None], Near::default()).unwrap_err();
+    assert!(said.starts_with("--gid-index 7: port 1 of the client's fake0 has no such GID, but 0"), "{said}");
+    let said = pair(&ours, &ours, [None, Some(7)], Near::default()).unwrap_err();
+    assert!(said.starts_with("--remote-gid-index 7"), "{said}");
+}
+
+#[test]
+fn infiniband_needs_gids_between_subnets_only() {
+    let port = |lid: u16, gid: &str| {
+        let side = side("a", &[(gid, "IB")]);
+        Facts { link_layer: "InfiniBand".to_owned(), lid, ..side }
+    };
+    let here = port(3, "fe80::1/64");
+    assert_eq!(pair(&here, &port(4, "fe80::2/64"), NONE, Near::default()), Ok([99, 99]));
+    assert_eq!(pair(&here, &port(4, "fe80:0:0:1::2/64"), NONE, Near::default()), Ok([0, 0]));
+    assert_eq!(pair(&here, &port(0, "fe80::2/64"), NONE, Near::default()), Ok([0, 0]));
+    assert_eq!(pair(&here, &port(4, "fe80::2/64"), [Some(0), None], Near::default()), Ok([0, 0]));
+    assert!(pair(&here, &port(4, "fe80::2/64"), [None, Some(3)], Near::default()).is_err());
+    let ethernet = side("a", &[("10.0.0.1/24", "RoCE v2")]);
+    assert!(pair(&here, &ethernet, NONE, Near::default()).unwrap_err().contains("is on InfiniBand"));
+}
+
+#[test]
+fn packets_fit_both_ports() {
+    let small = Facts { mtu: 1024, ..side("a", &[("10.0.0.1/24", "RoCE v2")]) };
+    let large = side("a", &[("10.0.0.2/24", "RoCE v2")]);
+    let mtu = |asked| {
+        choose(&small, &large, NONE, asked, Near::default()).map(|path| path.mtu).map_err(|sentence| sentence.0)
+    };
+    assert_eq!(mtu(None), Ok(1024));
+    assert_eq!(mtu(Some(512)), Ok(512));
+    assert_eq!(
+        mtu(Some(4096)).unwrap_err(),
+        "--mtu 4096 is more than 1024, which port 1 of the client's fake0 has: give --mtu 1024"
+    );
+}
+
+#[test]
+fn what_a_client_names_is_looked_at() {
+    let own = side("a", &[("10.0.0.1/24", "RoCE v2")]);
+    let path = Path { client_gid: Some(77), server_gid: Some(0), mtu: 4096 };
+    assert_eq!(check(&path, &own), Ok(()));
+    assert!(check(&Path { server_gid: Some(1), ..path.clone() }, &own).is_err());
+    assert!(check(&Path { server_gid: None, ..path.clone() }, &own).is_err());
+    assert!(check(&Path { mtu: 8192, ..path.clone() }, &own).is_err());
+    assert!(check(&Path { mtu: 1000, ..path.clone() }, &own).is_err());
+    let ends = Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: Vec::new() };
+    assert!(check_ends(&ends, &path, &Plan::example()).unwrap_err().contains("0 queue pairs"));
+}

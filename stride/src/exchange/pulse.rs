@@ -1,0 +1,38 @@
+//! What is heard and said of the other side while a step runs.
+
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::failure::Failure;
+use super::message::Message;
+
+/// How often the connection is looked at, at most.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Looks at a connection now and then, and tells the other side that this one is at work.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    looked: Option<Instant>,
+    told: Instant,
+}
+
+impl Pulse {
+    pub(super) fn new() -> Self {
+        Self { looked: None, told: Instant::now() }
+    }
+
+    /// What has arrived, other than that the other side is at work, if it is time to look.
+    pub(super) fn beat(&mut self, connection: &mut Connection, done: f64) -> Result<Option<Message>, Failure> {
+        let now = Instant::now();
+        let often = LOOK.min(connection.timeout() / 8);
+        if self.looked.is_some_and(|looked| now.duration_since(looked) < often) {
+            return Ok(None);
+        }
+        self.looked = Some(now);
+        if now.duration_since(self.told) >= connection.timeout() / 4 {
+            self.told = now;
+            connection.send(&Message::Progress(if done.is_finite() { done } else { 0.0 }))?;
+        }
+        Ok(connection.arrived()?.filter(|message| !matches!(message, Message::Progress(_))))
+    }
+}

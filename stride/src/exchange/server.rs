@@ -1,0 +1,176 @@
+//! The side that serves.
+
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::failure::Failure;
+use super::message::{Message, Offer, Request};
+use super::path;
+use super::pulse::Pulse;
+use crate::fabric::{Fabric, Facts, Path, Role, Side};
+use crate::plan::{Amount, Given, Place, Plan};
+
+/// What a server was given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    /// Where it stands, as far as that was said to it.
+    pub place: Place,
+    /// The test that it was given, for comparison.
+    pub test: Option<(Plan, Given)>,
+}
+
+/// What happens at a server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Somebody has come, from this address.
+    Client(String),
+    /// It wants this.
+    Asked(Box<Plan>),
+    /// A sentence for the user, which the client has also got.
+    Note(String),
+    /// Both sides are connected: this one, and the way to the other.
+    Met(Box<Facts>, Path),
+    /// A step is done, of this size.
+    Step(u64),
+    /// The client has all that it wanted.
+    End,
+    /// This went wrong with the client.
+    Failed(String),
+}
+
+/// Serves the client at the other end, who was greeted. Whether it has asked for a test is known from the events.
+///
+/// # Errors
+///
+/// What failed at either side; the other one is told.
+pub fn serve_one(
+    mut connection: Connection,
+    fabric: &dyn Fabric,
+    host: &Host,
+    tell: &mut dyn FnMut(Event),
+) -> Result<(), Failure> {
+    let served = Server { connection: &mut connection, fabric, host, tell }.test();
+    if let Err(failure) = &served {
+        connection.part(failure);
+    }
+    served
+}
+
+struct Server<'a> {
+    connection: &'a mut Connection,
+    fabric: &'a dyn Fabric,
+    host: &'a Host,
+    tell: &'a mut dyn FnMut(Event),
+}
+
+impl Server<'_> {
+    fn test(&mut self) -> Result<(), Failure> {
+        let Request { mut plan, given } = match self.connection.receive()? {
+            Message::Request(request) => *request,
+            other => return self.connection.unexpected(&other, "request"),
+        };
+        (self.tell)(Event::Asked(Box::new(plan.clone())));
+        self.say_differences(&plan, &given)?;
+        plan.server = plan.server.or(&self.host.place);
+        plan.check()?;
+        let mut side = self.fabric.open(&plan, &plan.server, Role::Server)?;
+        let offer = Offer { facts: side.facts().clone(), gid_index: plan.server.gid_index };
+        self.connection.send(&Message::Offer(Box::new(offer)))?;
+        let path = self.connect(&mut *side, &plan)?;
+        (self.tell)(Event::Met(Box::new(side.facts().clone()), path));
+        loop {
+            match self.connection.receive()? {
+                Message::Size(size) if plan.sizes.contains(&size) => self.step(&mut *side, &plan, size)?,
+                Message::Size(size) => {
+                    return self.connection.broken(format!("wants {size} bytes, of which it did not speak"));
+                }
+                Message::End => break,
+                other => return self.connection.unexpected(&other, "size"),
+            }
+        }
+        (self.tell)(Event::End);
+        Ok(())
+    }
+
+    fn say_differences(&mut self, plan: &Plan, given: &Given) -> Result<(), Failure> {
+        let mut notes = plan.server.differences(&self.host.place);
+        if let Some((own, own_given)) = &self.host.test {
+            notes.extend(plan.differences(given, own, own_given));
+        }
+        for note in notes {
+            self.connection.send(&Message::Note(note.clone()))?;
+            (self.tell)(Event::Note(note));
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, side: &mut dyn Side, plan: &Plan) -> Result<Path, Failure> {
+        let path = match self.connection.receive()? {
+            Message::Path(path) => path,
+            other => return self.connection.unexpected(&other, "path"),
+        };
+        path::check(&path, side.facts()).or_else(|what| self.connection.broken(what))?;
+        plan.check_mtu(path.mtu)?;
+        let ours = side.make_ends(&path)?;
+        self.connection.send(&Message::Ends(ours))?;
+        let theirs = match self.connection.receive()? {
+            Message::Ends(ends) => ends,
+            other => return self.connection.unexpected(&other, "ends"),
+        };
+        path::check_ends(&theirs, &path, plan).or_else(|what| self.connection.broken(what))?;
+        side.connect(&path, &theirs)?;
+        self.connection.send(&Message::Connected)?;
+        match self.connection.receive()? {
+            Message::Connected => Ok(path),
+            other => self.connection.unexpected(&other, "connected"),
+        }
+    }
+
+    fn step(&mut self, side: &mut dyn Side, plan: &Plan, size: u64) -> Result<(), Failure> {
+        side.prepare(size)?;
+        self.connection.send(&Message::Ready)?;
+        match self.connection.receive()? {
+            Message::Go => {}
+            other => return self.connection.unexpected(&other, "go"),
+        }
+        // A side that sends a number of messages of its own goes on to the last one, even where the client is done with its own.
+        let ends_alone = plan.is_bidirectional && matches!(plan.amount, Amount::Messages { .. });
+        let (mut done, mut trouble) = (None, None);
+        let mut pulse = Pulse::new();
+        let connection = &mut *self.connection;
+        let run = side.run(size, &mut |part| {
+            match pulse.beat(connection, part) {
+                Ok(None) if done.is_none() => trouble = trouble.take().or_else(|| silence(connection)),
+                Ok(None) => {}
+                Ok(Some(Message::Done(theirs))) if done.is_none() => done = Some(theirs),
+                Ok(Some(other)) => trouble = connection.unexpected::<()>(&other, "done").err(),
+                Err(failure) => trouble = Some(failure),
+            }
+            trouble.is_none() && done.is_none_or(|done| done.is_whole && ends_alone)
+        });
+        if let Some(failure) = trouble {
+            return Err(failure);
+        }
+        self.connection.send(&Message::Figures(run?))?;
+        while done.is_none() {
+            match self.connection.receive()? {
+                Message::Progress(_) => {}
+                Message::Done(theirs) => done = Some(theirs),
+                other => return self.connection.unexpected(&other, "done"),
+            }
+        }
+        if plan.is_validated {
+            side.check(size)?;
+            self.connection.send(&Message::Checked)?;
+        }
+        (self.tell)(Event::Step(size));
+        Ok(())
+    }
+}
+
+/// The failure that a client is who does not say that it is at work.
+fn silence(connection: &Connection) -> Option<Failure> {
+    let since: Duration = Instant::now().saturating_duration_since(connection.heard());
+    let text = || format!("says nothing since {:?} while it measures: it hangs, or was stopped", connection.timeout());
+    (since > connection.timeout()).then(|| connection.broken::<()>(text()).err()).flatten()
+}

@@ -1,0 +1,242 @@
+//! Others that are not what they should be.
+
+use std::io::{self, Cursor, Read, Write};
+use std::net::TcpStream;
+
+use proptest::prelude::*;
+
+use super::super::frame::{Frame, MAGIC};
+use super::super::wire::Deadline;
+use super::*;
+use crate::fabric::Role;
+
+/// Says what it was told to, and then nothing more.
+struct Script(Cursor<Vec<u8>>);
+
+impl Read for Script {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Script {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Wire for Script {
+    fn limit(&mut self, _: Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn has_input(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
+
+fn bytes(kind: u16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(PROTOCOL.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend((body.len() as u32).to_be_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+fn hello() -> Vec<u8> {
+    bytes(1, br#"{"version":"9"}"#)
+}
+
+fn message(message: &Message) -> Vec<u8> {
+    bytes(message.kind(), &message.pack().unwrap())
+}
+
+/// What a server makes of a client that says this.
+fn server(script: Vec<u8>) -> Result<(), Failure> {
+    let (connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Server, LONG)?;
+    serve_one(connection, &Fake::default(), &Host::default(), &mut |_| ())
+}
+
+/// What a client makes of a server that says this.
+fn client(script: Vec<u8>) -> Result<(), Failure> {
+    let (connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Client, LONG)?;
+    measure(connection, Near::default(), &Fake::default(), &request(|_| ()), &mut ()).map(drop)
+}
+
+#[test]
+fn strangers_are_named() {
+    let other = [&MAGIC[..], &[0, 9, 0, 1, 0, 0, 0, 15], br#"{"version":"9"}"#].concat();
+    for (script, part) in [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "a web server"),
+        (b"6.06\0\0\0\0\0\0\0\0\0\0\0\0".to_vec(), "perftest 6.06"),
+        (Vec::new(), "closed the connection before it said who it is"),
+        (MAGIC[..3].to_vec(), "closed the connection before it said who it is"),
+        (other, "stride-perf 9 with protocol 9"),
+        (b"\xff\xfe\xfd".to_vec(), r#"begins with "\xff\xfe\xfd""#),
+    ] {
+        for failure in [server(script.clone()), client(script.clone())] {
+            let Err(Failure::Stranger(text)) = failure else { panic!("{script:?}: {failure:?}") };
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
+
+#[test]
+fn lies_are_named() {
+    let asks = |change: fn(&mut Plan)| [hello(), message(&Message::Request(Box::new(request(change))))].concat();
+    let path = |index| {
+        message(&Message::Path(crate::fabric::Path { client_gid: Some(3), server_gid: Some(index), mtu: 1024 }))
+    };
+    let ends = || {
+        message(&Message::Ends(crate::fabric::Ends {
+            lid: 0,
+            gid: Some("::1".to_owned()),
+            reads: 16,
+            queue_pairs: Vec::new(),
+        }))
+    };
+    for (script, said) in [
+        (hello(), "the client has gone away: it ended, or was stopped"),
+        ([hello(), message(&Message::Go)].concat(), "the client sent `go` where `request` was due"),
+        ([hello(), bytes(99, b"")].concat(), "the client sent a message of kind 99, which there is not"),
+        ([hello(), bytes(2, b"{}")].concat(), "the client sent a `request` that cannot be read: missing field `plan`"),
+        ([hello(), b"GET /".to_vec()].concat(), "the client sent what is no message: \"GET /\""),
+        (asks(|plan| plan.queue_pairs = u32::MAX), "--qp-count is 4294967295: it can be 1 to 16384"),
+        (asks(|plan| plan.sizes = vec![u64::MAX]), "--msg-size is 18446744073709551615: it can be 1 to 2147483648"),
+        ([asks(|_| ()), path(77)].concat(), "the client wants GID 77 of the server, which there is not"),
+        ([asks(|_| ()), path(3), ends()].concat(), "the client has 0 queue pairs, where 1 were due"),
+        ([asks(|_| ()), message(&Message::Error("enough".to_owned()))].concat(), "the client: enough"),
+    ] {
+        assert_eq!(server(script).unwrap_err().to_string(), said);
+    }
+    let said = client([hello(), message(&Message::Figures(None))].concat()).unwrap_err().to_string();
+    assert_eq!(said, "the server sent `figures` where `offer` was due");
+}
+
+#[test]
+fn a_server_outlives_what_its_clients_are() {
+    let short = Duration::from_millis(200);
+    let server = Running::start(Fake { fails: None, waits: Some(Role::Server) }, Host::default(), short, false);
+    let say = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        // The server may have gone away already from what it has read.
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    drop(say(b""));
+    assert!(server.failure().contains("closed the connection"));
+    let web = say(b"GET / HTTP/1.1\r\n\r\n");
+    assert!(server.failure().contains("a web client"));
+    drop(web);
+    let silent = say(b"");
+    assert!(server.failure().contains("says nothing since"));
+    drop(silent);
+    let mute = say(&hello());
+    assert!(server.failure().contains("says nothing since"));
+    drop(mute);
+    drop(say(&[hello(), message(&Message::Request(Box::new(request(|_| ()))))].concat()));
+    assert!(server.failure().starts_with("the client"));
+    let long = say(&[&hello()[..], &MAGIC, &[0, 1, 0, 2, 255, 255, 255, 255]].concat());
+    assert!(server.failure().contains("too long"));
+    drop(long);
+    // In the middle of a step, once silent and once gone.
+    for is_silent in [true, false] {
+        let mut stream = say(&hello());
+        let mut wire = stream.try_clone().unwrap();
+        let mut await_kind = |kind| loop {
+            let frame = Frame::read(&mut wire, Deadline::after(LONG)).unwrap();
+            if frame.kind == kind {
+                break frame;
+            }
+        };
+        stream.write_all(&message(&Message::Request(Box::new(request(|_| ()))))).unwrap();
+        let path = Message::Path(crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024 });
+        stream.write_all(&message(&path)).unwrap();
+        let ends = await_kind(5);
+        stream.write_all(&bytes(5, &ends.body)).unwrap();
+        stream.write_all(&message(&Message::Connected)).unwrap();
+        stream.write_all(&message(&Message::Size(64 << 10))).unwrap();
+        await_kind(8);
+        stream.write_all(&message(&Message::Go)).unwrap();
+        if !is_silent {
+            drop((wire, stream));
+            assert!(server.failure().contains("has gone away"));
+        } else {
+            assert!(server.failure().contains("says nothing since"));
+        }
+    }
+    server.measure(&request(|_| ()), &mut ()).unwrap();
+}
+
+#[test]
+fn a_client_sees_that_its_server_is_gone() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let contact = Contact { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
+    let server = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let (connection, _) = Connection::greet(stream, Role::Server, LONG).unwrap();
+        let leaves = |event| {
+            // As a process that is killed: the socket closes.
+            if matches!(event, Event::Met(..)) {
+                std::panic::resume_unwind(Box::new("gone"));
+            }
+        };
+        let _ = serve_one(connection, &Fake::default(), &Host::default(), &mut { leaves });
+    });
+    let met = connect("127.0.0.1", &contact, None).unwrap();
+    let waits = Fake { fails: None, waits: Some(Role::Client) };
+    let failure = measure(met.connection, met.near, &waits, &request(|_| ()), &mut ()).unwrap_err();
+    assert_eq!(failure.to_string(), "the server has gone away: it ended, or was stopped");
+    assert!(server.join().is_err());
+}
+
+/// Any message that a client can send, some with what the server cannot have.
+fn any_message() -> impl Strategy<Value = Vec<u8>> {
+    let part = crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024 };
+    let end = crate::fabric::End { number: 1, psn: 2, address: 3, rkey: 4 };
+    let ends = crate::fabric::Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: vec![end] };
+    prop_oneof![
+        Just(message(&Message::Request(Box::new(request(|_| ()))))),
+        Just(message(&Message::Path(part))),
+        Just(message(&Message::Ends(ends))),
+        Just(message(&Message::Connected)),
+        Just(message(&Message::Size(64 << 10))),
+        Just(message(&Message::Go)),
+        Just(message(&Message::Done(Done { is_whole: true }))),
+        Just(message(&Message::Progress(0.5))),
+        Just(message(&Message::End)),
+        any::<u64>().prop_map(|size| message(&Message::Size(size))),
+        (0_u16..20, prop::collection::vec(any::<u8>(), 0..60)).prop_map(|(kind, body)| bytes(kind, &body)),
+        prop::collection::vec(any::<u8>(), 0..60),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_side_panic(script in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = server(script.clone());
+        let _ = client(script.clone());
+        let _ = server([hello(), script.clone()].concat());
+        let _ = client([hello(), script].concat());
+    }
+
+    #[test]
+    fn no_order_of_messages_makes_a_server_panic(messages in prop::collection::vec(any_message(), 0..12)) {
+        let _ = server([hello(), messages.concat()].concat());
+    }
+
+    #[test]
+    fn no_change_of_a_good_talk_makes_a_server_panic(at in 0_usize..4000, with in any::<u8>()) {
+        let mut script = hello();
+        script.extend(message(&Message::Request(Box::new(request(|_| ())))));
+        script.extend(message(&Message::End));
+        let at = at % script.len();
+        script[at] = with;
+        let _ = server(script);
+    }
+}

@@ -1,0 +1,81 @@
+//! Both sides with a fake fabric, in memory and over sockets, and each side with others that are not what they should be.
+
+mod hostile;
+mod sockets;
+mod whole;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::*;
+use crate::fabric::fake::Fake;
+use crate::plan::{Given, Plan};
+
+/// Long enough for a machine that has much else to do.
+const LONG: Duration = Duration::from_secs(30);
+
+fn request(change: impl FnOnce(&mut Plan)) -> Request {
+    let mut plan = Plan::example();
+    change(&mut plan);
+    Request { plan, given: Given::default() }
+}
+
+/// A server in a thread, that ends with the test.
+struct Running {
+    address: SocketAddr,
+    events: Receiver<Event>,
+    stop: Stop,
+    thread: Option<JoinHandle<Result<(), Failure>>>,
+}
+
+impl Running {
+    fn start(fabric: Fake, host: Host, timeout: Duration, is_one_off: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), Stop::new(&listener).unwrap());
+        let (sender, events) = channel();
+        let thread = thread::spawn(move || {
+            serve(&listener, &fabric, &host, timeout, is_one_off, &mut |event| {
+                let _ = sender.send(event);
+            })
+        });
+        Self { address, events, stop, thread: Some(thread) }
+    }
+
+    fn usual() -> Self {
+        Self::start(Fake::default(), Host::default(), LONG, false)
+    }
+
+    fn contact(&self) -> Contact {
+        Contact { port: self.address.port(), family: None, timeout: LONG }
+    }
+
+    fn measure(&self, request: &Request, watch: &mut dyn Watch) -> Result<Outcome, Failure> {
+        // A client that another test has sent away may still be served.
+        let met = connect("127.0.0.1", &self.contact(), Some(LONG))?;
+        measure(met.connection, met.near, &Fake::default(), request, watch)
+    }
+
+    /// The sentence of the next failure.
+    fn failure(&self) -> String {
+        loop {
+            if let Event::Failed(text) = self.events.recv_timeout(LONG).unwrap() {
+                return text;
+            }
+        }
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A server over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use super::*;
+use crate::fabric::Role;
+use crate::fabric::fake::Stage;
+use crate::plan::{Measure, Memory, Place, Semantics};
+
+#[test]
+fn one_client_after_another_is_served() {
+    let server = Running::usual();
+    for queue_pairs in [1, 2, 500] {
+        let request = request(|plan| (plan.queue_pairs, plan.sizes) = (queue_pairs, vec![64, 128]));
+        assert_eq!(server.measure(&request, &mut ()).unwrap().steps.len(), 2);
+    }
+    server.stop.stop();
+    server.end().unwrap();
+}
+
+#[test]
+fn one_off_ends_after_a_test() {
+    let server = Running::start(Fake::default(), Host::default(), LONG, true);
+    // Who asks for nothing is not counted.
+    drop(TcpStream::connect(server.address).unwrap());
+    assert!(server.failure().contains("closed the connection"));
+    server.measure(&request(|_| ()), &mut ()).unwrap();
+    server.end().unwrap();
+
+    let fake = Fake { fails: Some((Role::Server, Stage::Connect)), waits: None };
+    let server = Running::start(fake, Host::default(), LONG, true);
+    let failure = server.measure(&request(|_| ()), &mut ()).unwrap_err();
+    assert_eq!(failure.to_string(), "the server: fake0 fails at Connect, as it was told to");
+    assert_eq!(server.end().unwrap_err().to_string(), "fake0 fails at Connect, as it was told to");
+}
+
+#[test]
+fn the_second_client_is_told_that_the_server_is_busy() {
+    let server = Running::usual();
+    let first = connect("127.0.0.1", &server.contact(), None).unwrap();
+    let Err(Failure::Busy(text)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
+    assert!(text.starts_with("the server is busy with a test for 127.0.0.1"), "{text}");
+    let waiting = server.contact();
+    let second = thread::spawn(move || connect("127.0.0.1", &waiting, Some(LONG)).map(|met| met.version));
+    measure(first.connection, first.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    assert_eq!(second.join().unwrap().unwrap(), env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn a_server_that_was_waited_for_is_found() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let contact = Contact { port: address.port(), family: Some(Family::V4), timeout: LONG };
+    let asking = contact.clone();
+    let client = thread::spawn(move || {
+        let met = connect("localhost", &asking, Some(LONG))?;
+        measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ())
+    });
+    let listener = listen(&contact).unwrap();
+    serve(&listener, &Fake::default(), &Host::default(), LONG, true, &mut |_| ()).unwrap();
+    assert_eq!(client.join().unwrap().unwrap().steps.len(), 1);
+}
+
+#[test]
+fn both_families_reach_a_server_that_has_both() {
+    let contact = Contact { port: 0, family: None, timeout: LONG };
+    let listener = listen(&contact).unwrap();
+    let is_six = listener.local_addr().unwrap().is_ipv6();
+    let contact = Contact { port: listener.local_addr().unwrap().port(), ..contact };
+    let stop = Stop::new(&listener).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| serve(&listener, &Fake::default(), &Host::default(), LONG, false, &mut |_| ()));
+        for host in ["127.0.0.1", "::1"].into_iter().take(1 + usize::from(is_six)) {
+            let met = connect(host, &contact, Some(LONG)).unwrap();
+            measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+        }
+        stop.stop();
+    });
+}
+
+#[test]
+fn options_of_the_server_that_differ_are_said_on_both_sides() {
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+    impl Watch for Notes {
+        fn note(&mut self, text: &str) {
+            self.0.push(text.to_owned());
+        }
+    }
+    let given: Given = [String::from("--qp-count")].into_iter().collect();
+    let place = Place { device: Some("fake1".to_owned()), ..Place::default() };
+    let host = Host { place, test: Some((Plan { queue_pairs: 9, ..Plan::example() }, given)) };
+    let server = Running::start(Fake::default(), host, LONG, false);
+    let mut notes = Notes::default();
+    let outcome = server.measure(&request(|_| ()), &mut notes).unwrap();
+    assert_eq!(notes.0, ["--qp-count of the server is 9; the client has 1 (not given there), which counts"]);
+    assert_eq!(outcome.server.device, "fake1");
+    let asked = request(|plan| plan.server.device = Some("fake2".to_owned()));
+    let outcome = server.measure(&asked, &mut notes).unwrap();
+    assert!(notes.0[1].starts_with("the server was given --device \"fake1\""));
+    assert_eq!(outcome.server.device, "fake2");
+    let told: Vec<Event> = server.events.try_iter().collect();
+    assert!(told.contains(&Event::Note(notes.0[1].clone())));
+}
+
+#[test]
+fn a_gpu_of_the_server_counts_in_the_plan() {
+    let place = Place { memory: Some(Memory::Cuda("0".to_owned())), ..Place::default() };
+    let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
+    let request = request(|plan| (plan.measure, plan.tx_depth) = (Measure::Latency(Semantics::Oneway), 1));
+    let failure = server.measure(&request, &mut ()).unwrap_err().to_string();
+    assert!(failure.starts_with("the server: --latency oneway of a plain write watches memory"), "{failure}");
+}
+
+#[test]
+fn a_thousand_malformed_greetings_leave_the_server_as_it_was() {
+    let server = Running::start(Fake::default(), Host::default(), LONG, false);
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let good = b"\x93stride\n\0\x01\0\x01\0\0\0\x0f{\"version\":\"9\"}";
+    for _ in 0..1000 {
+        let mut bytes = good.to_vec();
+        for _ in 0..=random() % 4 {
+            let at = random() as usize % bytes.len();
+            bytes[at] = random() as u8;
+        }
+        bytes.truncate(1 + random() as usize % bytes.len());
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        // It may have been sent away already. What is read is the end, or a reset where the server has not read all: it has done with it.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+        assert!(!server.failure().contains("busy"));
+    }
+    server.measure(&request(|_| ()), &mut ()).unwrap();
+}
+
+#[test]
+fn a_crowd_is_told_that_the_server_is_busy() {
+    let server = Running::usual();
+    let first = connect("127.0.0.1", &server.contact(), None).unwrap();
+    // They stay, and say nothing.
+    let crowd: Vec<TcpStream> = (0..24).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let Err(Failure::Busy(_)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
+    measure(first.connection, first.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    drop(crowd);
+}

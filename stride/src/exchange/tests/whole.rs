@@ -1,0 +1,93 @@
+//! Whole tests in memory.
+
+use super::*;
+use crate::fabric::Role;
+use crate::fabric::fake::Stage;
+use crate::plan::{Measure, Operation, Semantics, Transport};
+use crate::stats::Figures;
+
+#[test]
+fn every_operation_runs_at_every_size() {
+    for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::Read, Operation::Send] {
+        let request =
+            request(|plan| (plan.operation, plan.sizes, plan.queue_pairs) = (operation, vec![2, 64, 4096], 3));
+        let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
+        assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [2, 64, 4096]);
+        assert_eq!((outcome.path.client_gid, outcome.path.server_gid, outcome.path.mtu), (Some(3), Some(3), 4096));
+        for step in outcome.steps {
+            let Some(Figures::Bandwidth(bandwidth)) = step.client else { panic!("{step:?}") };
+            assert_eq!(bandwidth.messages, 15000);
+            assert_eq!(step.server.is_some(), operation.takes_receive());
+            assert!(step.is_whole);
+        }
+    }
+}
+
+#[test]
+fn latencies_and_datagrams_run() {
+    let request = request(|plan| {
+        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Ud, vec![1024]);
+        (plan.measure, plan.tx_depth) = (Measure::Latency(Semantics::Rtt), 1);
+    });
+    let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
+    assert!(matches!(outcome.steps[0].client, Some(Figures::Latency(_))));
+}
+
+#[test]
+fn what_fails_at_a_side_is_told_by_its_name() {
+    for stage in [Stage::Open, Stage::MakeEnds, Stage::Connect, Stage::Prepare, Stage::Run] {
+        for role in [Role::Client, Role::Server] {
+            let fake = Fake { fails: Some((role, stage)), waits: None };
+            let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err().to_string();
+            let whose = if role == Role::Server { "the server: " } else { "" };
+            assert_eq!(failure, format!("{whose}fake0 fails at {stage:?}, as it was told to"));
+        }
+    }
+}
+
+#[test]
+fn a_side_that_fails_ends_the_run_of_the_other() {
+    let (client, server) = (Role::Client, Role::Server);
+    for (fails, waits) in [(client, server), (server, client)] {
+        let fake = Fake { fails: Some((fails, Stage::Run)), waits: Some(waits) };
+        let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err().to_string();
+        assert!(failure.contains("fails at Run"), "{failure}");
+    }
+}
+
+#[test]
+fn a_side_that_only_answers_is_told_when_it_is_over() {
+    let fake = Fake { fails: None, waits: Some(Role::Server) };
+    let request = request(|plan| plan.sizes = vec![1, 2, 3]);
+    assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 3);
+}
+
+#[test]
+fn who_looks_on_can_end_it() {
+    struct Impatient(Vec<u64>);
+    impl Watch for Impatient {
+        fn progress(&mut self, size: u64, _: f64) -> bool {
+            size < 2
+        }
+
+        fn step(&mut self, step: &Step) {
+            self.0.push(step.size);
+        }
+    }
+    for waits in [None, Some(Role::Client), Some(Role::Server)] {
+        let request = request(|plan| plan.sizes = if waits == Some(Role::Client) { vec![2, 3] } else { vec![1, 2, 3] });
+        let mut watch = Impatient(Vec::new());
+        let outcome = loopback(&Fake { fails: None, waits }, &request, LONG, &mut watch).unwrap();
+        assert_eq!(watch.0.last(), Some(&2));
+        assert!(outcome.steps.last().is_some_and(|step| !step.is_whole));
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_here() {
+    let failure = loopback(&Fake::default(), &request(|plan| plan.threads = 2), LONG, &mut ()).unwrap_err();
+    assert!(failure.to_string().starts_with("--threads 2"), "{failure}");
+    let request = request(|plan| (plan.client.gid_index, plan.server.gid_index) = (Some(0), Some(3)));
+    let failure = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap_err();
+    assert!(failure.to_string().starts_with("no GID of the client's fake0"), "{failure}");
+}

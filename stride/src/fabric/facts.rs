@@ -1,0 +1,63 @@
+//! What a side says of itself: for the other one, and for the report.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Memory;
+
+/// A side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Version of this program.
+    pub version: String,
+    /// Name of the machine, and its system.
+    pub host: String,
+    /// As `uname` says it.
+    pub kernel: String,
+    /// Name of the device.
+    pub device: String,
+    /// What provides it: `softrnic`, or the system's driver.
+    pub provider: String,
+    /// Version of its firmware; empty where it has none.
+    pub firmware: String,
+    /// Vendor and part, as numbers.
+    pub vendor_id: u32,
+    /// The part.
+    pub vendor_part_id: u32,
+    /// The port that is used.
+    pub port: u8,
+    /// `Ethernet` or `InfiniBand`.
+    pub link_layer: String,
+    /// What the port says of its speed, in gigabits a second.
+    #[serde(rename = "gigabits_per_second")]
+    pub gigabits: Option<f64>,
+    /// The most bytes of payload in a packet of the port's.
+    #[serde(rename = "mtu_bytes")]
+    pub mtu: u32,
+    /// Local identifier, of InfiniBand.
+    pub lid: u16,
+    /// The GIDs of the port.
+    pub gids: Vec<GidFact>,
+    /// Where the messages lie.
+    pub memory: Memory,
+    /// NUMA node of the device.
+    pub numa_node: Option<u32>,
+    /// The processors of its threads; empty where the system decides.
+    pub cpus: Vec<u32>,
+    /// Reads and atomics that its queue pairs can have under way, and can answer at a time.
+    pub reads: [u32; 2],
+}
+
+/// An entry of a port's table of GIDs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GidFact {
+    /// Its index.
+    pub index: u32,
+    /// The GID, written as an address of IPv6.
+    pub gid: String,
+    /// `IB`, `RoCE v1` or `RoCE v2`.
+    pub kind: String,
+    /// The network interface; empty where there is none.
+    pub interface: String,
+    /// Bits of its address that are its network's, where the system knows.
+    pub prefix: Option<u8>,
+}

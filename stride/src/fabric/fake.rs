@@ -1,0 +1,198 @@
+//! A fabric without devices, that makes figures up from the plan: for tests of all but the loops.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::{End, Ends, Fabric, Facts, GidFact, Path, Role, Side};
+use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
+use crate::stats::{Bandwidth, Figures, Latency};
+
+/// What a side does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is opened.
+    Open,
+    /// It makes queue pairs.
+    MakeEnds,
+    /// It connects them.
+    Connect,
+    /// It makes ready for a size.
+    Prepare,
+    /// It runs.
+    Run,
+}
+
+/// A fabric without devices.
+#[derive(Clone, Debug, Default)]
+pub struct Fake {
+    /// The side that fails, and where.
+    pub fails: Option<(Role, Stage)>,
+    /// The side whose run does not end before it is told to.
+    pub waits: Option<Role>,
+}
+
+/// Nanoseconds of a message of no bytes.
+const BASE: f64 = 1000.0;
+
+/// Bytes in a nanosecond: 100 gigabits a second.
+const SPEED: f64 = 12.5;
+
+impl Fabric for Fake {
+    fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
+        let side =
+            FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts: facts(place, role), prepared: None };
+        side.reach(Stage::Open)?;
+        Ok(Box::new(side))
+    }
+}
+
+struct FakeSide {
+    fabric: Fake,
+    plan: Plan,
+    role: Role,
+    facts: Facts,
+    prepared: Option<u64>,
+}
+
+impl FakeSide {
+    fn reach(&self, stage: Stage) -> Result<()> {
+        if self.fabric.fails == Some((self.role, stage)) {
+            bail!("{} fails at {stage:?}, as it was told to", self.facts.device);
+        }
+        Ok(())
+    }
+
+    /// Whether this side measures: the client always, the server where it sends too.
+    fn measures(&self) -> bool {
+        self.role == Role::Client || self.plan.is_bidirectional || self.plan.operation.takes_receive()
+    }
+
+    fn figures(&self, size: u64) -> Figures {
+        match self.plan.measure {
+            Measure::Bandwidth => Figures::Bandwidth(bandwidth(&self.plan, size)),
+            Measure::Latency(semantics) => Figures::Latency(latency(&self.plan, semantics, size)),
+        }
+    }
+}
+
+impl Side for FakeSide {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn make_ends(&mut self, path: &Path) -> Result<Ends> {
+        self.reach(Stage::MakeEnds)?;
+        let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
+        let gid = self.facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
+        let end = |number| End { number, psn: 0, address: 0x1000, rkey: 1 };
+        Ok(Ends { lid: self.facts.lid, gid, reads: 16, queue_pairs: (0..self.plan.queue_pairs).map(end).collect() })
+    }
+
+    fn connect(&mut self, _path: &Path, theirs: &Ends) -> Result<()> {
+        self.reach(Stage::Connect)?;
+        if theirs.queue_pairs.len() != self.plan.queue_pairs as usize {
+            bail!("{} queue pairs cannot be connected with {}", self.plan.queue_pairs, theirs.queue_pairs.len());
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, size: u64) -> Result<()> {
+        self.reach(Stage::Prepare)?;
+        self.prepared = Some(size);
+        Ok(())
+    }
+
+    fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>> {
+        self.reach(Stage::Run)?;
+        if self.prepared.take() != Some(size) {
+            bail!("it was not prepared for {size} bytes");
+        }
+        let waits = self.fabric.waits == Some(self.role);
+        let mut done = 0.0;
+        while tell(done) && (waits || done < 1.0) {
+            done = if waits { 0.5 } else { done + 0.25 };
+            std::thread::yield_now();
+        }
+        Ok(self.measures().then(|| self.figures(size)))
+    }
+}
+
+fn facts(place: &Place, role: Role) -> Facts {
+    let gid = |index, gid: &str, kind: &str| GidFact {
+        index,
+        gid: gid.to_owned(),
+        kind: kind.to_owned(),
+        interface: "eth0".to_owned(),
+        prefix: Some(24),
+    };
+    let last = if role == Role::Client { 1 } else { 2 };
+    Facts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: "fake, Linux".to_owned(),
+        kernel: "6.0".to_owned(),
+        device: place.device.clone().unwrap_or_else(|| "fake0".to_owned()),
+        provider: "fake".to_owned(),
+        firmware: String::new(),
+        vendor_id: 0,
+        vendor_part_id: 0,
+        port: place.port.unwrap_or(1),
+        link_layer: "Ethernet".to_owned(),
+        gigabits: Some(100.0),
+        mtu: 4096,
+        lid: 0,
+        gids: vec![
+            gid(0, &format!("fe80::{last}"), "RoCE v1"),
+            gid(1, &format!("fe80::{last}"), "RoCE v2"),
+            gid(2, &format!("::ffff:192.0.2.{last}"), "RoCE v1"),
+            gid(3, &format!("::ffff:192.0.2.{last}"), "RoCE v2"),
+        ],
+        memory: place.memory.clone().unwrap_or(Memory::Host),
+        numa_node: Some(0),
+        cpus: place.cpus.clone().unwrap_or_default(),
+        reads: [16, 16],
+    }
+}
+
+/// Nanoseconds between one message and the next.
+fn gap(size: u64) -> f64 {
+    (size as f64 / SPEED).max(BASE / 100.0)
+}
+
+fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
+    let interval = plan.interval.as_secs_f64();
+    let (messages, seconds) = match plan.amount {
+        Amount::Messages { count, .. } => {
+            let messages = count * u64::from(plan.queue_pairs);
+            (messages, messages as f64 * gap(size) / 1e9)
+        }
+        Amount::Time { time, .. } => ((time.as_secs_f64() * 1e9 / gap(size)) as u64, time.as_secs_f64()),
+    };
+    let whole = ((seconds / interval) as usize).min(1000);
+    let each = (interval * 1e9 / gap(size)) as u64;
+    // Of four intervals one is slower, so that they differ.
+    let intervals = (0..whole).map(|index| if index % 4 == 1 { each - each / 10 } else { each }).collect();
+    Bandwidth { messages, seconds, intervals, interval, cpu: Some(1.0) }
+}
+
+fn latency(plan: &Plan, semantics: Semantics, size: u64) -> Latency {
+    let times = if semantics == Semantics::Rtt { 2.0 } else { 1.0 };
+    let base = (BASE + size as f64 / SPEED) * times;
+    let samples = match plan.amount {
+        Amount::Messages { count, .. } => count,
+        Amount::Time { time, .. } => (time.max(Duration::from_micros(1)).as_secs_f64() * 1e9 / base) as u64,
+    };
+    Latency {
+        samples,
+        min: base,
+        mean: base * 1.1,
+        stdev: base * 0.05,
+        p50: base * 1.05,
+        p90: base * 1.2,
+        p99: base * 1.5,
+        p99_9: base * 2.0,
+        p99_99: base * 3.0,
+        max: base * 4.0,
+        histogram: vec![(base * 1.05, samples - samples / 2), (base * 1.5, samples / 2)],
+    }
+}

@@ -1,0 +1,117 @@
+//! A side of a test: device, memory and queue pairs. One of sideway, and a fake one that needs none, for tests of all the rest.
+
+pub mod fake;
+
+mod facts;
+mod verbs;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+pub use self::facts::{Facts, GidFact};
+pub use self::verbs::{PortFacts, Verbs, ports};
+use crate::plan::{Place, Plan};
+use crate::stats::Figures;
+
+/// Which of the two a side is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It measures, and asks for everything.
+    Client,
+    /// It serves.
+    Server,
+}
+
+/// Where sides come from.
+pub trait Fabric: Send + Sync {
+    /// Opens the device that a place names or leaves open, with all that the plan needs of it but the queue pairs.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user: what is missing, and what can be done.
+    fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>>;
+}
+
+/// How the queue pairs of both sides are to be connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Path {
+    /// The GID of the client's side by its index; none where only the LID counts.
+    pub client_gid: Option<u32>,
+    /// The server's.
+    pub server_gid: Option<u32>,
+    /// Bytes of payload in a packet.
+    #[serde(rename = "mtu_bytes")]
+    pub mtu: u32,
+}
+
+/// Where a side's queue pairs are, and its memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ends {
+    /// Local identifier of the port.
+    pub lid: u16,
+    /// The GID, as an address of IPv6; none where only the LID counts.
+    pub gid: Option<String>,
+    /// Reads and atomics that each of the queue pairs answers at a time.
+    pub reads: u8,
+    /// The queue pairs, in the order of the threads.
+    pub queue_pairs: Vec<End>,
+}
+
+/// A queue pair, and the memory that the other side's reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Its number.
+    pub number: u32,
+    /// The number of its first packet.
+    pub psn: u32,
+    /// The first byte of its memory.
+    pub address: u64,
+    /// The key of it.
+    pub rkey: u32,
+}
+
+/// A side that is open.
+pub trait Side {
+    /// What it is.
+    fn facts(&self) -> &Facts;
+
+    /// Makes the queue pairs.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user.
+    fn make_ends(&mut self, path: &Path) -> Result<Ends>;
+
+    /// Connects them with the other side's.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user.
+    fn connect(&mut self, path: &Path, theirs: &Ends) -> Result<()>;
+
+    /// Makes ready for messages of so many bytes: what is to be received is posted when this returns.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user.
+    fn prepare(&mut self, size: u64) -> Result<()>;
+
+    /// Does the step that it was prepared for. `tell` is called now and then, at least once a second, with what is done so far, of one (0.0
+    /// to 1.0); where it says `false` the step ends. At a side that only answers that is how it ends in any case: the other side is done,
+    /// and what has arrived is still to be counted.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user: what failed, on which queue pair, and what that usually means.
+    fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>>;
+
+    /// Looks at what has come, where the plan says so, once both sides have run.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user: the first byte that is wrong.
+    fn check(&mut self, _size: u64) -> Result<()> {
+        Ok(())
+    }
+}

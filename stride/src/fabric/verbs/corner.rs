@@ -1,0 +1,161 @@
+//! What a thread of a side has: queue pairs, their completion queues, and memory.
+
+use anyhow::{Context, Result};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::memory_region::{HugePages, OwnedMemoryRegion};
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::BasicService;
+use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, QueuePair, QueuePairBuilder, QueuePairType};
+use std::sync::Arc;
+
+use crate::fabric::End;
+use crate::plan::{Measure, Memory, Operation, Plan, Semantics, Transport};
+use crate::run::DatagramSend;
+
+/// Bytes in front of a datagram that has come.
+pub(super) const HEADROOM: u64 = 40;
+/// Bytes that messages of latency tests hand over in the request where nobody says otherwise.
+const INLINE: u32 = 220;
+const PAGE: u64 = 4096;
+
+/// What a thread has. Queue pairs go before what they use.
+pub(super) struct Corner {
+    pub(super) pairs: Pairs,
+    pub(super) sends: GenericCompletionQueue,
+    pub(super) receives: GenericCompletionQueue,
+    pub(super) memory: OwnedMemoryRegion,
+    /// The other side's, in the same order.
+    pub(super) theirs: Vec<End>,
+    /// Messages of up to so many bytes are inline.
+    pub(super) inline: u32,
+    /// Receives of each queue pair that are to be posted.
+    pub(super) unposted: Vec<u32>,
+    /// Bytes of an area, of which each queue pair has two.
+    area: u64,
+}
+
+/// The queue pairs.
+pub(super) enum Pairs {
+    Connected(Vec<GenericQueuePair>),
+    /// With where the datagrams of each go, once it is known.
+    Datagram(Vec<(GenericQueuePair<Datagram>, Option<DatagramSend>)>),
+}
+
+impl Corner {
+    /// With so many queue pairs.
+    pub(super) fn new(pd: &Arc<ProtectionDomain>, plan: &Plan, memory: &Memory, count: u32) -> Result<Self> {
+        let context = pd.device_context();
+        let largest = plan.sizes.iter().copied().max().unwrap_or(1);
+        let area = (largest.max(PAGE) + HEADROOM).next_multiple_of(PAGE);
+        let bytes = usize::try_from(2 * area * u64::from(count)).context("the memory of all messages is too large")?;
+        let pages = if *memory == Memory::HugePages { HugePages::Transparent } else { HugePages::System };
+        let region =
+            pd.create_mr_builder().setup_length(bytes).setup_access(access(plan)).setup_huge_pages(pages).build();
+        let memory = region.with_context(|| format!("{bytes} bytes for messages"))?;
+        let queue =
+            |depth: u32| context.create_cq_builder().setup_cqe(depth.saturating_mul(count).max(1)).build_generic();
+        let (sends, receives) = (queue(plan.tx_depth + 1)?, queue(plan.rx_depth)?);
+        let (pairs, inline) = pairs(pd, plan, (&sends, &receives), count)?;
+        Ok(Self {
+            pairs,
+            sends,
+            receives,
+            memory,
+            theirs: Vec::new(),
+            inline,
+            unposted: vec![plan.rx_depth; count as usize],
+            area,
+        })
+    }
+
+    /// Where the messages of a queue pair go out from, and where those of the other side come in.
+    pub(super) fn places(&self, lane: usize) -> (u64, u64) {
+        let start = self.memory.addr() + 2 * self.area * lane as u64;
+        (start, start + self.area)
+    }
+
+    /// Bytes that a receive has room for: the largest message, as those of a size before may still wait.
+    pub(super) fn room(&self) -> u32 {
+        // Of 2 GiB at most, as messages are.
+        u32::try_from(self.area).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        match &self.pairs {
+            Pairs::Connected(pairs) => pairs.iter().map(QueuePair::qp_number).collect(),
+            Pairs::Datagram(pairs) => pairs.iter().map(|(pair, _)| pair.qp_number()).collect(),
+        }
+    }
+}
+
+/// What may be done with the memory.
+fn access(plan: &Plan) -> AccessFlags {
+    let mut access = AccessFlags::LocalWrite;
+    access |= match plan.operation {
+        Operation::Write | Operation::WriteWithImmediate => AccessFlags::RemoteWrite,
+        Operation::Read => AccessFlags::RemoteRead,
+        Operation::FetchAdd | Operation::CompareSwap => AccessFlags::RemoteAtomic,
+        Operation::Send | Operation::SendWithImmediate => AccessFlags::empty(),
+    };
+    // Who looks at memory for a message needs its last byte to come last.
+    let looks_at_memory = plan.operation == Operation::Write
+        && matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
+    if plan.is_relaxed && !looks_at_memory {
+        access |= AccessFlags::RelaxedOrdering;
+    }
+    access
+}
+
+type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);
+
+fn pairs(pd: &Arc<ProtectionDomain>, plan: &Plan, queues: Queues<'_>, count: u32) -> Result<(Pairs, u32)> {
+    // What the device does not take is tried with less where nobody has asked for it.
+    let asked = match (plan.inline, plan.measure) {
+        _ if plan.operation.fetches() => vec![0],
+        (Some(inline), _) => vec![inline],
+        (None, Measure::Latency(_)) => vec![INLINE, 64, 0],
+        (None, Measure::Bandwidth) => vec![0],
+    };
+    let mut last = None;
+    for inline in asked {
+        let made = match plan.transport {
+            Transport::Rc | Transport::Uc => {
+                let kind = if plan.transport == Transport::Rc {
+                    QueuePairType::ReliableConnection
+                } else {
+                    QueuePairType::UnreliableConnection
+                };
+                let make = |_| {
+                    let mut builder = pd.create_qp_builder();
+                    builder.setup_qp_type(kind);
+                    equip(&mut builder, plan, queues, inline);
+                    builder.build_generic()
+                };
+                (0..count).map(make).collect::<Result<_, _>>().map(Pairs::Connected)
+            }
+            Transport::Ud => {
+                let make = |_| {
+                    let mut builder = pd.create_ud_qp_builder();
+                    equip(&mut builder, plan, queues, inline);
+                    builder.build_generic().map(|pair| (pair, None))
+                };
+                (0..count).map(make).collect::<Result<_, _>>().map(Pairs::Datagram)
+            }
+        };
+        match made {
+            Ok(pairs) => return Ok((pairs, inline)),
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.context("there is a first attempt")?;
+    Err(error).with_context(|| {
+        format!("queue pairs with {} sends and {} receives (-t, -r, -I)", plan.tx_depth, plan.rx_depth)
+    })
+}
+
+fn equip<T: BasicService>(builder: &mut QueuePairBuilder<T>, plan: &Plan, (sends, receives): Queues<'_>, inline: u32) {
+    // One more for the last request of a timed test, which is signaled.
+    builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_recv_wr(plan.rx_depth.max(1));
+    builder.setup_max_inline_data(inline).setup_send_cq(sends).setup_recv_cq(receives);
+}

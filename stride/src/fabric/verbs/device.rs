@@ -1,0 +1,138 @@
+//! The device and port of a side, and what there is to say of them.
+
+use std::fs;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use sideway::ibverbs::address::GidEntry;
+use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
+use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
+
+use crate::fabric::{Facts, GidFact};
+use crate::plan::{Memory, Place};
+
+/// The devices, those of softrnic last.
+pub(super) fn list() -> Result<DeviceList> {
+    softrnic::register().context("softrnic has no devices")?;
+    match DeviceList::new() {
+        Ok(list) => Ok(list),
+        // A kernel whose RDMA modules are not loaded has no device.
+        Err(GetDeviceListError::Verb(error)) if error.errno().raw() == libc::ENOSYS => {
+            Err(anyhow!("there is no RDMA device: softrnic has one unless SOFTRNIC_DEVICES is 0"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens the device that is named, or the first with an active port.
+pub(super) fn open(place: &Place) -> Result<(Arc<DeviceContext>, u8)> {
+    let list = list()?;
+    if let Some(name) = &place.device {
+        let context = list.find(name)?.open()?;
+        let port = place.port.unwrap_or(1);
+        active(&context, port)?;
+        return Ok((context, port));
+    }
+    let found = list.iter().find_map(|device| first_active(&device, place.port));
+    found.context("no RDMA device has an active port: see `stride-perf devices`")
+}
+
+fn first_active(device: &Device<'_>, asked: Option<u8>) -> Option<(Arc<DeviceContext>, u8)> {
+    let context = device.open().ok()?;
+    let ports = u8::try_from(context.query_device().ok()?.phys_port_cnt()).unwrap_or(u8::MAX);
+    let port = (1..=ports)
+        .filter(|port| asked.is_none_or(|asked| asked == *port))
+        .find(|&port| context.query_port(port).is_ok_and(|attributes| attributes.port_state() == PortState::Active))?;
+    Some((context, port))
+}
+
+fn active(context: &DeviceContext, port: u8) -> Result<PortAttr> {
+    let name = context.name();
+    let attributes = context.query_port(port).with_context(|| format!("port {port} of {name}"))?;
+    let state = attributes.port_state();
+    if state != PortState::Active {
+        bail!(
+            "port {port} of {name} is {state}, not active: is the cable in and the network interface up (`ip link`)?"
+        );
+    }
+    Ok(attributes)
+}
+
+/// A port, with its state.
+#[derive(Clone, Debug)]
+pub struct PortFacts {
+    /// `active`, `down`, …
+    pub state: String,
+    /// All else.
+    pub facts: Facts,
+}
+
+/// All ports of all devices.
+///
+/// # Errors
+///
+/// The list of devices cannot be had, or a device does not open or say what it is.
+pub fn ports() -> Result<Vec<PortFacts>> {
+    let mut ports = Vec::new();
+    for device in list()?.iter() {
+        let context = device.open()?;
+        let count = u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX);
+        for port in 1..=count {
+            let attributes = context.query_port(port)?;
+            let facts = describe(&context, port, &attributes, &Place::default())?;
+            ports.push(PortFacts { state: attributes.port_state().to_string(), facts });
+        }
+    }
+    Ok(ports)
+}
+
+/// What there is to say of a port that is active.
+pub(super) fn facts(context: &DeviceContext, port: u8, place: &Place) -> Result<Facts> {
+    describe(context, port, &active(context, port)?, place)
+}
+
+fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Place) -> Result<Facts> {
+    let device = context.query_device()?;
+    let table = context.query_gid_table()?;
+    let gids = table.iter().filter(|entry| entry.port_num() == u32::from(port) && !entry.gid().is_zero());
+    let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    Ok(Facts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: text("/proc/sys/kernel/hostname"),
+        kernel: text("/proc/sys/kernel/osrelease"),
+        device: context.name(),
+        provider: provider(context),
+        firmware: device.fw_ver().into_owned(),
+        vendor_id: device.vendor_id(),
+        vendor_part_id: device.vendor_part_id(),
+        port,
+        link_layer: attributes.link_layer().to_string(),
+        gigabits: attributes.throughput(),
+        // One that nobody knows is taken for the smallest.
+        mtu: attributes.active_mtu().bytes().unwrap_or(256),
+        lid: attributes.lid(),
+        gids: gids.map(gid).collect(),
+        memory: place.memory.clone().unwrap_or(Memory::Host),
+        numa_node: context.numa_node(),
+        cpus: place.cpus.clone().unwrap_or_default(),
+        reads: [device.max_qp_init_rd_atom(), device.max_qp_rd_atom()],
+    })
+}
+
+fn provider(context: &DeviceContext) -> String {
+    let Some(path) = context.sysfs_path() else { return "softrnic".to_owned() };
+    let driver = fs::read_link(path.join("device/driver")).ok();
+    let name = driver.as_deref().and_then(|driver| driver.file_name()).map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| "kernel".to_owned())
+}
+
+fn gid(entry: &GidEntry) -> GidFact {
+    GidFact {
+        index: entry.gid_index(),
+        gid: Ipv6Addr::from(entry.gid()).to_string(),
+        kind: entry.gid_type().to_string(),
+        interface: entry.netdev_name().unwrap_or_default(),
+        prefix: None,
+    }
+}

@@ -1,0 +1,24 @@
+//! A side of sideway.
+
+mod contents;
+mod corner;
+mod device;
+mod side;
+mod test;
+
+use anyhow::Result;
+
+pub use self::device::{PortFacts, ports};
+use self::side::VerbsSide;
+use super::{Fabric, Role, Side};
+use crate::plan::{Place, Plan};
+
+/// The devices of this machine, and those of softrnic.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Verbs;
+
+impl Fabric for Verbs {
+    fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
+        Ok(Box::new(VerbsSide::open(plan, place, role)?))
+    }
+}

@@ -1,0 +1,68 @@
+//! What a latency cannot have, and what cannot be done in the memory of a GPU.
+
+use super::{Contradiction, refuse};
+use crate::plan::{Measure, Memory, Place, Plan, Semantics, Transport};
+
+impl Plan {
+    pub(super) fn check_latency(&self, semantics: Semantics) -> Result<(), Contradiction> {
+        let counts = [
+            ("--qp-count", self.queue_pairs),
+            ("--threads", self.threads),
+            ("--tx-depth", self.tx_depth),
+            ("--post-list", self.post_list),
+            ("--cq-mod", self.cq_moderation),
+        ];
+        if let Some((option, _)) = counts.iter().find(|(_, count)| *count != 1) {
+            return refuse(format!("a latency is of one message at a time, and {option} has to be 1: leave it out"));
+        }
+        if self.is_bidirectional {
+            return refuse("--bidirectional is for `bw`: a latency has one message at a time, leave it out");
+        }
+        if self.rate_limit.is_some() {
+            return refuse("--rate-limit is for `bw`: leave it out");
+        }
+        if self.operation.fetches() && semantics != Semantics::Ack {
+            return refuse(format!(
+                "--latency {semantics} needs an answer of the other side's, and {} has none but its completion: give --latency ack",
+                self.operation
+            ));
+        }
+        if semantics == Semantics::Ack && self.transport != Transport::Rc {
+            let service = self.transport.to_string();
+            return refuse(format!(
+                "--latency ack needs acknowledgements, which {service} has not: give --latency oneway or rtt"
+            ));
+        }
+        if self.polls_memory() && self.has_events {
+            return refuse(
+                "a plain write raises no event at the other side: leave out --events, or give --imm or --latency ack",
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_memory(&self) -> Result<(), Contradiction> {
+        let on_gpu = |place: &Place| matches!(place.memory, Some(Memory::Cuda(_)));
+        let (ours, theirs) = (on_gpu(&self.client), on_gpu(&self.server));
+        if self.polls_memory() && (ours || theirs) {
+            let Measure::Latency(semantics) = self.measure else { return Ok(()) };
+            return refuse(format!(
+                "--latency {semantics} of a plain write watches memory with the processor, which --use-cuda does not let it: give --imm, \
+                 or --latency ack"
+            ));
+        }
+        let Some(inline @ 1..) = self.inline else { return Ok(()) };
+        if self.operation.fetches() {
+            return refuse(format!(
+                "--inline {inline} is for data that is sent, and {} sends none: leave it out",
+                self.operation
+            ));
+        }
+        if ours || (theirs && self.server_sends()) {
+            return refuse(format!(
+                "--inline {inline} has the processor read the data, which --use-cuda does not let it: give --inline 0"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! What a plan cannot be. Both sides look: the client before it sends it, the server because a peer may send anything.
+
+mod combined;
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use super::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size};
+
+/// Why a plan cannot be: a sentence that names the option and what to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contradiction(pub String);
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Error for Contradiction {}
+
+/// The most queue pairs of a test.
+pub const MOST_QUEUE_PAIRS: u32 = 16384;
+/// The most threads of a side.
+pub const MOST_THREADS: u32 = 1024;
+/// The most requests of a queue; that of a device may be less.
+pub const MOST_DEPTH: u32 = 65536;
+/// The most messages of a latency, as the time of each is kept.
+pub const MOST_SAMPLES: u64 = 100_000_000;
+/// The most messages of a bandwidth.
+const MOST_MESSAGES: u64 = 1 << 48;
+/// The longest test.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+fn refuse<T>(sentence: impl Into<String>) -> Result<T, Contradiction> {
+    Err(Contradiction(sentence.into()))
+}
+
+fn within(option: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Result<(), Contradiction> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    refuse(format!("{option} is {value}: it can be {} to {}", range.start(), range.end()))
+}
+
+impl Plan {
+    /// Whether all of it can be done together, as far as that can be said without a device.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), Contradiction> {
+        self.check_operation()?;
+        self.check_sizes()?;
+        self.check_amount()?;
+        self.check_queues()?;
+        self.check_network()?;
+        match self.measure {
+            Measure::Bandwidth => {}
+            Measure::Latency(semantics) => self.check_latency(semantics)?,
+        }
+        self.check_memory()?;
+        check_place(&self.client)?;
+        check_place(&self.server)
+    }
+
+    /// Whether its messages fit into the packets of a path, where they have to.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn check_mtu(&self, mtu: u32) -> Result<(), Contradiction> {
+        match self.sizes.iter().max() {
+            Some(largest) if self.transport == Transport::Ud && *largest > u64::from(mtu) => refuse(format!(
+                "a datagram is a packet, of {mtu} bytes at most here, and --msg-size has {largest}: give --max-msg-size {mtu}, or \
+                 --transport rc"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a side waits for messages by looking at its memory: what arrives by a plain write says nothing else.
+    pub fn polls_memory(&self) -> bool {
+        self.operation == Operation::Write
+            && matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
+    }
+
+    /// Whether the server posts messages of its own.
+    pub fn server_sends(&self) -> bool {
+        self.is_bidirectional || matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
+    }
+
+    fn check_operation(&self) -> Result<(), Contradiction> {
+        if self.transport.has(self.operation) {
+            return Ok(());
+        }
+        let instead = match self.transport {
+            Transport::Ud if !self.operation.fetches() => "give --transport rc or uc, or measure `send`",
+            _ => "give --transport rc",
+        };
+        refuse(format!(
+            "--transport {} has no {}: {instead}",
+            self.transport.to_string().to_lowercase(),
+            self.operation
+        ))
+    }
+
+    fn check_sizes(&self) -> Result<(), Contradiction> {
+        if self.operation.is_atomic() && self.sizes != [8] {
+            return refuse("atomics are of eight bytes: leave out --msg-size and --all-sizes");
+        }
+        if self.sizes.is_empty() {
+            return refuse("there is no size to measure: --min-msg-size must not be above --max-msg-size");
+        }
+        if self.sizes.len() > size::MOST_SIZES {
+            return refuse(format!("there are more than {} sizes: give a larger --step-factor", size::MOST_SIZES));
+        }
+        for bytes in &self.sizes {
+            within("--msg-size", *bytes, 1..=size::LARGEST)?;
+        }
+        self.check_mtu(self.mtu.unwrap_or(4096))
+    }
+
+    fn check_amount(&self) -> Result<(), Contradiction> {
+        let most = if self.measure == Measure::Bandwidth { MOST_MESSAGES } else { MOST_SAMPLES };
+        match self.amount {
+            Amount::Messages { count, warm_up } => {
+                within("--iters", count, 1..=most)?;
+                within("--warm-up", warm_up, 0..=most)
+            }
+            Amount::Time { time, warm_up } => {
+                if time < Duration::from_millis(1) || time > LONGEST {
+                    return refuse(format!("--duration is {time:?}: it can be 1ms to a year"));
+                }
+                if warm_up > LONGEST {
+                    return refuse(format!("--warm-up is {warm_up:?}: it can be up to a year"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_queues(&self) -> Result<(), Contradiction> {
+        within("--qp-count", self.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
+        within("--threads", self.threads.into(), 1..=MOST_THREADS.into())?;
+        within("--tx-depth", self.tx_depth.into(), 1..=MOST_DEPTH.into())?;
+        within("--rx-depth", self.rx_depth.into(), 1..=MOST_DEPTH.into())?;
+        within("--post-list", self.post_list.into(), 1..=MOST_DEPTH.into())?;
+        within("--cq-mod", self.cq_moderation.into(), 1..=MOST_DEPTH.into())?;
+        let (threads, pairs, depth) = (self.threads, self.queue_pairs, self.tx_depth);
+        if threads > pairs {
+            return refuse(format!(
+                "--threads {threads} is more than --qp-count {pairs}: give --qp-count {threads} or more"
+            ));
+        }
+        if self.post_list > depth {
+            let list = self.post_list;
+            return refuse(format!("--post-list {list} is above --tx-depth {depth}: give --tx-depth {list} or more"));
+        }
+        if self.cq_moderation > depth {
+            let every = self.cq_moderation;
+            return refuse(format!(
+                "--cq-mod {every} is above --tx-depth {depth}, and no completion would come: give --cq-mod {depth} or less"
+            ));
+        }
+        if self.interval < Duration::from_millis(1) || self.interval > LONGEST {
+            return refuse(format!("--interval is {:?}: it can be 1ms to a year", self.interval));
+        }
+        match self.rate_limit {
+            Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_network(&self) -> Result<(), Contradiction> {
+        if let Some(mtu) = self.mtu
+            && ![256, 512, 1024, 2048, 4096].contains(&mtu)
+        {
+            return refuse(format!("--mtu is {mtu}: it can be 256, 512, 1024, 2048 or 4096"));
+        }
+        within("--qp-timeout", self.qp_timeout.into(), 0..=31)?;
+        within("--sl", self.service_level.into(), 0..=15)
+    }
+}
+
+fn check_place(place: &Place) -> Result<(), Contradiction> {
+    if place.port == Some(0) {
+        return refuse("--ib-port is 0: ports count from 1");
+    }
+    let texts = [place.device.as_deref(), place.memory.as_ref().and_then(Memory::cuda)];
+    if let Some(text) = texts.into_iter().flatten().find(|text| text.is_empty() || text.len() > 64) {
+        return refuse(format!("{text:?} is no name of a device or GPU: see `stride-perf devices`"));
+    }
+    match &place.cpus {
+        Some(cpus) if cpus.is_empty() || cpus.len() > 65536 => {
+            refuse("--cpu needs the numbers of processors, such as 0,2-5")
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+use super::*;
+
+fn complaint(change: impl FnOnce(&mut Plan)) -> String {
+    let mut plan = Plan::example();
+    change(&mut plan);
+    plan.check().map_or_else(|contradiction| contradiction.0, |()| String::new())
+}
+
+fn latency(change: impl FnOnce(&mut Plan)) -> String {
+    complaint(|plan| {
+        plan.measure = Measure::Latency(Semantics::Oneway);
+        (plan.tx_depth, plan.cq_moderation) = (1, 1);
+        change(plan);
+    })
+}
+
+#[test]
+fn a_plan_without_contradictions_passes() {
+    assert_eq!(complaint(|_| ()), "");
+    assert_eq!(latency(|_| ()), "");
+}
+
+#[test]
+fn each_number_has_its_range() {
+    type Case = (&'static str, fn(&mut Plan));
+    let cases: [Case; 13] = [
+        ("--qp-count is 0", |plan| plan.queue_pairs = 0),
+        ("--threads is 0", |plan| plan.threads = 0),
+        ("--tx-depth is 65537", |plan| plan.tx_depth = 65537),
+        ("--rx-depth is 0", |plan| plan.rx_depth = 0),
+        ("--post-list is 0", |plan| plan.post_list = 0),
+        ("--cq-mod is 0", |plan| plan.cq_moderation = 0),
+        ("--qp-timeout is 32", |plan| plan.qp_timeout = 32),
+        ("--sl is 16", |plan| plan.service_level = 16),
+        ("--mtu is 1500", |plan| plan.mtu = Some(1500)),
+        ("--msg-size is 0", |plan| plan.sizes = vec![0]),
+        ("--iters is 0", |plan| plan.amount = Amount::Messages { count: 0, warm_up: 0 }),
+        ("--duration is 0ns", |plan| plan.amount = Amount::Time { time: Duration::ZERO, warm_up: Duration::ZERO }),
+        ("--interval is 0ns", |plan| plan.interval = Duration::ZERO),
+    ];
+    for (start, change) in cases {
+        let said = complaint(change);
+        assert!(said.starts_with(start), "{said}");
+        assert!(said.contains("it can be"), "{said}");
+    }
+}
+
+#[test]
+fn queues_contain_each_other() {
+    assert!(complaint(|plan| plan.threads = 2).contains("give --qp-count 2 or more"));
+    assert!(complaint(|plan| plan.post_list = 129).contains("give --tx-depth 129 or more"));
+    assert!(complaint(|plan| plan.cq_moderation = 129).contains("give --cq-mod 128 or less"));
+    assert!(complaint(|plan| plan.rate_limit = Some(f64::NAN)).contains("--rate-limit"));
+}
+
+#[test]
+fn transports_limit_operations_and_sizes() {
+    assert!(complaint(|plan| plan.transport = Transport::Ud).contains("measure `send`"));
+    let read = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::Read, Transport::Uc);
+    assert_eq!(complaint(read), "--transport uc has no read: give --transport rc");
+    let large = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::Send, Transport::Ud);
+    assert!(complaint(large).contains("--max-msg-size 4096"));
+    assert!(complaint(|plan| plan.operation = Operation::FetchAdd).contains("eight bytes"));
+    let datagram = Plan { operation: Operation::Send, transport: Transport::Ud, sizes: vec![2048], ..Plan::example() };
+    assert_eq!(datagram.check(), Ok(()));
+    assert!(datagram.check_mtu(1024).is_err());
+}
+
+#[test]
+fn a_latency_is_of_one_message() {
+    assert!(latency(|plan| plan.queue_pairs = 2).contains("--qp-count has to be 1"));
+    assert!(latency(|plan| plan.is_bidirectional = true).contains("--bidirectional"));
+    assert!(latency(|plan| plan.rate_limit = Some(1.0)).contains("--rate-limit"));
+    assert!(latency(|plan| plan.operation = Operation::Read).contains("--latency ack"));
+    assert!(latency(|plan| plan.has_events = true).contains("--imm"));
+    let ack = |plan: &mut Plan| (plan.measure, plan.transport) = (Measure::Latency(Semantics::Ack), Transport::Uc);
+    assert!(latency(ack).contains("--latency oneway"));
+}
+
+#[test]
+fn processors_do_not_reach_the_memory_of_gpus() {
+    let gpu = || Some(Memory::Cuda("0".to_owned()));
+    assert!(latency(|plan| plan.client.memory = gpu()).contains("give --imm"));
+    assert!(latency(|plan| plan.server.memory = gpu()).contains("give --imm"));
+    let imm = |plan: &mut Plan| (plan.client.memory, plan.operation) = (gpu(), Operation::WriteWithImmediate);
+    assert_eq!(latency(imm), "");
+    assert!(complaint(|plan| (plan.client.memory, plan.inline) = (gpu(), Some(64))).contains("--inline 0"));
+    assert_eq!(complaint(|plan| (plan.server.memory, plan.inline) = (gpu(), Some(64))), "");
+    assert_eq!(complaint(|plan| (plan.client.memory, plan.inline) = (gpu(), Some(0))), "");
+    assert!(complaint(|plan| (plan.operation, plan.inline) = (Operation::Read, Some(64))).contains("sends none"));
+}
+
+#[test]
+fn places_are_looked_at() {
+    assert!(complaint(|plan| plan.server.port = Some(0)).contains("--ib-port"));
+    assert!(complaint(|plan| plan.server.device = Some(String::new())).contains("stride-perf devices"));
+    assert!(complaint(|plan| plan.client.cpus = Some(Vec::new())).contains("--cpu"));
+}

@@ -1,0 +1,113 @@
+//! What is to be measured, and where: what the command line says, checked, and the same for both sides.
+//!
+//! The client decides and sends its plan to the server, which adds what only it can know.
+
+mod amount;
+mod check;
+mod operation;
+mod place;
+mod settings;
+pub mod size;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::amount::Amount;
+pub use self::check::{Contradiction, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS};
+pub use self::operation::{Measure, Operation, Semantics, Transport};
+pub use self::place::{Memory, Place};
+pub use self::settings::{Given, Setting};
+
+/// A test: the same operation at one size after another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What is done.
+    pub operation: Operation,
+    /// What of it is measured.
+    pub measure: Measure,
+    /// The service of the queue pairs.
+    pub transport: Transport,
+    /// Bytes of a message, one step for each.
+    #[serde(rename = "sizes_bytes")]
+    pub sizes: Vec<u64>,
+    /// How much of it, at each size.
+    pub amount: Amount,
+    /// Queue pairs, of all threads together.
+    pub queue_pairs: u32,
+    /// Threads of each side, with a completion queue each.
+    pub threads: u32,
+    /// Sends under way on a queue pair.
+    pub tx_depth: u32,
+    /// Receives that wait on a queue pair.
+    pub rx_depth: u32,
+    /// Requests that are posted together.
+    pub post_list: u32,
+    /// Of so many requests the last is signaled.
+    pub cq_moderation: u32,
+    /// Both sides send.
+    pub is_bidirectional: bool,
+    /// Messages of up to so many bytes are handed over in the request itself; none is up to the tool.
+    #[serde(rename = "inline_bytes")]
+    pub inline: Option<u32>,
+    /// Bytes of payload in a packet; none is the most that both ports can.
+    #[serde(rename = "mtu_bytes")]
+    pub mtu: Option<u32>,
+    /// `timeout` of the queue pairs: 4.096 us * 2^n.
+    pub qp_timeout: u8,
+    /// Service level.
+    pub service_level: u8,
+    /// Traffic class, of which the upper six bits are the DSCP.
+    pub traffic_class: u8,
+    /// Whether the device may write in any order.
+    pub is_relaxed: bool,
+    /// Threads sleep until a completion event comes, instead of polling.
+    pub has_events: bool,
+    /// Every byte that arrives is checked.
+    pub is_validated: bool,
+    /// Gigabits a second that the senders do not exceed.
+    #[serde(rename = "rate_limit_gigabits_per_second")]
+    pub rate_limit: Option<f64>,
+    /// The length of the intervals that a bandwidth is told of.
+    #[serde(rename = "interval_seconds", with = "amount::seconds")]
+    pub interval: Duration,
+    /// The queue pairs are connected by the connection manager, rather than by hand.
+    pub by_address: bool,
+    /// Where the client stands.
+    pub client: Place,
+    /// Where the server stands, as far as the client says so.
+    pub server: Place,
+}
+
+impl Plan {
+    /// Writes of 64 KiB, and all else as it is where nothing is said.
+    pub fn example() -> Self {
+        Self {
+            operation: Operation::Write,
+            measure: Measure::Bandwidth,
+            transport: Transport::Rc,
+            sizes: vec![64 << 10],
+            amount: Amount::Messages { count: 5000, warm_up: 128 },
+            queue_pairs: 1,
+            threads: 1,
+            tx_depth: 128,
+            rx_depth: 512,
+            post_list: 1,
+            cq_moderation: 1,
+            is_bidirectional: false,
+            inline: None,
+            mtu: None,
+            qp_timeout: 14,
+            service_level: 0,
+            traffic_class: 0,
+            is_relaxed: true,
+            has_events: false,
+            is_validated: false,
+            rate_limit: None,
+            interval: Duration::from_secs(1),
+            by_address: false,
+            client: Place::default(),
+            server: Place::default(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What is done, and what of it is measured.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What is done with each message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// RDMA write.
+    Write,
+    /// RDMA write that takes a receive for its immediate.
+    WriteWithImmediate,
+    /// RDMA read.
+    Read,
+    /// Send into a receive.
+    Send,
+    /// Send with an immediate.
+    SendWithImmediate,
+    /// Atomic fetch-and-add, of eight bytes.
+    FetchAdd,
+    /// Atomic compare-and-swap, of eight bytes.
+    CompareSwap,
+}
+
+impl Operation {
+    /// Whether each message takes a receive of the other side's.
+    pub fn takes_receive(self) -> bool {
+        matches!(self, Self::WriteWithImmediate | Self::Send | Self::SendWithImmediate)
+    }
+
+    /// Whether the data goes from the other side to the one that asks.
+    pub fn fetches(self) -> bool {
+        matches!(self, Self::Read | Self::FetchAdd | Self::CompareSwap)
+    }
+
+    /// Whether it is of eight bytes, whatever else is said.
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CompareSwap)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Write => "write",
+            Self::WriteWithImmediate => "write with immediate",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::SendWithImmediate => "send with immediate",
+            Self::FetchAdd => "fetch-and-add",
+            Self::CompareSwap => "compare-and-swap",
+        })
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Bytes and messages in a time.
+    Bandwidth,
+    /// The time of a message.
+    Latency(Semantics),
+}
+
+/// From when to when a latency is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Semantics {
+    /// Half of the time from a message to the other side's answer to it, as perftest has it.
+    Oneway,
+    /// From the post to the completion at the side that posted.
+    Ack,
+    /// From a message to the other side's answer to it.
+    Rtt,
+}
+
+impl fmt::Display for Semantics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Oneway => "oneway",
+            Self::Ack => "ack",
+            Self::Rtt => "rtt",
+        })
+    }
+}
+
+/// The service of the queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagrams.
+    Ud,
+}
+
+impl Transport {
+    /// Whether it has the operation (InfiniBand specification, volume 1, table 42).
+    pub fn has(self, operation: Operation) -> bool {
+        match self {
+            Self::Rc => true,
+            Self::Uc => !operation.fetches(),
+            Self::Ud => matches!(operation, Operation::Send | Operation::SendWithImmediate),
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_have_the_operations_of_the_specification() {
+        use Operation::{CompareSwap, FetchAdd, Read, Send, SendWithImmediate, Write, WriteWithImmediate};
+        let all = [Write, WriteWithImmediate, Read, Send, SendWithImmediate, FetchAdd, CompareSwap];
+        let of = |transport: Transport| all.map(|operation| transport.has(operation));
+        assert_eq!(of(Transport::Rc), [true; 7]);
+        assert_eq!(of(Transport::Uc), [true, true, false, true, true, false, false]);
+        assert_eq!(of(Transport::Ud), [false, false, false, true, true, false, false]);
+    }
+}

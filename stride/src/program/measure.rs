@@ -1,0 +1,149 @@
+//! A test, seen from the client.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write, stdout};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::exit::Exit;
+use super::screen::Screen;
+use super::{paint, say};
+use crate::cli::{Measurement, Output};
+use crate::exchange::{self, Failure, Outcome, Request};
+use crate::fabric::Fabric;
+use crate::report::compare::{self, Comparison};
+use crate::report::csv::Csv;
+use crate::report::hints::{Given, hints};
+use crate::report::json::{Document, End, Event};
+use crate::report::limits::Limits;
+use crate::report::{Environment, Row, Series, Style, columns, histogram};
+
+/// By how many per cent a row may be worse than the baseline.
+const THRESHOLD: f64 = 5.0;
+
+/// Does a test, and makes of it what was asked for.
+pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<Exit> {
+    let Measurement { plan, given, server, contact, wait, output, warnings } = measurement;
+    warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let baseline = output.compare.as_deref().map(read).transpose()?;
+    let mut screen = Screen::new(&plan, output.json_stream);
+    let request = Request { plan, given };
+    let outcome = match &server {
+        Some(host) => exchange::connect(host, &contact, wait)
+            .and_then(|met| exchange::measure(met.connection, met.near, fabric, &request, &mut screen)),
+        None => exchange::loopback(fabric, &request, contact.timeout, &mut screen),
+    };
+    screen.end();
+    if let Some(error) = screen.trouble.take() {
+        return Err(error.into());
+    }
+    let hints = told(&screen);
+    if !output.json_stream {
+        end(&screen, &hints)?;
+    }
+    let error = outcome.as_ref().err().map(Failure::to_string);
+    if let Some(environment) = &screen.environment {
+        keep(&output, environment, &screen.rows, &hints, error.clone())?;
+    }
+    if let Some(error) = error {
+        bail!(error);
+    }
+    judge(&output, &screen, baseline, &outcome?)
+}
+
+/// What limits the test, in sentences.
+fn told(screen: &Screen) -> Vec<String> {
+    let Some(environment) = &screen.environment else { return Vec::new() };
+    let Environment { plan, path, client, server, .. } = environment;
+    let given = Given { plan, path, sides: [client, server], nodes: [&[], &[]], rows: &screen.rows };
+    hints(&given).iter().map(ToString::to_string).collect()
+}
+
+/// What stands below the table.
+fn end(screen: &Screen, hints: &[String]) -> Result<()> {
+    if let [row] = screen.rows.as_slice()
+        && let Some(latency) = row.latency()
+    {
+        let mut out = stdout().lock();
+        writeln!(out)?;
+        histogram::write(&mut out, latency, columns(), Style::of(&stdout()))?;
+        out.flush()?;
+    }
+    hints.iter().for_each(|hint| say(&format!("hint: {hint}")));
+    Ok(())
+}
+
+/// Writes the files.
+fn keep(
+    output: &Output,
+    environment: &Environment,
+    rows: &[Row],
+    hints: &[String],
+    error: Option<String>,
+) -> Result<()> {
+    if output.json_stream {
+        let count = rows.len() as u64;
+        Event::End(End { rows: count, hints: hints.to_vec(), error: error.clone() }).write(&mut stdout().lock())?;
+    }
+    let mut document = Document::new(environment.clone(), rows.to_vec(), hints.to_vec());
+    document.error = error;
+    if let Some(file) = &output.json {
+        write(file, |out| Ok(document.write(out)?))?;
+    }
+    if let Some(file) = &output.csv {
+        let csv = Csv::new(environment);
+        write(file, |out| {
+            csv.head(out)?;
+            rows.iter().try_for_each(|row| csv.row(out, row))?;
+            Ok(())
+        })?;
+    }
+    if let Some(file) = output.plot.as_deref().filter(|_| !rows.is_empty()) {
+        paint::draw(&[document.series("this run")], file)?;
+    }
+    Ok(())
+}
+
+fn write(file: &Path, contents: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let write = || {
+        let mut out = BufWriter::new(File::create(file)?);
+        contents(&mut out)?;
+        Ok::<(), anyhow::Error>(out.flush()?)
+    };
+    write().with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn read(file: &Path) -> Result<Document> {
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Document::read(&text).with_context(|| format!("{} is no run that --json has written", file.display()))
+}
+
+/// Whether the limits were kept, and the baseline.
+fn judge(output: &Output, screen: &Screen, baseline: Option<Document>, outcome: &Outcome) -> Result<Exit> {
+    let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
+    let misses = Limits { min_gbps: output.min_gbps, max_p99 }.missed(&screen.rows);
+    misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
+    let mut exit = if misses.is_empty() { Exit::Done } else { Exit::Missed };
+    if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
+        let plan = &environment.plan;
+        let rows = screen.rows.clone();
+        let now = Series { name: "this run".to_owned(), operation: Some(plan.operation), measure: plan.measure, rows };
+        let threshold = output.threshold.unwrap_or(THRESHOLD);
+        let comparison = Comparison::of(&baseline.series("the baseline"), &now, threshold)?;
+        for difference in compare::differences(&baseline.environment, environment) {
+            say(&format!("differs: {difference}"));
+        }
+        let mut out = stdout().lock();
+        writeln!(out)?;
+        comparison.write(&mut out, Style::of(&stdout()))?;
+        out.flush()?;
+        if comparison.outcome() != compare::Outcome::Held {
+            exit = Exit::Missed;
+        }
+    }
+    if outcome.steps.iter().any(|step| !step.is_whole) {
+        exit = Exit::Failed;
+    }
+    Ok(exit)
+}

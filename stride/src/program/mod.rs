@@ -1,0 +1,56 @@
+//! What the program does, for each job of the command line.
+
+mod devices;
+mod exit;
+mod measure;
+mod paint;
+mod progress;
+mod screen;
+mod serve;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use self::exit::Exit;
+use crate::cli::{self, Job};
+use crate::fabric::Verbs;
+
+/// Does a job. Results go to standard output, everything else to standard error.
+pub fn run(job: Job) -> ExitCode {
+    let done = match job {
+        Job::Measure(measurement) => measure::measure(*measurement, &Verbs),
+        Job::Serve(service) => serve::serve(*service, &Verbs),
+        Job::Devices => print(devices::devices),
+        Job::Plot { runs, output } => paint::paint(&runs, &output).map(|()| Exit::Done),
+        Job::Completions(shell) => print(|out| Ok(cli::completions(shell, out)?)),
+        Job::Man(command) => print(|out| Ok(cli::man(&command, out)?)),
+    };
+    match done {
+        Ok(exit) => exit.code(),
+        // Who reads the output has seen enough.
+        Err(error) if is_broken_pipe(&error) => Exit::Done.code(),
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            Exit::Failed.code()
+        }
+    }
+}
+
+fn print(what: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Exit> {
+    let mut out = io::stdout().lock();
+    what(&mut out)?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+/// A line for the user, beside the results.
+fn say(text: &str) {
+    // Where nobody can be told, nobody is.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,137 @@
+//! What a user sees while a test runs, and what is kept of it.
+
+use std::io::{self, Write, stdout};
+use std::time::SystemTime;
+
+use anyhow::Result;
+
+use super::progress::Progress;
+use super::say;
+use crate::exchange::{Step, Watch};
+use crate::fabric::{Facts, Path};
+use crate::plan::{Measure, Plan};
+use crate::report::json::Event;
+use crate::report::table::{Columns, Table};
+use crate::report::{Environment, Row, Style};
+use crate::stats::Figures;
+
+/// What a user sees while a test runs.
+pub(super) struct Screen {
+    plan: Plan,
+    command_line: Vec<String>,
+    started: SystemTime,
+    is_stream: bool,
+    table: Table,
+    progress: Progress,
+    /// What it runs in, once that is known.
+    pub(super) environment: Option<Environment>,
+    pub(super) rows: Vec<Row>,
+    /// Standard output did not take something.
+    pub(super) trouble: Option<io::Error>,
+}
+
+impl Screen {
+    pub(super) fn new(plan: &Plan, is_stream: bool) -> Self {
+        let columns = Columns { intervals: true, cpu: true };
+        Self {
+            plan: plan.clone(),
+            command_line: std::env::args().collect(),
+            started: SystemTime::now(),
+            is_stream,
+            table: Table::new(plan.measure, columns, Style::of(&stdout())),
+            progress: Progress::new(!is_stream),
+            environment: None,
+            rows: Vec::new(),
+            trouble: None,
+        }
+    }
+
+    /// The test is over.
+    pub(super) fn end(&self) {
+        self.progress.end();
+    }
+
+    fn print(&mut self, print: impl FnOnce(&Table, &mut dyn Write) -> Result<()>) {
+        let Self { progress, table, trouble, .. } = self;
+        let printed = progress.suspend(|| {
+            let mut out = stdout().lock();
+            print(table, &mut out)?;
+            Ok::<(), anyhow::Error>(out.flush()?)
+        });
+        if let Err(error) = printed {
+            let error = error.downcast::<io::Error>().unwrap_or_else(io::Error::other);
+            trouble.get_or_insert(error);
+        }
+    }
+}
+
+impl Watch for Screen {
+    fn met(&mut self, client: &Facts, server: &Facts, path: &Path) {
+        let sides = [client.clone(), server.clone()];
+        let environment =
+            Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);
+        self.environment = Some(environment.clone());
+        if self.is_stream {
+            self.print(|_, out| Ok(Event::start(environment).write(out)?));
+            return;
+        }
+        let head = head(&self.plan, client, server, path);
+        self.print(|table, out| {
+            writeln!(out, "{head}")?;
+            Ok(table.head(out)?)
+        });
+    }
+
+    fn progress(&mut self, size: u64, done: f64) -> bool {
+        self.progress.show(size, done);
+        self.trouble.is_none()
+    }
+
+    fn step(&mut self, step: &Step) {
+        let Some(figures) = together(step) else { return };
+        let row = Row { size: step.size, figures };
+        self.rows.push(row.clone());
+        let is_stream = self.is_stream;
+        self.print(|table, out| if is_stream { Ok(Event::Row(row).write(out)?) } else { Ok(table.row(out, &row)?) });
+    }
+
+    fn note(&mut self, text: &str) {
+        self.progress.suspend(|| say(&format!("the server: {text}")));
+    }
+}
+
+/// What both sides have measured together.
+fn together(step: &Step) -> Option<Figures> {
+    match (&step.client, &step.server) {
+        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) => {
+            Some(Figures::Bandwidth(ours.with(theirs)))
+        }
+        (ours, theirs) => ours.clone().or_else(|| theirs.clone()),
+    }
+}
+
+/// What stands above the table: what is measured, and between whom.
+fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
+    let what = match plan.measure {
+        Measure::Bandwidth if plan.is_bidirectional => "bandwidth, both ways".to_owned(),
+        Measure::Bandwidth => "bandwidth".to_owned(),
+        Measure::Latency(semantics) => format!("latency ({semantics})"),
+    };
+    let side = |facts: &Facts, gid: Option<u32>| {
+        let found = facts.gids.iter().find(|fact| Some(fact.index) == gid);
+        let gid = found.map_or_else(
+            || format!("LID {}", facts.lid),
+            |fact| format!("GID {} ({}, {})", fact.index, fact.gid, fact.kind),
+        );
+        format!("{} port {} on {}, {gid}", facts.device, facts.port, facts.host)
+    };
+    format!(
+        "{} {what}, {}, {} queue pairs, MTU {}\n  client: {}\n  server: {}\n",
+        plan.operation,
+        plan.transport,
+        plan.queue_pairs,
+        path.mtu,
+        side(client, path.client_gid),
+        side(server, path.server_gid)
+    )
+}

@@ -1,0 +1,293 @@
+//! New rows against those of another time.
+
+use std::io::{Result, Write};
+
+use anyhow::bail;
+use serde_json::Value;
+
+use super::{Environment, Row, Series, Style, bytes, fixed};
+use crate::plan::Measure;
+
+/// Rows of two tests, size by size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    measure: Measure,
+    /// In per cent: what is less counts as the same.
+    threshold: f64,
+    changes: Vec<Change>,
+    /// Sizes that only the old test has.
+    gone: Vec<u64>,
+    /// Sizes that only the new test has.
+    added: Vec<u64>,
+}
+
+/// One size in both tests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// Bytes of a message.
+    pub size: u64,
+    /// What decides, in the old test and in the new one: average gigabits a second, or the median in nanoseconds.
+    pub values: [f64; 2],
+    /// Of a latency also the 99th percentile of both, in nanoseconds, where it is known. It is shown and does not decide, as it differs
+    /// from run to run.
+    pub p99: Option<[f64; 2]>,
+}
+
+/// What a comparison comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// No size is worse by more than the threshold.
+    Held,
+    /// At least one is.
+    Worse,
+    /// The tests have no size in common.
+    Nothing,
+}
+
+impl Comparison {
+    /// Compares what is new with what was.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user, where the two have measured different things.
+    pub fn of(old: &Series, new: &Series, threshold: f64) -> anyhow::Result<Self> {
+        if old.measure != new.measure {
+            bail!("{} has {}, and {} has {}", old.name, called(old.measure), new.name, called(new.measure));
+        }
+        if let (Some(before), Some(now)) = (old.operation, new.operation)
+            && before != now
+        {
+            bail!("{} is of {before}, and {} is of {now}", old.name, new.name);
+        }
+        let find = |rows: &[Row], size| rows.iter().find(|row| row.size == size).cloned();
+        let lacks = |rows: &[Row], of: &[Row]| {
+            of.iter().map(|row| row.size).filter(|&size| find(rows, size).is_none()).collect::<Vec<_>>()
+        };
+        let changes = new.rows.iter().filter_map(|row| Change::of(&find(&old.rows, row.size)?, row)).collect();
+        Ok(Self {
+            measure: new.measure,
+            threshold,
+            changes,
+            gone: lacks(&new.rows, &old.rows),
+            added: lacks(&old.rows, &new.rows),
+        })
+    }
+
+    /// Each size of both, in the order of the new test.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// What it comes to.
+    pub fn outcome(&self) -> Outcome {
+        if self.changes.is_empty() {
+            return Outcome::Nothing;
+        }
+        let is_worse = self.changes.iter().any(|change| self.gain(change) < -self.threshold);
+        if is_worse { Outcome::Worse } else { Outcome::Held }
+    }
+
+    /// By how much of a hundred a size is better: more of a bandwidth, less of a latency.
+    fn gain(&self, change: &Change) -> f64 {
+        match self.measure {
+            Measure::Bandwidth => percent(change.values),
+            Measure::Latency(_) => -percent(change.values),
+        }
+    }
+
+    /// Writes a line for each size, and what is missing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn write(&self, out: &mut dyn Write, style: Style) -> Result<()> {
+        let (unit, scale) = match self.measure {
+            Measure::Bandwidth => ("Gb/s", 1.0),
+            Measure::Latency(_) => ("p50 us", 1e-3),
+        };
+        let (head, dim) = (style.head, style.dim);
+        let p99 = if self.measure == Measure::Bandwidth { "" } else { "    change of p99" };
+        writeln!(
+            out,
+            "{head}{:>10}  {:>11}  {:>11}  {:>8}{p99}{head:#}",
+            "Size",
+            format!("old {unit}"),
+            unit,
+            "change"
+        )?;
+        for change in &self.changes {
+            let [old, new] = change.values.map(|value| fixed(value * scale, 11, 3));
+            let gain = self.gain(change);
+            let (colour, word) = match gain {
+                _ if gain < -self.threshold => (style.bad, "  worse"),
+                _ if gain > self.threshold => (style.good, "  better"),
+                _ => (style.dim, ""),
+            };
+            let p99 = change.p99.map_or_else(String::new, |values| format!("  {:>15}", signed(percent(values))));
+            let percent = signed(percent(change.values));
+            writeln!(
+                out,
+                "{:>10}  {old:>11}  {new:>11}  {colour}{percent:>8}{colour:#}{p99}{colour}{word}{colour:#}",
+                bytes(change.size)
+            )?;
+        }
+        for (sizes, text) in [(&self.gone, "not measured now"), (&self.added, "not in the old test")] {
+            if !sizes.is_empty() {
+                let sizes: Vec<_> = sizes.iter().map(|&size| bytes(size)).collect();
+                writeln!(out, "{dim}{text}: {}{dim:#}", sizes.join(", "))?;
+            }
+        }
+        out.flush()
+    }
+}
+
+impl Change {
+    fn of(old: &Row, new: &Row) -> Option<Self> {
+        let size = new.size;
+        if let (Some(old), Some(new)) = (old.latency(), new.latency()) {
+            let known = |values: [f64; 2]| values.iter().all(|value| value.is_finite()).then_some(values);
+            let medians = known([old.p50, new.p50]).or_else(|| known([old.mean, new.mean]))?;
+            return Some(Self { size, values: medians, p99: known([old.p99, new.p99]) });
+        }
+        let values = [old.average()?.gigabits_per_second, new.average()?.gigabits_per_second];
+        Some(Self { size, values, p99: None })
+    }
+}
+
+/// What differs between two tests beside their numbers: settings, devices, machines. Sizes, versions and addresses are not among it.
+pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
+    let [old, new] = [old, new].map(|environment| serde_json::to_value(environment).unwrap_or_default());
+    let parts = [("plan", ""), ("path", "the path's "), ("client", "the client's "), ("server", "the server's ")];
+    parts.into_iter().flat_map(|(part, whose)| differing(&old[part], &new[part], whose)).collect()
+}
+
+/// Members of an object that say nothing of how fast it is.
+const IDLE: [&str; 9] =
+    ["sizes_bytes", "version", "gids", "lid", "port", "client", "server", "client_gid", "server_gid"];
+
+fn differing(old: &Value, new: &Value, whose: &str) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let members = new.as_object().into_iter().flatten().filter(|(name, _)| !IDLE.contains(&name.as_str()));
+    members
+        .map(|(name, value)| (name, &old[name.as_str()], value))
+        .filter(|(_, before, now)| before != now)
+        .map(|(name, before, now)| format!("{whose}{name}: {} then, {} now", text(before), text(now)))
+        .collect()
+}
+
+/// From the first to the second, of a hundred of the first.
+fn percent([old, new]: [f64; 2]) -> f64 {
+    if old == new { 0.0 } else { (new - old) / old * 100.0 }
+}
+
+fn signed(percent: f64) -> String {
+    if !percent.is_finite() {
+        return "-".to_owned();
+    }
+    format!("{percent:+.1} %")
+}
+
+fn called(measure: Measure) -> String {
+    match measure {
+        Measure::Bandwidth => "bandwidths".to_owned(),
+        Measure::Latency(semantics) => format!("latencies of kind {semantics}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Operation, Semantics};
+    use crate::report::sample;
+
+    fn bandwidths(name: &str, rows: &[(u64, u64)]) -> Series {
+        let rows = rows.iter().map(|&(size, messages)| sample::bandwidth_row(size, messages)).collect();
+        Series { name: name.to_owned(), operation: Some(Operation::Write), measure: Measure::Bandwidth, rows }
+    }
+
+    fn latencies(semantics: Semantics, rows: &[(u64, u64)]) -> Series {
+        let rows = rows.iter().map(|&(size, time)| sample::latency_row(size, time)).collect();
+        Series { name: "it".to_owned(), operation: None, measure: Measure::Latency(semantics), rows }
+    }
+
+    fn written(comparison: &Comparison) -> Vec<String> {
+        let text = sample::written(|out| comparison.write(out, Style::plain()));
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn less_bandwidth_is_worse() {
+        let old = bandwidths("old", &[(2, 10), (64, 1_000_000), (128, 1_000_000), (4096, 1_000_000)]);
+        let new = bandwidths("new", &[(64, 940_000), (128, 1_030_000), (4096, 1_100_000), (8192, 10)]);
+        let comparison = Comparison::of(&old, &new, 5.0).unwrap();
+        assert_eq!(comparison.outcome(), Outcome::Worse);
+        let expected = [
+            "      Size     old Gb/s         Gb/s    change",
+            "        64        0.512        0.481    -6.0 %  worse",
+            "       128        1.024        1.055    +3.0 %",
+            "     4 KiB       32.768       36.045   +10.0 %  better",
+            "not measured now: 2",
+            "not in the old test: 8 KiB",
+        ];
+        assert_eq!(written(&comparison), expected);
+        assert_eq!(Comparison::of(&old, &new, 6.5).unwrap().outcome(), Outcome::Held);
+    }
+
+    #[test]
+    fn more_latency_is_worse() {
+        let (old, new) = (latencies(Semantics::Ack, &[(8, 1000)]), latencies(Semantics::Ack, &[(8, 1100)]));
+        let comparison = Comparison::of(&old, &new, 5.0).unwrap();
+        assert_eq!(comparison.outcome(), Outcome::Worse);
+        assert_eq!(Comparison::of(&new, &old, 5.0).unwrap().outcome(), Outcome::Held);
+        let lines = written(&comparison);
+        assert_eq!(lines[0], "      Size   old p50 us       p50 us    change    change of p99");
+        assert!(lines[1].ends_with("+9.9 %          +10.0 %  worse"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn only_what_is_alike_is_compared() {
+        let of = |old: &Series, new: &Series| Comparison::of(old, new, 5.0).unwrap_err().to_string();
+        let ack = latencies(Semantics::Ack, &[]);
+        let oneway = latencies(Semantics::Oneway, &[]);
+        assert_eq!(of(&ack, &oneway), "it has latencies of kind ack, and it has latencies of kind oneway");
+        assert_eq!(of(&bandwidths("old", &[]), &ack), "old has bandwidths, and it has latencies of kind ack");
+        let mut read = bandwidths("new", &[]);
+        read.operation = Some(Operation::Read);
+        assert_eq!(of(&bandwidths("old", &[]), &read), "old is of write, and new is of read");
+    }
+
+    #[test]
+    fn nothing_in_common_is_no_success() {
+        let comparison = Comparison::of(&bandwidths("old", &[(2, 10)]), &bandwidths("new", &[(4, 10)]), 5.0).unwrap();
+        assert_eq!(comparison.outcome(), Outcome::Nothing);
+    }
+
+    #[test]
+    fn from_nothing_to_something_is_no_number() {
+        let comparison = Comparison::of(&bandwidths("old", &[(2, 0)]), &bandwidths("new", &[(2, 10)]), 5.0).unwrap();
+        assert_eq!(comparison.outcome(), Outcome::Held);
+        assert!(written(&comparison)[1].contains(" - "), "{:?}", written(&comparison));
+        let same = Comparison::of(&bandwidths("old", &[(2, 0)]), &bandwidths("new", &[(2, 0)]), 5.0).unwrap();
+        assert!(written(&same)[1].ends_with("+0.0 %"));
+    }
+
+    #[test]
+    fn what_else_differs_is_named() {
+        let old = sample::environment(Measure::Bandwidth);
+        let mut new = old.clone();
+        assert_eq!(differences(&old, &new), [""; 0]);
+        new.plan.queue_pairs = 4;
+        new.plan.operation = Operation::Read;
+        new.plan.sizes.clear();
+        new.path.mtu = 1024;
+        new.server.firmware = "2".to_owned();
+        new.server.gids.clear();
+        let expected = [
+            "operation: write then, read now",
+            "queue_pairs: 1 then, 4 now",
+            "the path's mtu_bytes: 4096 then, 1024 now",
+            "the server's firmware: 28.39.1002 then, 2 now",
+        ];
+        assert_eq!(differences(&old, &new), expected);
+    }
+}

@@ -1,0 +1,264 @@
+//! A line for each row, with a head: what spreadsheets and data frames read as it is.
+//!
+//! What the rows depend on stands in columns after the figures, so that files of several tests can be put one below the other.
+
+use std::io::{Result, Write};
+
+use super::{Environment, Row};
+use crate::fabric::Facts;
+use crate::plan::{Amount, Measure, Memory};
+use crate::stats::Latency;
+
+/// Lines of one test.
+#[derive(Debug)]
+pub struct Csv {
+    measure: Measure,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Csv {
+    /// Of a test in an environment.
+    pub fn new(environment: &Environment) -> Self {
+        Self { measure: environment.plan.measure, environment: columns(environment) }
+    }
+
+    /// Writes the head.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn head(&self, out: &mut dyn Write) -> Result<()> {
+        let names = self.names().iter().chain(self.environment.iter().map(|(name, _)| name));
+        line(out, names)
+    }
+
+    /// Writes the line of a row. What it does not know is empty.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
+        let figures = match self.measure {
+            Measure::Bandwidth => bandwidth(row),
+            Measure::Latency(_) => latency(row),
+        };
+        line(out, figures.iter().chain(self.environment.iter().map(|(_, value)| value)))
+    }
+
+    fn names(&self) -> &'static [&'static str] {
+        match self.measure {
+            Measure::Bandwidth => &BANDWIDTH,
+            Measure::Latency(_) => &LATENCY,
+        }
+    }
+}
+
+fn line<T: AsRef<[u8]>>(out: &mut dyn Write, fields: impl Iterator<Item = T>) -> Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(fields)?;
+    writer.flush()
+}
+
+const BANDWIDTH: [&str; 10] = [
+    "size_bytes",
+    "messages",
+    "window_seconds",
+    "average_gigabits_per_second",
+    "slowest_interval_gigabits_per_second",
+    "median_interval_gigabits_per_second",
+    "fastest_interval_gigabits_per_second",
+    "average_mebibytes_per_second",
+    "average_messages_per_second",
+    "cpu_share",
+];
+
+fn bandwidth(row: &Row) -> Vec<String> {
+    let figures = row.bandwidth();
+    let average = row.average();
+    let interval = |i: usize| text(row.jitter().map(|rates| rates[i].gigabits_per_second));
+    vec![
+        row.size.to_string(),
+        text(figures.map(|figures| figures.messages)),
+        text(figures.map(|figures| figures.seconds)),
+        text(average.map(|rates| rates.gigabits_per_second)),
+        interval(0),
+        interval(1),
+        interval(2),
+        text(average.map(|rates| rates.mebibytes_per_second)),
+        text(average.map(|rates| rates.messages_per_second)),
+        text(figures.and_then(|figures| figures.cpu)),
+    ]
+}
+
+const LATENCY: [&str; 11] = [
+    "size_bytes",
+    "samples",
+    "min_nanoseconds",
+    "p50_nanoseconds",
+    "p90_nanoseconds",
+    "p99_nanoseconds",
+    "p99_9_nanoseconds",
+    "p99_99_nanoseconds",
+    "max_nanoseconds",
+    "mean_nanoseconds",
+    "stdev_nanoseconds",
+];
+
+fn latency(row: &Row) -> Vec<String> {
+    let figures = row.latency();
+    let of = |field: fn(&Latency) -> f64| text(figures.map(field).filter(|value| value.is_finite()));
+    vec![
+        row.size.to_string(),
+        text(figures.map(|figures| figures.samples)),
+        of(|figures| figures.min),
+        of(|figures| figures.p50),
+        of(|figures| figures.p90),
+        of(|figures| figures.p99),
+        of(|figures| figures.p99_9),
+        of(|figures| figures.p99_99),
+        of(|figures| figures.max),
+        of(|figures| figures.mean),
+        of(|figures| figures.stdev),
+    ]
+}
+
+/// The columns after the figures.
+fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
+    let plan = &environment.plan;
+    let (measure, semantics) = match plan.measure {
+        Measure::Bandwidth => ("bandwidth", String::new()),
+        Measure::Latency(semantics) => ("latency", semantics.to_string()),
+    };
+    let (messages, seconds) = match plan.amount {
+        Amount::Messages { count, .. } => (count.to_string(), String::new()),
+        Amount::Time { time, .. } => (String::new(), time.as_secs_f64().to_string()),
+    };
+    let mut all = vec![
+        ("operation", plan.operation.to_string()),
+        ("measure", measure.to_owned()),
+        ("semantics", semantics),
+        ("transport", plan.transport.to_string()),
+        ("asked_messages", messages),
+        ("asked_seconds", seconds),
+        ("queue_pairs", plan.queue_pairs.to_string()),
+        ("threads", plan.threads.to_string()),
+        ("tx_depth", plan.tx_depth.to_string()),
+        ("rx_depth", plan.rx_depth.to_string()),
+        ("post_list", plan.post_list.to_string()),
+        ("cq_moderation", plan.cq_moderation.to_string()),
+        ("bidirectional", plan.is_bidirectional.to_string()),
+        ("inline_bytes", text(plan.inline)),
+        ("mtu_bytes", environment.path.mtu.to_string()),
+        ("relaxed_ordering", plan.is_relaxed.to_string()),
+        ("events", plan.has_events.to_string()),
+        ("validated", plan.is_validated.to_string()),
+        ("rate_limit_gigabits_per_second", text(plan.rate_limit)),
+        ("client_gid_index", text(environment.path.client_gid)),
+        ("server_gid_index", text(environment.path.server_gid)),
+    ];
+    all.extend(CLIENT.into_iter().zip(side(&environment.client)));
+    all.extend(SERVER.into_iter().zip(side(&environment.server)));
+    all.push(("time", environment.time.clone()));
+    all.push(("version", environment.version.clone()));
+    all.push(("command_line", environment.command_line.join(" ")));
+    all
+}
+
+const CLIENT: [&str; 8] = [
+    "client_host",
+    "client_kernel",
+    "client_device",
+    "client_provider",
+    "client_firmware",
+    "client_memory",
+    "client_numa_node",
+    "client_cpus",
+];
+
+const SERVER: [&str; 8] = [
+    "server_host",
+    "server_kernel",
+    "server_device",
+    "server_provider",
+    "server_firmware",
+    "server_memory",
+    "server_numa_node",
+    "server_cpus",
+];
+
+fn side(facts: &Facts) -> [String; 8] {
+    let memory = match &facts.memory {
+        Memory::Host => "host".to_owned(),
+        Memory::HugePages => "huge_pages".to_owned(),
+        Memory::Cuda(gpu) => format!("cuda:{gpu}"),
+    };
+    let cpus: Vec<_> = facts.cpus.iter().map(u32::to_string).collect();
+    let known = [&facts.host, &facts.kernel, &facts.device, &facts.provider, &facts.firmware].map(String::clone);
+    let [host, kernel, device, provider, firmware] = known;
+    [host, kernel, device, provider, firmware, memory, text(facts.numa_node), cpus.join(" ")]
+}
+
+fn text(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::plan::Semantics;
+    use crate::report::sample;
+
+    fn read(measure: Measure, row: &Row) -> HashMap<String, String> {
+        let csv = Csv::new(&sample::environment(measure));
+        let text = sample::written(|out| {
+            csv.head(out)?;
+            csv.row(out, row)
+        });
+        let mut records = ::csv::Reader::from_reader(text.as_bytes()).into_deserialize();
+        let record = records.next().unwrap().unwrap();
+        assert!(records.next().is_none());
+        record
+    }
+
+    #[test]
+    fn bandwidths() {
+        let found = read(Measure::Bandwidth, &sample::bandwidth_row(4096, 1_000_000));
+        let expected = [
+            ("size_bytes", "4096"),
+            ("average_gigabits_per_second", "32.768"),
+            ("messages", "1000000"),
+            ("operation", "write"),
+            ("semantics", ""),
+            ("asked_seconds", "1"),
+            ("mtu_bytes", "4096"),
+            ("client_host", "one"),
+            ("server_host", "two"),
+            ("client_cpus", "2"),
+            ("time", "2026-07-01T12:00:00Z"),
+            ("command_line", "stride-perf write bw server, one"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn latencies() {
+        let found = read(Measure::Latency(Semantics::Rtt), &sample::latency_row(8, 1500));
+        let expected = [("samples", "1000"), ("min_nanoseconds", "1500"), ("semantics", "rtt"), ("measure", "latency")];
+        for (name, value) in expected {
+            assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_empty() {
+        let mut row = sample::latency_row(8, 1500);
+        if let crate::stats::Figures::Latency(latency) = &mut row.figures {
+            latency.p90 = f64::NAN;
+        }
+        assert_eq!(read(Measure::Latency(Semantics::Rtt), &row)["p90_nanoseconds"], "");
+    }
+}

@@ -1,0 +1,42 @@
+//! All that a number depends on.
+
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::rfc3339;
+use crate::fabric::{Facts, Path};
+use crate::plan::Plan;
+
+/// All that a number depends on, as far as it can be known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of this program on the side that writes.
+    pub version: String,
+    /// When the test began: UTC, as RFC 3339 has it.
+    pub time: String,
+    /// The command line.
+    pub command_line: Vec<String>,
+    /// What was asked for.
+    pub plan: Plan,
+    /// How the queue pairs are connected.
+    pub path: Path,
+    /// The side that asked.
+    pub client: Facts,
+    /// The side that served.
+    pub server: Facts,
+}
+
+impl Environment {
+    /// Of a test that begins at a time.
+    pub fn new(
+        time: SystemTime,
+        command_line: Vec<String>,
+        plan: Plan,
+        path: Path,
+        [client, server]: [Facts; 2],
+    ) -> Self {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self { version, time: rfc3339(time), command_line, plan, path, client, server }
+    }
+}

@@ -1,0 +1,190 @@
+//! Hints of bandwidths.
+
+use super::{Given, Hint, Remedy};
+use crate::report::Row;
+use crate::stats::Rates;
+
+/// Up to here a message is small: what it costs is the request, not its bytes.
+const SMALL: u64 = 4096;
+
+/// A row that reaches this share of the link is limited by it.
+const ENOUGH: f64 = 0.9;
+
+/// A window of so many seconds is steady enough.
+const WINDOW: f64 = 0.1;
+
+/// A slowest interval of this share of the median is not far from it.
+const STEADY: f64 = 0.8;
+
+/// So many sends under way are enough for most links.
+const DEEP: u32 = 32;
+
+pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
+    let rows = || given.rows.iter().filter(|row| row.bandwidth().is_some());
+    if rows().next().is_none() {
+        return Vec::new();
+    }
+    let plan = given.plan;
+    let mut all = Vec::new();
+    if plan.is_validated {
+        all.push(Hint::Validated);
+    }
+    let is_free = plan.rate_limit.is_none() && !plan.is_validated;
+    let slow = || rows().filter(|row| is_free && given.is_below_link(row, ENOUGH));
+    let is_shallow = plan.tx_depth < DEEP && slow().next().is_some() && !given.fetches();
+    if is_shallow {
+        all.push(Hint::Shallow(plan.tx_depth));
+    }
+    let small = slow().filter(|row| row.size <= SMALL).max_by_key(|row| row.size);
+    if let Some(row) = small
+        && !is_shallow
+    {
+        all.extend(posting(given, row));
+        if plan.cq_moderation == 1 && plan.post_list == 1 {
+            all.push(Hint::EachSignaled);
+        }
+    }
+    if !plan.is_relaxed && slow().any(|row| row.size > SMALL) {
+        all.push(Hint::Ordered);
+    }
+    all.extend(rows().find_map(short));
+    all.extend(rows().filter_map(jitter).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
+    all
+}
+
+/// What small messages come to is a matter of how they are posted.
+fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
+    let plan = given.plan;
+    let remedy = match plan {
+        _ if given.fetches() && plan.queue_pairs == 1 => {
+            Remedy::Reads(given.sides[0].reads[0].min(given.sides[1].reads[1]))
+        }
+        _ if plan.post_list == 1 => Remedy::PostList,
+        _ if plan.threads == 1 => Remedy::Threads,
+        _ => return None,
+    };
+    Some(Hint::Posting { size: row.size, rate: row.average()?.messages_per_second, remedy })
+}
+
+fn short(row: &Row) -> Option<Hint> {
+    let seconds = row.bandwidth()?.seconds;
+    (seconds < WINDOW).then_some(Hint::ShortWindow { size: row.size, seconds })
+}
+
+/// The hint, and how much of the median the slowest interval has.
+fn jitter(row: &Row) -> Option<(f64, Hint)> {
+    let [slowest, median, _] = row.jitter()?.map(|rates: Rates| rates.gigabits_per_second);
+    (slowest < STEADY * median).then_some((slowest / median, Hint::Jitter { size: row.size, slowest, median }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Case;
+    use super::*;
+    use crate::plan::Operation;
+    use crate::report::sample;
+    use crate::stats::Figures;
+
+    /// Five million messages a second, up to 4 KiB.
+    fn small() -> Case {
+        let mut case = Case::bandwidth();
+        let rows = [64, 1024, 4096].map(|size| sample::bandwidth_row(size, 5_000_000));
+        case.rows.extend(rows);
+        case
+    }
+
+    fn posting(remedy: Remedy) -> Hint {
+        Hint::Posting { size: 4096, rate: 5e6, remedy }
+    }
+
+    #[test]
+    fn small_messages_are_limited_by_posting() {
+        let mut case = small();
+        assert_eq!(case.hints(), [posting(Remedy::PostList)]);
+        case.plan.post_list = 16;
+        assert_eq!(case.hints(), [posting(Remedy::Threads)]);
+        case.plan.threads = 2;
+        assert_eq!(case.hints(), []);
+    }
+
+    #[test]
+    fn reads_are_limited_by_those_under_way() {
+        let mut case = small();
+        case.plan.operation = Operation::Read;
+        case.sides[1].reads = [128, 8];
+        assert_eq!(case.hints(), [posting(Remedy::Reads(8))]);
+        case.plan.queue_pairs = 4;
+        assert_eq!(case.hints(), [posting(Remedy::PostList)]);
+    }
+
+    #[test]
+    fn completions_of_each_message() {
+        let mut case = small();
+        case.plan.cq_moderation = 1;
+        assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
+    }
+
+    #[test]
+    fn few_sends_under_way() {
+        let mut case = small();
+        case.plan.tx_depth = 4;
+        assert_eq!(case.hints(), [Hint::Shallow(4)]);
+    }
+
+    #[test]
+    fn a_limit_that_was_asked_for_is_none_to_wonder_at() {
+        let mut case = small();
+        case.plan.rate_limit = Some(10.0);
+        assert_eq!(case.hints(), []);
+        case.plan.rate_limit = None;
+        case.plan.is_validated = true;
+        assert_eq!(case.hints(), [Hint::Validated]);
+    }
+
+    #[test]
+    fn a_port_that_says_nothing_of_its_speed() {
+        let mut case = small();
+        case.sides[0].gigabits = None;
+        assert_eq!(case.hints(), []);
+    }
+
+    #[test]
+    fn both_directions_are_twice_the_link() {
+        let mut case = Case::bandwidth();
+        case.plan.is_relaxed = false;
+        assert_eq!(case.hints(), []);
+        case.plan.is_bidirectional = true;
+        assert_eq!(case.hints(), [Hint::Ordered]);
+    }
+
+    #[test]
+    fn writes_in_order() {
+        let mut case = Case::bandwidth();
+        case.plan.is_relaxed = false;
+        case.rows = vec![sample::bandwidth_row(65_536, 400_000)];
+        assert_eq!(case.hints(), [Hint::Ordered]);
+    }
+
+    #[test]
+    fn windows_that_are_short() {
+        let mut case = Case::bandwidth();
+        if let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures {
+            (bandwidth.messages, bandwidth.seconds) = (7020, 0.01);
+        }
+        assert_eq!(case.hints(), [Hint::ShortWindow { size: 65_536, seconds: 0.01 }]);
+    }
+
+    #[test]
+    fn intervals_that_differ() {
+        let mut case = Case::bandwidth();
+        case.rows.push(case.rows[0].clone());
+        case.rows[1].size = 131_072;
+        for (row, slowest) in case.rows.iter_mut().zip([70_000, 35_100]) {
+            let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
+            bandwidth.intervals = vec![175_500, slowest, 175_500, 175_500];
+        }
+        let [Hint::Jitter { size, slowest, median }] = case.hints()[..] else { panic!("{:?}", case.hints()) };
+        assert_eq!(size, 131_072);
+        assert!((slowest * 5.0 - median).abs() < 1e-6, "{slowest} {median}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Hints of latencies.
+
+use super::{Given, Hint};
+use crate::report::Row;
+
+/// With fewer samples p99.99 is the longest of them.
+const SAMPLES: u64 = 10_000;
+
+/// A 99.9th percentile of so many medians is long.
+const LONG: f64 = 10.0;
+
+pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
+    let mut all = Vec::new();
+    let samples = given.rows.iter().filter_map(Row::latency).map(|latency| latency.samples).min();
+    let Some(samples) = samples else { return all };
+    if given.plan.has_events {
+        all.push(Hint::Slept);
+    }
+    all.extend(given.rows.iter().filter_map(tail).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
+    if samples < SAMPLES {
+        all.push(Hint::FewSamples(samples));
+    }
+    all
+}
+
+/// The hint, and how many medians the slowest take.
+fn tail(row: &Row) -> Option<(f64, Hint)> {
+    let latency = row.latency()?;
+    let (p50, p99_9) = (latency.p50, latency.p99_9);
+    (p50 > 0.0 && p99_9 > LONG * p50).then_some((p99_9 / p50, Hint::Tail { size: row.size, p50, p99_9 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Case;
+    use super::*;
+    use crate::plan::Semantics;
+    use crate::stats::{Figures, Latency};
+
+    #[test]
+    fn few_samples() {
+        let mut case = Case::latency();
+        case.rows.push(crate::report::sample::latency_row(8, 1000));
+        assert_eq!(case.hints(), [Hint::FewSamples(1000)]);
+    }
+
+    #[test]
+    fn long_ones() {
+        let mut case = Case::latency();
+        let ticks = (0..100_000u64).map(|i| if i % 500 == 0 { 30_000u64 } else { 1000 });
+        let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
+        case.rows.push(Row { size: 16, figures: Figures::Latency(latency) });
+        let hints = case.hints();
+        let [Hint::Tail { size: 16, p50, p99_9 }] = hints[..] else { panic!("{hints:?}") };
+        assert!(p50 < 1010.0 && p99_9 >= 30_000.0, "{p50} {p99_9}");
+        assert!(
+            hints[0].to_string().starts_with("At 16 the slowest of a thousand take 30 times as long"),
+            "{}",
+            hints[0]
+        );
+    }
+
+    #[test]
+    fn threads_that_slept() {
+        let mut case = Case::latency();
+        case.plan.has_events = true;
+        assert_eq!(case.hints(), [Hint::Slept]);
+    }
+}

@@ -1,0 +1,202 @@
+//! What likely limits a test, and which option to try.
+
+mod bandwidth;
+mod latency;
+mod sides;
+mod text;
+
+pub use self::text::OPTIONS;
+use super::Row;
+use crate::fabric::{Facts, Path};
+use crate::plan::{Operation, Plan};
+
+/// What the hints are drawn from.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// What was asked for.
+    pub plan: &'a Plan,
+    /// How the queue pairs are connected.
+    pub path: &'a Path,
+    /// The client and the server.
+    pub sides: [&'a Facts; 2],
+    /// The NUMA nodes of the processors of each side's threads, as far as they are known.
+    pub nodes: [&'a [u32]; 2],
+    /// What came out.
+    pub rows: &'a [Row],
+}
+
+/// What likely limits a test. As text it is a sentence of what is, and one of what to try.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hint {
+    /// There was no device, or softrnic's was asked for.
+    Softrnic {
+        /// Whether a user asked for it.
+        is_chosen: bool,
+    },
+    /// The threads of a side run far from its device.
+    Far {
+        /// Name of the machine.
+        host: String,
+        /// Name of the device.
+        device: String,
+        /// The node of the device.
+        node: u32,
+        /// Another node, on which a thread runs.
+        thread: u32,
+    },
+    /// The packets are smaller than they might be, as the plan says so.
+    MtuAsked(u32),
+    /// The packets are smaller than they might be, as a port is set up so.
+    MtuOfPort {
+        /// Name of the machine.
+        host: String,
+        /// Bytes of a packet.
+        mtu: u32,
+        /// Whether the port has its MTU from a network interface.
+        is_ethernet: bool,
+    },
+    /// Posting limits small messages.
+    Posting {
+        /// The largest of them, in bytes.
+        size: u64,
+        /// Messages a second.
+        rate: f64,
+        /// What to try.
+        remedy: Remedy,
+    },
+    /// Each small message has a completion of its own.
+    EachSignaled,
+    /// Few sends are under way.
+    Shallow(u32),
+    /// The device may not write in any order.
+    Ordered,
+    /// The window of a size was short.
+    ShortWindow {
+        /// The size, in bytes.
+        size: u64,
+        /// Its window, in seconds.
+        seconds: f64,
+    },
+    /// The intervals of a size differ much.
+    Jitter {
+        /// The size, in bytes.
+        size: u64,
+        /// The slowest interval, in gigabits a second.
+        slowest: f64,
+        /// The one in the middle.
+        median: f64,
+    },
+    /// The bytes were checked meanwhile.
+    Validated,
+    /// There are too few samples for the last percentile.
+    FewSamples(u64),
+    /// Some samples are much longer than most.
+    Tail {
+        /// The size, in bytes.
+        size: u64,
+        /// The median, in nanoseconds.
+        p50: f64,
+        /// The 99.9th percentile.
+        p99_9: f64,
+    },
+    /// Threads slept meanwhile.
+    Slept,
+}
+
+/// What to try where posting is the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Requests that are posted together.
+    PostList,
+    /// More threads.
+    Threads,
+    /// More queue pairs, as each can have only so many reads under way.
+    Reads(u32),
+}
+
+/// All hints of a test, the weightiest first.
+pub fn hints(given: &Given<'_>) -> Vec<Hint> {
+    let mut all = sides::hints(given);
+    all.extend(bandwidth::hints(given));
+    all.extend(latency::hints(given));
+    all
+}
+
+impl Given<'_> {
+    /// What the slower of the two ports is said to carry, in gigabits a second. softrnic's carry what they can.
+    fn link(&self) -> Option<f64> {
+        let gigabits = |facts: &Facts| facts.gigabits.filter(|_| facts.provider != sides::SOFTRNIC);
+        self.sides.into_iter().map(gigabits).reduce(|a, b| Some(a?.min(b?))).flatten()
+    }
+
+    /// Whether a row is far below what the link carries.
+    fn is_below_link(&self, row: &Row, share: f64) -> bool {
+        let directions = if self.plan.is_bidirectional { 2.0 } else { 1.0 };
+        let average = row.average().map(|rates| rates.gigabits_per_second);
+        average.zip(self.link()).is_some_and(|(average, link)| average < share * link * directions)
+    }
+
+    fn fetches(&self) -> bool {
+        Operation::fetches(self.plan.operation)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::plan::{Measure, Semantics};
+    use crate::report::sample;
+
+    /// What hints are drawn from, to be changed by a test.
+    pub(super) struct Case {
+        pub(super) plan: Plan,
+        pub(super) path: Path,
+        pub(super) sides: [Facts; 2],
+        pub(super) nodes: [Vec<u32>; 2],
+        pub(super) rows: Vec<Row>,
+    }
+
+    impl Case {
+        /// Of bandwidths, about which there is nothing to say.
+        pub(super) fn bandwidth() -> Self {
+            // 368 Gb/s, of a port of 400.
+            let rows = vec![sample::bandwidth_row(65_536, 702_000)];
+            Self {
+                plan: sample::plan(Measure::Bandwidth),
+                path: sample::path(),
+                sides: ["one", "two"].map(sample::facts),
+                nodes: [vec![0], Vec::new()],
+                rows,
+            }
+        }
+
+        /// Of latencies, about which there is nothing to say.
+        pub(super) fn latency() -> Self {
+            let plan = sample::plan(Measure::Latency(Semantics::Oneway));
+            let ticks = (0..100_000u64).map(|i| 1000 + i % 100);
+            let latency = crate::stats::Latency::of(ticks, 1.0, Semantics::Oneway).unwrap();
+            let rows = vec![Row { size: 8, figures: crate::stats::Figures::Latency(latency) }];
+            Self { plan, rows, ..Self::bandwidth() }
+        }
+
+        pub(super) fn hints(&self) -> Vec<Hint> {
+            let [client, server] = &self.sides;
+            let [ours, theirs] = &self.nodes;
+            let (sides, nodes) = ([client, server], [&ours[..], &theirs[..]]);
+            hints(&Given { plan: &self.plan, path: &self.path, sides, nodes, rows: &self.rows })
+        }
+    }
+
+    #[test]
+    fn a_good_run_needs_none() {
+        assert_eq!(Case::bandwidth().hints(), []);
+        assert_eq!(Case::latency().hints(), []);
+    }
+
+    #[test]
+    fn nothing_came_out() {
+        let mut case = Case::bandwidth();
+        case.rows.clear();
+        assert_eq!(case.hints(), []);
+    }
+}

@@ -1,0 +1,94 @@
+//! Hints of where the two sides stand.
+
+use super::{Given, Hint};
+use crate::fabric::Facts;
+
+/// The provider of devices in software.
+pub(super) const SOFTRNIC: &str = "softrnic";
+
+/// The most bytes of payload that a packet of any port has.
+const MOST: u32 = 4096;
+
+pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
+    let mut all = Vec::new();
+    all.extend(softrnic(given));
+    for (facts, nodes) in given.sides.iter().zip(given.nodes) {
+        all.extend(far(facts, nodes));
+    }
+    all.extend(mtu(given));
+    all
+}
+
+fn softrnic(given: &Given<'_>) -> Option<Hint> {
+    let is_soft = given.sides.iter().any(|facts| facts.provider == SOFTRNIC);
+    let places = [&given.plan.client, &given.plan.server];
+    is_soft.then(|| Hint::Softrnic { is_chosen: places.iter().any(|place| place.device.is_some()) })
+}
+
+fn far(facts: &Facts, nodes: &[u32]) -> Option<Hint> {
+    let node = facts.numa_node?;
+    let thread = *nodes.iter().find(|other| **other != node)?;
+    Some(Hint::Far { host: facts.host.clone(), device: facts.device.clone(), node, thread })
+}
+
+/// Of messages that are larger than a packet.
+fn mtu(given: &Given<'_>) -> Option<Hint> {
+    let mtu = given.path.mtu;
+    let is_small = mtu < MOST && given.rows.iter().any(|row| row.size > u64::from(mtu));
+    let is_soft = given.sides.iter().any(|facts| facts.provider == SOFTRNIC);
+    if !is_small || is_soft {
+        return None;
+    }
+    let port = given.sides.into_iter().find(|facts| facts.mtu <= mtu);
+    if let Some(facts) = port {
+        let is_ethernet = facts.link_layer != "InfiniBand";
+        return Some(Hint::MtuOfPort { host: facts.host.clone(), mtu, is_ethernet });
+    }
+    (given.plan.mtu == Some(mtu)).then_some(Hint::MtuAsked(mtu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Case;
+    use super::*;
+
+    #[test]
+    fn softrnic_is_named() {
+        let mut case = Case::bandwidth();
+        case.sides[1].provider = SOFTRNIC.to_owned();
+        assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: false }]);
+        case.plan.server.device = Some("soft0".to_owned());
+        assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: true }]);
+    }
+
+    #[test]
+    fn threads_on_another_node() {
+        let mut case = Case::bandwidth();
+        case.nodes = [vec![0, 0], vec![0, 1]];
+        let far = |host: &str| Hint::Far { host: host.to_owned(), device: "mlx5_0".to_owned(), node: 0, thread: 1 };
+        assert_eq!(case.hints(), [far("two")]);
+        case.sides[1].numa_node = None;
+        assert_eq!(case.hints(), []);
+    }
+
+    #[test]
+    fn packets_that_might_be_larger() {
+        let mut case = Case::bandwidth();
+        case.path.mtu = 1024;
+        case.plan.mtu = Some(1024);
+        assert_eq!(case.hints(), [Hint::MtuAsked(1024)]);
+        case.sides[1].mtu = 1024;
+        let of = |is_ethernet| Hint::MtuOfPort { host: "two".to_owned(), mtu: 1024, is_ethernet };
+        assert_eq!(case.hints(), [of(true)]);
+        case.sides[1].link_layer = "InfiniBand".to_owned();
+        assert_eq!(case.hints(), [of(false)]);
+    }
+
+    #[test]
+    fn packets_of_small_messages_are_as_they_are() {
+        let mut case = Case::latency();
+        case.path.mtu = 1024;
+        case.plan.mtu = Some(1024);
+        assert_eq!(case.hints(), []);
+    }
+}

@@ -1,0 +1,115 @@
+//! Hints in words.
+
+use std::fmt;
+
+use super::{Hint, Remedy};
+use crate::report::bytes;
+
+/// The options that hints name.
+pub const OPTIONS: [&str; 10] = ["-d", "--cpu", "-m", "-l", "--threads", "-q", "-Q", "-t", "-n", "-D"];
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Softrnic { is_chosen } => {
+                let why = if *is_chosen { "The device is softrnic's" } else { "No RDMA device was found, so softrnic stands in" };
+                write!(f, "{why}: the numbers are of copies of memory by the processor, not of a network. Name a device with -d.")
+            }
+            Self::Far { host, device, node, thread } => write!(
+                f,
+                "On {host} a thread runs on NUMA node {thread}, and {device} is at node {node}. Try --cpu with processors of node {node}."
+            ),
+            Self::MtuAsked(mtu) => write!(f, "Packets have {mtu} bytes, as -m says. Try -m 4096, or leave it away."),
+            Self::MtuOfPort { host, mtu, is_ethernet: true } => write!(
+                f,
+                "Packets have {mtu} bytes, which is all that the port of {host} allows. Set the MTU of its network interface, and of the \
+                 switches, to 4200 or more."
+            ),
+            Self::MtuOfPort { host, mtu, is_ethernet: false } => write!(
+                f,
+                "Packets have {mtu} bytes, which is all that the port of {host} allows. The subnet manager sets it: 4096 is the most."
+            ),
+            Self::Posting { size, rate, remedy } => {
+                let (size, rate) = (bytes(*size), rate / 1e6);
+                write!(f, "Messages of up to {size} come to {rate:.2} million a second whatever the link carries: ")?;
+                match remedy {
+                    Remedy::PostList => f.write_str("one request is posted at a time. Try -l 16, or --threads 2 with -q 2."),
+                    Remedy::Threads => f.write_str("a thread posts no more. Try --threads 2 with -q 2."),
+                    Remedy::Reads(reads) => write!(f, "a queue pair has at most {reads} of them under way. Try -q 4."),
+                }
+            }
+            Self::EachSignaled => {
+                f.write_str("Every message has a completion of its own, which costs small ones most. Try -Q 100, or leave it away.")
+            }
+            Self::Shallow(depth) => {
+                write!(f, "At most {depth} messages are under way on a queue pair, too few to fill the link. Try -t 128.")
+            }
+            Self::Ordered => f.write_str(
+                "Relaxed ordering is off, and the device writes in order: on some machines that halves what PCIe carries. Try with it.",
+            ),
+            Self::ShortWindow { size, seconds } => write!(
+                f,
+                "The window of {} was {:.1} ms, too short for a steady number. Try -D 5, or more messages by -n.",
+                bytes(*size),
+                seconds * 1000.0
+            ),
+            Self::Jitter { size, slowest, median } => write!(
+                f,
+                "At {} the slowest interval has {slowest:.3} Gb/s and the one in the middle {median:.3} Gb/s: others use the link or the \
+                 processors. Try --cpu with processors of their own, and a longer -D.",
+                bytes(*size)
+            ),
+            Self::Validated => f.write_str("Every byte was checked, which takes processor time: the numbers are lower than without."),
+            Self::FewSamples(samples) => {
+                write!(f, "p99.99 of {samples} samples is the longest of them. Try -n 100000 for one that says more.")
+            }
+            Self::Tail { size, p50, p99_9 } => write!(
+                f,
+                "At {} the slowest of a thousand take {:.0} times as long as half of them: others use the processors, or these sleep. Try \
+                 --cpu with processors of their own, and the governor `performance`.",
+                bytes(*size),
+                p99_9 / p50
+            ),
+            Self::Slept => f.write_str("Threads slept until events came, and waking up is part of each time. Poll for the shortest ones."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_that_is_named_is_listed() {
+        let words = |hint: &Hint| hint.to_string();
+        let all = [
+            Hint::Softrnic { is_chosen: false },
+            Hint::Far { host: "one".into(), device: "mlx5_0".into(), node: 0, thread: 1 },
+            Hint::MtuAsked(1024),
+            Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: true },
+            Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: false },
+            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::PostList },
+            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Threads },
+            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Reads(16) },
+            Hint::EachSignaled,
+            Hint::Shallow(4),
+            Hint::Ordered,
+            Hint::ShortWindow { size: 64, seconds: 0.001 },
+            Hint::Jitter { size: 64, slowest: 1.0, median: 2.0 },
+            Hint::Validated,
+            Hint::FewSamples(1000),
+            Hint::Tail { size: 64, p50: 1000.0, p99_9: 20_000.0 },
+            Hint::Slept,
+        ];
+        for hint in &all {
+            let text = words(hint);
+            assert!(text.ends_with('.'), "{text}");
+            for word in text.split([' ', ',', '.']).filter(|word| word.starts_with('-')) {
+                assert!(OPTIONS.contains(&word), "{word} of: {text}");
+            }
+        }
+        for option in OPTIONS {
+            assert!(all.iter().any(|hint| words(hint).contains(option)), "{option}");
+        }
+    }
+}

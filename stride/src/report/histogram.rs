@@ -1,0 +1,176 @@
+//! A histogram of times in the terminal.
+
+use std::io::{Result, Write};
+
+use super::{Style, fixed};
+use crate::stats::Latency;
+
+/// The most lines of the same length of time.
+const LINES: usize = 20;
+
+/// A bin is not longer than this share of its end.
+const BIN: f64 = 1.0 / 128.0;
+
+/// Columns before the bar: the end of the line's times, and its share.
+const LABELS: usize = 25;
+
+/// Writes it in so many columns: lines of the same length of time up to the 99th percentile, then one each up to the 99.9th, the 99.99th and
+/// the longest.
+///
+/// # Errors
+///
+/// Those of the writer.
+pub fn write(out: &mut dyn Write, latency: &Latency, columns: usize, style: Style) -> Result<()> {
+    if latency.histogram.is_empty() {
+        return writeln!(out, "there are no times of single messages");
+    }
+    let lines = lines(latency);
+    let most = lines.iter().map(|line| line.count).fold(0.0, f64::max);
+    let room = columns.saturating_sub(LABELS).max(10);
+    let (dim, drawn) = (style.dim, style.bar);
+    for line in lines {
+        let share = fixed(100.0 * line.count / latency.samples as f64, 7, 3);
+        let end = fixed(line.end / 1000.0, 9, 3);
+        let bar = bar(line.count / most, room);
+        writeln!(out, "≤ {end:>9} us {dim}{share:>7} %{dim:#} {drawn}{bar}{drawn:#}")?;
+    }
+    Ok(())
+}
+
+/// Times up to an end, and how many: of a bin a part may lie in each of two lines.
+struct Line {
+    end: f64,
+    count: f64,
+}
+
+fn lines(latency: &Latency) -> Vec<Line> {
+    let mut lines: Vec<_> = ends(latency).into_iter().map(|end| Line { end, count: 0.0 }).collect();
+    let mut before = f64::NEG_INFINITY;
+    for &(end, count) in &latency.histogram {
+        let bin = (before.max(end * (1.0 - BIN)).max(latency.min).min(end), end);
+        let mut start = f64::NEG_INFINITY;
+        for line in &mut lines {
+            line.count += count as f64 * overlap(bin, (start, line.end));
+            start = line.end;
+        }
+        before = end;
+    }
+    lines
+}
+
+/// Where the lines end.
+fn ends(latency: &Latency) -> Vec<f64> {
+    let mut ends = body(latency);
+    for end in [latency.p99_9, latency.p99_99, latency.max] {
+        if ends.last().is_none_or(|last| *last < end) {
+            ends.push(end);
+        }
+    }
+    ends
+}
+
+/// Where the lines of the same length of time end. Where the clock is so coarse that each bin is one of its times, each has a line.
+fn body(latency: &Latency) -> Vec<f64> {
+    let limit = latency.p99.min(latency.max);
+    let bins: Vec<_> = latency.histogram.iter().map(|bin| bin.0).take_while(|end| *end <= limit).collect();
+    if bins.len() <= LINES && bins.windows(2).all(|ends| ends[1] - ends[0] > ends[1] * BIN) {
+        return bins;
+    }
+    let range = limit - latency.min;
+    let count = (range / (limit * BIN)).clamp(1.0, LINES as f64) as usize;
+    (1..=count).map(|line| latency.min + range * line as f64 / count as f64).collect()
+}
+
+/// The share of a bin that lies in a line.
+fn overlap(bin: (f64, f64), line: (f64, f64)) -> f64 {
+    if bin.1 <= bin.0 {
+        return f64::from(u8::from(line.0 < bin.1 && bin.1 <= line.1));
+    }
+    ((bin.1.min(line.1) - bin.0.max(line.0)) / (bin.1 - bin.0)).max(0.0)
+}
+
+/// A bar of a share of the room, to an eighth of a column. What is there is seen.
+fn bar(share: f64, room: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    if share <= 0.0 || !share.is_finite() {
+        return String::new();
+    }
+    let eighths = ((share * (room * 8) as f64).round() as usize).max(1);
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Semantics;
+    use crate::report::sample;
+
+    fn text(ticks: &[u64], columns: usize) -> String {
+        let latency = Latency::of(ticks.iter().copied(), 1.0, Semantics::Ack).unwrap();
+        sample::written(|out| write(out, &latency, columns, Style::plain()))
+    }
+
+    #[test]
+    fn times_of_a_coarse_clock_have_a_line_each() {
+        let expected = "≤     0.010 us  75.000 % ██████████\n≤     0.012 us  25.000 % ███▍\n";
+        assert_eq!(text(&[10, 10, 12, 10], 32), expected);
+    }
+
+    #[test]
+    fn the_longest_have_lines_of_their_own() {
+        let mut ticks: Vec<u64> = (0..100_000).map(|i| 1000 + i % 1000).collect();
+        ticks.extend([5_000_000; 3]);
+        let text = text(&ticks, 80);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), LINES + 2, "{text}");
+        assert_eq!(lines[LINES + 1], "≤  5000.000 us   0.003 % ▏");
+        for line in &lines[..LINES] {
+            assert!(line.contains("  5.") || line.contains("  4."), "lines of an even time are about even: {text}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_known_that_is_said() {
+        let unknown = Latency {
+            samples: 5,
+            histogram: Vec::new(),
+            p99: f64::NAN,
+            ..Latency::of([1u32], 1.0, Semantics::Ack).unwrap()
+        };
+        let text = sample::written(|out| write(out, &unknown, 80, Style::plain()));
+        assert_eq!(text, "there are no times of single messages\n");
+    }
+
+    #[test]
+    fn bins_of_two_lengths_are_not_seen() {
+        // Where the bins become twice as long, at 1024.
+        let ticks: Vec<u64> = (0..60_000).map(|i| 1000 + i % 60).collect();
+        let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
+        let lines = lines(&latency);
+        assert!(lines.len() > 4);
+        let of_time = |line: &Line, start: f64| line.count / (line.end - start);
+        for pair in lines.windows(3).take(lines.len() - 3) {
+            let (one, next) = (of_time(&pair[1], pair[0].end), of_time(&pair[2], pair[1].end));
+            assert!((one / next - 1.0).abs() < 0.2, "{one} {next}");
+        }
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_terminal() {
+        let ticks: Vec<u64> = (0..10_000).map(|i| 1000 + (i * i) % 100_000).collect();
+        for columns in [40, 80, 200] {
+            let text = text(&ticks, columns);
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert_eq!(longest, Some(columns), "{text}");
+        }
+        assert!(text(&ticks, 0).lines().all(|line| line.chars().count() <= LABELS + 10));
+    }
+
+    #[test]
+    fn shares_come_to_a_hundred() {
+        let ticks: Vec<u64> = (0..10_000).map(|i| 1000 + (i * i) % 100_000).collect();
+        let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
+        let sum: f64 = lines(&latency).iter().map(|line| line.count).sum();
+        assert!((sum - 10_000.0).abs() < 1.0, "{sum}");
+    }
+}

@@ -1,0 +1,274 @@
+//! Documents for programs: one for a whole test, or a line for each event of it. `schema/stride-perf.schema.json` describes both.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{Environment, Row, Series};
+use crate::plan::{Measure, Plan, Semantics};
+
+/// The number of the schema. It changes when a reader of the last one would read something wrong.
+pub const FORMAT: u32 = 1;
+
+/// A whole test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// [`FORMAT`] of the one who wrote it.
+    pub format: u32,
+    /// All that the rows depend on.
+    pub environment: Environment,
+    /// What a latency is; none where a bandwidth was measured.
+    pub semantics: Option<Semantics>,
+    /// What was measured, in the order of the test.
+    pub rows: Vec<Row>,
+    /// What a user would be told of them.
+    pub hints: Vec<String>,
+    /// What ended the test before its end.
+    pub error: Option<String>,
+}
+
+/// An event of a test, a line of a stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "event")]
+pub enum Event {
+    /// It begins.
+    Start(Box<Start>),
+    /// A size is measured.
+    Row(Row),
+    /// It is over.
+    End(End),
+}
+
+/// A test begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// [`FORMAT`] of the one who wrote it.
+    pub format: u32,
+    /// All that the rows depend on.
+    pub environment: Environment,
+    /// What a latency is; none where a bandwidth was measured.
+    pub semantics: Option<Semantics>,
+}
+
+/// A test is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// How many rows there were.
+    pub rows: u64,
+    /// What a user would be told of them.
+    pub hints: Vec<String>,
+    /// What ended the test before its end.
+    pub error: Option<String>,
+}
+
+/// What a latency of a plan is.
+fn semantics(plan: &Plan) -> Option<Semantics> {
+    match plan.measure {
+        Measure::Bandwidth => None,
+        Measure::Latency(semantics) => Some(semantics),
+    }
+}
+
+impl Event {
+    /// The first of a stream.
+    pub fn start(environment: Environment) -> Self {
+        let semantics = semantics(&environment.plan);
+        Self::Start(Box::new(Start { format: FORMAT, environment, semantics }))
+    }
+
+    /// Writes it as a line.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", serde_json::to_string(self)?)?;
+        out.flush()
+    }
+}
+
+impl Document {
+    /// Of a test that came to its end; [`Document::error`] is to be set where it did not.
+    pub fn new(environment: Environment, rows: Vec<Row>, hints: Vec<String>) -> Self {
+        let semantics = semantics(&environment.plan);
+        Self { format: FORMAT, environment, semantics, rows, hints, error: None }
+    }
+
+    /// Writes it: a row on each line, so that it can be looked at and compared by line.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{{\n\"format\": {},", self.format)?;
+        writeln!(out, "\"environment\": {},", serde_json::to_string_pretty(&self.environment)?)?;
+        writeln!(out, "\"semantics\": {},", serde_json::to_string(&self.semantics)?)?;
+        let rows: Vec<_> = self.rows.iter().map(serde_json::to_string).collect::<serde_json::Result<_>>()?;
+        writeln!(out, "\"rows\": [\n{}\n],", rows.join(",\n"))?;
+        writeln!(out, "\"hints\": {},", serde_json::to_string_pretty(&self.hints)?)?;
+        writeln!(out, "\"error\": {}\n}}", serde_json::to_string(&self.error)?)?;
+        out.flush()
+    }
+
+    /// Reads what [`Document::write`] or a stream of [`Event::write`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user: what of it is not a document of this program, or that another version wrote it.
+    pub fn read(text: &str) -> anyhow::Result<Self> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        let head = serde_json::Deserializer::from_str(text).into_iter::<Head>().next().context("it is empty")?;
+        let found = head.context("it is no JSON of stride-perf")?.format;
+        ensure!(found == FORMAT, "it is of format {found}, and this version of stride-perf reads format {FORMAT}");
+        serde_json::from_str(text).or_else(|whole| {
+            let events = serde_json::Deserializer::from_str(text).into_iter::<Event>().collect::<Result<Vec<_>, _>>();
+            events.ok().and_then(gathered).ok_or(whole).context("it is no JSON of stride-perf, or not all of it")
+        })
+    }
+
+    /// Its rows, under a name.
+    pub fn series(&self, name: &str) -> Series {
+        let plan = &self.environment.plan;
+        Series {
+            name: name.to_owned(),
+            operation: Some(plan.operation),
+            measure: plan.measure,
+            rows: self.rows.clone(),
+        }
+    }
+}
+
+/// The document of a stream. One that was cut off has no end, and that is its error.
+fn gathered(events: Vec<Event>) -> Option<Document> {
+    let mut events = events.into_iter();
+    let Some(Event::Start(start)) = events.next() else { return None };
+    let mut document = Document::new(start.environment, Vec::new(), Vec::new());
+    document.error = Some("the stream ends before the test does".to_owned());
+    for event in events {
+        match event {
+            Event::Start(_) => return None,
+            Event::Row(row) => document.rows.push(row),
+            Event::End(end) => (document.hints, document.error) = (end.hints, end.error),
+        }
+    }
+    Some(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::report::sample;
+
+    fn bandwidth() -> Document {
+        let rows = [64, 4096].map(|size| sample::bandwidth_row(size, 1000)).to_vec();
+        Document::new(sample::environment(Measure::Bandwidth), rows, vec!["Look.".to_owned()])
+    }
+
+    fn latency() -> Document {
+        let rows = vec![sample::latency_row(2, 1500)];
+        Document::new(sample::environment(Measure::Latency(Semantics::Oneway)), rows, Vec::new())
+    }
+
+    fn events(document: &Document) -> Vec<Event> {
+        let mut events = vec![Event::start(document.environment.clone())];
+        events.extend(document.rows.iter().cloned().map(Event::Row));
+        let (hints, error) = (document.hints.clone(), document.error.clone());
+        events.push(Event::End(End { rows: document.rows.len() as u64, hints, error }));
+        events
+    }
+
+    fn schema(of: &str) -> jsonschema::Validator {
+        let mut schema: Value =
+            serde_json::from_str(include_str!("../../schema/stride-perf.schema.json")).expect("the schema is JSON");
+        schema["$ref"] = json!(format!("#/$defs/{of}"));
+        jsonschema::options().build(&schema).expect("the schema is one")
+    }
+
+    fn faults(of: &str, value: &Value) -> Vec<String> {
+        schema(of).iter_errors(value).map(|error| format!("{error} at {}", error.instance_path())).collect()
+    }
+
+    #[test]
+    fn documents_come_back_as_they_went() {
+        for document in [bandwidth(), latency()] {
+            let text = sample::written(|out| document.write(out));
+            assert_eq!(Document::read(&text).unwrap(), document, "{text}");
+        }
+    }
+
+    #[test]
+    fn documents_are_as_the_schema_says() {
+        let mut failed = bandwidth();
+        failed.error = Some("the peer is gone".to_owned());
+        for document in [bandwidth(), latency(), failed] {
+            let text = sample::written(|out| document.write(out));
+            let value = serde_json::from_str(&text).unwrap();
+            assert_eq!(faults("document", &value), Vec::<String>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn events_are_as_the_schema_says() {
+        for document in [bandwidth(), latency()] {
+            for event in events(&document) {
+                let text = sample::written(|out| event.write(out));
+                assert_eq!(text.lines().count(), 1);
+                let value = serde_json::from_str(&text).unwrap();
+                assert_eq!(faults("event", &value), Vec::<String>::new(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_schema_says_no_too() {
+        let whole = serde_json::to_value(bandwidth()).unwrap();
+        let without = |path: &str, name: &str| {
+            let mut value = whole.clone();
+            value.pointer_mut(path).and_then(Value::as_object_mut).expect("an object").remove(name).expect("is there");
+            faults("document", &value)
+        };
+        for (path, name) in [
+            ("", "environment"),
+            ("", "rows"),
+            ("/environment", "command_line"),
+            ("/environment/plan", "queue_pairs"),
+            ("/environment/client", "mtu_bytes"),
+            ("/environment/path", "client_gid"),
+            ("/rows/0", "size_bytes"),
+            ("/rows/0", "messages"),
+            ("/rows/0", "average"),
+        ] {
+            assert_ne!(without(path, name), Vec::<String>::new(), "{path}/{name}");
+        }
+        let mut value = whole.clone();
+        value["rows"][0]["size"] = json!(5);
+        assert_ne!(faults("document", &value), Vec::<String>::new(), "what it does not know");
+    }
+
+    #[test]
+    fn streams_are_read_as_documents() {
+        let document = bandwidth();
+        let events = events(&document);
+        let text = |events: &[Event]| sample::written(|out| events.iter().try_for_each(|event| event.write(out)));
+        assert_eq!(Document::read(&text(&events)).unwrap(), document);
+        let cut = Document::read(&text(&events[..2])).unwrap();
+        assert_eq!(cut.rows.len(), 1);
+        assert!(cut.error.is_some());
+    }
+
+    #[test]
+    fn what_is_not_a_document_is_said() {
+        let said = |text: &str| format!("{:#}", Document::read(text).unwrap_err());
+        assert_eq!(said(""), "it is empty");
+        assert!(said("{}").starts_with("it is no JSON of stride-perf: missing field `format`"), "{}", said("{}"));
+        assert!(said("hello").starts_with("it is no JSON of stride-perf: "), "{}", said("hello"));
+        assert_eq!(said("{\"format\": 7}"), "it is of format 7, and this version of stride-perf reads format 1");
+        assert!(said("{\"format\": 1}").contains("missing field"), "{}", said("{\"format\": 1}"));
+    }
+}

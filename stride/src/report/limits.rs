@@ -1,0 +1,115 @@
+//! What rows must reach, for tests that are to fail.
+
+use std::fmt;
+
+use super::{Row, bytes};
+use crate::plan::Measure;
+
+/// What every row must reach. What is none is not asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// The least average, in 10^9 bits a second.
+    pub min_gbps: Option<f64>,
+    /// The longest 99th percentile, in microseconds.
+    pub max_p99: Option<f64>,
+}
+
+/// A row that does not reach what it must.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Miss {
+    /// Bytes of a message.
+    pub size: u64,
+    /// What it has.
+    pub found: f64,
+    /// What it must have.
+    pub limit: f64,
+    /// Which of the two it is of.
+    pub measure: Measured,
+}
+
+/// What a limit is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// Average gigabits a second.
+    Gigabits,
+    /// 99th percentile in microseconds.
+    P99,
+}
+
+impl Limits {
+    /// The limit that a test which measures this can say nothing of, by its option.
+    pub fn idle(&self, measure: Measure) -> Option<&'static str> {
+        match measure {
+            Measure::Bandwidth => self.max_p99.map(|_| "--max-p99"),
+            Measure::Latency(_) => self.min_gbps.map(|_| "--min-gbps"),
+        }
+    }
+
+    /// The rows that miss one. A row that does not know what is asked of it misses it.
+    pub fn missed(&self, rows: &[Row]) -> Vec<Miss> {
+        rows.iter().filter_map(|row| self.miss(row)).collect()
+    }
+
+    fn miss(&self, row: &Row) -> Option<Miss> {
+        let size = row.size;
+        if let Some(latency) = row.latency() {
+            let (limit, found) = (self.max_p99?, latency.p99 / 1000.0);
+            let holds = found <= limit;
+            return (!holds).then_some(Miss { size, found, limit, measure: Measured::P99 });
+        }
+        let (limit, found) = (self.min_gbps?, row.average()?.gigabits_per_second);
+        let holds = found >= limit;
+        (!holds).then_some(Miss { size, found, limit, measure: Measured::Gigabits })
+    }
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { size, found, limit, .. } = self;
+        let size = bytes(*size);
+        match self.measure {
+            Measured::Gigabits => write!(f, "{size}: {found:.3} Gb/s, less than the {limit} Gb/s of --min-gbps"),
+            Measured::P99 => write!(f, "{size}: p99 of {found:.3} us, more than the {limit} us of --max-p99"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Semantics;
+    use crate::report::sample;
+
+    #[test]
+    fn bandwidths_below() {
+        let rows = [64, 4096, 8192].map(|size| sample::bandwidth_row(size, 1_000_000));
+        let limits = Limits { min_gbps: Some(32.768), max_p99: Some(0.0) };
+        let said: Vec<_> = limits.missed(&rows).iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["64: 0.512 Gb/s, less than the 32.768 Gb/s of --min-gbps"]);
+        assert_eq!(Limits::default().missed(&rows), []);
+    }
+
+    #[test]
+    fn latencies_above() {
+        let rows = [(2, 1000), (4096, 2000)].map(|(size, time)| sample::latency_row(size, time));
+        let limits = Limits { min_gbps: None, max_p99: Some(2.5) };
+        let said: Vec<_> = limits.missed(&rows).iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["4 KiB: p99 of 3.979 us, more than the 2.5 us of --max-p99"]);
+    }
+
+    #[test]
+    fn what_is_not_known_misses() {
+        let mut row = sample::latency_row(2, 1000);
+        if let crate::stats::Figures::Latency(latency) = &mut row.figures {
+            latency.p99 = f64::NAN;
+        }
+        assert_eq!(Limits { min_gbps: None, max_p99: Some(1e9) }.missed(&[row]).len(), 1);
+    }
+
+    #[test]
+    fn limits_of_what_is_not_measured_are_named() {
+        let limits = Limits { min_gbps: Some(1.0), max_p99: None };
+        assert_eq!(limits.idle(Measure::Bandwidth), None);
+        assert_eq!(limits.idle(Measure::Latency(Semantics::Ack)), Some("--min-gbps"));
+    }
+}

@@ -1,0 +1,30 @@
+//! What was measured, for people and for programs.
+//!
+//! Everything here takes plain values and writes into what it is given. Only [`Style::of`] and [`columns`] ask what the terminal has.
+
+mod environment;
+mod read;
+mod row;
+mod style;
+mod time;
+mod units;
+
+pub mod compare;
+pub mod csv;
+pub mod hints;
+pub mod histogram;
+pub mod json;
+pub mod limits;
+pub mod perftest;
+pub mod plot;
+pub mod table;
+
+#[cfg(test)]
+mod sample;
+
+pub use self::environment::Environment;
+pub use self::read::series;
+pub use self::row::{Row, Series};
+pub use self::style::{Style, columns};
+pub use self::time::rfc3339;
+pub use self::units::{bytes, fixed};

@@ -1,0 +1,72 @@
+//! What axes name.
+
+use std::ops::Range;
+
+use crate::report::fixed;
+
+/// The most values that an axis names.
+const LABELS: usize = 12;
+
+/// Those of so many values that an axis names: all, or each second, or each third.
+pub(super) fn some(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let step = values.len().div_ceil(LABELS).max(1);
+    values.into_iter().step_by(step).collect()
+}
+
+/// The values that an axis of powers of ten names: ones, twos and fives, or where that is too much only ones, or where it is too little even
+/// steps.
+pub(super) fn steps(range: &Range<f64>) -> Vec<f64> {
+    let powers = |of: &[f64]| {
+        let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
+        let all = exponents.flat_map(|exponent| of.iter().map(move |one| one * 10f64.powi(exponent)));
+        all.filter(|value| range.contains(value)).collect::<Vec<_>>()
+    };
+    let some = powers(&[1.0, 2.0, 5.0]);
+    match some.len() {
+        0..=3 => even(range),
+        4..=LABELS => some,
+        _ => powers(&[1.0]),
+    }
+}
+
+/// Multiples of a round number: four to eight of them.
+fn even(range: &Range<f64>) -> Vec<f64> {
+    let least = (range.end - range.start) / 8.0;
+    let power = 10f64.powi(least.log10().floor() as i32);
+    let step = [1.0, 2.0, 5.0].into_iter().map(|one| one * power).find(|step| *step >= least).unwrap_or(10.0 * power);
+    let first = (range.start / step).ceil();
+    (0..=8).map(|more| (first + f64::from(more)) * step).take_while(|value| range.contains(value)).collect()
+}
+
+/// A value of an axis: as few decimals as tell it.
+pub(super) fn short(value: f64) -> String {
+    let text = fixed(value, 8, 3);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(range: Range<f64>) -> Vec<String> {
+        steps(&range).into_iter().map(short).collect()
+    }
+
+    #[test]
+    fn values_of_any_range() {
+        assert_eq!(named(0.9..40.0), ["1", "2", "5", "10", "20"]);
+        assert_eq!(named(0.9..1.4e5), ["1", "10", "100", "1000", "10000", "100000"]);
+        assert_eq!(named(2.0..3.1), ["2", "2.2", "2.4", "2.6", "2.8", "3"]);
+        assert_eq!(named(0.93..1.31), ["0.95", "1", "1.05", "1.1", "1.15", "1.2", "1.25", "1.3"]);
+        assert_eq!(named(1.0..1.0).len(), 0);
+    }
+
+    #[test]
+    fn some_of_many_sizes() {
+        assert_eq!(some(vec![8.0, 2.0, 8.0]), [2.0, 8.0]);
+        assert_eq!(some((0..24).map(f64::from).collect()).len(), 12);
+        assert!(some(Vec::new()).is_empty());
+    }
+}

@@ -1,0 +1,209 @@
+//! Curves over the size of messages.
+
+mod axis;
+mod canvas;
+mod panel;
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use self::canvas::Canvas;
+use self::panel::{Panel, panels};
+use super::Series;
+
+/// What a plot is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Lines and letters; who shows it has the fonts.
+    Svg,
+    /// Pixels.
+    Png,
+}
+
+impl Format {
+    /// By the end of a file's name.
+    ///
+    /// # Errors
+    ///
+    /// Where it is neither `.svg` nor `.png`.
+    pub fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|end| end.to_str()).map(str::to_ascii_lowercase).as_deref() {
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
+            _ => bail!("{}: a plot is written to a file that ends in .svg or .png", path.display()),
+        }
+    }
+}
+
+/// Pixels of a panel.
+const PANEL: (u32, u32) = (1000, 560);
+
+/// Draws the series, one over the other: bandwidths in one panel, latencies of each kind in another.
+///
+/// # Errors
+///
+/// A sentence for the user, where there is nothing to draw.
+pub fn draw(series: &[Series], format: Format) -> Result<Vec<u8>> {
+    let panels = panels(series);
+    ensure!(!panels.is_empty(), "there are no rows to plot");
+    let size = (PANEL.0, PANEL.1 * u32::try_from(panels.len())?);
+    match format {
+        Format::Svg => {
+            let mut text = String::new();
+            on(&SVGBackend::with_string(&mut text, size).into_drawing_area(), &panels)?;
+            Ok(text.into_bytes())
+        }
+        Format::Png => {
+            let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
+            on(&Canvas::new(&mut pixels, size).into_drawing_area(), &panels)?;
+            encode(&pixels, size)
+        }
+    }
+}
+
+fn encode(pixels: &[u8], (width, height): (u32, u32)) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.write_header()?.write_image_data(pixels)?;
+    Ok(out)
+}
+
+fn on<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panels: &[Panel]) -> Result<()> {
+    let failed = |error: DrawingAreaErrorKind<B::ErrorType>| anyhow!("the plot cannot be drawn: {error}");
+    area.fill(&WHITE).map_err(failed)?;
+    for (part, panel) in area.split_evenly((panels.len(), 1)).iter().zip(panels) {
+        panel.draw(part).map_err(failed)?;
+    }
+    area.present().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plan::{Measure, Operation, Semantics};
+    use crate::report::{Row, sample};
+    use crate::stats::{Bandwidth, Figures};
+
+    fn bandwidth(name: &str, scale: u64) -> Series {
+        let rows =
+            (1..24).map(|shift| sample::bandwidth_row(1 << shift, scale * (20_000_000 >> (shift / 2)))).collect();
+        Series { name: name.to_owned(), operation: Some(Operation::Write), measure: Measure::Bandwidth, rows }
+    }
+
+    fn latency(name: &str, semantics: Semantics) -> Series {
+        let rows = (1..24).map(|shift| sample::latency_row(1 << shift, 1000 + (1 << shift) / 40)).collect();
+        Series { name: name.to_owned(), operation: None, measure: Measure::Latency(semantics), rows }
+    }
+
+    fn svg(series: &[Series]) -> String {
+        String::from_utf8(draw(series, Format::Svg).unwrap()).unwrap()
+    }
+
+    /// Pixels of a PNG, three bytes each, and its size.
+    fn decoded(bytes: &[u8]) -> (Vec<u8>, u32, u32) {
+        let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        (pixels, info.width, info.height)
+    }
+
+    #[test]
+    fn curves_have_axes_units_and_names() {
+        let text = svg(&[bandwidth("old <1>", 1), bandwidth("new", 2), latency("old", Semantics::Ack)]);
+        for part in [
+            "Bandwidth",
+            "Gb/s",
+            "size of a message, bytes",
+            "128 KiB",
+            "old &lt;1&gt;",
+            "Latency (ack)",
+            "latency, us",
+            "old p99",
+        ] {
+            assert!(text.contains(part), "{part}");
+        }
+        assert!(text.contains("#0072B2") && text.contains("#D55E00"), "a colour for each");
+    }
+
+    #[test]
+    fn each_kind_of_latency_has_its_panel() {
+        let text =
+            svg(&[latency("one", Semantics::Ack), latency("two", Semantics::Oneway), latency("three", Semantics::Ack)]);
+        assert_eq!(text.matches("Latency (").count(), 2);
+        assert!(text.contains("height=\"1120\""));
+    }
+
+    #[test]
+    fn pixels_have_letters_without_fonts() {
+        let bytes = draw(&[bandwidth("one", 1)], Format::Png).unwrap();
+        let (pixels, width, height) = decoded(&bytes);
+        assert_eq!((width, height), PANEL);
+        let dark = |from: (u32, u32), to: (u32, u32)| {
+            let all = (from.1..to.1).flat_map(|y| (from.0..to.0).map(move |x| (x, y)));
+            all.filter(|(x, y)| pixels[(y * width + x) as usize * 3] < 128).count()
+        };
+        assert!(dark((300, 0), (700, 40)) > 100, "the caption");
+        assert!(dark((100, height - 40), (width, height)) > 100, "the name of the sizes");
+        assert!(dark((0, 50), (36, height - 50)) > 100, "the name of the values, from below upwards");
+    }
+
+    #[test]
+    fn one_size_is_a_plot() {
+        let mut series = bandwidth("one", 1);
+        series.rows.truncate(1);
+        for format in [Format::Svg, Format::Png] {
+            assert!(!draw(&[series.clone()], format).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn axes_name_what_was_measured() {
+        let mut series = latency("one", Semantics::Ack);
+        series.rows.truncate(1);
+        series.rows[0].size = 3000;
+        let text = svg(&[series]);
+        assert!(text.contains("\n3000\n") && text.contains("\n1.6\n"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_none() {
+        let mut series = bandwidth("one", 0);
+        assert!(draw(&[series.clone()], Format::Svg).is_err(), "nothing was sent");
+        series.rows.clear();
+        assert_eq!(draw(&[series], Format::Png).unwrap_err().to_string(), "there are no rows to plot");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..Default::default() })]
+
+        #[test]
+        fn any_values_are_drawn(rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<f64>()), 1..5)) {
+            let of = |&(size, messages, seconds): &(u64, u64, f64)| {
+                let bandwidth = Bandwidth { messages, seconds, ..Bandwidth::default() };
+                Row { size, figures: Figures::Bandwidth(bandwidth) }
+            };
+            let mut one = bandwidth("any", 1);
+            one.rows = rows.iter().map(of).collect();
+            let mut other = latency("any", Semantics::Rtt);
+            for (row, (size, _, value)) in other.rows.iter_mut().zip(&rows) {
+                let Figures::Latency(latency) = &mut row.figures else { unreachable!("a latency") };
+                (row.size, latency.p50, latency.p99) = (*size, *value, 1.0);
+            }
+            prop_assert!(draw(&[one, other], Format::Svg).is_ok());
+        }
+    }
+
+    #[test]
+    fn formats_are_of_names() {
+        assert_eq!(Format::of(Path::new("a/b.SVG")).unwrap(), Format::Svg);
+        assert_eq!(Format::of(Path::new("b.png")).unwrap(), Format::Png);
+        assert!(Format::of(Path::new("svg")).is_err());
+    }
+}

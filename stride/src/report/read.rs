@@ -1,0 +1,44 @@
+//! Results that were written at another time.
+
+use anyhow::{Result, ensure};
+
+use super::json::Document;
+use super::{Series, perftest};
+
+/// The tests in a text, under a name: a document or a stream of this program, or what the programs of perftest print.
+///
+/// # Errors
+///
+/// A sentence for the user, where it is neither.
+pub fn series(text: &str, name: &str) -> Result<Vec<Series>> {
+    if text.trim_start().starts_with('{') {
+        return Ok(vec![Document::read(text)?.series(name)]);
+    }
+    let all = perftest::read(text, name);
+    ensure!(!all.is_empty(), "it is neither JSON of stride-perf nor the output of a program of perftest");
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Measure;
+    use crate::report::sample;
+
+    #[test]
+    fn documents_and_texts() {
+        let rows = vec![sample::bandwidth_row(64, 1000)];
+        let document = Document::new(sample::environment(Measure::Bandwidth), rows, Vec::new());
+        let text = sample::written(|out| document.write(out));
+        assert_eq!(series(&text, "new").unwrap(), [document.series("new")]);
+        let text = "Send BW Test\n#bytes #iterations BW peak[MB/sec] BW average[MB/sec]\n64 1000 1.00 1.00\n";
+        assert_eq!(series(text, "old").unwrap()[0].rows.len(), 1);
+    }
+
+    #[test]
+    fn neither() {
+        let said = |text: &str| format!("{:#}", series(text, "any").unwrap_err());
+        assert_eq!(said("hello"), "it is neither JSON of stride-perf nor the output of a program of perftest");
+        assert!(said(" {}").contains("no JSON of stride-perf"), "{}", said(" {}"));
+    }
+}

@@ -1,0 +1,117 @@
+//! What was measured at each size.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Measure, Operation};
+use crate::stats::{Bandwidth, Figures, Latency, Rates};
+
+/// What was measured at one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Record", from = "Record")]
+pub struct Row {
+    /// Bytes of a message.
+    pub size: u64,
+    /// What came out.
+    pub figures: Figures,
+}
+
+impl Row {
+    /// What came out, where it is a bandwidth.
+    pub fn bandwidth(&self) -> Option<&Bandwidth> {
+        match &self.figures {
+            Figures::Bandwidth(bandwidth) => Some(bandwidth),
+            Figures::Latency(_) => None,
+        }
+    }
+
+    /// What came out, where it is a latency.
+    pub fn latency(&self) -> Option<&Latency> {
+        match &self.figures {
+            Figures::Bandwidth(_) => None,
+            Figures::Latency(latency) => Some(latency),
+        }
+    }
+
+    /// The average rates, where it is a bandwidth.
+    pub fn average(&self) -> Option<Rates> {
+        self.bandwidth().map(|bandwidth| bandwidth.average(self.size))
+    }
+
+    /// The slowest interval, the one in the middle, and the fastest, where it is a bandwidth of several.
+    pub fn jitter(&self) -> Option<[Rates; 3]> {
+        self.bandwidth()?.jitter(self.size)
+    }
+}
+
+/// The rows of one test, of this program or another, under a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What it is called.
+    pub name: String,
+    /// What was done; none where that is not known.
+    pub operation: Option<Operation>,
+    /// What of it was measured.
+    pub measure: Measure,
+    /// What came out.
+    pub rows: Vec<Row>,
+}
+
+/// A row as documents have it: with what follows from the rest, so that readers need not reckon.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    size_bytes: u64,
+    #[serde(flatten)]
+    figures: Figures,
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
+    average: Option<Rates>,
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
+    intervals: Option<Intervals>,
+}
+
+/// Rates of intervals.
+#[derive(Serialize)]
+struct Intervals {
+    slowest: Rates,
+    median: Rates,
+    fastest: Rates,
+}
+
+impl From<Row> for Record {
+    fn from(row: Row) -> Self {
+        let average = row.average();
+        let intervals = row.jitter().map(|[slowest, median, fastest]| Intervals { slowest, median, fastest });
+        Self { size_bytes: row.size, figures: row.figures, average, intervals }
+    }
+}
+
+impl From<Record> for Row {
+    fn from(record: Record) -> Self {
+        Self { size: record.size_bytes, figures: record.figures }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn rows_come_back_as_they_went() {
+        for row in [sample::bandwidth_row(4096, 1_000_000), sample::latency_row(8, 1000)] {
+            let text = serde_json::to_string(&row).unwrap();
+            assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), row, "{text}");
+        }
+    }
+
+    #[test]
+    fn documents_have_what_follows_from_the_rest() {
+        let value = serde_json::to_value(sample::bandwidth_row(4096, 1_000_000)).unwrap();
+        assert_eq!(value["size_bytes"], 4096);
+        assert_eq!(value["kind"], "bandwidth");
+        assert_eq!(value["average"]["gigabits_per_second"], 32.768);
+        assert!(value["intervals"]["slowest"]["messages_per_second"].is_f64());
+        let value = serde_json::to_value(sample::latency_row(8, 1000)).unwrap();
+        assert!(value["p99_nanoseconds"].is_f64());
+        assert_eq!(value.get("average"), None);
+    }
+}

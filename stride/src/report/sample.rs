@@ -1,0 +1,79 @@
+//! Values for tests.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::{Environment, Row};
+use crate::fabric::{Facts, GidFact, Path};
+use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
+use crate::stats::{Bandwidth, Figures, Latency};
+
+/// So many messages in a second, in four intervals.
+pub(super) fn bandwidth_row(size: u64, messages: u64) -> Row {
+    let intervals = [9, 10, 11, 10].map(|share| messages * share / 40).to_vec();
+    let bandwidth = Bandwidth { messages, seconds: 1.0, intervals, interval: 0.25, cpu: Some(1.0) };
+    Row { size, figures: Figures::Bandwidth(bandwidth) }
+}
+
+/// A thousand times from so many nanoseconds to twice as many.
+pub(super) fn latency_row(size: u64, nanoseconds: u64) -> Row {
+    let ticks = (0..1000).map(|i| nanoseconds + nanoseconds * i / 1000);
+    let latency = Latency::of(ticks, 1.0, Semantics::Rtt).unwrap();
+    Row { size, figures: Figures::Latency(latency) }
+}
+
+pub(super) fn plan(measure: Measure) -> Plan {
+    Plan {
+        measure,
+        sizes: vec![64, 4096],
+        amount: Amount::Time { time: Duration::from_secs(1), warm_up: Duration::from_millis(100) },
+        cq_moderation: 100,
+        server: Place { memory: Some(Memory::Cuda("0".to_owned())), ..Place::default() },
+        ..Plan::example()
+    }
+}
+
+pub(super) fn facts(host: &str) -> Facts {
+    Facts {
+        version: "0.5.0".to_owned(),
+        host: host.to_owned(),
+        kernel: "Linux 6.1.0".to_owned(),
+        device: "mlx5_0".to_owned(),
+        provider: "mlx5".to_owned(),
+        firmware: "28.39.1002".to_owned(),
+        vendor_id: 0x02c9,
+        vendor_part_id: 4129,
+        port: 1,
+        link_layer: "Ethernet".to_owned(),
+        gigabits: Some(400.0),
+        mtu: 4096,
+        lid: 0,
+        gids: vec![GidFact {
+            index: 3,
+            gid: "::ffff:10.0.0.1".to_owned(),
+            kind: "RoCE v2".to_owned(),
+            interface: "eth0".to_owned(),
+            prefix: Some(24),
+        }],
+        memory: Memory::Host,
+        numa_node: Some(0),
+        cpus: vec![2],
+        reads: [16, 16],
+    }
+}
+
+pub(super) fn path() -> Path {
+    Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096 }
+}
+
+pub(super) fn environment(measure: Measure) -> Environment {
+    let command_line = ["stride-perf", "write", "bw", "server, one"].map(str::to_owned).to_vec();
+    let time = UNIX_EPOCH + Duration::from_secs(1_782_907_200);
+    Environment::new(time, command_line, plan(measure), path(), ["one", "two"].map(facts))
+}
+
+/// What was written.
+pub(super) fn written(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}

@@ -1,0 +1,241 @@
+//! A table that grows line by line.
+
+use std::io::{Result, Write};
+
+use super::units::count;
+use super::{Row, Style, bytes, fixed};
+use crate::plan::{Measure, Semantics};
+use crate::stats::Latency;
+
+/// Which columns a table of bandwidths has beside those that it always has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// The slowest interval and the one in the middle, beside the fastest.
+    pub intervals: bool,
+    /// Processor time.
+    pub cpu: bool,
+}
+
+/// A table: its head, and then a line for each row. All lines are of the same width.
+#[derive(Debug)]
+pub struct Table {
+    title: String,
+    columns: Vec<Column>,
+    style: Style,
+}
+
+impl Table {
+    /// Of what is measured.
+    pub fn new(measure: Measure, columns: Columns, style: Style) -> Self {
+        match measure {
+            Measure::Bandwidth => Self { title: String::new(), columns: bandwidth(columns), style },
+            Measure::Latency(semantics) => {
+                Self { title: format!("latency {semantics}: {}", meaning(semantics)), columns: latency(), style }
+            }
+        }
+    }
+
+    /// Writes the head.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn head(&self, out: &mut dyn Write) -> Result<()> {
+        let head = self.style.head;
+        if !self.title.is_empty() {
+            writeln!(out, "{}", self.title)?;
+        }
+        for text in [|column: &Column| column.name, |column: &Column| column.unit] {
+            writeln!(out, "{head}{}{head:#}", self.line(|column| text(column).to_owned()))?;
+        }
+        out.flush()
+    }
+
+    /// Writes the line of a row. A column that a row knows nothing of has a dash.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
+        writeln!(out, "{}", self.line(|column| column.text(row)))?;
+        out.flush()
+    }
+
+    fn line(&self, text: impl Fn(&Column) -> String) -> String {
+        let cells = self.columns.iter().map(|column| format!("{:>width$}", text(column), width = column.width));
+        cells.collect::<Vec<_>>().join(GAP)
+    }
+}
+
+/// Between columns.
+const GAP: &str = "  ";
+
+/// From when to when, for those who do not know the names.
+fn meaning(semantics: Semantics) -> &'static str {
+    match semantics {
+        Semantics::Oneway => "half of the time to the other side and back",
+        Semantics::Ack => "from the post to its completion",
+        Semantics::Rtt => "to the other side and back",
+    }
+}
+
+#[derive(Debug)]
+struct Column {
+    name: &'static str,
+    unit: &'static str,
+    width: usize,
+    value: Value,
+}
+
+/// What a column has of a row.
+#[derive(Debug)]
+enum Value {
+    Size,
+    Count(fn(&Row) -> Option<u64>),
+    Number(usize, fn(&Row) -> Option<f64>),
+}
+
+impl Column {
+    fn text(&self, row: &Row) -> String {
+        let known = match self.value {
+            Value::Size => {
+                let short = bytes(row.size);
+                Some(if short.len() <= self.width { short } else { count(row.size, self.width) })
+            }
+            Value::Count(of) => of(row).map(|value| count(value, self.width)),
+            Value::Number(decimals, of) => of(row).map(|value| fixed(value, self.width, decimals)),
+        };
+        known.unwrap_or_else(|| "-".to_owned())
+    }
+}
+
+const SIZE: Column = Column { name: "Size", unit: "bytes", width: 10, value: Value::Size };
+
+fn bandwidth(columns: Columns) -> Vec<Column> {
+    fn gigabits(name: &'static str, of: fn(&Row) -> Option<f64>) -> Column {
+        Column { name, unit: "Gb/s", width: 9, value: Value::Number(3, of) }
+    }
+    let messages = |row: &Row| row.bandwidth().map(|bandwidth| bandwidth.messages);
+    let mut all = vec![
+        SIZE,
+        Column { name: "Messages", unit: "", width: 12, value: Value::Count(messages) },
+        gigabits("Average", |row| row.average().map(|average| average.gigabits_per_second)),
+    ];
+    if columns.intervals {
+        all.push(gigabits("Slowest", |row| row.jitter().map(|[slowest, ..]| slowest.gigabits_per_second)));
+        all.push(gigabits("Median", |row| row.jitter().map(|[_, median, _]| median.gigabits_per_second)));
+    }
+    all.push(gigabits("Fastest", |row| row.jitter().map(|[.., fastest]| fastest.gigabits_per_second)));
+    let number = |name, unit, width, decimals, of| Column { name, unit, width, value: Value::Number(decimals, of) };
+    let mebibytes = |row: &Row| row.average().map(|average| average.mebibytes_per_second);
+    all.push(number("Average", "MiB/s", 10, 2, mebibytes));
+    let rate = |row: &Row| row.average().map(|average| average.messages_per_second / 1e6);
+    all.push(number("Rate", "Mmsg/s", 10, 6, rate));
+    if columns.cpu {
+        let cpu = |row: &Row| row.bandwidth()?.cpu.map(|share| share * 100.0);
+        all.push(number("CPU", "%", 7, 1, cpu));
+    }
+    all
+}
+
+fn latency() -> Vec<Column> {
+    fn time(name: &'static str, of: fn(&Row) -> Option<f64>) -> Column {
+        Column { name, unit: "us", width: 8, value: Value::Number(3, of) }
+    }
+    fn of(row: &Row, field: fn(&Latency) -> f64) -> Option<f64> {
+        row.latency().map(|latency| field(latency) / 1000.0)
+    }
+    let samples = |row: &Row| row.latency().map(|latency| latency.samples);
+    vec![
+        SIZE,
+        Column { name: "Samples", unit: "", width: 10, value: Value::Count(samples) },
+        time("min", |row| of(row, |latency| latency.min)),
+        time("p50", |row| of(row, |latency| latency.p50)),
+        time("p90", |row| of(row, |latency| latency.p90)),
+        time("p99", |row| of(row, |latency| latency.p99)),
+        time("p99.9", |row| of(row, |latency| latency.p99_9)),
+        time("p99.99", |row| of(row, |latency| latency.p99_99)),
+        time("max", |row| of(row, |latency| latency.max)),
+        time("mean", |row| of(row, |latency| latency.mean)),
+        time("stdev", |row| of(row, |latency| latency.stdev)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::report::sample;
+    use crate::stats::{Bandwidth, Figures};
+
+    fn lines(table: &Table, rows: &[Row]) -> Vec<String> {
+        let text = sample::written(|out| {
+            table.head(out)?;
+            rows.iter().try_for_each(|row| table.row(out, row))
+        });
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn bandwidth() {
+        let columns = Columns { intervals: true, cpu: true };
+        let table = Table::new(Measure::Bandwidth, columns, Style::plain());
+        let rows = [sample::bandwidth_row(64, 5_000_000), sample::bandwidth_row(1 << 20, 40_000)];
+        let expected = [
+            "      Size      Messages    Average    Slowest     Median    Fastest     Average        Rate      CPU",
+            "     bytes                     Gb/s       Gb/s       Gb/s       Gb/s       MiB/s      Mmsg/s        %",
+            "        64       5000000      2.560      2.304      2.560      2.816      305.18    5.000000    100.0",
+            "     1 MiB         40000    335.544    301.990    335.544    369.099    40000.00    0.040000    100.0",
+        ];
+        assert_eq!(lines(&table, &rows), expected);
+    }
+
+    #[test]
+    fn bandwidth_of_one_interval() {
+        let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
+        let bandwidth = Bandwidth { messages: 10, seconds: 1.0, ..Bandwidth::default() };
+        let row = Row { size: 1_000_000, figures: Figures::Bandwidth(bandwidth) };
+        let expected = [
+            "      Size      Messages    Average    Fastest     Average        Rate",
+            "     bytes                     Gb/s       Gb/s       MiB/s      Mmsg/s",
+            "   1000000            10      0.080          -        9.54    0.000010",
+        ];
+        assert_eq!(lines(&table, &[row]), expected);
+    }
+
+    #[test]
+    fn latency() {
+        let table = Table::new(Measure::Latency(Semantics::Oneway), Columns::default(), Style::plain());
+        let expected = [
+            "latency oneway: half of the time to the other side and back",
+            "      Size     Samples       min       p50       p90       p99     p99.9    p99.99       max      mean     stdev",
+            "     bytes                    us        us        us        us        us        us        us        us        us",
+            "         2        1000     1.500     2.249     2.849     2.983     2.997     2.998     2.998     2.249     0.433",
+        ];
+        assert_eq!(lines(&table, &[sample::latency_row(2, 1500)]), expected);
+    }
+
+    #[test]
+    fn colours_only_where_asked_for() {
+        let table = Table::new(Measure::Bandwidth, Columns::default(), Style::coloured());
+        let [names, .., row] = &lines(&table, &[sample::bandwidth_row(64, 5)])[..] else { unreachable!("three lines") };
+        assert!(names.contains('\u{1b}'));
+        assert!(!row.contains('\u{1b}'));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn lines_are_of_one_width(size in 0u64..1 << 36, messages: u64, seconds in 0.0f64..1e6, base in 1u64..1 << 40) {
+            let table = Table::new(Measure::Bandwidth, Columns { intervals: true, cpu: true }, Style::plain());
+            let bandwidth = Bandwidth { messages, seconds, cpu: Some(seconds), ..Bandwidth::default() };
+            let all = lines(&table, &[Row { size, figures: Figures::Bandwidth(bandwidth) }]);
+            prop_assert!(all.iter().all(|line| line.len() == all[0].len()), "{:#?}", all);
+            let table = Table::new(Measure::Latency(Semantics::Rtt), Columns::default(), Style::plain());
+            let all = lines(&table, &[sample::latency_row(size, base)]);
+            prop_assert!(all[1..].iter().all(|line| line.len() == all[1].len()), "{:#?}", all);
+        }
+    }
+}

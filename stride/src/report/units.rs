@@ -1,0 +1,59 @@
+//! Numbers as people read them.
+
+/// Bytes of a message: `64`, `4 KiB`, `1 MiB`; plain where it is no multiple of those.
+pub fn bytes(size: u64) -> String {
+    let whole = |unit: u64| size >= unit && size.is_multiple_of(unit);
+    match size {
+        _ if whole(1 << 30) => format!("{} GiB", size >> 30),
+        _ if whole(1 << 20) => format!("{} MiB", size >> 20),
+        _ if whole(1 << 10) => format!("{} KiB", size >> 10),
+        _ => size.to_string(),
+    }
+}
+
+/// A number in at most so many characters, with as many of the decimals as fit. What is not a number is a dash.
+pub fn fixed(value: f64, width: usize, decimals: usize) -> String {
+    if !value.is_finite() {
+        return "-".to_owned();
+    }
+    (0..=decimals)
+        .rev()
+        .map(|decimals| format!("{value:.decimals$}"))
+        .find(|text| text.len() <= width)
+        .unwrap_or_else(|| format!("{value:.1e}"))
+}
+
+/// A whole number in at most so many characters; one that is longer is written by its first digits.
+pub(super) fn count(value: u64, width: usize) -> String {
+    let text = value.to_string();
+    if text.len() <= width { text } else { format!("{:.2e}", value as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_binary_units() {
+        let of = [0, 2, 1000, 1023, 1024, 1536, 4096, 65_536, 1 << 20, 8 << 20, (1 << 20) + 1024, 1 << 30].map(bytes);
+        let expected =
+            ["0", "2", "1000", "1023", "1 KiB", "1536", "4 KiB", "64 KiB", "1 MiB", "8 MiB", "1025 KiB", "1 GiB"];
+        assert_eq!(of, expected);
+    }
+
+    #[test]
+    fn decimals_give_way_to_digits() {
+        assert_eq!(fixed(1.23456, 8, 3), "1.235");
+        assert_eq!(fixed(12345.678, 8, 3), "12345.68");
+        assert_eq!(fixed(12_345_678.0, 8, 3), "12345678");
+        assert_eq!(fixed(1_234_567_890.0, 8, 3), "1.2e9");
+        assert_eq!(fixed(f64::NAN, 8, 3), "-");
+        assert_eq!(fixed(f64::INFINITY, 8, 3), "-");
+    }
+
+    #[test]
+    fn counts_keep_their_width() {
+        assert_eq!(count(5_000_000, 8), "5000000");
+        assert_eq!(count(u64::MAX, 12), "1.84e19");
+    }
+}

@@ -1,0 +1,329 @@
+//! Many messages under way, as fast as they go.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use rustix::time::{ClockId, clock_gettime};
+use sideway::ibverbs::queue_pair::SendQueue;
+
+use super::lane::{Lane, lane_of};
+use super::poll::Poll;
+use super::receive::Receives;
+use super::request::Request;
+use super::signal::{EMPTY_POLLS, Idle, Signal};
+use crate::plan::Amount;
+
+/// So many rounds of the loop pass between two looks at the clock.
+const ROUNDS: u32 = 64;
+/// By when requests have ended, one way or the other, after the last was posted.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How the messages are sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Send {
+    pub(crate) amount: Amount,
+    /// Requests under way on a lane.
+    pub(crate) depth: u64,
+    /// Requests that are posted together.
+    pub(crate) list: u32,
+    /// The length of an interval, of which the messages are counted.
+    pub(crate) interval: Duration,
+    /// Messages a second of all lanes together, at most.
+    pub(crate) rate: Option<f64>,
+}
+
+/// What a thread has done in its window.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub(crate) started: Instant,
+    pub(crate) ended: Instant,
+    /// Posted and done within it.
+    pub(crate) messages: u64,
+    /// Of each whole interval.
+    pub(crate) intervals: Vec<u64>,
+    /// Processor time of the thread.
+    pub(crate) cpu: Duration,
+}
+
+/// Sends until the amount is done or the loop is to stop; what comes meanwhile, where anything does, is received.
+pub(crate) fn send<'f, S, R, C>(
+    lanes: &'f mut [Lane<'_, S, R>],
+    queue: &'f mut C,
+    receives: Option<&'f mut Receives<'_, C>>,
+    rules: &Send,
+    signal: &'f Signal,
+) -> Result<Window>
+where
+    S: SendQueue,
+    R: Request<Service = S::Service>,
+    C: Poll,
+{
+    let mut flow = Flow::new(lanes, queue, receives, rules, signal);
+    match rules.amount {
+        Amount::Messages { count, warm_up } => {
+            flow.burst(warm_up)?;
+            let before = flow.done;
+            flow.clock = Some(Clock::begin(rules.interval, before));
+            flow.burst(count)?;
+            let window = flow.end(flow.done - before);
+            flow.drain()?;
+            Ok(window)
+        }
+        Amount::Time { time, warm_up } => {
+            flow.all_ready();
+            flow.until(Instant::now() + warm_up)?;
+            // Of what was posted before nothing counts, though it may be done within the window.
+            let before: Vec<u64> = flow.lanes.iter().map(|lane| lane.posted).collect();
+            let clock = Clock::begin(rules.interval, flow.done);
+            let end = clock.started + time;
+            flow.clock = Some(clock);
+            flow.until(end)?;
+            let messages = flow.lanes.iter().zip(before).map(|(lane, before)| lane.done.saturating_sub(before)).sum();
+            let window = flow.end(messages);
+            flow.drain()?;
+            Ok(window)
+        }
+    }
+}
+
+/// The messages of a thread.
+struct Flow<'f, 'q, 'r, S, R, C> {
+    lanes: &'f mut [Lane<'q, S, R>],
+    queue: &'f mut C,
+    receives: Option<&'f mut Receives<'r, C>>,
+    depth: u64,
+    list: u32,
+    signal: &'f Signal,
+    /// Lanes that may have room, each once.
+    ready: Vec<usize>,
+    is_ready: Vec<bool>,
+    /// Messages of all lanes.
+    done: u64,
+    told: u64,
+    rounds: u32,
+    clock: Option<Clock>,
+    pace: Option<Pace>,
+    idle: Idle,
+}
+
+impl<'f, 'q, 'r, S, R, C> Flow<'f, 'q, 'r, S, R, C>
+where
+    S: SendQueue,
+    R: Request<Service = S::Service>,
+    C: Poll,
+{
+    fn new(
+        lanes: &'f mut [Lane<'q, S, R>],
+        queue: &'f mut C,
+        receives: Option<&'f mut Receives<'r, C>>,
+        rules: &Send,
+        signal: &'f Signal,
+    ) -> Self {
+        let count = lanes.len();
+        Self {
+            lanes,
+            queue,
+            receives,
+            depth: rules.depth,
+            list: rules.list,
+            signal,
+            ready: Vec::with_capacity(count),
+            is_ready: vec![false; count],
+            done: 0,
+            told: 0,
+            rounds: 0,
+            clock: None,
+            pace: rules.rate.map(Pace::new),
+            idle: Idle::default(),
+        }
+    }
+
+    /// So many messages on each lane, to the last completion.
+    fn burst(&mut self, count: u64) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let ends: Vec<u64> = self.lanes.iter().map(|lane| lane.posted + count).collect();
+        let goal = self.done + count * self.lanes.len() as u64;
+        self.all_ready();
+        while self.done < goal && !self.signal.has_stopped() {
+            self.fill(Some(&ends))?;
+            self.poll()?;
+            self.look();
+        }
+        self.tell();
+        Ok(())
+    }
+
+    /// Ends the window.
+    fn end(&mut self, messages: u64) -> Window {
+        let clock = self.clock.take().unwrap_or_else(|| Clock::begin(Duration::ZERO, 0));
+        clock.end(messages)
+    }
+
+    /// Messages until then.
+    fn until(&mut self, end: Instant) -> Result<()> {
+        loop {
+            self.fill(None)?;
+            self.poll()?;
+            if self.look().is_some_and(|now| now >= end) || self.signal.has_stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for all that is under way: queue pairs are used again at the next size.
+    fn drain(&mut self) -> Result<()> {
+        for lane in self.lanes.iter_mut().filter(|lane| !lane.is_told_of_last()) {
+            lane.post(1, true)?;
+        }
+        let end = Instant::now() + PATIENCE;
+        while self.lanes.iter().any(|lane| lane.under_way() > 0) {
+            self.poll()?;
+            if self.look().is_some_and(|now| now > end) {
+                bail!("requests are under way still, {} s after the last was posted", PATIENCE.as_secs());
+            }
+        }
+        Ok(())
+    }
+
+    fn all_ready(&mut self) {
+        self.ready.clear();
+        self.ready.extend(0..self.lanes.len());
+        self.is_ready.fill(true);
+    }
+
+    /// Posts where there is room, up to `ends` where there are any.
+    #[inline]
+    fn fill(&mut self, ends: Option<&[u64]>) -> Result<()> {
+        let mut allowed = match &mut self.pace {
+            Some(pace) => pace.allowed(),
+            None => u64::MAX,
+        };
+        let mut kept = 0;
+        for at in 0..self.ready.len() {
+            let index = self.ready[at];
+            let lane = &mut self.lanes[index];
+            let end = ends.map_or(u64::MAX, |ends| ends[index]);
+            while lane.posted < end && lane.under_way() + u64::from(self.list) <= self.depth && allowed > 0 {
+                // Lossless: not above the list, which has 32 bits.
+                let count = (end - lane.posted).min(u64::from(self.list)) as u32;
+                lane.post(count, lane.posted + u64::from(count) == end)?;
+                allowed = allowed.saturating_sub(u64::from(count));
+                if let Some(pace) = &mut self.pace {
+                    pace.sent += u64::from(count);
+                }
+            }
+            if allowed == 0 {
+                // It has its turn when it may send again.
+                self.ready[kept] = index;
+                kept += 1;
+            } else {
+                self.is_ready[index] = false;
+            }
+        }
+        self.ready.truncate(kept);
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<()> {
+        let Self { lanes, ready, is_ready, done, .. } = self;
+        let count = self.queue.poll(|completion| {
+            let index = lane_of(completion.wr_id);
+            *done += lanes[index].finish(completion.wr_id);
+            if !is_ready[index] {
+                is_ready[index] = true;
+                ready.push(index);
+            }
+        })?;
+        if count == 0 {
+            self.idle.look(EMPTY_POLLS);
+        }
+        if let Some(receives) = &mut self.receives {
+            receives.take()?;
+        }
+        Ok(())
+    }
+
+    /// Now and then, the time.
+    #[inline]
+    fn look(&mut self) -> Option<Instant> {
+        self.rounds = self.rounds.wrapping_add(1);
+        if !self.rounds.is_multiple_of(ROUNDS) {
+            return None;
+        }
+        self.tell();
+        let now = Instant::now();
+        if let Some(clock) = &mut self.clock {
+            clock.look(now, self.done);
+        }
+        Some(now)
+    }
+
+    fn tell(&mut self) {
+        self.signal.add(self.done - self.told);
+        self.told = self.done;
+    }
+}
+
+/// A window while it is open.
+struct Clock {
+    started: Instant,
+    cpu: Duration,
+    length: Duration,
+    next: Option<Instant>,
+    intervals: Vec<u64>,
+    /// Messages at the end of the last.
+    last: u64,
+}
+
+impl Clock {
+    fn begin(length: Duration, done: u64) -> Self {
+        let (cpu, started) = (thread_time(), Instant::now());
+        let next = started.checked_add(length);
+        let next = next.filter(|_| !length.is_zero());
+        Self { started, cpu, length, next, intervals: Vec::with_capacity(4096), last: done }
+    }
+
+    /// Ends intervals that are over.
+    fn look(&mut self, now: Instant, done: u64) {
+        while let Some(next) = self.next.filter(|next| *next <= now) {
+            self.intervals.push(done - self.last);
+            self.last = done;
+            self.next = next.checked_add(self.length);
+        }
+    }
+
+    fn end(self, messages: u64) -> Window {
+        let (ended, cpu) = (Instant::now(), thread_time().saturating_sub(self.cpu));
+        Window { started: self.started, ended, messages, intervals: self.intervals, cpu }
+    }
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// A rate that is not exceeded.
+struct Pace {
+    per_second: f64,
+    started: Option<Instant>,
+    sent: u64,
+}
+
+impl Pace {
+    fn new(per_second: f64) -> Self {
+        Self { per_second, started: None, sent: 0 }
+    }
+
+    /// How many messages may go now.
+    fn allowed(&mut self) -> u64 {
+        let started = *self.started.get_or_insert_with(Instant::now);
+        // Saturating, and never below zero.
+        let due = (started.elapsed().as_secs_f64() * self.per_second) as u64 + 1;
+        due.saturating_sub(self.sent)
+    }
+}

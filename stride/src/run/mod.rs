@@ -1,0 +1,33 @@
+//! The loops, and what they need: requests that are known before a loop begins, places in memory, the polling of completions.
+//!
+//! ```text
+//! request    an operation as a type, so that a loop has no choice to make
+//! lane       a queue pair with its places: posts, and counts what is done
+//! poll       completions of either kind of queue
+//! bandwidth  many messages under way
+//! receive    the other side of messages that take receives
+//! pattern    what messages hold where their bytes are checked
+//! latency    one message under way, or two sides in turn
+//! cause      what a failed completion means
+//! ```
+
+mod bandwidth;
+mod cause;
+mod lane;
+mod latency;
+pub(crate) mod pattern;
+mod poll;
+mod receive;
+mod request;
+mod signal;
+
+pub(crate) use self::bandwidth::{Send, Window, send};
+pub(crate) use self::lane::{Lane, Places};
+pub(crate) use self::latency::{Samples, Until, acknowledged, by_memory, by_receives};
+pub(crate) use self::poll::Poll;
+pub(crate) use self::receive::{Receives, Refill, receive};
+pub(crate) use self::request::{
+    CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Memory, Read, Request, SendImmediate, SendPlain, Write,
+    WriteImmediate,
+};
+pub(crate) use self::signal::Signal;

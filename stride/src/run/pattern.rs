@@ -1,0 +1,80 @@
+//! What messages hold where their bytes are checked.
+
+use std::fmt;
+
+/// The byte of a message at this place of it. Messages of other sizes and queue pairs have other bytes.
+pub(crate) fn byte(size: u64, lane: usize, index: usize) -> u8 {
+    let mixed = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ size.wrapping_mul(31)
+        ^ (lane as u64 + 1).wrapping_mul(0x85eb);
+    (mixed >> 32) as u8 ^ mixed as u8
+}
+
+/// What stands where a message is to come: no byte of it.
+pub(crate) fn blank(size: u64, lane: usize, index: usize) -> u8 {
+    !byte(size, lane, index)
+}
+
+/// A byte that is not what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    size: u64,
+    lane: usize,
+    index: usize,
+    found: u8,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { size, lane, index, found } = *self;
+        let expected = byte(size, lane, index);
+        write!(
+            f,
+            "a message of {size} bytes on queue pair {lane} of its thread arrived wrong: byte {index}, the first wrong one, is \
+             {found:#04x} where {expected:#04x} was sent"
+        )?;
+        if found == blank(size, lane, index) {
+            write!(f, "; it is as it was before: nothing was written there")?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks at a message that has come, without the last `spare` bytes of it.
+///
+/// # Errors
+///
+/// The first byte that is wrong.
+pub(crate) fn check(message: &[u8], lane: usize, spare: usize) -> Result<(), Wrong> {
+    let size = message.len() as u64;
+    let bytes = message.iter().take(message.len().saturating_sub(spare)).enumerate();
+    match bytes.into_iter().find(|&(index, &found)| found != byte(size, lane, index)) {
+        None => Ok(()),
+        Some((index, &found)) => Err(Wrong { size, lane, index, found }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_wrong_byte_is_told() {
+        let mut message: Vec<u8> = (0..1000).map(|index| byte(1000, 3, index)).collect();
+        assert_eq!(check(&message, 3, 0), Ok(()));
+        assert!(check(&message, 2, 0).is_err());
+        message[999] ^= 1;
+        assert_eq!(check(&message, 3, 1), Ok(()));
+        message[700] = blank(1000, 3, 700);
+        let text = check(&message, 3, 0).expect_err("it is wrong").to_string();
+        assert!(text.contains("byte 700") && text.contains("nothing was written there"), "{text}");
+    }
+
+    #[test]
+    fn bytes_differ_between_places_sizes_and_lanes() {
+        let of = |size, lane| (0..64).map(|index| byte(size, lane, index)).collect::<Vec<_>>();
+        assert_ne!(of(64, 0), of(64, 1));
+        assert_ne!(of(64, 0), of(65, 0));
+        assert!(of(64, 0).windows(2).any(|pair| pair[0] != pair[1]));
+    }
+}

@@ -1,0 +1,120 @@
+//! Messages in a time.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What a side has counted in its window: messages that it posted and saw completed within it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// Messages on all queue pairs.
+    pub messages: u64,
+    /// The length of the window, in seconds.
+    #[serde(rename = "window_seconds")]
+    pub seconds: f64,
+    /// Messages of each interval, all of the same length; the last may be cut short and is not among them.
+    #[serde(rename = "interval_messages")]
+    pub intervals: Vec<u64>,
+    /// The length of an interval, in seconds.
+    #[serde(rename = "interval_seconds")]
+    pub interval: f64,
+    /// Processor time that the side has used, of all its threads, as a share of the window: 1.0 is one processor all the time.
+    #[serde(rename = "cpu_share")]
+    pub cpu: Option<f64>,
+}
+
+/// What messages of one size in a time come to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// 10^9 bits of payload a second.
+    pub gigabits_per_second: f64,
+    /// 2^20 bytes of payload a second.
+    pub mebibytes_per_second: f64,
+    /// Messages a second.
+    pub messages_per_second: f64,
+}
+
+impl Rates {
+    /// So many messages of so many bytes in so many seconds; all zero where there was no time.
+    pub fn of(messages: u64, size: u64, seconds: f64) -> Self {
+        let messages_per_second = if seconds > 0.0 { messages as f64 / seconds } else { 0.0 };
+        let bytes = messages_per_second * size as f64;
+        Self {
+            gigabits_per_second: bytes * 8.0 / 1e9,
+            mebibytes_per_second: bytes / f64::from(1 << 20),
+            messages_per_second,
+        }
+    }
+}
+
+impl Bandwidth {
+    /// The average of the window.
+    pub fn average(&self, size: u64) -> Rates {
+        Rates::of(self.messages, size, self.seconds)
+    }
+
+    /// The slowest interval, the one in the middle, and the fastest; none where the window was shorter than two intervals.
+    pub fn jitter(&self, size: u64) -> Option<[Rates; 3]> {
+        let mut intervals = self.intervals.clone();
+        intervals.sort_unstable();
+        let (first, last) = (*intervals.first()?, *intervals.last()?);
+        let middle = *intervals.get(intervals.len() / 2)?;
+        (intervals.len() > 1).then(|| [first, middle, last].map(|messages| Rates::of(messages, size, self.interval)))
+    }
+
+    /// What both directions of a test come to together, each of which had a window of its own: the sum of their averages, told as messages
+    /// in the longer window.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let seconds = self.seconds.max(other.seconds);
+        let rate = |one: &Self| if one.seconds > 0.0 { one.messages as f64 / one.seconds } else { 0.0 };
+        let messages = ((rate(self) + rate(other)) * seconds).round() as u64;
+        let intervals = self.intervals.iter().zip(&other.intervals).map(|(a, b)| a + b).collect();
+        let cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
+        Self { messages, seconds, intervals, interval: self.interval, cpu }
+    }
+
+    /// The window as a time.
+    pub fn window(&self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9 * expected.abs().max(1.0), "{found} {expected}");
+    }
+
+    #[test]
+    fn rates_have_decimal_bits_and_binary_bytes() {
+        let rates = Rates::of(1000, 1 << 20, 2.0);
+        near(rates.gigabits_per_second, 4.194304);
+        near(rates.mebibytes_per_second, 500.0);
+        near(rates.messages_per_second, 500.0);
+        assert_eq!(Rates::of(5, 5, 0.0), Rates::of(0, 5, 1.0));
+    }
+
+    #[test]
+    fn jitter_needs_two_intervals() {
+        let mut bandwidth = Bandwidth { interval: 0.5, intervals: vec![9], ..Bandwidth::default() };
+        assert_eq!(bandwidth.jitter(8), None);
+        bandwidth.intervals = vec![9, 1, 5];
+        let [slow, middle, fast] =
+            bandwidth.jitter(8).map(|rates| rates.map(|rates| rates.messages_per_second)).unwrap();
+        near(slow, 2.0);
+        near(middle, 10.0);
+        near(fast, 18.0);
+    }
+
+    #[test]
+    fn two_directions_add_up() {
+        let one = Bandwidth { messages: 100, seconds: 1.0, cpu: Some(1.0), ..Bandwidth::default() };
+        let other = Bandwidth { messages: 100, seconds: 2.0, cpu: Some(0.5), ..Bandwidth::default() };
+        let both = one.with(&other);
+        near(both.average(1).messages_per_second, 150.0);
+        assert_eq!(both.cpu, Some(1.5));
+    }
+}

@@ -1,0 +1,215 @@
+//! The times of messages.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Semantics;
+
+/// What many times come to, in nanoseconds. The percentiles are of times that were each kept, rounded up to three digits.
+///
+/// What is not known, as in results of other tools, is not a number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many there were.
+    pub samples: u64,
+    /// The shortest.
+    #[serde(rename = "min_nanoseconds")]
+    pub min: f64,
+    /// The mean.
+    #[serde(rename = "mean_nanoseconds")]
+    pub mean: f64,
+    /// The standard deviation of all of them.
+    #[serde(rename = "stdev_nanoseconds")]
+    pub stdev: f64,
+    /// Half of them are not longer.
+    #[serde(rename = "p50_nanoseconds")]
+    pub p50: f64,
+    /// 90 of 100 are not longer.
+    #[serde(rename = "p90_nanoseconds")]
+    pub p90: f64,
+    /// 99 of 100 are not longer.
+    #[serde(rename = "p99_nanoseconds")]
+    pub p99: f64,
+    /// 999 of 1000 are not longer.
+    #[serde(rename = "p99_9_nanoseconds")]
+    pub p99_9: f64,
+    /// 9999 of 10,000 are not longer.
+    #[serde(rename = "p99_99_nanoseconds")]
+    pub p99_99: f64,
+    /// The longest.
+    #[serde(rename = "max_nanoseconds")]
+    pub max: f64,
+    /// How many there were of each length: the upper end of each bin, in nanoseconds, and the number in it. Bins without any are left out.
+    #[serde(rename = "histogram_nanoseconds")]
+    pub histogram: Vec<(f64, u64)>,
+}
+
+impl Latency {
+    /// What the times come to that a loop has kept, in ticks of a clock: all of them, on all threads. None where there are none.
+    ///
+    /// What a loop keeps is always from the message to what it waited for. That [`Semantics::Oneway`] is half of it is said here and nowhere
+    /// else.
+    pub fn of<T, I>(ticks: I, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Self>
+    where
+        T: Into<u64>,
+        I: IntoIterator<Item = T>,
+        I::IntoIter: Clone,
+    {
+        let ticks = ticks.into_iter().map(Into::into);
+        let samples = u64::try_from(ticks.clone().count()).ok()?;
+        let (min, max) = (ticks.clone().min()?, ticks.clone().max()?);
+        let (mean, stdev) = moments(ticks.clone(), min, samples);
+        let fine = recorded(ticks, max)?;
+        let scale = nanoseconds_per_tick * share(semantics);
+        let at = |quantile| fine.value_at_quantile(quantile).clamp(min, max) as f64 * scale;
+        Some(Self {
+            samples,
+            min: min as f64 * scale,
+            mean: mean * scale,
+            stdev: stdev * scale,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: max as f64 * scale,
+            histogram: bins(&fine, max)?.into_iter().map(|(end, count)| (end as f64 * scale, count)).collect(),
+        })
+    }
+}
+
+/// The part of a time that a loop keeps that is the latency.
+fn share(semantics: Semantics) -> f64 {
+    match semantics {
+        Semantics::Oneway => 0.5,
+        Semantics::Ack | Semantics::Rtt => 1.0,
+    }
+}
+
+/// Mean and standard deviation. They are taken from what each is above the shortest, so that long times which hardly differ lose no digits.
+fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> (f64, f64) {
+    let count = samples as f64;
+    let above = ticks.map(|tick| (tick - min) as f64);
+    let mean = above.clone().sum::<f64>() / count;
+    let variance = above.map(|tick| (tick - mean).powi(2)).sum::<f64>() / count;
+    (min as f64 + mean, variance.sqrt())
+}
+
+/// The longest time that a histogram has a place for: 36 years of nanoseconds.
+const LONGEST: u64 = 1 << 60;
+
+/// A histogram of three digits.
+fn recorded(ticks: impl Iterator<Item = u64>, max: u64) -> Option<Histogram<u64>> {
+    let mut histogram = Histogram::new_with_max(max.clamp(2, LONGEST), 3).ok()?;
+    ticks.for_each(|tick| histogram.saturating_record(tick.min(LONGEST)));
+    Some(histogram)
+}
+
+/// The same in bins of two digits: few enough for a document and a screen.
+fn bins(fine: &Histogram<u64>, max: u64) -> Option<Vec<(u64, u64)>> {
+    let mut coarse = Histogram::<u64>::new_with_max(max.clamp(2, LONGEST), 2).ok()?;
+    coarse.add(fine).ok()?;
+    Some(
+        coarse
+            .iter_recorded()
+            .map(|bin| (bin.value_iterated_to().min(max), bin.count_since_last_iteration()))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(ticks: &[u64]) -> Latency {
+        Latency::of(ticks.iter().copied(), 1.0, Semantics::Ack).unwrap()
+    }
+
+    #[test]
+    fn nothing_comes_to_nothing() {
+        assert_eq!(Latency::of(std::iter::empty::<u32>(), 1.0, Semantics::Rtt), None);
+    }
+
+    #[test]
+    fn one_sample_is_all_of_them() {
+        let one = Latency::of([7u32], 2.0, Semantics::Rtt).unwrap();
+        assert_eq!((one.samples, one.min, one.p50, one.p99_99, one.max), (1, 14.0, 14.0, 14.0, 14.0));
+        assert_eq!((one.mean, one.stdev), (14.0, 0.0));
+        assert_eq!(one.histogram, [(14.0, 1)]);
+    }
+
+    #[test]
+    fn no_time_at_all_is_a_time() {
+        let none = of(&[0, 0]);
+        assert_eq!((none.samples, none.p50, none.max, none.stdev), (2, 0.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn deviations_below_a_microsecond_count() {
+        let latency = of(&[2700, 3300, 2700, 3300]);
+        assert!((latency.stdev - 300.0).abs() < 1e-9, "{}", latency.stdev);
+        assert!((latency.mean - 3000.0).abs() < 1e-9, "{}", latency.mean);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_no_end() {
+        let latency = of(&[1, u64::MAX]);
+        assert_eq!((latency.min, latency.max, latency.samples), (1.0, u64::MAX as f64, 2));
+    }
+
+    #[test]
+    fn the_longest_is_neither_dropped_nor_rounded() {
+        let latency = of(&[1_000, 1_001, 123_456_789]);
+        assert_eq!(latency.max, 123_456_789.0);
+        assert_eq!(latency.p99_99, 123_456_789.0);
+    }
+
+    #[test]
+    fn one_way_is_half_of_the_way_there_and_back() {
+        let [half, whole] =
+            [Semantics::Oneway, Semantics::Rtt].map(|it| Latency::of([10u32, 20, 30], 1.0, it).unwrap());
+        assert_eq!((half.min, half.mean, half.p50, half.max), (5.0, 10.0, 10.0, 15.0));
+        assert_eq!(whole.stdev, 2.0 * half.stdev);
+        assert_eq!(whole.histogram.last(), Some(&(30.0, 1)));
+        assert_eq!(half.histogram.last(), Some(&(15.0, 1)));
+    }
+
+    /// The sample that a percentile is, by the plainest way.
+    fn sorted_at(sorted: &[u64], quantile: f64) -> f64 {
+        let rank = (quantile * sorted.len() as f64).ceil().max(1.0) as usize;
+        sorted[rank - 1] as f64
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn percentiles_are_those_of_a_sort(mut ticks in prop::collection::vec(prop_oneof![0u64..5_000, 0u64..5_000_000_000], 1..400)) {
+            let latency = of(&ticks);
+            ticks.sort_unstable();
+            prop_assert_eq!(latency.samples, ticks.len() as u64);
+            prop_assert_eq!(latency.min, ticks[0] as f64);
+            prop_assert_eq!(latency.max, *ticks.last().unwrap() as f64);
+            let found = [latency.p50, latency.p90, latency.p99, latency.p99_9, latency.p99_99];
+            for (found, quantile) in found.into_iter().zip([0.5, 0.9, 0.99, 0.999, 0.9999]) {
+                let plain = sorted_at(&ticks, quantile);
+                prop_assert!(found >= plain && found <= plain * 1.001 + 1.0, "{}: {} {}", quantile, found, plain);
+            }
+            let mean = ticks.iter().map(|&tick| tick as f64).sum::<f64>() / ticks.len() as f64;
+            prop_assert!((latency.mean - mean).abs() <= 1e-9 * mean.max(1.0));
+            let variance = ticks.iter().map(|&tick| (tick as f64 - mean).powi(2)).sum::<f64>() / ticks.len() as f64;
+            prop_assert!((latency.stdev - variance.sqrt()).abs() <= 1e-6 * variance.sqrt().max(1.0));
+        }
+
+        #[test]
+        fn every_sample_is_in_one_bin(ticks in prop::collection::vec(0u64..10_000_000, 1..400)) {
+            let latency = of(&ticks);
+            prop_assert_eq!(latency.histogram.iter().map(|bin| bin.1).sum::<u64>(), latency.samples);
+            prop_assert!(latency.histogram.windows(2).all(|bins| bins[0].0 < bins[1].0));
+            prop_assert!(latency.histogram.iter().all(|bin| bin.1 > 0));
+            prop_assert_eq!(latency.histogram.last().unwrap().0, latency.max);
+        }
+    }
+}

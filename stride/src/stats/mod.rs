@@ -1,0 +1,19 @@
+//! What the loops bring back, and what it comes to.
+
+mod bandwidth;
+mod latency;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::bandwidth::{Bandwidth, Rates};
+pub use self::latency::Latency;
+
+/// What a step has measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Figures {
+    /// Bytes and messages in a time.
+    Bandwidth(Bandwidth),
+    /// The time of a message.
+    Latency(Latency),
+}

@@ -1,0 +1,178 @@
+//! The program as a user has it: started, with a server where it takes one, on softrnic's device.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+
+fn program(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
+    command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
+
+fn run(words: &str) -> Output {
+    program(words).output().unwrap()
+}
+
+/// What a run that ended with this status has said, on standard output and beside it.
+#[track_caller]
+fn ends(output: &Output, status: i32) -> (String, String) {
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());
+    assert_eq!(output.status.code(), Some(status), "{out}\n{err}");
+    assert!(!err.contains("panicked"), "{err}");
+    (out, err)
+}
+
+/// A port that is free now.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A server, which is killed in the end.
+struct Server(Child);
+
+impl Server {
+    fn start(words: &str) -> Self {
+        Self(program(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The rows of a table: lines that begin with a number.
+fn rows(out: &str) -> Vec<Vec<&str>> {
+    let words = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words.filter(|words| words.len() > 6 && words[0].parse::<u64>().is_ok()).collect()
+}
+
+#[test]
+fn the_published_forms_work_as_written() {
+    for words in [
+        "write bw -d soft0 -n 1000 -a --max-msg-size 65536",
+        "write bw -d soft0 -n 1000 -l 64 -t 4096",
+        "write lat -d soft0 -n 100",
+    ] {
+        let port = port();
+        let _server = Server::start(&format!("{words} -p {port}"));
+        let output = run(&format!("{words} -p {port} --wait-server 20 127.0.0.1"));
+        let (out, _) = ends(&output, 0);
+        let expected = if words.contains("-a") { 16 } else { 1 };
+        assert_eq!(rows(&out).len(), expected, "{out}");
+    }
+}
+
+#[test]
+fn one_server_serves_any_test() {
+    let port = port();
+    let _server = Server::start(&format!("-p {port}"));
+    for words in [
+        "write bw -n 500",
+        "read bw -n 500 -q 3 --threads 2",
+        "send bw -n 500 -c ud -s 64,1K",
+        "send lat -n 50",
+        "atomic lat -n 50",
+        "atomic bw -n 500 --atomic cswap",
+        "write bw -n 500 -b",
+        "write bw -n 500 --imm",
+        "write lat -n 50 --latency ack",
+        "write bw -D 200ms --warm-up 50ms --interval 50ms",
+        "read bw -n 500 --validate -s 8,4K",
+    ] {
+        let output = run(&format!("{words} -d soft0 -p {port} --wait-server 20 127.0.0.1"));
+        let (out, err) = ends(&output, 0);
+        assert!(!rows(&out).is_empty(), "{words}: {out}\n{err}");
+    }
+}
+
+#[test]
+fn both_sides_in_one_process_need_no_server() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let files =
+        ["json", "csv", "svg", "png"].map(|ending| folder.join(format!("loopback.{ending}")).display().to_string());
+    let [json, csv, svg, png] = &files;
+    let words = format!("write bw -d soft0 -n 500 -s 64,4K --loopback --json {json} --csv {csv} --plot {svg}");
+    let (out, _) = ends(&run(&words), 0);
+    assert_eq!(rows(&out).len(), 2, "{out}");
+    let text = |file: &str| std::fs::read_to_string(file).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&text(json)).unwrap();
+    assert_eq!(document["rows"].as_array().map(Vec::len), Some(2));
+    assert_eq!(document["environment"]["client"]["device"], "soft0");
+    assert_eq!(text(csv).lines().count(), 3);
+    assert!(text(svg).contains("</svg>"));
+    // Runs are drawn together, and compared.
+    ends(&run(&format!("plot {json} {json} -o {png}")), 0);
+    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
+    let against = format!("write bw -d soft0 -n 500 -s 64,4K --loopback --compare {json} --threshold 1000000");
+    ends(&run(&against), 0);
+}
+
+#[test]
+fn a_limit_that_is_missed_has_an_exit_status_of_its_own() {
+    let (_, err) = ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-gbps 1000000"), 3);
+    assert!(err.contains("missed: "), "{err}");
+    ends(&run("write lat -d soft0 -n 50 --loopback --max-p99 1h"), 0);
+}
+
+#[test]
+fn a_stream_is_a_line_for_each_event() {
+    let (out, _) = ends(&run("write bw -d soft0 -n 200 -s 64,128 --loopback --json-stream"), 0);
+    let events: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["start", "row", "row", "end"]);
+}
+
+#[test]
+fn what_is_wrong_is_told_in_a_sentence() {
+    for (words, status, sentence) in [
+        ("write bw -l 64 -t 32 --loopback", 2, "--post-list 64 is above --tx-depth 32"),
+        ("write bw -s 5x --loopback", 2, "5x"),
+        ("read bw -c uc --loopback", 2, "--transport uc has no read: give --transport rc"),
+        ("write bw -d nothing --loopback", 1, "nothing"),
+        ("write bw -d soft0 --loopback --use-cuda 0", 1, "--use-cuda is not there yet"),
+        ("write bw -d soft0 -R --loopback", 1, "--rdma-cm is not there yet"),
+        ("write bw -p 1 127.0.0.1", 1, "127.0.0.1"),
+        ("write bw -d soft0 -n 10 --loopback --json /nowhere/run.json", 1, "/nowhere/run.json"),
+        ("write bw -d soft0 --loopback --compare /nowhere/run.json", 1, "/nowhere/run.json"),
+    ] {
+        let (_, err) = ends(&run(words), status);
+        assert!(err.contains(sentence), "{words}: {err}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_no_stride_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let other = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+        let mut rest = Vec::new();
+        // Until the program has gone.
+        let _ = stream.read_to_end(&mut rest);
+    });
+    let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 5 127.0.0.1")), 1);
+    assert!(err.contains("SSH"), "{err}");
+    other.join().unwrap();
+}
+
+#[test]
+fn devices_pages_and_help_are_printed() {
+    let (out, _) = ends(&run("devices"), 0);
+    assert!(out.contains("soft0") && out.contains("127.0.0.1"), "{out}");
+    assert!(ends(&run("completions bash"), 0).0.contains("stride-perf"));
+    assert!(ends(&run("man"), 0).0.contains(".TH stride-perf"));
+    let (help, _) = ends(&run("write bw --help"), 0);
+    for option in ["--post-list", "--validate", "--remote-device", "--min-gbps"] {
+        assert!(help.contains(option), "{help}");
+    }
+}

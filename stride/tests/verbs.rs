@@ -1,0 +1,177 @@
+//! Both sides of every kind of test in one process, on softrnic's device.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use stride_perf::fabric::{Fabric, Path, Role, Verbs};
+use stride_perf::plan::{Amount, Measure, Operation, Place, Plan, Semantics, Transport};
+use stride_perf::stats::Figures;
+
+fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
+    let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
+    Plan {
+        operation,
+        measure,
+        transport,
+        sizes: if operation.fetches() && operation != Operation::Read { vec![8] } else { vec![2, 4096, 64] },
+        amount: Amount::Messages { count: 200, warm_up: 10 },
+        tx_depth: 16,
+        rx_depth: 64,
+        cq_moderation: 4,
+        is_validated: true,
+        client: place.clone(),
+        server: place,
+        ..Plan::example()
+    }
+}
+
+/// Runs a plan; what the client has measured at each size.
+fn play(plan: &Plan) -> Vec<Figures> {
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let mut client = Verbs.open(plan, &plan.client, Role::Client).unwrap();
+    let mut server = Verbs.open(plan, &plan.server, Role::Server).unwrap();
+    let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
+    server.connect(&path, &near).unwrap();
+    client.connect(&path, &far).unwrap();
+    let (sizes, steps) = (plan.sizes.clone(), Barrier::new(2));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (is_over, steps, sizes) = (&is_over, &steps, &sizes);
+        // A side belongs to the thread that runs it.
+        struct Other<T>(T);
+        // SAFETY: it is used by one thread at a time.
+        unsafe impl<T> Send for Other<T> {}
+        let other = Other(server);
+        let server = scope.spawn(move || {
+            let Other(mut server) = { other };
+            for &size in sizes {
+                server.prepare(size).unwrap();
+                steps.wait();
+                server.run(size, &mut |_| !is_over.load(std::sync::atomic::Ordering::Relaxed)).unwrap();
+                steps.wait();
+                server.check(size).unwrap();
+            }
+        });
+        let mut all = Vec::new();
+        for &size in sizes {
+            client.prepare(size).unwrap();
+            is_over.store(false, std::sync::atomic::Ordering::Relaxed);
+            steps.wait();
+            let figures = client.run(size, &mut |_| true).unwrap().expect("the client measures");
+            // Who sends too comes to its own end.
+            is_over.store(!plan.is_bidirectional, std::sync::atomic::Ordering::Relaxed);
+            steps.wait();
+            client.check(size).unwrap();
+            all.push(figures);
+        }
+        server.join().unwrap();
+        all
+    })
+}
+
+const CONNECTED: [Operation; 7] = [
+    Operation::Write,
+    Operation::WriteWithImmediate,
+    Operation::Read,
+    Operation::Send,
+    Operation::SendWithImmediate,
+    Operation::FetchAdd,
+    Operation::CompareSwap,
+];
+
+#[test]
+fn every_operation_has_a_bandwidth() {
+    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+        for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
+            for (queue_pairs, threads, post_list) in [(1, 1, 1), (3, 2, 4)] {
+                let plan = Plan { queue_pairs, threads, post_list, ..plan(operation, Measure::Bandwidth, transport) };
+                for figures in play(&plan) {
+                    let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+                    assert_eq!(bandwidth.messages, 200 * u64::from(queue_pairs), "{transport} {operation}");
+                    assert!(bandwidth.seconds > 0.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_operation_has_latencies() {
+    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+        for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
+            for semantics in [Semantics::Ack, Semantics::Oneway, Semantics::Rtt] {
+                for figures in play(&plan(operation, Measure::Latency(semantics), transport)) {
+                    let Figures::Latency(latency) = figures else { panic!("{figures:?}") };
+                    assert_eq!(latency.samples, 200, "{transport} {operation} {semantics}");
+                    assert!(latency.min > 0.0 && latency.min <= latency.p50 && latency.p50 <= latency.max);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_time_is_kept() {
+    let amount = Amount::Time { time: Duration::from_millis(300), warm_up: Duration::from_millis(50) };
+    for measure in [Measure::Bandwidth, Measure::Latency(Semantics::Ack), Measure::Latency(Semantics::Oneway)] {
+        for operation in [Operation::Write, Operation::Send] {
+            for figures in play(&Plan { amount, ..plan(operation, measure, Transport::Rc) }) {
+                match figures {
+                    Figures::Bandwidth(bandwidth) => {
+                        assert!(bandwidth.messages > 0 && bandwidth.seconds >= 0.3, "{bandwidth:?}");
+                    }
+                    Figures::Latency(latency) => assert!(latency.samples > 0),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn both_directions_are_sent_at_once() {
+    for operation in [Operation::Write, Operation::Send, Operation::Read] {
+        let plan = Plan { is_bidirectional: true, ..plan(operation, Measure::Bandwidth, Transport::Rc) };
+        for figures in play(&plan) {
+            let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+            assert_eq!(bandwidth.messages, 200);
+        }
+    }
+}
+
+#[test]
+fn a_rate_is_not_exceeded() {
+    // 200 messages of 64 bytes a second.
+    let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
+    let amount = Amount::Messages { count: 50, warm_up: 0 };
+    let plan =
+        Plan { rate_limit, amount, sizes: vec![64], ..plan(Operation::Write, Measure::Bandwidth, Transport::Rc) };
+    for figures in play(&plan) {
+        let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+        assert!(bandwidth.messages == 50 && bandwidth.seconds >= 49.0 / 200.0, "{bandwidth:?}");
+    }
+}
+
+#[test]
+fn a_message_that_did_not_come_is_found() {
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    for (operation, who) in [
+        (Operation::Write, Role::Server),
+        (Operation::Send, Role::Server),
+        (Operation::Read, Role::Client),
+        (Operation::FetchAdd, Role::Server),
+    ] {
+        let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
+        let mut sides = [Role::Client, Role::Server].map(|role| (role, Verbs.open(&plan, &plan.client, role).unwrap()));
+        let [near, far] = [0, 1].map(|side| sides[side].1.make_ends(&path).unwrap());
+        sides[0].1.connect(&path, &far).unwrap();
+        sides[1].1.connect(&path, &near).unwrap();
+        for (role, mut side) in sides {
+            side.prepare(plan.sizes[0]).unwrap();
+            let checked = side.check(plan.sizes[0]);
+            assert_eq!(checked.is_err(), role == who, "{operation} {role:?}: {checked:?}");
+        }
+    }
+}
