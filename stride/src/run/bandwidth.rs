@@ -231,7 +231,9 @@ where
         let Self { lanes, ready, is_ready, done, .. } = self;
         let count = self.queue.poll(|completion| {
             let index = lane_of(completion.wr_id);
-            *done += lanes[index].finish(completion.wr_id);
+            // What a driver makes up is of no lane.
+            let Some(lane) = lanes.get_mut(index) else { return };
+            *done += lane.finish(completion.wr_id);
             if !is_ready[index] {
                 is_ready[index] = true;
                 ready.push(index);

@@ -85,7 +85,7 @@ impl<'q, S: SendQueue, R: Request<Service = S::Service>> Lane<'q, S, R> {
     /// Requests that are under way, as far as it is known.
     #[inline]
     pub(crate) fn under_way(&self) -> u64 {
-        self.posted - self.done
+        self.posted.saturating_sub(self.done)
     }
 
     /// Posts so many requests together; the last of them is signaled where it is the last of all.
@@ -109,11 +109,10 @@ impl<'q, S: SendQueue, R: Request<Service = S::Service>> Lane<'q, S, R> {
         Ok(batch.post()?)
     }
 
-    /// A request of this number is done, and all before it; how many that were.
+    /// A request of this number is done, and all before it; how many that were. A number that no request has is of none.
     #[inline]
     pub(crate) fn finish(&mut self, wr_id: u64) -> u64 {
-        // The lower half of the count, which is never 2^32 ahead.
-        let more = u64::from((wr_id as u32).wrapping_sub(self.done as u32));
+        let more = newly_done(wr_id, self.done, self.posted);
         self.done += more;
         more
     }
@@ -122,6 +121,14 @@ impl<'q, S: SendQueue, R: Request<Service = S::Service>> Lane<'q, S, R> {
     pub(crate) fn is_told_of_last(&self) -> bool {
         self.until_signal == self.moderation
     }
+}
+
+/// How many requests are done that were not, now that the one of this number is.
+#[inline]
+fn newly_done(wr_id: u64, done: u64, posted: u64) -> u64 {
+    // The lower half of the count, which is never 2^32 ahead.
+    let more = u64::from((wr_id as u32).wrapping_sub(done as u32));
+    if more > posted.saturating_sub(done) { 0 } else { more }
 }
 
 /// Which lane a request was of.
@@ -133,6 +140,17 @@ pub(crate) fn lane_of(wr_id: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_no_request_has_counts_for_nothing() {
+        assert_eq!(newly_done(7, 4, 9), 3);
+        assert_eq!(newly_done(5 << 32 | 9, 4, 9), 5);
+        // The count goes on where the number of a request begins anew.
+        assert_eq!(newly_done(1, 0xffff_fffe, 0x1_0000_0005), 3);
+        for wr_id in [3, 10, u64::MAX] {
+            assert_eq!(newly_done(wr_id, 4, 9), 0, "{wr_id}");
+        }
+    }
 
     #[test]
     fn small_messages_go_round_in_a_page_and_large_ones_stay() {
