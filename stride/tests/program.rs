@@ -150,6 +150,15 @@ fn what_is_wrong_is_told_in_a_sentence() {
 }
 
 #[test]
+fn a_machine_without_a_device_is_told_how_to_have_one() {
+    let output = program("write bw -d soft0 --loopback").env("SOFTRNIC_DEVICES", "0").output().unwrap();
+    let (_, err) = ends(&output, 1);
+    // Where the system has devices, they are named.
+    let sentences = ["softrnic has one, unless SOFTRNIC_DEVICES is 0", "no RDMA device is named `soft0`; there is"];
+    assert!(sentences.iter().any(|sentence| err.contains(sentence)), "{err}");
+}
+
+#[test]
 fn a_peer_that_is_no_stride_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use sideway::ibverbs::address::GidEntry;
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
 use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
@@ -16,13 +16,16 @@ use crate::plan::{Memory, Place};
 pub(super) fn list() -> Result<DeviceList> {
     softrnic::register().context("softrnic has no devices")?;
     match DeviceList::new() {
+        Ok(list) if list.is_empty() => Err(no_device()),
         Ok(list) => Ok(list),
         // A kernel whose RDMA modules are not loaded has no device.
-        Err(GetDeviceListError::Verb(error)) if error.errno().raw() == libc::ENOSYS => {
-            Err(anyhow!("there is no RDMA device: softrnic has one unless SOFTRNIC_DEVICES is 0"))
-        }
+        Err(GetDeviceListError::Verb(error)) if error.errno().raw() == libc::ENOSYS => Err(no_device()),
         Err(error) => Err(error.into()),
     }
+}
+
+fn no_device() -> Error {
+    anyhow!("there is no RDMA device: softrnic has one, unless SOFTRNIC_DEVICES is 0")
 }
 
 /// Opens the device that is named, or the first with an active port.
