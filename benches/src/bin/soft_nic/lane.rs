@@ -8,97 +8,105 @@ use sideway::ibverbs::completion::WorkCompletionStatus;
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::{device, loopback};
 
-pub(crate) struct Lane {
-    near: Side,
-    far: Side,
-    context: Arc<DeviceContext>,
-}
-
-struct Side {
-    qp: BasicQueuePair,
-    cq: BasicCompletionQueue,
+/// What queue pairs share: the open device, a protection domain, a completion queue for each side, and memory.
+pub(crate) struct Home {
+    sends: BasicCompletionQueue,
+    receives: BasicCompletionQueue,
     memory: OwnedMemoryRegion,
+    pd: Arc<ProtectionDomain>,
+    context: Arc<DeviceContext>,
+    /// Bytes of each side of a lane.
+    len: usize,
 }
 
-impl Lane {
-    /// Two sides with so much memory each.
-    pub(crate) fn new(len: usize) -> Self {
+/// A queue pair, and its peer.
+pub(crate) struct Lane {
+    near: BasicQueuePair,
+    far: BasicQueuePair,
+    /// Where the memory of both begins.
+    address: u64,
+}
+
+impl Home {
+    /// For so many lanes, with so much memory for each side of each.
+    pub(crate) fn new(lanes: usize, len: usize) -> Self {
         let context = device::open();
-        let side = || {
-            let pd = context.alloc_pd().expect("a domain");
-            let cq = context.create_cq_builder().setup_cqe(16).build().expect("a completion queue");
-            let mut builder = pd.create_qp_builder();
-            builder.setup_max_send_wr(16).setup_max_recv_wr(16).setup_send_cq(&cq).setup_recv_cq(&cq);
-            let qp = builder.build().expect("a queue pair");
-            let access = AccessFlags::LocalWrite | AccessFlags::RemoteWrite;
-            let memory = pd.reg_owned_mr(len, access).expect("memory");
-            Side { qp, cq, memory }
+        let pd = context.alloc_pd().expect("a domain");
+        let cq = || context.create_cq_builder().setup_cqe(16).build().expect("a completion queue");
+        let access = AccessFlags::LocalWrite | AccessFlags::RemoteWrite;
+        let memory = pd.reg_owned_mr(2 * lanes * len, access).expect("memory");
+        Self { sends: cq(), receives: cq(), memory, pd, context, len }
+    }
+
+    /// The lane of that place, from zero.
+    pub(crate) fn lane(&self, place: usize) -> Lane {
+        let qp = |cq| {
+            let mut builder = self.pd.create_qp_builder();
+            builder.setup_max_send_wr(16).setup_max_recv_wr(16).setup_send_cq(cq).setup_recv_cq(cq);
+            builder.build().expect("a queue pair")
         };
-        let (near, far) = (side(), side());
+        let (near, far) = (qp(&self.sends), qp(&self.receives));
         for (here, there) in [(&near, &far), (&far, &near)] {
             for attributes in [
                 loopback::init(),
-                loopback::ready_to_receive(&context, there.qp.qp_number(), 0),
+                loopback::ready_to_receive(&self.context, there.qp_number(), 0),
                 loopback::ready_to_send(0, 7),
             ] {
-                here.qp.modify(&attributes).expect("a transition");
+                here.modify(&attributes).expect("a transition");
             }
         }
-        Self { near, far, context }
+        Lane { near, far, address: self.memory.addr() + (2 * place * self.len) as u64 }
     }
 
     pub(crate) fn device(&self) -> String {
         self.context.name().to_owned()
     }
 
-    /// Writes so many bytes into the other side's memory, and waits for the completion.
-    pub(crate) fn write_and_poll(&mut self, len: u32) {
-        let Self { near, far, .. } = self;
-        let mut batch = near.qp.start_post_send();
+    /// Writes so many bytes into the memory of the lane's far side, and waits for the completion.
+    pub(crate) fn write_and_poll(&mut self, lane: &mut Lane, len: u32) {
+        let mut batch = lane.near.start_post_send();
         let request = batch.construct_wr(1, WorkRequestFlags::Signaled);
-        // SAFETY: the memory is registered as long as the side, and its completion is waited for below.
+        // SAFETY: the memory is registered as long as this is there, and the completion is waited for below.
         unsafe {
-            request.setup_write(far.memory.rkey(), far.memory.addr()).setup_sge(
-                near.memory.lkey(),
-                near.memory.addr(),
+            request.setup_write(self.memory.rkey(), lane.address + self.len as u64).setup_sge(
+                self.memory.lkey(),
+                lane.address,
                 len,
             );
         }
         batch.post().expect("a post");
-        near.completion();
+        await_completion(&mut self.sends);
     }
 
-    /// Sends so many bytes into a receive of the other side's, and waits for both completions.
-    pub(crate) fn send_and_poll(&mut self, len: u32) {
-        let Self { near, far, .. } = self;
-        let mut batch = far.qp.start_post_recv();
+    /// Sends so many bytes into a receive of the far side's, and waits for both completions.
+    pub(crate) fn send_and_poll(&mut self, lane: &mut Lane, len: u32) {
+        let mut batch = lane.far.start_post_recv();
         // SAFETY: as above.
-        unsafe { batch.construct_wr(2).setup_sge(far.memory.lkey(), far.memory.addr(), len) };
+        unsafe { batch.construct_wr(2).setup_sge(self.memory.lkey(), lane.address + self.len as u64, len) };
         batch.post().expect("a post");
-        let mut batch = near.qp.start_post_send();
+        let mut batch = lane.near.start_post_send();
         let request = batch.construct_wr(1, WorkRequestFlags::Signaled);
         // SAFETY: as above.
-        unsafe { request.setup_send().setup_sge(near.memory.lkey(), near.memory.addr(), len) };
+        unsafe { request.setup_send().setup_sge(self.memory.lkey(), lane.address, len) };
         batch.post().expect("a post");
-        near.completion();
-        far.completion();
+        await_completion(&mut self.sends);
+        await_completion(&mut self.receives);
     }
 }
 
-impl Side {
-    /// Waits for the next completion, which is to be a success.
-    fn completion(&mut self) {
-        loop {
-            if let Ok(mut poller) = self.cq.start_poll()
-                && let Some(completion) = poller.next().expect("a completion")
-            {
-                assert_eq!(completion.status(), WorkCompletionStatus::Success);
-                return;
-            }
+/// Waits for the next completion, which is to be a success.
+fn await_completion(cq: &mut BasicCompletionQueue) {
+    loop {
+        if let Ok(mut poller) = cq.start_poll()
+            && let Some(completion) = poller.next().expect("a completion")
+        {
+            assert_eq!(completion.status(), WorkCompletionStatus::Success);
+            return;
         }
     }
 }
