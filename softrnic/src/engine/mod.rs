@@ -11,6 +11,7 @@ pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod network;
 pub(crate) mod packet;
+mod prefetch;
 pub(crate) mod queue_pair;
 pub(crate) mod quota;
 pub(crate) mod receive;

@@ -114,6 +114,9 @@ pub(crate) struct Destination {
 }
 
 /// A request in the send queue. Its vectors are used again for the next.
+///
+/// Two cache lines, and a third for datagrams.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SendWork {
     pub(crate) wr_id: u64,
@@ -123,15 +126,15 @@ pub(crate) struct SendWork {
     /// Waits for the reads and atomics before it. In the process each request ends before the next begins.
     pub(crate) is_fenced: bool,
     pub(crate) is_inline: bool,
+    /// Of XRC.
+    pub(crate) srq_number: u32,
     /// The memory that it sends, or reads into. Empty where it is inline.
     pub(crate) pieces: Vec<Piece>,
     /// The data itself, where it is inline.
     pub(crate) inline: Vec<u8>,
+    pub(crate) bind: Option<Box<Bind>>,
     /// Of datagrams.
     pub(crate) destination: Option<Destination>,
-    /// Of XRC.
-    pub(crate) srq_number: u32,
-    pub(crate) bind: Option<Box<Bind>>,
 }
 
 impl Default for SendWork {

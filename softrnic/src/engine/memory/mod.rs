@@ -35,7 +35,7 @@ pub(crate) use self::cuda::End;
 pub(crate) use self::mapping::{Buffer, Mapping};
 pub(crate) use self::region::{Backing, Change, Region};
 pub(crate) use self::resident::page_size;
-pub(crate) use self::segment::Segment;
+pub(crate) use self::segment::{Segment, Segments};
 pub(crate) use self::window::Window;
 
 /// Access flags, as in `enum ibv_access_flags`.

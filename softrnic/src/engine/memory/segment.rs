@@ -1,7 +1,10 @@
 //! Memory that may be used now.
 
+use arrayvec::ArrayVec;
+
 use super::Fault;
 use super::slot::Hold;
+use crate::engine::limits::MAX_SGE;
 
 /// Where bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,9 @@ pub(crate) struct Segment {
 unsafe impl Send for Segment {}
 // SAFETY: as above; through a shared reference nothing of the segment itself changes.
 unsafe impl Sync for Segment {}
+
+/// The memory of a request, on the stack of who moves it.
+pub(crate) type Segments = ArrayVec<Segment, { MAX_SGE as usize }>;
 
 impl Segment {
     /// No bytes.

@@ -8,6 +8,7 @@ use super::QueuePair;
 use super::attempt::{Outcome, finish_answer, local_memory, status_of};
 use super::inbox::Arrival;
 use super::requester::Requester;
+use crate::engine::memory::Segments;
 use crate::engine::request::Reply;
 use crate::engine::unpoisoned;
 
@@ -71,18 +72,18 @@ impl Requester {
             log::debug!("queue pair {:#x}: an answer to what has not gone yet", pair.number());
             return true;
         }
-        let Self { ring, segments, .. } = self;
-        let Some(work) = ring.front() else {
+        let Some(work) = self.ring.front() else {
             return true;
         };
         // Of a read the data is there already.
+        let mut segments = Segments::new();
         let needs_memory = work.operation.is_atomic();
-        let outcome = if needs_memory && !local_memory(pair, work, segments) {
+        let outcome = if needs_memory && !local_memory(pair, work, &mut segments) {
             Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
         } else {
-            finish_answer(work, original, segments)
+            finish_answer(work, original, &segments)
         };
-        segments.clear();
+        drop(segments);
         match outcome {
             Outcome::Done { length } => {
                 self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length);

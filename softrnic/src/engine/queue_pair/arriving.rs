@@ -1,5 +1,6 @@
 //! Messages that come from other processes, in parts.
 
+use std::slice;
 use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_access_flags;
@@ -10,7 +11,7 @@ use super::responder::{Responder, Stop};
 use super::target::{Target, shared_entry};
 use super::{QueuePair, Service};
 use crate::engine::limits::{MAX_MSG_SIZE, MTU};
-use crate::engine::memory::{self, Segment};
+use crate::engine::memory::{self, Segment, Segments};
 use crate::engine::network::SharedEntry;
 use crate::engine::packet::{Carrier, Part};
 use crate::engine::request::{Exchange, Refusal, Reply, Request, TransferFault};
@@ -211,8 +212,7 @@ impl Responder {
             Ok(target) => target,
             Err(stop) => return self.conclude_parts(pair, &request, Err(stop)),
         };
-        let mut result = self.move_part(&target, &arriving, part, payload);
-        self.segments.clear();
+        let mut result = move_part(&target, &arriving, part, payload);
         if result.is_ok() {
             arriving.offset += u64::from(part.length);
             if arriving.offset < request.length {
@@ -226,31 +226,6 @@ impl Responder {
             None => result.map_err(|trouble| trouble.end(target.service).1),
         };
         self.conclude_parts(pair, &request, result)
-    }
-
-    fn move_part(
-        &mut self,
-        target: &Target<'_>,
-        arriving: &Arriving,
-        part: &Part,
-        payload: &[Segment],
-    ) -> Result<(), Trouble> {
-        let (offset, length) = (arriving.offset, u64::from(part.length));
-        match arriving.request.operation {
-            Operation::Write { address, rkey } | Operation::WriteImmediate { address, rkey, .. } => {
-                let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
-                let address = address.wrapping_add(offset);
-                self.segments.push(target.remote(rkey, address, length, access).map_err(Trouble::Other)?);
-                memory::copy(payload, &self.segments)
-                    .map_err(|_| Trouble::Other(Stop::Refused(Refusal::OperationError)))
-            }
-            _ => {
-                let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| &taken.work.pieces);
-                map(target.receives.domain, pieces, offset, length, true, &mut self.segments)
-                    .and_then(|()| memory::copy(payload, &self.segments))
-                    .map_err(|_| Trouble::Memory)
-            }
-        }
     }
 
     fn conclude_parts(
@@ -276,6 +251,27 @@ impl Responder {
             self.end_arriving();
         }
         self.answers.lose(carrier);
+    }
+}
+
+/// Moves a part to its place.
+fn move_part(target: &Target<'_>, arriving: &Arriving, part: &Part, payload: &[Segment]) -> Result<(), Trouble> {
+    let (offset, length) = (arriving.offset, u64::from(part.length));
+    match arriving.request.operation {
+        Operation::Write { address, rkey } | Operation::WriteImmediate { address, rkey, .. } => {
+            let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+            let address = address.wrapping_add(offset);
+            let segment = target.remote(rkey, address, length, access).map_err(Trouble::Other)?;
+            memory::copy(payload, slice::from_ref(&segment))
+                .map_err(|_| Trouble::Other(Stop::Refused(Refusal::OperationError)))
+        }
+        _ => {
+            let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| &taken.work.pieces);
+            let mut segments = Segments::new();
+            map(target.receives.domain, pieces, offset, length, true, &mut segments)
+                .and_then(|()| memory::copy(payload, &segments))
+                .map_err(|_| Trouble::Memory)
+        }
     }
 }
 

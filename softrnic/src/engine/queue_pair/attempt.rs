@@ -11,7 +11,7 @@ use super::group::Went;
 use super::{Attributes, QueuePair, Service, away, datagram, psn};
 use crate::engine::address::Path;
 use crate::engine::limits;
-use crate::engine::memory::{self, Memory, Segment};
+use crate::engine::memory::{self, Memory, Segment, Segments};
 use crate::engine::network::Network;
 use crate::engine::packet::Carrier;
 use crate::engine::request::{Refusal, Reply, Request};
@@ -73,6 +73,11 @@ impl Peer {
         self.look_up(number)
     }
 
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        QueuePair::prefetch_responder(self.pair.as_ptr());
+    }
+
     #[inline(never)]
     fn look_up(&mut self, number: u32) -> Found {
         let network = Network::of_process();
@@ -97,7 +102,6 @@ pub(super) fn attempt(
     attributes: &Attributes,
     peer: &mut Peer,
     flight: &mut Flight,
-    segments: &mut Vec<Segment>,
 ) -> Outcome {
     let service = pair.parts.service;
     if !service.sends(work.operation) {
@@ -116,7 +120,8 @@ pub(super) fn attempt(
         Ok(length) => length,
         Err(status) => return Outcome::Failed(status),
     };
-    if !work.is_inline && !local_memory(pair, work, segments) {
+    let mut segments = Segments::new();
+    if !work.is_inline && !local_memory(pair, work, &mut segments) {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
 
@@ -149,7 +154,7 @@ pub(super) fn attempt(
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
     let reply = if work.destination.is_some() && datagram::is_of_group(&request, number) {
         let is_first = !flight.missing.has_begun();
-        let went = flight.missing.send(&mut flight.room, pair, work, &request, segments);
+        let went = flight.missing.send(&mut flight.room, pair, work, &request, &segments);
         let reply = match went {
             Went::Fault => Reply::LocalFault,
             Went::All | Went::Some if is_first => datagram::send_to_group(&request, &mut exchange),
@@ -166,7 +171,7 @@ pub(super) fn attempt(
             Found::Here(_) if flight.next() > 0 => return Outcome::Later,
             Found::Here(peer) => peer.handle(&request, &mut exchange),
             Found::Away(carrier) => {
-                let outcome = away::send(pair, work, request, (number, &carrier), attributes, flight, segments);
+                let outcome = away::send(pair, work, request, (number, &carrier), attributes, flight, &mut segments);
                 if outcome != Outcome::Silence {
                     return outcome;
                 }
@@ -182,7 +187,7 @@ pub(super) fn attempt(
         Reply::LocalFault => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
         // Nobody tells the requester of anything.
         _ if !service.is_reliable() => Outcome::Done { length: 0 },
-        Reply::Done { original } => finish_answer(work, original, segments),
+        Reply::Done { original } => finish_answer(work, original, &segments),
         Reply::NotReady { timer } => Outcome::NotReady { timer },
         Reply::Silence => Outcome::Silence,
         Reply::Refused(refusal) => Outcome::Failed(status_of(refusal)),
@@ -240,14 +245,13 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
 }
 
 /// Checks and holds the memory of a request.
-pub(super) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Vec<Segment>) -> bool {
+pub(super) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Segments) -> bool {
     let is_written = work.operation.is_read_or_atomic();
     // Empty pieces name no memory.
     work.pieces.iter().filter(|piece| piece.length > 0).all(|&Piece { address, length, lkey }| {
         Memory::of_process()
             .local(&pair.parts.domain, lkey, address, u64::from(length), is_written)
-            .map(|segment| segments.push(segment))
-            .is_ok()
+            .is_ok_and(|segment| segments.try_push(segment).is_ok())
     })
 }
 

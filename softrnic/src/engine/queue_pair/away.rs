@@ -8,7 +8,7 @@ use super::attempt::Outcome;
 use super::flight::Flight;
 use super::receiving::map;
 use super::{Attributes, QueuePair};
-use crate::engine::memory::Segment;
+use crate::engine::memory::Segments;
 use crate::engine::packet::{Carrier, MAX_PAYLOAD, Packet, Part, Payload, Stuck};
 use crate::engine::request::Request;
 use crate::engine::work::SendWork;
@@ -21,7 +21,7 @@ pub(super) fn send(
     peer: (u32, &Arc<dyn Carrier>),
     attributes: &Attributes,
     flight: &mut Flight,
-    segments: &mut Vec<Segment>,
+    segments: &mut Segments,
 ) -> Outcome {
     match flight.youngest() {
         Some(youngest) if flight.partial.is_some() => request.psn = youngest.psn,
@@ -67,7 +67,7 @@ fn slice<'p>(
     pair: &QueuePair,
     work: &'p SendWork,
     (total, offset, length): (u64, u64, u32),
-    segments: &'p mut Vec<Segment>,
+    segments: &'p mut Segments,
 ) -> Option<Payload<'p>> {
     if length == 0 {
         return Some(Payload::Bytes(&[]));

@@ -25,6 +25,7 @@ pub(super) struct Sent {
 }
 
 /// The requests on their way. All is empty, and costs nothing, while peers are in this process.
+#[repr(C)]
 #[derive(Debug)]
 pub(super) struct Flight {
     sent: VecDeque<Sent>,

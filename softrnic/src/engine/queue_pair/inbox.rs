@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use super::receiving::map;
 use crate::engine::domain::Domain;
 use crate::engine::limits::MAX_QP_WR;
-use crate::engine::memory::{self, Segment};
+use crate::engine::memory::{self, Segment, Segments};
 use crate::engine::packet::{Answer, AnswerKind, Carrier};
 use crate::engine::request::Reply;
 use crate::engine::work::Piece;
@@ -134,7 +134,7 @@ impl Inbox {
         if offset != reading.next || length > reading.length - reading.next {
             return false;
         }
-        let mut segments = Vec::new();
+        let mut segments = Segments::new();
         let is_there = map(domain, &reading.pieces, offset, length, true, &mut segments).is_ok()
             && memory::copy(payload, &segments).is_ok();
         reading.is_faulty |= !is_there;

@@ -9,7 +9,7 @@ use super::target::Target;
 use super::{QueuePair, Service, datagram};
 use crate::engine::completion::{Completion, CompletionQueue};
 use crate::engine::domain::Domain;
-use crate::engine::memory::{self, Fault, Memory, Segment};
+use crate::engine::memory::{self, Fault, Memory, Segments};
 use crate::engine::receive::ReceiveQueue;
 use crate::engine::request::{Exchange, Refusal, Reply, Request, TransferFault};
 use crate::engine::work::{Operation, Piece, ReceiveWork};
@@ -41,8 +41,7 @@ impl Responder {
         exchange: &mut dyn Exchange,
     ) -> Result<(), Stop> {
         let work = self.take(target)?;
-        let result = self.place(target, request, exchange, &work);
-        self.segments.clear();
+        let result = place(target, request, exchange, &work);
         self.conclude(target, request, work, result)
     }
 
@@ -87,32 +86,6 @@ impl Responder {
             return Ok(self.taken.remove(place).work);
         }
         queue.take().ok_or(Stop::NotReady)
-    }
-
-    /// Moves the data of a message to where a receive has it.
-    fn place(
-        &mut self,
-        target: &Target<'_>,
-        request: &Request,
-        exchange: &mut dyn Exchange,
-        work: &ReceiveWork,
-    ) -> Result<(), Trouble> {
-        let header = if target.service == Service::UnreliableDatagram { datagram::HEADER_LENGTH } else { 0 };
-        has_room(work, header + request.length)?;
-        let domain = target.receives.domain;
-        if header > 0 {
-            map(domain, &work.pieces, 0, header, true, &mut self.segments).map_err(|_| Trouble::Memory)?;
-            memory::write_bytes(&datagram::header(request), &self.segments).map_err(|_| Trouble::Memory)?;
-            self.segments.clear();
-        }
-        if request.length > 0 {
-            map(domain, &work.pieces, header, request.length, true, &mut self.segments).map_err(|_| Trouble::Memory)?;
-            exchange.take(&self.segments).map_err(|fault| match fault {
-                TransferFault::Requester(_) => Trouble::Other(Stop::LocalFault),
-                TransferFault::Responder(_) => Trouble::Memory,
-            })?;
-        }
-        invalidate(target, request)
     }
 
     /// Completes a receive, or keeps it for the next message.
@@ -206,6 +179,32 @@ impl Trouble {
     }
 }
 
+/// Moves the data of a message to where a receive has it.
+fn place(
+    target: &Target<'_>,
+    request: &Request,
+    exchange: &mut dyn Exchange,
+    work: &ReceiveWork,
+) -> Result<(), Trouble> {
+    let header = if target.service == Service::UnreliableDatagram { datagram::HEADER_LENGTH } else { 0 };
+    has_room(work, header + request.length)?;
+    let domain = target.receives.domain;
+    if header > 0 {
+        let mut segments = Segments::new();
+        map(domain, &work.pieces, 0, header, true, &mut segments).map_err(|_| Trouble::Memory)?;
+        memory::write_bytes(&datagram::header(request), &segments).map_err(|_| Trouble::Memory)?;
+    }
+    if request.length > 0 {
+        let mut segments = Segments::new();
+        map(domain, &work.pieces, header, request.length, true, &mut segments).map_err(|_| Trouble::Memory)?;
+        exchange.take(&segments).map_err(|fault| match fault {
+            TransferFault::Requester(_) => Trouble::Other(Stop::LocalFault),
+            TransferFault::Responder(_) => Trouble::Memory,
+        })?;
+    }
+    invalidate(target, request)
+}
+
 /// Checks and holds `length` bytes of local memory, after the first `skipped`.
 pub(super) fn map(
     domain: &Domain,
@@ -213,7 +212,7 @@ pub(super) fn map(
     mut skipped: u64,
     mut length: u64,
     is_written: bool,
-    segments: &mut Vec<Segment>,
+    segments: &mut Segments,
 ) -> Result<(), Fault> {
     for piece in pieces {
         if length == 0 {
@@ -225,7 +224,8 @@ pub(super) fn map(
         if part > 0 {
             // A sum that goes round is outside of any region.
             let address = piece.address.checked_add(offset).ok_or(Fault::Bounds)?;
-            segments.push(Memory::of_process().local(domain, piece.lkey, address, part, is_written)?);
+            let segment = Memory::of_process().local(domain, piece.lkey, address, part, is_written)?;
+            segments.try_push(segment).map_err(|_| Fault::Bounds)?;
             length -= part;
         }
     }

@@ -1,5 +1,7 @@
 //! Messages that work on memory of the program's, which they name by a remote key.
 
+use std::slice;
+
 use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_PERSISTENT, IBV_FLUSH_RANGE, ibv_access_flags};
 
 use super::responder::{Responder, Stop};
@@ -21,9 +23,7 @@ impl Responder {
         if request.length > 0 {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
             let segment = target.remote(rkey, address, request.length, access)?;
-            self.segments.push(segment);
-            exchange.take(&self.segments)?;
-            self.segments.clear();
+            exchange.take(slice::from_ref(&segment))?;
         }
         Ok(())
     }
@@ -41,8 +41,7 @@ impl Responder {
         if request.length > 0 {
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
             let segment = target.remote(rkey, address, request.length, access)?;
-            self.segments.push(segment);
-            exchange.give(&self.segments)?;
+            exchange.give(slice::from_ref(&segment))?;
         }
         Ok(())
     }

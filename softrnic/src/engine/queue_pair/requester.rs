@@ -14,27 +14,25 @@ use super::{Attributes, QueuePair, State};
 use crate::engine::completion::{Completion, Slots};
 use crate::engine::errno::Errno;
 use crate::engine::events::PairEvent;
-use crate::engine::memory::Segment;
 use crate::engine::work::{Operation, SendWork};
 use crate::engine::{timer, unpoisoned};
 
 /// The send queue and what is known of its progress.
+#[repr(C)]
 #[derive(Debug)]
 pub(super) struct Requester {
     pub(super) ring: Ring,
     /// Places of the send queue in use. Another counter after RESET: completions of before may still count the old one down.
     used_slots: Arc<AtomicU32>,
+    wait: Wait,
     /// Requests that were done without a completion since the last.
     unreported: u32,
-    pub(super) attributes: Attributes,
-    wait: Wait,
-    pub(super) flight: Flight,
     silences_left: u8,
     not_ready_left: u8,
     has_told_drained: bool,
+    pub(super) attributes: Attributes,
     peer: Peer,
-    /// Local memory of the request that is executed. Empty in between, so that nobody waits to deregister it.
-    pub(super) segments: Vec<Segment>,
+    pub(super) flight: Flight,
 }
 
 impl Requester {
@@ -51,7 +49,6 @@ impl Requester {
             not_ready_left: 0,
             has_told_drained: false,
             peer: Peer::default(),
-            segments: Vec::new(),
         }
     }
 
@@ -70,6 +67,12 @@ impl Requester {
         self.used_slots.fetch_add(pushed, Ordering::Relaxed);
     }
 
+    /// Has what is needed of the last peer come into the cache, which is likely the next one.
+    #[inline]
+    pub(super) fn prefetch_peer(&self) {
+        self.peer.prefetch();
+    }
+
     /// The queue pair has come to another state.
     pub(super) fn state_changed(&mut self) {
         self.has_told_drained = false;
@@ -84,7 +87,6 @@ impl Requester {
         self.attributes = Attributes::new();
         self.wait = Wait::No;
         self.peer = Peer::default();
-        self.segments = Vec::new();
     }
 
     /// Completes all that is queued as flushed.
@@ -279,13 +281,11 @@ impl Requester {
 
     /// Tries the request that is next: the oldest of those that are not on their way.
     fn execute(&mut self, pair: &QueuePair, next: usize) -> Outcome {
-        let Self { ring, segments, peer, attributes, flight, .. } = self;
+        let Self { ring, peer, attributes, flight, .. } = self;
         let Some(work) = ring.get(next) else {
             return Outcome::Silence;
         };
-        let outcome = attempt(pair, work, attributes, peer, flight, segments);
-        segments.clear();
-        outcome
+        attempt(pair, work, attributes, peer, flight)
     }
 }
 

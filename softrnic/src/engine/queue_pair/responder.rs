@@ -7,15 +7,18 @@ use super::target::{Target, shared_entry};
 use super::{Attributes, QueuePair, Service, State, psn};
 use crate::engine::address::Gid;
 use crate::engine::events::PairEvent;
-use crate::engine::memory::{Atomic, Segment};
+use crate::engine::memory::Atomic;
 use crate::engine::request::{Exchange, Refusal, Reply, Request, TransferFault};
 use crate::engine::work::Operation;
 
 /// The receiving side.
+#[repr(C)]
 #[derive(Debug)]
 pub(super) struct Responder {
     /// `rq_psn` is the number that is expected next.
     pub(super) attributes: Attributes,
+    has_told_established: bool,
+    has_told_last: bool,
     /// Receives that were taken for messages that did not come through; those of the next from the same queue. Of a target of XRC
     /// there are several queues, otherwise there is one.
     pub(super) taken: Vec<Taken>,
@@ -25,10 +28,6 @@ pub(super) struct Responder {
     pub(super) answers: Answers,
     /// Where the answer to the message that is handled goes, as long as it has not gone.
     pub(super) early: Option<Return>,
-    /// Memory of the message that is handled. Empty in between, so that nobody waits to deregister it.
-    pub(super) segments: Vec<Segment>,
-    has_told_established: bool,
-    has_told_last: bool,
 }
 
 /// Why a message is not done.
@@ -66,7 +65,6 @@ impl Responder {
             arriving: None,
             answers: Answers::default(),
             early: None,
-            segments: Vec::new(),
             has_told_established: false,
             has_told_last: false,
         }
@@ -105,7 +103,6 @@ impl Responder {
             return (Reply::Silence, false);
         }
         let result = self.perform(pair, request, exchange);
-        self.segments.clear();
         self.finish(pair, request, result)
     }
 

@@ -53,8 +53,9 @@ impl Ring {
         if self.length > 0 {
             // What it refers to is let go now, not when its place is used again.
             self.places[self.head].bind = None;
-            self.head = self.place(1);
             self.length -= 1;
+            // Where it is empty it begins again at its first place, which is in the cache.
+            self.head = if self.length == 0 { 0 } else { self.place(1) };
         }
     }
 

@@ -32,7 +32,7 @@ impl<'t> Target<'t> {
         let parts = &pair.parts;
         let (queue, completions) = (&parts.receives, parts.receive_queue.as_ref());
         // Receives are looked up where they were posted.
-        let domain = queue.domain().filter(|_| parts.is_shared).unwrap_or(&parts.domain);
+        let domain = if parts.is_shared { queue.domain() } else { None }.unwrap_or(&parts.domain);
         let receives = Receives { queue, completions, domain, is_shared: parts.is_shared };
         Self { pair, number: pair.number, service: parts.service, domain: &parts.domain, receives }
     }

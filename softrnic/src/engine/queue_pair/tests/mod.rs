@@ -104,7 +104,7 @@ impl Bytes {
 
     pub(super) fn get(&self, offset: usize, length: usize) -> Vec<u8> {
         assert!(offset + length <= self.buffer.len());
-        let start = std::ptr::with_exposed_provenance::<u8>(self.buffer.address(offset));
+        let start = ptr::with_exposed_provenance::<u8>(self.buffer.address(offset));
         // Byte by byte would take the interpreter minutes.
         if cfg!(miri) {
             let mut bytes = vec![0; length];
@@ -118,7 +118,7 @@ impl Bytes {
 
     pub(super) fn set(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.buffer.len());
-        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.buffer.address(offset));
+        let start = ptr::with_exposed_provenance_mut::<u8>(self.buffer.address(offset));
         if cfg!(miri) {
             // SAFETY: as above.
             return unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
