@@ -48,7 +48,8 @@ pub fn median_ratio(
     Ok(middle((0..rounds).map(|_| Ok(first()? / second()?)).collect::<Result<_>>()?))
 }
 
-fn middle(mut values: Vec<f64>) -> f64 {
+/// The one in the middle, or the upper of the two.
+pub fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -1,0 +1,122 @@
+//! Runs the programs of perftest and stride-perf in turn, on one device of one machine with the same settings, and prints how their figures
+//! compare at each size.
+//!
+//! A single run says little on a machine that does other things: the programs take turns, the order changes from round to round, and what
+//! is printed is the median over all rounds.
+
+mod pair;
+mod program;
+mod report;
+mod test;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use self::pair::{Pair, Settings};
+use self::report::Report;
+use self::test::Test;
+
+/// Compare stride-perf with perftest, size by size, on one device
+#[derive(Clone, Debug, Parser)]
+#[command(name = "perftest_side_by_side", version, max_term_width = 110)]
+struct Arguments {
+    /// The device of both sides
+    #[arg(short, long, default_value = "soft0")]
+    device: String,
+
+    /// Index in the table of GIDs
+    #[arg(short = 'x', long, value_name = "N", default_value_t = 0)]
+    gid_index: u32,
+
+    /// What is measured
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_enum,
+        default_values_t = [Test::WriteBw, Test::ReadBw, Test::SendBw, Test::AtomicBw, Test::WriteLat, Test::ReadLat, Test::SendLat, Test::AtomicLat])]
+    tests: Vec<Test>,
+
+    /// Sizes of a message in bytes [default: 2 to 8388608, each twice the one before it]
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(2..))]
+    sizes: Vec<u64>,
+
+    /// Messages of each size
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(5..))]
+    iterations: u32,
+
+    /// Of so many messages of a bandwidth test the last has a completion
+    #[arg(short = 'Q', long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    cq_mod: u32,
+
+    /// How often each of the two runs
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+
+    /// Seconds after which a run is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+
+    /// stride-perf [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    stride: Option<PathBuf>,
+
+    /// What starts the programs of perftest, such as target/preload/softrnic-run
+    #[arg(long, value_name = "PATH")]
+    perftest_by: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to do if even that fails.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let stride = match &arguments.stride {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("where this program is")?.with_file_name("stride-perf"),
+    };
+    let settings = Settings {
+        device: arguments.device.clone(),
+        gid_index: arguments.gid_index,
+        iterations: arguments.iterations,
+        cq_mod: arguments.cq_mod,
+        timeout: Duration::from_secs(arguments.timeout),
+    };
+    let theirs = Pair::Perftest { by: arguments.perftest_by.clone() };
+    let ours = Pair::Stride { program: stride };
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{}, {} messages of each size, the median of {} rounds; above 1 stride-perf is ahead",
+        arguments.device, arguments.iterations, arguments.rounds
+    )?;
+    for &test in &arguments.tests {
+        let mut report = Report::new(test);
+        // None is all of them, in one run.
+        let sizes: Vec<Option<u64>> = match test.has_one_size() || arguments.sizes.is_empty() {
+            true => vec![None],
+            false => arguments.sizes.iter().copied().map(Some).collect(),
+        };
+        for round in 0..arguments.rounds {
+            for &size in &sizes {
+                let order = if round % 2 == 0 { [&theirs, &ours] } else { [&ours, &theirs] };
+                for pair in order {
+                    let rows = pair.run(test, size, &settings)?;
+                    report.add(std::ptr::eq(pair, &ours), &rows);
+                }
+                report.end_turn();
+            }
+        }
+        writeln!(out, "\n{report}")?;
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! A server and a client of one make.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use stride_perf::report::{self, Row};
+
+use super::program::Program;
+use super::test::Test;
+
+/// What both are told.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) device: String,
+    pub(crate) gid_index: u32,
+    pub(crate) iterations: u32,
+    pub(crate) cq_mod: u32,
+    pub(crate) timeout: Duration,
+}
+
+/// Whose they are.
+#[derive(Clone, Debug)]
+pub(crate) enum Pair {
+    Perftest { by: Option<PathBuf> },
+    Stride { program: PathBuf },
+}
+
+impl Pair {
+    /// Runs a test over the loopback interface; gives the client's rows, of one size or of all.
+    pub(crate) fn run(&self, test: Test, size: Option<u64>, settings: &Settings) -> Result<Vec<Row>> {
+        let (mut server, mut client) = match self {
+            Self::Perftest { by } => {
+                let command = || perftest(by.as_deref(), test, size, settings);
+                (command(), command())
+            }
+            Self::Stride { program } => (stride_server(program), stride_client(program, test, size, settings)),
+        };
+        // Each has its port, so that nothing of one run meets the next.
+        let port: u16 = match self {
+            Self::Perftest { .. } => 18615,
+            Self::Stride { .. } => 18616,
+        };
+        for command in [&mut server, &mut client] {
+            command.args(["-p", &port.to_string()]);
+        }
+        let mut server = Program::start(&mut server)?;
+        server.await_listener(port)?;
+        let text = Program::start(client.arg("127.0.0.1"))?.finish(settings.timeout);
+        let text = text.with_context(|| format!("{} {}", test.operation(), test.measure()))?;
+        server.end()?;
+        let mut all = report::series(&text, "run").with_context(|| format!("what was printed:\n{text}"))?;
+        ensure!(all.len() == 1, "there are {} tests instead of one:\n{text}", all.len());
+        Ok(all.swap_remove(0).rows)
+    }
+}
+
+/// Either side: both are told the same.
+fn perftest(by: Option<&Path>, test: Test, size: Option<u64>, settings: &Settings) -> Command {
+    let name = format!("ib_{}_{}", test.operation(), test.measure());
+    let mut command = match by {
+        Some(by) => Command::new(by),
+        None => Command::new(&name),
+    };
+    if by.is_some() {
+        command.arg(&name);
+    }
+    // `-F`: not a word on the frequency of the processor.
+    command.args(["-F", "-d", &settings.device]);
+    if !test.is_latency() {
+        // Without a peak, for which the time of each message would be taken.
+        command.args(["-N", "--report_gbits"]);
+    }
+    tell_both(&mut command, test, size, settings);
+    command
+}
+
+fn stride_server(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["server", "--one-off"]);
+    command
+}
+
+fn stride_client(program: &Path, test: Test, size: Option<u64>, settings: &Settings) -> Command {
+    let mut command = Command::new(program);
+    command.args([test.operation(), test.measure(), "--json-stream"]);
+    command.args(["-d", &settings.device, "--remote-device", &settings.device]);
+    command.args(["--remote-gid-index", &settings.gid_index.to_string()]);
+    tell_both(&mut command, test, size, settings);
+    command
+}
+
+/// What both call the same.
+fn tell_both(command: &mut Command, test: Test, size: Option<u64>, settings: &Settings) {
+    command.args(["-x", &settings.gid_index.to_string(), "-n", &settings.iterations.to_string()]);
+    if !test.is_latency() {
+        command.args(["-Q", &settings.cq_mod.to_string()]);
+    }
+    match size {
+        _ if test.has_one_size() => {}
+        Some(size) => {
+            command.args(["-s", &size.to_string()]);
+        }
+        None => {
+            command.arg("-a");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What is measured.
+
+use clap::ValueEnum;
+
+/// A test that both have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Test {
+    WriteBw,
+    ReadBw,
+    SendBw,
+    AtomicBw,
+    WriteLat,
+    ReadLat,
+    SendLat,
+    AtomicLat,
+}
+
+impl Test {
+    /// The operation, as both call it.
+    pub(crate) fn operation(self) -> &'static str {
+        match self {
+            Self::WriteBw | Self::WriteLat => "write",
+            Self::ReadBw | Self::ReadLat => "read",
+            Self::SendBw | Self::SendLat => "send",
+            Self::AtomicBw | Self::AtomicLat => "atomic",
+        }
+    }
+
+    /// What is measured of it, as both call it.
+    pub(crate) fn measure(self) -> &'static str {
+        if self.is_latency() { "lat" } else { "bw" }
+    }
+
+    pub(crate) fn is_latency(self) -> bool {
+        matches!(self, Self::WriteLat | Self::ReadLat | Self::SendLat | Self::AtomicLat)
+    }
+
+    /// Atomics are of eight bytes.
+    pub(crate) fn has_one_size(self) -> bool {
+        matches!(self, Self::AtomicBw | Self::AtomicLat)
+    }
+}
