@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::segment::{Place, Segment};
-use super::{Atomic, End, Fault, cuda};
+use super::{Atomic, End, Fault, cuda, strings};
 
 /// Copies from the one list of memory to the other, as many bytes as both have. The last bytes of each piece are stored last:
 /// programs wait for them by looking at memory.
@@ -242,17 +242,36 @@ pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
 /// As [`copy_host`], and they do not overlap.
 #[inline]
 unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: the caller's promise. A function of C's, which may meet what other threads do there: to the compiler it is the
-    // outside.
     #[cfg(not(miri))]
-    unsafe {
-        libc::memcpy(to.cast(), from.cast(), length);
+    {
+        let is_in_pieces = length > strings::PIECE && length <= strings::in_pieces_up_to();
+        let piece = if is_in_pieces { strings::PIECE } else { length };
+        // SAFETY: the caller's promise.
+        unsafe { copy_pieces(from, to, length, piece) };
     }
     // SAFETY: the caller's promise.
     #[cfg(miri)]
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, length);
     }
+}
+
+/// Copies so many bytes at a time.
+///
+/// # Safety
+///
+/// As [`raw_copy`].
+#[cfg(not(miri))]
+#[inline]
+unsafe fn copy_pieces(from: *const u8, to: *mut u8, length: usize, piece: usize) {
+    let mut done = 0;
+    while length - done > piece {
+        // SAFETY: bytes of both; and as below.
+        unsafe { libc::memcpy(to.add(done).cast(), from.add(done).cast(), piece) };
+        done += piece;
+    }
+    // SAFETY: the rest of both. A function of C's, which may meet what other threads do there: to the compiler it is the outside.
+    unsafe { libc::memcpy(to.add(done).cast(), from.add(done).cast(), length - done) };
 }
 
 /// # Safety
@@ -380,6 +399,25 @@ mod tests {
             let mut model = expected[..length].to_vec();
             model.drain(at..(at + skipped).min(length));
             prop_assert_eq!(bytes, model);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "copies without C")]
+    fn what_is_copied_in_pieces_is_copied_whole() {
+        let from = words(1_000, 1);
+        for length in [0, 1, 1_919, 1_920, 1_921, 3_840, 5_761, 8_000] {
+            for piece in [64, strings::PIECE, 8_000] {
+                let mut to = words(1_000, 2);
+                let mut expected = bytes_of(&to);
+                expected[..length].copy_from_slice(&bytes_of(&from)[..length]);
+                #[cfg(not(miri))]
+                // SAFETY: as many bytes as both have at most.
+                unsafe {
+                    copy_pieces(from.as_ptr().cast(), to.as_mut_ptr().cast(), length, piece);
+                }
+                assert_eq!(bytes_of(&to), expected, "{length} bytes by {piece}");
+            }
         }
     }
 

@@ -14,6 +14,7 @@ mod region;
 mod resident;
 mod segment;
 mod slot;
+mod strings;
 mod table;
 #[cfg(test)]
 mod tests;
