@@ -187,12 +187,16 @@ impl Flight {
         }
     }
 
-    /// Whether the peer is mute: nothing went and nothing came for as long as it is given. `heard` counts what came.
-    pub(super) fn is_mute(&mut self, pair: &QueuePair, attributes: &Attributes, heard: u32) -> bool {
+    /// `heard` counts what came.
+    pub(super) fn hear(&mut self, heard: u32) {
         if self.heard != heard {
             self.heard = heard;
             self.activity = self.activity.wrapping_add(1);
         }
+    }
+
+    /// Whether the peer is mute: nothing went and nothing came for as long as it is given.
+    pub(super) fn is_mute(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
         let Some((until, activity)) = self.watch else {
             return false;
         };

@@ -63,6 +63,11 @@ use super::prefetch::prefetch;
 use super::request::{Exchange, Reply, Request};
 use super::unpoisoned;
 
+/// Something has come.
+const MAIL: u8 = 1;
+/// An alarm rang, or there may be room.
+const ALARM: u8 = 2;
+
 /// A queue pair.
 ///
 /// The fields of this, and of what is in it, stand in an order by which a message comes by few cache lines: with many queue pairs each
@@ -78,8 +83,8 @@ pub(crate) struct QueuePair {
     is_closed: AtomicBool,
     /// The requester is to be run.
     note: AtomicBool,
-    /// There is something in the inbox, or an alarm rang.
-    has_mail: AtomicBool,
+    /// [`MAIL`] where there is something in the inbox, [`ALARM`] where a clock is to be looked at.
+    mail: AtomicU8,
     /// In SQD, and what was begun is not done.
     is_draining: AtomicBool,
     parts: Parts,
@@ -109,7 +114,7 @@ impl QueuePair {
             requester: Mutex::new(Requester::new(attempt)),
             responder: Mutex::new(Responder::new()),
             inbox: Mutex::new(Inbox::new(attempt)),
-            has_mail: AtomicBool::new(false),
+            mail: AtomicU8::new(0),
         });
         Network::of_process().enter(&pair);
         Ok(pair)
@@ -234,7 +239,7 @@ impl QueuePair {
     /// Takes in an answer of another process, for the requester.
     pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) {
         if unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, answer, payload) {
-            self.mail_came();
+            self.mail_came(MAIL);
         }
     }
 
@@ -242,7 +247,7 @@ impl QueuePair {
     pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
         unpoisoned(self.responder.lock()).lose(carrier);
         if unpoisoned(self.inbox.lock()).lose(carrier) {
-            self.mail_came();
+            self.mail_came(MAIL);
         }
     }
 
@@ -253,11 +258,11 @@ impl QueuePair {
         if has_failed {
             self.look_again();
         }
-        self.mail_came();
+        self.mail_came(ALARM);
     }
 
-    fn mail_came(&self) {
-        self.has_mail.store(true, Ordering::SeqCst);
+    fn mail_came(&self, kind: u8) {
+        self.mail.fetch_or(kind, Ordering::SeqCst);
         self.look_again();
     }
 
