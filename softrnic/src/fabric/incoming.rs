@@ -29,6 +29,10 @@ struct Guest {
 }
 
 impl Waiting {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes those who have connected.
     ///
     /// # Errors

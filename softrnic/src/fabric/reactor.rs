@@ -101,7 +101,7 @@ impl Thread {
                 if cares {
                     self.peers.take_polled();
                 }
-                last = Some(Instant::now());
+                last = self.lingers_from_now();
                 self.sleep(Some(Duration::ZERO));
             } else if !cares && self.peers.take_polled() {
                 self.peers.each(|session| session.unpark());
@@ -143,17 +143,23 @@ impl Thread {
         }
     }
 
-    /// Sleeps until somebody rings or polls; when it woke.
+    /// Sleeps until somebody rings or polls; when it woke, where it lingers.
     fn park(&mut self, sleep: Sleep) -> Option<Instant> {
         if self.peers.park(sleep) {
-            let until = self.waiting.look(Instant::now()).into_iter().chain(self.pause).chain(self.care).min();
+            let guests = if self.waiting.is_empty() { None } else { self.waiting.look(Instant::now()) };
+            let until = guests.into_iter().chain(self.pause).chain(self.care).min();
             self.sleep(until.map(|until| until.saturating_duration_since(Instant::now())));
         } else if !self.peers.serve() {
             // Another thread is at what is there.
             self.sleep(Some(MOMENT));
         }
         self.peers.unpark();
-        Some(Instant::now())
+        self.lingers_from_now()
+    }
+
+    /// Now, where the clock is to be looked at: there are machines on which that is a system call.
+    fn lingers_from_now(&self) -> Option<Instant> {
+        (!self.linger.is_zero()).then(Instant::now)
     }
 
     /// Waits for events, and handles them.
@@ -173,6 +179,9 @@ impl Thread {
         for event in events {
             let (flags, data) = (event.flags, event.data);
             self.handle(data.u64(), flags.intersects(GONE));
+        }
+        if self.pause.is_none() && self.waiting.is_empty() {
+            return;
         }
         let now = Instant::now();
         self.waiting.look(now);
