@@ -6,15 +6,15 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::shared::Shared;
+use super::shared::{LINE, Shared};
 use super::wire::{Garbage, PART_WORDS, Words};
 use crate::engine::memory::{Segment, copy, write_bytes};
 use crate::engine::packet::Payload;
 
 /// Where a record can begin, in bytes.
-const GRAIN: u64 = 64;
+const GRAIN: u64 = LINE as u64;
 /// The words of a ring, in bytes from its control block; each has cache lines of its own.
 const TAIL: usize = 0;
 const HEAD: usize = 128;
@@ -102,6 +102,12 @@ impl Ring {
         self.data + (cursor & (self.size - 1)) as usize
     }
 
+    /// The line so many after a cursor, at which a record begins: so it does not go on at the start.
+    #[inline]
+    fn line(&self, cursor: u64, index: usize) -> &[AtomicU64; LINE / 8] {
+        self.shared.line(self.place(cursor + (index * LINE) as u64))
+    }
+
     /// The bytes from a cursor on, in two pieces where they go on at the start. `length` is at most the size.
     ///
     /// # Safety
@@ -163,9 +169,9 @@ impl Producer {
                 return Err(NotPut::Full);
             }
         }
-        for (index, &word) in words.iter().enumerate() {
-            let place = self.ring.place(self.tail + index as u64 * 8);
-            self.ring.shared.store(place, word, Ordering::Relaxed);
+        for (index, words) in words.chunks(LINE / 8).enumerate() {
+            let line = self.ring.line(self.tail, index);
+            line.iter().zip(words).for_each(|(to, &word)| to.store(word, Ordering::Relaxed));
         }
         if length != 0 {
             // SAFETY: they go before this returns; the room is this producer's, whose lock the caller holds, and the consumer reads
@@ -249,8 +255,9 @@ impl Consumer {
             return Err(Garbage("half a record"));
         }
         let mut words = [0; PART_WORDS];
-        for (index, word) in words.iter_mut().enumerate().take(self.words) {
-            *word = self.ring.shared.load(self.ring.place(self.head + index as u64 * 8), Ordering::Relaxed);
+        for (index, words) in words.chunks_mut(LINE / 8).take(self.words.div_ceil(LINE / 8)).enumerate() {
+            let line = self.ring.line(self.head, index);
+            words.iter_mut().zip(line).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
         }
         Ok(Some(words))
     }

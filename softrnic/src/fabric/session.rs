@@ -67,6 +67,8 @@ pub(super) struct Session {
     receive_ring: Ring,
     /// The head of what was taken out.
     taken: AtomicU64,
+    /// The head of what was taken out and told.
+    told: AtomicU64,
     /// Who found no room, each once, by its place in memory.
     waiting: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
     is_waited_for: AtomicBool,
@@ -95,6 +97,7 @@ impl Session {
             receive: Mutex::new(Consumer::new(receive_ring.clone(), words)),
             receive_ring,
             taken: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             waiting: Mutex::new(BTreeMap::new()),
             is_waited_for: AtomicBool::new(false),
         })
@@ -127,10 +130,13 @@ impl Session {
         self.take_in(&mut consumer, usize::MAX, RING as u64);
     }
 
-    /// Whether this one has answers that have come, or another thread is at some: what is taken out is told only after that.
+    /// Whether this one has answers that have come, or that another thread has taken out and not told yet.
     pub(super) fn has_answers(&self) -> bool {
-        self.role != Role::Responder
-            && (self.has_come() || matches!(self.receive.try_lock(), Err(TryLockError::WouldBlock)))
+        if self.role == Role::Responder {
+            return false;
+        }
+        let told = self.told.load(Ordering::Acquire);
+        self.receive_ring.tail() != told && self.is_alive() || self.taken.load(Ordering::Relaxed) != told
     }
 
     fn has_room(&self) -> bool {
@@ -197,20 +203,24 @@ impl Session {
     /// Takes in the next packet, which is answered by `back`, this session; `false` where there is none.
     fn take_one(&self, consumer: &mut Consumer, back: &Arc<dyn Carrier>) -> Result<bool, Garbage> {
         let Some(words) = consumer.next()? else { return Ok(false) };
-        match self.role {
+        let end = match self.role {
             Role::Requester(_) => {
                 let answer = wire::decode_answer(&words)?;
                 let pieces = consumer.take(Packet::Answer(answer).length())?;
                 self.taken.store(pieces.end(), Ordering::Relaxed);
                 self.peers.deliver.answer(&answer, pieces.as_slice());
+                pieces.end()
             }
             Role::Responder => {
                 let part = wire::decode_part(&words)?;
                 let pieces = consumer.take(part.length)?;
                 self.taken.store(pieces.end(), Ordering::Relaxed);
                 self.peers.deliver.part(&part, pieces.as_slice(), back);
+                pieces.end()
             }
-        }
+        };
+        // Whoever sees it sees all that was told.
+        self.told.store(end, Ordering::Release);
         Ok(true)
     }
 

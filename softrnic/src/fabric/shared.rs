@@ -18,6 +18,9 @@ use crate::fork;
 /// All of the seals that keep its size.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
+/// The bytes of eight words.
+pub(super) const LINE: usize = 64;
+
 /// Memory that is mapped here, and perhaps elsewhere.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -88,6 +91,15 @@ impl Shared {
         // SAFETY: it is within the mapping, which is there as long as `self`, and aligned. Whoever else uses it does so with
         // atomics, or in another process.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+
+    /// The eight words of the line at `offset`, in bytes.
+    #[inline]
+    pub(super) fn line(&self, offset: usize) -> &[AtomicU64; 8] {
+        let fits = offset.is_multiple_of(8) && offset.checked_add(LINE).is_some_and(|end| end <= self.length);
+        assert!(fits, "a line outside of the shared memory");
+        // SAFETY: as for `word`, of each; an array has no other alignment than what it is of, and may be where its words may be.
+        unsafe { &*self.start.as_ptr().add(offset).cast::<[AtomicU64; 8]>() }
     }
 
     #[inline]

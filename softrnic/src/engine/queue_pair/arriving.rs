@@ -76,21 +76,22 @@ impl Responder {
         payload: &[Segment],
         carrier: &Arc<dyn Carrier>,
     ) -> bool {
-        let back = Return::of(part, carrier);
-        self.early = (part.is_last() && part.request.service.is_reliable()).then(|| back.clone());
+        let is_answered = part.is_last() && part.request.service.is_reliable();
+        self.early = is_answered.then(|| Return::of(part, carrier));
         let (reply, has_failed) = if part.offset == 0 {
-            self.first_part(pair, part, payload, &back)
+            self.first_part(pair, part, payload, carrier)
         } else {
             self.next_part(pair, part, payload)
         };
-        let is_answered = part.is_last() && part.request.service.is_reliable() && self.early.take().is_none();
-        if is_answered {
-            // The answer may have been one too many.
+        let back = self.early.take();
+        if is_answered && back.is_none() {
+            // The answer has gone, and may have been one too many.
             return has_failed || !pair.state().receives();
         }
         let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {
             return has_failed;
         };
+        let back = back.unwrap_or_else(|| Return::of(part, carrier));
         let read = match part.request.operation {
             Operation::Read { address, rkey } if matches!(reply, Reply::Done { .. }) => {
                 let length = part.request.length;
@@ -116,7 +117,7 @@ impl Responder {
         pair: &QueuePair,
         part: &Part,
         payload: &[Segment],
-        back: &Return,
+        carrier: &Arc<dyn Carrier>,
     ) -> (Option<Reply>, bool) {
         let request = &part.request;
         if !self.is_taken_in(pair, request) || !is_sound(part) {
@@ -128,7 +129,7 @@ impl Responder {
             if request.service == Service::UnreliableDatagram {
                 return (None, false);
             }
-            return match self.begin(pair, part, back) {
+            return match self.begin(pair, part, carrier) {
                 Ok(arriving) => self.go_on(pair, arriving, part, payload),
                 Err(stop) => self.conclude_parts(pair, request, Err(stop)),
             };
@@ -160,7 +161,7 @@ impl Responder {
     }
 
     /// Checks what can be checked before all parts have come, and takes the receive.
-    fn begin(&mut self, pair: &QueuePair, part: &Part, back: &Return) -> Result<Box<Arriving>, Stop> {
+    fn begin(&mut self, pair: &QueuePair, part: &Part, carrier: &Arc<dyn Carrier>) -> Result<Box<Arriving>, Stop> {
         let request = part.request;
         let entry = self.entry(pair, &request)?;
         let target = target_of(pair, entry.as_ref())?;
@@ -188,7 +189,7 @@ impl Responder {
             _ => return Err(Stop::Refused(Refusal::InvalidRequest)),
         };
         let taken = work.map(|work| Taken::new(&target, work));
-        Ok(Box::new(Arriving { request, back: back.clone(), offset: 0, taken, entry }))
+        Ok(Box::new(Arriving { request, back: Return::of(part, carrier), offset: 0, taken, entry }))
     }
 
     /// Whether the queue pair and the memory allow a write. Each part looks its own memory up again.
