@@ -80,7 +80,7 @@ fn measure_device(device: &str, options: &Options) -> Result<Figures> {
     let Options { rounds, messages, .. } = *options;
     let mut peer = Peer::start(device)?;
     let send = measure::median(rounds, || peer.ping_pong(messages))?;
-    let write = measure::median(rounds, || peer.writes(messages, 64, 1))?;
+    let write = measure::median(rounds, || peer.small_writes(messages))?;
     let count = (messages / 50).max(20);
     let middle = measure::median(rounds, || peer.writes(count * 4, 64 << 10, 16))?;
     let large = measure::median(rounds, || peer.writes(count, 1 << 20, 16))?;
