@@ -38,6 +38,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// Whether it is the last of its message.
+    #[inline]
     pub(crate) fn is_last(&self) -> bool {
         let has_data = self.request.operation.has_data();
         !has_data || self.offset.saturating_add(self.length.into()) >= self.request.length
@@ -77,6 +78,7 @@ pub(crate) enum Packet {
 
 impl Packet {
     /// The bytes of the payload.
+    #[inline]
     pub(crate) fn length(&self) -> u32 {
         match self {
             Self::Part(part) => part.length,

@@ -70,6 +70,7 @@ impl Ring {
     }
 
     /// The producer's: whether the consumer asks for a bell, which is then to be rung. A fence stands before it.
+    #[inline]
     pub(super) fn take_parked(&self) -> bool {
         self.shared.load(self.control + PARKED, Ordering::Relaxed) != 0 && self.shared.take(self.control + PARKED) != 0
     }
@@ -97,6 +98,7 @@ impl Ring {
     }
 
     /// The word so many after a cursor.
+    #[inline]
     fn place(&self, cursor: u64) -> usize {
         // Lossless: less than the size, which was a `usize`.
         self.data + (cursor & (self.size - 1)) as usize
@@ -113,6 +115,7 @@ impl Ring {
     /// # Safety
     ///
     /// As [`Shared::segment`].
+    #[inline]
     unsafe fn pieces(&self, cursor: u64, length: u32) -> [Segment; 2] {
         let start = self.place(cursor);
         let to_end = self.data + self.size as usize - start;
@@ -128,6 +131,7 @@ impl Ring {
 }
 
 /// The bytes that a record takes.
+#[inline]
 fn record(words: usize, length: u32) -> u64 {
     (words as u64 * 8 + u64::from(length)).next_multiple_of(GRAIN)
 }
@@ -161,6 +165,7 @@ impl Producer {
     }
 
     /// Puts in a record, with `length` bytes of payload.
+    #[inline]
     pub(super) fn put(&mut self, words: &[u64], payload: Payload<'_>, length: u32) -> Result<(), NotPut> {
         let record = record(words.len(), length);
         if self.room()? < record {
@@ -188,6 +193,7 @@ impl Producer {
         Ok(())
     }
 
+    #[inline]
     fn room(&self) -> Result<u64, NotPut> {
         // A head beyond the tail makes this large.
         let used = self.tail.wrapping_sub(self.head);
@@ -220,6 +226,7 @@ pub(super) struct Pieces<'c> {
 }
 
 impl Pieces<'_> {
+    #[inline]
     pub(super) fn as_slice(&self) -> &[Segment] {
         self.pieces.get(..self.count).unwrap_or_default()
     }
@@ -240,6 +247,7 @@ impl Consumer {
     }
 
     /// The words of the next record. Its payload is to be taken next.
+    #[inline]
     pub(super) fn next(&mut self) -> Result<Option<Words>, Garbage> {
         if self.head == self.tail {
             let tail = self.ring.tail();
@@ -263,6 +271,7 @@ impl Consumer {
     }
 
     /// Takes the record, of whose payload there are so many bytes.
+    #[inline]
     pub(super) fn take(&mut self, length: u32) -> Result<Pieces<'_>, Garbage> {
         let record = record(self.words, length);
         if self.tail - self.head < record {
@@ -277,11 +286,13 @@ impl Consumer {
     }
 
     /// So many bytes are taken and not yet told.
+    #[inline]
     pub(super) fn unfreed(&self) -> u64 {
         self.head - self.freed
     }
 
     /// Tells the producer how far it has come; whether its bell is to be rung.
+    #[inline]
     pub(super) fn free(&mut self) -> bool {
         if self.unfreed() == 0 {
             return false;

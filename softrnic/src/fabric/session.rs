@@ -109,6 +109,7 @@ impl Session {
         self.send_ring.park();
     }
 
+    #[inline]
     pub(super) fn is_alive(&self) -> bool {
         self.state.load(Ordering::Acquire) == ALIVE
     }
@@ -120,6 +121,7 @@ impl Session {
         self.has_come() || self.is_waited_for.load(Ordering::Relaxed) && self.has_room()
     }
 
+    #[inline]
     fn has_come(&self) -> bool {
         self.receive_ring.tail() != self.taken.load(Ordering::Relaxed) && self.is_alive()
     }
@@ -139,6 +141,7 @@ impl Session {
         self.receive_ring.tail() != told && self.is_alive() || self.taken.load(Ordering::Relaxed) != told
     }
 
+    #[inline]
     fn has_room(&self) -> bool {
         self.send_ring.has_room(self.sent.load(Ordering::Relaxed))
     }
@@ -201,6 +204,7 @@ impl Session {
     }
 
     /// Takes in the next packet, which is answered by `back`, this session; `false` where there is none.
+    #[inline]
     fn take_one(&self, consumer: &mut Consumer, back: &Arc<dyn Carrier>) -> Result<bool, Garbage> {
         let Some(words) = consumer.next()? else { return Ok(false) };
         let end = match self.role {

@@ -85,6 +85,7 @@ impl Shared {
     }
 
     /// A word at `offset`, in bytes.
+    #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         // Every caller computes it from constants and masks: a panic here is a mistake of ours.
         assert!(offset.is_multiple_of(8) && offset < self.length, "a word outside of the shared memory");
@@ -122,6 +123,7 @@ impl Shared {
     /// # Safety
     ///
     /// The segment goes before `self`. Nobody in this process writes these bytes while another uses them.
+    #[inline]
     pub(super) unsafe fn segment(&self, offset: usize, length: usize) -> Segment {
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.length);
         assert!(fits, "bytes outside of the shared memory");

@@ -29,24 +29,29 @@ const SERVICES: [Service; 5] = [
 ];
 
 /// Two halves of a word.
+#[inline]
 fn word(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
 /// The half of a word.
+#[inline]
 fn low(word: u64) -> u32 {
     word as u32
 }
 
+#[inline]
 fn high(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
+#[inline]
 fn byte(word: u64, index: u32) -> u8 {
     (word >> (8 * index)) as u8
 }
 
 /// The words of a packet, and how many of them count.
+#[inline]
 pub(super) fn encode(packet: &Packet) -> (Words, usize) {
     match packet {
         Packet::Part(part) => (encode_part(part), PART_WORDS),
@@ -54,6 +59,7 @@ pub(super) fn encode(packet: &Packet) -> (Words, usize) {
     }
 }
 
+#[inline]
 fn encode_part(part: &Part) -> Words {
     let request = &part.request;
     let (code, address, rkey, first, second) = match request.operation {
@@ -106,6 +112,7 @@ fn encode_part(part: &Part) -> Words {
 }
 
 /// The part that these words stand for.
+#[inline]
 pub(super) fn decode_part(words: &Words) -> Result<Part, Garbage> {
     let [start, length, numbers, peer, a, b, c, d, hops, sizes, offset, keys, address, first, second, _] = *words;
     let rkey = high(keys);
@@ -157,6 +164,7 @@ pub(super) fn decode_part(words: &Words) -> Result<Part, Garbage> {
     Ok(part)
 }
 
+#[inline]
 fn encode_answer(answer: &Answer) -> Words {
     let (code, detail, length, value) = match answer.kind {
         AnswerKind::Data { offset, length } => (0, 0, length, offset),
@@ -182,6 +190,7 @@ fn encode_answer(answer: &Answer) -> Words {
 }
 
 /// The answer that the first of these words stand for.
+#[inline]
 pub(super) fn decode_answer(words: &Words) -> Result<Answer, Garbage> {
     let [start, numbers, sizes, value, ..] = *words;
     let length = high(sizes);
@@ -215,19 +224,23 @@ pub(super) fn decode_answer(words: &Words) -> Result<Answer, Garbage> {
     })
 }
 
+#[inline]
 fn halves(gid: Gid) -> [u64; 2] {
     let all = u128::from_ne_bytes(gid.0);
     [all as u64, (all >> 64) as u64]
 }
 
+#[inline]
 fn gid(low: u64, high: u64) -> Gid {
     Gid((u128::from(low) | u128::from(high) << 64).to_ne_bytes())
 }
 
+#[inline]
 fn number(value: u32) -> Result<u32, Garbage> {
     if value <= MAX_NUMBER { Ok(value) } else { Err(Garbage("a number of more than 24 bits")) }
 }
 
+#[inline]
 fn narrow(value: u64) -> Result<u64, Garbage> {
     if value <= u64::from(u32::MAX) { Ok(value) } else { Err(Garbage("an immediate of more than 32 bits")) }
 }

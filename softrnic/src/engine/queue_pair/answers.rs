@@ -27,6 +27,7 @@ pub(super) struct Return {
 }
 
 impl Return {
+    #[inline]
     pub(super) fn of(part: &Part, carrier: &Arc<dyn Carrier>) -> Self {
         let Part { request, attempt, .. } = part;
         Self { carrier: Arc::clone(carrier), number: request.source_number, psn: request.psn, attempt: *attempt }
@@ -37,16 +38,19 @@ impl Return {
     }
 
     /// Whether a part is of the same message.
+    #[inline]
     pub(super) fn is_of(&self, part: &Part) -> bool {
         (self.number, self.psn, self.attempt) == (part.request.source_number, part.request.psn, part.attempt)
     }
 
+    #[inline]
     fn put(&self, pair: &QueuePair, kind: AnswerKind, payload: Payload<'_>) -> Result<(), Stuck> {
         let &Self { number, psn, attempt, .. } = self;
         let answer = Answer { number, source_number: pair.number, psn, attempt, kind };
         away::put(pair, &self.carrier, &Packet::Answer(answer), payload)
     }
 
+    #[inline]
     fn reply(&self, pair: &QueuePair, reply: Reply) -> Result<(), Stuck> {
         self.put(pair, AnswerKind::Reply(reply), Payload::Bytes(&[]))
     }

@@ -52,6 +52,7 @@ impl Exchange for Carried<'_> {
 }
 
 /// Whether a part can be of its message, and that one of its service.
+#[inline]
 fn is_sound(part: &Part) -> bool {
     let Request { service, operation, length, .. } = part.request;
     let most = if service == Service::UnreliableDatagram { MTU } else { MAX_MSG_SIZE };
@@ -112,6 +113,7 @@ impl Responder {
         if is_xrc { shared_entry(pair, request.srq_number).map(Some) } else { Ok(None) }
     }
 
+    #[inline]
     fn first_part(
         &mut self,
         pair: &QueuePair,

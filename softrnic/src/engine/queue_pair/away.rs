@@ -14,6 +14,7 @@ use crate::engine::request::Request;
 use crate::engine::work::SendWork;
 
 /// Puts a request on its way, or what is left of it. `segments` is its memory.
+#[inline]
 pub(super) fn send(
     pair: &QueuePair,
     work: &SendWork,
@@ -63,6 +64,7 @@ pub(super) fn send(
 }
 
 /// The payload of a part. Of a message in several parts memory is looked up anew for each.
+#[inline]
 fn slice<'p>(
     pair: &QueuePair,
     work: &'p SendWork,
@@ -84,6 +86,7 @@ fn slice<'p>(
 }
 
 /// Puts a packet. Where there is no room, the queue pair is called when there is.
+#[inline]
 pub(super) fn put(
     pair: &QueuePair,
     carrier: &Arc<dyn Carrier>,
