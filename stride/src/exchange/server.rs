@@ -32,6 +32,8 @@ pub enum Event {
     Met(Box<Facts>, Path),
     /// A step is done, of this size.
     Step(u64),
+    /// The client has ended a step of this size before its end.
+    Cut(u64),
     /// The client has all that it wanted.
     End,
     /// This went wrong with the client.
@@ -159,11 +161,12 @@ impl Server<'_> {
                 other => return self.connection.unexpected(&other, "done"),
             }
         }
-        if plan.is_validated {
+        let is_whole = done.is_some_and(|done| done.is_whole);
+        if plan.is_validated && is_whole {
             side.check(size)?;
             self.connection.send(&Message::Checked)?;
         }
-        (self.tell)(Event::Step(size));
+        (self.tell)(if is_whole { Event::Step(size) } else { Event::Cut(size) });
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use super::interrupt::Signal;
+
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
@@ -11,6 +13,8 @@ pub(super) enum Exit {
     Failed,
     /// The test was done, and a limit of the user's was missed, or the baseline.
     Missed,
+    /// The user has ended the test before its end.
+    Interrupted(Signal),
 }
 
 impl Exit {
@@ -19,6 +23,7 @@ impl Exit {
             Self::Done => 0,
             Self::Failed => 1,
             Self::Missed => 3,
+            Self::Interrupted(signal) => signal.status(),
         })
     }
 }

@@ -7,17 +7,19 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::exit::Exit;
+use super::interrupt::Signal;
 use super::screen::Screen;
 use super::{paint, say};
 use crate::cli::{Measurement, Output};
-use crate::exchange::{self, Failure, Outcome, Request};
+use crate::exchange::{self, Failure, Request};
 use crate::fabric::Fabric;
+use crate::plan::Plan;
 use crate::report::compare::{self, Comparison};
 use crate::report::csv::Csv;
 use crate::report::hints::{Given, hints};
 use crate::report::json::{Document, End, Event};
 use crate::report::limits::Limits;
-use crate::report::{Environment, Row, Series, Style, columns, histogram};
+use crate::report::{Environment, Row, Series, Style, bytes, columns, histogram};
 
 /// By how many per cent a row may be worse than the baseline.
 const THRESHOLD: f64 = 5.0;
@@ -42,21 +44,36 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     if !output.json_stream {
         end(&screen, &hints)?;
     }
-    let error = outcome.as_ref().err().map(Failure::to_string);
+    let failure = outcome.as_ref().err().map(Failure::to_string);
+    let interrupted = screen.ended_by.map(|signal| cut(signal, &screen.rows, &request.plan));
+    let error = failure.or_else(|| interrupted.clone());
     if let Some(environment) = &screen.environment {
         keep(&output, environment, &screen.rows, &hints, error.clone())?;
+    }
+    if let Some((signal, error)) = screen.ended_by.zip(error.as_ref()) {
+        say(error);
+        return Ok(Exit::Interrupted(signal));
     }
     if let Some(error) = error {
         bail!(error);
     }
-    judge(&output, &screen, baseline, &outcome?)
+    judge(&output, &screen, baseline)
+}
+
+/// What a signal has left of a test.
+fn cut(signal: Signal, rows: &[Row], plan: &Plan) -> String {
+    let whole = rows.iter().filter(|row| row.is_whole).count();
+    let part = rows.iter().find(|row| !row.is_whole);
+    let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes(row.size)));
+    format!("ended by {signal}: the results are incomplete, {whole} of {} sizes are whole{part}", plan.sizes.len())
 }
 
 /// What limits the test, in sentences.
 fn told(screen: &Screen) -> Vec<String> {
     let Some(environment) = &screen.environment else { return Vec::new() };
     let Environment { plan, path, client, server, .. } = environment;
-    let given = Given { plan, path, sides: [client, server], nodes: [&[], &[]], rows: &screen.rows };
+    let rows: Vec<_> = screen.rows.iter().filter(|row| row.is_whole).cloned().collect();
+    let given = Given { plan, path, sides: [client, server], nodes: [&[], &[]], rows: &rows };
     hints(&given).iter().map(ToString::to_string).collect()
 }
 
@@ -120,7 +137,7 @@ fn read(file: &Path) -> Result<Document> {
 }
 
 /// Whether the limits were kept, and the baseline.
-fn judge(output: &Output, screen: &Screen, baseline: Option<Document>, outcome: &Outcome) -> Result<Exit> {
+fn judge(output: &Output, screen: &Screen, baseline: Option<Document>) -> Result<Exit> {
     let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
     let misses = Limits { min_gbps: output.min_gbps, max_p99 }.missed(&screen.rows);
     misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
@@ -141,9 +158,6 @@ fn judge(output: &Output, screen: &Screen, baseline: Option<Document>, outcome: 
         if comparison.outcome() != compare::Outcome::Held {
             exit = Exit::Missed;
         }
-    }
-    if outcome.steps.iter().any(|step| !step.is_whole) {
-        exit = Exit::Failed;
     }
     Ok(exit)
 }

@@ -2,6 +2,7 @@
 
 mod devices;
 mod exit;
+mod interrupt;
 mod measure;
 mod paint;
 mod progress;

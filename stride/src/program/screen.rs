@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
+use super::interrupt::{Interrupt, Signal};
 use super::progress::Progress;
 use super::say;
 use crate::exchange::{Step, Watch};
@@ -23,6 +24,9 @@ pub(super) struct Screen {
     is_stream: bool,
     table: Table,
     progress: Progress,
+    interrupt: Interrupt,
+    /// The signal that has ended the test before its end.
+    pub(super) ended_by: Option<Signal>,
     /// What it runs in, once that is known.
     pub(super) environment: Option<Environment>,
     pub(super) rows: Vec<Row>,
@@ -40,6 +44,8 @@ impl Screen {
             is_stream,
             table: Table::new(plan.measure, columns, Style::of(&stdout())),
             progress: Progress::new(!is_stream),
+            interrupt: Interrupt::default(),
+            ended_by: None,
             environment: None,
             rows: Vec::new(),
             trouble: None,
@@ -67,6 +73,11 @@ impl Screen {
 
 impl Watch for Screen {
     fn met(&mut self, client: &Facts, server: &Facts, path: &Path) {
+        // Before, nothing is lost where a signal ends the program.
+        match Interrupt::watch() {
+            Ok(interrupt) => self.interrupt = interrupt,
+            Err(error) => say(&format!("warning: Ctrl-C ends the program without results: {error}")),
+        }
         let sides = [client.clone(), server.clone()];
         let environment =
             Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);
@@ -84,12 +95,13 @@ impl Watch for Screen {
 
     fn progress(&mut self, size: u64, done: f64) -> bool {
         self.progress.show(size, done);
-        self.trouble.is_none()
+        self.ended_by = self.interrupt.signal();
+        self.trouble.is_none() && self.ended_by.is_none()
     }
 
     fn step(&mut self, step: &Step) {
-        let Some(figures) = together(step) else { return };
-        let row = Row { size: step.size, figures };
+        let Some(figures) = together(step).filter(|figures| step.is_whole || has_some(figures)) else { return };
+        let row = Row { size: step.size, figures, is_whole: step.is_whole };
         self.rows.push(row.clone());
         let is_stream = self.is_stream;
         self.print(|table, out| if is_stream { Ok(Event::Row(row).write(out)?) } else { Ok(table.row(out, &row)?) });
@@ -97,6 +109,14 @@ impl Watch for Screen {
 
     fn note(&mut self, text: &str) {
         self.progress.suspend(|| say(&format!("the server: {text}")));
+    }
+}
+
+/// Whether anything was measured.
+fn has_some(figures: &Figures) -> bool {
+    match figures {
+        Figures::Bandwidth(bandwidth) => bandwidth.messages > 0,
+        Figures::Latency(latency) => latency.samples > 0,
     }
 }
 

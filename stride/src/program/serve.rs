@@ -1,11 +1,17 @@
 //! A server.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use anyhow::{Result, anyhow};
+use signal_hook::iterator::Signals;
 
 use super::exit::Exit;
+use super::interrupt::{Signal, end_at_second};
 use super::say;
 use crate::cli::Service;
-use crate::exchange::{self, Event, Host};
+use crate::exchange::{self, Event, Host, Stop};
 use crate::fabric::Fabric;
 use crate::plan::Measure;
 use crate::report;
@@ -16,9 +22,34 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
     warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     let listener = exchange::listen(&contact).map_err(|failure| anyhow!("{failure}"))?;
     let at = listener.local_addr()?;
-    say(&format!("waiting for clients on TCP port {}; Ctrl-C ends", at.port()));
     let host = Host { place, test };
+    end_at_second()?;
+    let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
+    let (handle, stop) = (signals.handle(), Stop::new(&listener)?);
+    let serving = Arc::new(AtomicBool::new(false));
+    // It ends with the handle, or with the program.
+    let is_serving = Arc::clone(&serving);
+    let watching = thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            if is_serving.load(Ordering::Relaxed) {
+                say("ends after this test; Ctrl-C again ends at once");
+            }
+            stop.stop();
+        }
+    });
+    say(&format!("waiting for clients on TCP port {}; Ctrl-C ends", at.port()));
+    let mut tell = |event: Event| {
+        match event {
+            Event::Client(_) => serving.store(true, Ordering::Relaxed),
+            Event::End | Event::Failed(_) => serving.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+        tell(event);
+    };
     let told = exchange::serve(&listener, fabric, &host, contact.timeout, is_one_off, &mut tell);
+    handle.close();
+    // It has no result.
+    let _ = watching.join();
     told.map(|()| Exit::Done).map_err(|failure| anyhow!("{failure}"))
 }
 
@@ -37,6 +68,7 @@ fn tell(event: Event) {
         Event::Note(text) => format!("  {text}"),
         Event::Met(facts, path) => format!("  on {} port {}, MTU {}", facts.device, facts.port, path.mtu),
         Event::Step(size) => format!("  {} done", report::bytes(size)),
+        Event::Cut(size) => format!("  {} ended by the client", report::bytes(size)),
         Event::End => "  done".to_owned(),
         Event::Failed(text) => format!("  error: {text}"),
     });

@@ -45,7 +45,7 @@ pub enum Outcome {
 }
 
 impl Comparison {
-    /// Compares what is new with what was.
+    /// Compares what is new with what was. Rows that are not whole count as missing.
     ///
     /// # Errors
     ///
@@ -59,9 +59,13 @@ impl Comparison {
         {
             bail!("{} is of {before}, and {} is of {now}", old.name, new.name);
         }
-        let find = |rows: &[Row], size| rows.iter().find(|row| row.size == size).cloned();
+        let find = |rows: &[Row], size| rows.iter().find(|row| row.size == size && row.is_whole).cloned();
         let lacks = |rows: &[Row], of: &[Row]| {
-            of.iter().map(|row| row.size).filter(|&size| find(rows, size).is_none()).collect::<Vec<_>>()
+            of.iter()
+                .filter(|row| row.is_whole)
+                .map(|row| row.size)
+                .filter(|&size| find(rows, size).is_none())
+                .collect::<Vec<_>>()
         };
         let changes = new.rows.iter().filter_map(|row| Change::of(&find(&old.rows, row.size)?, row)).collect();
         Ok(Self {
@@ -254,6 +258,15 @@ mod tests {
         let mut read = bandwidths("new", &[]);
         read.operation = Some(Operation::Read);
         assert_eq!(of(&bandwidths("old", &[]), &read), "old is of write, and new is of read");
+    }
+
+    #[test]
+    fn what_was_cut_short_is_not_compared() {
+        let (mut old, new) = (bandwidths("old", &[(2, 10), (4, 10)]), bandwidths("new", &[(2, 10), (4, 10)]));
+        old.rows[1].is_whole = false;
+        let comparison = Comparison::of(&old, &new, 5.0).unwrap();
+        assert_eq!(comparison.changes().len(), 1);
+        assert!(written(&comparison).contains(&"not in the old test: 4".to_owned()));
     }
 
     #[test]

@@ -59,8 +59,9 @@ fn line<T: AsRef<[u8]>>(out: &mut dyn Write, fields: impl Iterator<Item = T>) ->
     writer.flush()
 }
 
-const BANDWIDTH: [&str; 10] = [
+const BANDWIDTH: [&str; 11] = [
     "size_bytes",
+    "is_whole",
     "messages",
     "window_seconds",
     "average_gigabits_per_second",
@@ -78,6 +79,7 @@ fn bandwidth(row: &Row) -> Vec<String> {
     let interval = |i: usize| text(row.jitter().map(|rates| rates[i].gigabits_per_second));
     vec![
         row.size.to_string(),
+        row.is_whole.to_string(),
         text(figures.map(|figures| figures.messages)),
         text(figures.map(|figures| figures.seconds)),
         text(average.map(|rates| rates.gigabits_per_second)),
@@ -90,8 +92,9 @@ fn bandwidth(row: &Row) -> Vec<String> {
     ]
 }
 
-const LATENCY: [&str; 11] = [
+const LATENCY: [&str; 12] = [
     "size_bytes",
+    "is_whole",
     "samples",
     "min_nanoseconds",
     "p50_nanoseconds",
@@ -109,6 +112,7 @@ fn latency(row: &Row) -> Vec<String> {
     let of = |field: fn(&Latency) -> f64| text(figures.map(field).filter(|value| value.is_finite()));
     vec![
         row.size.to_string(),
+        row.is_whole.to_string(),
         text(figures.map(|figures| figures.samples)),
         of(|figures| figures.min),
         of(|figures| figures.p50),

@@ -125,7 +125,7 @@ fn row(columns: &[Column], values: &[f64]) -> Option<Row> {
         Some(_) => Figures::Latency(latency(count, of)),
         None => Figures::Bandwidth(bandwidth(size, count, of)?),
     };
-    Some(Row { size, figures })
+    Some(Row::new(size, figures))
 }
 
 fn latency(samples: u64, of: impl Fn(Column) -> Option<f64>) -> Latency {

@@ -13,9 +13,16 @@ pub struct Row {
     pub size: u64,
     /// What came out.
     pub figures: Figures,
+    /// All that was planned was measured: the user has not ended the test meanwhile.
+    pub is_whole: bool,
 }
 
 impl Row {
+    /// Of a size that was measured as planned.
+    pub fn new(size: u64, figures: Figures) -> Self {
+        Self { size, figures, is_whole: true }
+    }
+
     /// What came out, where it is a bandwidth.
     pub fn bandwidth(&self) -> Option<&Bandwidth> {
         match &self.figures {
@@ -60,6 +67,7 @@ pub struct Series {
 #[derive(Serialize, Deserialize)]
 struct Record {
     size_bytes: u64,
+    is_whole: bool,
     #[serde(flatten)]
     figures: Figures,
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
@@ -80,13 +88,13 @@ impl From<Row> for Record {
     fn from(row: Row) -> Self {
         let average = row.average();
         let intervals = row.jitter().map(|[slowest, median, fastest]| Intervals { slowest, median, fastest });
-        Self { size_bytes: row.size, figures: row.figures, average, intervals }
+        Self { size_bytes: row.size, is_whole: row.is_whole, figures: row.figures, average, intervals }
     }
 }
 
 impl From<Record> for Row {
     fn from(record: Record) -> Self {
-        Self { size: record.size_bytes, figures: record.figures }
+        Self { size: record.size_bytes, figures: record.figures, is_whole: record.is_whole }
     }
 }
 

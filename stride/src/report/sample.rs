@@ -11,14 +11,14 @@ use crate::stats::{Bandwidth, Figures, Latency};
 pub(super) fn bandwidth_row(size: u64, messages: u64) -> Row {
     let intervals = [9, 10, 11, 10].map(|share| messages * share / 40).to_vec();
     let bandwidth = Bandwidth { messages, seconds: 1.0, intervals, interval: 0.25, cpu: Some(1.0) };
-    Row { size, figures: Figures::Bandwidth(bandwidth) }
+    Row::new(size, Figures::Bandwidth(bandwidth))
 }
 
 /// A thousand times from so many nanoseconds to twice as many.
 pub(super) fn latency_row(size: u64, nanoseconds: u64) -> Row {
     let ticks = (0..1000).map(|i| nanoseconds + nanoseconds * i / 1000);
     let latency = Latency::of(ticks, 1.0, Semantics::Rtt).unwrap();
-    Row { size, figures: Figures::Latency(latency) }
+    Row::new(size, Figures::Latency(latency))
 }
 
 pub(super) fn plan(measure: Measure) -> Plan {

@@ -51,13 +51,14 @@ impl Table {
         out.flush()
     }
 
-    /// Writes the line of a row. A column that a row knows nothing of has a dash.
+    /// Writes the line of a row. A column that a row knows nothing of has a dash; a row that is not whole says so.
     ///
     /// # Errors
     ///
     /// Those of the writer.
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
-        writeln!(out, "{}", self.line(|column| column.text(row)))?;
+        let mark = if row.is_whole { "" } else { "  cut short" };
+        writeln!(out, "{}{mark}", self.line(|column| column.text(row)))?;
         out.flush()
     }
 
@@ -195,7 +196,7 @@ mod tests {
     fn bandwidth_of_one_interval() {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
         let bandwidth = Bandwidth { messages: 10, seconds: 1.0, ..Bandwidth::default() };
-        let row = Row { size: 1_000_000, figures: Figures::Bandwidth(bandwidth) };
+        let row = Row::new(1_000_000, Figures::Bandwidth(bandwidth));
         let expected = [
             "      Size      Messages    Average    Fastest     Average        Rate",
             "     bytes                     Gb/s       Gb/s       MiB/s      Mmsg/s",
@@ -217,6 +218,13 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_was_cut_short_says_so() {
+        let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
+        let row = Row { is_whole: false, ..sample::bandwidth_row(64, 5) };
+        assert!(lines(&table, &[row])[2].ends_with("  cut short"));
+    }
+
+    #[test]
     fn colours_only_where_asked_for() {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::coloured());
         let [names, .., row] = &lines(&table, &[sample::bandwidth_row(64, 5)])[..] else { unreachable!("three lines") };
@@ -231,7 +239,7 @@ mod tests {
         fn lines_are_of_one_width(size in 0u64..1 << 36, messages: u64, seconds in 0.0f64..1e6, base in 1u64..1 << 40) {
             let table = Table::new(Measure::Bandwidth, Columns { intervals: true, cpu: true }, Style::plain());
             let bandwidth = Bandwidth { messages, seconds, cpu: Some(seconds), ..Bandwidth::default() };
-            let all = lines(&table, &[Row { size, figures: Figures::Bandwidth(bandwidth) }]);
+            let all = lines(&table, &[Row::new(size, Figures::Bandwidth(bandwidth))]);
             prop_assert!(all.iter().all(|line| line.len() == all[0].len()), "{:#?}", all);
             let table = Table::new(Measure::Latency(Semantics::Rtt), Columns::default(), Style::plain());
             let all = lines(&table, &[sample::latency_row(size, base)]);

@@ -66,8 +66,8 @@ fn a_side_that_only_answers_is_told_when_it_is_over() {
 fn who_looks_on_can_end_it() {
     struct Impatient(Vec<u64>);
     impl Watch for Impatient {
-        fn progress(&mut self, size: u64, _: f64) -> bool {
-            size < 2
+        fn progress(&mut self, size: u64, done: f64) -> bool {
+            size < 2 || done == 0.0
         }
 
         fn step(&mut self, step: &Step) {
@@ -81,6 +81,19 @@ fn who_looks_on_can_end_it() {
         assert_eq!(watch.0.last(), Some(&2));
         assert!(outcome.steps.last().is_some_and(|step| !step.is_whole));
     }
+}
+
+#[test]
+fn who_looks_on_can_end_it_between_two_steps() {
+    struct Between;
+    impl Watch for Between {
+        fn progress(&mut self, size: u64, _: f64) -> bool {
+            size < 2
+        }
+    }
+    let request = request(|plan| plan.sizes = vec![1, 2, 3]);
+    let outcome = loopback(&Fake::default(), &request, LONG, &mut Between).unwrap();
+    assert_eq!(outcome.steps.iter().map(|step| (step.size, step.is_whole)).collect::<Vec<_>>(), [(1, true)]);
 }
 
 #[test]

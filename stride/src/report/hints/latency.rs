@@ -49,7 +49,7 @@ mod tests {
         let mut case = Case::latency();
         let ticks = (0..100_000u64).map(|i| if i % 500 == 0 { 30_000u64 } else { 1000 });
         let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
-        case.rows.push(Row { size: 16, figures: Figures::Latency(latency) });
+        case.rows.push(Row::new(16, Figures::Latency(latency)));
         let hints = case.hints();
         let [Hint::Tail { size: 16, p50, p99_9 }] = hints[..] else { panic!("{hints:?}") };
         assert!(p50 < 1010.0 && p99_9 >= 30_000.0, "{p50} {p99_9}");

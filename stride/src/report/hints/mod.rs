@@ -175,7 +175,7 @@ pub(super) mod tests {
             let plan = sample::plan(Measure::Latency(Semantics::Oneway));
             let ticks = (0..100_000u64).map(|i| 1000 + i % 100);
             let latency = crate::stats::Latency::of(ticks, 1.0, Semantics::Oneway).unwrap();
-            let rows = vec![Row { size: 8, figures: crate::stats::Figures::Latency(latency) }];
+            let rows = vec![Row::new(8, crate::stats::Figures::Latency(latency))];
             Self { plan, rows, ..Self::bandwidth() }
         }
 

@@ -187,7 +187,7 @@ mod tests {
         fn any_values_are_drawn(rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<f64>()), 1..5)) {
             let of = |&(size, messages, seconds): &(u64, u64, f64)| {
                 let bandwidth = Bandwidth { messages, seconds, ..Bandwidth::default() };
-                Row { size, figures: Figures::Bandwidth(bandwidth) }
+                Row::new(size, Figures::Bandwidth(bandwidth))
             };
             let mut one = bandwidth("any", 1);
             one.rows = rows.iter().map(of).collect();

@@ -1,0 +1,78 @@
+//! Ctrl-C, and who asks a process to end otherwise.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// What a user ends a program with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// SIGINT: Ctrl-C.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl Signal {
+    pub(super) const ALL: [Self; 2] = [Self::Interrupt, Self::Terminate];
+
+    pub(super) fn number(self) -> i32 {
+        match self {
+            Self::Interrupt => SIGINT,
+            Self::Terminate => SIGTERM,
+        }
+    }
+
+    /// What a program exits with that such a signal has ended, as shells have it.
+    pub(super) fn status(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// Has the second such signal end the program at once.
+pub(super) fn end_at_second() -> io::Result<()> {
+    let has_one = Arc::new(AtomicBool::new(false));
+    for signal in Signal::ALL {
+        // They act in this order: the first finds the flag down, and raises it.
+        flag::register_conditional_shutdown(signal.number(), signal.status().into(), Arc::clone(&has_one))?;
+        flag::register(signal.number(), Arc::clone(&has_one))?;
+    }
+    Ok(())
+}
+
+/// The first such signal is noted from now on, and the second ends the program at once.
+#[derive(Debug, Default)]
+pub(super) struct Interrupt(Arc<AtomicUsize>);
+
+impl Interrupt {
+    pub(super) fn watch() -> io::Result<Self> {
+        let new = Self::default();
+        for (index, signal) in Signal::ALL.into_iter().enumerate() {
+            flag::register_usize(signal.number(), Arc::clone(&new.0), index + 1)?;
+        }
+        end_at_second()?;
+        Ok(new)
+    }
+
+    /// The signal that came.
+    pub(super) fn signal(&self) -> Option<Signal> {
+        let index = self.0.load(Ordering::Relaxed).checked_sub(1)?;
+        Signal::ALL.get(index).copied()
+    }
+}

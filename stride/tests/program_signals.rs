@@ -1,0 +1,169 @@
+//! Ctrl-C, and SIGTERM, while a test runs.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A program that runs, and is killed in the end.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    printed: String,
+}
+
+impl Running {
+    fn start(words: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
+        command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out, printed: String::new() }
+    }
+
+    /// Waits for a row of the table.
+    fn await_row(&mut self) {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.out.read_line(&mut line).unwrap(), 0, "it has ended: {}", self.printed);
+            self.printed.push_str(&line);
+            if is_row(&line) {
+                return;
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Its status, and what it has printed and said.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        self.out.read_to_string(&mut self.printed).unwrap();
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), std::mem::take(&mut self.printed), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_row(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    words.next().is_some_and(|word| word.parse::<u64>().is_ok()) && words.count() > 5
+}
+
+/// A port that is free now.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn what_was_measured_is_kept_and_the_server_goes_on() {
+    let port = port();
+    let _server = Running::start(&format!("-d soft0 -p {port}"));
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    for (signal, name, status, words) in [
+        (Signal::INT, "SIGINT", 130, "write bw"),
+        (Signal::TERM, "SIGTERM", 143, "send bw --validate"),
+        (Signal::INT, "SIGINT", 130, "write lat"),
+    ] {
+        let file = |ending: &str| format!("{folder}/cut-{status}.{ending}");
+        let [json, csv, svg] = ["json", "csv", "svg"].map(file);
+        let mut client = Running::start(&format!(
+            "{words} -d soft0 -D 3s --warm-up 0 -s 64,65,66 -p {port} --wait-server 20 127.0.0.1 --json {json} --csv {csv} --plot {svg}"
+        ));
+        client.await_row();
+        client.signal(signal);
+        let (found, out, err) = client.end();
+        assert_eq!(found, Some(status), "{words}: {out}\n{err}");
+        let sentence = format!("ended by {name}: the results are incomplete, 1 of 3 sizes are whole");
+        assert!(err.contains(&sentence), "{words}: {err}");
+        let text = |file: &str| std::fs::read_to_string(file).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&text(&json)).unwrap();
+        assert!(document["error"].as_str().is_some_and(|error| error.starts_with(&sentence)), "{document}");
+        let rows = document["rows"].as_array().unwrap();
+        let whole: Vec<_> = rows.iter().map(|row| row["is_whole"].as_bool().unwrap()).collect();
+        assert!(whole == [true] || whole == [true, false], "{document}");
+        assert_eq!(out.lines().filter(|line| is_row(line)).count(), rows.len(), "{out}");
+        assert_eq!(out.contains("cut short"), rows.len() == 2, "{out}");
+        assert_eq!(text(&csv).lines().count(), 1 + rows.len());
+        assert!(text(&svg).contains("</svg>"));
+    }
+    // Nobody hangs: the next one is served.
+    let (status, out, err) =
+        Running::start(&format!("read bw -d soft0 -n 100 -p {port} --wait-server 20 127.0.0.1")).end();
+    assert_eq!(status, Some(0), "{out}\n{err}");
+}
+
+#[test]
+fn both_sides_in_one_process_end_too() {
+    let mut only = Running::start("write bw -d soft0 -D 3s --warm-up 0 -s 64,65,66 --loopback");
+    only.await_row();
+    only.signal(Signal::INT);
+    let (status, out, err) = only.end();
+    assert_eq!(status, Some(130), "{out}\n{err}");
+}
+
+#[test]
+fn the_second_ends_a_client_at_once() {
+    let port = port();
+    let server = Running::start(&format!("-d soft0 -p {port}"));
+    let words =
+        format!("write bw -d soft0 -D 3s --warm-up 0 -s 64,65 -p {port} --wait-server 20 --timeout 1h 127.0.0.1");
+    let mut client = Running::start(&words);
+    client.await_row();
+    // It does not say what it has measured.
+    server.signal(Signal::STOP);
+    let end = Instant::now() + LONG;
+    while client.child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < end, "it goes on");
+        client.signal(Signal::INT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (status, out, err) = client.end();
+    assert_eq!(status, Some(130), "{out}\n{err}");
+    assert!(!err.contains("incomplete"), "{err}");
+}
+
+#[test]
+fn a_server_ends_after_its_test() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let port = port();
+        let server = Running::start(&format!("-d soft0 -p {port}"));
+        let words = format!("write bw -d soft0 -D 1s --warm-up 0 -s 64,65 -p {port} --wait-server 20 127.0.0.1");
+        let mut client = Running::start(&words);
+        client.await_row();
+        server.signal(signal);
+        let (status, out, err) = client.end();
+        assert_eq!(status, Some(0), "{out}\n{err}");
+        assert_eq!(out.lines().filter(|line| is_row(line)).count(), 2, "{out}");
+        let (status, _, err) = server.end();
+        assert_eq!(status, Some(0), "{err}");
+        assert!(err.contains("ends after this test"), "{err}");
+    }
+}
+
+#[test]
+fn a_server_that_serves_nobody_ends() {
+    let mut server = Running::start("-p 0");
+    let mut said = BufReader::new(server.child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("waiting for clients"), "{line}");
+    server.signal(Signal::INT);
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
