@@ -40,12 +40,17 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// With room for so many; more are kept too, and then the memory grows. The first `skip` are left out, and those before `begin`.
-    pub(crate) fn new(room: usize, skip: u64, begin: Option<Instant>) -> Self {
+    /// With room for so many; more are kept too, and then the memory grows. The first `skip` are left out.
+    pub(crate) fn new(room: usize, skip: u64) -> Self {
         // Written once, so that no page is missing while it is measured.
         let mut times = vec![1; room];
         times.clear();
-        Self { times, last: None, skip, begin }
+        Self { times, last: None, skip, begin: None }
+    }
+
+    /// Those before `begin` are left out too.
+    pub(crate) fn from(self, begin: Instant) -> Self {
+        Self { begin: Some(begin), ..self }
     }
 
     #[inline]

@@ -305,11 +305,13 @@ impl Step<'_> {
         let begins = self.role == Role::Client;
         let (until, mut samples) = match self.plan.amount {
             Amount::Messages { count, warm_up } => {
-                (Until::Count(count + warm_up), Samples::new(count as usize, warm_up, None))
+                (Until::Count(count + warm_up), Samples::new(count as usize, warm_up))
             }
             Amount::Time { time, warm_up } => {
+                // Its memory takes time, which is no part of the test's.
+                let samples = Samples::new(ROOM, 0);
                 let begin = Instant::now() + warm_up;
-                (Until::Time(begin + time), Samples::new(ROOM, 0, Some(begin)))
+                (Until::Time(begin + time), samples.from(begin))
             }
         };
         if semantics == Semantics::Ack || self.plan.operation.fetches() {
