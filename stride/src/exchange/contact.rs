@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -62,7 +64,7 @@ pub fn connect(host: &str, contact: &Contact, wait: Option<Duration>) -> Result<
                 if left.is_zero() {
                     return Err(failure);
                 }
-                std::thread::sleep(left.min(PAUSE));
+                thread::sleep(left.min(PAUSE));
             }
             other => return other,
         }
@@ -91,14 +93,34 @@ fn meet(stream: TcpStream, contact: &Contact) -> Result<Met, Failure> {
 
 fn resolve(host: &str, contact: &Contact) -> Result<Vec<SocketAddr>, Failure> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let found = (bare, contact.port).to_socket_addrs();
-    let found = found.map_err(|error| Failure::Unreachable(format!("the name {host} leads to no address: {error}")))?;
+    let (name, port) = (bare.to_owned(), contact.port);
+    let found = within(contact.timeout, move || (name.as_str(), port).to_socket_addrs());
+    let found = found.map_err(|error| {
+        Failure::Unreachable(match error.kind() {
+            io::ErrorKind::TimedOut => format!(
+                "the name {host} was looked up for {:?} without an answer: give the address, look at the name servers \
+                 (/etc/resolv.conf), or give more --timeout",
+                contact.timeout
+            ),
+            _ => format!("the name {host} leads to no address: {error}: is it written right? An address does as well"),
+        })
+    })?;
     let (all, option) = match contact.family {
         None => (found.collect::<Vec<_>>(), ""),
         Some(Family::V4) => (found.filter(SocketAddr::is_ipv4).collect(), " of IPv4: leave out -4"),
         Some(Family::V6) => (found.filter(SocketAddr::is_ipv6).collect(), " of IPv6: leave out -6"),
     };
     if all.is_empty() { Err(Failure::Unreachable(format!("{host} has no address{option}"))) } else { Ok(all) }
+}
+
+/// What the system gives, which may take long, or `TimedOut`. It cannot be broken off: its thread ends when the system answers.
+fn within<T: Send + 'static>(time: Duration, ask: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    let (sender, receiver) = channel();
+    thread::Builder::new().name("names".to_owned()).spawn(move || {
+        // Nobody waits any more where this fails.
+        let _ = sender.send(ask());
+    })?;
+    receiver.recv_timeout(time).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
@@ -184,6 +206,18 @@ mod tests {
         assert_eq!(found("[::1]", None), Ok(vec!["[::1]:7".parse().unwrap()]));
         assert_eq!(found("::1", Some(Family::V4)), Err("::1 has no address of IPv4: leave out -4".to_owned()));
         assert!(found("localhost", Some(Family::V4)).is_ok());
+    }
+
+    #[test]
+    fn a_name_is_not_waited_for_without_end() {
+        let (answer, question) = channel::<()>();
+        let ask = move || Ok(question.recv().is_ok());
+        assert_eq!(within(Duration::from_millis(5), ask).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(answer);
+        assert_eq!(within(Duration::from_secs(30), || Ok(7)).unwrap(), 7);
+        // What names.invalid comes to the system decides, but not after the time-out.
+        let Err(Failure::Unreachable(text)) = resolve("names.invalid", &contact(7, None)) else { panic!() };
+        assert!(text.starts_with("the name names.invalid "), "{text}");
     }
 
     #[test]
