@@ -143,6 +143,9 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("write bw -p 1 127.0.0.1", 1, "127.0.0.1"),
         ("write bw -d soft0 -n 10 --loopback --json /nowhere/run.json", 1, "/nowhere/run.json"),
         ("write bw -d soft0 --loopback --compare /nowhere/run.json", 1, "/nowhere/run.json"),
+        ("write bw -d soft0 --loopback --cpu 60000", 1, "no thread can run on processor 60000, which --cpu names"),
+        ("write bw -d soft0 --loopback --remote-cpu 60000", 1, "no thread can run on processor 60000"),
+        ("write bw -d soft0 names.invalid", 1, "the name names.invalid "),
     ] {
         let (_, err) = ends(&run(words), status);
         assert!(err.contains(sentence), "{words}: {err}");
@@ -184,4 +187,45 @@ fn devices_pages_and_help_are_printed() {
     for option in ["--post-list", "--validate", "--remote-device", "--min-gbps"] {
         assert!(help.contains(option), "{help}");
     }
+}
+
+#[test]
+fn short_runs_have_intervals_too() {
+    for words in ["-D 500ms", "-n 200000 -s 64"] {
+        let (out, _) = ends(&run(&format!("write bw -d soft0 {words} --loopback")), 0);
+        let rows = rows(&out);
+        assert_eq!(rows.len(), 1, "{words}: {out}");
+        // The slowest, the one in the middle and the fastest stand after the average.
+        let rates: Vec<f64> = rows[0].iter().filter_map(|word| word.parse().ok()).collect();
+        assert!(!out.contains(" - "), "{words}: {out}");
+        assert!(rates.len() > 6, "{words}: {out}");
+    }
+}
+
+#[test]
+fn perftest_is_compared_with_too() {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("perftest.txt");
+    let text = "RDMA_Write BW Test\n#bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n64 1000 0.01 0.01 0.000164\n";
+    std::fs::write(&file, text).unwrap();
+    let file = file.display();
+    let (out, err) = ends(&run(&format!("write bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 0);
+    assert!(out.contains("better") && err.contains("the baseline is of perftest"), "{out}\n{err}");
+    // What is not alike is said before anything is measured.
+    let (out, err) = ends(&run(&format!("read bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 1);
+    assert!(out.is_empty() && err.contains("the baseline is of write, and this run is of read"), "{out}\n{err}");
+    std::fs::write(format!("{file}"), "hello").unwrap();
+    let (_, err) = ends(&run(&format!("read bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 1);
+    assert!(err.contains("neither JSON of stride-perf nor the output of a program of perftest"), "{err}");
+}
+
+#[test]
+fn files_are_tried_before_anything_is_measured() {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tried.json");
+    std::fs::write(&file, "kept").unwrap();
+    for words in ["--json /nowhere/run.json", "--csv /nowhere/run.csv", "--plot /nowhere/run.svg"] {
+        let (out, err) = ends(&run(&format!("write bw -d soft0 -n 500 -s 64 --loopback {words}")), 1);
+        assert!(out.is_empty() && err.contains("error: cannot write /nowhere/run."), "{out}\n{err}");
+    }
+    ends(&run(&format!("write bw -d nothing --loopback --json {}", file.display())), 1);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
 }

@@ -34,11 +34,12 @@ pub(super) fn plan(
     let (sizes, is_sweep) = sizes(operation, transport, is_latency, messages, network.mtu)?;
     let threads = load.threads.unwrap_or(1);
     let post_list = load.post_list.unwrap_or(1);
+    let amount = amount(is_latency, tx_depth, messages)?;
     let mut plan = Plan {
         operation,
         measure,
         transport,
-        amount: amount(is_latency, tx_depth, messages)?,
+        amount,
         queue_pairs: load.qp_count.unwrap_or(threads),
         threads,
         tx_depth,
@@ -56,7 +57,7 @@ pub(super) fn plan(
         has_events: load.events,
         is_validated: messages.validate,
         rate_limit: load.rate_limit,
-        interval: load.interval.unwrap_or(Duration::from_secs(1)),
+        interval: load.interval.or_else(|| interval(amount)),
         by_address: network.rdma_cm,
         client,
         server,
@@ -64,6 +65,14 @@ pub(super) fn plan(
     plan.is_relaxed &= !plan.polls_memory();
     plan.check()?;
     Ok(plan)
+}
+
+/// Ten of them in a test by time, and more where they would be longer than a second.
+fn interval(amount: Amount) -> Option<Duration> {
+    match amount {
+        Amount::Time { time, .. } => Some((time / 10).clamp(Duration::from_millis(1), Duration::from_secs(1))),
+        Amount::Messages { .. } => None,
+    }
 }
 
 /// How many messages have one completion: what was given; else a post list; else each, for a latency and where all messages are large and

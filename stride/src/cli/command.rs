@@ -58,7 +58,7 @@ pub(super) enum Word {
     Server(Server),
     /// Lists devices, ports, GIDs and GPUs.
     Devices,
-    /// Draws runs that --json has written over each other.
+    /// Draws runs that --json has written, or that perftest has printed, over each other.
     Plot(Plot),
     /// Prints what completes the options in a shell.
     Completions {
@@ -96,7 +96,7 @@ pub(super) enum What {
 /// A plot.
 #[derive(Debug, Args)]
 pub(super) struct Plot {
-    /// Runs that --json has written.
+    /// Runs that --json has written, or that a program of perftest has printed.
     #[arg(value_name = "RUN", required = true)]
     pub(super) runs: Vec<PathBuf>,
     /// The plot, as .svg or .png.

@@ -180,3 +180,19 @@ fn help_has_topics_and_examples() {
     }
     assert!(refusal("stride-perf --help").contains("Examples:"));
 }
+
+#[test]
+fn every_option_that_hints_name_is_there() {
+    let mut command = Program::command();
+    command.build();
+    for words in [["write", "bw"], ["send", "lat"]] {
+        let test = words.into_iter().fold(&command, |command, word| command.find_subcommand(word).unwrap());
+        for option in crate::report::hints::OPTIONS {
+            let is_it = |argument: &clap::Arg| match option.strip_prefix("--") {
+                Some(long) => argument.get_long() == Some(long),
+                None => argument.get_short().map(|short| format!("-{short}")).as_deref() == Some(option),
+            };
+            assert!(test.get_arguments().any(is_it), "{option} of {words:?}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::plan::{Memory, size};
+use crate::plan::{Memory, cpus, size};
 
 /// A number of bytes, or of messages: with `k`, `K`, `M` or `G`, or none.
 pub(super) fn number(text: &str) -> Result<u64, String> {
@@ -59,23 +59,7 @@ pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
 /// Such as `0,2-5`.
 pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
-    let number = |text: &str| match text.parse::<u32>() {
-        Ok(number) if number < 65536 => Ok(number),
-        _ => Err(format!("{text:?} is not the number of a processor")),
-    };
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (number(first)?, number(last)?);
-        if first > last {
-            return Err(format!("{part:?} ends before it begins"));
-        }
-        cpus.extend(first..=last);
-        if cpus.len() > 65536 {
-            return Err("more processors than there can be".to_owned());
-        }
-    }
-    Ok(Cpus(cpus))
+    cpus::parse(text).map(Cpus)
 }
 
 /// A GPU: its number, or its address on the PCI bus, such as `0000:3b:00.0`.
@@ -122,14 +106,6 @@ mod tests {
         }
         assert_eq!(microseconds("3.5"), Ok(Duration::from_nanos(3500)));
         assert_eq!(microseconds("1ms"), Ok(Duration::from_millis(1)));
-    }
-
-    #[test]
-    fn processors_are_numbers_and_ranges() {
-        assert_eq!(cpus("0,2-5,1"), Ok(Cpus(vec![0, 2, 3, 4, 5, 1])));
-        for wrong in ["", "a", "3-1", "1-", "0-4294967295", "1,,2"] {
-            assert!(cpus(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

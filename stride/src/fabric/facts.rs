@@ -43,6 +43,10 @@ pub struct Facts {
     pub numa_node: Option<u32>,
     /// The processors of its threads; empty where the system decides.
     pub cpus: Vec<u32>,
+    /// NUMA nodes of the processors where its threads may run; empty where the system does not say.
+    pub thread_nodes: Vec<u32>,
+    /// The processors of the device's node, as `--cpu` takes them; empty where they are not known.
+    pub near_cpus: String,
     /// Reads and atomics that its queue pairs can have under way, and can answer at a time.
     pub reads: [u32; 2],
 }

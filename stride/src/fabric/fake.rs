@@ -150,6 +150,8 @@ fn facts(place: &Place, role: Role) -> Facts {
         memory: place.memory.clone().unwrap_or(Memory::Host),
         numa_node: Some(0),
         cpus: place.cpus.clone().unwrap_or_default(),
+        thread_nodes: vec![0],
+        near_cpus: "0-7".to_owned(),
         reads: [16, 16],
     }
 }
@@ -160,7 +162,7 @@ fn gap(size: u64) -> f64 {
 }
 
 fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
-    let interval = plan.interval.as_secs_f64();
+    let interval = plan.interval.unwrap_or(Duration::from_secs(1)).as_secs_f64();
     let (messages, seconds) = match plan.amount {
         Amount::Messages { count, .. } => {
             let messages = count * u64::from(plan.queue_pairs);

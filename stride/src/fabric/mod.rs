@@ -3,6 +3,7 @@
 pub mod fake;
 
 mod facts;
+mod numa;
 mod verbs;
 
 use anyhow::Result;

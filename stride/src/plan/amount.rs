@@ -42,3 +42,23 @@ pub(super) mod seconds {
         Duration::try_from_secs_f64(seconds).map_err(|_| Error::custom(format!("{seconds} seconds")))
     }
 }
+
+/// As a number of seconds, or null.
+pub(super) mod maybe_seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Seconds(#[serde(with = "super::seconds")] Duration);
+
+    pub(in crate::plan) fn serialize<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        time.map(Seconds).serialize(serializer)
+    }
+
+    pub(in crate::plan) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Seconds>::deserialize(deserializer)?.map(|Seconds(time)| time))
+    }
+}

@@ -4,6 +4,7 @@
 
 mod amount;
 mod check;
+pub mod cpus;
 mod operation;
 mod place;
 mod settings;
@@ -68,9 +69,9 @@ pub struct Plan {
     /// Gigabits a second that the senders do not exceed.
     #[serde(rename = "rate_limit_gigabits_per_second")]
     pub rate_limit: Option<f64>,
-    /// The length of the intervals that a bandwidth is told of.
-    #[serde(rename = "interval_seconds", with = "amount::seconds")]
-    pub interval: Duration,
+    /// The length of the intervals that a bandwidth is told of; none is such that there are ten or more.
+    #[serde(rename = "interval_seconds", with = "amount::maybe_seconds")]
+    pub interval: Option<Duration>,
     /// The queue pairs are connected by the connection manager, rather than by hand.
     pub by_address: bool,
     /// Where the client stands.
@@ -104,7 +105,7 @@ impl Plan {
             has_events: false,
             is_validated: false,
             rate_limit: None,
-            interval: Duration::from_secs(1),
+            interval: None,
             by_address: false,
             client: Place::default(),
             server: Place::default(),

@@ -77,7 +77,7 @@ impl Plan {
             (&["--no-relaxed-ordering"], yes(!self.is_relaxed)),
             (&["--validate"], yes(self.is_validated)),
             (&["--rate-limit"], or(self.rate_limit.map(|rate| format!("{rate} Gb/s")), "none")),
-            (&["--interval"], format!("{:?}", self.interval)),
+            (&["--interval"], or(self.interval.map(|time| format!("{time:?}")), "by the length of the run")),
         ];
         let imm = matches!(self.operation, Operation::WriteWithImmediate | Operation::SendWithImmediate);
         let mut settings = vec![Setting { options: &["--imm"], value: yes(imm) }];

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write, stdout};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::exit::Exit;
 use super::interrupt::Signal;
@@ -19,7 +19,7 @@ use crate::report::csv::Csv;
 use crate::report::hints::{Given, hints};
 use crate::report::json::{Document, End, Event};
 use crate::report::limits::Limits;
-use crate::report::{Environment, Row, Series, Style, bytes, columns, histogram};
+use crate::report::{Environment, Row, Series, Style, bytes, columns, histogram, series};
 
 /// By how many per cent a row may be worse than the baseline.
 const THRESHOLD: f64 = 5.0;
@@ -28,7 +28,9 @@ const THRESHOLD: f64 = 5.0;
 pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<Exit> {
     let Measurement { plan, given, server, contact, wait, output, warnings } = measurement;
     warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-    let baseline = output.compare.as_deref().map(read).transpose()?;
+    let baseline = output.compare.as_deref().map(|file| Baseline::read(file, &plan)).transpose()?;
+    let files = [&output.json, &output.csv, &output.plot];
+    files.into_iter().flatten().try_for_each(|file| can_be_written(file))?;
     let mut screen = Screen::new(&plan, output.json_stream);
     let request = Request { plan, given };
     let outcome = match &server {
@@ -73,7 +75,7 @@ fn told(screen: &Screen) -> Vec<String> {
     let Some(environment) = &screen.environment else { return Vec::new() };
     let Environment { plan, path, client, server, .. } = environment;
     let rows: Vec<_> = screen.rows.iter().filter(|row| row.is_whole).cloned().collect();
-    let given = Given { plan, path, sides: [client, server], nodes: [&[], &[]], rows: &rows };
+    let given = Given { plan, path, sides: [client, server], rows: &rows };
     hints(&given).iter().map(ToString::to_string).collect()
 }
 
@@ -87,7 +89,9 @@ fn end(screen: &Screen, hints: &[String]) -> Result<()> {
         histogram::write(&mut out, latency, columns(), Style::of(&stdout()))?;
         out.flush()?;
     }
-    hints.iter().for_each(|hint| say(&format!("hint: {hint}")));
+    // What was a warning before is not said twice.
+    let new = hints.iter().filter(|hint| !screen.warned.contains(hint));
+    new.for_each(|hint| say(&format!("hint: {hint}")));
     Ok(())
 }
 
@@ -122,6 +126,18 @@ fn keep(
     Ok(())
 }
 
+/// Whether a file can be written, before a long test has run for it. What it holds stays.
+fn can_be_written(file: &Path) -> Result<()> {
+    let is_there = file.exists();
+    let opened = File::options().append(true).create(true).open(file);
+    opened.with_context(|| format!("cannot write {}", file.display()))?;
+    if !is_there {
+        // It comes again with the results.
+        let _ = fs::remove_file(file);
+    }
+    Ok(())
+}
+
 fn write(file: &Path, contents: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let write = || {
         let mut out = BufWriter::new(File::create(file)?);
@@ -131,25 +147,55 @@ fn write(file: &Path, contents: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
     write().with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn read(file: &Path) -> Result<Document> {
-    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Document::read(&text).with_context(|| format!("{} is no run that --json has written", file.display()))
+/// What a test is compared with: a run of this program, or of perftest, which says nothing of what it ran in.
+struct Baseline {
+    series: Series,
+    environment: Option<Environment>,
+}
+
+impl Baseline {
+    /// The first test of a file that is alike, before anything is measured.
+    fn read(file: &Path, plan: &Plan) -> Result<Self> {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let all = series(&text, "the baseline").with_context(|| format!("{} is no run", file.display()))?;
+        let now = this_run(plan, Vec::new());
+        let mut trouble = None;
+        for series in all {
+            match Comparison::of(&series, &now, THRESHOLD) {
+                Ok(_) => {
+                    let environment = Document::read(&text).ok().map(|document| document.environment);
+                    return Ok(Self { series, environment });
+                }
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
+        }
+        Err(trouble.unwrap_or_else(|| anyhow!("it has no test")))
+            .with_context(|| format!("cannot compare with {}", file.display()))
+    }
+}
+
+/// What is measured now, under its name.
+fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
+    Series { name: "this run".to_owned(), operation: Some(plan.operation), measure: plan.measure, rows }
 }
 
 /// Whether the limits were kept, and the baseline.
-fn judge(output: &Output, screen: &Screen, baseline: Option<Document>) -> Result<Exit> {
+fn judge(output: &Output, screen: &Screen, baseline: Option<Baseline>) -> Result<Exit> {
     let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
     let misses = Limits { min_gbps: output.min_gbps, max_p99 }.missed(&screen.rows);
     misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
     let mut exit = if misses.is_empty() { Exit::Done } else { Exit::Missed };
     if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
-        let plan = &environment.plan;
-        let rows = screen.rows.clone();
-        let now = Series { name: "this run".to_owned(), operation: Some(plan.operation), measure: plan.measure, rows };
-        let threshold = output.threshold.unwrap_or(THRESHOLD);
-        let comparison = Comparison::of(&baseline.series("the baseline"), &now, threshold)?;
-        for difference in compare::differences(&baseline.environment, environment) {
-            say(&format!("differs: {difference}"));
+        let now = this_run(&environment.plan, screen.rows.clone());
+        let comparison = Comparison::of(&baseline.series, &now, output.threshold.unwrap_or(THRESHOLD))?;
+        match &baseline.environment {
+            Some(before) => {
+                let differences = compare::differences(before, environment);
+                differences.iter().for_each(|difference| say(&format!("differs: {difference}")));
+            }
+            None => say(
+                "the baseline is of perftest, which does not say all that it ran with: its options are yours to compare",
+            ),
         }
         let mut out = stdout().lock();
         writeln!(out)?;

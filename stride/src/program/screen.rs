@@ -11,6 +11,7 @@ use super::say;
 use crate::exchange::{Step, Watch};
 use crate::fabric::{Facts, Path};
 use crate::plan::{Measure, Plan};
+use crate::report::hints::far_sides;
 use crate::report::json::Event;
 use crate::report::table::{Columns, Table};
 use crate::report::{Environment, Row, Style};
@@ -27,6 +28,8 @@ pub(super) struct Screen {
     interrupt: Interrupt,
     /// The signal that has ended the test before its end.
     pub(super) ended_by: Option<Signal>,
+    /// Warnings that were given before anything was measured.
+    pub(super) warned: Vec<String>,
     /// What it runs in, once that is known.
     pub(super) environment: Option<Environment>,
     pub(super) rows: Vec<Row>,
@@ -46,6 +49,7 @@ impl Screen {
             progress: Progress::new(!is_stream),
             interrupt: Interrupt::default(),
             ended_by: None,
+            warned: Vec::new(),
             environment: None,
             rows: Vec::new(),
             trouble: None,
@@ -78,6 +82,8 @@ impl Watch for Screen {
             Ok(interrupt) => self.interrupt = interrupt,
             Err(error) => say(&format!("warning: Ctrl-C ends the program without results: {error}")),
         }
+        self.warned.extend(far_sides([client, server]).map(|hint| hint.to_string()));
+        self.warned.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let sides = [client.clone(), server.clone()];
         let environment =
             Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);

@@ -15,6 +15,7 @@ use crate::exchange::{self, Event, Host, Stop};
 use crate::fabric::Fabric;
 use crate::plan::Measure;
 use crate::report;
+use crate::report::hints::far;
 
 /// Serves until it is stopped.
 pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
@@ -55,6 +56,11 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
 
 /// A line for each thing that happens.
 fn tell(event: Event) {
+    if let Event::Met(facts, _) = &event
+        && let Some(hint) = far(facts, "--cpu")
+    {
+        say(&format!("  warning: {hint}"));
+    }
     say(&match event {
         Event::Client(whom) => format!("{whom}: has come"),
         Event::Asked(plan) => {

@@ -57,6 +57,8 @@ pub(super) fn facts(host: &str) -> Facts {
         memory: Memory::Host,
         numa_node: Some(0),
         cpus: vec![2],
+        thread_nodes: vec![0],
+        near_cpus: "0-7".to_owned(),
         reads: [16, 16],
     }
 }

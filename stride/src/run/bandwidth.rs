@@ -12,9 +12,13 @@ use super::receive::Receives;
 use super::request::Request;
 use super::signal::{EMPTY_POLLS, Idle, Signal};
 use crate::plan::Amount;
+use crate::stats::in_pairs;
 
 /// So many rounds of the loop pass between two looks at the clock.
 const ROUNDS: u32 = 64;
+/// An interval of which nobody said how long it is begins with this, and is twice as long where there are so many of them.
+const SHORTEST: Duration = Duration::from_millis(1);
+const ROOM: usize = 4096;
 /// By when requests have ended, one way or the other, after the last was posted.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,8 +30,8 @@ pub(crate) struct Send {
     pub(crate) depth: u64,
     /// Requests that are posted together.
     pub(crate) list: u32,
-    /// The length of an interval, of which the messages are counted.
-    pub(crate) interval: Duration,
+    /// The length of an interval, of which the messages are counted; none is short at first, and longer in a long run.
+    pub(crate) interval: Option<Duration>,
     /// Messages a second of all lanes together, at most.
     pub(crate) rate: Option<f64>,
 }
@@ -41,6 +45,8 @@ pub(crate) struct Window {
     pub(crate) messages: u64,
     /// Of each whole interval.
     pub(crate) intervals: Vec<u64>,
+    /// The length of an interval.
+    pub(crate) interval: Duration,
     /// Processor time of the thread.
     pub(crate) cpu: Duration,
 }
@@ -157,7 +163,7 @@ where
 
     /// Ends the window.
     fn end(&mut self, messages: u64) -> Window {
-        let clock = self.clock.take().unwrap_or_else(|| Clock::begin(Duration::ZERO, 0));
+        let clock = self.clock.take().unwrap_or_else(|| Clock::begin(None, 0));
         clock.end(messages)
     }
 
@@ -274,6 +280,8 @@ struct Clock {
     started: Instant,
     cpu: Duration,
     length: Duration,
+    /// It does not grow.
+    is_given: bool,
     next: Option<Instant>,
     intervals: Vec<u64>,
     /// Messages at the end of the last.
@@ -281,11 +289,12 @@ struct Clock {
 }
 
 impl Clock {
-    fn begin(length: Duration, done: u64) -> Self {
+    fn begin(given: Option<Duration>, done: u64) -> Self {
+        let (length, is_given) = (given.unwrap_or(SHORTEST), given.is_some());
         let (cpu, started) = (thread_time(), Instant::now());
         let next = started.checked_add(length);
         let next = next.filter(|_| !length.is_zero());
-        Self { started, cpu, length, next, intervals: Vec::with_capacity(4096), last: done }
+        Self { started, cpu, length, is_given, next, intervals: Vec::with_capacity(ROOM), last: done }
     }
 
     /// Ends intervals that are over.
@@ -293,13 +302,17 @@ impl Clock {
         while let Some(next) = self.next.filter(|next| *next <= now) {
             self.intervals.push(done - self.last);
             self.last = done;
+            if !self.is_given && self.intervals.len() == ROOM {
+                in_pairs(&mut self.intervals);
+                self.length *= 2;
+            }
             self.next = next.checked_add(self.length);
         }
     }
 
     fn end(self, messages: u64) -> Window {
         let (ended, cpu) = (Instant::now(), thread_time().saturating_sub(self.cpu));
-        Window { started: self.started, ended, messages, intervals: self.intervals, cpu }
+        Window { started: self.started, ended, messages, intervals: self.intervals, interval: self.length, cpu }
     }
 }
 
@@ -327,5 +340,24 @@ impl Pace {
         // Saturating, and never below zero.
         let due = (started.elapsed().as_secs_f64() * self.per_second) as u64 + 1;
         due.saturating_sub(self.sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_grow_in_a_long_run() {
+        for (given, count, length) in [(None, ROOM / 2 + 5, 2), (Some(SHORTEST), ROOM + 10, 1)] {
+            let mut clock = Clock::begin(given, 0);
+            let started = clock.started;
+            for at in 1..=ROOM as u64 + 10 {
+                clock.look(started + SHORTEST * at as u32, at * 3);
+            }
+            let window = clock.end(0);
+            assert_eq!((window.intervals.len(), window.interval), (count, SHORTEST * length));
+            assert!(window.intervals.iter().all(|messages| *messages == 3 * u64::from(length)));
+        }
     }
 }

@@ -23,6 +23,21 @@ pub struct Bandwidth {
     pub cpu: Option<f64>,
 }
 
+/// Where nobody said how long intervals are there are fewer than so many, or each is of a second and more.
+const MANY: usize = 20;
+
+/// And at least so many completions in one, as messages are counted by these.
+const COMPLETIONS: u64 = 16;
+
+/// Makes intervals of twice the length; an odd one at the end is left out.
+pub(crate) fn in_pairs(intervals: &mut Vec<u64>) {
+    let count = intervals.len() / 2;
+    for at in 0..count {
+        intervals[at] = intervals[2 * at] + intervals[2 * at + 1];
+    }
+    intervals.truncate(count);
+}
+
 /// What messages of one size in a time come to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
@@ -62,6 +77,34 @@ impl Bandwidth {
         (intervals.len() > 1).then(|| [first, middle, last].map(|messages| Rates::of(messages, size, self.interval)))
     }
 
+    /// With intervals as long as is useful, of those that are too short: `moderation` messages have one completion.
+    #[must_use]
+    pub(crate) fn settled(mut self, moderation: u32) -> Self {
+        let needed = COMPLETIONS * u64::from(moderation);
+        let average = |intervals: &[u64]| intervals.iter().sum::<u64>() / intervals.len().max(1) as u64;
+        while !self.intervals.is_empty()
+            && (self.intervals.len() >= MANY && self.interval < 1.0 || average(&self.intervals) < needed)
+        {
+            self.twice();
+        }
+        self
+    }
+
+    /// With intervals of twice the length.
+    fn twice(&mut self) {
+        in_pairs(&mut self.intervals);
+        self.interval *= 2.0;
+    }
+
+    /// With intervals of this length, which is theirs, or twice that, or four times, and so on.
+    #[must_use]
+    pub(crate) fn with_interval(mut self, length: f64) -> Self {
+        while self.interval > 0.0 && self.interval * 1.5 < length && !self.intervals.is_empty() {
+            self.twice();
+        }
+        self
+    }
+
     /// What both directions of a test come to together, each of which had a window of its own: the sum of their averages, told as messages
     /// in the longer window.
     #[must_use]
@@ -69,9 +112,11 @@ impl Bandwidth {
         let seconds = self.seconds.max(other.seconds);
         let rate = |one: &Self| if one.seconds > 0.0 { one.messages as f64 / one.seconds } else { 0.0 };
         let messages = ((rate(self) + rate(other)) * seconds).round() as u64;
-        let intervals = self.intervals.iter().zip(&other.intervals).map(|(a, b)| a + b).collect();
+        let interval = self.interval.max(other.interval);
+        let [a, b] = [self, other].map(|one| one.clone().with_interval(interval).intervals);
+        let intervals = a.iter().zip(&b).map(|(a, b)| a + b).collect();
         let cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
-        Self { messages, seconds, intervals, interval: self.interval, cpu }
+        Self { messages, seconds, intervals, interval, cpu }
     }
 
     /// The window as a time.
@@ -107,6 +152,28 @@ mod tests {
         near(slow, 2.0);
         near(middle, 10.0);
         near(fast, 18.0);
+    }
+
+    #[test]
+    fn short_intervals_become_as_long_as_is_useful() {
+        let of = |intervals: Vec<u64>| Bandwidth { interval: 0.001, intervals, ..Bandwidth::default() };
+        let settled = of(vec![1000; 30]).settled(1);
+        assert_eq!((settled.intervals, settled.interval), (vec![2000; 15], 0.002));
+        // What few completions say is little.
+        let settled = of((0..16).map(|at| 200 * (at % 2)).collect()).settled(100);
+        assert_eq!((settled.intervals, settled.interval), (vec![1600], 0.016));
+        assert_eq!(of(vec![1; 8]).settled(1).jitter(1), None);
+        let long = Bandwidth { interval: 1.0, intervals: vec![1000; 50], ..Bandwidth::default() };
+        assert_eq!(long.clone().settled(1), long);
+    }
+
+    #[test]
+    fn directions_with_other_intervals_add_up() {
+        let one = Bandwidth { interval: 0.001, intervals: vec![1, 2, 3, 4, 5], ..Bandwidth::default() };
+        let other = Bandwidth { interval: 0.002, intervals: vec![10, 10, 10], ..Bandwidth::default() };
+        for both in [one.with(&other), other.with(&one)] {
+            assert_eq!((both.intervals, both.interval), (vec![13, 17], 0.002));
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod latency;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::bandwidth::in_pairs;
 pub use self::bandwidth::{Bandwidth, Rates};
 pub use self::latency::Latency;
 

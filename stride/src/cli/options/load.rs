@@ -44,7 +44,8 @@ pub(in crate::cli) struct Load {
     /// Gigabits a second that the senders do not exceed.
     #[arg(long, value_name = "GBPS", value_parser = values::positive)]
     pub(in crate::cli) rate_limit: Option<f64>,
-    /// Length of the intervals of which the slowest, middle and fastest are told [default: 1].
+    /// Length of the intervals of which the slowest, middle and fastest are told [default: 1, and less in a run
+    /// shorter than ten of them].
     #[arg(long, value_name = "SECONDS", value_parser = values::duration)]
     pub(in crate::cli) interval: Option<Duration>,
 }

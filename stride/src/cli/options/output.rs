@@ -23,7 +23,7 @@ pub struct Output {
     /// Draws the results over the sizes, as .svg or .png.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
-    /// Compares with a run that --json has written.
+    /// Compares with a run that --json has written, or with what a program of perftest has printed.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// With --compare: fails where a size is worse by more than this [default: 5].

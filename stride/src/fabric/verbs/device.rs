@@ -9,6 +9,7 @@ use sideway::ibverbs::address::GidEntry;
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
 use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
 
+use crate::fabric::numa::{self, Nodes};
 use crate::fabric::{Facts, GidFact};
 use crate::plan::{Memory, Place};
 
@@ -99,6 +100,8 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
     let device = context.query_device()?;
     let table = context.query_gid_table()?;
     let gids = table.iter().filter(|entry| entry.port_num() == u32::from(port) && !entry.gid().is_zero());
+    let (nodes, allowed, numa_node) = (Nodes::of_system(), numa::allowed(), context.numa_node());
+    let cpus = place.cpus.clone().unwrap_or_default();
     let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     Ok(Facts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -117,8 +120,10 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         lid: attributes.lid(),
         gids: gids.map(gid).collect(),
         memory: place.memory.clone().unwrap_or(Memory::Host),
-        numa_node: context.numa_node(),
-        cpus: place.cpus.clone().unwrap_or_default(),
+        numa_node,
+        thread_nodes: nodes.of(if cpus.is_empty() { &allowed } else { &cpus }),
+        near_cpus: nodes.near(numa_node, &allowed),
+        cpus,
         reads: [device.max_qp_init_rd_atom(), device.max_qp_rd_atom()],
     })
 }

@@ -18,6 +18,7 @@ use super::contents;
 use super::corner::{Corner, Pairs};
 use super::device;
 use super::test::{self, Outcome};
+use crate::fabric::numa;
 use crate::fabric::{End, Ends, Facts, Path, Role, Side};
 use crate::plan::{Amount, Memory, Place, Plan, Transport};
 use crate::run::{DatagramSend, Signal, Window};
@@ -45,6 +46,7 @@ pub(super) struct VerbsSide {
 
 impl VerbsSide {
     pub(super) fn open(plan: &Plan, place: &Place, role: Role) -> Result<Self> {
+        numa::check(place.cpus.as_deref().unwrap_or_default())?;
         let (context, port) = device::open(place)?;
         let facts = device::facts(&context, port, place)?;
         for (is_asked, option) in [
@@ -235,27 +237,31 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     let started = windows.iter().map(|window| window.started).min()?;
     let ended = windows.iter().map(|window| window.ended).max()?;
     let seconds = (ended - started).as_secs_f64();
-    let count = windows.iter().map(|window| window.intervals.len()).min().unwrap_or(0);
-    let intervals = (0..count).map(|at| windows.iter().map(|window| window.intervals[at]).sum()).collect();
+    let interval = windows.iter().map(|window| window.interval).max()?.as_secs_f64();
+    let of = |window: &mut Window| Bandwidth {
+        intervals: std::mem::take(&mut window.intervals),
+        interval: window.interval.as_secs_f64(),
+        ..Bandwidth::default()
+    };
+    let parts: Vec<_> = windows.iter_mut().map(|window| of(window).with_interval(interval).intervals).collect();
+    let count = parts.iter().map(Vec::len).min().unwrap_or(0);
+    let intervals = (0..count).map(|at| parts.iter().map(|part| part[at]).sum()).collect();
     let cpu: Duration = windows.iter().map(|window| window.cpu).sum();
-    Some(Figures::Bandwidth(Bandwidth {
+    let bandwidth = Bandwidth {
         messages: windows.iter().map(|window| window.messages).sum(),
         seconds,
         intervals,
-        interval: plan.interval.as_secs_f64(),
+        interval,
         cpu: (seconds > 0.0).then(|| cpu.as_secs_f64() / seconds),
-    }))
+    };
+    Some(Figures::Bandwidth(if plan.interval.is_some() { bandwidth } else { bandwidth.settled(plan.cq_moderation) }))
 }
 
 /// Has this thread run on one of these processors.
 fn pin(cpus: &[u32], thread: usize) {
-    let Some(cpu) = cpus.get(thread % cpus.len().max(1)) else { return };
-    let mut set = rustix::thread::CpuSet::new();
-    if (*cpu as usize) < rustix::thread::CpuSet::MAX_CPU {
-        set.set(*cpu as usize);
-        if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-            log::warn!("a thread cannot run on processor {cpu}: {error}");
-        }
+    if let Some(cpu) = cpus.get(thread % cpus.len().max(1)) {
+        // It could when the side was opened.
+        let _ = numa::pin(*cpu);
     }
 }
 

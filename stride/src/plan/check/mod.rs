@@ -164,8 +164,10 @@ impl Plan {
                 "--cq-mod {every} is above --tx-depth {depth}, and no completion would come: give --cq-mod {depth} or less"
             ));
         }
-        if self.interval < Duration::from_millis(1) || self.interval > LONGEST {
-            return refuse(format!("--interval is {:?}: it can be 1ms to a year", self.interval));
+        if let Some(interval) = self.interval
+            && !(Duration::from_millis(1)..=LONGEST).contains(&interval)
+        {
+            return refuse(format!("--interval is {interval:?}: it can be 1ms to a year"));
         }
         match self.rate_limit {
             Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),

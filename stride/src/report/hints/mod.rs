@@ -19,8 +19,6 @@ pub struct Given<'a> {
     pub path: &'a Path,
     /// The client and the server.
     pub sides: [&'a Facts; 2],
-    /// The NUMA nodes of the processors of each side's threads, as far as they are known.
-    pub nodes: [&'a [u32]; 2],
     /// What came out.
     pub rows: &'a [Row],
 }
@@ -41,8 +39,12 @@ pub enum Hint {
         device: String,
         /// The node of the device.
         node: u32,
-        /// Another node, on which a thread runs.
+        /// Another node, on which a thread may run.
         thread: u32,
+        /// The option that moves them.
+        option: &'static str,
+        /// The processors that it takes; empty where they are not known.
+        near: String,
     },
     /// The packets are smaller than they might be, as the plan says so.
     MtuAsked(u32),
@@ -114,6 +116,19 @@ pub enum Remedy {
     Reads(u32),
 }
 
+/// Whether the threads of a side may run far from its device. `option` is the one that moves them.
+pub fn far(facts: &Facts, option: &'static str) -> Option<Hint> {
+    let node = facts.numa_node?;
+    let thread = *facts.thread_nodes.iter().find(|other| **other != node)?;
+    let (host, device, near) = (facts.host.clone(), facts.device.clone(), facts.near_cpus.clone());
+    Some(Hint::Far { host, device, node, thread, option, near })
+}
+
+/// The same of both sides of a test, as its client can say it.
+pub fn far_sides(sides: [&Facts; 2]) -> impl Iterator<Item = Hint> {
+    sides.into_iter().zip(["--cpu", "--remote-cpu"]).filter_map(|(facts, option)| far(facts, option))
+}
+
 /// All hints of a test, the weightiest first.
 pub fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = sides::hints(given);
@@ -152,7 +167,6 @@ pub(super) mod tests {
         pub(super) plan: Plan,
         pub(super) path: Path,
         pub(super) sides: [Facts; 2],
-        pub(super) nodes: [Vec<u32>; 2],
         pub(super) rows: Vec<Row>,
     }
 
@@ -165,7 +179,6 @@ pub(super) mod tests {
                 plan: sample::plan(Measure::Bandwidth),
                 path: sample::path(),
                 sides: ["one", "two"].map(sample::facts),
-                nodes: [vec![0], Vec::new()],
                 rows,
             }
         }
@@ -181,9 +194,8 @@ pub(super) mod tests {
 
         pub(super) fn hints(&self) -> Vec<Hint> {
             let [client, server] = &self.sides;
-            let [ours, theirs] = &self.nodes;
-            let (sides, nodes) = ([client, server], [&ours[..], &theirs[..]]);
-            hints(&Given { plan: &self.plan, path: &self.path, sides, nodes, rows: &self.rows })
+            let sides = [client, server];
+            hints(&Given { plan: &self.plan, path: &self.path, sides, rows: &self.rows })
         }
     }
 

@@ -1,7 +1,6 @@
 //! Hints of where the two sides stand.
 
-use super::{Given, Hint};
-use crate::fabric::Facts;
+use super::{Given, Hint, far_sides};
 
 /// The provider of devices in software.
 pub(super) const SOFTRNIC: &str = "softrnic";
@@ -12,9 +11,7 @@ const MOST: u32 = 4096;
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = Vec::new();
     all.extend(softrnic(given));
-    for (facts, nodes) in given.sides.iter().zip(given.nodes) {
-        all.extend(far(facts, nodes));
-    }
+    all.extend(far_sides(given.sides));
     all.extend(mtu(given));
     all
 }
@@ -23,12 +20,6 @@ fn softrnic(given: &Given<'_>) -> Option<Hint> {
     let is_soft = given.sides.iter().any(|facts| facts.provider == SOFTRNIC);
     let places = [&given.plan.client, &given.plan.server];
     is_soft.then(|| Hint::Softrnic { is_chosen: places.iter().any(|place| place.device.is_some()) })
-}
-
-fn far(facts: &Facts, nodes: &[u32]) -> Option<Hint> {
-    let node = facts.numa_node?;
-    let thread = *nodes.iter().find(|other| **other != node)?;
-    Some(Hint::Far { host: facts.host.clone(), device: facts.device.clone(), node, thread })
 }
 
 /// Of messages that are larger than a packet.
@@ -64,9 +55,13 @@ mod tests {
     #[test]
     fn threads_on_another_node() {
         let mut case = Case::bandwidth();
-        case.nodes = [vec![0, 0], vec![0, 1]];
-        let far = |host: &str| Hint::Far { host: host.to_owned(), device: "mlx5_0".to_owned(), node: 0, thread: 1 };
-        assert_eq!(case.hints(), [far("two")]);
+        case.sides[1].thread_nodes = vec![0, 1];
+        let [Hint::Far { host, node: 0, thread: 1, option: "--remote-cpu", near, .. }] = &case.hints()[..] else {
+            panic!("{:?}", case.hints());
+        };
+        assert_eq!((host.as_str(), near.as_str()), ("two", "0-7"));
+        let text = case.hints()[0].to_string();
+        assert!(text.ends_with("Try --remote-cpu 0-7."), "{text}");
         case.sides[1].numa_node = None;
         assert_eq!(case.hints(), []);
     }

@@ -6,7 +6,21 @@ use super::{Hint, Remedy};
 use crate::report::bytes;
 
 /// The options that hints name.
-pub const OPTIONS: [&str; 10] = ["-d", "--cpu", "-m", "-l", "--threads", "-q", "-Q", "-t", "-n", "-D"];
+pub const OPTIONS: [&str; 13] = [
+    "-d",
+    "--cpu",
+    "--remote-cpu",
+    "-m",
+    "-l",
+    "--threads",
+    "-q",
+    "-Q",
+    "-t",
+    "-n",
+    "-D",
+    "--no-relaxed-ordering",
+    "--events",
+];
 
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -15,10 +29,10 @@ impl fmt::Display for Hint {
                 let why = if *is_chosen { "The device is softrnic's" } else { "No RDMA device was found, so softrnic stands in" };
                 write!(f, "{why}: the numbers are of copies of memory by the processor, not of a network. Name a device with -d.")
             }
-            Self::Far { host, device, node, thread } => write!(
-                f,
-                "On {host} a thread runs on NUMA node {thread}, and {device} is at node {node}. Try --cpu with processors of node {node}."
-            ),
+            Self::Far { host, device, node, thread, option, near } => {
+                write!(f, "On {host} a thread may run on NUMA node {thread}, and {device} is at node {node}. Try {option} ")?;
+                if near.is_empty() { write!(f, "with processors of node {node}.") } else { write!(f, "{near}.") }
+            }
             Self::MtuAsked(mtu) => write!(f, "Packets have {mtu} bytes, as -m says. Try -m 4096, or leave it away."),
             Self::MtuOfPort { host, mtu, is_ethernet: true } => write!(
                 f,
@@ -45,7 +59,8 @@ impl fmt::Display for Hint {
                 write!(f, "At most {depth} messages are under way on a queue pair, too few to fill the link. Try -t 128.")
             }
             Self::Ordered => f.write_str(
-                "Relaxed ordering is off, and the device writes in order: on some machines that halves what PCIe carries. Try with it.",
+                "Relaxed ordering is off, and the device writes in order: on some machines that halves what PCIe carries. Try without \
+                 --no-relaxed-ordering.",
             ),
             Self::ShortWindow { size, seconds } => write!(
                 f,
@@ -70,7 +85,10 @@ impl fmt::Display for Hint {
                 bytes(*size),
                 p99_9 / p50
             ),
-            Self::Slept => f.write_str("Threads slept until events came, and waking up is part of each time. Poll for the shortest ones."),
+            Self::Slept => f.write_str(
+                "Threads slept until events came, and waking up is part of each time. Try without --events for the \
+                 shortest ones.",
+            ),
         }
     }
 }
@@ -82,9 +100,18 @@ mod tests {
     #[test]
     fn every_option_that_is_named_is_listed() {
         let words = |hint: &Hint| hint.to_string();
+        let far = |option, near: &str| Hint::Far {
+            host: "one".into(),
+            device: "mlx5_0".into(),
+            node: 0,
+            thread: 1,
+            option,
+            near: near.into(),
+        };
         let all = [
             Hint::Softrnic { is_chosen: false },
-            Hint::Far { host: "one".into(), device: "mlx5_0".into(), node: 0, thread: 1 },
+            far("--cpu", ""),
+            far("--remote-cpu", "0-7"),
             Hint::MtuAsked(1024),
             Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: true },
             Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: false },

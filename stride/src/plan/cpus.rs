@@ -1,0 +1,52 @@
+//! Processors as people and the kernel write them: numbers and ranges, separated by commas.
+
+/// More processors than any machine has.
+const MOST: u32 = 65536;
+
+/// Such as `0,2-5`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn parse(text: &str) -> Result<Vec<u32>, String> {
+    let number = |text: &str| match text.parse::<u32>() {
+        Ok(number) if number < MOST => Ok(number),
+        _ => Err(format!("{text:?} is not the number of a processor")),
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("{part:?} ends before it begins"));
+        }
+        cpus.extend(first..=last);
+        if cpus.len() > MOST as usize {
+            return Err("more processors than there can be".to_owned());
+        }
+    }
+    Ok(cpus)
+}
+
+/// As [`parse`] reads them. They are in order.
+pub fn show(cpus: &[u32]) -> String {
+    let ranges = cpus.chunk_by(|one, next| one.checked_add(1) == Some(*next));
+    let ranges = ranges.filter_map(|range| Some((*range.first()?, *range.last()?)));
+    let texts = ranges.map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+    texts.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_numbers_and_ranges() {
+        assert_eq!(parse("0,2-5,1"), Ok(vec![0, 2, 3, 4, 5, 1]));
+        for wrong in ["", "a", "3-1", "1-", "0-4294967295", "1,,2"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(show(&[0, 2, 3, 4, 7]), "0,2-4,7");
+        assert_eq!(show(&[]), "");
+    }
+}
