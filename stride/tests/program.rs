@@ -136,6 +136,14 @@ fn what_is_wrong_is_told_in_a_sentence() {
     for (words, status, sentence) in [
         ("write bw -l 64 -t 32 --loopback", 2, "--post-list 64 is above --tx-depth 32"),
         ("write bw -s 5x --loopback", 2, "5x"),
+        ("10.0.0.1", 2, "a client names its test before the server: stride-perf write bw 10.0.0.1"),
+        ("wirte bw", 2, "a similar subcommand exists: 'write'"),
+        ("write bw --iter 5 --loopback", 2, "a similar argument exists: '--iters'"),
+        ("server --port 1 --json x", 2, "unexpected argument '--json'"),
+        ("write bw -s 0 --loopback", 2, "--msg-size is 0: it can be 1 to "),
+        ("plot /nowhere/run.json -o x.svg", 1, "cannot read /nowhere/run.json"),
+        ("plot run.json -o x.gif", 2, "a plot is .svg or .png"),
+        ("man fly", 1, "there is no command \"fly\""),
         ("read bw -c uc --loopback", 2, "--transport uc has no read: give --transport rc"),
         ("write bw -d nothing --loopback", 1, "nothing"),
         ("write bw -d soft0 --loopback --use-cuda 0", 1, "--use-cuda is not there yet"),
@@ -228,4 +236,37 @@ fn files_are_tried_before_anything_is_measured() {
     }
     ends(&run(&format!("write bw -d nothing --loopback --json {}", file.display())), 1);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (_, err) = ends(&run(&format!("-4 -p {port}")), 1);
+    assert!(err.contains(&format!("TCP port {port} is taken")) && err.contains("--port"), "{err}");
+}
+
+#[test]
+fn every_command_has_help() {
+    for words in [
+        "",
+        "write",
+        "write bw",
+        "write lat",
+        "read bw",
+        "read lat",
+        "send bw",
+        "send lat",
+        "atomic bw",
+        "atomic lat",
+        "server",
+        "devices",
+        "plot",
+        "completions",
+        "man",
+    ] {
+        let (out, err) = ends(&run(&format!("{words} --help")), 0);
+        assert!(out.contains("Usage: stride-perf") && err.is_empty(), "{words}: {out}{err}");
+        assert!(out.lines().all(|line| line.chars().count() <= 120), "{words}: {out}");
+    }
 }

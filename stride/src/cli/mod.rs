@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 pub use clap_complete::Shell;
 
@@ -87,7 +87,7 @@ pub struct Service {
 pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Result<Job, clap::Error> {
     let mut command = Program::command();
     command.build();
-    let matches = command.try_get_matches_from_mut(arguments)?;
+    let matches = command.try_get_matches_from_mut(arguments).map_err(with_test)?;
     let given = given::given(&command, &matches);
     let program = Program::from_arg_matches(&matches)?;
     let job = match program.word {
@@ -103,6 +103,17 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
         Some(Word::Man { command }) => Ok(Job::Man(command)),
     };
     job.map_err(|contradiction| clap::Error::raw(ErrorKind::ArgumentConflict, format!("{contradiction}\n")))
+}
+
+/// Who gives a server alone, as to the programs of perftest, is told that a test has to be named.
+fn with_test(mut error: clap::Error) -> clap::Error {
+    if let (ErrorKind::InvalidSubcommand, None, Some(ContextValue::String(word))) =
+        (error.kind(), error.get(ContextKind::SuggestedSubcommand), error.get(ContextKind::InvalidSubcommand).cloned())
+    {
+        let tip = format!("a client names its test before the server: stride-perf write bw {word}");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 fn serve(server: &Server) -> Result<Job, Contradiction> {
