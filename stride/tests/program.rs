@@ -87,6 +87,10 @@ fn one_server_serves_any_test() {
         "write lat -n 50 --latency ack",
         "write bw -D 200ms --warm-up 50ms --interval 50ms",
         "read bw -n 500 --validate -s 8,4K",
+        "write bw -n 500 -e",
+        "send bw -n 500 -b --events",
+        "send lat -n 50 -e",
+        "write lat -n 50 -e --imm",
     ] {
         let output = run(&format!("{words} -d soft0 -p {port} --wait-server 20 127.0.0.1"));
         let (out, err) = ends(&output, 0);
@@ -145,6 +149,7 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("plot run.json -o x.gif", 2, "a plot is .svg or .png"),
         ("man fly", 1, "there is no command \"fly\""),
         ("read bw -c uc --loopback", 2, "--transport uc has no read: give --transport rc"),
+        ("write lat -e --loopback", 2, "leave out --events, or give --imm or --latency ack"),
         ("write bw -d nothing --loopback", 1, "nothing"),
         ("write bw -d soft0 --loopback --use-cuda 0", 1, "--use-cuda is not there yet"),
         ("write bw -d soft0 -R --loopback", 1, "--rdma-cm is not there yet"),

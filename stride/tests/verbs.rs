@@ -34,12 +34,10 @@ fn play(plan: &Plan) -> Vec<Figures> {
     let mut client = Verbs.open(plan, &plan.client, Role::Client).unwrap();
     let mut server = Verbs.open(plan, &plan.server, Role::Server).unwrap();
     let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
-    server.connect(&path, &near).unwrap();
-    client.connect(&path, &far).unwrap();
     let (sizes, steps) = (plan.sizes.clone(), Barrier::new(2));
     let is_over = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
-        let (is_over, steps, sizes) = (&is_over, &steps, &sizes);
+        let (is_over, steps, sizes, path) = (&is_over, &steps, &sizes, &path);
         // A side belongs to the thread that runs it.
         struct Other<T>(T);
         // SAFETY: it is used by one thread at a time.
@@ -47,6 +45,8 @@ fn play(plan: &Plan) -> Vec<Figures> {
         let other = Other(server);
         let server = scope.spawn(move || {
             let Other(mut server) = { other };
+            server.connect(path, &near).unwrap();
+            steps.wait();
             for &size in sizes {
                 server.prepare(size).unwrap();
                 steps.wait();
@@ -54,7 +54,10 @@ fn play(plan: &Plan) -> Vec<Figures> {
                 steps.wait();
                 server.check(size).unwrap();
             }
+            server.end();
         });
+        client.connect(path, &far).unwrap();
+        steps.wait();
         let mut all = Vec::new();
         for &size in sizes {
             client.prepare(size).unwrap();
@@ -67,6 +70,7 @@ fn play(plan: &Plan) -> Vec<Figures> {
             client.check(size).unwrap();
             all.push(figures);
         }
+        client.end();
         server.join().unwrap();
         // What fails before would leave the server waiting.
         all.into_iter().map(|figures| figures.unwrap().expect("the client measures")).collect()
@@ -152,6 +156,66 @@ fn a_rate_is_not_exceeded() {
     for figures in play(&plan) {
         let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
         assert!(bandwidth.messages == 50 && bandwidth.seconds >= 49.0 / 200.0, "{bandwidth:?}");
+    }
+}
+
+#[test]
+fn threads_sleep_until_something_comes() {
+    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+        for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
+            for measure in [
+                Measure::Bandwidth,
+                Measure::Latency(Semantics::Ack),
+                Measure::Latency(Semantics::Oneway),
+                Measure::Latency(Semantics::Rtt),
+            ] {
+                let plan = Plan { has_events: true, ..plan(operation, measure, transport) };
+                if plan.polls_memory() {
+                    continue;
+                }
+                for figures in play(&plan) {
+                    let count = match &figures {
+                        Figures::Bandwidth(bandwidth) => bandwidth.messages,
+                        Figures::Latency(latency) => latency.samples,
+                    };
+                    assert_eq!(count, 200, "{transport} {operation} {measure:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_sleep_wait_for_both_of_their_queues() {
+    for operation in [Operation::Write, Operation::Send, Operation::Read] {
+        for (queue_pairs, threads) in [(1, 1), (3, 2)] {
+            let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
+            // Fewer receives than sends: who does not look at both stops the other.
+            let plan = Plan {
+                has_events: true,
+                is_bidirectional: true,
+                is_validated: false,
+                rx_depth: 8,
+                queue_pairs,
+                threads,
+                ..plan
+            };
+            for figures in play(&plan) {
+                let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+                assert_eq!(bandwidth.messages, 200 * u64::from(queue_pairs));
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_sleep_leave_the_processor() {
+    let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
+    let amount = Amount::Messages { count: 50, warm_up: 0 };
+    let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
+    for figures in play(&Plan { has_events: true, rate_limit, amount, sizes: vec![64], ..plan }) {
+        let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+        assert!(bandwidth.messages == 50 && bandwidth.cpu.is_some_and(|share| share < 0.5), "{bandwidth:?}");
     }
 }
 

@@ -108,6 +108,7 @@ impl Client<'_> {
             }
         }
         self.connection.send(&Message::End)?;
+        side.end();
         Ok(Outcome { client: side.facts().clone(), server: offer.facts, path, steps })
     }
 

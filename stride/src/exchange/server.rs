@@ -90,6 +90,7 @@ impl Server<'_> {
                 other => return self.connection.unexpected(&other, "size"),
             }
         }
+        side.end();
         (self.tell)(Event::End);
         Ok(())
     }

@@ -107,6 +107,9 @@ pub trait Side {
     /// A sentence for the user: what failed, on which queue pair, and what that usually means.
     fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>>;
 
+    /// Ends the connections, once both sides are done.
+    fn end(&mut self) {}
+
     /// Looks at what has come, where the plan says so, once both sides have run.
     ///
     /// # Errors

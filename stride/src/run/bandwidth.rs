@@ -10,7 +10,8 @@ use super::lane::{Lane, lane_of};
 use super::poll::Poll;
 use super::receive::Receives;
 use super::request::Request;
-use super::signal::{EMPTY_POLLS, Idle, Signal};
+use super::signal::{Idle, Signal};
+use super::wait::LONGEST;
 use crate::plan::Amount;
 use crate::stats::in_pairs;
 
@@ -245,11 +246,25 @@ where
                 ready.push(index);
             }
         })?;
-        if count == 0 {
-            self.idle.look(EMPTY_POLLS);
+        let taken = match &mut self.receives {
+            Some(receives) => receives.take()?,
+            None => 0,
+        };
+        if count == 0 && taken == 0 {
+            self.rest()?;
         }
-        if let Some(receives) = &mut self.receives {
-            receives.take()?;
+        Ok(())
+    }
+
+    /// Nothing was there.
+    #[inline(always)]
+    fn rest(&mut self) -> Result<()> {
+        let Self { queue, receives, ready, pace, idle, .. } = self;
+        // Lanes that are ready still wait for the time when they may send.
+        let most = || pace.as_ref().filter(|_| !ready.is_empty()).map_or(LONGEST, Pace::wait);
+        if queue.rest(receives.as_deref().map(Receives::queue), most, idle)? {
+            // Who sleeps looks at the time whenever it wakes up.
+            self.rounds |= ROUNDS - 1;
         }
         Ok(())
     }
@@ -340,6 +355,13 @@ impl Pace {
         // Saturating, and never below zero.
         let due = (started.elapsed().as_secs_f64() * self.per_second) as u64 + 1;
         due.saturating_sub(self.sent)
+    }
+
+    /// How long it is until the next may go, if not too long.
+    fn wait(&self) -> Duration {
+        let next = self.sent as f64 / self.per_second;
+        let passed = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
+        Duration::try_from_secs_f64(next - passed).unwrap_or_default().min(LONGEST)
     }
 }
 

@@ -10,7 +10,8 @@ use super::lane::Lane;
 use super::poll::Poll;
 use super::receive::Receives;
 use super::request::Request;
-use super::signal::{EMPTY_POLLS, Idle, LOOKS, Signal};
+use super::signal::{Idle, LOOKS, Signal};
+use super::wait::LONGEST;
 
 /// When to end: after so many messages, or at a time.
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +195,7 @@ where
                 if signal.has_stopped() {
                     return Ok(false);
                 }
-                idle.look(EMPTY_POLLS);
+                receives.rest(&mut idle)?;
             }
         }
         Ok(true)
@@ -234,7 +235,7 @@ where
             if signal.has_stopped() {
                 return Ok(());
             }
-            idle.look(EMPTY_POLLS);
+            queue.rest(None, || LONGEST, &mut idle)?;
         }
     }
     Ok(())

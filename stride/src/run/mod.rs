@@ -4,6 +4,7 @@
 //! request    an operation as a type, so that a loop has no choice to make
 //! lane       a queue pair with its places: posts, and counts what is done
 //! poll       completions of either kind of queue
+//! wait       sleeping until there are some
 //! bandwidth  many messages under way
 //! receive    the other side of messages that take receives
 //! pattern    what messages hold where their bytes are checked
@@ -20,6 +21,7 @@ mod poll;
 mod receive;
 mod request;
 mod signal;
+mod wait;
 
 pub(crate) use self::bandwidth::{Send, Window, send};
 pub(crate) use self::lane::{Lane, Places};
@@ -31,3 +33,4 @@ pub(crate) use self::request::{
     WriteImmediate,
 };
 pub(crate) use self::signal::Signal;
+pub(crate) use self::wait::Bell;

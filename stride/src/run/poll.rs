@@ -1,11 +1,14 @@
 //! Completions, of either kind of queue.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use sideway::ibverbs::completion::{
     BasicCompletionQueue, ExtendedCompletionQueue, PollCompletionQueueError, WorkCompletionStatus,
 };
 
 use super::cause;
+use super::signal::{EMPTY_POLLS, Idle};
 
 /// What a loop reads of a completion.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +21,10 @@ pub(crate) struct Done {
 pub(crate) trait Poll: Send {
     /// Takes what is there; how many there were. A request that failed ends it.
     fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32>;
+
+    /// Nothing was there at the last poll, nor at that of the other queue where the loop waits for both: other threads have their turn, or
+    /// this one sleeps until something comes, `most` at most. Whether it has slept.
+    fn rest(&mut self, other: Option<&Self>, most: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool>;
 }
 
 macro_rules! poll {
@@ -39,6 +46,12 @@ macro_rules! poll {
                     count += 1;
                 }
                 Ok(count)
+            }
+
+            #[inline(always)]
+            fn rest(&mut self, _: Option<&Self>, _: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool> {
+                idle.look(EMPTY_POLLS);
+                Ok(false)
             }
         }
     )*};

@@ -8,7 +8,8 @@ use sideway::ibverbs::work_request::ReceiveQueue;
 
 use super::lane::lane_of;
 use super::poll::Poll;
-use super::signal::{EMPTY_POLLS, Idle, Signal};
+use super::signal::{Idle, Signal};
+use super::wait::LONGEST;
 
 /// The receives of a thread's lanes, which complete on one queue.
 #[derive(Debug)]
@@ -64,6 +65,17 @@ impl<'q, C: Poll> Receives<'q, C> {
         Self { queue, lanes, taken: 0 }
     }
 
+    /// The queue on which they complete.
+    pub(crate) fn queue(&self) -> &C {
+        self.queue
+    }
+
+    /// Nothing has come.
+    #[inline(always)]
+    pub(crate) fn rest(&mut self, idle: &mut Idle) -> Result<bool> {
+        self.queue.rest(None, || LONGEST, idle)
+    }
+
     /// Posts so many more on each lane.
     pub(crate) fn add(&mut self, counts: &mut [u32]) -> Result<()> {
         for ((number, lane), count) in self.lanes.iter_mut().enumerate().zip(counts) {
@@ -115,8 +127,9 @@ pub(crate) fn receive<C: Poll>(
     let (mut told, mut rounds, mut last) = (receives.taken, 0_u32, Instant::now());
     let mut idle = Idle::default();
     while receives.taken < messages && !signal.has_stopped() {
-        if receives.take()? == 0 {
-            idle.look(EMPTY_POLLS);
+        if receives.take()? == 0 && receives.rest(&mut idle)? {
+            // Who sleeps looks at the time whenever it wakes up.
+            rounds |= 1023;
         }
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(1024) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::fabric::End;
 use crate::plan::{Measure, Memory, Operation, Plan, Semantics, Transport};
-use crate::run::DatagramSend;
+use crate::run::{Bell, DatagramSend};
 
 /// Bytes in front of a datagram that has come.
 pub(super) const HEADROOM: u64 = 40;
@@ -24,6 +24,8 @@ pub(super) struct Corner {
     pub(super) pairs: Pairs,
     pub(super) sends: GenericCompletionQueue,
     pub(super) receives: GenericCompletionQueue,
+    /// What wakes the thread, where it sleeps.
+    pub(super) bell: Option<Bell>,
     pub(super) memory: OwnedMemoryRegion,
     /// The other side's, in the same order.
     pub(super) theirs: Vec<End>,
@@ -53,14 +55,22 @@ impl Corner {
         let region =
             pd.create_mr_builder().setup_length(bytes).setup_access(access(plan)).setup_huge_pages(pages).build();
         let memory = region.with_context(|| format!("{bytes} bytes for messages"))?;
-        let queue =
-            |depth: u32| context.create_cq_builder().setup_cqe(depth.saturating_mul(count).max(1)).build_generic();
-        let (sends, receives) = (queue(plan.tx_depth + 1)?, queue(plan.rx_depth)?);
+        let bell = plan.has_events.then(|| Bell::new(context)).transpose()?;
+        let queue = |number: usize, depth: u32| {
+            let mut builder = context.create_cq_builder();
+            builder.setup_cqe(depth.saturating_mul(count).max(1)).setup_cq_context(number);
+            if let Some(bell) = &bell {
+                builder.setup_comp_channel(bell.channel(), 0);
+            }
+            builder.build_generic()
+        };
+        let (sends, receives) = (queue(0, plan.tx_depth + 1)?, queue(1, plan.rx_depth)?);
         let (pairs, inline) = pairs(pd, plan, (&sends, &receives), count)?;
         Ok(Self {
             pairs,
             sends,
             receives,
+            bell,
             memory,
             theirs: Vec::new(),
             inline,

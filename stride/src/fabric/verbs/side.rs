@@ -49,11 +49,9 @@ impl VerbsSide {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
         let (context, port) = device::open(place)?;
         let facts = device::facts(&context, port, place)?;
-        for (is_asked, option) in [
-            (matches!(facts.memory, Memory::Cuda(_)), "--use-cuda"),
-            (plan.by_address, "--rdma-cm"),
-            (plan.has_events, "--events"),
-        ] {
+        for (is_asked, option) in
+            [(matches!(facts.memory, Memory::Cuda(_)), "--use-cuda"), (plan.by_address, "--rdma-cm")]
+        {
             ensure!(!is_asked, "{option} is not there yet");
         }
         let pd = context.alloc_pd()?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::completion::{CompletionQueue, GenericCompletionQueue};
 use sideway::ibverbs::memory_region::RemoteKey;
 use sideway::ibverbs::queue_pair::{GenericSendQueue, SendQueue};
 use sideway::ibverbs::work_request::ReceiveQueue;
@@ -13,9 +13,9 @@ use super::corner::{Corner, Pairs};
 use crate::fabric::{End, Role};
 use crate::plan::{Amount, Measure, Operation, Plan, Semantics};
 use crate::run::{
-    CompareSwap, DatagramSendImmediate, FetchAdd, Lane, Memory, Places, Poll, Read, Receives, Refill, Request, Samples,
-    Send, SendImmediate, SendPlain, Signal, Until, Window, Write, WriteImmediate, acknowledged, by_memory, by_receives,
-    receive, send,
+    Bell, CompareSwap, DatagramSendImmediate, FetchAdd, Lane, Memory, Places, Poll, Read, Receives, Refill, Request,
+    Samples, Send, SendImmediate, SendPlain, Signal, Until, Window, Write, WriteImmediate, acknowledged, by_memory,
+    by_receives, receive, send,
 };
 
 /// When nothing has come for so long after a side's own last message, the other one has ended too, or what it sent was lost.
@@ -80,7 +80,7 @@ fn with_step(
 ) -> Result<Outcome> {
     let places = (0..corner.unposted.len()).map(|lane| corner.places(lane)).collect();
     let room = corner.room();
-    let Corner { pairs, sends, receives, memory, theirs, inline, unposted, .. } = corner;
+    let Corner { pairs, sends, receives, bell, memory, theirs, inline, unposted, .. } = corner;
     let mut step = Step {
         plan,
         role,
@@ -96,10 +96,10 @@ fn with_step(
     };
     match (sends, receives) {
         (GenericCompletionQueue::Extended(sends), GenericCompletionQueue::Extended(receives)) => {
-            step.with(pairs, sends, receives)
+            step.at(bell.as_ref(), pairs, sends, receives)
         }
         (GenericCompletionQueue::Basic(sends), GenericCompletionQueue::Basic(receives)) => {
-            step.with(pairs, sends, receives)
+            step.at(bell.as_ref(), pairs, sends, receives)
         }
         _ => bail!("the device makes completion queues now of one kind and now of the other"),
     }
@@ -148,7 +148,21 @@ fn kinds<'q, T>(queues: impl Iterator<Item = Both<'q, GenericSendQueue<T>>>) -> 
 }
 
 impl Step<'_> {
-    /// With completion queues of one kind: the choice is made here, and not in the loop.
+    /// Polling or sleeping: the choice is made here, and not in the loop.
+    fn at<C: Poll + CompletionQueue>(
+        &mut self,
+        bell: Option<&Bell>,
+        pairs: &mut Pairs,
+        sends: &mut C,
+        receives: &mut C,
+    ) -> Result<Outcome> {
+        match bell {
+            None => self.with(pairs, sends, receives),
+            Some(bell) => self.with(pairs, &mut bell.at(sends), &mut bell.at(receives)),
+        }
+    }
+
+    /// With completion queues of one kind, as above.
     fn with<C: Poll>(&mut self, pairs: &mut Pairs, sends: &mut C, receives: &mut C) -> Result<Outcome> {
         match pairs {
             Pairs::Connected(pairs) => match kinds(pairs.iter_mut().map(|pair| pair.queues()))? {
