@@ -10,7 +10,11 @@ use std::thread;
 
 fn program(words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-    command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+        .args(words.split_whitespace())
+        .env("NO_COLOR", "1")
+        .env("RDMA_MUMMY_RDMACM", "softrnic")
+        .stdin(Stdio::null());
     command
 }
 
@@ -87,6 +91,9 @@ fn one_server_serves_any_test() {
         "write lat -n 50 --latency ack",
         "write bw -D 200ms --warm-up 50ms --interval 50ms",
         "read bw -n 500 --validate -s 8,4K",
+        "write bw -n 500 -q 3 --threads 2 -R",
+        "send lat -n 50 -R -c ud",
+        "read bw -n 500 -R -e --validate -s 64,4K",
         "write bw -n 500 -e",
         "send bw -n 500 -b --events",
         "send lat -n 50 -e",
@@ -107,6 +114,7 @@ fn both_sides_in_one_process_need_no_server() {
     let words = format!("write bw -d soft0 -n 500 -s 64,4K --loopback --json {json} --csv {csv} --plot {svg}");
     let (out, _) = ends(&run(&words), 0);
     assert_eq!(rows(&out).len(), 2, "{out}");
+    ends(&run("send bw -d soft0 -n 500 -R -e --loopback"), 0);
     let text = |file: &str| std::fs::read_to_string(file).unwrap();
     let document: serde_json::Value = serde_json::from_str(&text(json)).unwrap();
     assert_eq!(document["rows"].as_array().map(Vec::len), Some(2));
@@ -152,7 +160,7 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("write lat -e --loopback", 2, "leave out --events, or give --imm or --latency ack"),
         ("write bw -d nothing --loopback", 1, "nothing"),
         ("write bw -d soft0 --loopback --use-cuda 0", 1, "--use-cuda is not there yet"),
-        ("write bw -d soft0 -R --loopback", 1, "--rdma-cm is not there yet"),
+        ("write bw -d soft0 -R -x 0 --loopback", 2, "with --rdma-cm the addresses decide"),
         ("write bw -p 1 127.0.0.1", 1, "127.0.0.1"),
         ("write bw -d soft0 -n 10 --loopback --json /nowhere/run.json", 1, "/nowhere/run.json"),
         ("write bw -d soft0 --loopback --compare /nowhere/run.json", 1, "/nowhere/run.json"),
@@ -163,6 +171,14 @@ fn what_is_wrong_is_told_in_a_sentence() {
         let (_, err) = ends(&run(words), status);
         assert!(err.contains(sentence), "{words}: {err}");
     }
+}
+
+#[test]
+fn a_device_that_the_address_does_not_lead_to_is_told() {
+    // All addresses are on the first.
+    let output = program("write bw -d soft1 -R --loopback").env("SOFTRNIC_DEVICES", "2").output().unwrap();
+    let (_, err) = ends(&output, 1);
+    assert!(err.contains("--device is soft1, and with --rdma-cm 127.0.0.1 leads to soft0"), "{err}");
 }
 
 #[test]

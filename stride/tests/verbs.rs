@@ -6,6 +6,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use rdma_mummy_sys::load::provider::ProviderId;
+use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use stride_perf::fabric::{Fabric, Path, Role, Verbs};
 use stride_perf::plan::{Amount, Measure, Operation, Place, Plan, Semantics, Transport};
 use stride_perf::stats::Figures;
@@ -216,6 +218,48 @@ fn threads_that_sleep_leave_the_processor() {
     for figures in play(&Plan { has_events: true, rate_limit, amount, sizes: vec![64], ..plan }) {
         let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
         assert!(bandwidth.messages == 50 && bandwidth.cpu.is_some_and(|share| share < 0.5), "{bandwidth:?}");
+    }
+}
+
+/// The connection manager, also where the system has devices.
+fn of_softrnic() {
+    softrnic::register().unwrap();
+    choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
+}
+
+#[test]
+fn the_connection_manager_connects_every_service() {
+    of_softrnic();
+    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+        for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
+            for (measure, queue_pairs, threads) in [
+                (Measure::Bandwidth, 3, 2),
+                (Measure::Latency(Semantics::Ack), 1, 1),
+                (Measure::Latency(Semantics::Rtt), 1, 1),
+            ] {
+                let plan = plan(operation, measure, transport);
+                let plan = Plan { by_address: true, queue_pairs, threads, has_events: threads > 1, ..plan };
+                for figures in play(&plan) {
+                    let count = match &figures {
+                        Figures::Bandwidth(bandwidth) => bandwidth.messages / u64::from(queue_pairs),
+                        Figures::Latency(latency) => latency.samples,
+                    };
+                    assert_eq!(count, 200, "{transport} {operation} {measure:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn both_directions_go_by_address() {
+    of_softrnic();
+    for (operation, transport) in [(Operation::Write, Transport::Rc), (Operation::Send, Transport::Ud)] {
+        let plan = plan(operation, Measure::Bandwidth, transport);
+        for figures in play(&Plan { by_address: true, is_bidirectional: true, queue_pairs: 2, ..plan }) {
+            let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+            assert_eq!(bandwidth.messages, 400);
+        }
     }
 }
 

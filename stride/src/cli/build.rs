@@ -59,6 +59,7 @@ pub(super) fn plan(
         rate_limit: load.rate_limit,
         interval: load.interval.or_else(|| interval(amount)),
         by_address: network.rdma_cm,
+        address: None,
         client,
         server,
     };

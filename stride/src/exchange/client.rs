@@ -66,7 +66,11 @@ pub fn measure(
     request: &Request,
     watch: &mut dyn Watch,
 ) -> Result<Outcome, Failure> {
-    let outcome = Client { connection: &mut connection, fabric, request, watch }.test(near);
+    let mut request = request.clone();
+    if request.plan.by_address {
+        request.plan.address = near.server;
+    }
+    let outcome = Client { connection: &mut connection, fabric, request: &request, watch }.test(near);
     match &outcome {
         Ok(_) => connection.linger(),
         Err(failure) => connection.part(failure),
@@ -142,7 +146,7 @@ impl Client<'_> {
             other => return self.connection.unexpected(&other, "ends"),
         };
         path::check_ends(&theirs, path, &self.request.plan).or_else(|what| self.connection.broken(what))?;
-        side.connect(path, &theirs)?;
+        side.connect(path, &theirs).map_err(|error| self.connection.failed(error))?;
         self.connection.send(&Message::Connected)?;
         match self.receive()? {
             Message::Connected => Ok(()),

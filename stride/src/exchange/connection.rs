@@ -83,6 +83,14 @@ impl Connection {
         self.read(Deadline::after(self.timeout))
     }
 
+    /// What failed here while both did the same, with what the other side says of it within a moment: both may have failed of one cause.
+    pub(super) fn failed(&mut self, error: anyhow::Error) -> Failure {
+        match self.read(Deadline::after(LAST_WORDS.min(self.timeout))) {
+            Err(Failure::Theirs(role, theirs)) => Failure::Ours(error.context(format!("the {}: {theirs}", name(role)))),
+            _ => Failure::Ours(error),
+        }
+    }
+
     /// What has arrived already.
     pub(super) fn arrived(&mut self) -> Result<Option<Message>, Failure> {
         let has_input = self.wire.has_input().map_err(|error| self.lost(&error))?;

@@ -205,6 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fabric::Listening;
 
     #[test]
     fn messages_come_as_they_went() {
@@ -215,7 +216,13 @@ mod tests {
             Message::Hello(hello),
             Message::Request(Box::new(request)),
             Message::Path(path),
-            Message::Ends(Ends { lid: 1, gid: None, reads: 16, queue_pairs: Vec::new() }),
+            Message::Ends(Ends {
+                lid: 1,
+                gid: None,
+                reads: 16,
+                queue_pairs: Vec::new(),
+                listening: Some(Listening { port: 7, token: u64::MAX }),
+            }),
             Message::Connected,
             Message::Size(u64::MAX),
             Message::Done(Done { is_whole: true }),

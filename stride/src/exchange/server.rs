@@ -121,7 +121,7 @@ impl Server<'_> {
             other => return self.connection.unexpected(&other, "ends"),
         };
         path::check_ends(&theirs, &path, plan).or_else(|what| self.connection.broken(what))?;
-        side.connect(&path, &theirs)?;
+        side.connect(&path, &theirs).map_err(|error| self.connection.failed(error))?;
         self.connection.send(&Message::Connected)?;
         match self.connection.receive()? {
             Message::Connected => Ok(path),

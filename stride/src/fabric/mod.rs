@@ -57,6 +57,18 @@ pub struct Ends {
     pub reads: u8,
     /// The queue pairs, in the order of the threads.
     pub queue_pairs: Vec<End>,
+    /// Where the server waits for the queue pairs of the client, where the connection manager connects them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listening: Option<Listening>,
+}
+
+/// Where a server listens with the connection manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// The port, of the connection manager's.
+    pub port: u16,
+    /// What each request is to say, so that no other is taken for one.
+    pub token: u64,
 }
 
 /// A queue pair, and the memory that the other side's reads and writes.

@@ -10,6 +10,7 @@ mod place;
 mod settings;
 pub mod size;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,9 @@ pub struct Plan {
     pub interval: Option<Duration>,
     /// The queue pairs are connected by the connection manager, rather than by hand.
     pub by_address: bool,
+    /// The server's address then, as the client has reached it over TCP; none where both sides are in one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
     /// Where the client stands.
     pub client: Place,
     /// Where the server stands, as far as the client says so.
@@ -107,6 +111,7 @@ impl Plan {
             rate_limit: None,
             interval: None,
             by_address: false,
+            address: None,
             client: Place::default(),
             server: Place::default(),
         }

@@ -8,28 +8,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
-use sideway::ibverbs::device_context::{DeviceContext, Mtu};
+use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttribute, QueuePairState};
 
+use super::connect::{ByHand, Joint, Manager};
 use super::contents;
-use super::corner::{Corner, Pairs};
+use super::corner::Corner;
 use super::device;
 use super::test::{self, Outcome};
 use crate::fabric::numa;
 use crate::fabric::{End, Ends, Facts, Path, Role, Side};
-use crate::plan::{Amount, Memory, Place, Plan, Transport};
-use crate::run::{DatagramSend, Signal, Window};
+use crate::plan::{Amount, Memory, Place, Plan};
+use crate::run::{Signal, Window};
 use crate::stats::{Bandwidth, Figures, Latency};
 
-/// How far a packet may travel, in routers.
-const HOP_LIMIT: u8 = 64;
-/// The key of all datagrams of the tool.
-const QKEY: u32 = 0x1111_1111;
-/// `min_rnr_timer`: 0.64 ms.
-const RNR_TIMER: u8 = 12;
 /// How often what is done is told.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -41,21 +33,25 @@ pub(super) struct VerbsSide {
     facts: Facts,
     corners: Vec<Corner>,
     ends: Option<Ends>,
+    /// Where the connection manager connects the queue pairs.
+    manager: Option<Manager>,
     pd: Arc<ProtectionDomain>,
 }
 
 impl VerbsSide {
     pub(super) fn open(plan: &Plan, place: &Place, role: Role) -> Result<Self> {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
-        let (context, port) = device::open(place)?;
+        let (context, port, manager) = if plan.by_address {
+            let (context, port, manager) = Manager::open(plan, place, role)?;
+            (context, port, Some(manager))
+        } else {
+            let (context, port) = device::open(place)?;
+            (context, port, None)
+        };
         let facts = device::facts(&context, port, place)?;
-        for (is_asked, option) in
-            [(matches!(facts.memory, Memory::Cuda(_)), "--use-cuda"), (plan.by_address, "--rdma-cm")]
-        {
-            ensure!(!is_asked, "{option} is not there yet");
-        }
+        ensure!(!matches!(facts.memory, Memory::Cuda(_)), "--use-cuda is not there yet");
         let pd = context.alloc_pd()?;
-        Ok(Self { plan: plan.clone(), role, port, facts, corners: Vec::new(), ends: None, pd })
+        Ok(Self { plan: plan.clone(), role, port, facts, corners: Vec::new(), ends: None, manager, pd })
     }
 
     fn context(&self) -> &Arc<DeviceContext> {
@@ -68,18 +64,6 @@ impl VerbsSide {
             Role::Client => path.client_gid,
             Role::Server => path.server_gid,
         }
-    }
-
-    /// The way to the other side.
-    fn way(&self, path: &Path, theirs: &Ends) -> Result<AddressHandleAttribute> {
-        let mut way = AddressHandleAttribute::new();
-        way.setup_port(self.port).setup_service_level(self.plan.service_level).setup_dest_lid(theirs.lid);
-        if let (Some(index), Some(gid)) = (self.gid_index(path), &theirs.gid) {
-            let gid: Ipv6Addr = gid.parse().with_context(|| format!("the other side's GID is `{gid}`"))?;
-            let index = u8::try_from(index).context("the index of a GID has 8 bits")?;
-            way.setup_grh(&Gid::from(gid), 0, index, HOP_LIMIT, self.plan.traffic_class);
-        }
-        Ok(way)
     }
 }
 
@@ -111,7 +95,8 @@ impl Side for VerbsSide {
             None => None,
         };
         let reads = self.facts.reads[1].min(u8::MAX.into()) as u8;
-        let ends = Ends { lid: self.facts.lid, gid, reads, queue_pairs };
+        let listening = self.manager.as_ref().and_then(Manager::listening);
+        let ends = Ends { lid: self.facts.lid, gid, reads, queue_pairs, listening };
         (self.corners, self.ends) = (corners, Some(ends.clone()));
         Ok(ends)
     }
@@ -120,38 +105,29 @@ impl Side for VerbsSide {
         let own = self.ends.clone().context("the queue pairs are made before they are connected")?;
         let (here, there) = (own.queue_pairs.len(), theirs.queue_pairs.len());
         ensure!(here == there, "the other side has {there} queue pairs, and this one {here}");
-        let way = self.way(path, theirs)?;
-        let mtu = Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))?;
-        let (plan, port, reads) = (&self.plan, self.port, self.facts.reads);
-        let joint = Joint {
-            plan,
-            port,
-            mtu,
-            way: &way,
-            asks: reads[0].min(theirs.reads.into()).min(255) as u8,
-            answers: own.reads,
-        };
-        let mut ends = own.queue_pairs.iter().zip(&theirs.queue_pairs);
+        let by_hand = ByHand::new(&self.plan, self.port, self.gid_index(path), path.mtu, theirs)?;
+        let asks = self.facts.reads[0].min(theirs.reads.into()).min(255) as u8;
+        let joint = Joint { plan: &self.plan, asks, answers: own.reads };
+        let mut pairs = Vec::with_capacity(here);
+        let mut rest = theirs.queue_pairs.as_slice();
         for corner in &mut self.corners {
-            corner.theirs.clear();
-            match &mut corner.pairs {
-                Pairs::Connected(pairs) => {
-                    for (pair, (own, their)) in pairs.iter().zip(&mut ends) {
-                        joint.connect(pair, own, their)?;
-                        corner.theirs.push(*their);
-                    }
-                }
-                Pairs::Datagram(pairs) => {
-                    for ((pair, target), (own, their)) in pairs.iter_mut().zip(&mut ends) {
-                        joint.make_ready(pair, own)?;
-                        let way = self.pd.create_ah(&way)?;
-                        *target = Some(DatagramSend { way, number: their.number, qkey: QKEY });
-                        corner.theirs.push(*their);
-                    }
-                }
+            let (theirs, others) = rest.split_at(corner.unposted.len().min(rest.len()));
+            (corner.theirs, rest) = (theirs.to_vec(), others);
+            pairs.extend(corner.pairs.loose());
+        }
+        match &mut self.manager {
+            Some(manager) => manager.connect(&joint, &self.pd, pairs, (&own, theirs), &by_hand),
+            None => {
+                let ends = own.queue_pairs.iter().zip(&theirs.queue_pairs);
+                pairs.into_iter().zip(ends).try_for_each(|(pair, ends)| by_hand.connect(&joint, &self.pd, pair, ends))
             }
         }
-        Ok(())
+    }
+
+    fn end(&mut self) {
+        if let Some(manager) = &mut self.manager {
+            manager.end();
+        }
     }
 
     fn prepare(&mut self, size: u64) -> Result<()> {
@@ -260,55 +236,5 @@ fn pin(cpus: &[u32], thread: usize) {
     if let Some(cpu) = cpus.get(thread % cpus.len().max(1)) {
         // It could when the side was opened.
         let _ = numa::pin(*cpu);
-    }
-}
-
-/// How the queue pairs of a side are connected.
-struct Joint<'p> {
-    plan: &'p Plan,
-    port: u8,
-    mtu: Mtu,
-    way: &'p AddressHandleAttribute,
-    /// Reads and atomics under way, of this side, and of the other.
-    asks: u8,
-    answers: u8,
-}
-
-impl Joint<'_> {
-    fn connect(&self, pair: &impl QueuePair, own: &End, their: &End) -> Result<()> {
-        let is_reliable = self.plan.transport == Transport::Rc;
-        let mut init = QueuePairAttribute::new();
-        let access = AccessFlags::RemoteWrite
-            | if is_reliable { AccessFlags::RemoteRead | AccessFlags::RemoteAtomic } else { AccessFlags::empty() };
-        init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(self.port).setup_access_flags(access);
-        pair.modify(&init)?;
-        let mut receive = QueuePairAttribute::new();
-        receive
-            .setup_state(QueuePairState::ReadyToReceive)
-            .setup_path_mtu(self.mtu)
-            .setup_dest_qp_num(their.number)
-            .setup_rq_psn(their.psn)
-            .setup_address_vector(self.way);
-        let mut send = QueuePairAttribute::new();
-        send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(own.psn);
-        if is_reliable {
-            receive.setup_max_dest_read_atomic(self.answers).setup_min_rnr_timer(RNR_TIMER);
-            send.setup_timeout(self.plan.qp_timeout)
-                .setup_retry_cnt(7)
-                .setup_rnr_retry(7)
-                .setup_max_read_atomic(self.asks);
-        }
-        pair.modify(&receive)?;
-        Ok(pair.modify(&send)?)
-    }
-
-    fn make_ready(&self, pair: &impl QueuePair, own: &End) -> Result<()> {
-        let mut init = QueuePairAttribute::new();
-        init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(self.port).setup_qkey(QKEY);
-        pair.modify(&init)?;
-        let mut receive = QueuePairAttribute::new();
-        pair.modify(receive.setup_state(QueuePairState::ReadyToReceive))?;
-        let mut send = QueuePairAttribute::new();
-        Ok(pair.modify(send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(own.psn))?)
     }
 }

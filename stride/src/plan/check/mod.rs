@@ -181,6 +181,13 @@ impl Plan {
         {
             return refuse(format!("--mtu is {mtu}: it can be 256, 512, 1024, 2048 or 4096"));
         }
+        let has_index = self.client.gid_index.is_some() || self.server.gid_index.is_some();
+        if self.by_address && has_index {
+            return refuse(
+                "--gid-index and --remote-gid-index are for queue pairs that are connected by hand: with --rdma-cm the addresses decide, \
+                 leave them out",
+            );
+        }
         within("--qp-timeout", self.qp_timeout.into(), 0..=31)?;
         within("--sl", self.service_level.into(), 0..=15)
     }

@@ -91,6 +91,13 @@ fn processors_do_not_reach_the_memory_of_gpus() {
 }
 
 #[test]
+fn addresses_decide_where_the_connection_manager_connects() {
+    assert_eq!(complaint(|plan| plan.by_address = true), "");
+    let index = |plan: &mut Plan| (plan.by_address, plan.server.gid_index) = (true, Some(1));
+    assert!(complaint(index).contains("with --rdma-cm the addresses decide"));
+}
+
+#[test]
 fn places_are_looked_at() {
     assert!(complaint(|plan| plan.server.port = Some(0)).contains("--ib-port"));
     assert!(complaint(|plan| plan.server.device = Some(String::new())).contains("stride-perf devices"));

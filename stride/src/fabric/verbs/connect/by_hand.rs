@@ -1,0 +1,75 @@
+//! As the sides tell each other.
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
+use sideway::ibverbs::device_context::Mtu;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+
+use super::{Address, Joint, Loose, Route};
+use crate::fabric::{End, Ends};
+use crate::plan::Plan;
+use crate::run::DatagramSend;
+
+/// How far a packet may travel, in routers.
+const HOP_LIMIT: u8 = 64;
+/// The key of all datagrams of the tool.
+const QKEY: u32 = 0x1111_1111;
+
+/// The way to the other side.
+pub(in super::super) struct ByHand {
+    port: u8,
+    mtu: Mtu,
+    way: AddressHandleAttribute,
+}
+
+impl ByHand {
+    /// From this port, by the GID of this index, in packets of so many bytes.
+    pub(in super::super) fn new(plan: &Plan, port: u8, gid: Option<u32>, mtu: u32, theirs: &Ends) -> Result<Self> {
+        let mut way = AddressHandleAttribute::new();
+        way.setup_port(port).setup_service_level(plan.service_level).setup_dest_lid(theirs.lid);
+        if let (Some(index), Some(gid)) = (gid, &theirs.gid) {
+            let gid: Ipv6Addr = gid.parse().with_context(|| format!("the other side's GID is `{gid}`"))?;
+            let index = u8::try_from(index).context("the index of a GID has 8 bits")?;
+            way.setup_grh(&Gid::from(gid), 0, index, HOP_LIMIT, plan.traffic_class);
+        }
+        let mtu = Mtu::from_bytes(mtu).with_context(|| format!("an MTU of {mtu} bytes"))?;
+        Ok(Self { port, mtu, way })
+    }
+
+    /// Connects a queue pair with another.
+    pub(in super::super) fn connect(
+        &self,
+        joint: &Joint<'_>,
+        pd: &Arc<ProtectionDomain>,
+        pair: Loose<'_>,
+        (own, their): (&End, &End),
+    ) -> Result<()> {
+        match pair {
+            Loose::Connected(pair) => {
+                let route = Route {
+                    port: self.port,
+                    pkey_index: 0,
+                    mtu: self.mtu,
+                    way: self.way,
+                    own_psn: own.psn,
+                    their_psn: their.psn,
+                    their_number: their.number,
+                };
+                joint.connect(pair, &route)
+            }
+            Loose::Datagram(pair, target) => {
+                Joint::make_ready(pair, &Address { port: self.port, pkey_index: 0, qkey: QKEY, psn: own.psn })?;
+                *target = Some(self.target(pd, their, QKEY)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Where datagrams to a queue pair go.
+    pub(super) fn target(&self, pd: &Arc<ProtectionDomain>, their: &End, qkey: u32) -> Result<DatagramSend> {
+        Ok(DatagramSend { way: pd.create_ah(&self.way)?, number: their.number, qkey })
+    }
+}

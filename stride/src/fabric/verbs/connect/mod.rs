@@ -1,0 +1,104 @@
+//! Queue pairs are connected: as the sides tell each other, or by the connection manager.
+
+mod addresses;
+mod by_address;
+mod by_hand;
+
+use anyhow::Result;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::device_context::Mtu;
+use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, QueuePair, QueuePairAttribute, QueuePairState};
+
+pub(super) use self::by_address::Manager;
+pub(super) use self::by_hand::ByHand;
+use super::corner::Pairs;
+use crate::plan::{Plan, Transport};
+use crate::run::DatagramSend;
+
+/// `min_rnr_timer`: 0.64 ms.
+const RNR_TIMER: u8 = 12;
+
+/// A queue pair that is to be connected.
+pub(super) enum Loose<'p> {
+    Connected(&'p GenericQueuePair),
+    /// With where its datagrams are to go.
+    Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
+}
+
+impl Pairs {
+    pub(super) fn loose(&mut self) -> Vec<Loose<'_>> {
+        match self {
+            Self::Connected(pairs) => pairs.iter().map(Loose::Connected).collect(),
+            Self::Datagram(pairs) => pairs.iter_mut().map(|(pair, target)| Loose::Datagram(pair, target)).collect(),
+        }
+    }
+}
+
+/// What all queue pairs of a side have in common.
+pub(super) struct Joint<'p> {
+    pub(super) plan: &'p Plan,
+    /// Reads and atomics under way, of this side, and of the other.
+    pub(super) asks: u8,
+    pub(super) answers: u8,
+}
+
+/// The way of one of them.
+struct Route {
+    port: u8,
+    pkey_index: u16,
+    mtu: Mtu,
+    way: AddressHandleAttribute,
+    own_psn: u32,
+    their_psn: u32,
+    their_number: u32,
+}
+
+/// What a queue pair of datagrams is told.
+struct Address {
+    port: u8,
+    pkey_index: u16,
+    qkey: u32,
+    psn: u32,
+}
+
+impl Joint<'_> {
+    /// Moves a queue pair to where it sends and receives.
+    fn connect(&self, pair: &impl QueuePair, route: &Route) -> Result<()> {
+        let is_reliable = self.plan.transport == Transport::Rc;
+        let mut init = QueuePairAttribute::new();
+        let access = AccessFlags::RemoteWrite
+            | if is_reliable { AccessFlags::RemoteRead | AccessFlags::RemoteAtomic } else { AccessFlags::empty() };
+        init.setup_state(QueuePairState::Init).setup_pkey_index(route.pkey_index).setup_port(route.port);
+        pair.modify(init.setup_access_flags(access))?;
+        let mut receive = QueuePairAttribute::new();
+        receive
+            .setup_state(QueuePairState::ReadyToReceive)
+            .setup_path_mtu(route.mtu)
+            .setup_dest_qp_num(route.their_number)
+            .setup_rq_psn(route.their_psn)
+            .setup_address_vector(&route.way);
+        let mut send = QueuePairAttribute::new();
+        send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(route.own_psn);
+        if is_reliable {
+            receive.setup_max_dest_read_atomic(self.answers).setup_min_rnr_timer(RNR_TIMER);
+            send.setup_timeout(self.plan.qp_timeout)
+                .setup_retry_cnt(7)
+                .setup_rnr_retry(7)
+                .setup_max_read_atomic(self.asks);
+        }
+        pair.modify(&receive)?;
+        Ok(pair.modify(&send)?)
+    }
+
+    /// The same with one of datagrams.
+    fn make_ready(pair: &impl QueuePair, address: &Address) -> Result<()> {
+        let mut init = QueuePairAttribute::new();
+        init.setup_state(QueuePairState::Init).setup_pkey_index(address.pkey_index).setup_port(address.port);
+        pair.modify(init.setup_qkey(address.qkey))?;
+        let mut receive = QueuePairAttribute::new();
+        pair.modify(receive.setup_state(QueuePairState::ReadyToReceive))?;
+        let mut send = QueuePairAttribute::new();
+        Ok(pair.modify(send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(address.psn))?)
+    }
+}

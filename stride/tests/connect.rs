@@ -1,0 +1,86 @@
+//! The connection manager's part, where something is other than it should be.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
+
+use rdma_mummy_sys::load::provider::ProviderId;
+use rdma_mummy_sys::load::rdmacm::{Choice, choose};
+use sideway::rdmacm::{ConnectionParameter, Connector};
+use stride_perf::fabric::{Fabric, Path, Role, Side, Verbs};
+use stride_perf::plan::Plan;
+
+/// Moves a side to another thread, which a test may.
+struct Other(Box<dyn Side>);
+
+// SAFETY: it is used by one thread at a time.
+unsafe impl Send for Other {}
+
+fn plan() -> Plan {
+    softrnic::register().unwrap();
+    // Also where the system has devices.
+    choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
+    Plan { by_address: true, queue_pairs: 2, sizes: vec![64], ..Plan::example() }
+}
+
+#[test]
+fn strangers_are_refused_and_do_not_disturb() {
+    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 });
+    let mut client = Verbs.open(&plan, &plan.client, Role::Client).unwrap();
+    let mut server = Verbs.open(&plan, &plan.server, Role::Server).unwrap();
+    let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
+    let listening = far.listening.unwrap();
+    let number = near.queue_pairs[0].number;
+    thread::scope(|scope| {
+        let (server, path, near) = (Other(server), &path, &near);
+        let server = scope.spawn(move || {
+            let Other(mut server) = { server };
+            server.connect(path, near).unwrap();
+            server.end();
+        });
+        // Nothing said; another test's; a queue pair that there is not.
+        let named = |token: u64, index: u32| [b"STRD", &token.to_be_bytes()[..], &index.to_be_bytes()].concat();
+        for said in [Vec::new(), named(listening.token ^ 1, 0), named(listening.token, 2)] {
+            let resolved = Connector::new().resolve((Ipv4Addr::LOCALHOST, listening.port)).unwrap();
+            let mut parameter = ConnectionParameter::default();
+            parameter.setup_qp_number(number).setup_private_data(&said);
+            let error = resolved.connect_with(&parameter, |_, _| Ok::<_, std::fmt::Error>(())).unwrap_err();
+            let told = error.rejection().unwrap().private_data().trimmed().to_vec();
+            assert_eq!(told, b"stride-perf: not a connection of this test", "{said:?}");
+        }
+        client.connect(path, &far).unwrap();
+        client.end();
+        server.join().unwrap();
+    });
+}
+
+#[test]
+fn an_address_that_leads_to_no_device_is_told_with_those_that_do() {
+    for role in [Role::Client, Role::Server] {
+        let plan = Plan { address: Some(IpAddr::from([198, 51, 100, 7])), ..plan() };
+        let error = Verbs.open(&plan, &plan.client, role).err().unwrap().to_string();
+        assert!(error.starts_with("--rdma-cm: ") && error.contains("198.51.100.7"), "{error}");
+        assert!(error.contains("soft0 port 1 (127.0.0.1") && error.contains(": give the server by "), "{error}");
+    }
+    let plan = Plan { address: Some("fe80::7".parse().unwrap()), ..plan() };
+    let error = Verbs.open(&plan, &plan.client, Role::Client).err().unwrap().to_string();
+    assert!(error.contains("fe80::7 is an address of a link alone"), "{error}");
+}
+
+#[test]
+fn a_server_that_does_not_listen_is_told() {
+    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 });
+    let mut client = Verbs.open(&plan, &plan.client, Role::Client).unwrap();
+    let mut server = Verbs.open(&plan, &plan.server, Role::Server).unwrap();
+    client.make_ends(&path).unwrap();
+    let mut far = server.make_ends(&path).unwrap();
+    let listening = far.listening.take();
+    let error = client.connect(&path, &far).unwrap_err().to_string();
+    assert!(error.contains("does not say at which port it listens"), "{error}");
+    // It says one, and has gone.
+    far.listening = listening;
+    drop(server);
+    let error = format!("{:#}", client.connect(&path, &far).unwrap_err());
+    assert!(error.starts_with("--rdma-cm: queue pair 0: ") && error.contains("nobody listens there"), "{error}");
+}
