@@ -164,6 +164,7 @@ impl Plan {
                 "--cq-mod {every} is above --tx-depth {depth}, and no completion would come: give --cq-mod {depth} or less"
             ));
         }
+        self.check_completions()?;
         if let Some(interval) = self.interval
             && !(Duration::from_millis(1)..=LONGEST).contains(&interval)
         {
@@ -173,6 +174,24 @@ impl Plan {
             Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),
             _ => Ok(()),
         }
+    }
+
+    /// Lists go out whole, so that a queue may be full before a request is in it that is signaled.
+    fn check_completions(&self) -> Result<(), Contradiction> {
+        let (list, every, depth) = (self.post_list, self.cq_moderation, self.tx_depth);
+        let (mut common, mut rest) = (list, every);
+        while rest != 0 {
+            (common, rest) = (rest, common % rest);
+        }
+        // What is under way is a multiple of the common divisor, and at most so much of it is not signaled.
+        let least = list + (every - common);
+        if least > depth {
+            return refuse(format!(
+                "--cq-mod {every} and --post-list {list} do not go with --tx-depth {depth}, with which a queue is full before a completion \
+                 comes: give --tx-depth {least} or more, or --cq-mod {list}"
+            ));
+        }
+        Ok(())
     }
 
     fn check_network(&self) -> Result<(), Contradiction> {

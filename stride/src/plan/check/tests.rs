@@ -50,6 +50,14 @@ fn queues_contain_each_other() {
     assert!(complaint(|plan| plan.threads = 2).contains("give --qp-count 2 or more"));
     assert!(complaint(|plan| plan.post_list = 129).contains("give --tx-depth 129 or more"));
     assert!(complaint(|plan| plan.cq_moderation = 129).contains("give --cq-mod 128 or less"));
+    let queues = |list, every, depth| {
+        complaint(|plan| (plan.post_list, plan.cq_moderation, plan.tx_depth) = (list, every, depth))
+    };
+    // After 64 requests of which none is signaled no other list has room.
+    assert!(queues(64, 100, 100).contains("give --tx-depth 160 or more, or --cq-mod 64"));
+    for (list, every, depth) in [(64, 100, 160), (64, 64, 64), (64, 32, 64), (32, 64, 64), (1, 100, 100)] {
+        assert_eq!(queues(list, every, depth), "");
+    }
     assert!(complaint(|plan| plan.rate_limit = Some(f64::NAN)).contains("--rate-limit"));
 }
 
