@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -30,16 +31,38 @@ fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
     }
 }
 
+/// Has both sides go on together. Where one fails the other does not wait for it.
+struct Steps<'s> {
+    to: Sender<()>,
+    from: Receiver<()>,
+    is_broken: &'s AtomicBool,
+}
+
+impl Steps<'_> {
+    fn wait(&self) {
+        self.to.send(()).unwrap();
+        self.from.recv_timeout(Duration::from_secs(120)).unwrap();
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        self.is_broken.fetch_or(thread::panicking(), Ordering::Relaxed);
+    }
+}
+
 /// Runs a plan; what the client has measured at each size.
 fn play(plan: &Plan) -> Vec<Figures> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
     let mut client = Verbs.open(plan, &plan.client, Role::Client).unwrap();
     let mut server = Verbs.open(plan, &plan.server, Role::Server).unwrap();
     let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
-    let (sizes, steps) = (plan.sizes.clone(), Barrier::new(2));
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (is_over, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ((to_server, from_client), (to_client, from_server)) = (channel(), channel());
     thread::scope(|scope| {
-        let (is_over, steps, sizes, path) = (&is_over, &steps, &sizes, &path);
+        let (is_over, is_broken, sizes, path) = (&is_over, &is_broken, &plan.sizes, &path);
+        let goes_on = || !is_broken.load(Ordering::Relaxed);
+        let steps = Steps { to: to_server, from: from_server, is_broken };
         // A side belongs to the thread that runs it.
         struct Other<T>(T);
         // SAFETY: it is used by one thread at a time.
@@ -47,12 +70,13 @@ fn play(plan: &Plan) -> Vec<Figures> {
         let other = Other(server);
         let server = scope.spawn(move || {
             let Other(mut server) = { other };
+            let steps = Steps { to: to_client, from: from_client, is_broken };
             server.connect(path, &near).unwrap();
             steps.wait();
             for &size in sizes {
                 server.prepare(size).unwrap();
                 steps.wait();
-                server.run(size, &mut |_| !is_over.load(std::sync::atomic::Ordering::Relaxed)).unwrap();
+                server.run(size, &mut |_| goes_on() && !is_over.load(Ordering::Relaxed)).unwrap();
                 steps.wait();
                 server.check(size).unwrap();
             }
@@ -63,19 +87,18 @@ fn play(plan: &Plan) -> Vec<Figures> {
         let mut all = Vec::new();
         for &size in sizes {
             client.prepare(size).unwrap();
-            is_over.store(false, std::sync::atomic::Ordering::Relaxed);
+            is_over.store(false, Ordering::Relaxed);
             steps.wait();
-            let figures = client.run(size, &mut |_| true);
+            let figures = client.run(size, &mut |_| goes_on()).unwrap().expect("the client measures");
             // Who sends too comes to its own end.
-            is_over.store(!plan.is_bidirectional, std::sync::atomic::Ordering::Relaxed);
+            is_over.store(!plan.is_bidirectional, Ordering::Relaxed);
             steps.wait();
             client.check(size).unwrap();
             all.push(figures);
         }
         client.end();
         server.join().unwrap();
-        // What fails before would leave the server waiting.
-        all.into_iter().map(|figures| figures.unwrap().expect("the client measures")).collect()
+        all
     })
 }
 

@@ -49,6 +49,11 @@ impl Samples {
         Self { times, last: None, skip, begin: None }
     }
 
+    /// For the side of which nobody asks.
+    pub(crate) fn none() -> Self {
+        Self::new(0, u64::MAX)
+    }
+
     /// Those before `begin` are left out too.
     pub(crate) fn from(self, begin: Instant) -> Self {
         Self { begin: Some(begin), ..self }

@@ -319,11 +319,12 @@ impl Step<'_> {
         let begins = self.role == Role::Client;
         let (until, mut samples) = match self.plan.amount {
             Amount::Messages { count, warm_up } => {
-                (Until::Count(count + warm_up), Samples::new(count as usize, warm_up))
+                let samples = if begins { Samples::new(count as usize, warm_up) } else { Samples::none() };
+                (Until::Count(count + warm_up), samples)
             }
             Amount::Time { time, warm_up } => {
-                // Its memory takes time, which is no part of the test's.
-                let samples = Samples::new(ROOM, 0);
+                // Its memory takes time, which is no part of the test's, and only one side uses it: the other waits meanwhile.
+                let samples = if begins { Samples::new(ROOM, 0) } else { Samples::none() };
                 let begin = Instant::now() + warm_up;
                 (Until::Time(begin + time), samples.from(begin))
             }
