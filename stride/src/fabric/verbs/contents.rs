@@ -3,6 +3,7 @@
 use anyhow::{Result, anyhow, ensure};
 
 use super::corner::{Corner, HEADROOM};
+use super::memory;
 use super::test::{Part, part};
 use crate::fabric::Role;
 use crate::plan::{Amount, Measure, Operation, Plan, Semantics, Transport};
@@ -32,10 +33,10 @@ fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
 /// Writes the memory of a side for messages of so many bytes.
 pub(super) fn fill(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let (outgoing, incoming) = areas(plan, part(plan, role));
-    let start = corner.memory.addr();
     for lane in 0..corner.unposted.len() {
-        let (out, back) = corner.places(lane);
-        for (area, place) in [(outgoing, out), (incoming, back)] {
+        let place = corner.memory.offset(lane);
+        let memory = &mut corner.memory;
+        for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
             let message: Vec<u8> = (0..size as usize)
                 .map(|index| match area {
                     Area::Filled => pattern::byte(size, lane, index),
@@ -44,7 +45,7 @@ pub(super) fn fill(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> R
                 })
                 .collect();
             for offset in offsets(plan, size, area) {
-                corner.memory.write_at((place - start + offset) as usize, &message)?;
+                memory.write_at(place + offset, &message)?;
             }
         }
     }
@@ -70,14 +71,14 @@ pub(super) fn check(corner: &Corner, plan: &Plan, role: Role, size: u64) -> Resu
     match plan.operation {
         Operation::FetchAdd if other.sends => check_sum(corner, plan, size),
         Operation::FetchAdd | Operation::CompareSwap => Ok(()),
-        Operation::Read if sends => check_area(corner, plan, size, |(outgoing, _)| outgoing),
+        Operation::Read if sends => check_area(corner, plan, size, &corner.memory.outgoing),
         Operation::Read => Ok(()),
-        _ if other.sends => check_area(corner, plan, size, |(_, incoming)| incoming),
+        _ if other.sends => check_area(corner, plan, size, &corner.memory.incoming),
         _ => Ok(()),
     }
 }
 
-fn check_area(corner: &Corner, plan: &Plan, size: u64, area: impl Fn((u64, u64)) -> u64) -> Result<()> {
+fn check_area(corner: &Corner, plan: &Plan, size: u64, memory: &memory::Area) -> Result<()> {
     // The last byte is a counter where a side waits for it.
     let in_turn = matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.operation == Operation::Write);
@@ -86,15 +87,14 @@ fn check_area(corner: &Corner, plan: &Plan, size: u64, area: impl Fn((u64, u64))
         // At least one.
         Amount::Time { .. } => 1,
     };
-    let start = corner.memory.addr();
     // Of one queue pair alone, latencies are.
     let lanes = if matches!(plan.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() };
     for lane in 0..lanes {
-        let place = area(corner.places(lane)) - start;
+        let place = corner.memory.offset(lane);
         let offsets = offsets(plan, size, Area::Blank).into_iter().zip(0..least);
         for (offset, _) in offsets {
             let mut message = vec![0; size as usize];
-            corner.memory.read_at((place + offset) as usize, &mut message)?;
+            memory.read_at(place + offset, &mut message)?;
             pattern::check(&message, lane, spare).map_err(|wrong| anyhow!("{wrong}"))?;
         }
     }
@@ -106,11 +106,11 @@ fn check_sum(corner: &Corner, plan: &Plan, size: u64) -> Result<()> {
     let Amount::Messages { count, warm_up } = plan.amount else { return Ok(()) };
     let lanes = if matches!(plan.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() };
     for lane in 0..lanes {
-        let place = corner.places(lane).1 - corner.memory.addr();
+        let place = corner.memory.offset(lane);
         let mut sum = 0_u64;
         for offset in Places::offsets(size, false) {
             let mut word = [0; 8];
-            corner.memory.read_at((place + offset) as usize, &mut word)?;
+            corner.memory.incoming.read_at(place + offset, &mut word)?;
             sum += u64::from_ne_bytes(word);
         }
         let expected = count + warm_up;

@@ -1,16 +1,15 @@
 //! What a thread of a side has: queue pairs, their completion queues, and memory.
 
 use anyhow::{Context, Result};
-use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::GenericCompletionQueue;
-use sideway::ibverbs::memory_region::{HugePages, OwnedMemoryRegion};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::BasicService;
 use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, QueuePair, QueuePairBuilder, QueuePairType};
 use std::sync::Arc;
 
+use super::memory::Areas;
 use crate::fabric::End;
-use crate::plan::{Measure, Memory, Operation, Plan, Semantics, Transport};
+use crate::plan::{Measure, Memory, Plan, Transport};
 use crate::run::{Bell, DatagramSend};
 
 /// Bytes in front of a datagram that has come.
@@ -26,15 +25,13 @@ pub(super) struct Corner {
     pub(super) receives: GenericCompletionQueue,
     /// What wakes the thread, where it sleeps.
     pub(super) bell: Option<Bell>,
-    pub(super) memory: OwnedMemoryRegion,
+    pub(super) memory: Areas,
     /// The other side's, in the same order.
     pub(super) theirs: Vec<End>,
     /// Messages of up to so many bytes are inline.
     pub(super) inline: u32,
     /// Receives of each queue pair that are to be posted.
     pub(super) unposted: Vec<u32>,
-    /// Bytes of an area, of which each queue pair has two.
-    area: u64,
 }
 
 /// The queue pairs.
@@ -49,12 +46,8 @@ impl Corner {
     pub(super) fn new(pd: &Arc<ProtectionDomain>, plan: &Plan, memory: &Memory, count: u32) -> Result<Self> {
         let context = pd.device_context();
         let largest = plan.sizes.iter().copied().max().unwrap_or(1);
-        let area = (largest.max(PAGE) + HEADROOM).next_multiple_of(PAGE);
-        let bytes = usize::try_from(2 * area * u64::from(count)).context("the memory of all messages is too large")?;
-        let pages = if *memory == Memory::HugePages { HugePages::Transparent } else { HugePages::System };
-        let region =
-            pd.create_mr_builder().setup_length(bytes).setup_access(access(plan)).setup_huge_pages(pages).build();
-        let memory = region.with_context(|| format!("{bytes} bytes for messages"))?;
+        let room = (largest.max(PAGE) + HEADROOM).next_multiple_of(PAGE);
+        let memory = Areas::new(pd, plan, memory, room, count)?;
         let bell = plan.has_events.then(|| Bell::new(context)).transpose()?;
         let queue = |number: usize, depth: u32| {
             let mut builder = context.create_cq_builder();
@@ -75,20 +68,13 @@ impl Corner {
             theirs: Vec::new(),
             inline,
             unposted: vec![plan.rx_depth; count as usize],
-            area,
         })
-    }
-
-    /// Where the messages of a queue pair go out from, and where those of the other side come in.
-    pub(super) fn places(&self, lane: usize) -> (u64, u64) {
-        let start = self.memory.addr() + 2 * self.area * lane as u64;
-        (start, start + self.area)
     }
 
     /// Bytes that a receive has room for: the largest message, as those of a size before may still wait.
     pub(super) fn room(&self) -> u32 {
         // Of 2 GiB at most, as messages are.
-        u32::try_from(self.area).unwrap_or(u32::MAX)
+        u32::try_from(self.memory.room).unwrap_or(u32::MAX)
     }
 
     pub(super) fn numbers(&self) -> Vec<u32> {
@@ -97,24 +83,6 @@ impl Corner {
             Pairs::Datagram(pairs) => pairs.iter().map(|(pair, _)| pair.qp_number()).collect(),
         }
     }
-}
-
-/// What may be done with the memory.
-fn access(plan: &Plan) -> AccessFlags {
-    let mut access = AccessFlags::LocalWrite;
-    access |= match plan.operation {
-        Operation::Write | Operation::WriteWithImmediate => AccessFlags::RemoteWrite,
-        Operation::Read => AccessFlags::RemoteRead,
-        Operation::FetchAdd | Operation::CompareSwap => AccessFlags::RemoteAtomic,
-        Operation::Send | Operation::SendWithImmediate => AccessFlags::empty(),
-    };
-    // Who looks at memory for a message needs its last byte to come last.
-    let looks_at_memory = plan.operation == Operation::Write
-        && matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
-    if plan.is_relaxed && !looks_at_memory {
-        access |= AccessFlags::RelaxedOrdering;
-    }
-    access
 }
 
 type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);

@@ -4,6 +4,7 @@ mod connect;
 mod contents;
 mod corner;
 mod device;
+mod memory;
 mod side;
 mod test;
 

@@ -31,7 +31,7 @@ pub(super) struct VerbsSide {
     role: Role,
     port: u8,
     facts: Facts,
-    corners: Vec<Corner>,
+    pub(super) corners: Vec<Corner>,
     ends: Option<Ends>,
     /// Where the connection manager connects the queue pairs.
     manager: Option<Manager>,
@@ -85,8 +85,8 @@ impl Side for VerbsSide {
                 queue_pairs.push(End {
                     number,
                     psn,
-                    address: corner.places(lane).1,
-                    rkey: corner.memory.rkey().into(),
+                    address: corner.memory.places(lane).1,
+                    rkey: corner.memory.incoming.rkey().into(),
                 });
             }
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use sideway::ibverbs::completion::{CompletionQueue, GenericCompletionQueue};
-use sideway::ibverbs::memory_region::RemoteKey;
+use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
 use sideway::ibverbs::queue_pair::{GenericSendQueue, SendQueue};
 use sideway::ibverbs::work_request::ReceiveQueue;
 
@@ -53,10 +53,10 @@ pub(super) fn prepare(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -
         contents::fill(corner, plan, role, size)?;
     }
     for lane in 0..corner.unposted.len() {
-        // Where a side looks for a counter.
-        let offset = (corner.places(lane).1 - corner.memory.addr() + size.max(1) - 1) as usize;
         if contents::is_in_one_place(plan) {
-            corner.memory.write_at(offset, &[0])?;
+            // Where a side looks for a counter.
+            let offset = corner.memory.offset(lane) + size.max(1) - 1;
+            corner.memory.incoming.write_at(offset, &[0])?;
         }
     }
     if part(plan, role).receives {
@@ -78,7 +78,7 @@ fn with_step(
     signal: &Signal,
     is_preparing: bool,
 ) -> Result<Outcome> {
-    let places = (0..corner.unposted.len()).map(|lane| corner.places(lane)).collect();
+    let places = (0..corner.unposted.len()).map(|lane| corner.memory.places(lane)).collect();
     let room = corner.room();
     let Corner { pairs, sends, receives, bell, memory, theirs, inline, unposted, .. } = corner;
     let mut step = Step {
@@ -88,7 +88,8 @@ fn with_step(
         signal,
         places,
         theirs,
-        lkey: memory.lkey(),
+        outgoing: memory.outgoing.lkey(),
+        incoming: memory.incoming.lkey(),
         is_inline: size > 0 && size <= u64::from(*inline),
         room,
         is_preparing,
@@ -114,7 +115,9 @@ struct Step<'s> {
     /// Where messages go out from, and come in.
     places: Vec<(u64, u64)>,
     theirs: &'s [End],
-    lkey: sideway::ibverbs::memory_region::LocalKey,
+    /// The keys of both.
+    outgoing: LocalKey,
+    incoming: LocalKey,
     is_inline: bool,
     /// Bytes of a receive.
     room: u32,
@@ -229,8 +232,9 @@ impl Step<'_> {
         let Part { sends: is_sending, receives: is_receiving } = part(self.plan, self.role);
         let (mut lanes, mut refills) = (Vec::new(), Vec::new());
         for (lane, (send, receive)) in queues.into_iter().enumerate() {
-            // SAFETY: the memory goes after the queue pairs, and is as large as the largest message; the other side's writes and this
-            // one's reads may meet there, and nobody looks at the bytes but for a counter.
+            // SAFETY: the memory goes after the queue pairs, and its places are as large as the largest message. No peer reaches what goes
+            // out, so that inline data is read while nobody writes it. In what comes in, the other side's writes and this one's may meet,
+            // and nobody looks at the bytes but for a counter.
             unsafe {
                 lanes.push(self.lane(lane, send, request(lane)));
                 refills.push(self.refill(lane, receive));
@@ -375,7 +379,7 @@ impl Step<'_> {
             Places::new(self.size, local, their.address)
         };
         let memory = Memory {
-            lkey: self.lkey,
+            lkey: self.outgoing,
             rkey: RemoteKey::from(their.rkey),
             length: self.size as u32,
             is_inline: self.is_inline,
@@ -390,6 +394,6 @@ impl Step<'_> {
     /// As for [`Refill::new`].
     unsafe fn refill<'q>(&self, lane: usize, queue: &'q mut ReceiveQueue) -> Refill<'q> {
         // SAFETY: the caller's promise.
-        unsafe { Refill::new(queue, self.lkey, self.places[lane].1, self.room, self.plan.rx_depth) }
+        unsafe { Refill::new(queue, self.incoming, self.places[lane].1, self.room, self.plan.rx_depth) }
     }
 }
