@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
+use stride_perf::fabric::{Gpus, gpus};
+
 fn program(words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
     command
@@ -159,7 +161,7 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("read bw -c uc --loopback", 2, "--transport uc has no read: give --transport rc"),
         ("write lat -e --loopback", 2, "leave out --events, or give --imm or --latency ack"),
         ("write bw -d nothing --loopback", 1, "nothing"),
-        ("write bw -d soft0 --loopback --use-cuda 0", 1, "--use-cuda is not there yet"),
+        ("write bw -d soft0 --loopback --use-cuda gpu0", 2, "its PCI address, such as 0000:3b:00.0"),
         ("write bw -d soft0 -R -x 0 --loopback", 2, "with --rdma-cm the addresses decide"),
         ("write bw -p 1 127.0.0.1", 1, "127.0.0.1"),
         ("write bw -d soft0 -n 10 --loopback --json /nowhere/run.json", 1, "/nowhere/run.json"),
@@ -188,6 +190,27 @@ fn a_machine_without_a_device_is_told_how_to_have_one() {
     // Where the system has devices, they are named.
     let sentences = ["softrnic has one, unless SOFTRNIC_DEVICES is 0", "no RDMA device is named `soft0`; there is"];
     assert!(sentences.iter().any(|sentence| err.contains(sentence)), "{err}");
+}
+
+#[test]
+fn a_machine_without_a_gpu_is_told_what_was_looked_for() {
+    let (out, _) = ends(&run("devices"), 0);
+    match gpus().unwrap() {
+        Gpus::None(why) => assert!(out.contains(&format!("no GPU: {why}")), "{out}"),
+        Gpus::Some(_) => assert!(out.contains("PCI address"), "{out}"),
+    }
+    if !matches!(gpus(), Ok(Gpus::None(why)) if why == "libcuda.so.1 is not there") {
+        // Not `eprintln!`, which the harness hides when a test passes.
+        let _ = writeln!(std::io::stderr(), "DID NOT RUN: this machine has libcuda");
+        return;
+    }
+    for (words, who) in [("--use-cuda 0", ""), ("--use-cuda 0000:17:00.0", ""), ("--remote-use-cuda 1", "the server: ")]
+    {
+        let (_, err) = ends(&run(&format!("write bw -d soft0 --loopback {words}")), 1);
+        let name = words.split(' ').next_back().unwrap();
+        let sentence = format!("{who}--use-cuda {name}: libcuda.so.1 is not there: it comes with NVIDIA's driver");
+        assert!(err.contains(&sentence), "{err}");
+    }
 }
 
 #[test]

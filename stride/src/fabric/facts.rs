@@ -1,5 +1,7 @@
 //! What a side says of itself: for the other one, and for the report.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Memory;
@@ -39,6 +41,12 @@ pub struct Facts {
     pub gids: Vec<GidFact>,
     /// Where the messages lie.
     pub memory: Memory,
+    /// The GPU, where they lie in one's memory.
+    #[serde(default)]
+    pub gpu: Option<GpuFact>,
+    /// And how that is registered.
+    #[serde(default)]
+    pub registration: Option<Registration>,
     /// NUMA node of the device.
     pub numa_node: Option<u32>,
     /// The processors of its threads; empty where the system decides.
@@ -64,4 +72,42 @@ pub struct GidFact {
     pub interface: String,
     /// Bits of its address that are its network's, where the system knows.
     pub prefix: Option<u8>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuFact {
+    /// Its number, in the order of the CUDA driver.
+    pub index: u32,
+    /// As its vendor calls it.
+    pub name: String,
+    /// Where it is, as sysfs has it.
+    pub pci_address: String,
+    /// Its NUMA node.
+    pub numa_node: Option<u32>,
+}
+
+impl fmt::Display for GpuFact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU {} ({}, {})", self.index, self.name, self.pci_address)
+    }
+}
+
+/// How memory of a GPU is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Registration {
+    /// As a DMA buffer.
+    DmaBuf,
+    /// By its address: `nvidia_peermem` with a NIC, the CUDA driver's copies with softrnic.
+    PeerMemory,
+}
+
+impl fmt::Display for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::DmaBuf => "DMA buffer",
+            Self::PeerMemory => "peer memory",
+        })
+    }
 }

@@ -149,6 +149,8 @@ fn facts(place: &Place, role: Role) -> Facts {
             gid(3, &format!("::ffff:192.0.2.{last}"), "RoCE v2"),
         ],
         memory: place.memory.clone().unwrap_or(Memory::Host),
+        gpu: None,
+        registration: None,
         numa_node: Some(0),
         cpus: place.cpus.clone().unwrap_or_default(),
         thread_nodes: vec![0],

@@ -6,13 +6,14 @@ use anyhow::Result;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use crate::fabric::{PortFacts, ports};
+use crate::fabric::{GpuFact, Gpus, NearGpus, PortFacts, gpus, ports};
 
 /// Prints what there is to measure.
 pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
+    let gpus = gpus()?;
     let mut table = Builder::default();
-    table.push_record(["device", "port", "state", "link", "Gb/s", "MTU", "NUMA", "from", "GIDs"]);
-    for PortFacts { state, facts } in ports()? {
+    table.push_record(["device", "port", "state", "link", "Gb/s", "MTU", "NUMA", "from", "GPUs near", "GIDs"]);
+    for PortFacts { state, facts, gpus } in ports(&gpus)? {
         let gids = facts
             .gids
             .iter()
@@ -28,11 +29,30 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
             facts.mtu.to_string(),
             node,
             facts.provider,
+            gpus.as_ref().map_or_else(|| "-".to_owned(), near),
             gids.collect::<Vec<_>>().join("\n"),
         ]);
     }
-    writeln!(out, "{}", table.build().with(Style::blank()))?;
-    Ok(())
+    writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+    match gpus {
+        Gpus::Some(gpus) => print_gpus(out, &gpus),
+        Gpus::None(why) => Ok(writeln!(out, "no GPU: {why}")?),
+    }
+}
+
+fn print_gpus(out: &mut dyn Write, gpus: &[GpuFact]) -> Result<()> {
+    let mut table = Builder::default();
+    table.push_record(["GPU", "name", "PCI address", "NUMA"]);
+    for GpuFact { index, name, pci_address, numa_node } in gpus {
+        let node = numa_node.map_or_else(|| "-".to_owned(), |node| node.to_string());
+        table.push_record([index.to_string(), name.clone(), pci_address.clone(), node]);
+    }
+    Ok(writeln!(out, "{}", table.build().with(Style::blank()))?)
+}
+
+fn near(NearGpus { nearness, gpus }: &NearGpus) -> String {
+    let gpus: Vec<_> = gpus.iter().map(u32::to_string).collect();
+    format!("{} ({nearness})", gpus.join(", "))
 }
 
 fn interface(name: &str) -> String {

@@ -149,7 +149,10 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
             || format!("LID {}", facts.lid),
             |fact| format!("GID {} ({}, {})", fact.index, fact.gid, fact.kind),
         );
-        format!("{} port {} on {}, {gid}", facts.device, facts.port, facts.host)
+        let memory = facts.gpu.as_ref().zip(facts.registration);
+        let memory =
+            memory.map_or_else(String::new, |(gpu, registration)| format!(", memory of {gpu} as {registration}"));
+        format!("{} port {} on {}, {gid}{memory}", facts.device, facts.port, facts.host)
     };
     format!(
         "{} {what}, {}, {} queue pairs, MTU {}\n  client: {}\n  server: {}\n",

@@ -168,38 +168,43 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
     all
 }
 
-const CLIENT: [&str; 8] = [
+const CLIENT: [&str; 10] = [
     "client_host",
     "client_kernel",
     "client_device",
     "client_provider",
     "client_firmware",
     "client_memory",
+    "client_gpu",
+    "client_registration",
     "client_numa_node",
     "client_cpus",
 ];
 
-const SERVER: [&str; 8] = [
+const SERVER: [&str; 10] = [
     "server_host",
     "server_kernel",
     "server_device",
     "server_provider",
     "server_firmware",
     "server_memory",
+    "server_gpu",
+    "server_registration",
     "server_numa_node",
     "server_cpus",
 ];
 
-fn side(facts: &Facts) -> [String; 8] {
+fn side(facts: &Facts) -> [String; 10] {
     let memory = match &facts.memory {
         Memory::Host => "host".to_owned(),
         Memory::HugePages => "huge_pages".to_owned(),
         Memory::Cuda(gpu) => format!("cuda:{gpu}"),
     };
+    let (gpu, registration) = (text(facts.gpu.as_ref()), text(facts.registration));
     let cpus: Vec<_> = facts.cpus.iter().map(u32::to_string).collect();
     let known = [&facts.host, &facts.kernel, &facts.device, &facts.provider, &facts.firmware].map(String::clone);
     let [host, kernel, device, provider, firmware] = known;
-    [host, kernel, device, provider, firmware, memory, text(facts.numa_node), cpus.join(" ")]
+    [host, kernel, device, provider, firmware, memory, gpu, registration, text(facts.numa_node), cpus.join(" ")]
 }
 
 fn text(value: Option<impl ToString>) -> String {

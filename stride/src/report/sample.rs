@@ -55,6 +55,8 @@ pub(super) fn facts(host: &str) -> Facts {
             prefix: Some(24),
         }],
         memory: Memory::Host,
+        gpu: None,
+        registration: None,
         numa_node: Some(0),
         cpus: vec![2],
         thread_nodes: vec![0],

@@ -7,9 +7,9 @@ use sideway::ibverbs::queue_pair::BasicService;
 use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, QueuePair, QueuePairBuilder, QueuePairType};
 use std::sync::Arc;
 
-use super::memory::Areas;
+use super::memory::{Areas, Source};
 use crate::fabric::End;
-use crate::plan::{Measure, Memory, Plan, Transport};
+use crate::plan::{Measure, Plan, Transport};
 use crate::run::{Bell, DatagramSend};
 
 /// Bytes in front of a datagram that has come.
@@ -43,11 +43,11 @@ pub(super) enum Pairs {
 
 impl Corner {
     /// With so many queue pairs.
-    pub(super) fn new(pd: &Arc<ProtectionDomain>, plan: &Plan, memory: &Memory, count: u32) -> Result<Self> {
+    pub(super) fn new(pd: &Arc<ProtectionDomain>, plan: &Plan, source: &Source, count: u32) -> Result<Self> {
         let context = pd.device_context();
         let largest = plan.sizes.iter().copied().max().unwrap_or(1);
         let room = (largest.max(PAGE) + HEADROOM).next_multiple_of(PAGE);
-        let memory = Areas::new(pd, plan, memory, room, count)?;
+        let memory = Areas::new(pd, plan, source, room, count)?;
         let bell = plan.has_events.then(|| Bell::new(context)).transpose()?;
         let queue = |number: usize, depth: u32| {
             let mut builder = context.create_cq_builder();
@@ -58,7 +58,7 @@ impl Corner {
             builder.build_generic()
         };
         let (sends, receives) = (queue(0, plan.tx_depth + 1)?, queue(1, plan.rx_depth)?);
-        let (pairs, inline) = pairs(pd, plan, (&sends, &receives), count)?;
+        let (pairs, inline) = pairs(pd, plan, (&sends, &receives), count, source.is_host())?;
         Ok(Self {
             pairs,
             sends,
@@ -87,10 +87,17 @@ impl Corner {
 
 type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);
 
-fn pairs(pd: &Arc<ProtectionDomain>, plan: &Plan, queues: Queues<'_>, count: u32) -> Result<(Pairs, u32)> {
+fn pairs(
+    pd: &Arc<ProtectionDomain>,
+    plan: &Plan,
+    queues: Queues<'_>,
+    count: u32,
+    can_inline: bool,
+) -> Result<(Pairs, u32)> {
     // What the device does not take is tried with less where nobody has asked for it.
     let asked = match (plan.inline, plan.measure) {
-        _ if plan.operation.fetches() => vec![0],
+        // The processor would read the data.
+        _ if plan.operation.fetches() || !can_inline => vec![0],
         (Some(inline), _) => vec![inline],
         (None, Measure::Latency(_)) => vec![INLINE, 64, 0],
         (None, Measure::Bandwidth) => vec![0],

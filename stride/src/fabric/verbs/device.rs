@@ -9,6 +9,7 @@ use sideway::ibverbs::address::GidEntry;
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
 use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
 
+use super::memory::{self, Gpus, NearGpus};
 use crate::fabric::numa::{self, Nodes};
 use crate::fabric::{Facts, GidFact};
 use crate::plan::{Memory, Place};
@@ -70,22 +71,31 @@ pub struct PortFacts {
     pub state: String,
     /// All else.
     pub facts: Facts,
+    /// The GPUs that are nearest to the device.
+    pub gpus: Option<NearGpus>,
 }
 
-/// All ports of all devices.
+/// All ports of all devices, and which of these GPUs are near them.
 ///
 /// # Errors
 ///
 /// The list of devices cannot be had, or a device does not open or say what it is.
-pub fn ports() -> Result<Vec<PortFacts>> {
+pub fn ports(gpus: &Gpus) -> Result<Vec<PortFacts>> {
     let mut ports = Vec::new();
     for device in list()?.iter() {
         let context = device.open()?;
         let count = u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX);
+        let near = match gpus {
+            Gpus::Some(gpus) => {
+                let files = context.sysfs_path().map(|path| path.join("device"));
+                memory::near(files.as_deref(), context.numa_node(), gpus)
+            }
+            Gpus::None(_) => None,
+        };
         for port in 1..=count {
             let attributes = context.query_port(port)?;
             let facts = describe(&context, port, &attributes, &Place::default())?;
-            ports.push(PortFacts { state: attributes.port_state().to_string(), facts });
+            ports.push(PortFacts { state: attributes.port_state().to_string(), facts, gpus: near.clone() });
         }
     }
     Ok(ports)
@@ -120,6 +130,8 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         lid: attributes.lid(),
         gids: gids.map(gid).collect(),
         memory: place.memory.clone().unwrap_or(Memory::Host),
+        gpu: None,
+        registration: None,
         numa_node,
         thread_nodes: nodes.of(if cpus.is_empty() { &allowed } else { &cpus }),
         near_cpus: nodes.near(numa_node, &allowed),

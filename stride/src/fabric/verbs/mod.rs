@@ -11,6 +11,7 @@ mod test;
 use anyhow::Result;
 
 pub use self::device::{PortFacts, ports};
+pub use self::memory::{Gpus, NearGpus, Nearness};
 use self::side::VerbsSide;
 use super::{Fabric, Role, Side};
 use crate::plan::{Place, Plan};
@@ -23,4 +24,13 @@ impl Fabric for Verbs {
     fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
         Ok(Box::new(VerbsSide::open(plan, place, role)?))
     }
+}
+
+/// The GPUs of this machine.
+///
+/// # Errors
+///
+/// The driver is there and does not say what there is.
+pub fn gpus() -> Result<Gpus> {
+    memory::gpus()
 }

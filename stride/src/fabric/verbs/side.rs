@@ -15,10 +15,11 @@ use super::connect::{ByHand, Joint, Manager};
 use super::contents;
 use super::corner::Corner;
 use super::device;
+use super::memory::Source;
 use super::test::{self, Outcome};
 use crate::fabric::numa;
 use crate::fabric::{End, Ends, Facts, Path, Role, Side};
-use crate::plan::{Amount, Memory, Place, Plan};
+use crate::plan::{Amount, Place, Plan};
 use crate::run::{Signal, Window};
 use crate::stats::{Bandwidth, Figures, Latency};
 
@@ -31,6 +32,7 @@ pub(super) struct VerbsSide {
     role: Role,
     port: u8,
     facts: Facts,
+    memory: Source,
     pub(super) corners: Vec<Corner>,
     ends: Option<Ends>,
     /// Where the connection manager connects the queue pairs.
@@ -48,10 +50,11 @@ impl VerbsSide {
             let (context, port) = device::open(place)?;
             (context, port, None)
         };
-        let facts = device::facts(&context, port, place)?;
-        ensure!(!matches!(facts.memory, Memory::Cuda(_)), "--use-cuda is not there yet");
+        let mut facts = device::facts(&context, port, place)?;
         let pd = context.alloc_pd()?;
-        Ok(Self { plan: plan.clone(), role, port, facts, corners: Vec::new(), ends: None, manager, pd })
+        let memory = Source::open(&pd, &facts.memory)?;
+        memory.describe(&mut facts);
+        Ok(Self { plan: plan.clone(), role, port, facts, memory, corners: Vec::new(), ends: None, manager, pd })
     }
 
     fn context(&self) -> &Arc<DeviceContext> {
@@ -76,7 +79,7 @@ impl Side for VerbsSide {
         let (plan, threads) = (&self.plan, self.plan.threads.max(1));
         // As many on each thread as can be, and one more on the first.
         let share = |thread: u32| plan.queue_pairs / threads + u32::from(thread < plan.queue_pairs % threads);
-        let make = |thread| Corner::new(&self.pd, plan, &self.facts.memory, share(thread));
+        let make = |thread| Corner::new(&self.pd, plan, &self.memory, share(thread));
         let corners: Vec<Corner> = (0..threads).map(make).collect::<Result<_>>()?;
         let mut queue_pairs = Vec::new();
         for corner in &corners {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use sideway::ibverbs::completion::{CompletionQueue, GenericCompletionQueue};
 use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
 use sideway::ibverbs::queue_pair::{GenericSendQueue, SendQueue};
@@ -90,6 +90,7 @@ fn with_step(
         theirs,
         outgoing: memory.outgoing.lkey(),
         incoming: memory.incoming.lkey(),
+        is_host: memory.is_host(),
         is_inline: size > 0 && size <= u64::from(*inline),
         room,
         is_preparing,
@@ -118,6 +119,8 @@ struct Step<'s> {
     /// The keys of both.
     outgoing: LocalKey,
     incoming: LocalKey,
+    /// The processor can look at both.
+    is_host: bool,
     is_inline: bool,
     /// Bytes of a receive.
     room: u32,
@@ -345,9 +348,10 @@ impl Step<'_> {
         } else if self.plan.operation.takes_receive() {
             by_receives(lane, sends, receives, begins, until, &mut samples, self.signal)?;
         } else {
+            ensure!(self.is_host, "a GPU's memory is not looked at by the processor: give --imm, or --latency ack");
             let (outgoing, incoming) = self.places[0];
             let last = |start: u64| std::ptr::with_exposed_provenance_mut((start + self.size - 1) as usize);
-            // SAFETY: the last bytes of both places are within the memory, and this thread is the only one of the process that uses them.
+            // SAFETY: the last bytes of both places are within the memory, which is the host's, and this thread is the only one of the process that uses them.
             unsafe {
                 by_memory(lane, sends, (last(outgoing), last(incoming)), begins, until, &mut samples, self.signal)?;
             }

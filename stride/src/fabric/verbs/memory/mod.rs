@@ -1,5 +1,6 @@
 //! Where messages lie. What goes out and what comes in are regions of their own: the first lets no peer in.
 
+mod gpu;
 #[cfg(test)]
 mod tests;
 
@@ -9,45 +10,101 @@ use sideway::ibverbs::memory_region::{HugePages, LocalKey, OwnedMemoryRegion, Re
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use std::sync::Arc;
 
+use self::gpu::{Gpu, GpuRegion};
+pub use self::gpu::{Gpus, NearGpus, Nearness};
+pub(super) use self::gpu::{gpus, near};
+use crate::fabric::Facts;
 use crate::plan::{Memory, Operation, Plan};
+
+/// What the memory of a side is of.
+#[derive(Debug)]
+pub(super) enum Source {
+    Host(HugePages),
+    Gpu(Gpu),
+}
+
+impl Source {
+    /// What a place names: a GPU is looked for, and the way to register its memory.
+    pub(super) fn open(pd: &Arc<ProtectionDomain>, memory: &Memory) -> Result<Self> {
+        Ok(match memory {
+            Memory::Host => Self::Host(HugePages::System),
+            Memory::HugePages => Self::Host(HugePages::Transparent),
+            Memory::Cuda(name) => Self::Gpu(Gpu::open(pd, name)?),
+        })
+    }
+
+    /// Says of a side what there is to say of its memory.
+    pub(super) fn describe(&self, facts: &mut Facts) {
+        if let Self::Gpu(gpu) = self {
+            (facts.gpu, facts.registration) = (Some(gpu.fact().clone()), Some(gpu.registration()));
+        }
+    }
+
+    /// Whether the processor can look at it.
+    pub(super) fn is_host(&self) -> bool {
+        matches!(self, Self::Host(_))
+    }
+
+    fn area(&self, pd: &Arc<ProtectionDomain>, bytes: usize, access: AccessFlags) -> Result<Area> {
+        let pages = match self {
+            Self::Host(pages) => *pages,
+            Self::Gpu(gpu) => return Ok(Area::Gpu(gpu.region(pd, bytes, access)?)),
+        };
+        let region = pd.create_mr_builder().setup_length(bytes).setup_access(access).setup_huge_pages(pages).build();
+        Ok(Area::Host(region.with_context(|| format!("{bytes} bytes for messages"))?))
+    }
+}
 
 /// A region, with the memory that it is of.
 #[derive(Debug)]
-pub(super) struct Area(OwnedMemoryRegion);
+pub(super) enum Area {
+    Host(OwnedMemoryRegion),
+    Gpu(GpuRegion),
+}
 
 impl Area {
-    fn new(pd: &Arc<ProtectionDomain>, memory: &Memory, bytes: usize, access: AccessFlags) -> Result<Self> {
-        let pages = if *memory == Memory::HugePages { HugePages::Transparent } else { HugePages::System };
-        let region = pd.create_mr_builder().setup_length(bytes).setup_access(access).setup_huge_pages(pages).build();
-        Ok(Self(region.with_context(|| format!("{bytes} bytes for messages"))?))
-    }
-
     /// The first byte, as requests name it.
     pub(super) fn start(&self) -> u64 {
-        self.0.addr()
+        match self {
+            Self::Host(region) => region.addr(),
+            Self::Gpu(region) => region.start(),
+        }
     }
 
     pub(super) fn lkey(&self) -> LocalKey {
-        self.0.lkey()
+        match self {
+            Self::Host(region) => region.lkey(),
+            Self::Gpu(region) => region.lkey(),
+        }
     }
 
     pub(super) fn rkey(&self) -> RemoteKey {
-        self.0.rkey()
+        match self {
+            Self::Host(region) => region.rkey(),
+            Self::Gpu(region) => region.rkey(),
+        }
     }
 
     pub(super) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        Ok(self.0.read_at(usize::try_from(offset)?, bytes)?)
+        match self {
+            Self::Host(region) => Ok(region.read_at(usize::try_from(offset)?, bytes)?),
+            Self::Gpu(region) => region.read_at(offset, bytes),
+        }
     }
 
     pub(super) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.0.write_at(usize::try_from(offset)?, bytes)?)
+        match self {
+            Self::Host(region) => Ok(region.write_at(usize::try_from(offset)?, bytes)?),
+            Self::Gpu(region) => region.write_at(offset, bytes),
+        }
     }
 }
 
 /// The memory of a thread: for each of its queue pairs, a place of as many bytes in both areas.
 #[derive(Debug)]
 pub(super) struct Areas {
-    /// What messages go out from, and what is fetched comes to. Requests of this side alone reach it, so that it may be read as a slice.
+    /// What messages go out from, and what is fetched comes to. Requests of this side alone reach it, so that it may be read as a slice
+    /// where it is the host's.
     pub(super) outgoing: Area,
     /// What a peer writes, reads or changes, and what is received.
     pub(super) incoming: Area,
@@ -59,7 +116,7 @@ impl Areas {
     pub(super) fn new(
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
-        memory: &Memory,
+        source: &Source,
         room: u64,
         queue_pairs: u32,
     ) -> Result<Self> {
@@ -71,8 +128,13 @@ impl Areas {
             // Who looks at memory for a message needs its last byte to come last.
             AccessFlags::LocalWrite
         };
-        let area = |access| Area::new(pd, memory, bytes, access);
+        let area = |access| source.area(pd, bytes, access);
         Ok(Self { outgoing: area(common)?, incoming: area(common | rights(plan.operation))?, room })
+    }
+
+    /// Whether the processor can look at it.
+    pub(super) fn is_host(&self) -> bool {
+        matches!((&self.outgoing, &self.incoming), (Area::Host(_), Area::Host(_)))
     }
 
     /// How far from the start of its areas the places of a queue pair are.

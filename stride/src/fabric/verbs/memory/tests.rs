@@ -1,9 +1,10 @@
 use sideway::ibverbs::AccessFlags;
 
 use super::super::side::VerbsSide;
+use super::gpu::fake::Fake;
 use super::{Areas, rights};
-use crate::fabric::{End, Ends, Path, Role, Side};
-use crate::plan::{Amount, Operation, Place, Plan};
+use crate::fabric::{End, Ends, Path, Registration, Role, Side};
+use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics};
 
 fn plan(operation: Operation) -> Plan {
     let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
@@ -62,4 +63,92 @@ fn a_peer_may_do_what_the_test_needs_and_nothing_else() {
     ] {
         assert_eq!(rights(operation), expected, "{operation}");
     }
+}
+
+/// What one thread does of a test, with both sides in turn.
+fn play(plan: &Plan) -> Result<(), String> {
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let say = |error: anyhow::Error| format!("{error:#}");
+    let mut client = VerbsSide::open(plan, &plan.client, Role::Client).map_err(say)?;
+    let mut server = VerbsSide::open(plan, &plan.server, Role::Server).map_err(say)?;
+    let (near, far) = (client.make_ends(&path).map_err(say)?, server.make_ends(&path).map_err(say)?);
+    server.connect(&path, &near).unwrap();
+    client.connect(&path, &far).unwrap();
+    for &size in &plan.sizes {
+        server.prepare(size).unwrap();
+        client.prepare(size).unwrap();
+        client.run(size, &mut |_| true).map_err(say)?.expect("the client measures");
+        server.check(size).map_err(say)?;
+        client.check(size).map_err(say)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_operation_reaches_the_memory_of_gpus() {
+    let fake = Fake::load();
+    let gpu = || Some(Memory::Cuda("1".to_owned()));
+    for (client, server) in [(gpu(), None), (None, gpu()), (gpu(), gpu())] {
+        for operation in [Operation::Write, Operation::Read, Operation::FetchAdd, Operation::CompareSwap] {
+            for measure in [Measure::Bandwidth, Measure::Latency(Semantics::Ack)] {
+                let mut plan = Plan { measure, is_validated: true, ..plan(operation) };
+                if !operation.is_atomic() {
+                    plan.sizes = vec![8, 5000, 64];
+                }
+                if measure != Measure::Bandwidth {
+                    (plan.tx_depth, plan.cq_moderation) = (1, 1);
+                }
+                (plan.client.memory, plan.server.memory) = (client.clone(), server.clone());
+                plan.check().unwrap();
+                fake.calls();
+                assert_eq!(play(&plan), Ok(()), "{operation} {client:?} {server:?}");
+                assert!(fake.calls().contains(&"cuMemcpyHtoD"));
+            }
+        }
+    }
+    assert_eq!(fake.live(), (0, 0));
+}
+
+#[test]
+fn what_did_not_come_to_a_gpu_is_found() {
+    let fake = Fake::load();
+    let mut plan = Plan { is_validated: true, ..plan(Operation::Write) };
+    plan.server.memory = Some(Memory::Cuda("0".to_owned()));
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let mut server = VerbsSide::open(&plan, &plan.server, Role::Server).unwrap();
+    server.make_ends(&path).unwrap();
+    server.prepare(8).unwrap();
+    let why = server.check(8).unwrap_err().to_string();
+    assert!(why.contains("nothing was written there"), "{why}");
+    fake.fails(Some(("cuMemcpyDtoH", 2)));
+    assert!(server.check(8).unwrap_err().to_string().contains("CUDA_ERROR_OUT_OF_MEMORY"));
+    fake.fails(None);
+}
+
+#[test]
+fn the_processor_reads_nothing_of_a_gpu() {
+    Fake::load();
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    for (memory, expected) in [(None, true), (Some(Memory::Cuda("0".to_owned())), false)] {
+        let measure = Measure::Latency(Semantics::Ack);
+        let mut plan = Plan { measure, tx_depth: 1, cq_moderation: 1, ..plan(Operation::Write) };
+        plan.client.memory = memory;
+        let mut client = VerbsSide::open(&plan, &plan.client, Role::Client).unwrap();
+        client.make_ends(&path).unwrap();
+        let corner = &client.corners[0];
+        assert_eq!((corner.inline > 0, corner.memory.is_host()), (expected, expected));
+    }
+}
+
+#[test]
+fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
+    Fake::load();
+    let mut plan = plan(Operation::Write);
+    let side = |plan: &Plan| VerbsSide::open(plan, &plan.client, Role::Client).unwrap().facts().clone();
+    let host = side(&plan);
+    assert_eq!((host.gpu, host.registration), (None, None));
+    plan.client.memory = Some(Memory::Cuda("ca:00.0".to_owned()));
+    let gpu = side(&plan);
+    assert_eq!(gpu.gpu.map(|gpu| gpu.index), Some(1));
+    assert_eq!(gpu.registration, Some(Registration::PeerMemory));
 }

@@ -1,0 +1,109 @@
+//! How a GPU is named.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A place on the PCI bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciAddress {
+    domain: u32,
+    bus: u8,
+    device: u8,
+    function: u8,
+}
+
+/// A GPU, as a user names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuName {
+    /// Its number, in the order of the CUDA driver.
+    Index(u32),
+    /// Where it is.
+    Address(PciAddress),
+}
+
+/// What is no name of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoGpuName;
+
+impl fmt::Display for NoGpuName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("neither the number of a GPU, such as 0, nor its PCI address, such as 0000:3b:00.0")
+    }
+}
+
+impl std::error::Error for NoGpuName {}
+
+impl FromStr for PciAddress {
+    type Err = NoGpuName;
+
+    /// `[domain:]bus:device[.function]`, in hexadecimal digits of either case: as sysfs, `lspci`, `nvidia-smi` and CUDA have it.
+    fn from_str(text: &str) -> Result<Self, NoGpuName> {
+        let number = |part: &str, most: usize| {
+            let is_one = !part.is_empty() && part.len() <= most && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_one.then(|| u32::from_str_radix(part, 16).ok()).flatten().ok_or(NoGpuName)
+        };
+        let small = |part: &str| u8::try_from(number(part, 2)?).map_err(|_| NoGpuName);
+        let (head, function) = text.rsplit_once('.').unwrap_or((text, "0"));
+        let parts: Vec<&str> = head.split(':').collect();
+        let (domain, bus, device) = match parts[..] {
+            [bus, device] => (0, small(bus)?, small(device)?),
+            [domain, bus, device] => (number(domain, 8)?, small(bus)?, small(device)?),
+            _ => return Err(NoGpuName),
+        };
+        if function.len() != 1 {
+            return Err(NoGpuName);
+        }
+        Ok(Self { domain, bus, device, function: small(function)? })
+    }
+}
+
+impl fmt::Display for PciAddress {
+    /// As sysfs has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, bus, device, function } = self;
+        write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
+    }
+}
+
+impl FromStr for GpuName {
+    type Err = NoGpuName;
+
+    fn from_str(text: &str) -> Result<Self, NoGpuName> {
+        if text.len() < 10 && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return text.parse().map(Self::Index).map_err(|_| NoGpuName);
+        }
+        text.parse().map(Self::Address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_tools_write_them() {
+        for (text, expected) in [
+            ("0000:17:00.0", "0000:17:00.0"),
+            ("17:00.0", "0000:17:00.0"),
+            ("17:00", "0000:17:00.0"),
+            ("00000000:CA:1F.7", "0000:ca:1f.7"),
+            ("10000:01:00.0", "10000:01:00.0"),
+        ] {
+            let address: PciAddress = text.parse().unwrap();
+            assert_eq!(address.to_string(), expected, "{text}");
+        }
+        for wrong in ["", "17", "0:0:0:0", "1g:00.0", "100:00.0", "17:00.", "17:00.00", "+1:00.0", "100000000:17:00.0"]
+        {
+            assert_eq!(wrong.parse::<PciAddress>(), Err(NoGpuName), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_an_index() {
+        assert_eq!("4".parse(), Ok(GpuName::Index(4)));
+        assert_eq!("0000:17:00.0".parse::<GpuName>(), "17:00.0".parse().map(GpuName::Address));
+        for wrong in ["", "-1", "1234567890", "gpu0"] {
+            assert_eq!(wrong.parse::<GpuName>(), Err(NoGpuName), "{wrong}");
+        }
+    }
+}

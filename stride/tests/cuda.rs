@@ -1,0 +1,87 @@
+//! Messages in the memory of a real GPU, on softrnic's device. Without one the tests say that they did not run; with
+//! `STRIDE_TEST_CUDA=1` they fail then.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use stride_perf::fabric::{GpuFact, Gpus, gpus};
+
+/// With `1`, a machine that has no GPU is a failure.
+const REQUIRED: &str = "STRIDE_TEST_CUDA";
+
+/// The GPUs. `None` where there is none: the test says so and ends.
+fn found() -> Option<Vec<GpuFact>> {
+    let why = match gpus().unwrap() {
+        Gpus::Some(gpus) => return Some(gpus),
+        Gpus::None(why) => why,
+    };
+    assert!(std::env::var(REQUIRED).as_deref() != Ok("1"), "{REQUIRED}=1, but {why}");
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    // Not `eprintln!`, which the harness hides when a test passes.
+    let _ = writeln!(std::io::stderr(), "DID NOT RUN: {name}: {why} ({REQUIRED}=1 makes this a failure)");
+    None
+}
+
+fn run(words: &str) -> (Output, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
+    let output = command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());
+    (output, out, err)
+}
+
+#[test]
+fn every_operation_reaches_gpus_on_either_side() {
+    let Some(gpus) = found() else { return };
+    let last = gpus.last().unwrap();
+    for places in [
+        "--use-cuda 0".to_owned(),
+        format!("--remote-use-cuda {}", last.pci_address),
+        format!("--use-cuda 0 --remote-use-cuda {}", last.index),
+    ] {
+        for words in [
+            "write bw -n 200 -s 2,4K,1M",
+            "write bw -n 200 -s 4K -q 3 --threads 2 -b",
+            "write bw -n 200 -s 4K --imm",
+            "read bw -n 200 -s 8,64K",
+            "send bw -n 200 -s 64,4K",
+            "send bw -n 200 -s 64,1K -c ud",
+            "send lat -n 20 -s 64",
+            "write lat -n 20 -s 64",
+            "write lat -n 20 -s 64 --imm",
+            "read lat -n 20 -s 64",
+            "atomic bw -n 200",
+            "atomic lat -n 20 --atomic cswap",
+        ] {
+            let words = format!("{words} -d soft0 --loopback --validate {places}");
+            let (output, out, err) = run(&words);
+            assert!(output.status.success(), "{words}: {out}\n{err}");
+            assert!(out.contains("as peer memory"), "{words}: {out}");
+        }
+    }
+}
+
+#[test]
+fn what_a_gpu_cannot_do_is_told() {
+    let Some(gpus) = found() else { return };
+    for (words, sentence) in [
+        (format!("write bw --use-cuda {}", gpus.len()), "there is no such GPU"),
+        ("write lat --use-cuda 0 --latency oneway".to_owned(), "watches memory"),
+        ("write bw --use-cuda 0 -s 1G -q 4096".to_owned(), "CUDA_ERROR_OUT_OF_MEMORY"),
+    ] {
+        let (output, out, err) = run(&format!("{words} -d soft0 -n 10 --loopback"));
+        assert!(!output.status.success() && err.contains(sentence), "{words}: {out}\n{err}");
+        assert!(!err.contains("panicked"), "{err}");
+    }
+}
+
+#[test]
+fn gpus_are_listed() {
+    let Some(gpus) = found() else { return };
+    let (output, out, _) = run("devices");
+    assert!(output.status.success());
+    for GpuFact { name, pci_address, .. } in &gpus {
+        assert!(out.contains(name.as_str()) && out.contains(pci_address.as_str()), "{out}");
+    }
+}
