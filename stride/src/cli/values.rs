@@ -92,8 +92,4 @@ mod tests {
         assert_eq!(microseconds("3.5"), Ok(Duration::from_nanos(3500)));
         assert_eq!(microseconds("1ms"), Ok(Duration::from_millis(1)));
     }
-
-    #[test]
-        }
-    }
 }

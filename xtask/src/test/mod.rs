@@ -141,15 +141,22 @@ fn timed(name: &'static str, must_run: bool, ring: impl FnOnce() -> Result<Finis
     Row { name, counts: finished.counts, state, note: finished.note, time: started.elapsed() }
 }
 
-/// The gpu ring: the tests of softrnic that want a GPU.
+/// The gpu ring: the tests that want a GPU, each with the variable by which a machine without one fails them.
 fn gpu(root: &std::path::Path) -> Result<Finished> {
     if !std::path::Path::new("/dev/nvidiactl").exists() {
         return Ok(Finished::did_not_run("there is no CUDA driver"));
     }
-    let mut command = repo::cargo(root);
-    command.args(["test", "--package", "softrnic", "--test", "cuda"]).env("SOFTRNIC_TEST_CUDA", "1");
-    let (status, counts) = host::stream(command)?;
-    let state = if status.success() { State::Passed } else { State::Failed(format!("cargo test: {status}")) };
+    let mut counts = Counts::default();
+    let mut state = State::Passed;
+    for (package, required) in [("softrnic", "SOFTRNIC_TEST_CUDA"), ("stride-perf", "STRIDE_TEST_CUDA")] {
+        let mut command = repo::cargo(root);
+        command.args(["test", "--package", package, "--test", "cuda"]).env(required, "1");
+        let (status, found) = host::stream(command)?;
+        counts.add(&found);
+        if !status.success() {
+            state = State::Failed(format!("cargo test --package {package}: {status}"));
+        }
+    }
     Ok(Finished { counts, state, note: None })
 }
 
