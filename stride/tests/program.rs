@@ -163,6 +163,8 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("write bw -d nothing --loopback", 1, "nothing"),
         ("write bw -d soft0 --loopback --use-cuda gpu0", 2, "its PCI address, such as 0000:3b:00.0"),
         ("write bw -d soft0 -R -x 0 --loopback", 2, "with --rdma-cm the addresses decide"),
+        ("write bw -d soft0 --odp --loopback", 1, "--odp: soft0 has no on-demand paging"),
+        ("write bw --odp --remote-use-cuda 0 --loopback", 2, "--odp is for pages of the host"),
         ("write bw -p 1 127.0.0.1", 1, "127.0.0.1"),
         ("write bw -d soft0 -n 10 --loopback --json /nowhere/run.json", 1, "/nowhere/run.json"),
         ("write bw -d soft0 --loopback --compare /nowhere/run.json", 1, "/nowhere/run.json"),

@@ -54,6 +54,7 @@ pub(super) fn plan(
         service_level: network.sl.unwrap_or(0),
         traffic_class: network.tclass.unwrap_or(0),
         is_relaxed: !load.no_relaxed_ordering,
+        is_on_demand: load.odp,
         has_events: load.events,
         is_validated: messages.validate,
         rate_limit: load.rate_limit,

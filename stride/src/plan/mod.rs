@@ -65,6 +65,9 @@ pub struct Plan {
     pub traffic_class: u8,
     /// Whether the device may write in any order.
     pub is_relaxed: bool,
+    /// Pages are not pinned: the device asks for them as it uses them.
+    #[serde(default)]
+    pub is_on_demand: bool,
     /// Threads sleep until a completion event comes, instead of polling.
     pub has_events: bool,
     /// Every byte that arrives is checked.
@@ -108,6 +111,7 @@ impl Plan {
             service_level: 0,
             traffic_class: 0,
             is_relaxed: true,
+            is_on_demand: false,
             has_events: false,
             is_validated: false,
             rate_limit: None,

@@ -55,7 +55,7 @@ impl Plan {
             Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
             Amount::Time { time, warm_up } => (format!("{time:?}"), format!("{warm_up:?}")),
         };
-        let values: [(&'static [&'static str], String); 22] = [
+        let values: [(&'static [&'static str], String); 23] = [
             (&["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"], sizes(&self.sizes)),
             (&["--iters", "--duration"], amount),
             (&["--warm-up"], warm_up),
@@ -75,6 +75,7 @@ impl Plan {
             (&["--rdma-cm"], yes(self.by_address)),
             (&["--events"], yes(self.has_events)),
             (&["--no-relaxed-ordering"], yes(!self.is_relaxed)),
+            (&["--odp"], yes(self.is_on_demand)),
             (&["--validate"], yes(self.is_validated)),
             (&["--rate-limit"], or(self.rate_limit.map(|rate| format!("{rate} Gb/s")), "none")),
             (&["--interval"], or(self.interval.map(|time| format!("{time:?}")), "by the length of the run")),

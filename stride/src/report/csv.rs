@@ -154,6 +154,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("inline_bytes", text(plan.inline)),
         ("mtu_bytes", environment.path.mtu.to_string()),
         ("relaxed_ordering", plan.is_relaxed.to_string()),
+        ("on_demand_paging", plan.is_on_demand.to_string()),
         ("events", plan.has_events.to_string()),
         ("validated", plan.is_validated.to_string()),
         ("rate_limit_gigabits_per_second", text(plan.rate_limit)),

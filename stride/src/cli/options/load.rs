@@ -41,6 +41,9 @@ pub(in crate::cli) struct Load {
     /// The device writes to memory in order (PCIe); it always does where a latency watches memory.
     #[arg(long)]
     pub(in crate::cli) no_relaxed_ordering: bool,
+    /// Memory is not pinned: the devices of both sides ask for its pages as they use them (on-demand paging).
+    #[arg(long)]
+    pub(in crate::cli) odp: bool,
     /// Gigabits a second that the senders do not exceed.
     #[arg(long, value_name = "GBPS", value_parser = values::positive)]
     pub(in crate::cli) rate_limit: Option<f64>,

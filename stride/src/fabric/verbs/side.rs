@@ -52,7 +52,7 @@ impl VerbsSide {
         };
         let mut facts = device::facts(&context, port, place)?;
         let pd = context.alloc_pd()?;
-        let memory = Source::open(&pd, &facts.memory)?;
+        let memory = Source::open(&pd, plan, &facts.memory)?;
         memory.describe(&mut facts);
         Ok(Self { plan: plan.clone(), role, port, facts, memory, corners: Vec::new(), ends: None, manager, pd })
     }

@@ -51,6 +51,9 @@ impl Plan {
                  or --latency ack"
             ));
         }
+        if self.is_on_demand && (ours || theirs) {
+            return refuse("--odp is for pages of the host, and --use-cuda is of a GPU: give one of them");
+        }
         let Some(inline @ 1..) = self.inline else { return Ok(()) };
         if self.operation.fetches() {
             return refuse(format!(

@@ -92,6 +92,8 @@ fn processors_do_not_reach_the_memory_of_gpus() {
     assert!(latency(|plan| plan.server.memory = gpu()).contains("give --imm"));
     let imm = |plan: &mut Plan| (plan.client.memory, plan.operation) = (gpu(), Operation::WriteWithImmediate);
     assert_eq!(latency(imm), "");
+    assert!(complaint(|plan| (plan.server.memory, plan.is_on_demand) = (gpu(), true)).contains("--odp"));
+    assert_eq!(complaint(|plan| plan.is_on_demand = true), "");
     assert!(complaint(|plan| (plan.client.memory, plan.inline) = (gpu(), Some(64))).contains("--inline 0"));
     assert_eq!(complaint(|plan| (plan.server.memory, plan.inline) = (gpu(), Some(64))), "");
     assert_eq!(complaint(|plan| (plan.client.memory, plan.inline) = (gpu(), Some(0))), "");

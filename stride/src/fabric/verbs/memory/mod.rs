@@ -1,6 +1,7 @@
 //! Where messages lie. What goes out and what comes in are regions of their own: the first lets no peer in.
 
 mod gpu;
+mod on_demand;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +26,10 @@ pub(super) enum Source {
 
 impl Source {
     /// What a place names: a GPU is looked for, and the way to register its memory.
-    pub(super) fn open(pd: &Arc<ProtectionDomain>, memory: &Memory) -> Result<Self> {
+    pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, memory: &Memory) -> Result<Self> {
+        if plan.is_on_demand {
+            on_demand::check(pd.device_context(), plan)?;
+        }
         Ok(match memory {
             Memory::Host => Self::Host(HugePages::System),
             Memory::HugePages => Self::Host(HugePages::Transparent),
@@ -122,12 +126,10 @@ impl Areas {
     ) -> Result<Self> {
         let bytes =
             usize::try_from(room * u64::from(queue_pairs)).context("the memory of all messages is too large")?;
-        let common = if plan.is_relaxed && !plan.polls_memory() {
-            AccessFlags::LocalWrite | AccessFlags::RelaxedOrdering
-        } else {
-            // Who looks at memory for a message needs its last byte to come last.
-            AccessFlags::LocalWrite
-        };
+        let mut common = AccessFlags::LocalWrite;
+        // Who looks at memory for a message needs its last byte to come last.
+        common.set(AccessFlags::RelaxedOrdering, plan.is_relaxed && !plan.polls_memory());
+        common.set(AccessFlags::OnDemand, plan.is_on_demand);
         let area = |access| source.area(pd, bytes, access);
         Ok(Self { outgoing: area(common)?, incoming: area(common | rights(plan.operation))?, room })
     }

@@ -2,7 +2,7 @@ use sideway::ibverbs::AccessFlags;
 
 use super::super::side::VerbsSide;
 use super::gpu::fake::Fake;
-use super::{Areas, rights};
+use super::{Areas, Source, rights};
 use crate::fabric::{End, Ends, Path, Registration, Role, Side};
 use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics};
 
@@ -151,4 +151,17 @@ fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
     let gpu = side(&plan);
     assert_eq!(gpu.gpu.map(|gpu| gpu.index), Some(1));
     assert_eq!(gpu.registration, Some(Registration::PeerMemory));
+}
+
+#[test]
+fn pages_come_on_demand_where_that_is_asked_for() {
+    let mut plan = plan(Operation::Write);
+    let pd = super::super::device::open(&plan.client).unwrap().0.alloc_pd().unwrap();
+    let source = Source::open(&pd, &plan, &Memory::Host).unwrap();
+    assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_ok());
+    // softrnic has none.
+    plan.is_on_demand = true;
+    assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_err());
+    let why = Source::open(&pd, &plan, &Memory::Host).unwrap_err().to_string();
+    assert!(why.contains("soft0 has no on-demand paging"), "{why}");
 }
