@@ -87,3 +87,11 @@ pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
     let folder = metadata["target_directory"].as_str().context("cargo metadata names no target_directory")?;
     Ok(PathBuf::from(folder))
 }
+
+/// Builds stride-perf; where it lies.
+pub(crate) fn stride(root: &Path) -> Result<PathBuf> {
+    let status = cargo(root).args(["build", "--release", "--package", "stride-perf"]).status();
+    let status = status.context("cannot run cargo")?;
+    ensure!(status.success(), "building stride-perf: {status}");
+    Ok(target_folder(root)?.join("release/stride-perf"))
+}

@@ -28,6 +28,7 @@ pub(crate) struct Binaries {
     /// The folder that cargo would run them in.
     pub(crate) folder: PathBuf,
     examples: PathBuf,
+    stride: PathBuf,
 }
 
 /// One test program.
@@ -54,6 +55,7 @@ fn build(root: &Path) -> Result<Binaries> {
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "building the examples: {status}");
+    let stride = repo::stride(root)?;
 
     let output = repo::cargo(root)
         .args(["test", "--package", PACKAGE, "--no-run", "--message-format=json-render-diagnostics"])
@@ -71,7 +73,7 @@ fn build(root: &Path) -> Result<Binaries> {
         .and_then(|package| package["manifest_path"].as_str())
         .with_context(|| format!("the workspace has no package {PACKAGE}"))?;
     let folder = Path::new(manifest).parent().context("a manifest lies in a folder")?.to_path_buf();
-    Ok(Binaries { tests, folder, examples: repo::target_folder(root)?.join("release/examples") })
+    Ok(Binaries { tests, folder, examples: repo::target_folder(root)?.join("release/examples"), stride })
 }
 
 /// The test program that a line of cargo's messages announces, if it is one for a device.
@@ -91,6 +93,7 @@ impl Binaries {
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         vec![
             ("SIDEWAY_EXAMPLES_DIR".into(), self.examples.clone().into()),
+            ("SIDEWAY_STRIDE_PERF".into(), self.stride.clone().into()),
             ("CARGO_MANIFEST_DIR".into(), self.folder.clone().into()),
         ]
     }

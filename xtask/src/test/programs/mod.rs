@@ -17,6 +17,7 @@ use super::report::State;
 use super::summary::Counts;
 use crate::packages::{self, Install};
 use crate::preload::{self, Built};
+use crate::repo;
 
 /// Our own programs, each with the libraries that it is linked to.
 const OWN: &[(&str, &[&str])] = &[("one_process", &["-libverbs", "-lpthread"]), ("by_version", &["-ldl"])];
@@ -27,7 +28,7 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
         return Ok(Finished::did_not_run(error.to_string()));
     }
     let built = preload::build(root)?;
-    let place = Place { own: compile(root, &built)?, built };
+    let place = Place { own: compile(root, &built)?, built, stride: repo::stride(root)? };
     let mut counts = Counts::default();
     let mut faults = Vec::new();
     for row in table::ROWS.iter().filter(|row| row.name.contains(only)) {
@@ -59,6 +60,8 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
 struct Place {
     built: Built,
     own: PathBuf,
+    /// stride-perf.
+    stride: PathBuf,
 }
 
 /// Compiles our own programs against the distribution's headers.

@@ -1,6 +1,7 @@
 //! A line of the table: its processes started, watched and judged.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -36,6 +37,17 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
             listens(&mut server, port, deadline)?;
             let mut client = start(client)?;
             finish(&mut client, Some(&mut server), row.expected, deadline)
+        }
+        Shape::Compared(server, client, words) => {
+            let mut server = start(server)?;
+            listens(&mut server, port, deadline)?;
+            let mut client = start(client)?;
+            finish(&mut client, Some(&mut server), "#bytes", deadline)?;
+            let text = place.own.join(row.name).with_extension("txt");
+            fs::write(&text, client.printed()).with_context(|| format!("cannot write {}", text.display()))?;
+            let mut stride = Process::start(compare(words, place, &text))?;
+            finish(&mut stride, None, row.expected, deadline)
+                .with_context(|| format!("stride-perf reads this:\n{}", client.story()))
         }
         Shape::Said(receiver, ready, sender) => {
             let mut receiver = start(receiver)?;
@@ -87,6 +99,14 @@ fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
     if way == Way::Alone {
         command.envs([("RDMA_MUMMY_LIBIBVERBS", "/nonexistent"), ("RDMA_MUMMY_LIBRDMACM", "/nonexistent")]);
     }
+    command
+}
+
+/// stride-perf, which measures and compares with a text. How fast either is does not matter here.
+fn compare(words: &str, place: &Place, text: &Path) -> Command {
+    let mut command = Command::new(&place.stride);
+    command.args(words.split_whitespace()).args(["-d", "soft0", "-n", "100", "--loopback", "--threshold", "1e9"]);
+    command.arg("--compare").arg(text).env_remove("SOFTRNIC_DEVICES").env("NO_COLOR", "1");
     command
 }
 

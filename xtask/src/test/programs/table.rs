@@ -26,6 +26,8 @@ pub(crate) enum Shape {
     Retried(&'static str, &'static str),
     /// The same with a server that goes on.
     Serving(&'static str, &'static str),
+    /// The same as a pair; then stride-perf measures the same, on softrnic's device, and compares with what the client has printed.
+    Compared(&'static str, &'static str, &'static str),
     /// A receiver that says what to wait for when it is there, and a sender.
     Said(&'static str, &'static str, &'static str),
 }
@@ -76,6 +78,22 @@ macro_rules! perftest {
     };
 }
 
+/// A line of perftest whose output stride-perf reads: its words, stride-perf's, and what that prints at the end.
+macro_rules! compared {
+    ($name:literal, $words:literal, $stride:literal, $expected:expr) => {
+        row(
+            $name,
+            Preload,
+            Shape::Compared(
+                concat!($words, " -d soft0 -x 0 -F -p {port}"),
+                concat!($words, " -d soft0 -x 0 -F -p {port} 127.0.0.1"),
+                $stride,
+            ),
+            $expected,
+        )
+    };
+}
+
 /// A line of perftest, connected by the connection manager: twice, as the server listens anew in between. A client that finds nobody the
 /// second time dies by SIGSEGV: it tries again with what it has freed (perftest 4.5).
 macro_rules! perftest_cm {
@@ -98,6 +116,10 @@ macro_rules! cm {
         row($name, $way, Shape::Retried($server, $client), $expected)
     };
 }
+
+/// All sizes of perftest's `-a` but 64.
+const OTHERS: &str = "not measured now: 2, 4, 8, 16, 32, 128, 256, 512, 1 KiB, 2 KiB, 4 KiB, 8 KiB, 16 KiB, 32 KiB, 64 KiB, 128 KiB, \
+                      256 KiB, 512 KiB, 1 MiB, 2 MiB, 4 MiB, 8 MiB";
 
 /// All lines, those that need least first.
 pub(crate) const ROWS: &[Row] = &[
@@ -172,6 +194,33 @@ pub(crate) const ROWS: &[Row] = &[
     perftest!("atomic_bw_both_ways", Preload, "ib_atomic_bw -n 1000 -b", "8          1000"),
     perftest!("atomic_lat", Preload, "ib_atomic_lat -n 1000", "8       1000"),
     perftest!("atomic_lat_events", Preload, "ib_atomic_lat -n 1000 -e", "8       1000"),
+    // stride-perf tells which sizes it has read and does not measure itself.
+    compared!("stride_reads_write_bw", "ib_write_bw -n 20 -a", "write bw -s 64", OTHERS),
+    compared!("stride_reads_write_bw_gigabits", "ib_write_bw -n 20 -a --report_gbits", "write bw -s 64", OTHERS),
+    compared!("stride_reads_write_lat", "ib_write_lat -n 20 -a", "write lat -s 64", OTHERS),
+    compared!("stride_reads_read_bw", "ib_read_bw -n 20 -a", "read bw -s 64", OTHERS),
+    compared!("stride_reads_read_lat", "ib_read_lat -n 20 -a", "read lat -s 64", OTHERS),
+    compared!("stride_reads_send_bw", "ib_send_bw -n 20 -a", "send bw -s 64", OTHERS),
+    compared!("stride_reads_send_lat", "ib_send_lat -n 20 -a", "send lat -s 64", OTHERS),
+    compared!("stride_reads_send_bw_time", "ib_send_bw -D 1 -s 64", "send bw -s 64,128", "not in the old test: 128"),
+    compared!(
+        "stride_reads_write_lat_time",
+        "ib_write_lat -D 1 -s 64",
+        "write lat -s 64,128",
+        "not in the old test: 128"
+    ),
+    compared!(
+        "stride_reads_atomic_bw",
+        "ib_atomic_bw -n 20 -A FETCH_AND_ADD",
+        "atomic bw",
+        "Size old Gb/s Gb/s change"
+    ),
+    compared!(
+        "stride_reads_atomic_lat",
+        "ib_atomic_lat -n 20 -A CMP_AND_SWAP",
+        "atomic lat --atomic cswap",
+        "Size old p50 us"
+    ),
     //
     cm!(
         "rping",
