@@ -73,6 +73,7 @@ mod tests {
     fn the_ratio_is_the_median_of_those_of_the_rounds() {
         let row = |messages| Row {
             size: 1000,
+            is_whole: true,
             figures: Figures::Bandwidth(Bandwidth { messages, seconds: 8.0, ..Bandwidth::default() }),
         };
         let mut report = Report::new(Test::WriteBw);
@@ -94,6 +95,7 @@ mod tests {
     fn a_size_that_one_lacks_is_left_out() {
         let row = Row {
             size: 2,
+            is_whole: true,
             figures: Figures::Bandwidth(Bandwidth { messages: 1, seconds: 1.0, ..Bandwidth::default() }),
         };
         let mut report = Report::new(Test::WriteBw);

@@ -8,7 +8,7 @@ use sideway::ibverbs::device_context::DeviceContext;
 use sideway::rdmacm::{ConnectError, ConnectStep};
 
 use crate::fabric::verbs::device;
-use crate::fabric::{Facts, Role};
+use crate::fabric::{Facts, Gpus, Role};
 use crate::plan::Place;
 
 /// So many addresses of a device are named.
@@ -68,7 +68,7 @@ pub(super) fn unreachable(address: IpAddr, role: Role, error: ConnectError) -> E
 
 /// The devices with their addresses.
 fn devices() -> String {
-    let Ok(ports) = device::ports() else { return "no device".to_owned() };
+    let Ok(ports) = device::ports(&Gpus::Some(Vec::new())) else { return "no device".to_owned() };
     let texts: Vec<String> = ports
         .iter()
         .map(|port| {
