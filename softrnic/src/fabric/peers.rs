@@ -24,7 +24,7 @@ const POLLS: u32 = 16;
 
 /// So many empty polls in a row of one thread, and others of the host have their turn: where there are fewer cores than programs
 /// that poll, the one that is waited for may be among them.
-const PATIENCE: u32 = 128;
+const PATIENCE: u32 = 64;
 
 thread_local! {
     /// Empty polls of this thread since something came.
