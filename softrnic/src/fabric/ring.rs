@@ -237,7 +237,7 @@ impl Pieces<'_> {
 }
 
 impl Consumer {
-    /// Of a ring that nothing was taken out of, and whose records have so many words, at most [`PART_WORDS`].
+    /// Of a ring that nothing was taken out of, and whose records have so many words: whole lines, and at most [`PART_WORDS`].
     pub(super) fn new(ring: Ring, words: usize) -> Self {
         Self { ring, words: words.min(PART_WORDS), head: 0, tail: 0, freed: 0 }
     }

@@ -1,7 +1,7 @@
 //! The memory that two processes share: a file without a name, sealed so that neither can take it from the other.
 //!
-//! The other process may write anything there at any time. So no reference to it is made but for single atomic words, and each
-//! word is read once before it is judged.
+//! The other process may write anything there at any time. So no reference to it is made but for atomic words, one or a line of
+//! them, and each word is read once before it is judged.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -96,11 +96,11 @@ impl Shared {
 
     /// The eight words of the line at `offset`, in bytes.
     #[inline]
-    pub(super) fn line(&self, offset: usize) -> &[AtomicU64; 8] {
+    pub(super) fn line(&self, offset: usize) -> &[AtomicU64; LINE / 8] {
         let fits = offset.is_multiple_of(8) && offset.checked_add(LINE).is_some_and(|end| end <= self.length);
         assert!(fits, "a line outside of the shared memory");
         // SAFETY: as for `word`, of each; an array has no other alignment than what it is of, and may be where its words may be.
-        unsafe { &*self.start.as_ptr().add(offset).cast::<[AtomicU64; 8]>() }
+        unsafe { &*self.start.as_ptr().add(offset).cast::<[AtomicU64; LINE / 8]>() }
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use std::{env, ptr};
 
 use anyhow::{Context, Result, bail, ensure};
 use sideway::ibverbs::memory_region::RemoteKey;
+use sideway_benches::measure;
 
 use super::side::{DEPTH, Name, Side};
 
@@ -154,9 +155,8 @@ impl Laps {
     }
 
     /// Nanoseconds of a message. There were at least ten.
-    fn median(mut self) -> f64 {
-        self.times.sort_by(f64::total_cmp);
-        self.times.get(self.times.len() / 2).copied().unwrap_or(f64::NAN)
+    fn median(self) -> f64 {
+        measure::middle(self.times)
     }
 }
 

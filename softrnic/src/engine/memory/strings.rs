@@ -34,7 +34,8 @@ fn look() -> usize {
 /// As the processor gives them.
 type Name = [u8; 12];
 
-/// The names of the processor's vendor, and of the hypervisor where there is one; `None` where there are no string instructions.
+/// The names of the processor's vendor, and of the hypervisor where there is one; `None` where they are not known, as on other
+/// architectures.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn names() -> Option<(Name, Option<Name>)> {
     use std::arch::x86_64::{__cpuid, CpuidResult};

@@ -73,9 +73,12 @@ impl Peer {
         self.look_up(number)
     }
 
+    /// Has what the last one needs come into the cache, where it is in this process.
     #[inline]
     pub(super) fn prefetch(&self) {
-        QueuePair::prefetch_responder(self.pair.as_ptr());
+        if self.number != 0 && self.carrier.is_none() {
+            QueuePair::prefetch_responder(self.pair.as_ptr());
+        }
     }
 
     #[inline(never)]

@@ -170,6 +170,8 @@ impl Flight {
     pub(super) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;
+        // An alarm that is left of it costs a look at the clock; the next request is watched anew, by what is set then.
+        self.watch = None;
         self.room.clear();
         self.missing.clear();
     }
@@ -187,7 +189,7 @@ impl Flight {
         }
     }
 
-    /// `heard` counts what came.
+    /// Takes note of what came, which `heard` counts.
     pub(super) fn hear(&mut self, heard: u32) {
         if self.heard != heard {
             self.heard = heard;

@@ -211,9 +211,11 @@ impl QueuePair {
     /// Has what the responder needs of a queue pair come into the cache.
     #[inline]
     fn prefetch_responder(this: *const Self) {
-        /// What it reads of itself, and of the queue pair with the counts of references to it.
+        /// The counts of references, in front.
+        const COUNTS: usize = 16;
+        /// What it reads of itself.
         const OWN: usize = 128;
-        prefetch(this.wrapping_byte_sub(16), 16 + offset_of!(Self, requester));
+        prefetch(this.wrapping_byte_sub(COUNTS), COUNTS + offset_of!(Self, requester));
         prefetch(this.wrapping_byte_add(offset_of!(Self, responder)), OWN);
     }
 

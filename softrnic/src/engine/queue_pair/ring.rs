@@ -134,10 +134,7 @@ mod tests {
         work.is_signaled = true;
         work.inline.reserve(100);
         ring.pop();
-        for _ in 0..7 {
-            ring.push();
-            ring.pop();
-        }
+        // It is empty: the same place again.
         let work = ring.push();
         assert!(!work.is_signaled);
         assert!(work.inline.capacity() >= 100);
