@@ -80,6 +80,8 @@ fn what_was_measured_is_kept_and_the_server_goes_on() {
         (Signal::INT, "SIGINT", 130, "write bw"),
         (Signal::TERM, "SIGTERM", 143, "send bw --validate"),
         (Signal::INT, "SIGINT", 130, "write lat"),
+        // Who is told to stop takes in nothing more, and the other side sends still.
+        (Signal::INT, "SIGINT", 130, "send bw -b -r 16 -t 16"),
     ] {
         let file = |ending: &str| format!("{folder}/cut-{status}.{ending}");
         let [json, csv, svg] = ["json", "csv", "svg"].map(file);

@@ -22,6 +22,8 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const ROOM: usize = 4096;
 /// By when requests have ended, one way or the other, after the last was posted.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The same where the step is cut short: the other side may take in nothing any more, and there is no further step.
+const HASTE: Duration = Duration::from_secs(1);
 
 /// How the messages are sent.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +113,8 @@ struct Flow<'f, 'q, 'r, S, R, C> {
     clock: Option<Clock>,
     pace: Option<Pace>,
     idle: Idle,
+    /// It was told to stop before the amount was done.
+    is_cut: bool,
 }
 
 impl<'f, 'q, 'r, S, R, C> Flow<'f, 'q, 'r, S, R, C>
@@ -142,6 +146,7 @@ where
             clock: None,
             pace: rules.rate.map(Pace::new),
             idle: Idle::default(),
+            is_cut: false,
         }
     }
 
@@ -158,6 +163,7 @@ where
             self.poll()?;
             self.look();
         }
+        self.is_cut |= self.done < goal;
         self.tell();
         Ok(())
     }
@@ -173,7 +179,11 @@ where
         loop {
             self.fill(None)?;
             self.poll()?;
-            if self.look().is_some_and(|now| now >= end) || self.signal.has_stopped() {
+            if self.look().is_some_and(|now| now >= end) {
+                return Ok(());
+            }
+            if self.signal.has_stopped() {
+                self.is_cut = true;
                 return Ok(());
             }
         }
@@ -184,10 +194,13 @@ where
         for lane in self.lanes.iter_mut().filter(|lane| !lane.is_told_of_last()) {
             lane.post(1, true)?;
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + if self.is_cut { HASTE } else { PATIENCE };
         while self.lanes.iter().any(|lane| lane.under_way() > 0) {
             self.poll()?;
             if self.look().is_some_and(|now| now > end) {
+                if self.is_cut {
+                    return Ok(());
+                }
                 bail!("requests are under way still, {} s after the last was posted", PATIENCE.as_secs());
             }
         }
