@@ -3,12 +3,12 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::Ipv6Addr;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::device_context::{DeviceContext, Mtu};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
 use super::connect::{ByHand, Joint, Manager};
@@ -108,9 +108,10 @@ impl Side for VerbsSide {
         let own = self.ends.clone().context("the queue pairs are made before they are connected")?;
         let (here, there) = (own.queue_pairs.len(), theirs.queue_pairs.len());
         ensure!(here == there, "the other side has {there} queue pairs, and this one {here}");
-        let by_hand = ByHand::new(&self.plan, self.port, self.gid_index(path), path.mtu, theirs)?;
+        let by_hand = ByHand::new(&self.plan, self.port, self.gid_index(path), theirs)?;
+        let mtu = Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))?;
         let asks = self.facts.reads[0].min(theirs.reads.into()).min(255) as u8;
-        let joint = Joint { plan: &self.plan, asks, answers: own.reads };
+        let joint = Joint { plan: &self.plan, mtu, asks, answers: own.reads };
         let mut pairs = Vec::with_capacity(here);
         let mut rest = theirs.queue_pairs.as_slice();
         for corner in &mut self.corners {
@@ -147,21 +148,39 @@ impl Side for VerbsSide {
 
     fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>> {
         let Self { plan, role, corners, facts, .. } = self;
-        let (signal, start) = (Signal::default(), Barrier::new(corners.len()));
+        let (signal, count) = (Signal::default(), corners.len());
         let (expected, started) = (expected(plan), Instant::now());
         let outcomes = thread::scope(|scope| {
-            let mut threads = Vec::with_capacity(corners.len());
+            let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
+            let (up, are_up) = mpsc::channel();
             for (index, corner) in corners.iter_mut().enumerate() {
-                let (signal, start, plan, role, cpus) = (&signal, &start, &*plan, *role, &*facts.cpus);
-                threads.push(scope.spawn(move || {
+                let (signal, plan, role, cpus) = (&signal, &*plan, *role, &*facts.cpus);
+                let (start, started) = mpsc::channel();
+                let up = up.clone();
+                let body = move || {
                     pin(cpus, index);
-                    start.wait();
+                    // All begin together, or none does where one of them could not be had.
+                    if up.send(()).is_err() || started.recv().is_err() {
+                        return Ok(Outcome::Nothing);
+                    }
                     let outcome = test::run(corner, plan, role, size, signal);
                     if outcome.is_err() {
                         signal.stop();
                     }
                     outcome
-                }));
+                };
+                let thread = thread::Builder::new().spawn_scoped(scope, body).with_context(|| {
+                    let number = index + 1;
+                    format!("thread {number} of {count}: give fewer --threads, or allow more (`ulimit -u`, `pids.max` of a container)")
+                })?;
+                threads.push(thread);
+                starts.push(start);
+            }
+            drop(up);
+            // What has ended before it began is found when it is joined.
+            let _ = are_up.iter().take(count).count();
+            for start in starts {
+                let _ = start.send(());
             }
             while !threads.iter().all(|thread| thread.is_finished()) {
                 let done = match expected {

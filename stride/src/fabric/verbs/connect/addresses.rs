@@ -88,12 +88,11 @@ fn devices() -> String {
 /// Whether the device that an address has led to is the one that was asked for.
 pub(super) fn agree(context: &DeviceContext, port: u8, place: &Place, address: IpAddr, role: Role) -> Result<()> {
     let found = context.name();
-    let option = |option: &str| match role {
-        Role::Client => format!("--{option}"),
-        Role::Server => format!("--remote-{option}, or the server's --{option},"),
-    };
     if let Some(asked) = place.device.as_ref().filter(|asked| **asked != found) {
-        let option = option("device");
+        let option = match role {
+            Role::Client => "--device",
+            Role::Server => "--remote-device, or the server's --device,",
+        };
         // That of softrnic has no entry in sysfs.
         let soft = if asked.starts_with("soft") && context.sysfs_path().is_some() {
             ", or set RDMA_MUMMY_RDMACM=softrnic, which connects the devices of softrnic"
@@ -106,7 +105,7 @@ pub(super) fn agree(context: &DeviceContext, port: u8, place: &Place, address: I
         );
     }
     if let Some(asked) = place.port.filter(|asked| *asked != port) {
-        let option = option("ib-port");
+        let option = if role == Role::Client { "--ib-port" } else { "the server's --ib-port" };
         bail!("{option} is {asked}, and with --rdma-cm {address} leads to port {port} of {found}: leave it out");
     }
     Ok(())

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
-use sideway::ibverbs::device_context::{DeviceContext, Mtu};
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
 use sideway::rdmacm::{Connection, ConnectionParameter, Connector, Identifier, Listener, PortSpace, Request};
@@ -179,7 +180,9 @@ impl Meeting<'_> {
                 make_ready(resolved.identifier(), pair, own)?;
                 let found = resolved.lookup(&parameter)?;
                 expect(found.qp_number(), their)?;
-                let way = self.pd.create_ah(found.address_handle_attribute())?;
+                let mut way = *found.address_handle_attribute();
+                self.level(&mut way);
+                let way = self.pd.create_ah(&way)?;
                 *target = Some(DatagramSend { way, number: found.qp_number(), qkey: found.qkey() });
                 Ok(None)
             }
@@ -248,20 +251,24 @@ impl Meeting<'_> {
         parameter
     }
 
+    /// Gives a way the service level that was asked for, if any was.
+    fn level(&self, way: &mut AddressHandleAttribute) {
+        let level = self.joint.plan.service_level;
+        if level != 0 {
+            way.setup_service_level(level);
+        }
+    }
+
     /// Moves a queue pair of a connection, whose way the connection manager knows, to where it sends and receives.
     fn through(&self, id: &Identifier, pair: &impl QueuePair) -> Result<()> {
-        let plan = self.joint.plan;
         let init = id.get_qp_attr(QueuePairState::Init)?;
         let receive = id.get_qp_attr(QueuePairState::ReadyToReceive)?;
         let send = id.get_qp_attr(QueuePairState::ReadyToSend)?;
         let mut way = receive.address_vector();
-        if plan.service_level != 0 {
-            way.setup_service_level(plan.service_level);
-        }
+        self.level(&mut way);
         let route = Route {
             port: init.port(),
             pkey_index: init.pkey_index(),
-            mtu: plan.mtu.and_then(Mtu::from_bytes).unwrap_or_else(|| receive.path_mtu()),
             way,
             own_psn: send.sq_psn(),
             their_psn: receive.rq_psn(),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
-use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
 use super::{Address, Joint, Loose, Route};
@@ -21,13 +20,12 @@ const QKEY: u32 = 0x1111_1111;
 /// The way to the other side.
 pub(in super::super) struct ByHand {
     port: u8,
-    mtu: Mtu,
     way: AddressHandleAttribute,
 }
 
 impl ByHand {
-    /// From this port, by the GID of this index, in packets of so many bytes.
-    pub(in super::super) fn new(plan: &Plan, port: u8, gid: Option<u32>, mtu: u32, theirs: &Ends) -> Result<Self> {
+    /// From this port, by the GID of this index.
+    pub(in super::super) fn new(plan: &Plan, port: u8, gid: Option<u32>, theirs: &Ends) -> Result<Self> {
         let mut way = AddressHandleAttribute::new();
         way.setup_port(port).setup_service_level(plan.service_level).setup_dest_lid(theirs.lid);
         if let (Some(index), Some(gid)) = (gid, &theirs.gid) {
@@ -35,8 +33,7 @@ impl ByHand {
             let index = u8::try_from(index).context("the index of a GID has 8 bits")?;
             way.setup_grh(&Gid::from(gid), 0, index, HOP_LIMIT, plan.traffic_class);
         }
-        let mtu = Mtu::from_bytes(mtu).with_context(|| format!("an MTU of {mtu} bytes"))?;
-        Ok(Self { port, mtu, way })
+        Ok(Self { port, way })
     }
 
     /// Connects a queue pair with another.
@@ -52,7 +49,6 @@ impl ByHand {
                 let route = Route {
                     port: self.port,
                     pkey_index: 0,
-                    mtu: self.mtu,
                     way: self.way,
                     own_psn: own.psn,
                     their_psn: their.psn,

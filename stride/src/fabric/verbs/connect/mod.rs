@@ -38,6 +38,7 @@ impl Pairs {
 /// What all queue pairs of a side have in common.
 pub(super) struct Joint<'p> {
     pub(super) plan: &'p Plan,
+    pub(super) mtu: Mtu,
     /// Reads and atomics under way, of this side, and of the other.
     pub(super) asks: u8,
     pub(super) answers: u8,
@@ -47,7 +48,6 @@ pub(super) struct Joint<'p> {
 struct Route {
     port: u8,
     pkey_index: u16,
-    mtu: Mtu,
     way: AddressHandleAttribute,
     own_psn: u32,
     their_psn: u32,
@@ -74,7 +74,7 @@ impl Joint<'_> {
         let mut receive = QueuePairAttribute::new();
         receive
             .setup_state(QueuePairState::ReadyToReceive)
-            .setup_path_mtu(route.mtu)
+            .setup_path_mtu(self.mtu)
             .setup_dest_qp_num(route.their_number)
             .setup_rq_psn(route.their_psn)
             .setup_address_vector(&route.way);
