@@ -197,11 +197,11 @@ fn a_machine_without_a_device_is_told_how_to_have_one() {
 #[test]
 fn a_machine_without_a_gpu_is_told_what_was_looked_for() {
     let (out, _) = ends(&run("devices"), 0);
-    match gpus().unwrap() {
+    match gpus() {
         Gpus::None(why) => assert!(out.contains(&format!("no GPU: {why}")), "{out}"),
         Gpus::Some(_) => assert!(out.contains("PCI address"), "{out}"),
     }
-    if !matches!(gpus(), Ok(Gpus::None(why)) if why == "libcuda.so.1 is not there") {
+    if !matches!(gpus(), Gpus::None(why) if why == "libcuda.so.1 is not there") {
         // Not `eprintln!`, which the harness hides when a test passes.
         let _ = writeln!(std::io::stderr(), "DID NOT RUN: this machine has libcuda");
         return;

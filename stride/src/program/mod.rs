@@ -3,6 +3,7 @@
 mod devices;
 mod exit;
 mod interrupt;
+mod log;
 mod measure;
 mod paint;
 mod progress;
@@ -20,6 +21,7 @@ use crate::fabric::Verbs;
 
 /// Does a job. Results go to standard output, everything else to standard error.
 pub fn run(job: Job) -> ExitCode {
+    log::print_warnings();
     let done = match job {
         Job::Measure(measurement) => measure::measure(*measurement, &Verbs),
         Job::Serve(service) => serve::serve(*service, &Verbs),

@@ -33,7 +33,7 @@ const COMPLETIONS: u64 = 16;
 pub(crate) fn in_pairs(intervals: &mut Vec<u64>) {
     let count = intervals.len() / 2;
     for at in 0..count {
-        intervals[at] = intervals[2 * at] + intervals[2 * at + 1];
+        intervals[at] = intervals[2 * at].saturating_add(intervals[2 * at + 1]);
     }
     intervals.truncate(count);
 }
@@ -114,7 +114,7 @@ impl Bandwidth {
         let messages = ((rate(self) + rate(other)) * seconds).round() as u64;
         let interval = self.interval.max(other.interval);
         let [a, b] = [self, other].map(|one| one.clone().with_interval(interval).intervals);
-        let intervals = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        let intervals = a.iter().zip(&b).map(|(a, b)| a.saturating_add(*b)).collect();
         let cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
         Self { messages, seconds, intervals, interval, cpu }
     }

@@ -211,6 +211,11 @@ impl Meeting<'_> {
                 if let Err(error) = request.reject(REFUSAL) {
                     log::debug!("{error}");
                 }
+                let left = all - done;
+                ensure!(
+                    Instant::now() < end,
+                    "--rdma-cm: {left} of {all} connections were not asked for, and others were"
+                );
                 continue;
             };
             let answered = self.answer(request, pair, (own, their), by_hand);
@@ -325,7 +330,10 @@ fn expect(number: u32, their: &End) -> Result<()> {
 }
 
 fn missing(error: &sideway::rdmacm::ConnectError, left: usize, all: usize) -> Error {
-    anyhow!("--rdma-cm: {left} of {all} connections were not asked for: {error}")
+    anyhow!(
+        "--rdma-cm: {left} of {all} connections were not asked for: {error}; is the client there still, and does UDP port 4791 (RoCE) get \
+         through to this address?"
+    )
 }
 
 #[cfg(test)]

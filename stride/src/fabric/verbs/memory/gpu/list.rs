@@ -51,12 +51,15 @@ impl fmt::Display for Nearness {
     }
 }
 
-/// All GPUs that the driver sees.
-pub(in crate::fabric::verbs) fn gpus() -> Result<Gpus> {
-    let driver = match Driver::get() {
-        Ok(driver) => driver,
-        Err(absent) => return Ok(Gpus::None(absent.to_string())),
-    };
+/// All GPUs that the driver sees. Trouble with one of them hides no other device.
+pub(in crate::fabric::verbs) fn gpus() -> Gpus {
+    match Driver::get() {
+        Ok(driver) => all(driver).unwrap_or_else(|error| Gpus::None(format!("{error:#}"))),
+        Err(absent) => Gpus::None(absent.to_string()),
+    }
+}
+
+fn all(driver: &'static Driver) -> Result<Gpus> {
     let count = Card::count(driver)?;
     if count == 0 {
         return Ok(Gpus::None(Absent::Gpu.to_string()));
