@@ -4,8 +4,8 @@ use std::env;
 use std::process::Command;
 
 use sideway_tests::child::{self, Ended, Program};
-use sideway_tests::device;
 use sideway_tests::programs::{LIMIT, port};
+use sideway_tests::{connections, device};
 
 /// The environment variable that names the program.
 const STRIDE_PERF: &str = "SIDEWAY_STRIDE_PERF";
@@ -60,6 +60,32 @@ fn a_server_serves_one_client_after_another() {
         let words = format!("{words} -n 200 --validate -p {port} 127.0.0.1");
         has_rows(&child::run(stride(&words), LIMIT), &words, 1);
     }
+    server.terminate();
+    let ended = server.wait().expect("it ends when it is asked to");
+    assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
+}
+
+#[test]
+#[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
+fn events_come_and_the_connection_manager_connects() {
+    let (port, address) = (port(), connections::address());
+    let mut server = Program::start(stride(&format!("-p {port}")), LIMIT * 3);
+    server.wait_for_port(port);
+    for words in [
+        "read bw -e",
+        "send lat -e -c ud",
+        "write bw -R -q 4 -b --validate",
+        "send bw -R -c uc",
+        "send lat -R -c ud",
+        "write lat -R -e --latency ack",
+    ] {
+        let words = format!("{words} -n 100 -s 64 -p {port} {address}");
+        has_rows(&child::run(stride(&words), LIMIT), &words, 1);
+    }
+    // The address leads to the device, or nowhere.
+    let words = format!("write bw -R -p {port} 127.0.0.1");
+    let ended = child::run(stride(&words), LIMIT);
+    assert!(!ended.status.success() && ended.output.contains("127.0.0.1"), "{words}:\n{}", ended.output);
     server.terminate();
     let ended = server.wait().expect("it ends when it is asked to");
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
