@@ -297,60 +297,6 @@ fn late_answers_find_nothing() {
 }
 
 #[test]
-fn nobody_and_a_peer_that_does_not_listen_are_given_up() {
-    for is_gone in [true, false] {
-        let link = Link::reliable();
-        let (address, rkey) = link.b.at(0);
-        if is_gone {
-            link.b.pair.close();
-        } else {
-            link.b.pair.change(State::ReadyToSend, State::Error, link.b.pair.attributes()).unwrap();
-        }
-        for wr_id in 0..3 {
-            link.a.post_bytes(wr_id, Operation::Write { address, rkey }, 0, 8);
-        }
-        let sent = link.poll(&link.a.sends);
-        assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
-        // Another thread may still be at it.
-        for wr_id in 1..3 {
-            let sent = link.poll(&link.a.sends);
-            assert_eq!((sent.wr_id, sent.status), (wr_id, FLUSHED));
-        }
-    }
-}
-
-/// What was watched for before a reset is not waited for after it.
-#[test]
-#[cfg_attr(miri, ignore = "waits for seconds, which are minutes there")]
-fn a_mute_peer_is_given_up_by_the_time_out_that_is_set_now() {
-    let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
-    let peer = link.b.pair.number() ^ FLAG;
-    let (address, rkey) = link.b.at(0);
-    // Hours.
-    link.a.ready(&Attributes { timeout: 31, ..attributes(peer) });
-    link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
-    link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
-    link.a.ready(&attributes(peer));
-    link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
-    // Nothing is brought to the peer, which says nothing.
-    let sent = poll(&link.a.sends);
-    assert_eq!((sent.wr_id, sent.status), (2, Status::IBV_WC_RETRY_EXC_ERR));
-}
-
-#[test]
-fn without_a_time_out_a_silent_peer_is_asked_again_by_the_next_request_alone() {
-    let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
-    link.a.ready(&Attributes { timeout: 0, ..attributes(link.b.pair.number() ^ FLAG) });
-    let (address, rkey) = link.b.at(0);
-    link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
-    assert_eq!(link.settle(), 2);
-    link.b.ready(&attributes(link.a.pair.number() ^ FLAG));
-    link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
-    link.settle();
-    assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);
-}
-
-#[test]
 fn a_queue_drains_when_all_is_answered() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);

@@ -11,6 +11,7 @@ mod overruns;
 mod programs;
 mod retries;
 mod rooms;
+mod silence;
 mod states;
 mod threads;
 mod wire;
