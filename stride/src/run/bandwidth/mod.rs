@@ -1,11 +1,18 @@
 //! Many messages under way, as fast as they go.
 
+mod pace;
+mod watch;
+mod window;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use rustix::time::{ClockId, clock_gettime};
 use sideway::ibverbs::queue_pair::SendQueue;
 
+use self::pace::Pace;
+use self::watch::Watch;
+use self::window::Clock;
+pub(crate) use self::window::Window;
 use super::lane::{Lane, lane_of};
 use super::poll::Poll;
 use super::receive::Receives;
@@ -13,13 +20,7 @@ use super::request::Request;
 use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
 use crate::plan::Amount;
-use crate::stats::in_pairs;
 
-/// So many rounds of the loop pass between two looks at the clock.
-const ROUNDS: u32 = 64;
-/// An interval of which nobody said how long it is begins with this, and is twice as long where there are so many of them.
-const SHORTEST: Duration = Duration::from_millis(1);
-const ROOM: usize = 4096;
 /// By when requests have ended, one way or the other, after the last was posted.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The same where the step is cut short: the other side may take in nothing any more, and there is no further step.
@@ -37,21 +38,6 @@ pub(crate) struct Send {
     pub(crate) interval: Option<Duration>,
     /// Messages a second of all lanes together, at most.
     pub(crate) rate: Option<f64>,
-}
-
-/// What a thread has done in its window.
-#[derive(Clone, Debug)]
-pub(crate) struct Window {
-    pub(crate) started: Instant,
-    pub(crate) ended: Instant,
-    /// Posted and done within it.
-    pub(crate) messages: u64,
-    /// Of each whole interval.
-    pub(crate) intervals: Vec<u64>,
-    /// The length of an interval.
-    pub(crate) interval: Duration,
-    /// Processor time of the thread.
-    pub(crate) cpu: Duration,
 }
 
 /// Sends until the amount is done or the loop is to stop; what comes meanwhile, where anything does, is received.
@@ -109,7 +95,7 @@ struct Flow<'f, 'q, 'r, S, R, C> {
     /// Messages of all lanes.
     done: u64,
     told: u64,
-    rounds: u32,
+    watch: Watch,
     clock: Option<Clock>,
     pace: Option<Pace>,
     idle: Idle,
@@ -142,7 +128,7 @@ where
             is_ready: vec![false; count],
             done: 0,
             told: 0,
-            rounds: 0,
+            watch: Watch::new(),
             clock: None,
             pace: rules.rate.map(Pace::new),
             idle: Idle::default(),
@@ -277,7 +263,7 @@ where
         let most = || pace.as_ref().filter(|_| !ready.is_empty()).map_or(LONGEST, Pace::wait);
         if queue.rest(receives.as_deref().map(Receives::queue), most, idle)? {
             // Who sleeps looks at the time whenever it wakes up.
-            self.rounds |= ROUNDS - 1;
+            self.watch.is_due_next();
         }
         Ok(())
     }
@@ -285,12 +271,8 @@ where
     /// Now and then, the time.
     #[inline]
     fn look(&mut self) -> Option<Instant> {
-        self.rounds = self.rounds.wrapping_add(1);
-        if !self.rounds.is_multiple_of(ROUNDS) {
-            return None;
-        }
+        let now = self.watch.look()?;
         self.tell();
-        let now = Instant::now();
         if let Some(clock) = &mut self.clock {
             clock.look(now, self.done);
         }
@@ -300,99 +282,5 @@ where
     fn tell(&mut self) {
         self.signal.add(self.done - self.told);
         self.told = self.done;
-    }
-}
-
-/// A window while it is open.
-struct Clock {
-    started: Instant,
-    cpu: Duration,
-    length: Duration,
-    /// It does not grow.
-    is_given: bool,
-    next: Option<Instant>,
-    intervals: Vec<u64>,
-    /// Messages at the end of the last.
-    last: u64,
-}
-
-impl Clock {
-    fn begin(given: Option<Duration>, done: u64) -> Self {
-        let (length, is_given) = (given.unwrap_or(SHORTEST), given.is_some());
-        let (cpu, started) = (thread_time(), Instant::now());
-        let next = started.checked_add(length);
-        let next = next.filter(|_| !length.is_zero());
-        Self { started, cpu, length, is_given, next, intervals: Vec::with_capacity(ROOM), last: done }
-    }
-
-    /// Ends intervals that are over.
-    fn look(&mut self, now: Instant, done: u64) {
-        while let Some(next) = self.next.filter(|next| *next <= now) {
-            self.intervals.push(done - self.last);
-            self.last = done;
-            if !self.is_given && self.intervals.len() == ROOM {
-                in_pairs(&mut self.intervals);
-                self.length *= 2;
-            }
-            self.next = next.checked_add(self.length);
-        }
-    }
-
-    fn end(self, messages: u64) -> Window {
-        let (ended, cpu) = (Instant::now(), thread_time().saturating_sub(self.cpu));
-        Window { started: self.started, ended, messages, intervals: self.intervals, interval: self.length, cpu }
-    }
-}
-
-/// Processor time of this thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
-}
-
-/// A rate that is not exceeded.
-struct Pace {
-    per_second: f64,
-    started: Option<Instant>,
-    sent: u64,
-}
-
-impl Pace {
-    fn new(per_second: f64) -> Self {
-        Self { per_second, started: None, sent: 0 }
-    }
-
-    /// How many messages may go now.
-    fn allowed(&mut self) -> u64 {
-        let started = *self.started.get_or_insert_with(Instant::now);
-        // Saturating, and never below zero.
-        let due = (started.elapsed().as_secs_f64() * self.per_second) as u64 + 1;
-        due.saturating_sub(self.sent)
-    }
-
-    /// How long it is until the next may go, if not too long.
-    fn wait(&self) -> Duration {
-        let next = self.sent as f64 / self.per_second;
-        let passed = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
-        Duration::try_from_secs_f64(next - passed).unwrap_or_default().min(LONGEST)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_grow_in_a_long_run() {
-        for (given, count, length) in [(None, ROOM / 2 + 5, 2), (Some(SHORTEST), ROOM + 10, 1)] {
-            let mut clock = Clock::begin(given, 0);
-            let started = clock.started;
-            for at in 1..=ROOM as u64 + 10 {
-                clock.look(started + SHORTEST * at as u32, at * 3);
-            }
-            let window = clock.end(0);
-            assert_eq!((window.intervals.len(), window.interval), (count, SHORTEST * length));
-            assert!(window.intervals.iter().all(|messages| *messages == 3 * u64::from(length)));
-        }
     }
 }
