@@ -128,7 +128,8 @@ fn keep(
 
 /// Whether a file can be written, before a long test has run for it. What it holds stays.
 fn can_be_written(file: &Path) -> Result<()> {
-    let is_there = file.exists();
+    // Also a link to what is not there yet: what is removed below is no link.
+    let is_there = file.symlink_metadata().is_ok();
     let opened = File::options().append(true).create(true).open(file);
     opened.with_context(|| format!("cannot write {}", file.display()))?;
     if !is_there {

@@ -105,13 +105,14 @@ impl Bandwidth {
         self
     }
 
-    /// What both directions of a test come to together, each of which had a window of its own: the sum of their averages, told as messages
-    /// in the longer window.
+    /// What both directions of a test come to together, each of which had a window of its own: the messages of both, in the time that they
+    /// take at the sum of both averages.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
-        let seconds = self.seconds.max(other.seconds);
+        let messages = self.messages.saturating_add(other.messages);
         let rate = |one: &Self| if one.seconds > 0.0 { one.messages as f64 / one.seconds } else { 0.0 };
-        let messages = ((rate(self) + rate(other)) * seconds).round() as u64;
+        let rates = rate(self) + rate(other);
+        let seconds = if rates > 0.0 { messages as f64 / rates } else { self.seconds.max(other.seconds) };
         let interval = self.interval.max(other.interval);
         let [a, b] = [self, other].map(|one| one.clone().with_interval(interval).intervals);
         let intervals = a.iter().zip(&b).map(|(a, b)| a.saturating_add(*b)).collect();
@@ -182,6 +183,11 @@ mod tests {
         let other = Bandwidth { messages: 100, seconds: 2.0, cpu: Some(0.5), ..Bandwidth::default() };
         let both = one.with(&other);
         near(both.average(1).messages_per_second, 150.0);
-        assert_eq!(both.cpu, Some(1.5));
+        assert_eq!((both.messages, both.cpu), (200, Some(1.5)));
+        assert!(one.seconds < both.seconds && both.seconds < other.seconds);
+        // One of them was cut short before its first message.
+        let none = Bandwidth { seconds: 3.0, ..Bandwidth::default() };
+        near(none.with(&other).average(1).messages_per_second, 50.0);
+        assert_eq!((none.with(&none).messages, none.with(&none).seconds), (0, 3.0));
     }
 }
