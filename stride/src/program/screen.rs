@@ -154,11 +154,14 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
             memory.map_or_else(String::new, |(gpu, registration)| format!(", memory of {gpu} as {registration}"));
         format!("{} port {} on {}, {gid}{memory}", facts.device, facts.port, facts.host)
     };
+    let pairs = match plan.queue_pairs {
+        1 => "1 queue pair".to_owned(),
+        count => format!("{count} queue pairs"),
+    };
     format!(
-        "{} {what}, {}, {} queue pairs, MTU {}\n  client: {}\n  server: {}\n",
+        "{} {what}, {}, {pairs}, MTU {}\n  client: {}\n  server: {}\n",
         plan.operation,
         plan.transport,
-        plan.queue_pairs,
         path.mtu,
         side(client, path.client_gid),
         side(server, path.server_gid)
