@@ -112,9 +112,11 @@ const CONNECTED: [Operation; 7] = [
     Operation::CompareSwap,
 ];
 
+const SERVICES: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
+
 #[test]
 fn every_operation_has_a_bandwidth() {
-    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+    for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             for (queue_pairs, threads, post_list) in [(1, 1, 1), (3, 2, 4)] {
                 let plan = Plan { queue_pairs, threads, post_list, ..plan(operation, Measure::Bandwidth, transport) };
@@ -130,7 +132,7 @@ fn every_operation_has_a_bandwidth() {
 
 #[test]
 fn every_operation_has_latencies() {
-    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+    for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             for semantics in [Semantics::Ack, Semantics::Oneway, Semantics::Rtt] {
                 for figures in play(&plan(operation, Measure::Latency(semantics), transport)) {
@@ -162,11 +164,13 @@ fn a_time_is_kept() {
 
 #[test]
 fn both_directions_are_sent_at_once() {
-    for operation in [Operation::Write, Operation::Send, Operation::Read] {
-        let plan = Plan { is_bidirectional: true, ..plan(operation, Measure::Bandwidth, Transport::Rc) };
-        for figures in play(&plan) {
-            let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
-            assert_eq!(bandwidth.messages, 200);
+    for transport in [Transport::Rc, Transport::Xrc] {
+        for operation in [Operation::Write, Operation::Send, Operation::Read] {
+            let plan = Plan { is_bidirectional: true, ..plan(operation, Measure::Bandwidth, transport) };
+            for figures in play(&plan) {
+                let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+                assert_eq!(bandwidth.messages, 200, "{transport} {operation}");
+            }
         }
     }
 }
@@ -186,7 +190,7 @@ fn a_rate_is_not_exceeded() {
 
 #[test]
 fn threads_sleep_until_something_comes() {
-    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+    for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             for measure in [
                 Measure::Bandwidth,

@@ -52,6 +52,19 @@ fn every_byte_arrives() {
 
 #[test]
 #[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
+fn a_device_without_a_service_says_so() {
+    let words = "send bw -c xrc -n 200 --validate --loopback";
+    let ended = child::run(stride(words), LIMIT);
+    if ended.status.success() {
+        return has_rows(&ended, words, 1);
+    }
+    for part in ["--transport xrc: the device has none", "ibv_open_xrcd", "give --transport rc"] {
+        assert!(ended.output.contains(part), "{part}:\n{}", ended.output);
+    }
+}
+
+#[test]
+#[ignore = "stride-perf has tests of its own on softrnic's device: cargo xtask softroce"]
 fn a_server_serves_one_client_after_another() {
     let port = port();
     let mut server = Program::start(stride(&format!("-p {port}")), LIMIT * 3);

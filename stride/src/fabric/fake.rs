@@ -85,7 +85,7 @@ impl Side for FakeSide {
         self.reach(Stage::MakeEnds)?;
         let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
         let gid = self.facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
-        let end = |number| End { number, psn: 0, address: 0x1000, rkey: 1 };
+        let end = |number| End { number, psn: 0, address: 0x1000, rkey: 1, intake: None };
         let queue_pairs = (0..self.plan.queue_pairs).map(end).collect();
         Ok(Ends { lid: self.facts.lid, gid, reads: 16, queue_pairs, listening: None })
     }

@@ -82,6 +82,18 @@ pub struct End {
     pub address: u64,
     /// The key of it.
     pub rkey: u32,
+    /// What takes the other side's messages in, where that is not the queue pair itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intake: Option<Intake>,
+}
+
+/// The receiving end of an extended reliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intake {
+    /// The number of the queue pair that the other side's is connected with.
+    pub number: u32,
+    /// The number of the shared receive queue that messages are to name.
+    pub srq: u32,
 }
 
 /// A side that is open.

@@ -97,13 +97,20 @@ pub enum Transport {
     Uc,
     /// Unreliable datagrams.
     Ud,
+    /// Extended reliable connection: each direction has a connection of its own, and a message names a shared receive queue.
+    Xrc,
 }
 
 impl Transport {
+    /// Whether messages are acknowledged.
+    pub fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::Xrc)
+    }
+
     /// Whether it has the operation (InfiniBand specification, volume 1, table 42).
     pub fn has(self, operation: Operation) -> bool {
         match self {
-            Self::Rc => true,
+            Self::Rc | Self::Xrc => true,
             Self::Uc => !operation.fetches(),
             Self::Ud => matches!(operation, Operation::Send | Operation::SendWithImmediate),
         }
@@ -116,6 +123,7 @@ impl fmt::Display for Transport {
             Self::Rc => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",
+            Self::Xrc => "XRC",
         })
     }
 }
@@ -130,6 +138,7 @@ mod tests {
         let all = [Write, WriteWithImmediate, Read, Send, SendWithImmediate, FetchAdd, CompareSwap];
         let of = |transport: Transport| all.map(|operation| transport.has(operation));
         assert_eq!(of(Transport::Rc), [true; 7]);
+        assert_eq!(of(Transport::Xrc), [true; 7]);
         assert_eq!(of(Transport::Uc), [true, true, false, true, true, false, false]);
         assert_eq!(of(Transport::Ud), [false, false, false, true, true, false, false]);
     }

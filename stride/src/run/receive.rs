@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use sideway::ibverbs::memory_region::LocalKey;
+use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::ReceiveQueue;
 
 use super::lane::lane_of;
@@ -20,10 +21,19 @@ pub(crate) struct Receives<'q, C> {
     pub(crate) taken: u64,
 }
 
+/// Where a lane's receives are posted.
+#[derive(Debug)]
+pub(crate) enum Intake<'q> {
+    /// To its queue pair.
+    Own(&'q mut ReceiveQueue),
+    /// To the queue that the other side's messages name.
+    Named(&'q mut SharedReceiveQueue),
+}
+
 /// The receives of a lane, which all have the same place: nobody reads what comes there.
 #[derive(Debug)]
 pub(crate) struct Refill<'q> {
-    queue: &'q mut ReceiveQueue,
+    intake: Intake<'q>,
     lkey: LocalKey,
     address: u64,
     length: u32,
@@ -39,24 +49,28 @@ impl<'q> Refill<'q> {
     /// # Safety
     ///
     /// The memory there is registered as long as receives wait for messages, and nobody refers to it.
-    pub(crate) unsafe fn new(
-        queue: &'q mut ReceiveQueue,
-        lkey: LocalKey,
-        address: u64,
-        length: u32,
-        depth: u32,
-    ) -> Self {
-        Self { queue, lkey, address, length, used: 0, batch: (depth / 4).max(1) }
+    pub(crate) unsafe fn new(intake: Intake<'q>, lkey: LocalKey, address: u64, length: u32, depth: u32) -> Self {
+        Self { intake, lkey, address, length, used: 0, batch: (depth / 4).max(1) }
     }
 
     /// Posts so many, whose number is that of the lane.
     fn post(&mut self, number: usize, count: u32) -> Result<()> {
-        let mut batch = self.queue.start_post_recv();
-        for _ in 0..count {
-            // SAFETY: the promise of `new`.
-            unsafe { batch.construct_wr((number as u64) << 32).setup_sge(self.lkey, self.address, self.length) };
+        /// Posts to either kind of queue.
+        macro_rules! post {
+            ($queue:expr) => {{
+                let mut batch = $queue.start_post_recv();
+                for _ in 0..count {
+                    let request = batch.construct_wr((number as u64) << 32);
+                    // SAFETY: the promise of `new`.
+                    unsafe { request.setup_sge(self.lkey, self.address, self.length) };
+                }
+                Ok(batch.post()?)
+            }};
         }
-        Ok(batch.post()?)
+        match &mut self.intake {
+            Intake::Own(queue) => post!(queue),
+            Intake::Named(queue) => post!(queue),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sideway::ibverbs::address::AddressHandle;
 use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
-use sideway::ibverbs::queue_pair::{Connected, Datagram, PostSendGuard, Service};
+use sideway::ibverbs::queue_pair::{Connected, Datagram, ExtendedConnected, PostSendGuard, Service};
 use sideway::ibverbs::work_request::{HoldsFor, WorkRequestHandle};
 
 /// The number that immediates have.
@@ -68,7 +68,11 @@ macro_rules! data {
     }};
 }
 
-/// Declares operations of connected queue pairs.
+/// A request of an extended connection, which names a shared receive queue of the other side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct To<R>(pub(crate) R, pub(crate) u32);
+
+/// Declares operations of connected queue pairs, and of extended connections.
 macro_rules! connected {
     ($($(#[$doc:meta])* $Name:ident, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr;)*) => {$(
         $(#[$doc])*
@@ -84,6 +88,18 @@ macro_rules! connected {
                 G: PostSendGuard<Service = Connected> + HoldsFor<'g>,
             {
                 data!($data: $request, $memory, $slot)
+            }
+        }
+
+        impl Request for To<$Name> {
+            type Service = ExtendedConnected;
+
+            #[inline(always)]
+            unsafe fn build<'g, G>(&'g self, $handle: WorkRequestHandle<'_, G>, $memory: &Memory, $slot: Slot)
+            where
+                G: PostSendGuard<Service = ExtendedConnected> + HoldsFor<'g>,
+            {
+                data!($data: $request.setup_xrc_srqn(self.1), $memory, $slot)
             }
         }
     )*};

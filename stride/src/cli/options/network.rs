@@ -38,6 +38,8 @@ pub(in crate::cli) enum Service {
     Uc,
     /// Unreliable datagrams.
     Ud,
+    /// Extended reliable connection.
+    Xrc,
 }
 
 impl From<Service> for Transport {
@@ -46,6 +48,7 @@ impl From<Service> for Transport {
             Service::Rc => Self::Rc,
             Service::Uc => Self::Uc,
             Service::Ud => Self::Ud,
+            Service::Xrc => Self::Xrc,
         }
     }
 }

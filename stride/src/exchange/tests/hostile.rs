@@ -199,7 +199,7 @@ fn a_client_sees_that_its_server_is_gone() {
 /// Any message that a client can send, some with what the server cannot have.
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     let part = crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024 };
-    let end = crate::fabric::End { number: 1, psn: 2, address: 3, rkey: 4 };
+    let end = crate::fabric::End { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
     let ends =
         crate::fabric::Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: vec![end], listening: None };
     prop_oneof![

@@ -5,6 +5,7 @@ mod contents;
 mod corner;
 mod device;
 mod memory;
+mod pairs;
 mod side;
 mod test;
 

@@ -83,13 +83,14 @@ impl Side for VerbsSide {
         let corners: Vec<Corner> = (0..threads).map(make).collect::<Result<_>>()?;
         let mut queue_pairs = Vec::new();
         for corner in &corners {
-            for (lane, number) in corner.numbers().into_iter().enumerate() {
+            for (lane, (number, intake)) in corner.pairs.numbers()?.into_iter().enumerate() {
                 let psn = (RandomState::new().hash_one(number) & 0xff_ffff) as u32;
                 queue_pairs.push(End {
                     number,
                     psn,
                     address: corner.memory.places(lane).1,
                     rkey: corner.memory.incoming.rkey().into(),
+                    intake,
                 });
             }
         }

@@ -1,7 +1,7 @@
 //! What a latency cannot have, and what cannot be done in the memory of a GPU.
 
 use super::{Contradiction, refuse};
-use crate::plan::{Measure, Memory, Place, Plan, Semantics, Transport};
+use crate::plan::{Measure, Memory, Place, Plan, Semantics};
 
 impl Plan {
     pub(super) fn check_latency(&self, semantics: Semantics) -> Result<(), Contradiction> {
@@ -27,7 +27,7 @@ impl Plan {
                 self.operation
             ));
         }
-        if semantics == Semantics::Ack && self.transport != Transport::Rc {
+        if semantics == Semantics::Ack && !self.transport.is_reliable() {
             let service = self.transport.to_string();
             return refuse(format!(
                 "--latency ack needs acknowledgements, which {service} has not: give --latency oneway or rtt"

@@ -83,6 +83,8 @@ fn a_latency_is_of_one_message() {
     assert!(latency(|plan| plan.has_events = true).contains("--imm"));
     let ack = |plan: &mut Plan| (plan.measure, plan.transport) = (Measure::Latency(Semantics::Ack), Transport::Uc);
     assert!(latency(ack).contains("--latency oneway"));
+    let ack = |plan: &mut Plan| (plan.measure, plan.transport) = (Measure::Latency(Semantics::Ack), Transport::Xrc);
+    assert_eq!(latency(ack), "");
 }
 
 #[test]
@@ -105,6 +107,9 @@ fn addresses_decide_where_the_connection_manager_connects() {
     assert_eq!(complaint(|plan| plan.by_address = true), "");
     let index = |plan: &mut Plan| (plan.by_address, plan.server.gid_index) = (true, Some(1));
     assert!(complaint(index).contains("with --rdma-cm the addresses decide"));
+    let extended = |plan: &mut Plan| (plan.by_address, plan.transport) = (true, Transport::Xrc);
+    assert!(complaint(extended).contains("give --transport rc"));
+    assert_eq!(complaint(|plan| plan.transport = Transport::Xrc), "");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use sideway::rdmacm::{Connection, ConnectionParameter, Connector, Identifier, Li
 
 use super::addresses::{agree, is_of_link, own, unreachable};
 use super::by_hand::ByHand;
-use super::{Address, Joint, Loose, Route};
+use super::{Address, Direction, Joint, Loose, Route};
 use crate::fabric::verbs::device;
 use crate::fabric::{End, Ends, Listening, Role};
 use crate::plan::{Place, Plan, Transport};
@@ -30,6 +30,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const ANY_PORT: u16 = 18515;
 /// What the private data of a connection begins with.
 const MAGIC: [u8; 4] = *b"STRD";
+/// Both sides have been told before.
+const NOT_EXTENDED: &str = "--rdma-cm connects no queue pairs of XRC";
 /// What who asks for another connection than is due gets to read.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
 
@@ -186,6 +188,7 @@ impl Meeting<'_> {
                 *target = Some(DatagramSend { way, number: found.qp_number(), qkey: found.qkey() });
                 Ok(None)
             }
+            Loose::Extended(_) => bail!(NOT_EXTENDED),
         }
     }
 
@@ -246,6 +249,7 @@ impl Meeting<'_> {
                 request.accept_lookup(&self.parameter(own))?;
                 Ok(None)
             }
+            Loose::Extended(_) => bail!(NOT_EXTENDED),
         }
     }
 
@@ -279,7 +283,7 @@ impl Meeting<'_> {
             their_psn: receive.rq_psn(),
             their_number: receive.dest_qp_num(),
         };
-        self.joint.connect(pair, &route)
+        self.joint.connect(|to| pair.modify(to), &route, Direction::Both)
     }
 }
 

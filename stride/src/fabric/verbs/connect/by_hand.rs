@@ -6,8 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::QueuePair;
 
-use super::{Address, Joint, Loose, Route};
+use super::{Address, Direction, Joint, Loose, Route};
 use crate::fabric::{End, Ends};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
@@ -46,15 +47,12 @@ impl ByHand {
     ) -> Result<()> {
         match pair {
             Loose::Connected(pair) => {
-                let route = Route {
-                    port: self.port,
-                    pkey_index: 0,
-                    way: self.way,
-                    own_psn: own.psn,
-                    their_psn: their.psn,
-                    their_number: their.number,
-                };
-                joint.connect(pair, &route)
+                joint.connect(|to| pair.modify(to), &self.route(own, their, their.number), Direction::Both)
+            }
+            Loose::Extended(pair) => {
+                let intake = their.intake.context("the other side has no queue that takes messages of XRC in")?;
+                joint.connect(|to| pair.receiver.modify(to), &self.route(own, their, their.number), Direction::In)?;
+                joint.connect(|to| pair.sender.modify(to), &self.route(own, their, intake.number), Direction::Out)
             }
             Loose::Datagram(pair, target) => {
                 Joint::make_ready(pair, &Address { port: self.port, pkey_index: 0, qkey: QKEY, psn: own.psn })?;
@@ -62,6 +60,11 @@ impl ByHand {
                 Ok(())
             }
         }
+    }
+
+    fn route(&self, own: &End, their: &End, their_number: u32) -> Route {
+        let (own_psn, their_psn) = (own.psn, their.psn);
+        Route { port: self.port, pkey_index: 0, way: self.way, own_psn, their_psn, their_number }
     }
 
     /// Where datagrams to a queue pair go.

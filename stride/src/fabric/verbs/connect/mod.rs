@@ -8,12 +8,14 @@ use anyhow::Result;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::device_context::Mtu;
-use sideway::ibverbs::queue_pair::{Datagram, GenericQueuePair, QueuePair, QueuePairAttribute, QueuePairState};
+use sideway::ibverbs::queue_pair::{
+    Datagram, GenericQueuePair, ModifyQueuePairError, QueuePair, QueuePairAttribute, QueuePairState,
+};
 
 pub(super) use self::by_address::Manager;
 pub(super) use self::by_hand::ByHand;
-use super::corner::Pairs;
-use crate::plan::{Plan, Transport};
+use super::pairs::{Extended, Pairs};
+use crate::plan::Plan;
 use crate::run::DatagramSend;
 
 /// `min_rnr_timer`: 0.64 ms.
@@ -24,6 +26,7 @@ pub(super) enum Loose<'p> {
     Connected(&'p GenericQueuePair),
     /// With where its datagrams are to go.
     Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
+    Extended(&'p Extended),
 }
 
 impl Pairs {
@@ -31,6 +34,7 @@ impl Pairs {
         match self {
             Self::Connected(pairs) => pairs.iter().map(Loose::Connected).collect(),
             Self::Datagram(pairs) => pairs.iter_mut().map(|(pair, target)| Loose::Datagram(pair, target)).collect(),
+            Self::Extended(pairs) => pairs.iter().map(Loose::Extended).collect(),
         }
     }
 }
@@ -54,6 +58,16 @@ struct Route {
     their_number: u32,
 }
 
+/// Which way the requests of a connection go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Both,
+    /// This side's to the other.
+    Out,
+    /// The other side's to this one.
+    In,
+}
+
 /// What a queue pair of datagrams is told.
 struct Address {
     port: u8,
@@ -63,14 +77,17 @@ struct Address {
 }
 
 impl Joint<'_> {
-    /// Moves a queue pair to where it sends and receives.
-    fn connect(&self, pair: &impl QueuePair, route: &Route) -> Result<()> {
-        let is_reliable = self.plan.transport == Transport::Rc;
+    /// Moves a queue pair, by what modifies it, to where it sends and receives.
+    fn connect<F>(&self, modify: F, route: &Route, direction: Direction) -> Result<()>
+    where
+        F: Fn(&QueuePairAttribute) -> Result<(), ModifyQueuePairError>,
+    {
+        let is_reliable = self.plan.transport.is_reliable();
         let mut init = QueuePairAttribute::new();
         let access = AccessFlags::RemoteWrite
             | if is_reliable { AccessFlags::RemoteRead | AccessFlags::RemoteAtomic } else { AccessFlags::empty() };
         init.setup_state(QueuePairState::Init).setup_pkey_index(route.pkey_index).setup_port(route.port);
-        pair.modify(init.setup_access_flags(access))?;
+        modify(init.setup_access_flags(access))?;
         let mut receive = QueuePairAttribute::new();
         receive
             .setup_state(QueuePairState::ReadyToReceive)
@@ -80,15 +97,17 @@ impl Joint<'_> {
             .setup_address_vector(&route.way);
         let mut send = QueuePairAttribute::new();
         send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(route.own_psn);
-        if is_reliable {
+        if is_reliable && direction != Direction::Out {
             receive.setup_max_dest_read_atomic(self.answers).setup_min_rnr_timer(RNR_TIMER);
-            send.setup_timeout(self.plan.qp_timeout)
-                .setup_retry_cnt(7)
-                .setup_rnr_retry(7)
-                .setup_max_read_atomic(self.asks);
         }
-        pair.modify(&receive)?;
-        Ok(pair.modify(&send)?)
+        if is_reliable {
+            send.setup_timeout(self.plan.qp_timeout);
+        }
+        if is_reliable && direction != Direction::In {
+            send.setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(self.asks);
+        }
+        modify(&receive)?;
+        Ok(modify(&send)?)
     }
 
     /// The same with one of datagrams.

@@ -17,6 +17,7 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
         Transport::Rc => all.reliable_connection(),
         Transport::Uc => all.unreliable_connection(),
         Transport::Ud => all.unreliable_datagram(),
+        Transport::Xrc => all.reliable_connection_extended(),
     };
     check_transport(&device, can, plan)
 }

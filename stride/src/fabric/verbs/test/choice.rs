@@ -1,0 +1,135 @@
+//! From the plan to the types of the loop: which queues there are, and which requests.
+
+use anyhow::{Result, bail};
+use sideway::ibverbs::completion::CompletionQueue;
+use sideway::ibverbs::queue_pair::{
+    BasicSendQueue, Connected, Datagram, ExtendedConnected, ExtendedSendQueue, GenericSendQueue, SendQueue,
+};
+use sideway::ibverbs::work_request::ReceiveQueue;
+
+use super::{Outcome, Step};
+use crate::fabric::verbs::pairs::{Extended, Pairs};
+use crate::plan::Operation;
+use crate::run::{
+    Bell, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Intake, Poll, Read, SendImmediate, SendPlain, To,
+    Write, WriteImmediate,
+};
+
+/// Where the requests of a lane go, and its receives.
+pub(super) type Both<'q, S> = (&'q mut S, Intake<'q>);
+
+/// Those of all, of one kind.
+enum Kinds<'q, T> {
+    Basic(Vec<Both<'q, BasicSendQueue<T>>>),
+    Extended(Vec<Both<'q, ExtendedSendQueue<T>>>),
+}
+
+fn kinds<'q, T>(queues: impl Iterator<Item = Both<'q, GenericSendQueue<T>>>) -> Result<Kinds<'q, T>> {
+    let (mut basic, mut extended) = (Vec::new(), Vec::new());
+    for (send, receive) in queues {
+        match send {
+            GenericSendQueue::Basic(send) => basic.push((send, receive)),
+            GenericSendQueue::Extended(send) => extended.push((send, receive)),
+        }
+    }
+    match (basic.is_empty(), extended.is_empty()) {
+        (_, true) => Ok(Kinds::Basic(basic)),
+        (true, _) => Ok(Kinds::Extended(extended)),
+        _ => bail!("the device makes queue pairs now of one kind and now of the other"),
+    }
+}
+
+/// The queues of a queue pair that receives for itself.
+fn own<'q, S>((send, receive): (&'q mut S, &'q mut ReceiveQueue)) -> Both<'q, S> {
+    (send, Intake::Own(receive))
+}
+
+impl Step<'_> {
+    /// Polling or sleeping: the choice is made here, and not in the loop.
+    pub(super) fn at<C: Poll + CompletionQueue>(
+        &mut self,
+        bell: Option<&Bell>,
+        pairs: &mut Pairs,
+        sends: &mut C,
+        receives: &mut C,
+    ) -> Result<Outcome> {
+        match bell {
+            None => self.with(pairs, sends, receives),
+            Some(bell) => self.with(pairs, &mut bell.at(sends), &mut bell.at(receives)),
+        }
+    }
+
+    /// With completion queues of one kind, as above.
+    fn with<C: Poll>(&mut self, pairs: &mut Pairs, sends: &mut C, receives: &mut C) -> Result<Outcome> {
+        match pairs {
+            Pairs::Connected(pairs) => match kinds(pairs.iter_mut().map(|pair| own(pair.queues())))? {
+                Kinds::Basic(queues) => self.connected(queues, sends, receives),
+                Kinds::Extended(queues) => self.connected(queues, sends, receives),
+            },
+            Pairs::Datagram(pairs) => {
+                let targets: Vec<_> = pairs.iter().filter_map(|(_, target)| target.clone()).collect();
+                match kinds(pairs.iter_mut().map(|(pair, _)| own(pair.queues())))? {
+                    Kinds::Basic(queues) => self.datagrams(queues, targets, sends, receives),
+                    Kinds::Extended(queues) => self.datagrams(queues, targets, sends, receives),
+                }
+            }
+            Pairs::Extended(pairs) => match kinds(pairs.iter_mut().map(Extended::queues))? {
+                Kinds::Basic(queues) => self.extended(queues, sends, receives),
+                Kinds::Extended(queues) => self.extended(queues, sends, receives),
+            },
+        }
+    }
+
+    fn connected<S, C>(&mut self, queues: Vec<Both<'_, S>>, sends: &mut C, receives: &mut C) -> Result<Outcome>
+    where
+        S: SendQueue<Service = Connected>,
+        C: Poll,
+    {
+        match self.plan.operation {
+            Operation::Write => self.act(queues, |_| Write, sends, receives),
+            Operation::WriteWithImmediate => self.act(queues, |_| WriteImmediate, sends, receives),
+            Operation::Read => self.act(queues, |_| Read, sends, receives),
+            Operation::Send => self.act(queues, |_| SendPlain, sends, receives),
+            Operation::SendWithImmediate => self.act(queues, |_| SendImmediate, sends, receives),
+            Operation::FetchAdd => self.act(queues, |_| FetchAdd, sends, receives),
+            Operation::CompareSwap => self.act(queues, |_| CompareSwap, sends, receives),
+        }
+    }
+
+    fn extended<S, C>(&mut self, queues: Vec<Both<'_, S>>, sends: &mut C, receives: &mut C) -> Result<Outcome>
+    where
+        S: SendQueue<Service = ExtendedConnected>,
+        C: Poll,
+    {
+        let numbers: Vec<u32> = self.theirs.iter().map(|end| end.intake.map_or(0, |intake| intake.srq)).collect();
+        let to = |lane: usize| numbers[lane];
+        match self.plan.operation {
+            Operation::Write => self.act(queues, |lane| To(Write, to(lane)), sends, receives),
+            Operation::WriteWithImmediate => self.act(queues, |lane| To(WriteImmediate, to(lane)), sends, receives),
+            Operation::Read => self.act(queues, |lane| To(Read, to(lane)), sends, receives),
+            Operation::Send => self.act(queues, |lane| To(SendPlain, to(lane)), sends, receives),
+            Operation::SendWithImmediate => self.act(queues, |lane| To(SendImmediate, to(lane)), sends, receives),
+            Operation::FetchAdd => self.act(queues, |lane| To(FetchAdd, to(lane)), sends, receives),
+            Operation::CompareSwap => self.act(queues, |lane| To(CompareSwap, to(lane)), sends, receives),
+        }
+    }
+
+    fn datagrams<S, C>(
+        &mut self,
+        queues: Vec<Both<'_, S>>,
+        targets: Vec<DatagramSend>,
+        sends: &mut C,
+        receives: &mut C,
+    ) -> Result<Outcome>
+    where
+        S: SendQueue<Service = Datagram>,
+        C: Poll,
+    {
+        match self.plan.operation {
+            Operation::SendWithImmediate => {
+                self.act(queues, |lane| DatagramSendImmediate(targets[lane].clone()), sends, receives)
+            }
+            _ => self.act(queues, |lane| targets[lane].clone(), sends, receives),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! A step of a thread: from the plan to the loop that does it.
+
+mod choice;
+mod measure;
+
+use anyhow::{Result, bail};
+use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
+use sideway::ibverbs::queue_pair::SendQueue;
+
+use self::choice::Both;
+use super::contents;
+use super::corner::Corner;
+use crate::fabric::{End, Role};
+use crate::plan::{Measure, Plan, Semantics};
+use crate::run::{Intake, Lane, Memory, Places, Poll, Receives, Refill, Request, Signal, Window};
+
+/// What a thread brings back.
+pub(super) enum Outcome {
+    Window(Window),
+    /// Nanoseconds.
+    Times(Vec<u32>),
+    Nothing,
+}
+
+/// What a side does in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) sends: bool,
+    pub(super) receives: bool,
+}
+
+pub(super) fn part(plan: &Plan, role: Role) -> Part {
+    let is_client = role == Role::Client;
+    let in_turn =
+        matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt)) && !plan.operation.fetches();
+    let both = in_turn || plan.is_bidirectional;
+    let takes = plan.operation.takes_receive();
+    Part { sends: is_client || both, receives: takes && (!is_client || both) }
+}
+
+/// Makes ready for a step: zeros where a side looks for a counter, and receives.
+pub(super) fn prepare(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> Result<()> {
+    if plan.is_validated {
+        contents::fill(corner, plan, role, size)?;
+    }
+    for lane in 0..corner.unposted.len() {
+        if contents::is_in_one_place(plan) {
+            // Where a side looks for a counter.
+            let offset = corner.memory.offset(lane) + size.max(1) - 1;
+            corner.memory.incoming.write_at(offset, &[0])?;
+        }
+    }
+    if part(plan, role).receives {
+        with_step(corner, plan, role, size, &Signal::default(), true)?;
+    }
+    Ok(())
+}
+
+/// Does the step.
+pub(super) fn run(corner: &mut Corner, plan: &Plan, role: Role, size: u64, signal: &Signal) -> Result<Outcome> {
+    with_step(corner, plan, role, size, signal, false)
+}
+
+fn with_step(
+    corner: &mut Corner,
+    plan: &Plan,
+    role: Role,
+    size: u64,
+    signal: &Signal,
+    is_preparing: bool,
+) -> Result<Outcome> {
+    let places = (0..corner.unposted.len()).map(|lane| corner.memory.places(lane)).collect();
+    let room = corner.room();
+    let Corner { pairs, sends, receives, bell, memory, theirs, inline, unposted, .. } = corner;
+    let mut step = Step {
+        plan,
+        role,
+        size,
+        signal,
+        places,
+        theirs,
+        outgoing: memory.outgoing.lkey(),
+        incoming: memory.incoming.lkey(),
+        is_host: memory.is_host(),
+        is_inline: size > 0 && size <= u64::from(*inline),
+        room,
+        is_preparing,
+        unposted,
+    };
+    match (sends, receives) {
+        (GenericCompletionQueue::Extended(sends), GenericCompletionQueue::Extended(receives)) => {
+            step.at(bell.as_ref(), pairs, sends, receives)
+        }
+        (GenericCompletionQueue::Basic(sends), GenericCompletionQueue::Basic(receives)) => {
+            step.at(bell.as_ref(), pairs, sends, receives)
+        }
+        _ => bail!("the device makes completion queues now of one kind and now of the other"),
+    }
+}
+
+/// A step of a thread.
+struct Step<'s> {
+    plan: &'s Plan,
+    role: Role,
+    size: u64,
+    signal: &'s Signal,
+    /// Where messages go out from, and come in.
+    places: Vec<(u64, u64)>,
+    theirs: &'s [End],
+    /// The keys of both.
+    outgoing: LocalKey,
+    incoming: LocalKey,
+    /// The processor can look at both.
+    is_host: bool,
+    is_inline: bool,
+    /// Bytes of a receive.
+    room: u32,
+    /// Receives are posted, and nothing else is done.
+    is_preparing: bool,
+    unposted: &'s mut [u32],
+}
+
+impl Step<'_> {
+    fn act<S, R, C>(
+        &mut self,
+        queues: Vec<Both<'_, S>>,
+        request: impl Fn(usize) -> R,
+        sends: &mut C,
+        receives: &mut C,
+    ) -> Result<Outcome>
+    where
+        S: SendQueue,
+        R: Request<Service = S::Service>,
+        C: Poll,
+    {
+        let Part { sends: is_sending, receives: is_receiving } = part(self.plan, self.role);
+        let (mut lanes, mut refills) = (Vec::new(), Vec::new());
+        for (lane, (send, intake)) in queues.into_iter().enumerate() {
+            // SAFETY: the memory goes after the queue pairs, and its places are as large as the largest message. No peer reaches what goes
+            // out, so that inline data is read while nobody writes it. In what comes in, the other side's writes and this one's may meet,
+            // and nobody looks at the bytes but for a counter.
+            unsafe {
+                lanes.push(self.lane(lane, send, request(lane)));
+                refills.push(self.refill(lane, intake));
+            }
+        }
+        let mut receives = Receives::new(receives, refills);
+        if self.is_preparing {
+            for (unposted, used) in self.unposted.iter_mut().zip(receives.clear()?) {
+                *unposted += used;
+            }
+            receives.add(self.unposted)?;
+            return Ok(Outcome::Nothing);
+        }
+        let outcome = self.measure(&mut lanes, sends, &mut receives, (is_sending, is_receiving));
+        for (unposted, used) in self.unposted.iter_mut().zip(receives.clear()?) {
+            *unposted += used;
+        }
+        outcome
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Lane::new`].
+    unsafe fn lane<'q, S, R>(&self, lane: usize, send: &'q mut S, request: R) -> Lane<'q, S, R>
+    where
+        S: SendQueue,
+        R: Request<Service = S::Service>,
+    {
+        let local = self.places[lane].0;
+        let their = self.theirs[lane];
+        let places = if contents::is_in_one_place(self.plan) {
+            Places::one(local, their.address)
+        } else {
+            Places::new(self.size, local, their.address)
+        };
+        let memory = Memory {
+            lkey: self.outgoing,
+            rkey: RemoteKey::from(their.rkey),
+            length: self.size as u32,
+            is_inline: self.is_inline,
+        };
+        let moderation = if matches!(self.plan.measure, Measure::Latency(_)) { 1 } else { self.plan.cq_moderation };
+        // SAFETY: the caller's promise.
+        unsafe { Lane::new(send, request, memory, places, lane as u32, moderation) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Refill::new`].
+    unsafe fn refill<'q>(&self, lane: usize, intake: Intake<'q>) -> Refill<'q> {
+        // SAFETY: the caller's promise.
+        unsafe { Refill::new(intake, self.incoming, self.places[lane].1, self.room, self.plan.rx_depth) }
+    }
+}
