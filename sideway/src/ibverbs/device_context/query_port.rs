@@ -21,6 +21,7 @@ impl DeviceContext {
     ///
     /// [ibv_query_port(3)](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     #[doc(alias = "ibv_query_port")]
+    #[doc(alias = "ibv_query_port_later")]
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr, VerbError> {
         // SAFETY: the structure consists of integers and newtypes of integers, for which zero is a value.
         let mut raw: ibv_port_attr_later = unsafe { zeroed() };

@@ -18,6 +18,7 @@ pub struct Pair<S> {
 }
 
 /// A queue pair of the basic verbs, which every device has; `T` is its [service](Service).
+#[doc(alias = "ibv_qp")]
 pub type BasicQueuePair<T = Connected> = Pair<BasicSendQueue<T>>;
 
 /// A queue pair of the extended verbs: requests are written straight into the device's queue.

@@ -28,6 +28,7 @@ const GET_EVENT: &str = "rdma_get_cm_event";
 ///
 /// Several threads may take events from one channel: each event goes to one of them.
 #[doc(alias = "rdma_event_channel")]
+#[doc(alias = "rdma_destroy_event_channel")]
 #[derive(Debug)]
 pub struct EventChannel {
     raw: NonNull<rdma_event_channel>,

@@ -45,6 +45,7 @@ type Context = Arc<dyn Any + Send + Sync>;
 /// queue that was made through it. One that came with a connect request and was neither accepted nor rejected rejects the
 /// connection then.
 #[doc(alias = "rdma_cm_id")]
+#[doc(alias = "rdma_destroy_id")]
 pub struct Identifier {
     raw: NonNull<rdma_cm_id>,
     /// The channel that it is on. Held during each call on the identifier.
