@@ -122,7 +122,7 @@ impl ProtectionDomain {
         let mr = unsafe { sys::ibv_reg_mr(self.raw(), ptr::null_mut(), usize::MAX, flags(access)) };
         let mr = check_pointer("ibv_reg_mr", mr).map_err(|error| match error.errno().raw() {
             libc::EINVAL | libc::EOPNOTSUPP => {
-                error.with_hint("the device has no implicit on-demand paging: see DeviceAttr::odp_capabilities")
+                error.with_hint("the device has no implicit on-demand paging: see DeviceAttr::odp_caps")
             }
             _ => error,
         })?;
@@ -189,7 +189,7 @@ pub(crate) fn explain_registration(error: VerbError, len: usize, access: AccessF
         }
         libc::EINVAL if len == 0 => error.with_hint("the length is 0"),
         libc::EINVAL | libc::EOPNOTSUPP if access.contains(AccessFlags::OnDemand) => {
-            error.with_hint("perhaps the device has no on-demand paging: see DeviceAttr::odp_capabilities")
+            error.with_hint("perhaps the device has no on-demand paging: see DeviceAttr::odp_caps")
         }
         libc::EINVAL | libc::EOPNOTSUPP
             if access.intersects(AccessFlags::FlushGlobal | AccessFlags::FlushPersistent) =>
