@@ -6,7 +6,7 @@
 //! - [`rdmacm`] makes connections by address.
 //! - [`error`] has the one shape of failures: the verb, the errno, and what to change.
 //! - `mlx5` and `efa`, behind features of the same names, wrap what two vendors add.
-//! - [`manual`] explains how to live with all that.
+//! - [`manual`] explains how to live with all that; it begins with a [first program](manual::getting_started).
 //!
 //! libibverbs is opened when the first verb is called. Where it is missing, [`DeviceList::new`] says so:
 //!

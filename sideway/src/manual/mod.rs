@@ -1,15 +1,33 @@
 //! The manual: documentation only, no items.
 //!
+//! To begin with:
+//!
+//! - [`getting_started`]: RDMA without a NIC: a first program, its objects, and what a device changes.
+//! - [`from_c`]: from C to this crate, verb by verb in the order in which a program calls them.
+//!
+//! To write programs that hold:
+//!
+//! - [`memory`]: what is unsafe and why, what a peer can do, and when memory may be touched again.
+//! - [`threads`]: polling and sleeping in threads and in async runtimes; what may go where.
 //! - [`ownership`]: what keeps what alive, and what is dropped when.
-//! - [`hot_path`]: posting and polling without a wasted instruction.
-//! - [`quirks`]: faults of drivers and versions, and what is done about them.
 //! - [`teardown`]: ending things: time-outs, dead peers, and memory that a device may still write.
+//! - [`hot_path`]: posting and polling without a wasted instruction.
+//!
+//! To look things up:
+//!
+//! - [`quirks`]: faults of drivers and versions, and what is done about them.
 //! - [`coverage`]: what each function of libibverbs is here, and which test runs it; [`coverage_rdmacm`]: the same of
 //!   librdmacm.
+//!
+//! Examples that do not say otherwise run, on the device in software, whenever the crate is tested.
 
 pub mod coverage;
 pub mod coverage_rdmacm;
+pub mod from_c;
+pub mod getting_started;
 pub mod hot_path;
+pub mod memory;
 pub mod ownership;
 pub mod quirks;
 pub mod teardown;
+pub mod threads;
