@@ -163,7 +163,13 @@
 //! # softrnic::register()?;
 //! # let mut found = 0;
 //! for device in &DeviceList::new()? {
-//!     let context = device.open()?;
+//!     let context = match device.open() {
+//!         Ok(context) => context,
+//!         Err(error) => {
+//!             println!("{error}"); // such as EACCES: it may not be ours
+//!             continue;
+//!         }
+//!     };
 //!     for port in 1..=u8::try_from(context.query_device()?.phys_port_cnt())? {
 //!         let attributes = context.query_port(port)?;
 //!         if attributes.port_state() != PortState::Active {

@@ -51,6 +51,7 @@
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //!
 //! use sideway::ibverbs::AccessFlags;
+//! use sideway::ibverbs::completion::WorkCompletionStatus;
 //! use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair};
 //! use sideway::ibverbs::work_request::WorkRequestFlags;
 //! # mod sides { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/manual/two_sides.rs")); }
@@ -73,10 +74,10 @@
 //! // The peer's part: the old value arrives in its own memory.
 //! let mut batch = near.qp.start_post_send();
 //! let add = batch.construct_wr(1, WorkRequestFlags::Signaled).setup_atomic_fetch_add(region.rkey(), address as u64, 5);
-//! // SAFETY: see below.
+//! // SAFETY: the 8 bytes are registered and dropped behind the queue pair, and nobody looks at them before the completion.
 //! unsafe { add.setup_sge(near.memory.lkey(), near.memory.addr(), 8) };
 //! batch.post()?;
-//! # assert!(wait(&mut near.cq)?.status == sideway::ibverbs::completion::WorkCompletionStatus::Success);
+//! assert_eq!(wait(&mut near.cq)?.status, WorkCompletionStatus::Success);
 //! assert_eq!(COUNTERS[0].load(Ordering::Acquire), 5);
 //! # Ok(())
 //! # }

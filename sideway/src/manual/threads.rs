@@ -36,12 +36,6 @@
 //! goes_anywhere::<GenericQueuePair>();
 //! ```
 //!
-//! ```compile_fail,E0277
-//! fn goes_elsewhere<T: Send>() {}
-//!
-//! goes_elsewhere::<sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue>();
-//! ```
-//!
 //! # A queue for each thread
 //!
 //! The simplest division: each thread has queue pairs and a completion queue of its own, and no queue is shared. A `Side` is one
@@ -89,10 +83,42 @@
 //!   each other want queue pairs of their own.
 //! - **One thread, many queue pairs**: one completion queue for all; [`qp_num`] and `wr_id` tell whose a completion is. It must
 //!   hold all that can be outstanding: a queue that overruns is broken for good.
-//! - **No lock at all**: [`single_threaded`](crate::ibverbs::single_threaded).
+//! - **No lock at all**: [objects of one thread](#objects-of-one-thread).
 //!
 //! A thread that drops a queue pair while it polls the queue that this completes on waits for itself: note what is to go, and drop
 //! it behind the poll ([quirks](super::quirks#all-drivers)).
+//!
+//! # Objects of one thread
+//!
+//! A driver locks its queues, also where nobody contends for them. [`single_threaded`](crate::ibverbs::single_threaded) has queues
+//! without a lock, which stay with the thread that made them: the compiler sees to it. They are polled, and raise no events.
+//!
+//! ```
+//! use sideway::ibverbs::single_threaded::SingleThreadedDomain;
+//! # mod sides { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/manual/two_sides.rs")); }
+//! # fn main() -> Result<(), sides::Fault> {
+//! # let context = sides::soft_device()?;
+//! let pd = context.alloc_pd()?;
+//! let domain = match context.alloc_td() {
+//!     Ok(td) => pd.create_parent_domain_builder().build_single_threaded(&td)?,
+//!     // Without thread domains, queue pairs keep their lock, and completion queues have none all the same.
+//!     Err(error) if error.errno().raw() == libc::EOPNOTSUPP => SingleThreadedDomain::new(&pd),
+//!     Err(error) => return Err(error.into()),
+//! };
+//! let cq = domain.create_cq_builder().setup_cqe(256).build()?;
+//! let qp = domain.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_ex()?;
+//! # drop(qp);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0277
+//! fn goes_elsewhere<T: Send>() {}
+//!
+//! goes_elsewhere::<sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue>();
+//! ```
+//!
+//! Memory is registered in the plain domain, and is anybody's. Each thread makes its queues itself.
 //!
 //! # Sleeping until something completes
 //!
