@@ -19,3 +19,8 @@ mod waiting;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
+
+/// The code of the manual's page on testing is compiled and runs: it needs softrnic, which sideway itself does not know.
+#[cfg(doctest)]
+#[doc = include_str!("../../sideway/src/manual/testing.md")]
+pub struct ManualTesting;

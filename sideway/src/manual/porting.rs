@@ -1,0 +1,184 @@
+//! Porting a program: from sideway 0.4 of crates.io, and from the crate `ibverbs`.
+//!
+//! # From sideway 0.4
+//!
+//! Modules and most names are the same: `ibverbs::device`, `DeviceContext`, `create_qp_builder`, `setup_…`, `start_post_send`,
+//! `construct_wr`, `start_poll`. A port is a matter of the compiler's messages. These are behind them:
+//!
+//! | 0.4 | here | why |
+//! |---|---|---|
+//! | building needs cmake and libclang | `rustc` alone | see [`deploying`](super::deploying) |
+//! | `build`, `build_ex` of a completion queue give an `Arc` | they give the queue itself | two pollers of one queue cannot be written |
+//! | `start_poll(&self)` | `start_poll(&mut self)` | the same |
+//! | `setup_send_cq(cq.clone())` with a `GenericCompletionQueue` | [`setup_send_cq(&cq)`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_cq), of any kind | the queue pair keeps the C object, not the right to poll |
+//! | a poller is an `Iterator` | [`next`](crate::ibverbs::completion::GenericPoller::next) gives `Result<Option<…>>` | a completion cannot outlive its place in the queue, and an error is not the end |
+//! | `status()`, `opcode()` are `u32` | [`WorkCompletionStatus`](crate::ibverbs::completion::WorkCompletionStatus), [`WorkCompletionOperationType`](crate::ibverbs::completion::WorkCompletionOperationType) | they print themselves; unknown values are values, and no panic |
+//! | `completion_timestamp()` is there on each queue, asked for or not | a `Result`: [`FieldNotEnabled`](crate::ibverbs::completion::FieldNotEnabled) | it called a null pointer |
+//! | `modify(&mut self)` | [`modify(&self)`](crate::ibverbs::queue_pair::QueuePair::modify) | |
+//! | traits `SetScatterGatherEntry`, `SetInlineData` in scope | inherent methods; the traits are for generic code | |
+//! | a request without data: no call | [`setup_no_data()`](crate::ibverbs::work_request::LocalBufferHandle::setup_no_data) | the last step writes the request; a dropped one leaves none |
+//! | `WorkRequestFlags::Inline` | `setup_inline_data` alone; the flag has no effect | |
+//! | keys are `u32` | [`LocalKey`](crate::ibverbs::memory_region::LocalKey), [`RemoteKey`](crate::ibverbs::memory_region::RemoteKey), from `u32` by `into` | they are not mixed up |
+//! | `setup_qp_type(UnreliableDatagram)` on one builder | [`create_ud_qp_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_ud_qp_builder) and one each for raw packets and XRC | a datagram without an address does not compile |
+//! | `Q: QueuePair` in generic code that posts | `Q: QueuePair<Service = Connected>` | the same |
+//! | operations that were not asked for crash | [`PostErrorKind::OperationNotEnabled`](crate::ibverbs::work_request::PostErrorKind::OperationNotEnabled) | |
+//! | an error type and a kind for each call, around an `io::Error` | [`VerbError`](crate::error::VerbError): verb, errno, hint; types of their own where one branches | see [`errors`](super::errors) |
+//! | `PostSendError` says what kind | and [which request](crate::ibverbs::work_request::PostError::failed_request), and how many were posted | |
+//! | `reg_mr` around a `Vec` | the same, or [`reg_owned_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_owned_mr) without `unsafe` | the memory goes after its registration |
+//! | `CompletionChannel: Clone`, events not wrapped | an `Arc`, [`get_cq_event`](crate::ibverbs::completion::CompletionChannel::get_cq_event) | a clone destroyed it twice |
+//! | `setup_cq_context(*mut c_void)` | a `usize` | nothing here follows it |
+//! | `EventChannel::get_cm_event()`, `set_nonblocking`, `ack` | [`get_cm_event(timeout)`](crate::rdmacm::communication_manager::EventChannel::get_cm_event), [`try_get_cm_event`](crate::rdmacm::communication_manager::EventChannel::try_get_cm_event); always non-blocking, acknowledged when taken | an event that is forgotten makes nobody wait |
+//! | `event.cm_id()` is an `Option`, `status()` an `i32` | a reference; a [type](crate::rdmacm::communication_manager::EventStatus); [`kind()`](crate::rdmacm::communication_manager::Event::kind) has what came along | |
+//! | `connect(parameter)`, `accept(parameter)` | by reference | |
+//! | `Identifier::port()`: the device's | [`port_num()`](crate::rdmacm::communication_manager::Identifier::port_num); `port()` is that of the address | |
+//! | `pub attr` of port and device attributes | accessors; C objects by `unsafe` ones | |
+//! | serde on `Gid`, `Guid` | [`Gid::raw`](crate::ibverbs::address::Gid::raw), [`Guid::as_u64`](crate::ibverbs::device_context::Guid::as_u64), [`from_u64`](crate::ibverbs::device_context::Guid::from_u64); both parse and print | one dependency less |
+//!
+//! Polling, before:
+//!
+//! ```text
+//! let cq = context.create_cq_builder().setup_cqe(16).build_ex()?;          // an Arc
+//! let mut qp = pd.create_qp_builder()
+//!     .setup_send_cq(GenericCompletionQueue::from(Arc::clone(&cq)))
+//!     .setup_recv_cq(GenericCompletionQueue::from(Arc::clone(&cq)))
+//!     .build_ex()?;
+//! if let Ok(mut poller) = cq.start_poll() {
+//!     while let Some(wc) = poller.next() {
+//!         assert_eq!(wc.status(), WorkCompletionStatus::Success as u32);
+//!     }
+//! }
+//! ```
+//!
+//! and after:
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use sideway::ibverbs::completion::{PollCompletionQueueError, WorkCompletionStatus};
+//! # use sideway::ibverbs::device_context::DeviceContext;
+//! # use sideway::ibverbs::protection_domain::ProtectionDomain;
+//! # fn poll(context: &Arc<DeviceContext>, pd: &Arc<ProtectionDomain>) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut cq = context.create_cq_builder().setup_cqe(16).build_ex()?;
+//! let mut qp = pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_ex()?;
+//! match cq.start_poll() {
+//!     Ok(mut poller) => {
+//!         while let Some(wc) = poller.next()? {
+//!             assert_eq!(wc.status(), WorkCompletionStatus::Success, "{}", wc.status());
+//!         }
+//!     }
+//!     Err(PollCompletionQueueError::CompletionQueueEmpty) => {}
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # let _ = &mut qp;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A queue that several threads poll in turn goes into a mutex. What holds the memory of requests is dropped behind the queue pair, as
+//! before: fields of a struct go first to last.
+//!
+//! ## What is unsafe now, and what no longer
+//!
+//! | | 0.4 | here |
+//! |---|---|---|
+//! | registering memory of the caller's | unsafe | unsafe; memory that the region owns: safe |
+//! | giving memory to a request (`setup_sge`) | unsafe | unsafe |
+//! | inline data | safe | safe |
+//! | `Device::new` from a pointer | safe | gone: devices come from a list |
+//! | reading a field of a completion that was not asked for | safe, and undefined | safe, an error |
+//! | objects of two device contexts together | safe, and undefined | an error |
+//! | accessors of C objects | unsafe | unsafe |
+//!
+//! # From `ibverbs`
+//!
+//! Of the releases up to 0.9 of [`ibverbs`](https://docs.rs/ibverbs/0.9.2). It connects queue pairs and posts sends and receives, one
+//! at a time, with lifetimes between the objects. Here objects hold each other by `Arc`, and all of libibverbs is there.
+//!
+//! | `ibverbs` 0.9 | here |
+//! |---|---|
+//! | links libibverbs; builds rdma-core's headers for bindgen | opens libibverbs at run time |
+//! | `ibverbs::devices()?` | [`DeviceList::new()?`](crate::ibverbs::device::DeviceList::new) |
+//! | `device.open()?`: a `Context` with lifetimes | an `Arc<DeviceContext>` |
+//! | `context.create_cq(16, 0)?` | [`create_cq_builder()`](crate::ibverbs::device_context::DeviceContext::create_cq_builder)`.setup_cqe(16).build_generic()?` |
+//! | `context.alloc_pd()?` | the same, an `Arc` |
+//! | `pd.allocate::<u64>(n)?`: a `Vec<T>` with all remote rights, read and written as a slice | [`reg_owned_mr(bytes, access)?`](crate::ibverbs::protection_domain::ProtectionDomain::reg_owned_mr): bytes, with the rights that are named; [`read_at`](crate::ibverbs::memory_region::OwnedMemoryRegion::read_at), [`write_at`](crate::ibverbs::memory_region::OwnedMemoryRegion::write_at), slices where no peer can write |
+//! | `pd.create_qp(&cq, &cq, IBV_QPT_RC)` | [`create_qp_builder()`](crate::ibverbs::protection_domain::ProtectionDomain::create_qp_builder)`.setup_send_cq(&cq).setup_recv_cq(&cq)` |
+//! | `set_max_send_wr`, `set_max_recv_wr` | `setup_max_send_wr`, `setup_max_recv_wr` |
+//! | `set_gid_index`, `set_timeout`, `set_path_mtu`, `allow_remote_rw`, … on the builder | attributes of [`modify`](crate::ibverbs::queue_pair::QueuePair::modify), in the step that takes them |
+//! | `prepared.endpoint()`: number, LID, GID | [`qp_number`](crate::ibverbs::queue_pair::QueuePair::qp_number), [`PortAttr::lid`](crate::ibverbs::device_context::PortAttr::lid), [`query_gid`](crate::ibverbs::device_context::DeviceContext::query_gid), in a struct of the program's |
+//! | `prepared.handshake(endpoint)?` | three `modify`, below; or [`rdmacm`](crate::rdmacm), which does it all by address |
+//! | `unsafe { qp.post_send(&mut mr, 1.., 1)? }` | a batch: `start_post_send`, `construct_wr(1, …)`, `setup_send()`, `unsafe setup_sge(…)`, `post` |
+//! | `unsafe { qp.post_receive(&mut mr, ..1, 2)? }` | `start_post_recv`, `construct_wr(2)`, `unsafe setup_sge(…)`, `post` |
+//! | `cq.poll(&mut completions)?`: a slice of `ibv_wc` | `start_poll`, and `next` |
+//! | `wc.is_valid()`, `wc.error()` | `wc.status()` |
+//! | `io::Error` | [`VerbError`](crate::error::VerbError), into an `io::Error` by `?` |
+//! | a verb that fails in `drop` panics | it is logged, the object leaked; `close` reports |
+//!
+//! Before, the whole of connecting and sending:
+//!
+//! ```text
+//! let mut qp = pd.create_qp(&cq, &cq, IBV_QPT_RC).set_gid_index(1).build()?;
+//! let mine = qp.endpoint();                                     // to the peer, and theirs from there
+//! let mut qp = qp.handshake(theirs)?;
+//! let mut mr = pd.allocate::<u64>(2)?;
+//! unsafe { qp.post_send(&mut mr, 1.., 1) }?;
+//! ```
+//!
+//! and after:
+//!
+//! ```no_run
+//! use std::error::Error;
+//! use std::sync::Arc;
+//!
+//! use sideway::ibverbs::AccessFlags;
+//! use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
+//! use sideway::ibverbs::completion::GenericCompletionQueue;
+//! use sideway::ibverbs::device_context::Mtu;
+//! use sideway::ibverbs::memory_region::OwnedMemoryRegion;
+//! use sideway::ibverbs::protection_domain::ProtectionDomain;
+//! use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState};
+//! use sideway::ibverbs::work_request::WorkRequestFlags;
+//!
+//! /// What the peer has to know of a queue pair.
+//! struct Endpoint {
+//!     number: u32,
+//!     lid: u16,
+//!     gid: Gid,
+//! }
+//!
+//! fn handshake(qp: &GenericQueuePair, theirs: &Endpoint, gid_index: u8) -> Result<(), Box<dyn Error>> {
+//!     let mut init = QueuePairAttribute::new();
+//!     init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(1);
+//!     qp.modify(init.setup_access_flags(AccessFlags::RemoteRead | AccessFlags::RemoteWrite))?;
+//!
+//!     let mut way = AddressHandleAttribute::new();
+//!     way.setup_port(1).setup_dest_lid(theirs.lid).setup_grh(&theirs.gid, 0, gid_index, 0xff, 0);
+//!     let mut receive = QueuePairAttribute::new();
+//!     receive.setup_state(QueuePairState::ReadyToReceive).setup_address_vector(&way).setup_path_mtu(Mtu::Mtu1024);
+//!     receive.setup_dest_qp_num(theirs.number).setup_rq_psn(0).setup_max_dest_read_atomic(1).setup_min_rnr_timer(16);
+//!     qp.modify(&receive)?;
+//!
+//!     let mut send = QueuePairAttribute::new();
+//!     send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(0).setup_timeout(14);
+//!     qp.modify(send.setup_retry_cnt(6).setup_rnr_retry(6).setup_max_read_atomic(1))?;
+//!     Ok(())
+//! }
+//!
+//! fn send(pd: &Arc<ProtectionDomain>, cq: &GenericCompletionQueue, theirs: &Endpoint) -> Result<(), Box<dyn Error>> {
+//!     // Made before the queue pair, and so dropped behind it.
+//!     let memory: OwnedMemoryRegion = pd.reg_owned_mr(16, AccessFlags::LocalWrite)?;
+//!     let mut qp = pd.create_qp_builder().setup_send_cq(cq).setup_recv_cq(cq).build_generic()?;
+//!     handshake(&qp, theirs, 1)?;
+//!     let mut batch = qp.start_post_send();
+//!     let request = batch.construct_wr(1, WorkRequestFlags::Signaled).setup_send();
+//!     // SAFETY: the memory is registered, goes after the queue pair, and nobody writes it meanwhile.
+//!     unsafe { request.setup_sge(memory.lkey(), memory.addr() + 8, 8) };
+//!     batch.post()?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `post_send` borrowed the region for the call alone, and both crates leave the rest to the caller: the memory stays until the
+//! completion has been polled. [`tear_down`](crate::ibverbs::queue_pair::Pair::tear_down) is for the end.
+//!
+//! Versions of `ibverbs` after 0.9 have other shapes (typed transports, batches of requests); what is said of objects, memory and
+//! completions holds for them too, the calls are others.
