@@ -153,7 +153,7 @@ fn a_library_that_is_older_than_the_options_of_vendors_says_so() {
         recording.fail(verb, 0, Failure::documented(libc::EOPNOTSUPP));
         let error = call(request.cm_id()).unwrap_err();
         assert_eq!((error.verb(), error.errno().raw()), (verb, libc::EOPNOTSUPP));
-        assert!(error.hint().unwrap().contains("since rdma-core 28"), "{error}");
+        assert!(error.hint().unwrap().contains("since rdma-core 31"), "{error}");
     }
     // The answer was not given.
     request.cm_id().reject(b"").unwrap();

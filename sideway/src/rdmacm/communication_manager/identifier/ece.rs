@@ -19,7 +19,7 @@ impl Identifier {
     /// # Errors
     ///
     /// - `EINVAL`: a queue pair was made through the identifier; the vendor is 0, or `comp_mask` is not.
-    /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 28.
+    /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
     ///
     /// # References
     ///
@@ -48,7 +48,7 @@ impl Identifier {
     /// # Errors
     ///
     /// - `EINVAL`: a queue pair was made through the identifier.
-    /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 28.
+    /// - `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
     ///
     /// # References
     ///
@@ -69,7 +69,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// As [`reject`](Self::reject); `EOPNOTSUPP`: librdmacm is older than rdma-core 28.
+    /// As [`reject`](Self::reject); `EOPNOTSUPP`: librdmacm is older than rdma-core 31.
     ///
     /// # References
     ///
@@ -104,5 +104,5 @@ fn is_missing(error: &VerbError) -> bool {
 
 #[cold]
 fn too_old(error: VerbError) -> VerbError {
-    error.with_hint("librdmacm has this since rdma-core 28: the one that is loaded is older, or none is")
+    error.with_hint("librdmacm has this since rdma-core 31: the one that is loaded is older, or none is")
 }
