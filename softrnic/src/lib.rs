@@ -4,6 +4,31 @@
 //! ones, and everything above works on them unchanged. Queue pairs reach each other within a
 //! process, and those of other processes of the same user on the host, unless [`PEERS_VARIABLE`] says no.
 //!
+//! ```
+//! use std::ffi::CStr;
+//!
+//! use rdma_mummy_sys::{ibv_free_device_list, ibv_get_device_list, ibv_get_device_name};
+//!
+//! softrnic::register()?;
+//! let mut count = 0;
+//! // SAFETY: `count` can be written to, the list holds `count` devices, and it is freed after its last use.
+//! unsafe {
+//!     let list = ibv_get_device_list(&mut count);
+//!     assert!(!list.is_null());
+//!     for index in 0..count as usize {
+//!         println!("{:?}", CStr::from_ptr(ibv_get_device_name(*list.add(index)))); // at last: "soft0"
+//!     }
+//!     ibv_free_device_list(list);
+//! }
+//! # Ok::<(), softrnic::RegisterError>(())
+//! ```
+//!
+//! With the crate `sideway` that is `DeviceList::new()`, and its `manual::testing` shows a test file for CI and how to provoke faults.
+//! [`Builder`] names other devices, or several; so does the environment variable [`DEVICES_VARIABLE`]. What a device can do, what it
+//! checks and how it differs from hardware is in the README.
+//!
+//! # How it is made
+//!
 //! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
 //! `fabric` is the way to other processes. `front` is the C API, object by object, and `rdmacm` that of connections by address.
 //! `host` asks the operating system. `fork` is about children of the process.

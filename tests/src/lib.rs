@@ -20,7 +20,12 @@ mod waiting;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// The code of the manual's page on testing is compiled and runs: it needs softrnic, which sideway itself does not know.
+/// So is that of sideway's own, which runs: it needs softrnic, which sideway does not know.
+#[cfg(doctest)]
+#[doc = include_str!("../../sideway/README.md")]
+pub struct SidewayReadme;
+
+/// The code of the manual's page on testing runs too, for the same reason.
 #[cfg(doctest)]
 #[doc = include_str!("../../sideway/src/manual/testing.md")]
 pub struct ManualTesting;
