@@ -63,7 +63,7 @@
 //! - **Files.** A device is `/dev/infiniband/uverbsN`, the connection manager `/dev/infiniband/rdma_cm`; they must be readable and
 //!   writable. Most distributions let everybody (`crw-rw-rw-`). [`OpenDeviceError`](crate::ibverbs::device::OpenDeviceError)
 //!   names the file.
-//! - **Locked memory.** Memory that is registered is pinned, and counts against `RLIMIT_MEMLOCK`; so do the queues of most
+//! - **Locked memory.** Memory that is registered is pinned, and counts against `RLIMIT_MEMLOCK`; so do the queues of many
 //!   drivers. The default is 8 MiB on current systems and 64 KiB on older ones: `ENOMEM` soon. A process with `CAP_IPC_LOCK` has no
 //!   limit.
 //!
@@ -114,14 +114,12 @@
 //! # Which version has what
 //!
 //! The bindings are those of rdma-core 44; all functions are looked up by name, and those that came later too. A library that lacks
-//! one fails at that verb, with `EOPNOTSUPP` or a value that says so, and all else works. What is loaded is told by
+//! one fails at that verb, with `EOPNOTSUPP` or a value that says so, and all else works. **28 is the oldest that makes sense**:
+//! registering memory calls `ibv_reg_mr_iova2`, as C programs do that were compiled with newer headers. What is loaded is told by
 //! `rdma_mummy_sys::load::ibverbs::library()`: its path, and where the name of the file has it, the release.
 //!
 //! | rdma-core | adds |
 //! |---|---|
-//! | 16, 23 | [`join_multicast_with`](crate::rdmacm::communication_manager::Identifier::join_multicast_with); [`establish`](crate::rdmacm::communication_manager::Identifier::establish) |
-//! | 24 | extended queue pairs ([`build_ex`](crate::ibverbs::queue_pair::QueuePairBuilder::build_ex)); before it `build_generic` makes basic ones |
-//! | 25, 28 | [`reg_mr_iova`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr_iova), and with flags |
 //! | 30 | [`DeviceInfo::index`](crate::ibverbs::device::DeviceInfo::index) |
 //! | 31 | [ECE](crate::ibverbs::queue_pair::Ece), import of domains and regions |
 //! | 32 | GIDs with type and interface in one call; before it they are read from `/sys` |
@@ -129,15 +127,17 @@
 //! | 35 | [`is_fork_initialized`](crate::ibverbs::fork::is_fork_initialized), import of device memory |
 //! | 36 | [`query_data_in_order`](crate::ibverbs::queue_pair::QueuePair::query_data_in_order) |
 //! | 45 | [flush](crate::ibverbs::work_request::Flush) |
-//! | 62 | speed of a port as a number |
-//! | later | DMA handles, [`reg_mr_ex`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr_ex), [buffers of the provider](crate::ibverbs::provider_buffer), [completion counters](crate::ibverbs::completion::CompletionCounter) |
+//! | after 56 | [`resolve_addrinfo`](crate::rdmacm::communication_manager::Identifier::resolve_addrinfo), events of the program's (RDMACM_1.4) |
+//! | after 56 | DMA handles, [`reg_mr_ex`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr_ex) (IBVERBS_1.15) |
+//! | 62 | speed of a port as a number (IBVERBS_1.16) |
+//! | after 62 | [buffers of the provider](crate::ibverbs::provider_buffer), [completion counters](crate::ibverbs::completion::CompletionCounter) (IBVERBS_1.17, 1.18) |
 //!
 //! Whether a device and its kernel driver have a thing is another question, which the verb answers.
 //!
 //! # musl
 //!
 //! `dlopen` needs a program that is linked dynamically to its C library. Rust's musl targets link statically unless told otherwise
-//! (`-C target-feature=-crt-static`); a static program builds and runs, and gets a load error for each library. Libraries and program must be of
-//! one C library: a program for glibc does not load Alpine's. Tests run on glibc.
+//! (`-C target-feature=-crt-static`); a static program can open no library, and each verb gives a load error. Libraries and program
+//! must be of one C library: a program for glibc does not load Alpine's. The tests run on glibc alone.
 //!
 //! [`DeviceList::new`]: crate::ibverbs::device::DeviceList::new

@@ -160,7 +160,7 @@
 //! | event | usual cause | what to change |
 //! |---|---|---|
 //! | [`AddressError`](EventType::AddressError) | nobody answers for the address (`ETIMEDOUT`, `EHOSTUNREACH`), or no RDMA device leads there (`ENODEV`) | `ip route get`, `rdma link`; not 127.0.0.1 on hardware |
-//! | [`RouteError`](EventType::RouteError) | InfiniBand: the subnet manager has no path; RoCE: the address is local to no device | the subnet manager; an address that a device has |
+//! | [`RouteError`](EventType::RouteError) | InfiniBand: the subnet manager has no path; RoCE: 127.0.0.1, which resolves and has no route (`ENODEV`) | the subnet manager; an address that a device has |
 //! | [`Unreachable`](EventType::Unreachable) | the machine is there and does not answer, UDP port 4791 is filtered; or the program there takes no events (`ETIMEDOUT`) | firewall; the listener's loop |
 //! | [`Rejected`](EventType::Rejected), [`InvalidServiceId`](RejectReason::InvalidServiceId) | nobody listens at the port in this port space | port, [`PortSpace`](crate::rdmacm::PortSpace) |
 //! | …, [`ConsumerDefined`](RejectReason::ConsumerDefined) | the program there said no, dropped the request, or failed to accept it; a listener at another address | its log, the private data |
@@ -168,11 +168,11 @@
 //! | …, [`InsufficientResponderResources`](RejectReason::InsufficientResponderResources) | `initiator_depth` above what the peer serves | [`ConnectionParameter::MAX_DEPTH`](crate::rdmacm::ConnectionParameter::MAX_DEPTH) |
 //! | …, [`NoQueuePair`](RejectReason::NoQueuePair), [`NoResources`](RejectReason::NoResources) | the peer is out of something | the peer |
 //! | …, [`InvalidGid`](RejectReason::InvalidGid), [`InvalidMtu`](RejectReason::InvalidMtu), and the other `Invalid…` | the sides disagree on the path | GIDs and MTU of both |
-//! | [`ConnectError`](EventType::ConnectError) | the queue pair could not be moved: it is not the identifier's, or its attributes are | the errno in the status |
+//! | [`ConnectError`](EventType::ConnectError) | the library or the kernel could not go on, such as with a queue pair that cannot be moved | the errno in the status |
 //! | [`Disconnected`](EventType::Disconnected) | the peer has ended, disconnected, or died | flushed requests; [`teardown`](super::teardown) |
 //! | [`TimewaitExit`](EventType::TimewaitExit) | no error: the queue pair may be used anew | |
 //! | [`DeviceRemoval`](EventType::DeviceRemoval) | the driver goes, a NIC is reset | drop all that is on the device, list anew |
-//! | [`AddressChange`](EventType::AddressChange) | the interface has another address, a bond has moved | connect anew |
+//! | [`AddressChange`](EventType::AddressChange) | the network device has another address now, as when a bond moves | connections go on where they can; new ones resolve anew |
 //! | [`MulticastError`](EventType::MulticastError) | the group cannot be joined, or is lost | the subnet manager; the status |
 //!
 //! | call | usual cause | what to change |

@@ -106,8 +106,8 @@
 //! - A kernel that **runs already** and polls the memory is promised nothing by verbs, and bytes of one message may show in any order.
 //! - A plain write tells its receiver nothing, and the processor cannot watch the memory: use a write with immediate data, or a send
 //!   behind it.
-//! - With [`AccessFlags::RelaxedOrdering`](crate::ibverbs::AccessFlags::RelaxedOrdering) order among writes is given up for speed; what
-//!   a completion says still holds.
+//! - With [`AccessFlags::RelaxedOrdering`](crate::ibverbs::AccessFlags::RelaxedOrdering) order among writes is given up for speed;
+//!   what a completion says still holds.
 //!
 //! # softrnic
 //!
