@@ -20,12 +20,7 @@ mod waiting;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// So is that of sideway's own, which runs: it needs softrnic, which sideway does not know.
+/// So is that of sideway's own, which runs.
 #[cfg(doctest)]
 #[doc = include_str!("../../sideway/README.md")]
 pub struct SidewayReadme;
-
-/// The code of the manual's page on testing runs too, for the same reason.
-#[cfg(doctest)]
-#[doc = include_str!("../../sideway/src/manual/testing.md")]
-pub struct ManualTesting;

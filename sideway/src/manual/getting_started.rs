@@ -146,7 +146,8 @@
 //!
 //! - **The system has the libraries**: libibverbs and the driver of the device (rdma-core; on Debian the packages `libibverbs1`
 //!   and `ibverbs-providers`). They are opened when the first verb is called; building needs none of them. The user needs the
-//!   right to open `/dev/infiniband/uverbs*`, and to lock as much memory as is registered (`ulimit -l`).
+//!   right to open `/dev/infiniband/uverbs*`, and to lock as much memory as is registered (`ulimit -l`): see
+//!   [`deploying`](super::deploying).
 //! - **The device is named otherwise**, such as `mlx5_0`. [`DeviceList::find`] names those that there are when it finds none.
 //! - **The port is active**, and its MTU is what it says: `setup_path_mtu` takes at most the smaller one of both sides.
 //! - **The GID is chosen**: on Ethernet (RoCE) a port has several, one for each address and protocol. On an InfiniBand subnet the
@@ -201,6 +202,7 @@
 //! - [`threads`](super::threads): sleeping until something completes, several threads, async runtimes.
 //! - [`hot_path`](super::hot_path): batches, inline data, and what costs time.
 //! - [`teardown`](super::teardown): what a time-out does not end.
+//! - [`testing`](super::testing): your own tests on softrnic, and [`errors`](super::errors) for what went wrong.
 //! - `examples/examples/rc_pingpong_split.rs` in the repository: the program above between two processes, step by step.
 //!
 //! [`DeviceContext`]: crate::ibverbs::device_context::DeviceContext
