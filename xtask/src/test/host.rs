@@ -41,7 +41,12 @@ pub(crate) fn run(root: &Path) -> Result<Finished> {
 }
 
 /// Runs a test runner; all it prints goes to our standard output as it comes, in the order in which it was printed.
-pub(crate) fn stream(mut command: Command) -> Result<(ExitStatus, Counts)> {
+pub(crate) fn stream(command: Command) -> Result<(ExitStatus, Counts)> {
+    copy(command, &mut std::io::stdout())
+}
+
+/// The same, with what it prints going elsewhere.
+pub(crate) fn copy(mut command: Command, out: &mut dyn Write) -> Result<(ExitStatus, Counts)> {
     // One pipe for both streams: cargo names each test program on standard error, its results come on standard output.
     let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     command.stdin(std::process::Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
@@ -54,15 +59,14 @@ pub(crate) fn stream(mut command: Command) -> Result<(ExitStatus, Counts)> {
 
     let mut scanner = Scanner::default();
     let mut buffer = [0; 16 * 1024];
-    let mut stdout = std::io::stdout();
     loop {
         let length = reader.read(&mut buffer).context("cannot read what the tests print")?;
         if length == 0 {
             break;
         }
         scanner.feed(&buffer[..length]);
-        stdout.write_all(&buffer[..length])?;
-        stdout.flush()?;
+        out.write_all(&buffer[..length])?;
+        out.flush()?;
     }
     Ok((child.wait()?, scanner.finish()))
 }
