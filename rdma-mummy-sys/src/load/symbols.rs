@@ -81,12 +81,12 @@ macro_rules! symbols {
 
     (@list ($dollar:tt) fn $($line:tt)*) => {};
     (@list ($dollar:tt) $list:ident $module:tt $($line:tt)*) => {
-        /// Hands these functions to the macro `$each`, for a library that exports them: the module that has them, then a
-        /// prototype a line.
+        /// Hands these functions to the macro `$each`, for a library that exports them: what it wants besides, the module that has
+        /// them, then a prototype a line.
         #[doc(hidden)]
         #[macro_export]
         macro_rules! $list {
-            ($dollar each:ident) => { $dollar each! { $module $($line)* } };
+            ($dollar each:path, $dollar with:path) => { $dollar each! { $dollar with, $module $($line)* } };
         }
     };
 

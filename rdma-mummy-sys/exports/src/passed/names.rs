@@ -10,6 +10,7 @@ pub(crate) enum Otherwise {
     /// -1, with errno.
     MinusOne,
     /// Null, with errno.
+    #[cfg(feature = "drivers")]
     Null,
     /// What `poll` does: descriptors that are no rsockets are plain ones.
     Poll,
@@ -24,10 +25,18 @@ pub(crate) struct Entry {
     pub(crate) otherwise: Otherwise,
 }
 
+/// How many there are.
+pub(crate) const COUNT: usize = PUBLIC.len() + DRIVERS.len();
+
+/// The name of an entry.
+pub(crate) fn at(index: usize) -> Option<&'static Entry> {
+    PUBLIC.iter().chain(DRIVERS).nth(index)
+}
+
+/// A list of names, the first of which has the number `$first`.
 macro_rules! names {
-    ($($otherwise:ident $name:literal;)*) => {
-        /// All of them, in the order of their entries.
-        pub(crate) const NAMES: &[Entry] = &[$(Entry {
+    ($list:ident from $first:expr; $($otherwise:ident $name:literal;)*) => {
+        const $list: &[Entry] = &[$(Entry {
             // A literal with its terminator.
             name: match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
                 Ok(name) => name,
@@ -36,7 +45,7 @@ macro_rules! names {
             otherwise: Otherwise::$otherwise,
         }),*];
 
-        names!(@entries 0; $($name)*);
+        names!(@entries $first; $($name)*);
     };
     (@entries $index:expr; $name:literal $($rest:literal)*) => {
         super::jump::entry!($name, $index);
@@ -45,7 +54,46 @@ macro_rules! names {
     (@entries $index:expr;) => {};
 }
 
-names! {
+// Of librdmacm's <rdma/rsocket.h>, and the four of libibverbs that its older headers have.
+names! { PUBLIC from 0;
+    MinusOne "raccept";
+    MinusOne "rbind";
+    MinusOne "rclose";
+    MinusOne "rconnect";
+    MinusOne "rfcntl";
+    MinusOne "rgetpeername";
+    MinusOne "rgetsockname";
+    MinusOne "rgetsockopt";
+    MinusOne "riomap";
+    MinusOne "riounmap";
+    MinusOne "riowrite";
+    MinusOne "rlisten";
+    Poll "rpoll";
+    MinusOne "rread";
+    MinusOne "rreadv";
+    MinusOne "rrecv";
+    MinusOne "rrecvfrom";
+    MinusOne "rrecvmsg";
+    Select "rselect";
+    MinusOne "rsend";
+    MinusOne "rsendmsg";
+    MinusOne "rsendto";
+    MinusOne "rsetsockopt";
+    MinusOne "rshutdown";
+    MinusOne "rsocket";
+    MinusOne "rwrite";
+    MinusOne "rwritev";
+    Refuse "ibv_copy_ah_attr_from_kern";
+    Refuse "ibv_copy_path_rec_from_kern";
+    Refuse "ibv_copy_path_rec_to_kern";
+    Refuse "ibv_copy_qp_attr_from_kern";
+}
+
+#[cfg(not(feature = "drivers"))]
+const DRIVERS: &[Entry] = &[];
+
+#[cfg(feature = "drivers")]
+names! { DRIVERS from PUBLIC.len();
     Refuse "__ioctl_final_num_attrs";
     Refuse "__verbs_log";
     Null "_verbs_init_and_alloc_context";
@@ -109,10 +157,6 @@ names! {
     Refuse "ibv_cmd_req_notify_cq";
     Refuse "ibv_cmd_rereg_mr";
     Refuse "ibv_cmd_resize_cq";
-    Refuse "ibv_copy_ah_attr_from_kern";
-    Refuse "ibv_copy_path_rec_from_kern";
-    Refuse "ibv_copy_path_rec_to_kern";
-    Refuse "ibv_copy_qp_attr_from_kern";
     Refuse "ibv_read_ibdev_sysfs_file";
     Refuse "ibv_register_driver";
     Refuse "verbs_init_cq";
@@ -120,31 +164,4 @@ names! {
     Refuse "verbs_register_driver_34";
     Refuse "verbs_set_ops";
     Refuse "verbs_uninit_context";
-    MinusOne "raccept";
-    MinusOne "rbind";
-    MinusOne "rclose";
-    MinusOne "rconnect";
-    MinusOne "rfcntl";
-    MinusOne "rgetpeername";
-    MinusOne "rgetsockname";
-    MinusOne "rgetsockopt";
-    MinusOne "riomap";
-    MinusOne "riounmap";
-    MinusOne "riowrite";
-    MinusOne "rlisten";
-    Poll "rpoll";
-    MinusOne "rread";
-    MinusOne "rreadv";
-    MinusOne "rrecv";
-    MinusOne "rrecvfrom";
-    MinusOne "rrecvmsg";
-    Select "rselect";
-    MinusOne "rsend";
-    MinusOne "rsendmsg";
-    MinusOne "rsendto";
-    MinusOne "rsetsockopt";
-    MinusOne "rshutdown";
-    MinusOne "rsocket";
-    MinusOne "rwrite";
-    MinusOne "rwritev";
 }

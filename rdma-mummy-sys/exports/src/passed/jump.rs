@@ -18,7 +18,7 @@ macro_rules! entry {
             "jmp {jump}",
             concat!(".size ", $name, ", . - ", $name),
             index = const $index,
-            jump = sym $crate::private::jump::softrnic_private_jump,
+            jump = sym $crate::passed::jump::rdma_mummy_jump,
         );
     };
 }
@@ -36,7 +36,7 @@ macro_rules! entry {
             "b {jump}",
             concat!(".size ", $name, ", . - ", $name),
             index = const $index,
-            jump = sym $crate::private::jump::softrnic_private_jump,
+            jump = sym $crate::passed::jump::rdma_mummy_jump,
         );
     };
 }
@@ -44,19 +44,19 @@ macro_rules! entry {
 pub(crate) use entry;
 
 unsafe extern "C" {
-    /// Goes on where [`softrnic_private_target`](super::softrnic_private_target) says. No function to call: what it takes is in
+    /// Goes on where [`rdma_mummy_target`](super::rdma_mummy_target) says. No function to call: what it takes is in
     /// registers of its own.
-    pub(crate) fn softrnic_private_jump();
+    pub(crate) fn rdma_mummy_jump();
 }
 
 // The System V ABI: six integer registers, eight of vectors, and al with how many of these a call with `...` uses. The stack is
 // a multiple of 16 off by the return address at the entry, and so right after one more word.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
-    ".globl softrnic_private_jump",
-    ".hidden softrnic_private_jump",
-    ".type softrnic_private_jump, @function",
-    "softrnic_private_jump:",
+    ".globl rdma_mummy_jump",
+    ".hidden rdma_mummy_jump",
+    ".type rdma_mummy_jump, @function",
+    "rdma_mummy_jump:",
     ".cfi_startproc",
     "push rbp",
     ".cfi_def_cfa_offset 16",
@@ -101,17 +101,17 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "jmp r11",
     ".cfi_endproc",
-    ".size softrnic_private_jump, . - softrnic_private_jump",
-    target = sym super::softrnic_private_target,
+    ".size rdma_mummy_jump, . - rdma_mummy_jump",
+    target = sym super::rdma_mummy_target,
 );
 
 // AAPCS64: eight integer registers and that of a large result, eight of vectors, the return address in x30.
 #[cfg(target_arch = "aarch64")]
 global_asm!(
-    ".globl softrnic_private_jump",
-    ".hidden softrnic_private_jump",
-    ".type softrnic_private_jump, %function",
-    "softrnic_private_jump:",
+    ".globl rdma_mummy_jump",
+    ".hidden rdma_mummy_jump",
+    ".type rdma_mummy_jump, %function",
+    "rdma_mummy_jump:",
     ".cfi_startproc",
     "stp x29, x30, [sp, #-224]!",
     ".cfi_def_cfa_offset 224",
@@ -143,6 +143,6 @@ global_asm!(
     ".cfi_def_cfa sp, 0",
     "br x16",
     ".cfi_endproc",
-    ".size softrnic_private_jump, . - softrnic_private_jump",
-    target = sym super::softrnic_private_target,
+    ".size rdma_mummy_jump, . - rdma_mummy_jump",
+    target = sym super::rdma_mummy_target,
 );

@@ -1,8 +1,8 @@
-//! What rdma-core's own libraries and drivers take from libibverbs and librdmacm beside the verbs, and rsockets.
+//! rsockets, and what rdma-core's own libraries and drivers take from libibverbs and librdmacm beside the verbs.
 //!
-//! A driver such as libmlx5, which many programs link to, does not load without these names. Each leads on to the function of
-//! the same name of the system's library, whatever its arguments are: so real devices work, and rsockets over them. Where there
-//! is no such library the call fails, and a driver has nothing to drive.
+//! Each name leads on to the function of the same name of the system's library, whatever its arguments are. Where there is no such
+//! library the call fails. A driver such as libmlx5, which many programs link to, does not load without its names; where there is
+//! no library it has nothing to drive.
 //!
 //! `names` lists them, `jump` passes a call on with all its arguments, this file finds where to.
 
@@ -16,14 +16,14 @@ use std::{ffi::CString, path::Path};
 
 use rdma_mummy_sys::load::{ibverbs, rdmacm};
 
-use names::{NAMES, Otherwise};
+use names::{COUNT, Otherwise};
 
 /// Where the calls of a name go, found by the first of them.
-static FOUND: [OnceLock<usize>; NAMES.len()] = [const { OnceLock::new() }; NAMES.len()];
+static FOUND: [OnceLock<usize>; COUNT] = [const { OnceLock::new() }; COUNT];
 
 /// Where to go on with a call of the name at `index`.
-extern "C" fn softrnic_private_target(index: usize) -> usize {
-    let Some((slot, entry)) = FOUND.get(index).zip(NAMES.get(index)) else { return refuse as *const c_void as usize };
+extern "C" fn rdma_mummy_target(index: usize) -> usize {
+    let Some((slot, entry)) = FOUND.get(index).zip(names::at(index)) else { return refuse as *const c_void as usize };
     *slot.get_or_init(|| system(entry.name).unwrap_or_else(|| fallback(entry.otherwise)))
 }
 
@@ -55,6 +55,7 @@ fn fallback(otherwise: Otherwise) -> usize {
     match otherwise {
         Otherwise::Refuse => refuse as *const c_void as usize,
         Otherwise::MinusOne => minus_one as *const c_void as usize,
+        #[cfg(feature = "drivers")]
         Otherwise::Null => null as *const c_void as usize,
         Otherwise::Poll => libc::poll as *const c_void as usize,
         Otherwise::Select => libc::select as *const c_void as usize,
@@ -79,11 +80,13 @@ extern "C" fn minus_one() -> isize {
 }
 
 /// Fails as a function that returns a pointer does.
+#[cfg(feature = "drivers")]
 extern "C" fn null() -> *mut c_void {
     set_errno();
     core::ptr::null_mut()
 }
 
 /// Whether drivers may let objects of a device that is gone be destroyed: theirs to write, as in libibverbs.
+#[cfg(feature = "drivers")]
 #[unsafe(no_mangle)]
 static mut verbs_allow_disassociate_destroy: bool = false;

@@ -1,0 +1,86 @@
+//! The functions under their C names, from the list that `rdma-mummy-sys` has of each library.
+
+/// Defines all functions in the crate that calls it; `$ready` is called before each of them.
+#[macro_export]
+macro_rules! functions {
+    ($ready:path) => {
+        // A module for each list, as the same name may stand for something else in the next.
+        mod ibverbs {
+            $crate::export!(@list ibverbs_functions, $ready);
+        }
+        mod ibverbs_later {
+            $crate::export!(@list ibverbs_later_functions, $ready);
+        }
+        mod rdmacm {
+            $crate::export!(@list rdmacm_functions, $ready);
+        }
+        mod rdmacm_later {
+            $crate::export!(@list rdmacm_later_functions, $ready);
+        }
+    };
+}
+
+/// Defines the functions of one list.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export {
+    (@list $list:ident, $ready:path) => {
+        use $crate::types::*;
+
+        $crate::rdma_mummy_sys::$list!($crate::export, $ready);
+    };
+
+    (
+        $ready:path, [$($module:ident)::+]
+        $(fn $name:ident $arguments:tt -> $result:ty;)*
+    ) => {
+        use $crate::$($module)::+ as library;
+
+        $($crate::export!(@one $ready, $name $arguments -> $result);)*
+    };
+
+    (@one $ready:path, ibv_close_device ($context:ident: $type:ty) -> $result:ty) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn ibv_close_device($context: $type) -> $result {
+            $ready();
+            // SAFETY: the caller keeps the contract of the C function, which is that of this one.
+            unsafe { $crate::close_device($context) }
+        }
+    };
+
+    (@one $ready:path, $name:ident ($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // Some of them are safe in Rust; here all are what C has.
+            const FUNCTION: unsafe extern "C" fn($($type),*) -> $result = library::$name;
+            $ready();
+            // SAFETY: the caller keeps the contract of the C function, which is that of this one.
+            unsafe { FUNCTION($($argument),*) }
+        }
+    };
+}
+
+/// What the prototypes name.
+#[doc(hidden)]
+pub mod types {
+    pub use core::ffi::{c_char, c_int, c_uint, c_void};
+
+    pub use libc::sockaddr;
+    pub use rdma_mummy_sys::bindings::rdma_cma::*;
+    pub use rdma_mummy_sys::bindings::verbs::*;
+    pub use rdma_mummy_sys::later::*;
+}
+
+/// The C library closes any device, as the kernel clears away what is left on it, and programs count on that: perftest leaves
+/// queues behind. softrnic refuses, so that nothing is pulled from under a Rust program. Here the device is left to the end of the
+/// process then.
+///
+/// # Safety
+///
+/// As of `ibv_close_device`.
+pub unsafe fn close_device(context: *mut types::ibv_context) -> types::c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    let result = unsafe { rdma_mummy_sys::load::ibverbs::ibv_close_device(context) };
+    let in_use = result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY);
+    if in_use { 0 } else { result }
+}
