@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal; nothing else links it")]
 
 mod bindings;
+mod capi;
 mod ci;
 mod demo;
 mod packages;
@@ -31,6 +32,7 @@ enum Task {
     Softroce(softroce::Softroce),
     Test(test::Test),
     Preload(preload::Preload),
+    Capi(capi::Capi),
     Bindings(bindings::Bindings),
     Ci(ci::Ci),
 }
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Task::Softroce(task) => Ok(softroce::main(task)),
         Task::Test(task) => test::main(&task),
         Task::Preload(task) => preload::main(&task),
+        Task::Capi(task) => capi::main(&task),
         Task::Bindings(task) => bindings::main(&task).map(|()| ExitCode::SUCCESS),
         Task::Ci(task) => ci::main(&task),
     };

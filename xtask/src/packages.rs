@@ -56,6 +56,17 @@ pub(crate) const SOFTROCE_TESTS: &[Need] =
 pub(crate) const LINKING: &[Need] =
     &[program("gcc", "cc"), Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) }];
 
+/// Compiling programs in C and C++ against the distribution's headers, and looking at what came of it.
+pub(crate) const C_EXAMPLES: &[Need] = &[
+    program("gcc", "cc"),
+    program("g++", "c++"),
+    program("binutils", "readelf"),
+    program("pkg-config", "pkg-config"),
+    Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) },
+    Need { package: "libibverbs-dev", found_by: Found::File(&["/usr/include/infiniband/verbs.h"]) },
+    Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
+];
+
 /// The programs that run on softrnic, and compiling one of our own.
 pub(crate) const PROGRAMS: &[Need] = &[
     program("ibverbs-utils", "ibv_devinfo"),

@@ -89,17 +89,19 @@ fn link(root: &Path, archive: &Path, libraries: &Path) -> Result<()> {
 }
 
 /// Copies a file to where programs may be running it from.
-fn place(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn place(from: &Path, to: &Path) -> Result<()> {
     let fresh = to.with_extension("new");
     fs::copy(from, &fresh).with_context(|| format!("cannot copy {} to {}", from.display(), fresh.display()))?;
     rename(&fresh, to)
 }
 
-fn rename(from: &Path, to: &Path) -> Result<()> {
+/// Moves a file to its place.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))
 }
 
-fn run(mut command: Command) -> Result<()> {
+/// Runs a command that must go well.
+pub(crate) fn run(mut command: Command) -> Result<()> {
     let name = command.get_program().to_owned();
     let status = command.status().with_context(|| format!("cannot run {}", name.display()))?;
     ensure!(status.success(), "`{} {}` ended with {status}", name.display(), words(&command).join(" "));

@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::Finished;
 use super::report::State;
 use super::summary::{Counts, DEVICE_TARGET};
-use crate::repo;
+use crate::packages::{self, Install};
+use crate::{capi, repo};
 
 /// The package that holds the device tests.
 const PACKAGE: &str = "sideway-tests";
@@ -29,6 +30,8 @@ pub(crate) struct Binaries {
     pub(crate) folder: PathBuf,
     examples: PathBuf,
     stride: PathBuf,
+    /// Those in C.
+    c_examples: PathBuf,
 }
 
 /// One test program.
@@ -50,12 +53,15 @@ pub(crate) fn build_once<'a>(root: &Path, built: &'a mut Option<Binaries>) -> Re
 }
 
 fn build(root: &Path) -> Result<Binaries> {
+    packages::require("the device tests", &[packages::C_EXAMPLES], Install::InCiOrAsRoot)?;
     let status = repo::cargo(root)
         .args(["build", "--release", "--package", EXAMPLES, "--examples"])
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "building the examples: {status}");
     let stride = repo::stride(root)?;
+    let library = capi::build(root, true)?;
+    capi::examples(root, &library)?;
 
     let output = repo::cargo(root)
         .args(["test", "--package", PACKAGE, "--no-run", "--message-format=json-render-diagnostics"])
@@ -73,7 +79,8 @@ fn build(root: &Path) -> Result<Binaries> {
         .and_then(|package| package["manifest_path"].as_str())
         .with_context(|| format!("the workspace has no package {PACKAGE}"))?;
     let folder = Path::new(manifest).parent().context("a manifest lies in a folder")?.to_path_buf();
-    Ok(Binaries { tests, folder, examples: repo::target_folder(root)?.join("release/examples"), stride })
+    let examples = repo::target_folder(root)?.join("release/examples");
+    Ok(Binaries { tests, folder, examples, stride, c_examples: library.examples() })
 }
 
 /// The test program that a line of cargo's messages announces, if it is one for a device.
@@ -94,6 +101,7 @@ impl Binaries {
         vec![
             ("SIDEWAY_EXAMPLES_DIR".into(), self.examples.clone().into()),
             ("SIDEWAY_STRIDE_PERF".into(), self.stride.clone().into()),
+            ("SIDEWAY_CAPI_EXAMPLES".into(), self.c_examples.clone().into()),
             ("CARGO_MANIFEST_DIR".into(), self.folder.clone().into()),
         ]
     }

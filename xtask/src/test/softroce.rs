@@ -54,7 +54,7 @@ const COMPARISON: &str = "softroce_both_devices";
 
 /// Boots one guest for all programs.
 pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<Binaries>) -> Result<Finished> {
-    let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS];
+    let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES];
     if let Err(error) = packages::require("the softroce ring", &needs, Install::InCiOrAsRoot) {
         return Ok(Finished::did_not_run(error.to_string()));
     }

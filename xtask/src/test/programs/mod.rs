@@ -1,7 +1,9 @@
 //! The programs ring: C programs, the distribution's as they are and some of our own, on softrnic.
 //!
-//! `table` says what is run, `process` runs one program with a time limit, `play` a line of the table.
+//! `table` says what is run, `process` runs one program with a time limit, `play` a line of the table. `capi` has the programs that link
+//! `librdma_mummy`.
 
+mod capi;
 mod play;
 mod process;
 mod table;
@@ -27,24 +29,37 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
     if let Err(error) = packages::require("the programs ring", &[packages::PROGRAMS], Install::InCiOrAsRoot) {
         return Ok(Finished::did_not_run(error.to_string()));
     }
-    let built = preload::build(root)?;
-    let place = Place { own: compile(root, &built)?, built, stride: repo::stride(root)? };
+    let rows: Vec<_> = table::ROWS.iter().filter(|row| row.name.contains(only)).collect();
+    let checks: Vec<_> = capi::CHECKS.iter().filter(|check| check.name.contains(only)).collect();
     let mut counts = Counts::default();
     let mut faults = Vec::new();
-    for row in table::ROWS.iter().filter(|row| row.name.contains(only)) {
+    let mut judge = |name: &'static str, run: &dyn Fn() -> Result<()>| {
         let started = Instant::now();
-        let result = play::play(row, &place);
+        let result = run();
         let time = started.elapsed().as_secs_f64();
         match result {
             Ok(()) => {
                 counts.passed += 1;
-                println!("test programs::{} ... ok ({time:.1} s)", row.name);
+                println!("test programs::{name} ... ok ({time:.1} s)");
             }
             Err(error) => {
                 counts.failed += 1;
-                println!("test programs::{} ... FAILED ({time:.1} s)\n{error:#}\n", row.name);
-                faults.push(row.name);
+                println!("test programs::{name} ... FAILED ({time:.1} s)\n{error:#}\n");
+                faults.push(name);
             }
+        }
+    };
+    if !rows.is_empty() {
+        let built = preload::build(root)?;
+        let place = Place { own: compile(root, &built)?, built, stride: repo::stride(root)? };
+        for row in rows {
+            judge(row.name, &|| play::play(row, &place));
+        }
+    }
+    if !checks.is_empty() {
+        let door = capi::build(root)?;
+        for check in checks {
+            judge(check.name, &|| check.run(&door));
         }
     }
     let state = match faults.as_slice() {

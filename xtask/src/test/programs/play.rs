@@ -13,7 +13,7 @@ use super::process::{LOOK, Process};
 use super::table::{Row, Shape, Way};
 
 /// More than any line takes on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
 /// A client that found no server is tried again after this.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -111,7 +111,12 @@ fn compare(words: &str, place: &Place, text: &Path) -> Command {
 }
 
 /// Waits for the end of the last process and, after it, of the other: both well, and the last has printed what is expected.
-fn finish(last: &mut Process, mut other: Option<&mut Process>, expected: &str, deadline: Instant) -> Result<()> {
+pub(super) fn finish(
+    last: &mut Process,
+    mut other: Option<&mut Process>,
+    expected: &str,
+    deadline: Instant,
+) -> Result<()> {
     let status = last.wait(deadline)?;
     let after = other.as_mut().map(|other| other.wait(deadline)).transpose()?;
     let stories = || match &other {

@@ -1,0 +1,190 @@
+//! `cargo xtask capi`: the functions of rdma-core as one library for programs in C and C++.
+//!
+//! cargo makes the static library. The shared one is the same code through `cc`, with a version script.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::packages::{self, Install};
+use crate::preload::{place, rename, run};
+use crate::repo;
+
+/// The package.
+const PACKAGE: &str = "rdma-mummy-capi";
+/// Where its sources lie.
+pub(crate) const SOURCES: &str = "rdma-mummy-sys/capi";
+/// The profile that it is built with, and its folder in cargo's.
+const PROFILE: &str = "for-c";
+/// The static library.
+const STATIC: &str = "librdma_mummy.a";
+/// The shared library, by the name that programs ask the loader for.
+const SHARED: &str = "librdma_mummy.so.0";
+/// The name by which the linker finds it.
+const LINK: &str = "librdma_mummy.so";
+/// What programs link beside the static library.
+const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
+
+/// Build libibverbs and librdmacm as one library for C and C++ programs into target/capi, with examples
+///
+/// What links it runs with or without rdma-core. lib has the static and the shared library, and files for pkg-config; include has the
+/// header of what is beside rdma-core's functions; examples has programs that are linked to the static one.
+#[derive(Args, Debug)]
+pub(crate) struct Capi {
+    /// Leave out softrnic, the NIC in software that a program can ask for
+    #[arg(long)]
+    without_softrnic: bool,
+}
+
+/// What was built.
+#[derive(Clone, Debug)]
+pub(crate) struct Built {
+    /// The folder of all of it.
+    pub(crate) folder: PathBuf,
+}
+
+impl Built {
+    /// The static library.
+    pub(crate) fn archive(&self) -> PathBuf {
+        self.folder.join("lib").join(STATIC)
+    }
+
+    /// The shared library.
+    pub(crate) fn shared(&self) -> PathBuf {
+        self.folder.join("lib").join(SHARED)
+    }
+
+    /// The folder of the examples.
+    pub(crate) fn examples(&self) -> PathBuf {
+        self.folder.join("examples")
+    }
+
+    /// Compiles a program in C or C++ against the distribution's headers, with the static library, of which it exports nothing.
+    pub(crate) fn compile(&self, source: &Path, program: &Path) -> Result<()> {
+        self.link(source, program, |command| {
+            command.arg(format!("-Wl,--exclude-libs,{STATIC}")).arg(self.archive()).args(LIBRARIES);
+        })
+    }
+
+    /// The same with the shared library, which the program finds where it is now.
+    pub(crate) fn compile_shared(&self, source: &Path, program: &Path) -> Result<()> {
+        self.link(source, program, |command| {
+            let folder = self.folder.join("lib");
+            command.arg("-L").arg(&folder).args(["-lrdma_mummy", "-Wl,-rpath"]).arg(folder);
+        })
+    }
+
+    fn link(&self, source: &Path, program: &Path, libraries: impl FnOnce(&mut Command)) -> Result<()> {
+        let mut command = if source.extension() == Some(OsStr::new("cpp")) {
+            let mut compiler = Command::new("c++");
+            compiler.arg("-std=c++17");
+            compiler
+        } else {
+            Command::new("cc")
+        };
+        let fresh = program.with_extension("new");
+        command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(self.folder.join("include"));
+        command.arg(source).arg("-o").arg(&fresh);
+        libraries(&mut command);
+        run(command)?;
+        rename(&fresh, program)
+    }
+}
+
+/// Carries the task out.
+pub(crate) fn main(task: &Capi) -> Result<ExitCode> {
+    packages::require("the library for C programs", &[packages::LINKING], Install::InCi)?;
+    let root = repo::root()?;
+    let built = build(&root, !task.without_softrnic)?;
+    println!("built {}", built.folder.display());
+    match packages::require("building its examples", &[packages::C_EXAMPLES], Install::InCi) {
+        Ok(()) => {
+            examples(&root, &built)?;
+            println!(
+                "  {} --soft\n  {}",
+                built.examples().join("devices").display(),
+                built.examples().join("loopback").display()
+            );
+        }
+        // The libraries want no headers.
+        Err(error) => println!("without examples: {error}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the libraries and what lies beside them.
+pub(crate) fn build(root: &Path, softrnic: bool) -> Result<Built> {
+    let target = repo::target_folder(root)?;
+    let folder = target.join("capi");
+    let library = folder.join("lib");
+    for part in ["lib/pkgconfig", "include"] {
+        make(&folder.join(part))?;
+    }
+    let mut cargo = repo::cargo(root);
+    cargo.args(["build", "--profile", PROFILE, "--package", PACKAGE]);
+    if !softrnic {
+        cargo.arg("--no-default-features");
+    }
+    run(cargo)?;
+    place(&target.join(PROFILE).join(STATIC), &library.join(STATIC))?;
+    link(root, &library)?;
+    place(&root.join(SOURCES).join("include/rdma_mummy.h"), &folder.join("include/rdma_mummy.h"))?;
+    let version = version(root)?;
+    for name in ["rdma_mummy.pc", "rdma_mummy-static.pc"] {
+        let template = root.join(SOURCES).join(format!("{name}.in"));
+        let text = fs::read_to_string(&template).with_context(|| format!("cannot read {}", template.display()))?;
+        let file = library.join("pkgconfig").join(name);
+        let text = text.replace("@VERSION@", &version);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(Built { folder })
+}
+
+/// Builds the examples, linked to the static library.
+pub(crate) fn examples(root: &Path, built: &Built) -> Result<()> {
+    make(&built.examples())?;
+    let sources = root.join(SOURCES).join("examples");
+    for name in ["devices.c", "loopback.cpp"] {
+        let source = sources.join(name);
+        built.compile(&source, &built.examples().join(name).with_extension(""))?;
+    }
+    Ok(())
+}
+
+/// Makes the shared library of the static one. It is never unloaded, as threads and handlers of forks stay in it.
+fn link(root: &Path, library: &Path) -> Result<()> {
+    let fresh = library.join(SHARED).with_extension("new");
+    let script = root.join(SOURCES).join("librdma_mummy.map");
+    let mut command = Command::new("cc");
+    command
+        .arg("-shared")
+        .arg(format!("-Wl,-soname,{SHARED}"))
+        .arg(format!("-Wl,--version-script={}", script.display()));
+    command.args(["-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--gc-sections", "-Wl,--strip-all", "-Wl,--whole-archive"]);
+    command.arg(library.join(STATIC)).arg("-Wl,--no-whole-archive").args(LIBRARIES).arg("-o").arg(&fresh);
+    run(command)?;
+    rename(&fresh, &library.join(SHARED))?;
+    let name = library.join(LINK).with_extension("new");
+    // One that an earlier call has left.
+    fs::remove_file(&name).ok();
+    symlink(SHARED, &name).with_context(|| format!("cannot make the link {}", name.display()))?;
+    rename(&name, &library.join(LINK))
+}
+
+fn make(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
+}
+
+/// The version of the package.
+fn version(root: &Path) -> Result<String> {
+    let metadata = repo::metadata(root, false)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    let package = packages.iter().find(|package| package["name"] == PACKAGE);
+    let version = package.and_then(|package| package["version"].as_str());
+    version.map(str::to_owned).with_context(|| format!("the workspace has no package {PACKAGE}"))
+}

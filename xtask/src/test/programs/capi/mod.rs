@@ -1,0 +1,221 @@
+//! The C door: programs that link `librdma_mummy` and nothing of rdma-core.
+//!
+//! `names` compares what the library exports with what the headers declare and with what rdma-core's libraries export. Here stand the
+//! programs: what they are linked to, and what they say on softrnic, without rdma-core, and where softrnic is not asked for.
+
+mod names;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::play::{self, LIMIT};
+use super::process::Process;
+use crate::capi::{self, Built};
+use crate::packages::{self, Install};
+use crate::repo;
+
+/// One thing that must be so.
+#[derive(Clone, Copy)]
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    run: fn(&Door) -> Result<()>,
+}
+
+impl Check {
+    /// Looks whether it is so.
+    pub(super) fn run(&self, door: &Door) -> Result<()> {
+        (self.run)(door)
+    }
+}
+
+/// All of them.
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "capi_needs_no_rdma_core", run: needs_no_rdma_core },
+    Check { name: "capi_has_what_the_headers_declare", run: names::declared },
+    Check { name: "capi_has_what_the_libraries_export", run: names::exported },
+    Check { name: "capi_versions_are_its_own", run: names::versions },
+    Check { name: "capi_links_by_pkg_config", run: links_by_pkg_config },
+    Check { name: "capi_devices", run: |door| soft(door, "devices", "--soft", "soft0: InfiniBand channel adapter") },
+    Check { name: "capi_devices_by_environment", run: by_environment },
+    Check { name: "capi_wrong_devices_are_told", run: wrong_devices },
+    Check { name: "capi_loopback", run: |door| soft(door, "loopback", "soft0", "all of them arrived") },
+    Check { name: "capi_failures_without_rdma_core", run: failures },
+    Check { name: "capi_devices_without_rdma_core", run: why_not },
+];
+
+/// Where things are.
+#[derive(Debug)]
+pub(super) struct Door {
+    built: Built,
+    /// The examples with the shared library, and the programs of the tests with either.
+    programs: PathBuf,
+}
+
+/// How a program is linked.
+#[derive(Clone, Copy, Debug)]
+enum Linked {
+    Static,
+    Shared,
+}
+
+/// Builds the library, and each program with the static and with the shared one.
+pub(super) fn build(root: &Path) -> Result<Door> {
+    packages::require("programs in C and C++", &[packages::C_EXAMPLES], Install::InCiOrAsRoot)?;
+    let built = capi::build(root, true)?;
+    capi::examples(root, &built)?;
+    let programs = built.folder.join("tests");
+    std::fs::create_dir_all(&programs).with_context(|| format!("cannot create {}", programs.display()))?;
+    let door = Door { built, programs };
+    for (source, name) in [("examples/devices.c", "devices"), ("examples/loopback.cpp", "loopback")] {
+        let source = root.join(capi::SOURCES).join(source);
+        door.built.compile_shared(&source, &door.program(name, Linked::Shared))?;
+    }
+    let source = root.join(capi::SOURCES).join("tests/without.c");
+    door.built.compile(&source, &door.program("without", Linked::Static))?;
+    door.built.compile_shared(&source, &door.program("without", Linked::Shared))?;
+    Ok(door)
+}
+
+impl Door {
+    fn program(&self, name: &str, linked: Linked) -> PathBuf {
+        match linked {
+            Linked::Static if name != "without" => self.built.examples().join(name),
+            Linked::Static => self.programs.join(name),
+            Linked::Shared => self.programs.join(format!("{name}-shared")),
+        }
+    }
+
+    /// A program as a user starts it, who has none of our variables set.
+    fn command(&self, name: &str, linked: Linked) -> Command {
+        let mut command = Command::new(self.program(name, linked));
+        let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+            let name = name.to_string_lossy();
+            name.starts_with("RDMA_MUMMY_") || name.starts_with("SOFTRNIC_") || name.starts_with("LD_")
+        });
+        for name in ours {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// The same where there is no rdma-core.
+    fn command_alone(&self, name: &str, linked: Linked) -> Command {
+        let mut command = self.command(name, linked);
+        command.envs([("RDMA_MUMMY_LIBIBVERBS", "/nonexistent"), ("RDMA_MUMMY_LIBRDMACM", "/nonexistent")]);
+        command
+    }
+}
+
+/// Runs a program with either library, beside rdma-core and without it.
+fn soft(door: &Door, name: &str, word: &str, expected: &str) -> Result<()> {
+    for linked in [Linked::Static, Linked::Shared] {
+        for mut command in [door.command(name, linked), door.command_alone(name, linked)] {
+            command.arg(word);
+            well(command, expected)?;
+        }
+    }
+    Ok(())
+}
+
+/// Softrnic is there where the environment asks for it, and else not.
+fn by_environment(door: &Door) -> Result<()> {
+    for (value, expected) in [("1", true), ("0", false), ("", false)] {
+        let mut command = door.command_alone("devices", Linked::Static);
+        command.env("RDMA_MUMMY_SOFTRNIC", value);
+        if expected {
+            well(command, "soft0: InfiniBand channel adapter")?;
+        } else {
+            badly(command, "softrnic: not asked for")?;
+        }
+    }
+    Ok(())
+}
+
+/// Who asks for devices that cannot be is told, by the variable as by the function.
+fn wrong_devices(door: &Door) -> Result<()> {
+    let mut command = door.command_alone("devices", Linked::Static);
+    command.envs([("RDMA_MUMMY_SOFTRNIC", "1"), ("SOFTRNIC_DEVICES", "a/b")]);
+    badly(command, "there are no soft devices")?;
+    let mut command = door.command_alone("devices", Linked::Static);
+    command.arg("--soft").env("SOFTRNIC_DEVICES", "a/b");
+    badly(command, "no soft device: Invalid argument")
+}
+
+/// Each function fails in its own way.
+fn failures(door: &Door) -> Result<()> {
+    well(door.command_alone("without", Linked::Static), "all is well")?;
+    well(door.command_alone("without", Linked::Shared), "all is well")
+}
+
+/// A program says why there are no devices.
+fn why_not(door: &Door) -> Result<()> {
+    for linked in [Linked::Static, Linked::Shared] {
+        badly(door.command_alone("devices", linked), "libibverbs: cannot load libibverbs.so.1")?;
+    }
+    Ok(())
+}
+
+/// A program is linked to what every machine has, and to our library at most.
+fn needs_no_rdma_core(door: &Door) -> Result<()> {
+    let mut files = vec![door.built.shared()];
+    for name in ["devices", "loopback", "without"] {
+        files.extend([door.program(name, Linked::Static), door.program(name, Linked::Shared)]);
+    }
+    for file in &files {
+        let text = said(Command::new("readelf").args(["--dynamic", "--wide"]).arg(file).env("LC_ALL", "C"))?;
+        let needed: Vec<&str> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
+        let has = |name: &str| needed.iter().any(|line| line.contains(name));
+        ensure!(has("[libc.so"), "readelf says nothing of {}:\n{text}", file.display());
+        for name in ["libibverbs", "librdmacm", "libmlx5", "libnl"] {
+            ensure!(!has(name), "{} needs {name}:\n{}", file.display(), needed.join("\n"));
+        }
+        let is_shared = file.to_string_lossy().ends_with("-shared");
+        ensure!(has("[librdma_mummy.so") == is_shared, "{}:\n{}", file.display(), needed.join("\n"));
+    }
+    Ok(())
+}
+
+/// What pkg-config says is enough to link a program, which then runs.
+fn links_by_pkg_config(door: &Door) -> Result<()> {
+    let libraries = door.built.folder.join("lib");
+    let source = repo::root()?.join(capi::SOURCES).join("examples/devices.c");
+    for package in ["rdma_mummy", "rdma_mummy-static"] {
+        let program = door.programs.join(package);
+        said(Command::new("cc").arg(&source).arg("-o").arg(&program).args(flags(door, package)?))?;
+        let mut command = Command::new(&program);
+        command.arg("--soft").env("LD_LIBRARY_PATH", &libraries);
+        well(command, "soft0: InfiniBand channel adapter")?;
+    }
+    Ok(())
+}
+
+/// What pkg-config says of a package.
+fn flags(door: &Door, package: &str) -> Result<Vec<String>> {
+    let mut ask = Command::new("pkg-config");
+    ask.args(["--cflags", "--libs", package]).env("PKG_CONFIG_PATH", door.built.folder.join("lib/pkgconfig"));
+    Ok(said(&mut ask)?.split_whitespace().map(String::from).collect())
+}
+
+/// Runs a program, which ends well and has said this.
+fn well(command: Command, expected: &str) -> Result<()> {
+    play::finish(&mut Process::start(command)?, None, expected, Instant::now() + LIMIT)
+}
+
+/// Runs a program, which fails and has said this.
+fn badly(command: Command, expected: &str) -> Result<()> {
+    let mut process = Process::start(command)?;
+    let Some(status) = process.wait(Instant::now() + LIMIT)? else { bail!("did not end\n{}", process.story()) };
+    ensure!(status.code() == Some(1), "{status}\n{}", process.story());
+    ensure!(process.printed().contains(expected), "did not print {expected:?}\n{}", process.story());
+    Ok(())
+}
+
+/// What a tool prints.
+fn said(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    ensure!(output.status.success(), "{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
