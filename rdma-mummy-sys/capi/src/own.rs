@@ -13,10 +13,10 @@ extern "C" fn rdma_mummy_register_softrnic() -> c_int {
     soft::ready();
     match soft::register() {
         Ok(()) => 0,
-        Err(refusal) => {
+        Err(code) => {
             // SAFETY: libc gives the address of this thread's errno, which is valid and aligned for as long as the thread runs.
-            unsafe { *libc::__errno_location() = refusal.code };
-            refusal.code
+            unsafe { *libc::__errno_location() = code };
+            code
         }
     }
 }

@@ -5,42 +5,34 @@ pub(crate) use absent::{ready, register, state};
 #[cfg(feature = "softrnic")]
 pub(crate) use present::{ready, register, state};
 
-/// Why softrnic's devices are not there.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    /// The errno value.
-    pub(crate) code: core::ffi::c_int,
-    /// What to change.
-    pub(crate) text: String,
-}
-
 #[cfg(feature = "softrnic")]
 mod present {
+    use core::ffi::c_int;
     use std::env;
-    use std::sync::Once;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, Once, PoisonError};
 
-    use super::Refusal;
+    use softrnic::RegisterError;
 
     /// The environment variable that asks for softrnic.
     const VARIABLE: &str = "RDMA_MUMMY_SOFTRNIC";
 
-    static ASKED: Once = Once::new();
-    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    static LOOKED: Once = Once::new();
+    /// What came of registering it, once somebody has asked.
+    static RESULT: Mutex<Option<Result<(), RegisterError>>> = Mutex::new(None);
 
     /// Registers softrnic if the environment asks for it and no call has looked yet. It makes no thread and opens nothing, so that a
     /// process which forks, closes all its descriptors or never calls a verb loses nothing.
     #[inline]
     pub(crate) fn ready() {
-        ASKED.call_once(ask);
+        LOOKED.call_once(look);
     }
 
     #[cold]
-    fn ask() {
+    fn look() {
         if is_asked_for()
-            && let Err(refusal) = register()
+            && let Err(error) = remembered()
         {
-            say(&refusal.text);
+            say(&error);
         }
     }
 
@@ -54,48 +46,48 @@ mod present {
 
     /// Who set the variable has nobody else to hear this from.
     #[expect(clippy::print_stderr, reason = "the program has not asked for softrnic, and so would not look")]
-    fn say(text: &str) {
-        eprintln!("rdma_mummy: there are no soft devices: {text}");
+    fn say(error: &RegisterError) {
+        eprintln!("rdma_mummy: there are no soft devices: {error}");
     }
 
-    /// Makes softrnic's devices those of this process.
-    pub(crate) fn register() -> Result<(), Refusal> {
-        match softrnic::register() {
-            Ok(()) => {
-                REGISTERED.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) => {
-                let code = match error {
-                    softrnic::RegisterError::Provider(_) => libc::EEXIST,
-                    _ => libc::EINVAL,
-                };
-                Err(Refusal { code, text: error.to_string() })
-            }
-        }
+    fn remembered() -> Result<(), RegisterError> {
+        let result = softrnic::register();
+        // It is whole whenever the lock is free.
+        *RESULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
+        result
     }
 
-    /// Whether its devices are there.
-    pub(crate) fn state() -> &'static str {
-        if REGISTERED.load(Ordering::Relaxed) {
-            "its devices are registered"
-        } else {
-            "not asked for: set the environment variable RDMA_MUMMY_SOFTRNIC to 1, or call rdma_mummy_register_softrnic()"
+    /// Makes softrnic's devices those of this process, or says with which errno value this cannot be.
+    pub(crate) fn register() -> Result<(), c_int> {
+        remembered().map_err(|error| match error {
+            RegisterError::Provider(_) => libc::EEXIST,
+            _ => libc::EINVAL,
+        })
+    }
+
+    /// Whether its devices are there, or what to change.
+    pub(crate) fn state() -> String {
+        match &*RESULT.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Ok(())) => String::from("its devices are registered"),
+            Some(Err(error)) => error.to_string(),
+            None => format!(
+                "not asked for: set the environment variable {VARIABLE} to 1, or call rdma_mummy_register_softrnic()"
+            ),
         }
     }
 }
 
 #[cfg(not(feature = "softrnic"))]
 mod absent {
-    use super::Refusal;
+    use core::ffi::c_int;
 
     /// There is nothing to ask for.
     #[inline]
     pub(crate) fn ready() {}
 
     /// Refuses.
-    pub(crate) fn register() -> Result<(), Refusal> {
-        Err(Refusal { code: libc::EOPNOTSUPP, text: state().to_owned() })
+    pub(crate) fn register() -> Result<(), c_int> {
+        Err(libc::EOPNOTSUPP)
     }
 
     /// That it is not there.

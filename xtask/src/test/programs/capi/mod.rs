@@ -141,7 +141,10 @@ fn wrong_devices(door: &Door) -> Result<()> {
     badly(command, "there are no soft devices")?;
     let mut command = door.command_alone("devices", Linked::Static);
     command.arg("--soft").env("SOFTRNIC_DEVICES", "a/b");
-    badly(command, "no soft device: Invalid argument")
+    badly(command, "no soft device: Invalid argument")?;
+    let mut command = door.command_alone("devices", Linked::Shared);
+    command.arg("--soft").env("SOFTRNIC_DEVICES", "a/b");
+    badly(command, "softrnic: no device can be named")
 }
 
 /// Each function fails in its own way.
