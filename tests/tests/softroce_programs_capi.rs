@@ -52,3 +52,11 @@ fn every_byte_arrives() {
     let output = run("loopback", Some(&name)).output;
     assert!(output.starts_with(&format!("{name}: ")) && output.contains("all of them arrived"), "{output}");
 }
+
+#[test]
+#[ignore = "softrnic has no rsockets: cargo xtask softroce"]
+fn rsockets_are_those_of_librdmacm() {
+    let address = connections::address().to_string();
+    let output = run("stream", Some(&address)).output;
+    assert!(output.contains(&format!("went to {address} and came back")), "{output}");
+}

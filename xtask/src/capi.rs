@@ -149,7 +149,7 @@ pub(crate) fn build(root: &Path, softrnic: bool) -> Result<Built> {
 pub(crate) fn examples(root: &Path, built: &Built) -> Result<()> {
     make(&built.examples())?;
     let sources = root.join(SOURCES).join("examples");
-    for name in ["devices.c", "loopback.cpp"] {
+    for name in ["devices.c", "loopback.cpp", "stream.c"] {
         let source = sources.join(name);
         built.compile(&source, &built.examples().join(name).with_extension(""))?;
     }

@@ -1,8 +1,10 @@
 //! The C door: programs that link `librdma_mummy` and nothing of rdma-core.
 //!
-//! `names` compares what the library exports with what the headers declare and with what rdma-core's libraries export. Here stand the
-//! programs: what they are linked to, and what they say on softrnic, without rdma-core, and where softrnic is not asked for.
+//! `names` compares what the library exports with what the headers declare and with what rdma-core's libraries export, `linking` is about
+//! what programs are linked to. Here stand the programs: what they say on softrnic, without rdma-core, and where softrnic is not asked
+//! for.
 
+mod linking;
 mod names;
 
 use std::path::{Path, PathBuf};
@@ -15,7 +17,6 @@ use super::play::{self, LIMIT};
 use super::process::Process;
 use crate::capi::{self, Built};
 use crate::packages::{self, Install};
-use crate::repo;
 
 /// One thing that must be so.
 #[derive(Clone, Copy)]
@@ -33,11 +34,13 @@ impl Check {
 
 /// All of them.
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "capi_needs_no_rdma_core", run: needs_no_rdma_core },
+    Check { name: "capi_needs_no_rdma_core", run: linking::needs_no_rdma_core },
     Check { name: "capi_has_what_the_headers_declare", run: names::declared },
     Check { name: "capi_has_what_the_libraries_export", run: names::exported },
     Check { name: "capi_versions_are_its_own", run: names::versions },
-    Check { name: "capi_links_by_pkg_config", run: links_by_pkg_config },
+    Check { name: "capi_links_by_pkg_config", run: linking::links_by_pkg_config },
+    Check { name: "capi_beside_another_rust_library", run: linking::beside },
+    Check { name: "capi_lists_what_libibverbs_lists", run: linking::as_libibverbs },
     Check { name: "capi_devices", run: |door| soft(door, "devices", "--soft", "soft0: InfiniBand channel adapter") },
     Check { name: "capi_devices_by_environment", run: by_environment },
     Check { name: "capi_wrong_devices_are_told", run: wrong_devices },
@@ -53,6 +56,9 @@ pub(super) struct Door {
     /// The examples with the shared library, and the programs of the tests with either.
     programs: PathBuf,
 }
+
+/// The programs of the tests, which are no examples.
+const TESTS: [&str; 2] = ["without", "list"];
 
 /// How a program is linked.
 #[derive(Clone, Copy, Debug)]
@@ -73,16 +79,18 @@ pub(super) fn build(root: &Path) -> Result<Door> {
         let source = root.join(capi::SOURCES).join(source);
         door.built.compile_shared(&source, &door.program(name, Linked::Shared))?;
     }
-    let source = root.join(capi::SOURCES).join("tests/without.c");
-    door.built.compile(&source, &door.program("without", Linked::Static))?;
-    door.built.compile_shared(&source, &door.program("without", Linked::Shared))?;
+    for name in TESTS {
+        let source = root.join(capi::SOURCES).join("tests").join(name).with_extension("c");
+        door.built.compile(&source, &door.program(name, Linked::Static))?;
+        door.built.compile_shared(&source, &door.program(name, Linked::Shared))?;
+    }
     Ok(door)
 }
 
 impl Door {
     fn program(&self, name: &str, linked: Linked) -> PathBuf {
         match linked {
-            Linked::Static if name != "without" => self.built.examples().join(name),
+            Linked::Static if !TESTS.contains(&name) => self.built.examples().join(name),
             Linked::Static => self.programs.join(name),
             Linked::Shared => self.programs.join(format!("{name}-shared")),
         }
@@ -159,47 +167,6 @@ fn why_not(door: &Door) -> Result<()> {
         badly(door.command_alone("devices", linked), "libibverbs: cannot load libibverbs.so.1")?;
     }
     Ok(())
-}
-
-/// A program is linked to what every machine has, and to our library at most.
-fn needs_no_rdma_core(door: &Door) -> Result<()> {
-    let mut files = vec![door.built.shared()];
-    for name in ["devices", "loopback", "without"] {
-        files.extend([door.program(name, Linked::Static), door.program(name, Linked::Shared)]);
-    }
-    for file in &files {
-        let text = said(Command::new("readelf").args(["--dynamic", "--wide"]).arg(file).env("LC_ALL", "C"))?;
-        let needed: Vec<&str> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
-        let has = |name: &str| needed.iter().any(|line| line.contains(name));
-        ensure!(has("[libc.so"), "readelf says nothing of {}:\n{text}", file.display());
-        for name in ["libibverbs", "librdmacm", "libmlx5", "libnl"] {
-            ensure!(!has(name), "{} needs {name}:\n{}", file.display(), needed.join("\n"));
-        }
-        let is_shared = file.to_string_lossy().ends_with("-shared");
-        ensure!(has("[librdma_mummy.so") == is_shared, "{}:\n{}", file.display(), needed.join("\n"));
-    }
-    Ok(())
-}
-
-/// What pkg-config says is enough to link a program, which then runs.
-fn links_by_pkg_config(door: &Door) -> Result<()> {
-    let libraries = door.built.folder.join("lib");
-    let source = repo::root()?.join(capi::SOURCES).join("examples/devices.c");
-    for package in ["rdma_mummy", "rdma_mummy-static"] {
-        let program = door.programs.join(package);
-        said(Command::new("cc").arg(&source).arg("-o").arg(&program).args(flags(door, package)?))?;
-        let mut command = Command::new(&program);
-        command.arg("--soft").env("LD_LIBRARY_PATH", &libraries);
-        well(command, "soft0: InfiniBand channel adapter")?;
-    }
-    Ok(())
-}
-
-/// What pkg-config says of a package.
-fn flags(door: &Door, package: &str) -> Result<Vec<String>> {
-    let mut ask = Command::new("pkg-config");
-    ask.args(["--cflags", "--libs", package]).env("PKG_CONFIG_PATH", door.built.folder.join("lib/pkgconfig"));
-    Ok(said(&mut ask)?.split_whitespace().map(String::from).collect())
 }
 
 /// Runs a program, which ends well and has said this.

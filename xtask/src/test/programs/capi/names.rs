@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Door, flags, said, well};
+use super::linking::flags;
+use super::{Door, said, well};
 use crate::capi::SOURCES;
 use crate::repo::root;
 
