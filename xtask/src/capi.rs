@@ -27,6 +27,8 @@ const STATIC: &str = "librdma_mummy.a";
 const SHARED: &str = "librdma_mummy.so.0";
 /// The name by which the linker finds it.
 const LINK: &str = "librdma_mummy.so";
+/// The folder beside it where there is no shared one.
+const STATIC_ALONE: &str = "static";
 /// What programs link beside the static library.
 const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
@@ -122,7 +124,7 @@ pub(crate) fn build(root: &Path, softrnic: bool) -> Result<Built> {
     let target = repo::target_folder(root)?;
     let folder = target.join("capi");
     let library = folder.join("lib");
-    for part in ["lib/pkgconfig", "include"] {
+    for part in ["lib/pkgconfig", "lib/static", "include"] {
         make(&folder.join(part))?;
     }
     let mut cargo = repo::cargo(root);
@@ -132,6 +134,7 @@ pub(crate) fn build(root: &Path, softrnic: bool) -> Result<Built> {
     }
     run(cargo)?;
     place(&target.join(PROFILE).join(STATIC), &library.join(STATIC))?;
+    point(&library.join(STATIC_ALONE).join(STATIC), &Path::new("..").join(STATIC))?;
     link(root, &library)?;
     place(&root.join(SOURCES).join("include/rdma_mummy.h"), &folder.join("include/rdma_mummy.h"))?;
     let version = version(root)?;
@@ -169,11 +172,16 @@ fn link(root: &Path, library: &Path) -> Result<()> {
     command.arg(library.join(STATIC)).arg("-Wl,--no-whole-archive").args(LIBRARIES).arg("-o").arg(&fresh);
     run(command)?;
     rename(&fresh, &library.join(SHARED))?;
-    let name = library.join(LINK).with_extension("new");
+    point(&library.join(LINK), Path::new(SHARED))
+}
+
+/// Makes a link, in place of one that may be there.
+fn point(link: &Path, to: &Path) -> Result<()> {
+    let fresh = link.with_extension("new");
     // One that an earlier call has left.
-    fs::remove_file(&name).ok();
-    symlink(SHARED, &name).with_context(|| format!("cannot make the link {}", name.display()))?;
-    rename(&name, &library.join(LINK))
+    fs::remove_file(&fresh).ok();
+    symlink(to, &fresh).with_context(|| format!("cannot make the link {}", fresh.display()))?;
+    rename(&fresh, link)
 }
 
 fn make(folder: &Path) -> Result<()> {
