@@ -68,6 +68,7 @@ pub(super) unsafe extern "C" fn init_ah_from_wc(
         (*attr).src_path_bits = wc.dlid_path_bits;
         (*attr).port_num = port_num;
         if wc.wc_flags & ffi::ibv_wc_flags::IBV_WC_GRH.0 == 0 {
+            inner.output("init_ah_from_wc", attr);
             return 0;
         }
         if grh.is_null() {
@@ -78,6 +79,7 @@ pub(super) unsafe extern "C" fn init_ah_from_wc(
         (*attr).grh.dgid = (*grh).sgid;
         (*attr).grh.hop_limit = (*grh).hop_limit;
         (*attr).grh.flow_label = u32::from_be((*grh).version_tclass_flow) & 0xf_ffff;
+        inner.output("init_ah_from_wc", attr);
     }
     0
 }
@@ -91,12 +93,14 @@ pub(super) unsafe extern "C" fn resolve_eth_l2_from_gid(
     // SAFETY: the context is one of this provider's, the attributes can be read, and six bytes and a number be written.
     unsafe {
         let arguments = [("port", (*attr).port_num.into()), ("sgid_index", (*attr).grh.sgid_index.into())];
-        let (inner, failure) = state_of(context).enter("resolve_eth_l2_from_gid", &arguments);
+        let (mut inner, failure) = state_of(context).enter("resolve_eth_l2_from_gid", &arguments);
         if let Some(failure) = failure {
             return failure.code();
         }
         mac.copy_from_nonoverlapping((*attr).grh.dgid.raw.as_ptr().add(10), 6);
         *vid = inner.facts.vlan;
+        inner.output("resolve_eth_l2_from_gid: mac", mac.cast::<[u8; 6]>());
+        inner.output("resolve_eth_l2_from_gid: vid", vid);
     }
     0
 }

@@ -146,12 +146,20 @@ pub(super) unsafe extern "C" fn get_async_event(
             return -1;
         };
         (*event).event_type = ffi::ibv_event_type(raised.event_type);
+        inner.tag("get_async_event: type", &raw mut (*event).event_type);
+        // As the library does: what it does not know is of nothing.
+        let known = (*event).event_type.0 == raised.event_type;
         match raised.element {
             Element::Object(object) => {
-                *inner.async_events.taken.entry(object).or_default() += 1;
+                if known {
+                    *inner.async_events.taken.entry(object).or_default() += 1;
+                }
                 (*event).element.cq = std::ptr::with_exposed_provenance_mut(object);
             }
-            Element::Port(port) => (*event).element.port_num = port,
+            Element::Port(port) => {
+                (*event).element.port_num = port;
+                inner.output("get_async_event: port", &raw mut (*event).element.port_num);
+            }
             Element::Nothing => {}
         }
     }

@@ -60,6 +60,8 @@ pub(super) unsafe fn set_up(
     if !channel.is_null() {
         parents.push(channel.addr());
     }
+    // SAFETY: as above.
+    unsafe { inner.output("a completion queue: cqe", &raw mut (*cq).cqe) };
     inner.made(Kind::CompletionQueue, cq, &parents);
     let mut queue = Queue { channel: channel.addr(), ..Queue::default() };
     queue.completions.reserve(ROOM);
@@ -102,7 +104,10 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, num_entries: c_int
             write_basic(wc.add(taken as usize), &completion);
             taken += 1;
         }
-        taken
+        if taken > 0 {
+            inner.output("poll_cq", wc);
+        }
+        inner.number("poll_cq: count", taken)
     }
 }
 

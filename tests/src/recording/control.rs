@@ -76,6 +76,7 @@ pub(super) unsafe extern "C" fn query_ece(qp: *mut ffi::ibv_qp, ece: *mut ffi::i
             return libc::EINVAL;
         }
         *ece = inner.facts.ece;
+        inner.output("query_ece", ece);
     }
     0
 }
@@ -98,6 +99,7 @@ pub(super) unsafe extern "C" fn set_ece(qp: *mut ffi::ibv_qp, ece: *mut ffi::ibv
             return libc::EOPNOTSUPP;
         }
         (*ece).options = options & inner.facts.ece.options;
+        inner.output("set_ece", ece);
     }
     0
 }
@@ -110,7 +112,9 @@ pub(super) unsafe extern "C" fn query_qp_data_in_order(
     // SAFETY: objects are never freed.
     let state = unsafe { state_of((*qp).context) };
     let mut inner = state.note("query_qp_data_in_order", &[("op", op.0.into()), ("flags", flags.into())]);
-    if inner.is_live(Kind::QueuePair, qp.addr(), "query_qp_data_in_order") { inner.facts.data_in_order } else { 0 }
+    let live = inner.is_live(Kind::QueuePair, qp.addr(), "query_qp_data_in_order");
+    let order = if live { inner.facts.data_in_order } else { 0 };
+    inner.number("query_qp_data_in_order", order)
 }
 
 pub(super) unsafe extern "C" fn modify_qp_rate_limit(

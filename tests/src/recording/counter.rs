@@ -27,11 +27,12 @@ pub(super) fn fill_in(table: IbverbsLater) -> IbverbsLater {
 unsafe extern "C" fn query_comp_cntr_caps(context: *mut ffi::ibv_context, caps: *mut ffi::ibv_comp_cntr_caps) -> c_int {
     // SAFETY: the context is one of this provider's, and the capabilities can be written.
     unsafe {
-        let (_inner, failure) = state_of(context).enter("query_comp_cntr_caps", &[]);
+        let (mut inner, failure) = state_of(context).enter("query_comp_cntr_caps", &[]);
         if let Some(failure) = failure {
             return failure.code();
         }
         caps.write(ffi::ibv_comp_cntr_caps { max_value: 1 << 40, max_counters: 8, supported_qp_attach_ops: 3 });
+        inner.output("query_comp_cntr_caps", caps);
     }
     0
 }
@@ -101,14 +102,30 @@ numbers! {
     inc_err_comp_cntr(amount, 1) |number| *number += amount;
 }
 
+/// Reads one of the two numbers.
+///
+/// # Safety
+///
+/// `counter` is one of this provider's, and `value` can be written.
+unsafe fn read(counter: *mut ffi::ibv_comp_cntr, verb: &'static str, which: usize, value: *mut u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let code = with(counter, verb, 0, which, |number| value.write(*number));
+        if code == 0 {
+            state_of((*counter).context).lock().output(verb, value);
+        }
+        code
+    }
+}
+
 unsafe extern "C" fn read_comp_cntr(counter: *mut ffi::ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: the counter is one of this provider's, and the value can be written.
-    unsafe { with(counter, "read_comp_cntr", 0, 0, |number| value.write(*number)) }
+    unsafe { read(counter, "read_comp_cntr", 0, value) }
 }
 
 unsafe extern "C" fn read_err_comp_cntr(counter: *mut ffi::ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: the counter is one of this provider's, and the value can be written.
-    unsafe { with(counter, "read_err_comp_cntr", 0, 1, |number| value.write(*number)) }
+    unsafe { read(counter, "read_err_comp_cntr", 1, value) }
 }
 
 unsafe extern "C" fn qp_attach_comp_cntr(

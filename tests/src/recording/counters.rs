@@ -1,5 +1,7 @@
 //! Counters: the value of place `n` is always `100 + n`.
 
+use std::slice;
+
 use libc::c_int;
 use rdma_mummy_sys as ffi;
 
@@ -84,6 +86,7 @@ pub(super) unsafe extern "C" fn read_counters(
         for index in 0..count as usize {
             values.add(index).write(100 + index as u64);
         }
+        inner.list("read_counters", slice::from_raw_parts_mut(values, count as usize));
     }
     0
 }

@@ -79,6 +79,7 @@ pub(super) unsafe extern "C" fn alloc_dm(
         if inner.script.without.contains("memcpy_to_dm") {
             ((*dm).memcpy_to_dm, (*dm).memcpy_from_dm, (*dm).comp_mask) = (None, None, 0);
         }
+        inner.output("alloc_dm: handle", &raw mut (*dm).handle);
         inner.made(Kind::DeviceMemory, dm, &[context.addr()]);
         dm
     }

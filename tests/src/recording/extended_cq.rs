@@ -116,6 +116,8 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, _attr: *mut ffi::ibv_po
         let twice = queue.polling;
         queue.polling = advance(queue, cq);
         let found = queue.polling;
+        inner.output("start_poll: wr_id", &raw mut (*cq).wr_id);
+        inner.output("start_poll: status", &raw mut (*cq).status);
         if twice {
             inner.violation("a second poll was begun on a queue");
         }
@@ -161,10 +163,13 @@ unsafe fn current(cq: *mut ffi::ibv_cq_ex, reader: &'static str) -> Completion {
     // SAFETY: objects are never freed.
     let mut inner = unsafe { state_of((*cq).context) }.note(reader, &[]);
     let current = queue_of(&mut inner, cq.addr(), reader).and_then(|queue| queue.current);
-    current.unwrap_or_else(|| {
+    let mut completion = current.unwrap_or_else(|| {
         inner.violation(format!("{reader} without a completion"));
         Completion::default()
-    })
+    });
+    // SAFETY: it consists of integers.
+    unsafe { inner.output(reader, &raw mut completion) };
+    completion
 }
 
 unsafe extern "C" fn read_tm_info(cq: *mut ffi::ibv_cq_ex, info: *mut ffi::ibv_wc_tm_info) {

@@ -22,6 +22,7 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     // SAFETY: the context is one of this provider's, the attributes can be read, and the queue pair is new. The plain
     // attributes are the first part of the extended ones.
     unsafe {
+        let cap = &raw mut (*attr).cap;
         let attr = &*attr;
         if is_spreading(attr) {
             return create_spreading_qp(context, attr);
@@ -42,6 +43,7 @@ pub(super) unsafe extern "C" fn create_qp_ex(
         set_up(&mut inner, qp.cast(), attr.pd, &*std::ptr::from_ref(attr).cast());
         set_functions(&inner, qp, attr.send_ops_flags);
         set_later_functions(&inner, qp.cast(), attr.send_ops_flags);
+        inner.output("create_qp_ex: cap", cap);
         qp.cast()
     }
 }
@@ -193,7 +195,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
             }
         } else {
             batch.clear();
-            inner.failed(code);
+            inner.failed(failure.map_or(code, |failure| failure.errno()));
         }
         if let Some(pair) = inner.pairs.get_mut(&qp.addr()) {
             pair.spare = batch;

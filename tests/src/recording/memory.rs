@@ -61,6 +61,9 @@ pub(super) unsafe fn register(
         (*mr).handle = inner.handle();
         (*mr).lkey = inner.handle();
         (*mr).rkey = inner.handle() << 8;
+        for number in [&raw mut (*mr).handle, &raw mut (*mr).lkey, &raw mut (*mr).rkey] {
+            inner.output("a region: its numbers", number);
+        }
         inner.made(Kind::MemoryRegion, mr, &[&[pd.addr()], parents].concat());
         mr
     }

@@ -53,6 +53,7 @@ mod rdmacm;
 mod receives;
 mod script;
 mod semaphore;
+mod spoil;
 mod srq;
 mod state;
 mod vendor;
@@ -183,6 +184,18 @@ impl Recording {
     pub fn fail_any(&self, passing: u32, failure: Failure) -> &Self {
         self.device.state.lock().script.fail_any(passing, failure);
         self
+    }
+
+    /// The `passing + 1`th output of a call from now on has this byte in every place: see [`outputs`](Self::outputs).
+    pub fn spoil(&self, passing: u32, byte: u8) -> &Self {
+        self.device.state.lock().spoil.set(passing, byte);
+        self
+    }
+
+    /// What calls have filled in since this was last asked, in its order: structs of integers, numbers that were returned,
+    /// the numbers in new objects.
+    pub fn outputs(&self) -> Vec<&'static str> {
+        self.device.state.lock().spoil.take()
     }
 
     /// The next `rereg_mr` returns this code, with errno set.
@@ -346,6 +359,7 @@ fn table() -> IbverbsTable {
         _ibv_query_gid_ex: Some(query::query_gid_ex),
         _ibv_query_gid_table: Some(query::query_gid_table),
         ibv_query_pkey: Some(query::query_pkey),
+        ibv_get_pkey_index: Some(query::get_pkey_index),
         ibv_alloc_pd: Some(objects::alloc_pd),
         ibv_dealloc_pd: Some(objects::dealloc_pd),
         ibv_reg_mr_iova2: Some(memory::reg_mr),

@@ -58,6 +58,7 @@ pub(super) unsafe extern "C" fn alloc_pd(context: *mut ffi::ibv_context) -> *mut
         let pd = forever::<ffi::ibv_pd>();
         (*pd).context = context;
         (*pd).handle = inner.handle();
+        inner.output("alloc_pd: handle", &raw mut (*pd).handle);
         inner.made(Kind::ProtectionDomain, pd, &[context.addr()]);
         pd
     }

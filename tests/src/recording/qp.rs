@@ -15,13 +15,14 @@ use super::state::{Inner, Pair};
 pub(super) unsafe extern "C" fn create_qp(pd: *mut ffi::ibv_pd, attr: *mut ffi::ibv_qp_init_attr) -> *mut ffi::ibv_qp {
     // SAFETY: the domain is one of this provider's, the attributes can be read, and the queue pair is new.
     unsafe {
-        let attr = &*attr;
-        let (mut inner, failure) = state_of((*pd).context).enter("create_qp", &arguments(&attr.cap, attr.qp_type));
+        let arguments = arguments(&(*attr).cap, (*attr).qp_type);
+        let (mut inner, failure) = state_of((*pd).context).enter("create_qp", &arguments);
         if let Some(failure) = failure {
             return failure.null();
         }
         let qp = forever::<ffi::ibv_qp_ex_later>().cast::<ffi::ibv_qp>();
-        set_up(&mut inner, qp, pd, attr);
+        set_up(&mut inner, qp, pd, &*attr);
+        inner.output("create_qp: cap", &raw mut (*attr).cap);
         qp
     }
 }
@@ -75,6 +76,11 @@ pub(super) unsafe fn set_up(
         parents.push(attr.srq.addr());
     }
     inner.made(Kind::QueuePair, qp, &parents);
+    // SAFETY: as above.
+    unsafe {
+        inner.output("a queue pair: number", &raw mut (*qp).qp_num);
+        inner.output("a queue pair: state", &raw mut (*qp).state);
+    }
     let room = || Vec::<Posted>::with_capacity(attr.cap.max_send_wr as usize + 1);
     let pair = Pair {
         cap: attr.cap,
@@ -185,6 +191,10 @@ pub(super) unsafe extern "C" fn query_qp(
                 (*init).sq_sig_all = pair.signal_all.into();
             }
         }
+        inner.output("query_qp: attr", attr);
+        inner.output("query_qp: cap", &raw mut (*init).cap);
+        inner.output("query_qp: type", &raw mut (*init).qp_type);
+        inner.output("query_qp: sq_sig_all", &raw mut (*init).sq_sig_all);
     }
     0
 }

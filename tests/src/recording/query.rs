@@ -8,13 +8,14 @@ use super::device::state_of;
 pub(super) unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_device_attr) -> c_int {
     // SAFETY: the context is one of this provider's, and the attributes can be written.
     unsafe {
-        let (inner, failure) = state_of(context).enter("query_device", &[]);
+        let (mut inner, failure) = state_of(context).enter("query_device", &[]);
         if let Some(failure) = failure {
             return failure.code();
         }
         if inner.facts.fills {
             *attr = inner.facts.device.orig_attr;
         }
+        inner.output("query_device", attr);
     }
     0
 }
@@ -27,13 +28,14 @@ pub(super) unsafe extern "C" fn query_device_ex(
 ) -> c_int {
     // SAFETY: the context is one of this provider's, and the attributes can be written up to their size.
     unsafe {
-        let (inner, failure) = state_of(context).enter("query_device_ex", &[("size", size as u64)]);
+        let (mut inner, failure) = state_of(context).enter("query_device_ex", &[("size", size as u64)]);
         if let Some(failure) = failure {
             return failure.code();
         }
         if inner.facts.fills {
             *attr = inner.facts.device;
         }
+        inner.output("query_device_ex", attr);
     }
     0
 }
@@ -59,6 +61,7 @@ pub(super) unsafe extern "C" fn query_port(
         if inner.facts.fills {
             *attr = inner.facts.port;
         }
+        inner.output("query_port", attr);
     }
     0
 }
@@ -69,7 +72,7 @@ pub(super) unsafe extern "C" fn query_rt_values(
 ) -> c_int {
     // SAFETY: the context is one of this provider's, and the values can be written.
     unsafe {
-        let (inner, failure) = state_of(context).enter("query_rt_values", &[]);
+        let (mut inner, failure) = state_of(context).enter("query_rt_values", &[]);
         if let Some(failure) = failure {
             return failure.code();
         }
@@ -77,6 +80,7 @@ pub(super) unsafe extern "C" fn query_rt_values(
             (*values).comp_mask = inner.facts.values_mask;
             (*values).raw_clock.tv_nsec = 12345;
         }
+        inner.output("query_rt_values", values);
     }
     0
 }
@@ -89,7 +93,7 @@ pub(super) unsafe extern "C" fn query_gid(
 ) -> c_int {
     // SAFETY: the context is one of this provider's, and the GID can be written.
     unsafe {
-        let (inner, failure) = state_of(context).enter("query_gid", &[("port", port_num.into())]);
+        let (mut inner, failure) = state_of(context).enter("query_gid", &[("port", port_num.into())]);
         if let Some(failure) = failure {
             return failure.minus();
         }
@@ -97,6 +101,7 @@ pub(super) unsafe extern "C" fn query_gid(
         if let (true, Some(entry)) = (inner.facts.fills, found) {
             *gid = entry.gid;
         }
+        inner.output("query_gid", gid);
     }
     0
 }
@@ -119,7 +124,10 @@ pub(super) unsafe extern "C" fn query_gid_ex(
             return 0;
         }
         match inner.facts.gids.iter().find(|entry| entry.gid_index == gid_index).copied() {
-            Some(entry) => *out = entry,
+            Some(entry) => {
+                *out = entry;
+                inner.output("query_gid_ex", out);
+            }
             None => {
                 inner.failed(libc::ENODATA);
                 return libc::ENODATA;
@@ -138,7 +146,7 @@ pub(super) unsafe extern "C" fn query_gid_table(
 ) -> isize {
     // SAFETY: the context is one of this provider's, and so many entries can be written.
     unsafe {
-        let (inner, failure) = state_of(context).enter("query_gid_table", &[("max_entries", max_entries as u64)]);
+        let (mut inner, failure) = state_of(context).enter("query_gid_table", &[("max_entries", max_entries as u64)]);
         if let Some(failure) = failure {
             return failure.below_zero() as isize;
         }
@@ -147,8 +155,12 @@ pub(super) unsafe extern "C" fn query_gid_table(
                 entries.add(index).write(*entry);
             }
         }
+        if max_entries > 0 {
+            inner.output("query_gid_table", entries);
+        }
         // A driver that says more than it was given room for is not to be believed.
-        inner.facts.gids.len() as isize
+        let count = inner.facts.gids.len() as isize;
+        inner.number("query_gid_table: count", count)
     }
 }
 
@@ -160,7 +172,7 @@ pub(super) unsafe extern "C" fn query_port_basic(
 ) -> c_int {
     // SAFETY: the context is one of this provider's, and the fields that are written are those of old.
     unsafe {
-        let (inner, failure) = state_of(context).enter("query_port_basic", &[("port", port_num.into())]);
+        let (mut inner, failure) = state_of(context).enter("query_port_basic", &[("port", port_num.into())]);
         if let Some(failure) = failure {
             return failure.code();
         }
@@ -168,6 +180,9 @@ pub(super) unsafe extern "C" fn query_port_basic(
         (*attr).state = inner.facts.port.state;
         (*attr).gid_tbl_len = inner.facts.port.gid_tbl_len;
         (*attr).link_layer = inner.facts.port.link_layer;
+        for number in [(&raw mut (*attr).state).cast::<u32>(), (&raw mut (*attr).gid_tbl_len).cast()] {
+            inner.output("query_port_basic", number);
+        }
     }
     0
 }
@@ -180,13 +195,14 @@ pub(super) unsafe extern "C" fn query_port_speed(
 ) -> c_int {
     // SAFETY: the context is one of this provider's, and the speed can be written.
     unsafe {
-        let (inner, failure) = state_of(context).enter("query_port_speed", &[("port", port_num.into())]);
+        let (mut inner, failure) = state_of(context).enter("query_port_speed", &[("port", port_num.into())]);
         if let Some(failure) = failure {
             return failure.code();
         }
         if inner.facts.fills {
             *port_speed = 4000;
         }
+        inner.output("query_port_speed", port_speed);
     }
     0
 }
@@ -200,13 +216,24 @@ pub(super) unsafe extern "C" fn query_pkey(
     // SAFETY: the context is one of this provider's, and the key can be written.
     unsafe {
         let arguments = [("port", port_num.into()), ("index", u64::from(index as c_uint))];
-        let (inner, failure) = state_of(context).enter("query_pkey", &arguments);
+        let (mut inner, failure) = state_of(context).enter("query_pkey", &arguments);
         if let Some(failure) = failure {
             return failure.minus();
         }
         if inner.facts.fills {
             *pkey = 0xffff;
         }
+        inner.output("query_pkey", pkey);
     }
     0
+}
+
+/// The first place is that of the default key, and there is no other.
+pub(super) unsafe extern "C" fn get_pkey_index(context: *mut ffi::ibv_context, port_num: u8, pkey: u16) -> c_int {
+    // SAFETY: the context is one of this provider's.
+    let (mut inner, failure) = unsafe { state_of(context) }.enter("get_pkey_index", &[("port", port_num.into())]);
+    match failure {
+        Some(failure) => failure.minus(),
+        None => inner.number("get_pkey_index", if pkey == 0xffff { 0 } else { -1 }),
+    }
 }

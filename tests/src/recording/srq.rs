@@ -124,6 +124,8 @@ unsafe fn set_up(
     let room = attr.max_wr.min(1024) as usize;
     let receives = VecDeque::with_capacity(room);
     inner.shared.insert(srq.addr(), Shared { attr: *attr, receives, number, cq, max_num_tags, tags: BTreeSet::new() });
+    // SAFETY: a struct of integers.
+    unsafe { inner.output("a shared receive queue: attr", attr) };
     srq
 }
 
@@ -184,6 +186,7 @@ pub(super) unsafe extern "C" fn query_srq(srq: *mut ffi::ibv_srq, attr: *mut ffi
         if let (true, Some(shared)) = (inner.facts.fills, inner.shared.get(&srq.addr())) {
             *attr = shared.attr;
         }
+        inner.output("query_srq", attr);
     }
     0
 }
@@ -199,6 +202,7 @@ unsafe extern "C" fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -> c_
             return libc::EINVAL;
         }
         *number = inner.shared.get(&srq.addr()).map_or(0, |shared| shared.number);
+        inner.output("get_srq_num", number);
     }
     0
 }
@@ -255,10 +259,11 @@ unsafe extern "C" fn post_srq_ops(
                 }
                 _ => None,
             };
+            let told = refusal.filter(|_| scripted.is_some()).map(|(_, failure)| failure.errno());
             let refused = scripted.or_else(|| operate(&mut inner, srq, request).err().map(|errno| (next, errno)));
             if let Some((bad, code)) = refused {
                 *bad_wr = bad;
-                inner.failed(code.abs());
+                inner.failed(told.unwrap_or(code));
                 return code;
             }
             next = request.next;

@@ -14,6 +14,7 @@ use super::calls::{Call, Completion, Kind, Posted};
 use super::domain::Allocator;
 use super::rdmacm::Manager;
 use super::script::{Facts, Failure, Script};
+use super::spoil::Spoil;
 use super::srq::Shared;
 use super::xrc::ReceivePair;
 
@@ -51,6 +52,7 @@ pub(super) struct Inner {
     pub(super) violations: Vec<String>,
     pub(super) script: Script,
     pub(super) facts: Facts,
+    pub(super) spoil: Spoil,
     live: BTreeMap<usize, Object>,
     /// Objects that the connection manager has for itself.
     hidden: BTreeSet<usize>,
@@ -128,6 +130,7 @@ impl State {
             violations: Vec::new(),
             script: Script::default(),
             facts: Facts::new(),
+            spoil: Spoil::default(),
             live: BTreeMap::new(),
             hidden: BTreeSet::new(),
             manager: Manager::default(),

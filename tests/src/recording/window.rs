@@ -26,6 +26,7 @@ unsafe extern "C" fn alloc_mw(pd: *mut ffi::ibv_pd, type_: ffi::ibv_mw_type) -> 
         (*mw).pd = pd;
         (*mw).handle = inner.handle();
         (*mw).rkey = inner.handle() << 8 | 0xff;
+        inner.output("alloc_mw: rkey", &raw mut (*mw).rkey);
         (*mw).type_ = type_;
         inner.made(Kind::MemoryWindow, mw, &[pd.addr()]);
         mw

@@ -51,6 +51,9 @@ pub(super) unsafe extern "C" fn create_wq(
         (*wq).cq = cq;
         (*wq).wq_num = inner.handle();
         (*wq).state = ffi::ibv_wq_state::IBV_WQS_RESET;
+        inner.output("create_wq: number", &raw mut (*wq).wq_num);
+        inner.output("create_wq: state", &raw mut (*wq).state);
+        inner.output("create_wq: attr", (&raw mut (*attr).max_wr).cast::<[u32; 2]>());
         (*wq).wq_type = wq_type;
         (*wq).post_recv = (!inner.script.without.contains("wq_post_recv")).then_some(post_wq_recv);
         inner.made(Kind::WorkQueue, wq, &[pd.addr(), cq.addr()]);
@@ -183,6 +186,8 @@ pub(super) unsafe fn create_spreading_qp(
         (*qp).pd = attr.pd;
         (*qp).qp_num = inner.handle();
         (*qp).qp_type = attr.qp_type;
+        inner.output("a spreading queue pair: number", &raw mut (*qp).qp_num);
+        inner.output("a spreading queue pair: state", &raw mut (*qp).state);
         inner.made(Kind::QueuePair, qp, &[attr.pd.addr(), attr.rwq_ind_tbl.addr()]);
         qp
     }

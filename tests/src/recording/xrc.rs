@@ -104,5 +104,10 @@ unsafe fn set_up(inner: &mut Inner, context: *mut ffi::ibv_context, xrcd: usize,
     }
     inner.made(Kind::QueuePair, qp, &[xrcd]);
     inner.receive_pairs.insert(qp.addr(), (xrcd, number));
+    // SAFETY: as above.
+    unsafe {
+        inner.output("a queue pair of XRC: number", &raw mut (*qp).qp_num);
+        inner.output("a queue pair of XRC: state", &raw mut (*qp).state);
+    }
     qp
 }

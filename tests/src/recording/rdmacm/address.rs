@@ -310,7 +310,8 @@ unsafe fn port(address: *const sockaddr) -> u16 {
 pub(super) unsafe extern "C" fn get_src_port(id: *mut ffi::rdma_cm_id) -> u16 {
     let read = on_id("rdma_get_src_port", id, Access::Reads, &[], |on| {
         // SAFETY: the identifier is alive, and has room for any address.
-        Ok(unsafe { port((&raw const (*on.id).route.addr.__bindgen_anon_1).cast()) })
+        let read = unsafe { port((&raw const (*on.id).route.addr.__bindgen_anon_1).cast()) };
+        Ok(on.lock().number("rdma_get_src_port", read))
     });
     read.unwrap_or(0)
 }
@@ -318,7 +319,8 @@ pub(super) unsafe extern "C" fn get_src_port(id: *mut ffi::rdma_cm_id) -> u16 {
 pub(super) unsafe extern "C" fn get_dst_port(id: *mut ffi::rdma_cm_id) -> u16 {
     let read = on_id("rdma_get_dst_port", id, Access::Reads, &[], |on| {
         // SAFETY: the identifier is alive, and has room for any address.
-        Ok(unsafe { port((&raw const (*on.id).route.addr.__bindgen_anon_2).cast()) })
+        let read = unsafe { port((&raw const (*on.id).route.addr.__bindgen_anon_2).cast()) };
+        Ok(on.lock().number("rdma_get_dst_port", read))
     });
     read.unwrap_or(0)
 }

@@ -84,6 +84,9 @@ unsafe fn init(
             port_num timeout retry_cnt rnr_retry alt_port_num alt_timeout
         }
         *attr_mask = bits as c_int;
+        let mut inner = on.lock();
+        inner.output("rdma_init_qp_attr: attr", attr);
+        inner.output("rdma_init_qp_attr: mask", attr_mask);
     }
     Ok(())
 }

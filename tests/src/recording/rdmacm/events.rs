@@ -175,9 +175,52 @@ fn report(device: &'static Device, mut pending: Pending) -> Option<*mut ffi::rdm
     }
     belongs(event, device);
     let mut inner = device.state.lock();
+    // SAFETY: the event is new, and these are its numbers.
+    unsafe { spoil(&mut inner, event, &pending.parameters) };
     inner.made(Kind::ConnectionEvent, event, &[]);
     inner.manager.events.insert(event.addr(), Taken { owner, group });
     Some(event)
+}
+
+/// The numbers of an event are outputs.
+///
+/// # Safety
+///
+/// The event is new, and has the parameters.
+unsafe fn spoil(inner: &mut Inner, event: *mut ffi::rdma_cm_event, parameters: &ConnectionParameters) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // That of a request says that there is an identifier to own.
+        if (*event).listen_id.is_null() {
+            inner.tag("rdma_get_cm_event: type", &raw mut (*event).event);
+        }
+        inner.output("rdma_get_cm_event: status", &raw mut (*event).status);
+        match parameters {
+            ConnectionParameters::None => {}
+            ConnectionParameters::Connection(_) => {
+                let conn = &raw mut (*event).param.conn;
+                if (*conn).private_data.is_null() {
+                    inner.output("rdma_get_cm_event: length of no data", &raw mut (*conn).private_data_len);
+                }
+                inner.output("rdma_get_cm_event: depths", &raw mut (*conn).responder_resources);
+                inner.output("rdma_get_cm_event: depths", &raw mut (*conn).initiator_depth);
+                inner.output("rdma_get_cm_event: flow control", &raw mut (*conn).flow_control);
+                inner.output("rdma_get_cm_event: retries", &raw mut (*conn).retry_count);
+                inner.output("rdma_get_cm_event: retries", &raw mut (*conn).rnr_retry_count);
+                inner.output("rdma_get_cm_event: srq", &raw mut (*conn).srq);
+                inner.output("rdma_get_cm_event: number", &raw mut (*conn).qp_num);
+            }
+            ConnectionParameters::Datagram(_) => {
+                let ud = &raw mut (*event).param.ud;
+                if (*ud).private_data.is_null() {
+                    inner.output("rdma_get_cm_event: length of no data", &raw mut (*ud).private_data_len);
+                }
+                inner.output("rdma_get_cm_event: way", &raw mut (*ud).ah_attr);
+                inner.output("rdma_get_cm_event: number", &raw mut (*ud).qp_num);
+                inner.output("rdma_get_cm_event: qkey", &raw mut (*ud).qkey);
+            }
+        }
+    }
 }
 
 /// What the library does with an event before the program sees it; an error where the program never does.

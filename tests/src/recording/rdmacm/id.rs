@@ -344,7 +344,10 @@ pub(super) unsafe extern "C" fn get_remote_ece(id: *mut ffi::rdma_cm_id, ece: *m
         }
         let remote = on.with(|id| (id.qp == 0).then_some(id.remote_ece))?;
         // SAFETY: it can be written to by contract.
-        unsafe { *ece = remote.ok_or(libc::EINVAL)? };
+        unsafe {
+            *ece = remote.ok_or(libc::EINVAL)?;
+            on.lock().output("rdma_get_remote_ece", ece);
+        }
         Ok(())
     }))
 }

@@ -130,7 +130,25 @@ unsafe fn make(
     }
     let info = memory.cast::<ffi::rdma_addrinfo>();
     belongs(info, device);
-    device.state.lock().made(Kind::AddressInformation, info, &[]);
+    let mut inner = device.state.lock();
+    // SAFETY: the list is new. Lengths are outputs where there is nothing that they are of.
+    unsafe {
+        inner.output("a list of addresses: flags", &raw mut (*info).ai_flags);
+        inner.output("a list of addresses: family", &raw mut (*info).ai_family);
+        inner.output("a list of addresses: type", &raw mut (*info).ai_qp_type);
+        inner.output("a list of addresses: port space", &raw mut (*info).ai_port_space);
+        for (there, length) in [
+            (!(*info).ai_src_addr.is_null(), &raw mut (*info).ai_src_len),
+            (!(*info).ai_dst_addr.is_null(), &raw mut (*info).ai_dst_len),
+        ] {
+            let what = if there { "a list of addresses: length" } else { "a list of addresses: length of nothing" };
+            inner.output(what, length);
+        }
+        inner.output("a list of addresses: length of nothing", &raw mut (*info).ai_route_len);
+        inner.output("a list of addresses: length of nothing", &raw mut (*info).ai_connect_len);
+    }
+    inner.made(Kind::AddressInformation, info, &[]);
+    drop(inner);
     Ok(info)
 }
 

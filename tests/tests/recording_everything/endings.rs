@@ -1,0 +1,36 @@
+//! Everything that ends an object fails, whenever it is called.
+
+use std::collections::BTreeSet;
+
+use sideway_tests::recording::{Failure, Recording, Warnings};
+
+use super::{ACTS, ends, whole};
+
+#[test]
+fn what_cannot_be_destroyed_is_leaked_once_and_said_so() {
+    let warnings = Warnings::listen();
+    for &act in ACTS {
+        let endings: BTreeSet<&'static str> =
+            whole(act, Recording::calls).into_iter().filter(ends).map(|call| call.verb).collect();
+        assert!(!endings.is_empty(), "{}", act.name);
+        let recording = Recording::new();
+        for &verb in &endings {
+            recording.fail_always(verb, Failure::documented(libc::EBUSY));
+        }
+        warnings.take();
+        let reported = usize::from((act.run)(&recording).is_err());
+        let log = recording.calls();
+        let refused: Vec<_> = log.iter().filter(|call| call.failed.is_some() && ends(call)).collect();
+        let what = format!("{}: {refused:?}", act.name);
+        assert!(!refused.is_empty(), "{what}");
+        // Nobody asks twice, as C may have ended half of it.
+        let objects: Vec<_> = refused.iter().map(|call| &call.arguments).collect();
+        assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), objects.len(), "{what}");
+        let lines = warnings.take();
+        assert_eq!(lines.len() + reported, refused.len(), "{what}: {lines:#?}");
+        // What is refused is there, with all that it is made of.
+        assert!(recording.live().len() >= refused.len(), "{what}: {:?}", recording.live());
+        let excused = recording.violations();
+        assert!(excused.is_empty() || endings.contains("rdma_destroy_id"), "{what}: {excused:?}");
+    }
+}
