@@ -1,5 +1,12 @@
 //! `cargo xtask ci`: the whole gate, step by step.
 
+mod deny;
+mod features;
+mod minimal;
+mod msrv;
+mod package;
+mod public;
+
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -27,12 +34,22 @@ enum Step {
     Fmt,
     /// clippy has nothing to say
     Clippy,
+    /// The public crates build with every set of their features, and clippy has nothing to say
+    Features,
     /// rustdoc has nothing to say
     Doc,
     /// The two libraries build with rustc alone: no C compiler, cmake, libclang or rdma-core
     Plain,
     /// The committed bindings are what the generator makes
     Bindings,
+    /// The public crates build with the Rust that they promise, where it is installed
+    Msrv,
+    /// The public crates build with the oldest dependencies that they allow
+    Minimal,
+    /// The public crates build from what would be uploaded
+    Package,
+    /// Licences, sources and versions of all dependencies are what `deny.toml` allows
+    Deny,
     /// The tests of all rings that this machine can run
     Test,
 }
@@ -64,15 +81,8 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
 fn run(step: Step) -> Result<()> {
     match step {
         Step::Fmt => cargo(&["fmt", "--all", "--check"], &[]),
-        Step::Clippy => {
-            // Every feature, by way of the tests; then each vendor alone, and none.
-            cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
-            for features in ["", "mlx5", "efa"] {
-                let words = ["clippy", "--package", "sideway", "--features", features, "--", "-D", "warnings"];
-                cargo(&words, &[])?;
-            }
-            Ok(())
-        }
+        Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+        Step::Features => features::check(&repo::root()?),
         Step::Doc => {
             let strict = [("RUSTDOCFLAGS", "-D warnings")];
             cargo(&["doc", "--workspace", "--no-deps"], &strict)?;
@@ -84,6 +94,10 @@ fn run(step: Step) -> Result<()> {
             cargo(&["build", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])
         }
         Step::Bindings => bindings::main(&Bindings::CHECK),
+        Step::Msrv => msrv::check(&repo::root()?),
+        Step::Minimal => minimal::check(&repo::root()?),
+        Step::Package => package::check(&repo::root()?),
+        Step::Deny => deny::check(&repo::root()?),
         Step::Test => bail!("the tests are the last step"),
     }
 }

@@ -41,12 +41,17 @@ pub(crate) fn cargo(root: &Path) -> Command {
 
 /// The same of the nightly toolchain, by way of rustup.
 pub(crate) fn nightly_cargo(root: &Path) -> Command {
+    toolchain_cargo(root, "nightly")
+}
+
+/// The same of the toolchain of this name.
+pub(crate) fn toolchain_cargo(root: &Path, toolchain: &str) -> Command {
     // Not `$CARGO`, which is of one toolchain, nor the tools that it names.
     let mut command = cleaned(Command::new("cargo"), root);
     for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
         command.env_remove(name);
     }
-    command.arg("+nightly");
+    command.arg(format!("+{toolchain}"));
     command
 }
 

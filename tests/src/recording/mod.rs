@@ -226,6 +226,7 @@ impl Recording {
     /// Writes no calls and requests down any more, and allocates nothing on the data path.
     pub fn quiet(&self) -> &Self {
         self.device.state.quiet.store(true, Ordering::Relaxed);
+        self.device.state.lock().spoil.quiet();
         self
     }
 

@@ -15,6 +15,8 @@ pub(super) struct Spoil {
     next: Option<(u32, u8)>,
     /// The outputs in their order: the verb, and what of it.
     written: Vec<&'static str>,
+    /// Whether they are not written down.
+    quiet: bool,
 }
 
 impl Spoil {
@@ -24,6 +26,11 @@ impl Spoil {
         self.written.clear();
     }
 
+    /// Writes no outputs down any more, and allocates nothing.
+    pub(super) fn quiet(&mut self) {
+        self.quiet = true;
+    }
+
     /// The outputs since this was last asked.
     pub(super) fn take(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.written)
@@ -31,7 +38,9 @@ impl Spoil {
 
     /// The byte for this output, if it is its turn.
     fn byte(&mut self, what: &'static str) -> Option<u8> {
-        self.written.push(what);
+        if !self.quiet {
+            self.written.push(what);
+        }
         let (left, byte) = self.next.as_mut()?;
         if *left > 0 {
             *left -= 1;

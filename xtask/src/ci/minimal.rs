@@ -1,0 +1,91 @@
+//! The step `minimal`: the public crates build with the oldest dependencies that their manifests allow.
+//!
+//! cargo chooses them into a lock file, for what it takes the whole workspace; so this is done on a copy that has the public
+//! crates alone, with a nightly toolchain's `-Z direct-minimal-versions`.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::public::{self, Crate};
+use crate::repo;
+
+/// Builds them, where there is a nightly toolchain.
+pub(super) fn check(root: &Path) -> Result<()> {
+    let nightly = repo::nightly_cargo(root).arg("--version").output();
+    if !nightly.is_ok_and(|output| output.status.success()) {
+        println!("skipped: the nightly toolchain is not installed (rustup toolchain install nightly)");
+        return Ok(());
+    }
+    let crates = public::crates(root)?;
+    let copy = repo::target_folder(root)?.join("minimal");
+    make(root, &copy, &crates)?;
+    let update: &[&str] = &["update", "-Z", "direct-minimal-versions", "--quiet"];
+    let build = ["check", "--all-features", "--target-dir", "target"];
+    for words in [update, &build] {
+        let status = repo::nightly_cargo(&copy).args(words).status().context("cannot run cargo")?;
+        ensure!(status.success(), "`cargo +nightly {}` with the oldest dependencies: {status}", words.join(" "));
+    }
+    Ok(())
+}
+
+/// Copies the public crates, in a workspace of their own.
+fn make(root: &Path, copy: &Path, crates: &[Crate]) -> Result<()> {
+    let mut members = Vec::new();
+    for Crate { folder, .. } in crates {
+        let name = folder.strip_prefix(root).context("a package that is not below the root")?;
+        let target = copy.join(name);
+        if target.exists() {
+            fs::remove_dir_all(&target).with_context(|| format!("cannot remove {}", target.display()))?;
+        }
+        copy_folder(folder, &target)?;
+        members.push(format!("{name:?}"));
+    }
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).context("cannot read Cargo.toml")?;
+    let manifest = with_members(&manifest, &members.join(", "))?;
+    fs::write(copy.join("Cargo.toml"), manifest).context("cannot write the copy of Cargo.toml")?;
+    Ok(())
+}
+
+/// The manifest of a workspace of these members alone.
+fn with_members(manifest: &str, members: &str) -> Result<String> {
+    let (before, rest) = manifest.split_once("members = [").context("Cargo.toml names no members")?;
+    let (_, after) = rest.split_once("\n]").context("the list of members does not end")?;
+    let after = match after.split_once("default-members = [") {
+        Some((between, rest)) => {
+            let (_, after) = rest.split_once(']').context("the list of default members does not end")?;
+            format!("{between}{after}")
+        }
+        None => after.to_owned(),
+    };
+    Ok(format!("{before}members = [{members}]{after}"))
+}
+
+/// Copies a folder with its subfolders, but for packages within the package.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if !path.is_dir() {
+            fs::copy(&path, &target).with_context(|| format!("cannot copy {}", path.display()))?;
+        } else if !path.join("Cargo.toml").exists() {
+            copy_folder(&path, &target)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_members;
+
+    #[test]
+    fn a_workspace_has_the_members_that_it_is_given() {
+        let manifest = "[workspace]\nmembers = [\n  \"a\",\n  \"b\",\n]\n# why\ndefault-members = [\"a\"]\n\n[workspace.package]\n";
+        let other = with_members(manifest, "\"c\"").unwrap();
+        assert_eq!(other, "[workspace]\nmembers = [\"c\"]\n# why\n\n\n[workspace.package]\n");
+        assert!(with_members("[workspace]\n", "").is_err());
+    }
+}

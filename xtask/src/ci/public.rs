@@ -1,0 +1,37 @@
+//! The crates that are published: those of the workspace whose manifests do not forbid it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::features;
+use crate::repo;
+
+/// What the steps need to know of one.
+#[derive(Debug)]
+pub(super) struct Crate {
+    pub(super) name: String,
+    pub(super) folder: PathBuf,
+    pub(super) features: Vec<String>,
+}
+
+/// All of them.
+pub(super) fn crates(root: &Path) -> Result<Vec<Crate>> {
+    let metadata = repo::metadata(root, false)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    let mut crates = Vec::new();
+    // `publish` is null where nothing forbids it, and an empty list where it is false.
+    for package in packages.iter().filter(|package| package["publish"].is_null()) {
+        let name = package["name"].as_str().context("a package without a name")?.to_owned();
+        let manifest = Path::new(package["manifest_path"].as_str().context("a package without a manifest")?);
+        let folder = manifest.parent().context("a manifest in no folder")?.to_path_buf();
+        crates.push(Crate { name, folder, features: features::of(package)? });
+    }
+    ensure!(!crates.is_empty(), "no crate of the workspace is published");
+    Ok(crates)
+}
+
+/// `--package NAME` for each.
+pub(super) fn arguments(crates: &[Crate]) -> Vec<&str> {
+    crates.iter().flat_map(|package| ["--package", package.name.as_str()]).collect()
+}
