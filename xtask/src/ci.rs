@@ -2,10 +2,12 @@
 
 mod deny;
 mod features;
+mod inventory;
 mod minimal;
 mod msrv;
 mod package;
 mod public;
+mod tokens;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -25,6 +27,10 @@ pub(crate) struct Ci {
     /// Steps to run instead of all
     #[arg(value_enum, value_name = "STEP")]
     steps: Vec<Step>,
+
+    /// Write what the step `unsafe` would have UNSAFE.md say, instead of comparing
+    #[arg(long)]
+    write: bool,
 }
 
 /// One step of the gate.
@@ -34,6 +40,8 @@ enum Step {
     Fmt,
     /// clippy has nothing to say
     Clippy,
+    /// Unsafe code is where `UNSAFE.md` says, and as much
+    Unsafe,
     /// The public crates build with every set of their features, and clippy has nothing to say
     Features,
     /// rustdoc has nothing to say
@@ -71,17 +79,18 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
             return test::main(&Test::all());
         }
         let started = Instant::now();
-        run(step).with_context(|| format!("the step `{name}` failed; again: cargo xtask ci {name}"))?;
+        run(step, task.write).with_context(|| format!("the step `{name}` failed; again: cargo xtask ci {name}"))?;
         times.push(format!("{name} {:.1} s", started.elapsed().as_secs_f64()));
         println!("== {} ==\n", times[times.len() - 1]);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn run(step: Step) -> Result<()> {
+fn run(step: Step, write: bool) -> Result<()> {
     match step {
         Step::Fmt => cargo(&["fmt", "--all", "--check"], &[]),
         Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+        Step::Unsafe => inventory::check(&repo::root()?, write),
         Step::Features => features::check(&repo::root()?),
         Step::Doc => {
             let strict = [("RUSTDOCFLAGS", "-D warnings")];
