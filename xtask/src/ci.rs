@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: the whole gate, step by step.
 
+mod api;
 mod deny;
 mod features;
 mod inventory;
@@ -28,7 +29,7 @@ pub(crate) struct Ci {
     #[arg(value_enum, value_name = "STEP")]
     steps: Vec<Step>,
 
-    /// Write what the step `unsafe` would have UNSAFE.md say, instead of comparing
+    /// Write what the steps `unsafe` and `api` compare with, UNSAFE.md and api/, instead of comparing
     #[arg(long)]
     write: bool,
 }
@@ -54,6 +55,8 @@ enum Step {
     Msrv,
     /// The public crates build with the oldest dependencies that they allow
     Minimal,
+    /// What programs see of the crates is what `api/` says
+    Api,
     /// The public crates build from what would be uploaded
     Package,
     /// Licences, sources and versions of all dependencies are what `deny.toml` allows
@@ -105,6 +108,7 @@ fn run(step: Step, write: bool) -> Result<()> {
         Step::Bindings => bindings::main(&Bindings::CHECK),
         Step::Msrv => msrv::check(&repo::root()?),
         Step::Minimal => minimal::check(&repo::root()?),
+        Step::Api => api::check(&repo::root()?, write),
         Step::Package => package::check(&repo::root()?),
         Step::Deny => deny::check(&repo::root()?),
         Step::Test => bail!("the tests are the last step"),

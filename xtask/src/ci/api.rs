@@ -1,0 +1,128 @@
+//! The step `api`: what the crates show to programs is what `api/` has, a line an item.
+//!
+//! Whoever changes it sees what changes, and so does who looks at the change. rustdoc of a nightly toolchain tells it, in a
+//! form that only the public-api of the same months can read: with another nightly the step says so and ends.
+//! rdma-mummy-sys is not among them: its types are made from the headers, which the step `bindings` compares.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use public_api::{Builder, PublicApi};
+
+use crate::repo;
+
+/// Where the lists are, and of which crates.
+const FOLDER: &str = "api";
+const CRATES: [&str; 2] = ["sideway", "softrnic"];
+
+/// The form of rustdoc's JSON that this public-api reads.
+const FORMAT: u64 = 57;
+
+/// What every set of flags has from its macro, which would hide the rest.
+const OF_FLAGS: &str = "\
+    all all_named bitand bitand_assign bitor bitor_assign bits bitxor bitxor_assign complement contains \
+    difference empty extend from_bits from_bits_retain from_bits_truncate from_iter from_name insert \
+    intersection intersects into_iter is_all is_empty iter iter_names not remove set sub sub_assign \
+    symmetric_difference toggle truncate union";
+
+/// Compares the lists, or writes them.
+pub(super) fn check(root: &Path, write: bool) -> Result<()> {
+    let nightly = repo::nightly_cargo(root).arg("--version").output();
+    if !nightly.is_ok_and(|output| output.status.success()) {
+        println!("skipped: the nightly toolchain is not installed (rustup toolchain install nightly)");
+        return Ok(());
+    }
+    for name in CRATES {
+        let words = ["rustdoc", "--package", name, "--all-features", "--lib", "--quiet", "--"];
+        let format = ["-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"];
+        let status = repo::nightly_cargo(root).args(words).args(format).status().context("cannot run cargo")?;
+        ensure!(status.success(), "rustdoc of {name}: {status}");
+        let json = repo::target_folder(root)?.join("doc").join(name).with_extension("json");
+        let told = fs::read_to_string(&json).with_context(|| format!("cannot read {}", json.display()))?;
+        let version = serde_json::from_str::<serde_json::Value>(&told)?["format_version"].as_u64();
+        if version != Some(FORMAT) {
+            println!(
+                "skipped: this nightly writes format {version:?}, and public-api of this repository reads {FORMAT}"
+            );
+            return Ok(());
+        }
+        let api = Builder::from_rustdoc_json(&json).omit_auto_derived_impls(true).omit_auto_trait_impls(true);
+        let api = api.omit_blanket_impls(true).build().with_context(|| format!("what rustdoc says of {name}"))?;
+        compare(root, name, &list(&api), write)?;
+    }
+    Ok(())
+}
+
+/// The items, without what says nothing.
+fn list(api: &PublicApi) -> String {
+    api.items().map(ToString::to_string).filter(|line| tells(line)).map(|line| line + "\n").collect()
+}
+
+/// Whether a line is not one that every set of flags and everything that prints has.
+fn tells(line: &str) -> bool {
+    let before = line.split('(').next().unwrap_or_default();
+    let name = before.rsplit("::").next().unwrap_or_default();
+    let name = name.split('<').next().unwrap_or_default();
+    let is_function = line.contains('(') && before.contains(" fn ");
+    !(is_function && (OF_FLAGS.split(' ').any(|of_flags| of_flags == name) || name == "fmt")
+        || ["impl core::ops::", "impl core::iter::", "impl core::fmt::"].iter().any(|prefix| line.starts_with(prefix))
+        || line.contains("InternalBitFlags")
+        || line.starts_with("impl bitflags::"))
+}
+
+fn compare(root: &Path, name: &str, list: &str, write: bool) -> Result<()> {
+    let file = format!("{FOLDER}/{name}.txt");
+    let path = root.join(&file);
+    if write {
+        return fs::write(&path, list).with_context(|| format!("cannot write {file}"));
+    }
+    let committed = fs::read_to_string(&path).with_context(|| format!("cannot read {file}"))?;
+    let (gone, new) = differences(&committed, list);
+    ensure!(
+        gone.is_empty() && new.is_empty(),
+        "{file} is not what {name} shows; where that is meant: cargo xtask ci api --write\n{}{}",
+        gone.iter().map(|line| format!("- {line}\n")).collect::<String>(),
+        new.iter().map(|line| format!("+ {line}\n")).collect::<String>(),
+    );
+    Ok(())
+}
+
+/// The lines of each that the other has not.
+fn differences<'l>(one: &'l str, other: &'l str) -> (Vec<&'l str>, Vec<&'l str>) {
+    let lines = |text: &'l str| text.lines().collect::<std::collections::BTreeSet<_>>();
+    let (one, other) = (lines(one), lines(other));
+    (one.difference(&other).copied().collect(), other.difference(&one).copied().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_every_type_has_is_left_out() {
+        for line in [
+            "pub const fn a::Flags::empty() -> Self",
+            "pub fn a::Flags::set(&mut self, Self, bool)",
+            "pub fn a::Other::fmt(&self, &mut core::fmt::Formatter<'_>) -> core::fmt::Result",
+            "impl core::ops::bit::BitXor for a::Flags",
+            "pub type a::Flags::Internal = InternalBitFlags",
+        ] {
+            assert!(!tells(line), "{line}");
+        }
+        for line in [
+            "pub struct a::Flags(_)",
+            "pub const a::Flags::Write: Self",
+            "pub fn a::Queue::resize(&mut self, u32) -> core::result::Result<(), a::Error>",
+            "pub a::Error::set: bool",
+        ] {
+            assert!(tells(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_that_only_one_has_are_told() {
+        assert_eq!(differences("a\nb\n", "b\nc\n"), (vec!["a"], vec!["c"]));
+        assert_eq!(differences("a\n", "a\n"), (vec![], vec![]));
+    }
+}
