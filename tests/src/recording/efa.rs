@@ -47,7 +47,7 @@ pub fn install_efa() {
 unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attr: *mut efadv_device_attr, inlen: u32) -> c_int {
     // SAFETY: the context is one of this provider's, and the attributes can be written.
     unsafe {
-        let (inner, failure) = state_of(context).enter("efadv_query_device", &[("inlen", inlen.into())]);
+        let (mut inner, failure) = state_of(context).enter("efadv_query_device", &[("inlen", inlen.into())]);
         if let Some(failure) = failure {
             return failure.code();
         }
@@ -62,6 +62,7 @@ unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attr: *mut efa
         (*attr).inline_buf_size = 32;
         (*attr).max_rdma_size = 1 << 30;
         (*attr).device_caps = u32::from(has("rdma_read")) | u32::from(has("rdma_write")) << 3 | 1 << 20;
+        inner.output("efadv_query_device", attr);
     }
     0
 }
@@ -69,11 +70,12 @@ unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attr: *mut efa
 unsafe extern "C" fn query_ah(ah: *mut ffi::ibv_ah, attr: *mut efadv_ah_attr, inlen: u32) -> c_int {
     // SAFETY: the handle is one of this provider's, and the attributes can be written.
     unsafe {
-        let (_inner, failure) = state_of((*ah).context).enter("efadv_query_ah", &[("inlen", inlen.into())]);
+        let (mut inner, failure) = state_of((*ah).context).enter("efadv_query_ah", &[("inlen", inlen.into())]);
         if let Some(failure) = failure {
             return failure.code();
         }
         (*attr).ahn = 0x8000 | (*ah).handle as u16;
+        inner.output("efadv_query_ah", attr);
     }
     0
 }
@@ -167,12 +169,13 @@ unsafe extern "C" fn wc_read_sgid(part: *mut efadv_cq, gid: *mut ffi::ibv_gid) -
     // SAFETY: objects are never freed, and the GID can be written.
     unsafe {
         let wr_id = (*cq).wr_id;
-        drop(state_of((*cq).context).note("wc_read_sgid", &[("wr_id", wr_id)]));
+        let mut inner = state_of((*cq).context).note("wc_read_sgid", &[("wr_id", wr_id)]);
         if wr_id % 2 == 1 {
             return -libc::ENOENT;
         }
         (*gid).raw = [0xfe; 16];
         (*gid).raw[15] = wr_id as u8;
+        inner.output("efadv_wc_read_sgid", gid);
     }
     0
 }

@@ -59,7 +59,7 @@ unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attrs: *mut ml
     // SAFETY: the context is one of this provider's, and the attributes can be written.
     unsafe {
         let arguments = [("comp_mask", (*attrs).comp_mask)];
-        let (inner, failure) = state_of(context).enter("mlx5dv_query_device", &arguments);
+        let (mut inner, failure) = state_of(context).enter("mlx5dv_query_device", &arguments);
         if let Some(failure) = failure {
             return failure.code();
         }
@@ -75,6 +75,10 @@ unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attrs: *mut ml
         (*attrs).num_lag_ports = 2;
         (*attrs).dci_streams_caps.max_log_num_concurent = 8;
         (*attrs).dci_streams_caps.max_log_num_errored = 4;
+        inner.output("mlx5dv_query_device: flags", &raw mut (*attrs).flags);
+        inner.output("mlx5dv_query_device: mask", &raw mut (*attrs).comp_mask);
+        inner.output("mlx5dv_query_device: lag", &raw mut (*attrs).num_lag_ports);
+        inner.output("mlx5dv_query_device: dci_streams", &raw mut (*attrs).dci_streams_caps);
     }
     0
 }
@@ -82,7 +86,7 @@ unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attrs: *mut ml
 unsafe extern "C" fn get_clock_info(context: *mut ffi::ibv_context, info: *mut mlx5dv_clock_info) -> c_int {
     // SAFETY: the context is one of this provider's, and the information can be written.
     unsafe {
-        let (_inner, failure) = state_of(context).enter("mlx5dv_get_clock_info", &[]);
+        let (mut inner, failure) = state_of(context).enter("mlx5dv_get_clock_info", &[]);
         if let Some(failure) = failure {
             return failure.code();
         }
@@ -95,6 +99,7 @@ unsafe extern "C" fn get_clock_info(context: *mut ffi::ibv_context, info: *mut m
             shift: 10,
             mask: (1 << 48) - 1,
         };
+        inner.output("mlx5dv_get_clock_info", info);
     }
     0
 }

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod efa;
+mod faults;
 mod missing;
 mod mlx5;
