@@ -55,13 +55,12 @@ impl Builder {
     /// [`RegisterError`], which says what to do: names that no device can have, or other devices registered before.
     pub fn register(self) -> Result<(), RegisterError> {
         let names = match self.names {
-            Some(names) => names,
+            Some(names) => checked(names)?,
             None => match env::var_os(DEVICES_VARIABLE) {
-                Some(text) => parse(&text.to_string_lossy())?,
+                Some(text) => named(&text.to_string_lossy())?,
                 None => counted(1),
             },
         };
-        check(&names)?;
         let mut registered = unpoisoned(REGISTERED.lock());
         match &*registered {
             Some(before) if *before == names => Ok(()),
@@ -171,7 +170,12 @@ impl Error for RegisterError {
     }
 }
 
-/// What the environment says.
+/// The devices that the environment says.
+pub(crate) fn named(text: &str) -> Result<Vec<String>, RegisterError> {
+    checked(parse(text)?)
+}
+
+/// Names, or how many.
 fn parse(text: &str) -> Result<Vec<String>, RegisterError> {
     let text = text.trim();
     if text.is_empty() {
@@ -195,7 +199,7 @@ fn counted(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("soft{number}")).collect()
 }
 
-fn check(names: &[String]) -> Result<(), RegisterError> {
+fn checked(names: Vec<String>) -> Result<Vec<String>, RegisterError> {
     if names.len() > MOST {
         return Err(RegisterError::Many { count: names.len() });
     }
@@ -208,44 +212,38 @@ fn check(names: &[String]) -> Result<(), RegisterError> {
             return Err(RegisterError::Twice { name: name.clone() });
         }
     }
-    Ok(())
+    Ok(names)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn checked(text: &str) -> Result<Vec<String>, RegisterError> {
-        let names = parse(text)?;
-        check(&names)?;
-        Ok(names)
-    }
-
     #[test]
     fn the_environment_says_names_or_how_many() {
-        assert_eq!(checked("soft7").as_deref(), Ok(&["soft7".to_owned()][..]));
-        assert_eq!(checked(" a, b ,c").map(|names| names.join(" ")).as_deref(), Ok("a b c"));
-        assert_eq!(checked("3").map(|names| names.join(" ")).as_deref(), Ok("soft0 soft1 soft2"));
-        assert_eq!(checked("0"), Ok(Vec::new()));
+        assert_eq!(named("soft7").as_deref(), Ok(&["soft7".to_owned()][..]));
+        assert_eq!(named(" a, b ,c").map(|names| names.join(" ")).as_deref(), Ok("a b c"));
+        assert_eq!(named("3").map(|names| names.join(" ")).as_deref(), Ok("soft0 soft1 soft2"));
+        assert_eq!(named("0"), Ok(Vec::new()));
         for nothing in ["", " \n"] {
-            assert_eq!(checked(nothing).map(|names| names.join(" ")).as_deref(), Ok("soft0"));
+            assert_eq!(named(nothing).map(|names| names.join(" ")).as_deref(), Ok("soft0"));
         }
-        assert_eq!(checked("1025"), Err(RegisterError::Many { count: 1025 }));
+        assert_eq!(named("1025"), Err(RegisterError::Many { count: 1025 }));
         for text in ["-1", "-0", "99999999999999999999999"] {
-            assert_eq!(checked(text), Err(RegisterError::Number { text: text.to_owned() }));
+            assert_eq!(named(text), Err(RegisterError::Number { text: text.to_owned() }));
         }
-        assert_eq!(checked("-").map(|names| names.join(" ")).as_deref(), Ok("-"));
+        assert_eq!(named("-").map(|names| names.join(" ")).as_deref(), Ok("-"));
     }
 
     #[test]
     fn a_name_that_no_device_can_have_is_refused() {
         let long = "x".repeat(64);
         for name in [",", "a,,b", "a/b", "a b", "a\tb", "gerät", "..\0", &long] {
-            assert!(matches!(checked(name), Err(RegisterError::Name { .. })), "{name:?}");
+            assert!(matches!(named(name), Err(RegisterError::Name { .. })), "{name:?}");
         }
-        assert!(checked(&long[1..]).is_ok());
-        assert_eq!(checked("a,b,a"), Err(RegisterError::Twice { name: "a".to_owned() }));
-        assert_eq!(check(&["a,b".to_owned()]), Err(RegisterError::Name { name: "a,b".to_owned() }));
+        assert!(named(&long[1..]).is_ok());
+        assert_eq!(named("a,b,a"), Err(RegisterError::Twice { name: "a".to_owned() }));
+        assert_eq!(checked(vec!["a,b".to_owned()]), Err(RegisterError::Name { name: "a,b".to_owned() }));
     }
 
     #[test]
