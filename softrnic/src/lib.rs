@@ -40,6 +40,8 @@ pub(crate) mod engine;
 pub(crate) mod fabric;
 pub(crate) mod fork;
 pub(crate) mod front;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub(crate) mod host;
 pub(crate) mod rdmacm;
 

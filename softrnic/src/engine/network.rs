@@ -45,7 +45,7 @@ pub(crate) struct Network {
     /// Held while who is in a group changes, so that other processes are told in order.
     changing: Mutex<()>,
     blocks: Blocks,
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     taught: RwLock<BTreeMap<u32, Arc<dyn Carrier>>>,
     #[cfg(test)]
     taught_groups: RwLock<BTreeMap<Gid, Vec<Arc<dyn Carrier>>>>,
@@ -66,7 +66,7 @@ impl Network {
             groups: RwLock::new(BTreeMap::new()),
             changing: Mutex::new(()),
             blocks: Blocks::new(),
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             taught: RwLock::new(BTreeMap::new()),
             #[cfg(test)]
             taught_groups: RwLock::new(BTreeMap::new()),
@@ -129,7 +129,7 @@ impl Network {
 
     /// The way to the process that has a number, which no queue pair of this one has.
     pub(crate) fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>> {
-        #[cfg(test)]
+        #[cfg(any(test, fuzzing))]
         if let Some(carrier) = unpoisoned(self.taught.read()).get(&number) {
             return Some(Arc::clone(carrier));
         }
@@ -138,7 +138,7 @@ impl Network {
     }
 
     /// Where a number is found, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn teach(&self, number: u32, carrier: Option<Arc<dyn Carrier>>) {
         let mut taught = unpoisoned(self.taught.write());
         match carrier {

@@ -71,7 +71,7 @@ fn prefix(group: Gid) -> String {
 }
 
 /// The blocks that such a list has for a group.
-fn listed(names: &str, group: Gid) -> Vec<u32> {
+pub(super) fn listed(names: &str, group: Gid) -> Vec<u32> {
     let prefix = format!("@{}", prefix(group));
     let block = |line: &str| {
         let name = line.rsplit(' ').next()?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -71,7 +72,7 @@ impl Waiting {
         peers.unwatch(&guest.socket);
         match memory {
             Ok(shared) => {
-                let session = Session::new(peers, Role::Responder, guest.socket, shared);
+                let session = Session::new(peers, Role::Responder, guest.socket, Arc::new(shared));
                 if let Err(error) = peers.enter(&session) {
                     log::warn!("a process is refused: {error}");
                 }

@@ -8,6 +8,8 @@
 mod block;
 mod deliver;
 pub(crate) mod descriptor;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod group;
 mod incoming;
 mod outgoing;

@@ -85,7 +85,7 @@ fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
         return Err(Errno::PERM);
     }
     let (shared, memory) = Shared::create(SHARED)?;
-    let session = Session::new(peers, Role::Requester(block), socket, shared);
+    let session = Session::new(peers, Role::Requester(block), socket, Arc::new(shared));
     session.park_both();
     // Before the greeting, so that the other process finds the wish for bells.
     socket::greet(session.socket.as_fd(), memory.as_fd(), RING as u32)?;

@@ -26,7 +26,7 @@ use crate::fork;
 /// The bytes of each ring.
 pub(super) const RING: usize = 512 << 10;
 /// Where the data of the rings begin: their control blocks stand in a page before.
-const DATA: usize = 4096;
+pub(super) const DATA: usize = 4096;
 /// The bytes that a session shares.
 pub(super) const SHARED: usize = DATA + 2 * RING;
 /// What one call takes out of a session, so that others have their turn.
@@ -75,8 +75,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(peers: &'static Peers, role: Role, socket: Descriptor, shared: Shared) -> Arc<Self> {
-        let shared = Arc::new(shared);
+    pub(super) fn new(peers: &'static Peers, role: Role, socket: Descriptor, shared: Arc<Shared>) -> Arc<Self> {
         let parts = Ring::new(Arc::clone(&shared), 0, DATA, RING);
         let answers = Ring::new(shared, CONTROL, DATA + RING, RING);
         let (send_ring, receive_ring, words) = match role {

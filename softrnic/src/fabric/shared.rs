@@ -28,7 +28,7 @@ pub(super) struct Shared {
     generation: u32,
     length: usize,
     /// Of a test that has no other process.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     is_heap: bool,
 }
 
@@ -70,17 +70,17 @@ impl Shared {
             generation: fork::generation(),
             start,
             length,
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             is_heap: false,
         })
     }
 
     /// Of a test: of this process alone.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn of_heap(length: usize) -> Self {
         let words = vec![0u64; length.div_ceil(8)].into_boxed_slice();
         // A pointer to no value but the box's own is null.
-        let start = NonNull::new(Box::into_raw(words).cast()).unwrap();
+        let start = NonNull::new(Box::into_raw(words).cast()).expect("a box");
         Self { start, generation: fork::generation(), length, is_heap: true }
     }
 
@@ -134,7 +134,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        #[cfg(test)]
+        #[cfg(any(test, fuzzing))]
         if self.is_heap {
             let words = ptr::slice_from_raw_parts_mut(self.start.as_ptr().cast::<u64>(), self.length.div_ceil(8));
             // SAFETY: it came from this box, and nobody uses it any more.

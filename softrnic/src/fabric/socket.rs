@@ -48,7 +48,7 @@ pub(super) fn is_ours(socket: BorrowedFd<'_>) -> bool {
     user(socket) == Some(rustix::process::geteuid().as_raw())
 }
 
-fn greeting(ring: u32) -> [u8; GREETING] {
+pub(super) fn greeting(ring: u32) -> [u8; GREETING] {
     let mut bytes = *b"softrnic\x01\0\0\0\0\0\0\0";
     bytes[12..].copy_from_slice(&ring.to_le_bytes());
     bytes

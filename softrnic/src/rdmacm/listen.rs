@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c
 }
 
 impl World {
-    fn listen(&mut self, id: usize, backlog: c_int) -> Result<(), Errno> {
+    pub(super) fn listen(&mut self, id: usize, backlog: c_int) -> Result<(), Errno> {
         if self.id(id)?.state == State::Idle {
             self.bind(id, SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0))?;
         }

@@ -15,6 +15,8 @@ mod connect;
 mod device;
 mod endpoint;
 mod events;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod id;
 mod info;
 mod listen;

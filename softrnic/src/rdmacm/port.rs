@@ -184,7 +184,7 @@ fn taken(space: rdma_port_space) -> Vec<(u16, Host)> {
 }
 
 /// A line of the kernel's list: those whose sockets are connected have a name that is not theirs any more, but their listener's.
-fn read(line: &str, prefix: &str) -> Option<(u16, Host)> {
+pub(super) fn read(line: &str, prefix: &str) -> Option<(u16, Host)> {
     const UNCONNECTED: &str = "01";
     let mut words = line.split_whitespace().skip(5);
     let is_free = words.next()? == UNCONNECTED;
