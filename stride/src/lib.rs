@@ -14,6 +14,8 @@
 pub mod cli;
 pub mod exchange;
 pub mod fabric;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod plan;
 pub mod program;
 pub mod report;

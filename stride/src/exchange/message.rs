@@ -91,7 +91,7 @@ pub(super) enum Unread {
 
 impl Message {
     /// Its kind as a number.
-    pub(super) fn kind(&self) -> u16 {
+    pub(crate) fn kind(&self) -> u16 {
         match self {
             Self::Hello(_) => 1,
             Self::Request(_) => 2,
@@ -118,7 +118,7 @@ impl Message {
     }
 
     /// Its JSON.
-    pub(super) fn pack(&self) -> serde_json::Result<Vec<u8>> {
+    pub(crate) fn pack(&self) -> serde_json::Result<Vec<u8>> {
         match self {
             Self::Hello(hello) => serde_json::to_vec(hello),
             Self::Request(request) => serde_json::to_vec(request),

@@ -342,7 +342,22 @@ fn missing(error: &sideway::rdmacm::ConnectError, left: usize, all: usize) -> Er
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn other_data_names_none(data in prop::collection::vec(any::<u8>(), 0..60), token: u64, index in 0..1_usize << 20) {
+            prop_assert_eq!(index_of(&data, token), None);
+            // All but a good name, spoiled somewhere.
+            let mut data = [&name(token, index)[..], &data].concat();
+            prop_assert_eq!(index_of(&data, token), Some(index));
+            let place = index % 12;
+            data[place] ^= 1 + (token % 255) as u8;
+            prop_assert_eq!(index_of(&data, token), None);
+        }
+    }
 
     #[test]
     fn a_request_names_its_queue_pair_and_its_test() {

@@ -1,0 +1,137 @@
+//! Inputs to begin with: what is said by who keeps to everything, and what is nearly that.
+
+use std::time::UNIX_EPOCH;
+
+use crate::exchange::{Done, Hello, Message, Offer, PROTOCOL, Request};
+use crate::fabric::fake::Fake;
+use crate::fabric::{End, Ends, Fabric, Facts, Path, Role};
+use crate::plan::{Given, Place, Plan};
+use crate::report::json::{Document, Event};
+use crate::report::{Environment, Row};
+use crate::stats::{Bandwidth, Figures};
+
+const SERVER: u8 = 0;
+const CLIENT: u8 = 1;
+
+fn facts(role: Role) -> Facts {
+    Fake::default().open(&Plan::example(), &Place::default(), role).unwrap().facts().clone()
+}
+
+fn path() -> Path {
+    Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096 }
+}
+
+/// What a side hears, packed.
+fn said(role: u8, messages: &[Message]) -> Vec<u8> {
+    let mut bytes = vec![role];
+    for message in messages {
+        let body = message.pack().unwrap();
+        bytes.extend(b"\x93stride\n");
+        bytes.extend(PROTOCOL.to_be_bytes());
+        bytes.extend(message.kind().to_be_bytes());
+        bytes.extend((body.len() as u32).to_be_bytes());
+        bytes.extend(body);
+    }
+    bytes
+}
+
+fn environment() -> Environment {
+    let command_line = ["stride-perf", "write", "bw", "server"].map(str::to_owned).to_vec();
+    let sides = [facts(Role::Client), facts(Role::Server)];
+    Environment::new(UNIX_EPOCH, command_line, Plan::example(), path(), sides)
+}
+
+fn row() -> Row {
+    let intervals = vec![250_000, 240_000, 260_000, 250_000];
+    Row::new(
+        64,
+        Figures::Bandwidth(Bandwidth { messages: 1_000_000, seconds: 1.0, intervals, interval: 0.25, cpu: Some(1.0) }),
+    )
+}
+
+fn document() -> Vec<u8> {
+    let mut text = Vec::new();
+    Document::new(environment(), vec![row()], Vec::new()).write(&mut text).unwrap();
+    text
+}
+
+/// A stream that was cut off.
+fn stream() -> Vec<u8> {
+    let mut text = Vec::new();
+    Event::start(environment()).write(&mut text).unwrap();
+    Event::Row(row()).write(&mut text).unwrap();
+    text
+}
+
+fn conversations() -> [(&'static str, Vec<u8>); 6] {
+    let hello = || Message::Hello(Hello { version: "1".to_owned(), busy: None });
+    let request = || Message::Request(Box::new(Request { plan: Plan::example(), given: Given::default() }));
+    let offer = || Message::Offer(Box::new(Offer { facts: facts(Role::Server), gid_index: None }));
+    let end = End { number: 1, psn: 2, address: 3, rkey: 4 };
+    let ends = || {
+        Message::Ends(Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: vec![end], listening: None })
+    };
+    let size = || Message::Size(64 << 10);
+    let done = Message::Done(Done { is_whole: true });
+    let whole = [
+        hello(),
+        request(),
+        Message::Path(path()),
+        ends(),
+        Message::Connected,
+        size(),
+        Message::Go,
+        done,
+        Message::End,
+    ];
+    let served = [
+        hello(),
+        Message::Note("a note".to_owned()),
+        offer(),
+        ends(),
+        Message::Connected,
+        Message::Ready,
+        Message::Figures(None),
+    ];
+    [
+        ("conversation/good-client", said(SERVER, &whole)),
+        ("conversation/good-server", said(CLIENT, &served)),
+        ("conversation/bad-order", said(SERVER, &[hello(), request(), size()])),
+        ("conversation/bad-stranger", [&[SERVER][..], b"GET / HTTP/1.1\r\n\r\n"].concat()),
+        ("conversation/bad-end", said(CLIENT, &served[..3])),
+        ("conversation/bad-error", said(CLIENT, &[hello(), Message::Error("enough".to_owned())])),
+    ]
+}
+
+pub(super) fn all() -> Vec<(&'static str, Vec<u8>)> {
+    let mut all = vec![
+        ("results/good-document", document()),
+        ("results/good-stream", stream()),
+        ("results/bad-format", b"{\"format\": 7}".to_vec()),
+        ("results/bad-cut", document()[..400].to_vec()),
+    ];
+    all.extend(conversations());
+    for (path, text) in [
+        (
+            "results/good-bandwidth",
+            "RDMA_Write BW Test\n#bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n65536 5000 11660.10 11657.31 0.186517\n",
+        ),
+        (
+            "results/good-latency",
+            "Send Latency Test\n#bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] \
+             99% percentile[usec] 99.9% percentile[usec]\n2 1000 0.93 3.58 0.95 0.96 0.05 1.06 3.58\n",
+        ),
+        ("results/bad-head", "RDMA_Write BW Test\n1 2 3 4 5\n"),
+        (
+            "command_line/good-measure",
+            "write\nbw\n--min-msg-size\n64\n--max-msg-size\n4K\n--step-factor\n4\n-6\n-p\n7\n--timeout\n1m\nh",
+        ),
+        ("command_line/good-serve", "server\n--timeout\n3s"),
+        ("command_line/good-latency", "send\nlat\n-n\n1000\n--cpu\n0-3,7\nhost"),
+        ("command_line/bad-size", "write\nbw\n--msg-size\n9999999999999t"),
+        ("command_line/bad-word", "wirte\nbw"),
+    ] {
+        all.push((path, text.as_bytes().to_vec()));
+    }
+    all
+}
