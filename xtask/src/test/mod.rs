@@ -5,6 +5,7 @@ mod host;
 mod miri;
 mod programs;
 mod report;
+mod sanitizers;
 mod softroce;
 mod summary;
 
@@ -24,7 +25,7 @@ use crate::softroce::Guest;
 /// Run the tests: every ring that this machine can run, naming each that it cannot
 ///
 /// What is missing is installed when CI=true is set, and when root runs this on Debian or Ubuntu; a ring that cannot run is then
-/// a failure (miri, hardware and gpu excepted). Elsewhere the closing table says what to install. A ring named with --ring must run.
+/// a failure (miri, sanitizers, hardware and gpu excepted). Elsewhere the closing table says what to install. A ring named with --ring must run.
 #[derive(Debug, Parser)]
 pub(crate) struct Test {
     /// Run this ring only; may be repeated
@@ -54,6 +55,8 @@ enum Ring {
     Programs,
     /// Needs a nightly toolchain with Miri: much of pure and embedded, in an interpreter that sees undefined behaviour
     Miri,
+    /// Needs a nightly toolchain: what Miri cannot run of embedded, with AddressSanitizer
+    Sanitizers,
     /// Needs QEMU and a distribution kernel: the kernel's rdma_rxe and the distribution's rdma-core
     Softroce,
     /// Needs an RDMA device, named by SIDEWAY_TEST_DEVICE
@@ -74,7 +77,8 @@ impl Test {
 
     /// Whether a ring that cannot run fails the whole. A nightly toolchain is not every machine's to have.
     fn must_run(&self, ring: Ring) -> bool {
-        self.rings.contains(&ring) || (is_strict() && !matches!(ring, Ring::Miri | Ring::Hardware | Ring::Gpu))
+        self.rings.contains(&ring)
+            || (is_strict() && !matches!(ring, Ring::Miri | Ring::Sanitizers | Ring::Hardware | Ring::Gpu))
     }
 }
 
@@ -95,6 +99,9 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
     }
     if task.asks_for(Ring::Miri) {
         rows.push(timed("miri", task.must_run(Ring::Miri), || miri::run(&root)));
+    }
+    if task.asks_for(Ring::Sanitizers) {
+        rows.push(timed("sanitizers", task.must_run(Ring::Sanitizers), || sanitizers::run(&root)));
     }
     // Built once for the two rings that run them.
     let mut binaries = None;
