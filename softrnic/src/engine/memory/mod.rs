@@ -9,12 +9,14 @@
 
 mod copy;
 pub(crate) mod cuda;
+mod gate;
 mod mapping;
 mod region;
 mod resident;
 mod segment;
 mod slot;
 mod strings;
+mod sync;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -5,20 +5,14 @@
 
 use std::cell::UnsafeCell;
 use std::hash::{BuildHasher, RandomState};
-use std::hint;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Condvar, Mutex, OnceLock, Weak};
 
+use super::gate::{Gate, Waiting};
 use super::segment::Place;
 use super::{Access, Window};
-use crate::engine::unpoisoned;
 use crate::fork::PerProcess;
-
-/// In `Slot::gate`: nobody may enter. The rest counts those who are in.
-const CLOSED: u64 = 1 << 63;
-/// How often one who closes looks before it sleeps.
-const SPINS: u32 = 200;
 
 /// What an entry is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +41,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Slot {
-    gate: AtomicU64,
+    gate: Gate,
     entry: UnsafeCell<Entry>,
     index: u32,
     /// Windows that are bound to this region: it only grows while the region is held.
@@ -70,7 +64,7 @@ impl Slot {
         let seed = *SEED.get_or_init(|| RandomState::new().hash_one(index) | 1);
         let variant = (seed.wrapping_mul(u64::from(index) + 1) >> 56) as u8;
         Self {
-            gate: AtomicU64::new(CLOSED),
+            gate: Gate::closed(),
             entry: UnsafeCell::new(Entry {
                 key: index << 8 | u32::from(variant),
                 domain: 0,
@@ -102,54 +96,24 @@ impl Slot {
     /// Holds the entry open, unless it is closed.
     #[inline]
     pub(super) fn enter(&'static self) -> Option<Hold> {
-        let before = self.gate.fetch_add(1, Ordering::Acquire);
-        if before & CLOSED != 0 {
-            self.leave();
-            return None;
-        }
-        Some(Hold(self))
-    }
-
-    #[inline]
-    fn leave(&self) {
-        if self.gate.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
-            wake();
-        }
+        // Made only where it has entered: dropping one leaves.
+        self.gate.enter(waiting).then(|| Hold(self))
     }
 
     /// Closes the entry and waits until nobody is in. `None` where it is closed already.
     pub(super) fn close(&'static self) -> Option<Closed> {
-        if self.gate.fetch_or(CLOSED, Ordering::AcqRel) & CLOSED != 0 {
-            return None;
-        }
-        for _ in 0..SPINS {
-            if self.gate.load(Ordering::Acquire) == CLOSED {
-                return Some(Closed(self));
-            }
-            hint::spin_loop();
-        }
-        let (waiting, left) = WAITING.get();
-        let mut waiting = unpoisoned(waiting.lock());
-        while self.gate.load(Ordering::Acquire) != CLOSED {
-            waiting = unpoisoned(left.wait(waiting));
-        }
-        Some(Closed(self))
+        self.gate.close(waiting).then_some(Closed(self))
     }
 }
 
 /// Those who close anything wait on these.
-static WAITING: PerProcess<(Mutex<()>, Condvar)> = PerProcess::new(waiting(), || Box::new(waiting()));
+fn waiting() -> &'static Waiting {
+    static WAITING: PerProcess<Waiting> = PerProcess::new(new(), || Box::new(new()));
 
-const fn waiting() -> (Mutex<()>, Condvar) {
-    (Mutex::new(()), Condvar::new())
-}
-
-/// Called by the last who leaves a closed entry. The lock makes it come before the look or after the sleep of who waits.
-#[cold]
-fn wake() {
-    let (waiting, left) = WAITING.get();
-    drop(unpoisoned(waiting.lock()));
-    left.notify_all();
+    const fn new() -> Waiting {
+        Waiting { lock: Mutex::new(()), left: Condvar::new() }
+    }
+    WAITING.get()
 }
 
 /// An entry that stays as it is until this is dropped.
@@ -175,8 +139,7 @@ impl Deref for Hold {
 
 impl Clone for Hold {
     fn clone(&self) -> Self {
-        // Whether it is being closed or not: whoever closes it waits for `self` anyway.
-        self.0.gate.fetch_add(1, Ordering::Relaxed);
+        self.0.gate.enter_again();
         Self(self.0)
     }
 }
@@ -184,7 +147,7 @@ impl Clone for Hold {
 impl Drop for Hold {
     #[inline]
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.gate.leave(waiting);
     }
 }
 
@@ -218,6 +181,6 @@ impl Closed {
     pub(super) fn open(self, entry: Entry) {
         // SAFETY: as for `set_key`.
         unsafe { *self.0.entry.get() = entry };
-        self.0.gate.fetch_and(!CLOSED, Ordering::Release);
+        self.0.gate.open();
     }
 }
