@@ -17,7 +17,28 @@ use crate::repo;
 /// What is run: the software NIC, also with other processes, connections and threads; and sideway on it.
 const RUNS: &[&[&str]] = &[
     // What one generation after `fork` has is not freed, and the test makes several in one process.
-    &["--package", "softrnic", "--tests", "--", "--skip", "a_generation_has_one_and_another_generation_another"],
+    &["--package", "softrnic", "--lib", "--", "--skip", "a_generation_has_one_and_another_generation_another"],
+    // Not `gates`: its model has stacks of its own.
+    &[
+        "--package",
+        "softrnic",
+        "--test",
+        "connected",
+        "--test",
+        "fork",
+        "--test",
+        "kills",
+        "--test",
+        "many",
+        "--test",
+        "processes",
+        "--test",
+        "rdmacm",
+        "--test",
+        "signals",
+        "--test",
+        "threads",
+    ],
     &[
         "--package",
         "sideway-tests",
