@@ -99,6 +99,12 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         ),
         ("session/bad-tail", [&[0][..], &store(0, 1 << 40), &[SERVE]].concat()),
         ("session/bad-half", [&[0][..], &record(Packet::Part(send)), &store(0, 64), &[SERVE]].concat()),
+        // More than a part carries, and there is as much behind it.
+        (
+            "session/bad-length",
+            [&[0][..], &record(Packet::Part(part(Operation::Send, 20_000))), &record(Packet::Part(first)), &[SERVE]]
+                .concat(),
+        ),
         ("session/bad-kind", [&[1][..], &record(Packet::Part(first)), &[SERVE]].concat()),
         ("messages/good-send", [&[0][..], &receive, &asks(send)].concat()),
         ("messages/good-write", [&[0][..], &asks(part(Operation::Write { address, rkey: granted }, 100))].concat()),
