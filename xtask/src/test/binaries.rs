@@ -132,10 +132,10 @@ mod tests {
                 r#"{{"reason":"compiler-artifact","target":{{"kind":["{kind}"],"name":"{name}"}},"executable":"/t/{name}-1"}}"#
             )
         };
-        let expected = Binary { name: "softroce_verbs".into(), file: "/t/softroce_verbs-1".into() };
-        assert_eq!(device_test(&line("test", "softroce_verbs")), Some(expected));
+        let expected = Binary { name: "on_device_verbs".into(), file: "/t/on_device_verbs-1".into() };
+        assert_eq!(device_test(&line("test", "on_device_verbs")), Some(expected));
         assert_eq!(device_test(&line("test", "other")), None);
-        assert_eq!(device_test(&line("bench", "softroce_verbs")), None);
+        assert_eq!(device_test(&line("bench", "on_device_verbs")), None);
         assert_eq!(device_test("not json"), None);
         assert_eq!(device_test(r#"{"reason":"build-finished","success":true}"#), None);
     }

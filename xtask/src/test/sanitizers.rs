@@ -43,13 +43,13 @@ const RUNS: &[&[&str]] = &[
         "--package",
         "sideway-tests",
         "--test",
-        "softroce_completions",
+        "on_device_completions",
         "--test",
-        "softroce_errors",
+        "on_device_errors",
         "--test",
-        "softroce_srq",
+        "on_device_srq",
         "--test",
-        "softroce_windows",
+        "on_device_windows",
     ],
 ];
 

@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
     fi
     case $1 in
         # Connections by address are the kernel's on a machine that has such a device, and so are programs that want one.
-        softroce_cm_*|softroce_*programs*|softroce_*pingpong) rm -f "$SIDEWAY_TEST_COMPLETIONS" ;;
+        on_device_cm_*|on_device_*programs*|on_device_*pingpong) rm -f "$SIDEWAY_TEST_COMPLETIONS" ;;
     esac
     if [ -s "$SIDEWAY_TEST_COMPLETIONS" ]; then
         export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/soft/$1"
@@ -50,7 +50,7 @@ exit $result
 "#;
 
 /// The program that compares what the others have written down.
-const COMPARISON: &str = "softroce_both_devices";
+const COMPARISON: &str = "on_device_both_devices";
 
 /// Boots one guest for all programs.
 pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<Binaries>) -> Result<Finished> {

@@ -26,7 +26,7 @@ impl Counts {
 }
 
 /// The beginning of the names of the test targets that want a device.
-pub(crate) const DEVICE_TARGET: &str = "softroce";
+pub(crate) const DEVICE_TARGET: &str = "on_device_";
 
 /// Takes a runner's output in pieces of any size, and counts.
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn ignored_tests_of_a_device_target_are_known() {
-        let text = "     Running tests/softroce_verbs.rs (target/debug/deps/softroce_verbs-1)\n\
+        let text = "     Running tests/on_device_verbs.rs (target/debug/deps/on_device_verbs-1)\n\
                     test result: ok. 0 passed; 0 failed; 5 ignored; 0 measured; 0 filtered out\n\
                     \x1b[1m\x1b[32m     Running\x1b[0m tests/other.rs (target/debug/deps/other-1)\n\
                     test result: \x1b[32mok\x1b[0m. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out\n";

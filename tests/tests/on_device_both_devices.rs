@@ -10,23 +10,23 @@ use sideway_tests::completion_log::{self, Completions};
 /// Tests whose completions differ, and why they may.
 const DIFFERENCES: &[(&str, &str)] = &[
     (
-        "softroce_windows::a_key_works_until_its_user_gives_it_back",
+        "on_device_windows::a_key_works_until_its_user_gives_it_back",
         "rxe's completion has the flag of a check sum for IBV_WC_WITH_INV",
     ),
-    ("softroce_operations::lists_are_gathered_and_scattered", "lists are as long as the device's max_sge"),
-    ("softroce_errors::a_full_queue_says_so_and_how_much_went_in", "rxe rounds queues up"),
+    ("on_device_operations::lists_are_gathered_and_scattered", "lists are as long as the device's max_sge"),
+    ("on_device_errors::a_full_queue_says_so_and_how_much_went_in", "rxe rounds queues up"),
     (
-        "softroce_errors::a_receive_that_is_too_short_fails_on_both_sides",
+        "on_device_errors::a_receive_that_is_too_short_fails_on_both_sides",
         "rxe says IBV_WC_LOC_QP_OP_ERR and IBV_WC_REM_OP_ERR, where the specification has the length and an invalid request",
     ),
-    ("softroce_errors::the_bad_request_of_a_basic_batch_is_named", "rxe refuses the request when it is posted"),
+    ("on_device_errors::the_bad_request_of_a_basic_batch_is_named", "rxe refuses the request when it is posted"),
     (
-        "softroce_control::a_peer_that_is_not_reached_is_named",
+        "on_device_control::a_peer_that_is_not_reached_is_named",
         "the kernel asks for the peer when the state is changed, and refuses that",
     ),
-    ("softroce_datagrams::a_datagram_longer_than_the_mtu_does_not_arrive", "rxe does not compare with the MTU"),
+    ("on_device_datagrams::a_datagram_longer_than_the_mtu_does_not_arrive", "rxe does not compare with the MTU"),
     (
-        "softroce_datagrams::a_datagram_with_a_wrong_key_is_dropped_and_the_next_arrives",
+        "on_device_datagrams::a_datagram_with_a_wrong_key_is_dropped_and_the_next_arrives",
         "rxe takes a Q_Key with the highest bit set for one like others",
     ),
 ];
