@@ -5,7 +5,7 @@ use std::{fmt, mem};
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::ibv_wc;
+use rdma_mummy_sys::{ibv_cq, ibv_wc};
 
 use super::poll_error::PollCompletionQueueError;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
@@ -21,13 +21,21 @@ const MAX_BATCH: u32 = 1 << 20;
 
 /// A completion queue of the basic verbs, which every device has.
 pub struct BasicCompletionQueue {
-    core: Arc<CompletionQueueCore>,
+    /// The queue of `core`, one step nearer.
+    cq: *mut ibv_cq,
+    /// One entry at least.
     batch: Box<[ibv_wc]>,
+    core: Arc<CompletionQueueCore>,
 }
+
+// SAFETY: as the core, which keeps the queue alive and may go to another thread; polling takes `&mut`.
+unsafe impl Send for BasicCompletionQueue {}
+// SAFETY: a shared queue gives access to the core alone.
+unsafe impl Sync for BasicCompletionQueue {}
 
 impl BasicCompletionQueue {
     pub(super) fn new(core: Arc<CompletionQueueCore>) -> Self {
-        Self { core, batch: new_batch(DEFAULT_BATCH) }
+        Self { cq: core.raw(), batch: new_batch(DEFAULT_BATCH), core }
     }
 
     /// `ibv_poll_cq(cq, n, wc)` — takes up to a batch of completions off the queue. They are in the poller alone from then on:
@@ -46,12 +54,17 @@ impl BasicCompletionQueue {
     pub fn start_poll(&mut self) -> Result<BasicPoller<'_>, PollCompletionQueueError> {
         // SAFETY: the CQ is live; the batch has room for as many as are asked for (`setup_poll_batch` keeps it within
         // `c_int`).
-        let polled = unsafe { sys::ibv_poll_cq(self.core.raw(), self.batch.len() as c_int, self.batch.as_mut_ptr()) };
-        if polled > 0 {
-            let filled = self.batch.get(..polled as usize).unwrap_or(&self.batch);
-            return Ok(BasicPoller { completions: filled.iter() });
+        let polled = unsafe { sys::ibv_poll_cq(self.cq, self.batch.len() as c_int, self.batch.as_mut_ptr()) };
+        if polled == 0 {
+            return Err(PollCompletionQueueError::CompletionQueueEmpty);
         }
-        Err(no_completion(polled))
+        // One comparison for two faults: a negative number is a large one, and no batch is that long (`MAX_BATCH`).
+        if polled as u32 > self.batch.len() as u32 {
+            return Err(not_so_many(polled, self.batch.len()));
+        }
+        // SAFETY: so many entries are in the batch.
+        let filled = unsafe { self.batch.get_unchecked(..polled as usize) };
+        Ok(BasicPoller { completions: filled.iter() })
     }
 
     /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds at least. What has completed and is not
@@ -95,12 +108,16 @@ fn new_batch(completions: usize) -> Box<[ibv_wc]> {
     (0..completions).map(|_| unsafe { mem::zeroed() }).collect()
 }
 
+/// The driver failed, or says that it gave more completions than it was asked for.
 #[cold]
-fn no_completion(polled: c_int) -> PollCompletionQueueError {
-    match polled {
-        0 => PollCompletionQueueError::CompletionQueueEmpty,
-        failed => VerbError::of_poll("ibv_poll_cq", failed).into(),
+#[inline(never)]
+fn not_so_many(polled: c_int, asked: usize) -> PollCompletionQueueError {
+    const VERB: &str = "ibv_poll_cq";
+    if polled < 0 {
+        return VerbError::of_poll(VERB, polled).into();
     }
+    VerbError::invalid(VERB, format!("the driver was asked for {asked} completions and says that it gave {polled}"))
+        .into()
 }
 
 impl AsCore for BasicCompletionQueue {

@@ -1,5 +1,6 @@
 //! The queue of `ibv_create_cq_ex`: a cursor that moves over the completions and reads the fields asked for.
 
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -22,9 +23,19 @@ use crate::ibverbs::memory_region::RemoteKey;
 #[doc(alias = "ibv_cq_ex")]
 #[derive(Debug)]
 pub struct ExtendedCompletionQueue {
-    core: Arc<CompletionQueueCore>,
+    /// The queue of `core`, one step nearer.
+    cq: NonNull<ibv_cq_ex>,
     fields: Fields,
+    /// What each poll asks for: nothing beyond the completion. On the heap, so that drivers, which get its address, leave the queue
+    /// itself where a compiler knows it.
+    attr: Box<UnsafeCell<ibv_poll_cq_attr>>,
+    core: Arc<CompletionQueueCore>,
 }
+
+// SAFETY: as the core, which keeps the queue alive and may go to another thread; polling takes `&mut`.
+unsafe impl Send for ExtendedCompletionQueue {}
+// SAFETY: a shared queue gives access to the core alone.
+unsafe impl Sync for ExtendedCompletionQueue {}
 
 impl ExtendedCompletionQueue {
     /// Wraps a queue whose readers for `fields`, the standard ones among them, have been seen to be there.
@@ -34,7 +45,8 @@ impl ExtendedCompletionQueue {
     /// `core` was made by `ibv_create_cq_ex`, and its functions for polling and for reading `fields`, the standard
     /// flags, opcode, vendor error and flags are not null.
     pub(super) unsafe fn new(core: Arc<CompletionQueueCore>, fields: Fields) -> Self {
-        Self { core, fields }
+        let attr = Box::new(UnsafeCell::new(ibv_poll_cq_attr { comp_mask: 0 }));
+        Self { cq: core.as_non_null_ex(), fields, attr, core }
     }
 
     /// `ibv_start_poll(cq, attr)` — begins to poll; the queue is polled until the poller is dropped.
@@ -53,17 +65,17 @@ impl ExtendedCompletionQueue {
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn start_poll(&mut self) -> Result<ExtendedPoller<'_>, PollCompletionQueueError> {
-        let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-        let cq = self.core.raw_ex();
         // SAFETY: the CQ is live and extended, and `&mut self` says that no poller is out. One that was forgotten
         // (`mem::forget`) leaves its poll begun: drivers wait for their own lock then, or begin anew.
-        let ret = unsafe { sys::ibv_start_poll(cq, &mut attr) };
-        if ret != 0 {
-            return Err(no_completion("ibv_start_poll", ret));
+        let ret = unsafe { sys::ibv_start_poll(self.cq.as_ptr(), self.attr.get()) };
+        // The answer of most polls first.
+        if ret == libc::ENOENT {
+            return Err(PollCompletionQueueError::CompletionQueueEmpty);
         }
-        // SAFETY: a live object's address is not null.
-        let cq = unsafe { NonNull::new_unchecked(cq) };
-        Ok(ExtendedPoller { cq, fields: self.fields, first: true, queue: PhantomData })
+        if ret != 0 {
+            return Err(failure("ibv_start_poll", ret));
+        }
+        Ok(ExtendedPoller { cq: self.cq, fields: self.fields, first: true, queue: PhantomData })
     }
 
     /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds at least. What has completed and is not
@@ -101,9 +113,9 @@ impl ExtendedCompletionQueue {
 }
 
 #[cold]
-fn no_completion(verb: &'static str, ret: libc::c_int) -> PollCompletionQueueError {
+#[inline(never)]
+fn failure(verb: &'static str, ret: libc::c_int) -> PollCompletionQueueError {
     match ret {
-        libc::ENOENT => PollCompletionQueueError::CompletionQueueEmpty,
         failed if failed > 0 => VerbError::new(verb, errno_of(failed)).into(),
         failed => VerbError::of_poll(verb, failed).into(),
     }
@@ -143,8 +155,10 @@ impl ExtendedPoller<'_> {
         } else {
             // SAFETY: the poll was started and has not ended.
             let ret = unsafe { sys::ibv_next_poll(self.cq.as_ptr()) };
-            if ret != 0 {
-                return if ret == libc::ENOENT { Ok(None) } else { Err(no_completion("ibv_next_poll", ret)) };
+            match ret {
+                0 => {}
+                libc::ENOENT => return Ok(None),
+                failed => return Err(failure("ibv_next_poll", failed)),
             }
         }
         Ok(Some(ExtendedWorkCompletion { cq: self.cq, fields: self.fields, poller: PhantomData }))

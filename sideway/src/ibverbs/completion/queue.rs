@@ -166,8 +166,8 @@ impl CompletionQueueCore {
 
     /// The same object seen as extended; legal to use only where `ibv_create_cq_ex` made it.
     #[inline]
-    pub(crate) fn raw_ex(&self) -> *mut ibv_cq_ex {
-        self.raw().cast()
+    pub(crate) fn as_non_null_ex(&self) -> NonNull<ibv_cq_ex> {
+        self.cq.cast()
     }
 
     pub(crate) fn context(&self) -> &Arc<DeviceContext> {

@@ -90,7 +90,9 @@ unsafe impl<'q, T: Service> HoldsFor<'q> for BasicPostSendGuard<'q, T> {}
 impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
     #[inline]
     unsafe fn emit<O: SendOperation, D: SendData>(&mut self, wr_id: u64, flags: u32, operation: O, data: D) {
-        let Some((index, wr)) = self.batch.reserve(wr_id) else { return };
+        // Data that is one entry needs no further check: there is room for it, or the request is refused.
+        let place = if D::ONE_ENTRY { self.batch.reserve_with_entry(wr_id) } else { self.batch.reserve(wr_id) };
+        let Some(wr) = place else { return };
         // SAFETY: the request exists, with its list and its part of the inline bytes; `&mut self` says that nobody else
         // uses them.
         let written = unsafe {
@@ -101,7 +103,7 @@ impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
                     wr,
                     sges: (*wr).sg_list,
                     max_sge: self.batch.max_sge(),
-                    inline: self.inline.at(index * self.max_inline),
+                    inline: self.inline.at(self.batch.len() * self.max_inline),
                     max_inline: self.max_inline,
                 })
             })

@@ -63,7 +63,6 @@ impl<S: SendQueue> Pair<S> {
     /// # Errors
     ///
     /// The queues, where they are of two queue pairs.
-    #[expect(clippy::result_large_err, reason = "nothing is lost: the queues come back")]
     pub fn join(send: S, recv: ReceiveQueue) -> Result<Self, (S, ReceiveQueue)> {
         let pair = Self { send, recv };
         if pair.is_whole() { Ok(pair) } else { Err(pair.split()) }

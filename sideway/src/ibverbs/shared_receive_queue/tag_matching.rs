@@ -193,7 +193,7 @@ impl<'g, 'q> TagMatchingOperationHandle<'g, 'q> {
     /// Takes the operation into the batch. `rest` writes what else it has.
     #[inline]
     fn write(self, opcode: ibv_ops_wr_opcode, handle: u32, rest: impl FnOnce(*mut ibv_ops_wr)) {
-        let Some((_, wr)) = self.batch.reserve(self.wr_id) else { return };
+        let Some(wr) = self.batch.reserve(self.wr_id) else { return };
         // SAFETY: the operation exists, and the batch has it to itself.
         unsafe {
             (*wr).wr_id = self.wr_id;

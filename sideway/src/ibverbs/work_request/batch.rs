@@ -1,6 +1,6 @@
 //! Lists of requests for the basic verbs: built in place, linked once, posted without an allocation.
 
-use std::fmt;
+use std::{fmt, ptr};
 
 use libc::c_int;
 use rdma_mummy_sys::{ibv_ops_wr, ibv_recv_wr, ibv_send_wr, ibv_sge};
@@ -52,18 +52,38 @@ macro_rules! listed_request {
 
 listed_request!(ibv_send_wr: sg_list, ibv_recv_wr: sg_list, ibv_ops_wr: tm.add.sg_list);
 
-/// The requests of a queue, each with its list and its successor written in; only the last of a batch points nowhere,
-/// while it is posted.
+/// The requests of a queue, each with its list and its successor written in.
+///
+/// In the ring they stand between two places that are no request and have a successor: before the first, which is the last of an
+/// empty batch, and behind the last, which is that of a batch that was refused.
 pub(crate) struct Requests<W> {
     ring: Ring<W>,
     #[expect(dead_code, reason = "the requests point into it")]
     sges: Ring<ibv_sge>,
+    max_wr: usize,
     max_sge: usize,
+    /// The last request.
+    limit: *mut W,
+    /// The last request that can have an entry: of all of them, or the place before the first.
+    limit_with_entry: *mut W,
+    /// The only request that has no successor: the last of the batch before, and of the next where that is as long.
+    end: *mut W,
+    refusals: Box<Refusals>,
+}
+
+/// Stands apart from the requests: functions that are not inlined get this alone, so that a compiler knows what the calls in a
+/// loop leave as it is, and reads it once.
+struct Refusals {
     /// Why a request too many is refused.
     overflow: RefusalReason,
     /// The first request of the batch that was refused.
-    refusal: Option<Refusal>,
+    first: Option<Refusal>,
 }
+
+// SAFETY: the pointers are into the ring, which the requests own; using them is as safe as using that.
+unsafe impl<W> Send for Requests<W> {}
+// SAFETY: as for Send.
+unsafe impl<W> Sync for Requests<W> {}
 
 impl<W: ListedRequest> Requests<W> {
     /// `max_wr` requests with up to `max_sge` entries each, and room for at least one.
@@ -78,16 +98,30 @@ impl<W: ListedRequest> Requests<W> {
         let out_of_memory = || VerbError::new(verb, Errno::from_raw(libc::ENOMEM));
         let entries = max_wr.checked_mul(room).ok_or_else(out_of_memory)?;
         let sges = Ring::new(ibv_sge { addr: 0, length: 0, lkey: 0 }, entries).ok_or_else(out_of_memory)?;
-        let ring = Ring::new(W::zeroed(), max_wr).ok_or_else(out_of_memory)?;
-        for index in 0..max_wr {
+        let places = max_wr.checked_add(2).ok_or_else(out_of_memory)?;
+        let ring = Ring::new(W::zeroed(), places).ok_or_else(out_of_memory)?;
+        for index in 0..places {
             // SAFETY: the element exists and nobody else has its address.
-            unsafe {
-                *(*ring.at(index)).sg_list() = sges.at(index * room);
-                *(*ring.at(index)).next() = ring.at(index + 1);
-            }
+            unsafe { *(*ring.at(index)).next() = ring.at(index + 1) };
         }
-        let overflow = RefusalReason::BatchTooLong { limit: max_wr };
-        Ok(Self { ring, sges, max_sge, overflow, refusal: None })
+        for index in 0..max_wr {
+            // SAFETY: as above.
+            unsafe { *(*ring.at(index + 1)).sg_list() = sges.at(index * room) };
+        }
+        if max_wr > 0 {
+            // SAFETY: as above.
+            unsafe { *(*ring.at(max_wr)).next() = ptr::null_mut() };
+        }
+        Ok(Self {
+            limit: ring.at(max_wr),
+            limit_with_entry: ring.at(if max_sge == 0 { 0 } else { max_wr }),
+            end: ring.at(max_wr),
+            refusals: Box::new(Refusals { overflow: RefusalReason::BatchTooLong { limit: max_wr }, first: None }),
+            ring,
+            sges,
+            max_wr,
+            max_sge,
+        })
     }
 
     /// No requests: each is refused for this reason.
@@ -96,57 +130,89 @@ impl<W: ListedRequest> Requests<W> {
     ///
     /// `ENOMEM`.
     pub(crate) fn refusing(verb: &'static str, reason: RefusalReason) -> Result<Self, VerbError> {
-        Ok(Self { overflow: reason, ..Self::new(verb, 0, 0)? })
+        let mut none = Self::new(verb, 0, 0)?;
+        none.refusals.overflow = reason;
+        Ok(none)
     }
 
     /// The request at this place, as the last batch has left it.
     pub(crate) fn get(&self, index: usize) -> Option<&W> {
         // SAFETY: the element exists, and nobody writes to it while the requests are borrowed.
-        (index < self.ring.len()).then(|| unsafe { &*self.ring.at(index) })
+        (index < self.max_wr).then(|| unsafe { &*self.ring.at(index + 1) })
     }
 
     /// Requests.
     pub(crate) fn len(&self) -> usize {
-        self.ring.len()
+        self.max_wr
     }
 
     /// Why a request too many is refused.
     pub(crate) fn overflow(&self) -> RefusalReason {
-        self.overflow
+        self.refusals.overflow
     }
 
     /// Begins a batch.
     #[inline]
     pub(crate) fn batch(&mut self) -> Batch<'_, W> {
-        Batch { requests: self, len: 0 }
+        Batch { last: self.ring.at(0), requests: self }
+    }
+
+    /// Lets the list end at this place, if there is a request.
+    #[inline]
+    fn end_with(&mut self, last: *mut W) -> bool {
+        if last == self.ring.at(0) || last > self.limit {
+            return false;
+        }
+        // SAFETY: both are requests: `end` was `last` before, or is the last one of all.
+        unsafe {
+            *(*self.end).next() = self.end.wrapping_add(1);
+            *(*last).next() = ptr::null_mut();
+        }
+        self.end = last;
+        true
     }
 }
 
-/// A list under construction.
+/// A list under construction: two values, which a compiler keeps in registers.
 pub(crate) struct Batch<'q, W> {
     requests: &'q mut Requests<W>,
-    /// How many requests it has; `REFUSED` once one was refused, and then it stays so.
-    len: usize,
+    /// The last request in it, or one of the places beside the requests.
+    last: *mut W,
 }
 
-const REFUSED: usize = usize::MAX;
-
 impl<W: ListedRequest> Batch<'_, W> {
-    /// The place of the next request and its index; [`accept`](Self::accept) makes it part of the batch. `None` where the
-    /// batch is refused, be it because it is too long.
+    /// The place of the next request; [`accept`](Self::accept) makes it part of the batch. `None` where the batch is refused,
+    /// be it because it is too long.
     #[inline]
-    pub(crate) fn reserve(&mut self, wr_id: u64) -> Option<(usize, *mut W)> {
-        if self.len < self.requests.ring.len() {
-            return Some((self.len, self.requests.ring.at(self.len)));
+    pub(crate) fn reserve(&mut self, wr_id: u64) -> Option<*mut W> {
+        if self.last < self.requests.limit {
+            return Some(self.last.wrapping_add(1));
         }
-        self.refuse(wr_id, self.requests.overflow);
+        self.refuse_with(|index, refusals| refusals.too_many(index, wr_id));
+        None
+    }
+
+    /// The same for a request with one entry, where the queue was asked for requests with entries: one comparison for both.
+    #[inline]
+    pub(crate) fn reserve_with_entry(&mut self, wr_id: u64) -> Option<*mut W> {
+        if self.last < self.requests.limit_with_entry {
+            return Some(self.last.wrapping_add(1));
+        }
+        let has_place = self.last < self.requests.limit;
+        self.refuse_with(|index, refusals| {
+            if has_place {
+                refusals.note(index, wr_id, RefusalReason::TooManyEntries { given: 1, limit: 0 });
+            } else {
+                refusals.too_many(index, wr_id);
+            }
+        });
         None
     }
 
     /// Requests in it, where it was not refused.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.len
+        (self.last.addr() - self.requests.ring.at(0).addr()) / size_of::<W>()
     }
 
     /// Entries that a request may have.
@@ -158,17 +224,22 @@ impl<W: ListedRequest> Batch<'_, W> {
     /// Takes the reserved request into the batch.
     #[inline]
     pub(crate) fn accept(&mut self) {
-        self.len += 1;
+        self.last = self.last.wrapping_add(1);
     }
 
     /// Refuses a request, and with it the batch.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub(crate) fn refuse(&mut self, wr_id: u64, reason: RefusalReason) {
-        if self.len != REFUSED {
-            let failed = FailedRequest { index: Some(self.len), wr_id };
-            self.requests.refusal = Some(Refusal { failed, reason });
-            self.len = REFUSED;
+        self.refuse_with(|index, refusals| refusals.note(index, wr_id, reason));
+    }
+
+    /// The first refusal is the batch's.
+    #[inline(always)]
+    fn refuse_with(&mut self, note: impl FnOnce(usize, &mut Refusals)) {
+        let refused = self.requests.limit.wrapping_add(1);
+        if self.last != refused {
+            note(self.len(), &mut self.requests.refusals);
+            self.last = refused;
         }
     }
 
@@ -179,24 +250,22 @@ impl<W: ListedRequest> Batch<'_, W> {
         verb: &'static str,
         post: impl FnOnce(*mut W, *mut *mut W) -> c_int,
     ) -> Result<(), PostError> {
-        let ring = &self.requests.ring;
-        // One comparison for both: an empty batch and a refused one have no last request.
-        let last = self.len.wrapping_sub(1);
-        if last >= ring.len() {
-            return nothing_to_post(verb, self.requests, self.len);
-        }
-        let mut bad = std::ptr::null_mut();
-        let end = ring.at(last);
-        // SAFETY: the requests up to `last` exist and form a list; it ends there while it is posted.
-        let ret = unsafe {
-            *(*end).next() = std::ptr::null_mut();
-            let ret = post(ring.at(0), &mut bad);
-            *(*end).next() = end.wrapping_add(1);
-            ret
+        let Self { requests, last } = self;
+        let first = requests.ring.at(1);
+        let mut bad = ptr::null_mut();
+        // SAFETY: a place of the ring. Those that are no request have a successor: one comparison for all that is not to be
+        // posted as it stands.
+        let ret = if unsafe { (*(*last).next()).is_null() } || requests.end_with(last) {
+            post(first, &mut bad)
+        } else {
+            NOT_POSTED
         };
-        if ret == 0 { Ok(()) } else { Err(failure(verb, ring, self.len, ret, bad)) }
+        if ret == 0 { Ok(()) } else { requests.refusals.explain(verb, ret, (first, last, requests.limit), bad) }
     }
 }
+
+/// Stands for what the driver would say; any number but zero.
+const NOT_POSTED: c_int = c_int::MIN;
 
 impl<W> fmt::Debug for Requests<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,23 +275,51 @@ impl<W> fmt::Debug for Requests<W> {
 
 impl<W> fmt::Debug for Batch<'_, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("len", &self.len).field("refusal", &self.requests.refusal).finish_non_exhaustive()
+        f.debug_struct("Batch").field("last", &self.last).finish_non_exhaustive()
     }
 }
 
-#[cold]
-fn nothing_to_post<W>(verb: &'static str, requests: &mut Requests<W>, len: usize) -> Result<(), PostError> {
-    match requests.refusal.take() {
-        Some(refusal) if len == REFUSED => Err(PostError::from_refusal(verb, refusal)),
-        // Empty; what a batch that was dropped had refused went with it.
-        _ => Ok(()),
+impl Refusals {
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, index: usize, wr_id: u64, reason: RefusalReason) {
+        self.first = Some(Refusal { failed: FailedRequest { index: Some(index), wr_id }, reason });
     }
-}
 
-#[cold]
-fn failure<W: ListedRequest>(verb: &'static str, ring: &Ring<W>, len: usize, ret: c_int, bad: *const W) -> PostError {
-    let index = ring.index_of(bad).filter(|&index| index < len);
-    // SAFETY: the element exists.
-    let failed = index.map(|index| unsafe { FailedRequest { index: Some(index), wr_id: (*ring.at(index)).wr_id() } });
-    PostError::from_driver(verb, errno_of(ret), failed, index)
+    #[cold]
+    #[inline(never)]
+    fn too_many(&mut self, index: usize, wr_id: u64) {
+        self.note(index, wr_id, self.overflow);
+    }
+
+    /// Why a batch from `first` to `last` was not posted, if it is an error. `limit` is the last request of all.
+    #[cold]
+    #[inline(never)]
+    fn explain<W: ListedRequest>(
+        &mut self,
+        verb: &'static str,
+        ret: c_int,
+        (first, last, limit): (*mut W, *mut W, *mut W),
+        bad: *mut W,
+    ) -> Result<(), PostError> {
+        let refusal = self.first.take();
+        if last < first {
+            // Empty; what a batch that was dropped had refused went with it.
+            return Ok(());
+        }
+        if let Some(refusal) = refusal
+            && last > limit
+        {
+            return Err(PostError::from_refusal(verb, refusal));
+        }
+        let distance = bad.addr().wrapping_sub(first.addr());
+        let is_one = first <= bad && bad <= last && distance.is_multiple_of(size_of::<W>());
+        let index = is_one.then_some(distance / size_of::<W>());
+        let failed = index.map(|index| {
+            // SAFETY: the request exists.
+            let wr_id = unsafe { (*first.wrapping_add(index)).wr_id() };
+            FailedRequest { index: Some(index), wr_id }
+        });
+        Err(PostError::from_driver(verb, errno_of(ret), failed, index))
+    }
 }

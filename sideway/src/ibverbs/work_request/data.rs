@@ -62,6 +62,9 @@ pub trait SendData {
     /// soft-RoCE does not.
     const FLAGS: u32 = 0;
 
+    /// Whether the data is one entry of a gather list, whatever it says: the place of such a request has room for it.
+    const ONE_ENTRY: bool = false;
+
     /// Ends the request that an operation has begun.
     ///
     /// # Safety
@@ -74,7 +77,8 @@ pub trait SendData {
     ///
     /// # Safety
     ///
-    /// The pointers of `slot` are exclusive and have the room that it says.
+    /// The pointers of `slot` are exclusive and have the room that it says, which is that of an entry at least where the data is
+    /// one ([`ONE_ENTRY`](Self::ONE_ENTRY)).
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason>;
 }
 
@@ -90,6 +94,10 @@ pub(crate) struct Gather<'d>(pub(crate) &'d [ScatterGatherEntry]);
 #[derive(Clone, Copy)]
 pub(crate) struct Inline<'d>(pub(crate) &'d [u8]);
 
+/// Bytes that stay as they are until the batch is posted or taken back: drivers copy them at the post at the latest.
+#[derive(Clone, Copy)]
+pub(crate) struct Borrowed<'q>(pub(crate) &'q [u8]);
+
 /// No data, and no step that would say so.
 #[derive(Clone, Copy)]
 pub(crate) struct Nothing;
@@ -103,6 +111,8 @@ pub(crate) struct Within<'d>(pub(crate) &'d [u8]);
 pub(crate) struct InlineList<'d>(pub(crate) &'d [IoSlice<'d>]);
 
 impl SendData for Single {
+    const ONE_ENTRY: bool = true;
+
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
         let sge = self.0.raw();
@@ -112,10 +122,7 @@ impl SendData for Single {
 
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
-        if slot.max_sge == 0 {
-            return Err(RefusalReason::TooManyEntries { given: 1, limit: 0 });
-        }
-        // SAFETY: there is room for one entry.
+        // SAFETY: there is room for one entry (`ONE_ENTRY`).
         unsafe {
             slot.sges.write(self.0.raw());
             (*slot.wr).num_sge = 1;
@@ -188,6 +195,22 @@ impl SendData for Inline<'_> {
     }
 }
 
+impl SendData for Borrowed<'_> {
+    const FLAGS: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
+
+    #[inline]
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe { Inline(self.0).give(qp) }
+    }
+
+    #[inline]
+    unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise.
+        unsafe { name_inline(slot, self.0.as_ptr(), self.0.len()) }
+    }
+}
+
 impl SendData for InlineList<'_> {
     const FLAGS: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
 
@@ -237,10 +260,24 @@ unsafe fn write_inline(slot: BasicSlot, length: usize, copy: impl FnOnce(*mut u8
         return Err(RefusalReason::InlineTooLong { given: length, limit: slot.max_inline });
     }
     copy(slot.inline);
+    // SAFETY: the caller's promise.
+    unsafe { name_inline(slot, slot.inline, length) }
+}
+
+/// Makes so many bytes the request's data.
+///
+/// # Safety
+///
+/// As [`SendData::write`].
+#[inline]
+unsafe fn name_inline(slot: BasicSlot, data: *const u8, length: usize) -> Result<(), RefusalReason> {
+    if length > slot.max_inline {
+        return Err(RefusalReason::InlineTooLong { given: length, limit: slot.max_inline });
+    }
     // SAFETY: every request has room for at least one entry (`Requests::new`), and the length fits 32 bits because the
     // limit does.
     unsafe {
-        slot.sges.write(ibv_sge { addr: slot.inline as u64, length: length as u32, lkey: 0 });
+        slot.sges.write(ibv_sge { addr: data as u64, length: length as u32, lkey: 0 });
         (*slot.wr).num_sge = 1;
         (*slot.wr).send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
     }

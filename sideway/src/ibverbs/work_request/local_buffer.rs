@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::IoSlice;
 
-use super::data::{Gather, Inline, InlineList, Single};
+use super::data::{Borrowed, Gather, Inline, InlineList, Single};
 use super::operation::{Send, SendImm, SendInv, SendOperation, Write, WriteImm};
 use super::send::{PostSendGuard, WorkRequestHandle};
 use super::{Addressed, DatagramAddress, HoldsFor, ScatterGatherEntry, SendAddress, SharedReceiveQueueNumber};
@@ -128,6 +128,19 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     {
         // SAFETY: the bytes are read before the call returns.
         unsafe { self.request.emit(self.operation, Inline(data)) }
+    }
+
+    /// The same for bytes that outlive the batch: on a basic queue pair they are not copied until the driver does, at the post.
+    /// On an extended one there is no difference.
+    #[inline]
+    pub fn setup_borrowed_inline_data<'q>(self, data: &'q [u8])
+    where
+        G: HoldsFor<'q>,
+        G::Service: Offers<O>,
+        O: CarriesInlineData,
+    {
+        // SAFETY: the bytes stay as they are until the batch is posted or taken back.
+        unsafe { self.request.emit(self.operation, Borrowed(data)) }
     }
 
     /// `ibv_wr_set_inline_data_list(qp, num_buf, buf_list)` — several pieces, one behind the other.

@@ -174,8 +174,14 @@ impl RecvWorkRequestHandle<'_, '_> {
     /// As [`SetScatterGatherEntry::setup_sge`].
     #[inline]
     pub unsafe fn setup_sge(self, lkey: impl Into<LocalKey>, addr: u64, length: u32) {
-        // SAFETY: the caller's promise.
-        unsafe { self.setup_sge_list(&[ScatterGatherEntry::new(lkey.into(), addr, length)]) }
+        let Some(wr) = self.batch.reserve_with_entry(self.wr_id) else { return };
+        // SAFETY: the request exists, and its list has room for an entry.
+        unsafe {
+            (*wr).wr_id = self.wr_id;
+            (*wr).num_sge = 1;
+            (*wr).sg_list.write(ScatterGatherEntry::new(lkey.into(), addr, length).raw());
+        }
+        self.batch.accept();
     }
 
     /// Several ranges, which a message fills one behind the other.
@@ -185,7 +191,7 @@ impl RecvWorkRequestHandle<'_, '_> {
     /// As [`SetScatterGatherEntry::setup_sge`], for each.
     #[inline]
     pub unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]) {
-        let Some((_, wr)) = self.batch.reserve(self.wr_id) else { return };
+        let Some(wr) = self.batch.reserve(self.wr_id) else { return };
         let limit = self.batch.max_sge();
         if list.len() > limit {
             return self.batch.refuse(self.wr_id, RefusalReason::TooManyEntries { given: list.len(), limit });
