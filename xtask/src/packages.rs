@@ -87,6 +87,9 @@ pub(crate) const C_TESTS: &[Need] = &[
     Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
 ];
 
+/// Counting instructions.
+pub(crate) const COST: &[Need] = &[program("valgrind", "valgrind")];
+
 /// Running bindgen over the headers, and asking for their version.
 pub(crate) const BINDINGS: &[Need] = &[
     program("pkg-config", "pkg-config"),

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every ring of tests that this machine can run, and the name of each that it cannot.
 
 mod binaries;
+mod cost;
 mod host;
 mod miri;
 mod programs;
@@ -53,6 +54,8 @@ enum Ring {
     Embedded,
     /// Needs a C compiler and the distribution's programs: these, unmodified, on softrnic
     Programs,
+    /// Needs a C compiler and valgrind: the instructions of posting and polling, beside those of C
+    Cost,
     /// Needs a nightly toolchain with Miri: much of pure and embedded, in an interpreter that sees undefined behaviour
     Miri,
     /// Needs a nightly toolchain: what Miri cannot run of embedded, with AddressSanitizer
@@ -96,6 +99,9 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
     }
     if task.asks_for(Ring::Programs) {
         rows.push(timed("programs", task.must_run(Ring::Programs), || programs::run(&root, &task.only)));
+    }
+    if task.asks_for(Ring::Cost) {
+        rows.push(timed("cost", task.must_run(Ring::Cost), || cost::run(&root)));
     }
     if task.asks_for(Ring::Miri) {
         rows.push(timed("miri", task.must_run(Ring::Miri), || miri::run(&root)));

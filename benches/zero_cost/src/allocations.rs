@@ -1,0 +1,50 @@
+//! Counting what is asked of the heap.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use anyhow::{Result, ensure};
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// The system's allocator, whose calls are counted: a program that measures has it as its global one.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting;
+
+// SAFETY: all is the system's allocator's doing; the counter needs no memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        CALLS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        CALLS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// Runs a loop that must ask nothing of the heap.
+///
+/// # Errors
+///
+/// It did, or the program does not count; else what the loop gave.
+pub fn none_in<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let before = CALLS.load(Relaxed);
+    drop(black_box(Box::new(0_u8)));
+    let start = CALLS.load(Relaxed);
+    ensure!(start == before + 2, "the allocator of this program does not count, or another thread is at work");
+    let result = run()?;
+    let calls = CALLS.load(Relaxed) - start;
+    ensure!(calls == 0, "the loop called the allocator {calls} times");
+    Ok(result)
+}

@@ -1,0 +1,135 @@
+//! The loops in C, compiled when they are wanted: `cargo build` needs no C compiler.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use libloading::Library;
+use rdma_mummy_sys::{ibv_cq, ibv_qp, ibv_qp_ex, ibv_qp_to_qp_ex};
+use sideway::ibverbs::completion::CompletionQueue;
+use sideway::ibverbs::queue_pair::QueuePair;
+
+use crate::objects;
+use crate::work::{Interface, Task, Words};
+
+const SOURCE: &str = include_str!("../c/loops.c");
+
+/// Laid out as `struct work` of loops.c.
+#[repr(C)]
+struct Work {
+    qp: *mut ibv_qp,
+    qp_ex: *mut ibv_qp_ex,
+    cq: *mut ibv_cq,
+    data: *const u8,
+    addr: u64,
+    remote_addr: u64,
+    length: u32,
+    lkey: u32,
+    rkey: u32,
+}
+
+type Loop = unsafe extern "C" fn(*const Work, u64) -> u64;
+
+/// How a program in C has its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Each is initialised where it is posted, as the examples of rdma-core and the manual pages have it.
+    Fresh,
+    /// Lists are linked before the loop, and of a request only what tells it from another is written.
+    Kept,
+}
+
+impl Style {
+    fn object(self) -> &'static str {
+        match self {
+            Self::Fresh => "libloops.so",
+            Self::Kept => "libloops_kept.so",
+        }
+    }
+
+    fn define(self) -> &'static str {
+        match self {
+            Self::Fresh => "-DFRESH",
+            Self::Kept => "-DKEPT",
+        }
+    }
+}
+
+/// Compiles the loops into `folder`, in both styles, by `$CC` or `cc`, with `-O2`.
+///
+/// # Errors
+///
+/// There is no compiler, or there are no headers.
+pub fn compile(folder: &Path) -> Result<()> {
+    let compiler = env::var_os("CC").filter(|value| !value.is_empty()).unwrap_or_else(|| OsString::from("cc"));
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let source = folder.join("loops.c");
+    fs::write(&source, SOURCE).with_context(|| format!("cannot write {}", source.display()))?;
+    for style in [Style::Fresh, Style::Kept] {
+        let output = Command::new(&compiler)
+            .args(["-O2", "-fPIC", "-shared", style.define(), "-o"])
+            .args([&folder.join(style.object()), &source])
+            .output()
+            .with_context(|| format!("cannot run {} (the package gcc)", compiler.display()))?;
+        ensure!(
+            output.status.success(),
+            "{} (the package libibverbs-dev has the headers):\n{}",
+            compiler.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}
+
+/// Runs a loop of the compiled object; the sum of what its completions said.
+///
+/// # Errors
+///
+/// The object is not there, or the loop failed.
+pub fn run(folder: &Path, style: Style, interface: Interface, task: Task, rounds: u64) -> Result<u64> {
+    let object = folder.join(style.object());
+    // SAFETY: `compile` made it, and nothing of it runs when it is loaded.
+    let library = unsafe { Library::new(&object) }.with_context(|| format!("cannot load {}", object.display()))?;
+    let task_name = match task {
+        Task::Post1 => "post_1",
+        Task::Post32 => "post_32",
+        // C never copies what a driver will.
+        Task::Inline | Task::InlineCopy => "inline",
+        Task::Refill => "refill",
+        Task::Standard => "standard",
+        Task::Fields => "fields",
+        Task::Empty => "empty",
+    };
+    let name = match interface {
+        Interface::Extended => format!("extended_{task_name}"),
+        Interface::Basic => format!("basic_{task_name}"),
+    };
+    // SAFETY: each function of these names has this type.
+    let run = unsafe { library.get::<Loop>(name.as_bytes())? };
+    let sum = match interface {
+        Interface::Extended => {
+            let (qp, cq) = objects::extended(task)?;
+            // SAFETY: both live until the loop has ended, and nobody else uses them meanwhile.
+            unsafe {
+                let raw = qp.qp().as_ptr();
+                run(&work(raw, ibv_qp_to_qp_ex(raw), cq.cq().as_ptr()), rounds)
+            }
+        }
+        Interface::Basic => {
+            let (qp, cq) = objects::basic(task)?;
+            // SAFETY: as above.
+            unsafe { run(&work(qp.qp().as_ptr(), std::ptr::null_mut(), cq.cq().as_ptr()), rounds) }
+        }
+    };
+    ensure!(sum != u64::MAX, "{name} failed");
+    Ok(sum)
+}
+
+fn work(qp: *mut ibv_qp, qp_ex: *mut ibv_qp_ex, cq: *mut ibv_cq) -> Work {
+    let words = Words::new();
+    let Words { addr, remote_addr, length, lkey, rkey } = words;
+    Work { qp, qp_ex, cq, data: words.data().as_ptr(), addr, remote_addr, length, lkey, rkey }
+}

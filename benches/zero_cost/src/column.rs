@@ -1,0 +1,52 @@
+//! Who runs a loop: the columns of the table.
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::c::{self, Style};
+use crate::rust::{self, By};
+use crate::work::{Interface, Task};
+
+/// Who runs a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Column {
+    /// C, each request initialised where it is posted
+    C,
+    /// C, with lists that are kept
+    CKept,
+    /// sideway, queues of the interface
+    Sideway,
+    /// sideway, queues of either interface
+    Generic,
+    /// sideway, queues of either interface, matched on before the loop
+    Hoisted,
+}
+
+impl Column {
+    /// Whether it has such a loop of its own.
+    pub fn has(self, interface: Interface, task: Task) -> bool {
+        match self {
+            Self::C | Self::Sideway | Self::Hoisted => true,
+            Self::CKept => task == Task::Refill || interface == Interface::Basic && task.posts_sends(),
+            // What one interface alone has is behind a `Result` there.
+            Self::Generic => task != Task::Fields,
+        }
+    }
+
+    /// Runs a loop; the sum of what its completions said. `objects` is the folder of the compiled loops.
+    ///
+    /// # Errors
+    ///
+    /// What a verb gave; a loop through sideway that asks anything of the heap.
+    pub fn run(self, objects: &Path, interface: Interface, task: Task, rounds: u64) -> Result<u64> {
+        match self {
+            Self::C => c::run(objects, Style::Fresh, interface, task, rounds),
+            Self::CKept => c::run(objects, Style::Kept, interface, task, rounds),
+            Self::Sideway => rust::run(By::Type, interface, task, rounds),
+            Self::Generic => rust::run(By::Choice, interface, task, rounds),
+            Self::Hoisted => rust::run(By::ChoiceBeforeTheLoop, interface, task, rounds),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! A device that does nothing: what is signalled has completed when it is posted, and no memory is touched.
+//!
+//! What it is told it adds up ([`told`]), so that two loops can be seen to say the same. Of what a loop costs on it, all that
+//! is not in [`data_path`] is the caller's.
+
+pub mod data_path;
+mod objects;
+
+use std::sync::Once;
+
+use anyhow::Result;
+use rdma_mummy_sys::load::ibverbs::IbverbsTable;
+use rdma_mummy_sys::load::provider::{Provider, register as register_provider};
+
+pub use self::data_path::{fill, told};
+
+/// The name of the only device.
+pub const NAME: &str = "empty_0";
+
+/// Puts the device into the lists of this process.
+///
+/// # Errors
+///
+/// Another provider has its name.
+pub fn register() -> Result<()> {
+    static ONCE: Once = Once::new();
+    let mut result = Ok(());
+    ONCE.call_once(|| {
+        // SAFETY: the functions make, count and free objects as the manual pages say; what they leave out fails.
+        result = unsafe { register_provider(Provider::new("empty", table())) }.map(|_| ());
+    });
+    Ok(result?)
+}
+
+/// Its functions.
+pub fn table() -> IbverbsTable {
+    IbverbsTable {
+        ibv_get_device_list: Some(objects::get_device_list),
+        ibv_free_device_list: Some(objects::free_device_list),
+        ibv_get_device_name: Some(objects::get_device_name),
+        ibv_get_device_guid: Some(objects::get_device_guid),
+        ibv_open_device: Some(objects::open_device),
+        ibv_close_device: Some(objects::close_device),
+        ibv_query_device: Some(objects::query_device),
+        ibv_query_port: Some(objects::query_port),
+        ibv_query_gid: Some(objects::query_gid),
+        _ibv_query_gid_table: Some(objects::query_gid_table),
+        ibv_alloc_pd: Some(objects::alloc_pd),
+        ibv_dealloc_pd: Some(objects::dealloc_pd),
+        ibv_reg_mr: Some(objects::reg_mr),
+        ibv_reg_mr_iova2: Some(objects::reg_mr_iova2),
+        ibv_dereg_mr: Some(objects::dereg_mr),
+        ibv_create_comp_channel: Some(objects::create_comp_channel),
+        ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
+        ibv_create_cq: Some(objects::create_cq),
+        ibv_destroy_cq: Some(objects::destroy_cq),
+        ibv_create_qp: Some(objects::create_qp),
+        ibv_qp_to_qp_ex: Some(objects::qp_to_qp_ex),
+        ibv_modify_qp: Some(objects::modify_qp),
+        ibv_destroy_qp: Some(objects::destroy_qp),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,13 @@
+//! What posting and polling cost, by sideway and by C: instructions, on a device that does nothing. BENCHMARKING.md has the table.
+
+pub mod allocations;
+pub mod c;
+pub mod column;
+pub mod count;
+pub mod device;
+pub mod limit;
+pub mod objects;
+pub mod run;
+pub mod rust;
+pub mod table;
+pub mod work;

@@ -1,0 +1,76 @@
+//! Counts the instructions of posting and polling, by sideway and by C, on a device that does nothing.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use sideway_zero_cost::allocations::Counting;
+use sideway_zero_cost::column::Column;
+use sideway_zero_cost::work::{Interface, Task};
+use sideway_zero_cost::{device, run, table};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Count the instructions of posting and polling, by sideway and by C
+///
+/// Without a command, every loop runs under valgrind, and the table is printed. Fails when sideway's cost more than they may.
+#[derive(Debug, Parser)]
+#[command(name = "zero_cost", version, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one loop
+    Run {
+        /// Who runs it
+        #[arg(value_enum)]
+        column: Column,
+        /// By which functions of C
+        #[arg(value_enum)]
+        interface: Interface,
+        /// What it does
+        #[arg(value_enum)]
+        task: Task,
+        /// The folder of the compiled loops
+        objects: PathBuf,
+        /// How often
+        rounds: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match carry_out(Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            // Nothing is left to do if even that fails.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(arguments: Arguments) -> Result<ExitCode> {
+    let mut out = io::stdout();
+    if let Some(Command::Run { column, interface, task, objects, rounds }) = arguments.command {
+        let heard = column.run(&objects, interface, task, rounds)?;
+        // Of one length, so that printing costs the same whatever is printed.
+        writeln!(out, "{heard:016x} {:016x}", device::told())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let program = std::env::current_exe().context("where this program is")?;
+    let folder = std::env::temp_dir().join(format!("zero_cost-{}", std::process::id()));
+    let rows = run::all(&program, &folder, &[]);
+    // What is left there harms nobody.
+    let _ = std::fs::remove_dir_all(&folder);
+    let rows = rows?;
+    writeln!(out, "{}", table::print(&rows))?;
+    let faults = table::faults(&rows);
+    write!(io::stderr(), "{faults}")?;
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,320 @@
+//! The loops through sideway, as a program has them.
+
+use anyhow::{Error, Result, anyhow, bail};
+use sideway::ibverbs::completion::{
+    BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue, PollCompletionQueueError,
+    WorkCompletionStatus,
+};
+use sideway::ibverbs::queue_pair::{
+    BasicSendQueue, ExtendedSendQueue, GenericQueuePair, GenericSendQueue, PostSendGuard, SendQueue,
+};
+use sideway::ibverbs::work_request::{ReceiveQueue, WorkRequestFlags};
+
+use crate::allocations::none_in;
+use crate::objects;
+use crate::work::{BATCH, Interface, Task, Words};
+
+const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
+
+/// How a loop meets the two interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Queues of one kind, named by their types.
+    Type,
+    /// Queues of either kind, with the choice in each call.
+    Choice,
+    /// Queues of either kind, with the choice before the loop.
+    ChoiceBeforeTheLoop,
+}
+
+/// Runs a loop; the sum of what its completions said.
+///
+/// # Errors
+///
+/// What a verb gave; a loop that asks anything of the heap.
+pub fn run(by: By, interface: Interface, task: Task, rounds: u64) -> Result<u64> {
+    let words = &Words::new();
+    match (by, interface) {
+        (By::Type, Interface::Extended) => {
+            let (mut qp, mut cq) = objects::extended(task)?;
+            let (send, recv) = qp.queues();
+            none_in(|| extended::run(task, send, recv, &mut cq, words, rounds))
+        }
+        (By::Type, Interface::Basic) => {
+            let (mut qp, mut cq) = objects::basic(task)?;
+            let (send, recv) = qp.queues();
+            none_in(|| basic::run(task, send, recv, &mut cq, words, rounds))
+        }
+        (By::Choice, _) => {
+            let (mut qp, mut cq) = either(interface, task)?;
+            let (send, recv) = qp.queues();
+            none_in(|| generic::run(task, send, recv, &mut cq, words, rounds))
+        }
+        (By::ChoiceBeforeTheLoop, _) => {
+            let (mut qp, mut cq) = either(interface, task)?;
+            let (send, recv) = qp.queues();
+            match (send, &mut cq) {
+                (GenericSendQueue::Extended(send), GenericCompletionQueue::Extended(cq)) => {
+                    none_in(|| extended::run(task, send, recv, cq, words, rounds))
+                }
+                (GenericSendQueue::Basic(send), GenericCompletionQueue::Basic(cq)) => {
+                    none_in(|| basic::run(task, send, recv, cq, words, rounds))
+                }
+                _ => bail!("a queue pair and a completion queue of two kinds"),
+            }
+        }
+    }
+}
+
+fn either(interface: Interface, task: Task) -> Result<(GenericQueuePair, GenericCompletionQueue)> {
+    Ok(match interface {
+        Interface::Extended => {
+            let (qp, cq) = objects::extended(task)?;
+            (qp.into(), cq.into())
+        }
+        Interface::Basic => {
+            let (qp, cq) = objects::basic(task)?;
+            (qp.into(), cq.into())
+        }
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn failed(status: WorkCompletionStatus) -> Error {
+    anyhow!("a request ended with: {status}")
+}
+
+/// Adds what every completion has.
+macro_rules! add_standard_fields {
+    ($sum:ident, $wc:ident) => {
+        add!($sum, $wc.wr_id());
+        add!($sum, $wc.status().raw());
+        add!($sum, $wc.opcode().raw());
+        add!($sum, $wc.vendor_err());
+        add!($sum, $wc.byte_len());
+        add!($sum, $wc.imm_data());
+        add!($sum, $wc.qp_num());
+        add!($sum, $wc.src_qp());
+        add!($sum, $wc.wc_flags().bits());
+        add!($sum, $wc.slid());
+        add!($sum, $wc.sl());
+        add!($sum, $wc.dlid_path_bits());
+    };
+}
+
+/// A sum whose terms cannot change places: each field is taken in its turn.
+macro_rules! add {
+    ($sum:ident, $value:expr) => {
+        $sum = $sum.wrapping_add(u64::from($value)).rotate_left(5);
+    };
+}
+
+macro_rules! loops {
+    ($kind:ident, $Send:ty, $Cq:ty, |$count:ident| $goes_on:expr, |$sum:ident, $wc:ident| $further:block) => {
+        mod $kind {
+            use super::*;
+
+            pub(super) fn run(
+                task: Task,
+                send: &mut $Send,
+                recv: &mut ReceiveQueue,
+                cq: &mut $Cq,
+                words: &Words,
+                rounds: u64,
+            ) -> Result<u64> {
+                match task {
+                    Task::Post1 => post_1(send, cq, words, rounds),
+                    Task::Post32 => post_32(send, cq, words, rounds),
+                    Task::Inline => inline(send, cq, words, rounds),
+                    Task::InlineCopy => inline_copy(send, cq, words, rounds),
+                    Task::Refill => refill(recv, cq, words, rounds),
+                    Task::Standard => standard(cq, rounds),
+                    Task::Fields => fields(cq, rounds),
+                    Task::Empty => empty(cq, rounds),
+                }
+            }
+
+            /// Takes one completion, and adds its number.
+            #[inline(always)]
+            fn take_1(cq: &mut $Cq, sum: &mut u64) -> Result<()> {
+                loop {
+                    let mut poller = match cq.start_poll() {
+                        Ok(poller) => poller,
+                        Err(PollCompletionQueueError::CompletionQueueEmpty) => continue,
+                        Err(error) => return Err(error.into()),
+                    };
+                    if let Some(completion) = poller.next()? {
+                        if completion.status() != WorkCompletionStatus::Success {
+                            return Err(failed(completion.status()));
+                        }
+                        *sum = sum.wrapping_add(completion.wr_id());
+                    }
+                    return Ok(());
+                }
+            }
+
+            /// Takes so many completions, and adds their numbers.
+            #[inline(always)]
+            fn take(cq: &mut $Cq, mut count: u32, sum: &mut u64) -> Result<()> {
+                while count > 0 {
+                    let mut poller = match cq.start_poll() {
+                        Ok(poller) => poller,
+                        Err(PollCompletionQueueError::CompletionQueueEmpty) => continue,
+                        Err(error) => return Err(error.into()),
+                    };
+                    while let Some(completion) = poller.next()? {
+                        if completion.status() != WorkCompletionStatus::Success {
+                            return Err(failed(completion.status()));
+                        }
+                        *sum = sum.wrapping_add(completion.wr_id());
+                        count -= 1;
+                    }
+                }
+                Ok(())
+            }
+
+            #[inline(never)]
+            fn post_1(qp: &mut $Send, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
+                let mut sum = 0_u64;
+                for round in 0..rounds {
+                    let mut guard = qp.start_post_send();
+                    let request = guard.construct_wr(round, SIGNALED).setup_write(words.rkey, words.remote_addr);
+                    // SAFETY: the device touches no memory.
+                    unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
+                    guard.post()?;
+                    take_1(cq, &mut sum)?;
+                }
+                Ok(sum)
+            }
+
+            #[inline(never)]
+            fn post_32(qp: &mut $Send, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
+                let mut sum = 0_u64;
+                for _ in 0..rounds {
+                    let mut guard = qp.start_post_send();
+                    for number in 0..u64::from(BATCH) {
+                        let request = guard.construct_wr(number, SIGNALED).setup_write(words.rkey, words.remote_addr);
+                        // SAFETY: the device touches no memory.
+                        unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
+                    }
+                    guard.post()?;
+                    take(cq, BATCH, &mut sum)?;
+                }
+                Ok(sum)
+            }
+
+            #[inline(never)]
+            fn inline(qp: &mut $Send, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
+                let data = words.data();
+                let mut sum = 0_u64;
+                for round in 0..rounds {
+                    let mut guard = qp.start_post_send();
+                    guard.construct_wr(round, SIGNALED).setup_send().setup_borrowed_inline_data(data);
+                    guard.post()?;
+                    take_1(cq, &mut sum)?;
+                }
+                Ok(sum)
+            }
+
+            #[inline(never)]
+            fn inline_copy(qp: &mut $Send, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
+                let data = words.data();
+                let mut sum = 0_u64;
+                for round in 0..rounds {
+                    let mut guard = qp.start_post_send();
+                    guard.construct_wr(round, SIGNALED).setup_send().setup_inline_data(data);
+                    guard.post()?;
+                    take_1(cq, &mut sum)?;
+                }
+                Ok(sum)
+            }
+
+            #[inline(never)]
+            fn refill(recv: &mut ReceiveQueue, cq: &mut $Cq, words: &Words, rounds: u64) -> Result<u64> {
+                let mut sum = 0_u64;
+                for _ in 0..rounds {
+                    let mut guard = recv.start_post_recv();
+                    {
+                    let mut poller = match cq.start_poll() {
+                        Ok(poller) => poller,
+                        Err(PollCompletionQueueError::CompletionQueueEmpty) => continue,
+                        Err(error) => return Err(error.into()),
+                    };
+                    let mut $count = 0;
+                    while $goes_on && let Some(completion) = poller.next()? {
+                        if completion.status() != WorkCompletionStatus::Success {
+                            return Err(failed(completion.status()));
+                        }
+                        sum = sum.wrapping_add(completion.wr_id());
+                        let request = guard.construct_wr(completion.wr_id());
+                        // SAFETY: the device touches no memory.
+                        unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
+                        $count += 1;
+                    }
+                    }
+                    guard.post()?;
+                }
+                Ok(sum)
+            }
+
+            #[inline(never)]
+            fn standard(cq: &mut $Cq, rounds: u64) -> Result<u64> {
+                let mut sum = 0_u64;
+                for _ in 0..rounds {
+                    let mut poller = cq.start_poll()?;
+                    let mut $count = 0;
+                    while $goes_on && let Some(completion) = poller.next()? {
+                        add_standard_fields!(sum, completion);
+                        $count += 1;
+                    }
+                }
+                Ok(sum)
+            }
+
+            #[inline(never)]
+            fn fields(cq: &mut $Cq, rounds: u64) -> Result<u64> {
+                let mut $sum = 0_u64;
+                for _ in 0..rounds {
+                    let mut poller = cq.start_poll()?;
+                    let mut $count = 0;
+                    while $goes_on && let Some($wc) = poller.next()? {
+                        add_standard_fields!($sum, $wc);
+                        $further
+                        $count += 1;
+                    }
+                }
+                Ok($sum)
+            }
+
+            /// Counts how often there was nothing, which is always.
+            #[inline(never)]
+            fn empty(cq: &mut $Cq, rounds: u64) -> Result<u64> {
+                let mut sum = 0;
+                for _ in 0..rounds {
+                    match cq.start_poll() {
+                        Ok(_) => {}
+                        Err(PollCompletionQueueError::CompletionQueueEmpty) => sum += 1,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Ok(sum)
+            }
+        }
+    };
+}
+
+// The poll of a basic queue ends with the batch.
+loops!(basic, BasicSendQueue, BasicCompletionQueue, |_count| true, |sum, wc| {
+    add!(sum, wc.pkey_index());
+});
+loops!(generic, GenericSendQueue, GenericCompletionQueue, |count| count < BATCH, |_sum, _wc| {});
+loops!(extended, ExtendedSendQueue, ExtendedCompletionQueue, |count| count < BATCH, |sum, wc| {
+    add!(sum, wc.completion_timestamp()?);
+    add!(sum, wc.completion_wallclock_ns()?);
+    add!(sum, wc.cvlan()?);
+    add!(sum, wc.flow_tag()?);
+    let tag = wc.tag_matching_info()?;
+    add!(sum, tag.tag);
+    add!(sum, tag.private);
+});
