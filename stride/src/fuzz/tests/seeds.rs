@@ -67,7 +67,7 @@ fn conversations() -> [(&'static str, Vec<u8>); 6] {
     let hello = || Message::Hello(Hello { version: "1".to_owned(), busy: None });
     let request = || Message::Request(Box::new(Request { plan: Plan::example(), given: Given::default() }));
     let offer = || Message::Offer(Box::new(Offer { facts: facts(Role::Server), gid_index: None }));
-    let end = End { number: 1, psn: 2, address: 3, rkey: 4 };
+    let end = End { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
     let ends = || {
         Message::Ends(Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: vec![end], listening: None })
     };
