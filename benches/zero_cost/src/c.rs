@@ -15,9 +15,14 @@ use sideway::ibverbs::queue_pair::QueuePair;
 use crate::objects;
 use crate::work::{Interface, Task, Words};
 
-const SOURCE: &str = include_str!("../c/loops.c");
+const HEADER: (&str, &str) = ("loops.h", include_str!("../c/loops.h"));
+const SOURCES: [(&str, &str); 3] = [
+    ("posting.c", include_str!("../c/posting.c")),
+    ("refilling.c", include_str!("../c/refilling.c")),
+    ("reading.c", include_str!("../c/reading.c")),
+];
 
-/// Laid out as `struct work` of loops.c.
+/// Laid out as `struct work` of loops.h.
 #[repr(C)]
 struct Work {
     qp: *mut ibv_qp,
@@ -66,12 +71,16 @@ impl Style {
 pub fn compile(folder: &Path) -> Result<()> {
     let compiler = env::var_os("CC").filter(|value| !value.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let source = folder.join("loops.c");
-    fs::write(&source, SOURCE).with_context(|| format!("cannot write {}", source.display()))?;
+    for (name, text) in SOURCES.into_iter().chain([HEADER]) {
+        let file = folder.join(name);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let sources = SOURCES.map(|(name, _)| folder.join(name));
     for style in [Style::Fresh, Style::Kept] {
         let output = Command::new(&compiler)
             .args(["-O2", "-fPIC", "-shared", style.define(), "-o"])
-            .args([&folder.join(style.object()), &source])
+            .arg(folder.join(style.object()))
+            .args(&sources)
             .output()
             .with_context(|| format!("cannot run {} (the package gcc)", compiler.display()))?;
         ensure!(

@@ -1,7 +1,7 @@
 //! The step `minimal`: the public crates build with the oldest dependencies that their manifests allow.
 //!
 //! cargo chooses them into a lock file, for what it takes the whole workspace; so this is done on a copy that has the public
-//! crates alone, with a nightly toolchain's `-Z direct-minimal-versions`.
+//! crates alone, without what their tests depend on, with a nightly toolchain's `-Z direct-minimal-versions`.
 
 use std::fs;
 use std::path::Path;
@@ -40,6 +40,9 @@ fn make(root: &Path, copy: &Path, crates: &[Crate]) -> Result<()> {
             fs::remove_dir_all(&target).with_context(|| format!("cannot remove {}", target.display()))?;
         }
         copy_folder(folder, &target)?;
+        let manifest = target.join("Cargo.toml");
+        let text = fs::read_to_string(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
+        fs::write(&manifest, without_tests(&text)).with_context(|| format!("cannot write {}", manifest.display()))?;
         members.push(format!("{name:?}"));
     }
     let manifest = fs::read_to_string(root.join("Cargo.toml")).context("cannot read Cargo.toml")?;
@@ -62,6 +65,18 @@ fn with_members(manifest: &str, members: &str) -> Result<String> {
     Ok(format!("{before}members = [{members}]{after}"))
 }
 
+/// A crate's manifest without the dependencies of its tests: who depends on the crate does not have them.
+fn without_tests(manifest: &str) -> String {
+    let mut is_left_out = false;
+    let kept = manifest.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_left_out = line.starts_with("[dev-dependencies") || line.contains(".dev-dependencies");
+        }
+        !is_left_out
+    });
+    kept.flat_map(|line| [line, "\n"]).collect()
+}
+
 /// Copies a folder with its subfolders, but for packages within the package.
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
@@ -79,7 +94,14 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::with_members;
+    use super::{with_members, without_tests};
+
+    #[test]
+    fn what_tests_depend_on_is_left_out() {
+        let manifest = "[dependencies]\na = \"1\"\n\n[dev-dependencies]\nb = \"1\"\n\n[dev-dependencies.c]\nversion = \"1\"\n\n[lints]\nworkspace = true\n";
+        assert_eq!(without_tests(manifest), "[dependencies]\na = \"1\"\n\n[lints]\nworkspace = true\n");
+        assert_eq!(without_tests("[target.'cfg(x)'.dev-dependencies]\nb = \"1\"\n[features]\n"), "[features]\n");
+    }
 
     #[test]
     fn a_workspace_has_the_members_that_it_is_given() {
