@@ -72,6 +72,7 @@ pub(crate) const PROGRAMS: &[Need] = &[
     program("ibverbs-utils", "ibv_devinfo"),
     program("rdmacm-utils", "rping"),
     program("perftest", "ib_write_bw"),
+    program("valgrind", "valgrind"),
     program("gcc", "cc"),
     Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) },
     Need { package: "libibverbs-dev", found_by: Found::File(&["/usr/include/infiniband/verbs.h"]) },

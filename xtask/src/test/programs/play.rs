@@ -78,13 +78,17 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
     }
 }
 
-/// The command of a line. The first word is run by way of softrnic-run, unless the line says where `{run}` stands.
+/// The command of a line. The first word is run by way of softrnic-run, unless the line says where `{run}` or `{stride}` stands.
 fn command(way: Way, line: &str, place: &Place, port: u16) -> Command {
     let run = place.built.run.display().to_string();
     let own = place.own.display().to_string();
-    let filled = |word: &str| word.replace("{port}", &port.to_string()).replace("{build}", &own).replace("{run}", &run);
+    let stride = place.stride.display().to_string();
+    let filled = |word: &str| {
+        let word = word.replace("{port}", &port.to_string()).replace("{build}", &own);
+        word.replace("{run}", &run).replace("{stride}", &stride)
+    };
     let mut words: Vec<String> = line.split_whitespace().map(filled).collect();
-    if !line.contains("{run}") {
+    if !line.contains("{run}") && !line.contains("{stride}") {
         let option = (way != Way::Preload).then(|| "--libraries".to_owned());
         words.splice(0..0, std::iter::once(run.clone()).chain(option));
     }

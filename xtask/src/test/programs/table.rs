@@ -1,6 +1,7 @@
 //! What is run: a line for each program and option.
 //!
-//! In the words of a line, `{port}` is a TCP port that nobody has, and `{build}` the folder of the programs of our own.
+//! In the words of a line, `{port}` is a TCP port that nobody has, `{build}` the folder of the programs of our own, and `{stride}`
+//! stride-perf.
 
 /// How the program comes to softrnic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,6 +195,13 @@ pub(crate) const ROWS: &[Row] = &[
     perftest!("atomic_bw_both_ways", Preload, "ib_atomic_bw -n 1000 -b", "8          1000"),
     perftest!("atomic_lat", Preload, "ib_atomic_lat -n 1000", "8       1000"),
     perftest!("atomic_lat_events", Preload, "ib_atomic_lat -n 1000 -e", "8       1000"),
+    // Whoever looks for a fault of a program looks at it under valgrind.
+    row(
+        "stride_under_valgrind",
+        Preload,
+        Shape::One("valgrind -q --error-exitcode=9 {stride} write bw -s 64 -n 100 --validate --loopback"),
+        "Mmsg/s",
+    ),
     // stride-perf tells which sizes it has read and does not measure itself.
     compared!("stride_reads_write_bw", "ib_write_bw -n 20 -a", "write bw -s 64", OTHERS),
     compared!("stride_reads_write_bw_gigabits", "ib_write_bw -n 20 -a --report_gbits", "write bw -s 64", OTHERS),
