@@ -145,25 +145,62 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
     };
     let side = |facts: &Facts, gid: Option<u32>| {
         let found = facts.gids.iter().find(|fact| Some(fact.index) == gid);
-        let gid = found.map_or_else(
-            || format!("LID {}", facts.lid),
-            |fact| format!("GID {} ({}, {})", fact.index, fact.gid, fact.kind),
-        );
+        let gid = match found {
+            // The manager chooses, and does not ask the tables.
+            _ if plan.by_address => String::new(),
+            None => format!(", LID {}", facts.lid),
+            Some(fact) => format!(", GID {} ({}, {})", fact.index, fact.gid, fact.kind),
+        };
         let memory = facts.gpu.as_ref().zip(facts.registration);
         let memory =
             memory.map_or_else(String::new, |(gpu, registration)| format!(", memory of {gpu} as {registration}"));
-        format!("{} port {} on {}, {gid}{memory}", facts.device, facts.port, facts.host)
+        format!("{} port {} on {}{gid}{memory}", facts.device, facts.port, facts.host)
     };
     let pairs = match plan.queue_pairs {
         1 => "1 queue pair".to_owned(),
         count => format!("{count} queue pairs"),
     };
+    let way = match plan.address {
+        _ if !plan.by_address => String::new(),
+        Some(address) => format!(", by address {address}"),
+        None => ", by address".to_owned(),
+    };
     format!(
-        "{} {what}, {}, {pairs}, MTU {}\n  client: {}\n  server: {}\n",
+        "{} {what}, {}, {pairs}, MTU {}{way}\n  client: {}\n  server: {}\n",
         plan.operation,
         plan.transport,
         path.mtu,
         side(client, path.client_gid),
         side(server, path.server_gid)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::fake::Fake;
+    use crate::fabric::{Fabric, Role};
+    use crate::plan::Place;
+
+    fn line_of(change: impl FnOnce(&mut Plan)) -> String {
+        let mut plan = Plan::example();
+        change(&mut plan);
+        let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Client).expect("a fake one");
+        let gid = side.facts().gids.first().map(|fact| fact.index);
+        head(&plan, side.facts(), side.facts(), &Path { client_gid: gid, server_gid: gid, mtu: 1024 })
+    }
+
+    #[test]
+    fn what_is_measured_stands_above_the_table() {
+        let head = line_of(|_| {});
+        assert!(head.contains(", RC, 1 queue pair, MTU 1024\n"), "{head}");
+        assert_eq!(head.matches(", GID ").count(), 2, "{head}");
+        assert!(line_of(|plan| plan.queue_pairs = 3).contains(" 3 queue pairs,"));
+    }
+
+    #[test]
+    fn what_the_connection_manager_chooses_is_not_named() {
+        let head = line_of(|plan| (plan.by_address, plan.address) = (true, "192.0.2.7".parse().ok()));
+        assert!(head.contains(", by address 192.0.2.7\n") && !head.contains("GID"), "{head}");
+    }
 }
