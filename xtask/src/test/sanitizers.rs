@@ -14,44 +14,16 @@ use super::report::State;
 use super::summary::Counts;
 use crate::repo;
 
-/// What is run: the software NIC, also with other processes, connections and threads; and sideway on it.
-const RUNS: &[&[&str]] = &[
-    // What one generation after `fork` has is not freed, and the test makes several in one process.
-    &["--package", "softrnic", "--lib", "--", "--skip", "a_generation_has_one_and_another_generation_another"],
-    // Not `gates`: its model has stacks of its own.
-    &[
-        "--package",
-        "softrnic",
-        "--test",
-        "connected",
-        "--test",
-        "fork",
-        "--test",
-        "kills",
-        "--test",
-        "many",
-        "--test",
-        "processes",
-        "--test",
-        "rdmacm",
-        "--test",
-        "signals",
-        "--test",
-        "threads",
-    ],
-    &[
-        "--package",
-        "sideway-tests",
-        "--test",
-        "on_device_completions",
-        "--test",
-        "on_device_errors",
-        "--test",
-        "on_device_srq",
-        "--test",
-        "on_device_windows",
-    ],
+/// What is run of each package, its own tests where no program is named: the software NIC, also with other processes, connections and
+/// threads; and sideway on it. Not `gates` of softrnic: its model has stacks of its own.
+const RUNS: &[(&str, &[&str])] = &[
+    ("softrnic", &[]),
+    ("softrnic", &["connected", "fork", "kills", "many", "processes", "rdmacm", "signals", "threads"]),
+    ("sideway-tests", &["on_device_completions", "on_device_errors", "on_device_srq", "on_device_windows"]),
 ];
+
+/// What one generation after `fork` has is not freed, and this test makes several in one process.
+const LEFT_OUT: &str = "a_generation_has_one_and_another_generation_another";
 
 const FLAGS: &str = "-Zsanitizer=address";
 
@@ -63,11 +35,17 @@ pub(crate) fn run(root: &Path) -> Result<Finished> {
     };
     let mut counts = Counts::default();
     let mut fault = None;
-    for words in RUNS {
+    for (package, programs) in RUNS {
+        let mut words = vec!["--package", package];
+        words.extend(programs.iter().flat_map(|program| ["--test", program]));
+        if programs.is_empty() {
+            words.push("--lib");
+        }
+        words.extend(["--", "--skip", LEFT_OUT]);
         let mut command = repo::nightly_cargo(root);
         // With a target named, what runs during the build is not of these flags.
         command.args(["test", "--no-fail-fast", "--target", &host, "--target-dir"]);
-        command.arg(repo::target_folder(root)?.join("sanitizers")).args(*words);
+        command.arg(repo::target_folder(root)?.join("sanitizers")).args(&words);
         command.env("RUSTFLAGS", FLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("SIDEWAY_TEST_DEVICE");
         let (status, found) = host::stream(command)?;
         counts.add(&found);
