@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use sideway::ibverbs::address::GidEntry;
-use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
+use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError, TransportType};
 use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
 
 use super::memory::{self, Gpus, NearGpus};
@@ -35,12 +35,24 @@ pub(super) fn open(place: &Place) -> Result<(Arc<DeviceContext>, u8)> {
     let list = list()?;
     if let Some(name) = &place.device {
         let context = list.find(name)?.open()?;
+        connects(&context.name(), context.transport_type())?;
         let port = place.port.unwrap_or(1);
         active(&context, port)?;
         return Ok((context, port));
     }
-    let found = list.iter().find_map(|device| first_active(&device, place.port));
+    let mut able = list.iter().filter(|device| connects(&device.name(), device.transport_type()).is_ok());
+    let found = able.find_map(|device| first_active(&device, place.port));
     found.context("no RDMA device has an active port: see `stride-perf devices`")
+}
+
+/// Whether its queue pairs can be moved from state to state as those of InfiniBand and RoCE are.
+pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
+    if transport == TransportType::IWarp {
+        bail!(
+            "{name} is an iWARP device, whose queue pairs connect in another way: name one of InfiniBand or RoCE with -d"
+        );
+    }
+    Ok(())
 }
 
 fn first_active(device: &Device<'_>, asked: Option<u8>) -> Option<(Arc<DeviceContext>, u8)> {
@@ -154,5 +166,19 @@ fn gid(entry: &GidEntry) -> GidFact {
         kind: entry.gid_type().to_string(),
         interface: entry.netdev_name().unwrap_or_default(),
         prefix: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_iwarp_are_refused_by_name() {
+        let error = connects("siw_0", TransportType::IWarp).expect_err("it is none of ours").to_string();
+        assert!(error.starts_with("siw_0 is an iWARP device") && error.contains("with -d"), "{error}");
+        for transport in [TransportType::InfiniBand, TransportType::Unspecified, TransportType::Unknown] {
+            assert!(connects("mlx5_0", transport).is_ok(), "{transport}");
+        }
     }
 }

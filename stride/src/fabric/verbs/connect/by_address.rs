@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
@@ -72,6 +73,7 @@ impl Manager {
             }
         };
         let context = id.get_device_context().with_context(|| format!("--rdma-cm: {address} leads to no device"))?;
+        device::connects(&context.name(), context.transport_type())?;
         let port = id.port_num().with_context(|| format!("--rdma-cm: {address} leads to no port of a device"))?;
         agree(&context, port, place, address, role)?;
         Ok((context, port, Self { address, listener, connections: Vec::new() }))
