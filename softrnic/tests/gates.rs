@@ -1,4 +1,4 @@
-//! The gates of registered memory, in every order in which threads can come by: deregistering waits for those who use a region, ends
+//! The gates of registered memory, in every order in which two threads can come by, and in those of three with up to two interruptions: deregistering waits for those who use a region, ends
 //! once they have left, and what is behind a gate is never changed while anybody looks.
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -20,7 +20,7 @@ extern "C" {
  * Returns 0, also where they are registered already; else an errno value, which is also in errno:
  *   EOPNOTSUPP  this library was built without softrnic
  *   EINVAL      SOFTRNIC_DEVICES is no list of devices
- *   EEXIST      there is another softrnic in this process */
+ *   EEXIST      there is another softrnic in this process, or SOFTRNIC_DEVICES is not what it was when this one was registered */
 int rdma_mummy_register_softrnic(void);
 
 /* Says what is behind the functions: a line for each of libibverbs and librdmacm, with the file that was loaded, or every path that

@@ -9,6 +9,7 @@ pub(crate) use present::{ready, register, state};
 mod present {
     use core::ffi::c_int;
     use std::env;
+    use std::io::{self, Write};
     use std::sync::{Mutex, Once, PoisonError};
 
     use softrnic::RegisterError;
@@ -45,22 +46,26 @@ mod present {
     }
 
     /// Who set the variable has nobody else to hear this from.
-    #[expect(clippy::print_stderr, reason = "the program has not asked for softrnic, and so would not look")]
     fn say(error: &RegisterError) {
-        eprintln!("rdma_mummy: there are no soft devices: {error}");
+        // Where standard error takes nothing there is nobody to tell, and no reason to end the program.
+        let _ = writeln!(io::stderr(), "rdma_mummy: there are no soft devices: {error}");
     }
 
     fn remembered() -> Result<(), RegisterError> {
         let result = softrnic::register();
         // It is whole whenever the lock is free.
-        *RESULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
+        let mut kept = RESULT.lock().unwrap_or_else(PoisonError::into_inner);
+        // Devices that are there stay, whatever is asked for later.
+        if !matches!(*kept, Some(Ok(()))) {
+            *kept = Some(result.clone());
+        }
         result
     }
 
     /// Makes softrnic's devices those of this process, or says with which errno value this cannot be.
     pub(crate) fn register() -> Result<(), c_int> {
         remembered().map_err(|error| match error {
-            RegisterError::Provider(_) => libc::EEXIST,
+            RegisterError::Provider(_) | RegisterError::Registered { .. } => libc::EEXIST,
             _ => libc::EINVAL,
         })
     }

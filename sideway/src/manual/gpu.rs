@@ -121,8 +121,8 @@
 //! |---|---|
 //! | [`reg_dmabuf_mr`], the call | a driver that records what it is given |
 //! | softrnic's copies; `stride-perf --use-cuda` | a stand-in for the CUDA driver, call by call |
-//! | the same on a GPU | tests are there (`SOFTRNIC_TEST_CUDA=1 cargo test -p softrnic --test cuda`, `STRIDE_TEST_CUDA=1 cargo test -p stride-perf --test cuda`); no result of theirs is part of the project yet |
-//! | a NIC and a GPU, by DMA buffer or peer memory | not yet: what stands here of drivers and their versions is their vendors' documentation |
+//! | the same on a GPU | tests are there (`SOFTRNIC_TEST_CUDA=1 cargo test -p softrnic --test cuda`, `STRIDE_TEST_CUDA=1 cargo test -p stride-perf --test cuda`); they have not been run on one |
+//! | a NIC and a GPU, by DMA buffer or peer memory | not tried: what stands here of drivers and their versions is their vendors' documentation |
 //!
 //! [`reg_dmabuf_mr`]: crate::ibverbs::protection_domain::ProtectionDomain::reg_dmabuf_mr
 //! [`reg_mr`]: crate::ibverbs::protection_domain::ProtectionDomain::reg_mr

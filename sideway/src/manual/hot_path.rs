@@ -9,8 +9,8 @@
 //!   has not ends in a typed error at `post`, which costs the others nothing: the driver's empty function pointers are
 //!   filled with refusing ones, once.
 //! - **What a request must say** is its type: a datagram's address, the shared receive queue of an XRC message. A request that
-//!   lacks it does not compile, so that nothing is looked at when it is posted; only the device of an address handle is compared
-//!   (`setup_ud_addr_unchecked` leaves that out).
+//!   lacks it does not compile, so that little is looked at when it is posted: the device of an address handle is compared
+//!   (`setup_ud_addr_unchecked` leaves that out), and what a memory window is bound to.
 //! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay with their thread and take no lock where
 //!   the device has such queues.
 //! - **Batches**: build several requests under one guard; one `post` rings one doorbell.

@@ -11,8 +11,8 @@
 //! | registering memory of the caller | it stays mapped, and Rust code goes by what device and peers may do there | [`reg_mr`] and its kin |
 //! | naming registered memory in a request | it stays while the device may use it, and nobody touches it against the device | [`setup_sge`], [`setup_sge_list`] |
 //!
-//! All else is safe: making queues, posting inline data, binding windows, polling, ending. The list of all unsafe calls is in
-//! `SAFETY.md` of the repository.
+//! Making queues, posting inline data, binding windows, polling and ending are safe. The list of all unsafe calls, of which a few more
+//! are for rare things such as tag matching, is in `SAFETY.md` of the repository.
 //!
 //! In the examples `near` and `far` are two queue pairs that are connected with each other, each with a completion queue and a page
 //! of memory that its peer may use, made as in [`getting_started`](super::getting_started); `wait` polls until a request has

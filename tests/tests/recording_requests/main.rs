@@ -1,6 +1,7 @@
 //! Every request of every service on the recording provider: what the device gets, and what is refused before it does.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod borrowed;
 mod datagrams;
 mod operations;
 mod packets;

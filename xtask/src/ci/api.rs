@@ -1,23 +1,26 @@
 //! The step `api`: what the crates show to programs is what `api/` has, a line an item.
 //!
 //! Whoever changes it sees what changes, and so does who looks at the change. rustdoc of a nightly toolchain tells it, in a
-//! form that only the public-api of the same months can read: with another nightly the step says so and ends.
+//! form that only the public-api of the same months can read: so it is one toolchain, by its date. Derived traits are not listed.
 //! rdma-mummy-sys is not among them: its types are made from the headers, which the step `bindings` compares.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use public_api::{Builder, PublicApi};
 
+use crate::packages::Install;
 use crate::repo;
 
 /// Where the lists are, and of which crates.
 const FOLDER: &str = "api";
 const CRATES: [&str; 2] = ["sideway", "softrnic"];
 
-/// The form of rustdoc's JSON that this public-api reads.
-const FORMAT: u64 = 57;
+/// Whose form of rustdoc's JSON this public-api reads.
+const TOOLCHAIN: &str = "nightly-2026-05-20";
 
 /// What every set of flags has from its macro, which would hide the rest.
 const OF_FLAGS: &str = "\
@@ -28,25 +31,17 @@ const OF_FLAGS: &str = "\
 
 /// Compares the lists, or writes them.
 pub(super) fn check(root: &Path, write: bool) -> Result<()> {
-    let nightly = repo::nightly_cargo(root).arg("--version").output();
-    if !nightly.is_ok_and(|output| output.status.success()) {
-        println!("skipped: the nightly toolchain is not installed (rustup toolchain install nightly)");
+    if !require(root)? {
+        println!("skipped: its toolchain is not installed (rustup toolchain install {TOOLCHAIN} --profile minimal)");
         return Ok(());
     }
     for name in CRATES {
         let words = ["rustdoc", "--package", name, "--all-features", "--lib", "--quiet", "--"];
         let format = ["-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"];
-        let status = repo::nightly_cargo(root).args(words).args(format).status().context("cannot run cargo")?;
+        let mut rustdoc = repo::toolchain_cargo(root, TOOLCHAIN);
+        let status = rustdoc.args(words).args(format).status().context("cannot run cargo")?;
         ensure!(status.success(), "rustdoc of {name}: {status}");
         let json = repo::target_folder(root)?.join("doc").join(name).with_extension("json");
-        let told = fs::read_to_string(&json).with_context(|| format!("cannot read {}", json.display()))?;
-        let version = serde_json::from_str::<serde_json::Value>(&told)?["format_version"].as_u64();
-        if version != Some(FORMAT) {
-            println!(
-                "skipped: this nightly writes format {version:?}, and public-api of this repository reads {FORMAT}"
-            );
-            return Ok(());
-        }
         let api = Builder::from_rustdoc_json(&json).omit_auto_derived_impls(true).omit_auto_trait_impls(true);
         let api = api.omit_blanket_impls(true).build().with_context(|| format!("what rustdoc says of {name}"))?;
         compare(root, name, &list(&api), write)?;
@@ -54,18 +49,47 @@ pub(super) fn check(root: &Path, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// The items, without what says nothing.
-fn list(api: &PublicApi) -> String {
-    api.items().map(ToString::to_string).filter(|line| tells(line)).map(|line| line + "\n").collect()
+/// Whether the toolchain is there; where that is allowed, it is installed.
+fn require(root: &Path) -> Result<bool> {
+    let is_there = || {
+        let version = repo::toolchain_cargo(root, TOOLCHAIN).arg("--version").output();
+        version.is_ok_and(|output| output.status.success())
+    };
+    if is_there() || !Install::InCiOrAsRoot.allowed() {
+        return Ok(is_there());
+    }
+    let words = ["toolchain", "install", TOOLCHAIN, "--no-self-update", "--profile", "minimal"];
+    let status = Command::new("rustup").args(words).status().context("cannot run rustup")?;
+    ensure!(status.success() && is_there(), "rustup {}: {status}", words.join(" "));
+    Ok(true)
 }
 
-/// Whether a line is not one that every set of flags and everything that prints has.
-fn tells(line: &str) -> bool {
-    let before = line.split('(').next().unwrap_or_default();
-    let name = before.rsplit("::").next().unwrap_or_default();
-    let name = name.split('<').next().unwrap_or_default();
-    let is_function = line.contains('(') && before.contains(" fn ");
-    !(is_function && (OF_FLAGS.split(' ').any(|of_flags| of_flags == name) || name == "fmt")
+/// The items, without what says nothing.
+fn list(api: &PublicApi) -> String {
+    let lines: Vec<String> = api.items().map(ToString::to_string).collect();
+    let sets: BTreeSet<&str> = lines.iter().filter_map(|line| function(line)).filter_map(of_set).collect();
+    lines.iter().filter(|line| tells(line, &sets)).flat_map(|line| [line.as_str(), "\n"]).collect()
+}
+
+/// The type that a function is of, and its name.
+fn function(line: &str) -> Option<(&str, &str)> {
+    let before = line.split('(').next().filter(|_| line.contains('('))?;
+    let (_, path) = before.split_once(" fn ")?;
+    let (of, name) = path.rsplit_once("::")?;
+    Some((of, name.split('<').next().unwrap_or(name)))
+}
+
+/// The type, where the function is one that sets of flags alone have.
+fn of_set<'l>((of, name): (&'l str, &'l str)) -> Option<&'l str> {
+    (name == "from_bits_retain").then_some(of)
+}
+
+/// Whether a line is not one that each of these sets of flags and everything that prints has.
+fn tells(line: &str, sets: &BTreeSet<&str>) -> bool {
+    let is_usual = function(line).is_some_and(|(of, name)| {
+        name == "fmt" || sets.contains(of) && OF_FLAGS.split(' ').any(|of_flags| of_flags == name)
+    });
+    !(is_usual
         || ["impl core::ops::", "impl core::iter::", "impl core::fmt::"].iter().any(|prefix| line.starts_with(prefix))
         || line.contains("InternalBitFlags")
         || line.starts_with("impl bitflags::"))
@@ -90,7 +114,7 @@ fn compare(root: &Path, name: &str, list: &str, write: bool) -> Result<()> {
 
 /// The lines of each that the other has not.
 fn differences<'l>(one: &'l str, other: &'l str) -> (Vec<&'l str>, Vec<&'l str>) {
-    let lines = |text: &'l str| text.lines().collect::<std::collections::BTreeSet<_>>();
+    let lines = |text: &'l str| text.lines().collect::<BTreeSet<_>>();
     let (one, other) = (lines(one), lines(other));
     (one.difference(&other).copied().collect(), other.difference(&one).copied().collect())
 }
@@ -108,15 +132,17 @@ mod tests {
             "impl core::ops::bit::BitXor for a::Flags",
             "pub type a::Flags::Internal = InternalBitFlags",
         ] {
-            assert!(!tells(line), "{line}");
+            assert!(!tells(line, &BTreeSet::from(["a::Flags"])), "{line}");
         }
         for line in [
             "pub struct a::Flags(_)",
             "pub const a::Flags::Write: Self",
             "pub fn a::Queue::resize(&mut self, u32) -> core::result::Result<(), a::Error>",
             "pub a::Error::set: bool",
+            "pub fn a::List::is_empty(&self) -> bool",
+            "pub fn a::List::iter(&self) -> impl core::iter::traits::iterator::Iterator",
         ] {
-            assert!(tells(line), "{line}");
+            assert!(tells(line, &BTreeSet::from(["a::Flags"])), "{line}");
         }
     }
 

@@ -84,18 +84,26 @@ fn compare(page: &str, files: &BTreeMap<String, Counts>) -> (String, Vec<String>
             None => faults.push(format!("{file} has unsafe code ({counts:?}), and {PAGE} has no row for it")),
         }
     }
+    let published = page.split("\n## Not published").next().unwrap_or_default();
+    for line in published.lines().filter(|line| path_of(line).is_some()) {
+        if cells(line).len() != 6 {
+            faults.push(format!("{PAGE} has a row of another form than the table: {line}"));
+        }
+    }
     let nothing = sums.iter().filter(|(_, sum)| sum.is_zero());
     faults.extend(nothing.map(|(row, _)| format!("{PAGE} has a row for {row}, where nothing is unsafe")));
-    let lines = page.lines().map(|line| {
-        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-        match (path_of(line).and_then(|path| sums.get(path)), &cells[..]) {
-            (Some(Counts { blocks, functions, impls, linkage }), [path, _, _, _, _, why]) => {
-                format!("| {path} | {blocks} | {functions} | {impls} | {linkage} | {why} |\n")
-            }
-            _ => format!("{line}\n"),
+    let lines = page.lines().map(|line| match (path_of(line).and_then(|path| sums.get(path)), &cells(line)[..]) {
+        (Some(Counts { blocks, functions, impls, linkage }), [path, _, _, _, _, why]) => {
+            format!("| {path} | {blocks} | {functions} | {impls} | {linkage} | {why} |\n")
         }
+        _ => format!("{line}\n"),
     });
     (lines.collect(), faults)
+}
+
+/// What stands in the cells of a row.
+fn cells(line: &str) -> Vec<&str> {
+    line.trim_matches('|').split(" | ").map(str::trim).collect()
 }
 
 /// The path that a row of the table is of.
@@ -116,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_longest_row_that_fits_is_the_files_own() {
-        let rest = "| `a/b.rs` | 2 | 0 | 0 | 0 | a reason |\n| `t` | places alone |\n";
+        let rest = "| `a/b.rs` | 2 | 0 | 0 | 0 | a reason |\n\n## Not published\n\n| `t` | places alone |\n";
         let page = format!("{TABLE}| `a` | 9 | 9 | 9 | 9 | why not |\n{rest}");
         let (right, faults) = compare(&page, &files(&[("a/b.rs", 2), ("a/c/d.rs", 3), ("a/e.rs", 4), ("t/f.rs", 5)]));
         assert_eq!(faults, [""; 0]);
@@ -129,5 +137,8 @@ mod tests {
         let (_, faults) = compare(&page, &files(&[("ab/c.rs", 1)]));
         assert!(faults[0].starts_with("ab/c.rs has unsafe code"), "{faults:?}");
         assert_eq!(faults[1], "UNSAFE.md has a row for a, where nothing is unsafe");
+        let page = format!("{TABLE}| `a` | 1 | 0 | 0 | why not |\n");
+        let (_, faults) = compare(&page, &files(&[("a/c.rs", 1)]));
+        assert!(matches!(&faults[..], [fault] if fault.contains("of another form")), "{faults:?}");
     }
 }

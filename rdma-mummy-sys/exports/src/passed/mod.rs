@@ -18,24 +18,28 @@ use rdma_mummy_sys::load::{ibverbs, rdmacm};
 
 use names::{COUNT, Otherwise};
 
-/// Where the calls of a name go, found by the first of them.
+/// Where the calls of a name go, found by the first of them that finds the library there.
 static FOUND: [OnceLock<usize>; COUNT] = [const { OnceLock::new() }; COUNT];
 
 /// Where to go on with a call of the name at `index`.
 extern "C" fn rdma_mummy_target(index: usize) -> usize {
     let Some((slot, entry)) = FOUND.get(index).zip(names::at(index)) else { return refuse as *const c_void as usize };
-    *slot.get_or_init(|| system(entry.name).unwrap_or_else(|| fallback(entry.otherwise)))
+    match slot.get().copied().or_else(|| system(entry.name)) {
+        Some(found) => *slot.get_or_init(|| found),
+        // The next call looks again: the library may come.
+        None => fallback(entry.otherwise),
+    }
 }
 
 /// The function of the system's library.
 fn system(name: &CStr) -> Option<usize> {
-    static HANDLES: OnceLock<[Option<usize>; 2]> = OnceLock::new();
-    let handles = HANDLES.get_or_init(|| {
-        let verbs = ibverbs::library().ok().and_then(|library| library.path()).and_then(handle);
-        let cm = rdmacm::library().ok().and_then(|library| library.path()).and_then(handle);
-        [verbs, cm]
-    });
-    handles.iter().flatten().find_map(|&handle| {
+    static HANDLES: [OnceLock<usize>; 2] = [const { OnceLock::new() }; 2];
+    let kept = |place: &OnceLock<usize>, path: Option<&Path>| {
+        place.get().copied().or_else(|| path.and_then(handle).map(|handle| *place.get_or_init(|| handle)))
+    };
+    let verbs = kept(&HANDLES[0], ibverbs::library().ok().and_then(|library| library.path()));
+    let cm = kept(&HANDLES[1], rdmacm::library().ok().and_then(|library| library.path()));
+    [verbs, cm].into_iter().flatten().find_map(|handle| {
         // SAFETY: the handle is of a library that is never closed, and the name is a string.
         let found = unsafe { libc::dlsym(handle as *mut c_void, name.as_ptr()) } as usize;
         // A library that this object stands in for looks its own names up here as well, but not by its own handle.

@@ -67,7 +67,7 @@ pub(crate) use self::parents::{Kept, Parents};
 pub use self::path_migration::PathMigrationState;
 pub use self::rate_limit::RateLimit;
 pub use self::service::{
-    BasicService, Connected, Datagram, ExtendedConnected, Offers, OffersWithoutData, RawPacket, Service,
+    BasicService, Connected, Datagram, ExtendedConnected, Offers, OffersWithoutData, RawPacket, ReadsDataAlone, Service,
 };
 pub use self::state::QueuePairState;
 pub use self::target::TargetQueuePair;

@@ -79,6 +79,25 @@ pub enum ExtendedConnected {}
 #[derive(Clone, Copy, Debug)]
 pub enum RawPacket {}
 
+/// A service whose drivers read of inline data what there is, and nothing beside it: what begins a raw packet they read however short
+/// that is.
+///
+/// # Safety
+///
+/// It is so.
+#[diagnostic::on_unimplemented(
+    message = "drivers may read more than the inline data of a `{Self}` queue pair",
+    label = "use `setup_inline_data`, which copies it"
+)]
+pub unsafe trait ReadsDataAlone: Service {}
+
+// SAFETY: the headers of these are made by the device.
+unsafe impl ReadsDataAlone for Connected {}
+// SAFETY: as above.
+unsafe impl ReadsDataAlone for Datagram {}
+// SAFETY: as above.
+unsafe impl ReadsDataAlone for ExtendedConnected {}
+
 /// A service that the basic verbs have requests for.
 pub trait BasicService: Service {}
 

@@ -9,7 +9,7 @@ use super::send::{PostSendGuard, WorkRequestHandle};
 use super::{Addressed, DatagramAddress, HoldsFor, ScatterGatherEntry, SendAddress, SharedReceiveQueueNumber};
 use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::memory_region::LocalKey;
-use crate::ibverbs::queue_pair::Offers;
+use crate::ibverbs::queue_pair::{Offers, ReadsDataAlone};
 
 /// A request whose data is to be said, which puts it into the batch. Dropped, it leaves no trace.
 #[must_use = "a request without data is not posted"]
@@ -131,15 +131,15 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     }
 
     /// The same for bytes that outlive the batch: on a basic queue pair they are not copied until the driver does, at the post.
-    /// On an extended one there is no difference.
+    /// On an extended one there is no difference. Not for raw packets, of which drivers read more than a short one has.
     #[inline]
     pub fn setup_borrowed_inline_data<'q>(self, data: &'q [u8])
     where
         G: HoldsFor<'q>,
-        G::Service: Offers<O>,
+        G::Service: Offers<O> + ReadsDataAlone,
         O: CarriesInlineData,
     {
-        // SAFETY: the bytes stay as they are until the batch is posted or taken back.
+        // SAFETY: the bytes stay as they are until the batch is posted or taken back, and the driver reads no others.
         unsafe { self.request.emit(self.operation, Borrowed(data)) }
     }
 

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, ensure};
 
 use super::corner::{Corner, HEADROOM};
 use super::memory;
-use super::test::{Part, part};
+use super::step::{Part, part};
 use crate::fabric::Role;
 use crate::plan::{Amount, Measure, Operation, Plan, Semantics, Transport};
 use crate::run::{Places, pattern};

@@ -7,7 +7,7 @@ mod device;
 mod memory;
 mod pairs;
 mod side;
-mod test;
+mod step;
 
 use anyhow::Result;
 

@@ -57,9 +57,10 @@ impl Pairs {
             (None, Measure::Latency(_)) => vec![INLINE, 64, 0],
             (None, Measure::Bandwidth) => vec![0],
         };
+        let domain = (plan.transport == Transport::Xrc).then(|| domain(pd)).transpose()?;
         let mut last = None;
         for inline in asked {
-            match Self::with_inline(pd, plan, queues, count, inline) {
+            match Self::with_inline(pd, plan, queues, (count, inline), domain.as_ref()) {
                 Ok(pairs) => return Ok((pairs, inline)),
                 Err(error) => last = Some(error),
             }
@@ -74,8 +75,8 @@ impl Pairs {
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
         queues: Queues<'_>,
-        count: u32,
-        inline: u32,
+        (count, inline): (u32, u32),
+        domain: Option<&Arc<XrcDomain>>,
     ) -> Result<Self> {
         match plan.transport {
             Transport::Rc => Self::connected(pd, plan, queues, (count, inline), QueuePairType::ReliableConnection),
@@ -89,9 +90,7 @@ impl Pairs {
                 (0..count).map(make).collect::<Result<_>>().map(Self::Datagram)
             }
             Transport::Xrc => {
-                let domain = pd.device_context().open_xrcd(None, XrcDomainFlags::Create);
-                let domain = domain.context("--transport xrc: the device has none; give --transport rc")?;
-                let make = |_| Extended::new(pd, &domain, plan, queues, inline);
+                let make = |_| Extended::new(pd, domain.context("an XRC domain")?, plan, queues, inline);
                 (0..count).map(make).collect::<Result<_>>().map(Self::Extended)
             }
         }
@@ -148,6 +147,15 @@ impl Extended {
         let intake = Intake { number: self.receiver.qp_number(), srq: self.queue.srq_number()? };
         Ok((self.sender.qp_number(), Some(intake)))
     }
+}
+
+/// An XRC domain of this process alone.
+fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
+    pd.device_context().open_xrcd(None, XrcDomainFlags::Create).map_err(|error| {
+        let is_missing = [libc::EOPNOTSUPP, libc::ENOSYS].contains(&error.errno().raw());
+        let why = if is_missing { "the device has none; give --transport rc" } else { "no domain" };
+        anyhow::Error::new(error).context(format!("--transport xrc: {why}"))
+    })
 }
 
 fn equip<T: BasicService>(builder: &mut QueuePairBuilder<T>, plan: &Plan, (sends, receives): Queues<'_>, inline: u32) {

@@ -16,7 +16,7 @@ use super::contents;
 use super::corner::Corner;
 use super::device;
 use super::memory::Source;
-use super::test::{self, Outcome};
+use super::step::{self, Outcome};
 use crate::fabric::numa;
 use crate::fabric::{End, Ends, Facts, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan};
@@ -137,7 +137,7 @@ impl Side for VerbsSide {
 
     fn prepare(&mut self, size: u64) -> Result<()> {
         let (plan, role) = (&self.plan, self.role);
-        self.corners.iter_mut().try_for_each(|corner| test::prepare(corner, plan, role, size))
+        self.corners.iter_mut().try_for_each(|corner| step::prepare(corner, plan, role, size))
     }
 
     fn check(&mut self, size: u64) -> Result<()> {
@@ -164,7 +164,7 @@ impl Side for VerbsSide {
                     if up.send(()).is_err() || started.recv().is_err() {
                         return Ok(Outcome::Nothing);
                     }
-                    let outcome = test::run(corner, plan, role, size, signal);
+                    let outcome = step::run(corner, plan, role, size, signal);
                     if outcome.is_err() {
                         signal.stop();
                     }

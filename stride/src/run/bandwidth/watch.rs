@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Between two looks at the clock pass this many rounds of the loop at first, then as many as take a time between these two:
 /// rounds without work are short, and a clock may be dear, a system call even.
 const ROUNDS: u32 = 64;
-const MOST_ROUNDS: u32 = 1024;
+const MOST_ROUNDS: u32 = 512;
 const OFTEN: Duration = Duration::from_micros(16);
 const SELDOM: Duration = Duration::from_micros(64);
 
@@ -16,11 +16,13 @@ pub(super) struct Watch {
     /// Rounds between two.
     rounds: u32,
     last: Instant,
+    /// Since then.
+    has_slept: bool,
 }
 
 impl Watch {
     pub(super) fn new() -> Self {
-        Self { left: ROUNDS, rounds: ROUNDS, last: Instant::now() }
+        Self { left: ROUNDS, rounds: ROUNDS, last: Instant::now(), has_slept: false }
     }
 
     /// Counts a round, and looks where it is time to.
@@ -35,16 +37,22 @@ impl Watch {
         Some(now)
     }
 
-    /// The next round looks, since it comes after a sleep.
+    /// The next round looks, since it comes after a sleep: which says nothing of how long rounds are.
     pub(super) fn is_due_next(&mut self) {
         self.left = 1;
+        self.has_slept = true;
     }
 
     fn set(&mut self, now: Instant) {
-        match now.saturating_duration_since(self.last) {
-            passed if passed < OFTEN => self.rounds = (self.rounds * 2).min(MOST_ROUNDS),
-            passed if passed > SELDOM => self.rounds = (self.rounds / 2).max(1),
-            _ => {}
+        let passed = now.saturating_duration_since(self.last);
+        if !std::mem::take(&mut self.has_slept) {
+            if passed < OFTEN {
+                self.rounds = (self.rounds * 2).min(MOST_ROUNDS);
+            } else if passed > SELDOM {
+                // At once to as many as take the longest time: the next look is not to be late as well.
+                let times = u32::try_from(passed.as_nanos() / SELDOM.as_nanos() + 1).unwrap_or(u32::MAX);
+                self.rounds = (self.rounds / times).max(1);
+            }
         }
         self.last = now;
         self.left = self.rounds;
@@ -67,5 +75,23 @@ mod tests {
             assert!(passed <= SELDOM || watch.rounds == 1, "{nanoseconds} ns a round: {passed:?}");
             assert_eq!(watch.left, watch.rounds);
         }
+    }
+
+    #[test]
+    fn one_late_look_is_enough_where_rounds_become_longer() {
+        let mut watch = Watch::new();
+        watch.rounds = MOST_ROUNDS;
+        let round = Duration::from_micros(10);
+        watch.set(watch.last + round * watch.rounds);
+        assert!(round * watch.rounds <= SELDOM, "{} rounds", watch.rounds);
+    }
+
+    #[test]
+    fn a_sleep_says_nothing_of_rounds() {
+        let mut watch = Watch::new();
+        watch.is_due_next();
+        assert_eq!(watch.left, 1);
+        watch.set(watch.last + Duration::from_secs(1));
+        assert_eq!((watch.rounds, watch.left), (ROUNDS, ROUNDS));
     }
 }

@@ -53,7 +53,8 @@ open_enum! {
 ///
 /// Both functions keep to the driver's interface: what they leave in the request is valid until the batch is posted, which is
 /// as long as the lifetime in the type of the guard that it is given to (see
-/// [`HoldsFor`](super::HoldsFor)).
+/// [`HoldsFor`](super::HoldsFor)). [`write`](Self::write) leaves `wr_id`, `next`, `sg_list` and `num_sge` as they are, and of
+/// `send_flags` only adds to what is set.
 pub unsafe trait SendOperation: Copy {
     /// Begins the request: the data is given next.
     ///
