@@ -12,6 +12,7 @@ mod progress;
 mod repo;
 mod softroce;
 mod test;
+mod toolchain;
 
 use std::process::ExitCode;
 

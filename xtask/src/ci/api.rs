@@ -7,13 +7,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use public_api::{Builder, PublicApi};
 
-use crate::packages::Install;
-use crate::repo;
+use crate::{repo, toolchain};
 
 /// Where the lists are, and of which crates.
 const FOLDER: &str = "api";
@@ -31,7 +29,7 @@ const OF_FLAGS: &str = "\
 
 /// Compares the lists, or writes them.
 pub(super) fn check(root: &Path, write: bool) -> Result<()> {
-    if !require(root)? {
+    if !toolchain::require(root, TOOLCHAIN)? {
         println!("skipped: its toolchain is not installed (rustup toolchain install {TOOLCHAIN} --profile minimal)");
         return Ok(());
     }
@@ -47,21 +45,6 @@ pub(super) fn check(root: &Path, write: bool) -> Result<()> {
         compare(root, name, &list(&api), write)?;
     }
     Ok(())
-}
-
-/// Whether the toolchain is there; where that is allowed, it is installed.
-fn require(root: &Path) -> Result<bool> {
-    let is_there = || {
-        let version = repo::toolchain_cargo(root, TOOLCHAIN).arg("--version").output();
-        version.is_ok_and(|output| output.status.success())
-    };
-    if is_there() || !Install::InCiOrAsRoot.allowed() {
-        return Ok(is_there());
-    }
-    let words = ["toolchain", "install", TOOLCHAIN, "--no-self-update", "--profile", "minimal"];
-    let status = Command::new("rustup").args(words).status().context("cannot run rustup")?;
-    ensure!(status.success() && is_there(), "rustup {}: {status}", words.join(" "));
-    Ok(true)
 }
 
 /// The items, without what says nothing.

@@ -9,12 +9,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::public::{self, Crate};
-use crate::repo;
+use crate::{repo, toolchain};
 
 /// Builds them, where there is a nightly toolchain.
 pub(super) fn check(root: &Path) -> Result<()> {
-    let nightly = repo::nightly_cargo(root).arg("--version").output();
-    if !nightly.is_ok_and(|output| output.status.success()) {
+    if !toolchain::require(root, "nightly")? {
         println!("skipped: the nightly toolchain is not installed (rustup toolchain install nightly)");
         return Ok(());
     }
