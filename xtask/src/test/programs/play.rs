@@ -129,15 +129,23 @@ pub(super) fn finish(
     };
     match status {
         None => bail!("did not end within {} s\n{}", LIMIT.as_secs(), stories()),
-        Some(status) => ensure!(status.success(), "{status}\n{}", stories()),
+        Some(status) => ensure!(status.success() || asked_too_late(&last.printed()), "{status}\n{}", stories()),
     }
-    match after {
-        Some(None) => bail!("the server did not end within {} s\n{}", LIMIT.as_secs(), stories()),
-        Some(Some(status)) => ensure!(status.success(), "the server: {status}\n{}", stories()),
-        None => {}
+    match (after, &other) {
+        (Some(None), _) => bail!("the server did not end within {} s\n{}", LIMIT.as_secs(), stories()),
+        (Some(Some(status)), Some(other)) => {
+            ensure!(status.success() || asked_too_late(&other.printed()), "the server: {status}\n{}", stories());
+        }
+        _ => {}
     }
     ensure!(contains(&last.printed(), expected), "did not print {expected:?}\n{}", stories());
     Ok(())
+}
+
+/// Whether the program has only lost a race of its own: rping closes its event channel while its other thread is about to ask for
+/// the next event, and where that comes last it ends with an error though all went well. It had been told of the end before.
+fn asked_too_late(printed: &str) -> bool {
+    printed.contains("DISCONNECT EVENT") && printed.contains("rdma_get_cm_event: Bad file descriptor")
 }
 
 /// Waits until a process that goes on has printed `expected`.
@@ -215,7 +223,15 @@ fn free_port() -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::contains;
+    use super::{asked_too_late, contains};
+
+    #[test]
+    fn only_a_thread_that_asks_after_the_end_is_forgiven() {
+        let asked = "rdma_get_cm_event: Bad file descriptor";
+        assert!(asked_too_late(&format!("client DISCONNECT EVENT...\n{asked}\n")));
+        assert!(!asked_too_late(asked));
+        assert!(!asked_too_late("client DISCONNECT EVENT...\nrdma_get_cm_event: Invalid argument\n"));
+    }
 
     #[test]
     fn words_are_found_whatever_stands_between_them() {
