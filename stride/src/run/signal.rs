@@ -1,24 +1,39 @@
 //! What the threads of a side and the one that waits for them tell each other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// What the threads of a side and the one that waits for them tell each other.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     stop: AtomicBool,
     done: AtomicU64,
+    /// Those who do nothing until then sleep here: on a small machine, whoever looks each millisecond is seen in the figures.
+    sleepers: Mutex<()>,
+    stopped: Condvar,
 }
 
 impl Signal {
     /// The loops are to end.
     pub(crate) fn stop(&self) {
+        // With the lock, so that nobody falls asleep between his look and this.
+        let guard = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         self.stop.store(true, Ordering::Relaxed);
+        drop(guard);
+        self.stopped.notify_all();
     }
 
     /// Whether they are.
     #[inline]
     pub(crate) fn has_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until they are.
+    pub(crate) fn wait(&self) {
+        let guard = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        // A guard of a mutex that protects nothing.
+        drop(self.stopped.wait_while(guard, |()| !self.has_stopped()));
     }
 
     /// So many messages more are done.

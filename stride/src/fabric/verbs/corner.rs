@@ -33,8 +33,14 @@ pub(super) struct Corner {
 }
 
 impl Corner {
-    /// With so many queue pairs.
-    pub(super) fn new(pd: &Arc<ProtectionDomain>, plan: &Plan, source: &Source, count: u32) -> Result<Self> {
+    /// Of the thread of this index, with so many queue pairs.
+    pub(super) fn new(
+        pd: &Arc<ProtectionDomain>,
+        plan: &Plan,
+        source: &Source,
+        thread: u32,
+        count: u32,
+    ) -> Result<Self> {
         let context = pd.device_context();
         let largest = plan.sizes.iter().copied().max().unwrap_or(1);
         let room = (largest.max(PAGE) + HEADROOM).next_multiple_of(PAGE);
@@ -44,7 +50,8 @@ impl Corner {
             let mut builder = context.create_cq_builder();
             builder.setup_cqe(depth.saturating_mul(count).max(1)).setup_cq_context(number);
             if let Some(bell) = &bell {
-                builder.setup_comp_channel(bell.channel(), 0);
+                // Threads that sleep are woken by interrupts of their own, as far as the device has so many.
+                builder.setup_comp_channel(bell.channel(), thread % context.num_comp_vectors().max(1));
             }
             builder.build_generic()
         };

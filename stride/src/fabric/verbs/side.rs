@@ -79,7 +79,7 @@ impl Side for VerbsSide {
         let (plan, threads) = (&self.plan, self.plan.threads.max(1));
         // As many on each thread as can be, and one more on the first.
         let share = |thread: u32| plan.queue_pairs / threads + u32::from(thread < plan.queue_pairs % threads);
-        let make = |thread| Corner::new(&self.pd, plan, &self.memory, share(thread));
+        let make = |thread| Corner::new(&self.pd, plan, &self.memory, thread, share(thread));
         let corners: Vec<Corner> = (0..threads).map(make).collect::<Result<_>>()?;
         let mut queue_pairs = Vec::new();
         for corner in &corners {

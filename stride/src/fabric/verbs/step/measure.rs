@@ -121,9 +121,7 @@ impl Step<'_> {
 
     /// The other side does it all.
     fn wait(&self) -> Outcome {
-        while !self.signal.has_stopped() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.signal.wait();
         Outcome::Nothing
     }
 }
