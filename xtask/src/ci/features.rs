@@ -1,4 +1,4 @@
-//! The step `features`: each public crate with every set of its features, clippy looking on.
+//! The step `features`: each public crate, and the libraries for C programs, with every set of its features, clippy looking on.
 
 use std::path::Path;
 
@@ -8,9 +8,12 @@ use serde_json::Value;
 use super::cargo;
 use super::public::{self, Crate};
 
+/// What C programs link is not published as a crate.
+const FOR_C: &str = "rdma-mummy-capi";
+
 /// Checks every set, from none to all.
 pub(super) fn check(root: &Path) -> Result<()> {
-    for Crate { name, features, .. } in public::crates(root)? {
+    for Crate { name, features, .. } in public::crates(root, &[FOR_C])? {
         for set in subsets(&features) {
             println!("{name} [{set}]");
             let words =

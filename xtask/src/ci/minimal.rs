@@ -17,7 +17,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
         println!("skipped: the nightly toolchain is not installed (rustup toolchain install nightly)");
         return Ok(());
     }
-    let crates = public::crates(root)?;
+    let crates = public::crates(root, &[])?;
     let copy = repo::target_folder(root)?.join("minimal");
     make(root, &copy, &crates)?;
     let update: &[&str] = &["update", "-Z", "direct-minimal-versions", "--quiet"];

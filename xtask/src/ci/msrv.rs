@@ -22,7 +22,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
         );
         return Ok(());
     };
-    let crates = public::crates(root)?;
+    let crates = public::crates(root, &[])?;
     let mut command = repo::toolchain_cargo(root, oldest);
     command.arg("check").args(public::arguments(&crates)).args(["--all-features", "--target-dir", "target/msrv"]);
     let status = command.status().context("cannot run cargo")?;

@@ -10,7 +10,7 @@ use super::public;
 
 /// Packs and builds them together, which makes cargo take each from the others' packages.
 pub(super) fn check(root: &Path) -> Result<()> {
-    let crates = public::crates(root)?;
+    let crates = public::crates(root, &[])?;
     let mut words = vec!["package", "--allow-dirty", "--quiet"];
     words.extend(public::arguments(&crates));
     cargo(&words, &[])

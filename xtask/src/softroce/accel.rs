@@ -46,6 +46,16 @@ impl Accelerator {
         }
     }
 
+    /// The kernel's.
+    pub(crate) fn kernel_arguments(self) -> &'static str {
+        match self {
+            Self::Kvm => "",
+            // The translator counts for all processors by one clock. The kernel cannot know, and would read a timer of the machine
+            // in its place: two to three microseconds and a system call each time that a program asks what time it is.
+            Self::Tcg => "tsc=reliable",
+        }
+    }
+
     /// The name that people use.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -95,7 +95,12 @@ impl Machine {
             .arg("-initrd")
             .arg(&self.initrd)
             // An oops becomes a panic and a panic ends QEMU: nobody waits for a guest that is broken.
-            .args(["-append", &format!("console=ttyS0 oops=panic panic=-1 {}", self.arguments)])
+            .arg("-append")
+            .arg(format!(
+                "console=ttyS0 oops=panic panic=-1 {} {}",
+                self.accelerator.kernel_arguments(),
+                self.arguments
+            ))
             .args(["-chardev", &format!("file,id=console,path={}", option_value(&self.console()))])
             .args(["-serial", "chardev:console"]);
         Ok(command)
