@@ -18,6 +18,7 @@ use clap::{Args, ValueEnum};
 
 use crate::bindings::{self, Bindings};
 use crate::test::{self, Test};
+use crate::toolchain::Missing;
 use crate::{plain, repo};
 
 /// Run everything that must be right before a change is merged; stops at the first fault
@@ -53,7 +54,7 @@ enum Step {
     Plain,
     /// The committed bindings are what the generator makes
     Bindings,
-    /// The public crates build with the Rust that they promise, where it is installed
+    /// The public crates build with the Rust that they promise, where it can be had
     Msrv,
     /// The public crates build with the oldest dependencies that they allow
     Minimal,
@@ -84,7 +85,15 @@ pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
             return test::main(&Test::all());
         }
         let started = Instant::now();
-        run(step, task.write).with_context(|| format!("the step `{name}` failed; again: cargo xtask ci {name}"))?;
+        match run(step, task.write) {
+            // Who names a step means it.
+            Err(error) if task.steps.is_empty() && error.is::<Missing>() => {
+                println!("skipped: {error}");
+                times.push(format!("{name} skipped"));
+                continue;
+            }
+            done => done.with_context(|| format!("the step `{name}` failed; again: cargo xtask ci {name}"))?,
+        }
         times.push(format!("{name} {:.1} s", started.elapsed().as_secs_f64()));
         println!("== {} ==\n", times[times.len() - 1]);
     }

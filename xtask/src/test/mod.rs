@@ -168,6 +168,8 @@ fn gpu(root: &std::path::Path) -> Result<Finished> {
         counts.add(&found);
         if !status.success() {
             state = State::Failed(format!("cargo test --package {package}: {status}"));
+        } else if found.passed == 0 {
+            state = State::Failed(format!("cargo test --package {package}: no test ran"));
         }
     }
     Ok(Finished { counts, state, note: None })
