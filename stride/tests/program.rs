@@ -108,6 +108,36 @@ fn one_server_serves_any_test() {
 }
 
 #[test]
+fn a_server_says_at_once_what_it_has_not() {
+    for (words, missing) in [
+        ("--device nothing", "nothing"),
+        ("--device soft0 --ib-port 7", "7"),
+        ("--device soft0 --gid-index 9999", "--gid-index 9999"),
+        ("--cpu 65535", "65535"),
+    ] {
+        let (_, err) = ends(&run(&format!("{words} --port {}", port())), 1);
+        assert!(err.contains(missing) && !err.contains("waiting for clients"), "{words}: {err}");
+    }
+}
+
+#[test]
+fn results_for_others_are_there_though_nobody_reads_the_table() {
+    let file = std::env::temp_dir().join(format!("stride-unseen-{}.json", std::process::id()));
+    let words = |more: &str| format!("write bw -s 64,128 -n 100 --loopback -d soft0 {more}");
+    let unseen = |more: &str| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        program(&words(more)).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
+    };
+    ends(&unseen(&format!("--json {}", file.display())), 0);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(text.matches("\"size_bytes\":").count(), 2, "{text}");
+    let (_, err) = ends(&unseen("--min-gbps 1000000"), 3);
+    assert!(err.contains("missed: "), "{err}");
+}
+
+#[test]
 fn both_sides_in_one_process_need_no_server() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let files =

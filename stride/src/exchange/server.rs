@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
+
 use super::connection::Connection;
 use super::failure::Failure;
 use super::message::{Message, Offer, Request};
@@ -73,8 +75,8 @@ impl Server<'_> {
         };
         (self.tell)(Event::Asked(Box::new(plan.clone())));
         self.say_differences(&plan, &given)?;
-        plan.server = plan.server.or(&self.host.place);
         plan.check()?;
+        self.stand_here(&mut plan)?;
         let mut side = self.fabric.open(&plan, &plan.server, Role::Server)?;
         let offer = Offer { facts: side.facts().clone(), gid_index: plan.server.gid_index };
         self.connection.send(&Message::Offer(Box::new(offer)))?;
@@ -95,15 +97,30 @@ impl Server<'_> {
         Ok(())
     }
 
+    /// What the client leaves open is as this server was started.
+    fn stand_here(&mut self, plan: &mut Plan) -> Result<(), Failure> {
+        let mut own = self.host.place.clone();
+        if plan.by_address && own.gid_index.take().is_some() {
+            self.note("the server's --gid-index does not count with --rdma-cm, where addresses decide".to_owned())?;
+        }
+        plan.server = plan.server.clone().or(&own);
+        // It was right before.
+        let options = own.options().join(" ");
+        plan.check()
+            .map_err(|why| anyhow!("it was started with {options}, which does not go with this test: {why}").into())
+    }
+
     fn say_differences(&mut self, plan: &Plan, given: &Given) -> Result<(), Failure> {
         let mut notes = plan.server.differences(&self.host.place);
         if let Some((own, own_given)) = &self.host.test {
             notes.extend(plan.differences(given, own, own_given));
         }
-        for note in notes {
-            self.connection.send(&Message::Note(note.clone()))?;
-            (self.tell)(Event::Note(note));
-        }
+        notes.into_iter().try_for_each(|note| self.note(note))
+    }
+
+    fn note(&mut self, note: String) -> Result<(), Failure> {
+        self.connection.send(&Message::Note(note.clone()))?;
+        (self.tell)(Event::Note(note));
         Ok(())
     }
 

@@ -32,6 +32,15 @@ pub trait Fabric: Send + Sync {
     ///
     /// A sentence for the user: what is missing, and what can be done.
     fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>>;
+
+    /// Whether what a place names is there, before anybody asks for a test.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    fn look(&self, _place: &Place) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// How the queue pairs of both sides are to be connected.

@@ -1,7 +1,5 @@
 //! Where a side stands.
 
-use std::fmt::Debug;
-
 use serde::{Deserialize, Serialize};
 
 /// The device, memory and processors of a side. What is none is chosen by that side.
@@ -46,18 +44,31 @@ impl Place {
 
     /// Where a server that was given `own` is asked to stand elsewhere by its client: a sentence for each. The client's values count.
     pub fn differences(&self, own: &Self) -> Vec<String> {
-        fn differ<T: PartialEq + Debug>(option: &str, asked: Option<&T>, own: Option<&T>) -> Option<String> {
-            let (asked, own) = asked.zip(own).filter(|(asked, own)| asked != own)?;
-            Some(format!("the server was given {option} {own:?}; the client asks for {asked:?} there, which counts"))
-        }
-        let sentences = [
-            differ("--device", self.device.as_ref(), own.device.as_ref()),
-            differ("--ib-port", self.port.as_ref(), own.port.as_ref()),
-            differ("--gid-index", self.gid_index.as_ref(), own.gid_index.as_ref()),
-            differ("memory", self.memory.as_ref(), own.memory.as_ref()),
-            differ("--cpu", self.cpus.as_ref(), own.cpus.as_ref()),
-        ];
-        sentences.into_iter().flatten().collect()
+        let both = self.each().into_iter().zip(own.each());
+        let others = both.filter_map(|(asked, own)| asked.zip(own).filter(|(asked, own)| asked != own));
+        others
+            .map(|(asked, own)| format!("the server was given {own}; the client asks for {asked} there, which counts"))
+            .collect()
+    }
+
+    /// Its options, as on a command line.
+    pub fn options(&self) -> Vec<String> {
+        self.each().into_iter().flatten().collect()
+    }
+
+    fn each(&self) -> [Option<String>; 5] {
+        let cpus = |cpus: &Vec<u32>| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        [
+            self.device.as_ref().map(|name| format!("--device {name}")),
+            self.port.map(|port| format!("--ib-port {port}")),
+            self.gid_index.map(|index| format!("--gid-index {index}")),
+            self.memory.as_ref().map(|memory| match memory {
+                Memory::Host => "memory of the host".to_owned(),
+                Memory::HugePages => "--huge-pages".to_owned(),
+                Memory::Cuda(gpu) => format!("--use-cuda {gpu}"),
+            }),
+            self.cpus.as_ref().map(|list| format!("--cpu {}", cpus(list))),
+        ]
     }
 }
 
@@ -84,7 +95,7 @@ mod tests {
         let told = asked().differences(&own);
         assert_eq!(
             told,
-            ["the server was given --device \"mlx5_1\"; the client asks for \"mlx5_0\" there, which counts"]
+            ["the server was given --device mlx5_1; the client asks for --device mlx5_0 there, which counts"]
         );
     }
 }

@@ -66,7 +66,10 @@ impl Plan {
             (&["--post-list"], self.post_list.to_string()),
             (&["--cq-mod"], self.cq_moderation.to_string()),
             (&["--bidirectional"], yes(self.is_bidirectional)),
-            (&["--inline"], or(self.inline.map(|bytes| bytes.to_string()), "up to the device")),
+            (
+                &["--inline"],
+                or(self.inline.map(|bytes| bytes.to_string()), "0 for bw, and for lat 220 or what the device takes"),
+            ),
             (&["--mtu"], or(self.mtu.map(|bytes| bytes.to_string()), "the most that both ports can")),
             (&["--qp-timeout"], self.qp_timeout.to_string()),
             (&["--sl"], self.service_level.to_string()),

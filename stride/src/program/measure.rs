@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::exit::Exit;
 use super::interrupt::Signal;
-use super::screen::Screen;
+use super::screen::{Screen, shown};
 use super::{paint, say};
 use crate::cli::{Measurement, Output};
 use crate::exchange::{self, Failure, Request};
@@ -31,7 +31,7 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     let baseline = output.compare.as_deref().map(|file| Baseline::read(file, &plan)).transpose()?;
     let files = [&output.json, &output.csv, &output.plot];
     files.into_iter().flatten().try_for_each(|file| can_be_written(file))?;
-    let mut screen = Screen::new(&plan, output.json_stream);
+    let mut screen = Screen::new(&plan, &output);
     let request = Request { plan, given };
     let outcome = match &server {
         Some(host) => exchange::connect(host, &contact, wait)
@@ -44,7 +44,7 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     }
     let hints = told(&screen);
     if !output.json_stream {
-        end(&screen, &hints)?;
+        end(&screen, &hints, &output)?;
     }
     let failure = outcome.as_ref().err().map(Failure::to_string);
     let interrupted = screen.ended_by.map(|signal| cut(signal, &screen.rows, &request.plan));
@@ -80,14 +80,14 @@ fn told(screen: &Screen) -> Vec<String> {
 }
 
 /// What stands below the table.
-fn end(screen: &Screen, hints: &[String]) -> Result<()> {
+fn end(screen: &Screen, hints: &[String], output: &Output) -> Result<()> {
     if let [row] = screen.rows.as_slice()
         && let Some(latency) = row.latency()
     {
-        let mut out = stdout().lock();
-        writeln!(out)?;
-        histogram::write(&mut out, latency, columns(), Style::of(&stdout()))?;
-        out.flush()?;
+        shown(output.has_others(), |out| {
+            writeln!(out)?;
+            Ok(histogram::write(out, latency, columns(), Style::of(&stdout()))?)
+        })?;
     }
     // What was a warning before is not said twice.
     let new = hints.iter().filter(|hint| !screen.warned.contains(hint));
@@ -105,7 +105,8 @@ fn keep(
 ) -> Result<()> {
     if output.json_stream {
         let count = rows.len() as u64;
-        Event::End(End { rows: count, hints: hints.to_vec(), error: error.clone() }).write(&mut stdout().lock())?;
+        let end = Event::End(End { rows: count, hints: hints.to_vec(), error: error.clone() });
+        shown(output.has_others(), |out| Ok(end.write(out)?))?;
     }
     let mut document = Document::new(environment.clone(), rows.to_vec(), hints.to_vec());
     document.error = error;
@@ -198,10 +199,10 @@ fn judge(output: &Output, screen: &Screen, baseline: Option<Baseline>) -> Result
                 "the baseline is of perftest, which does not say all that it ran with: its options are yours to compare",
             ),
         }
-        let mut out = stdout().lock();
-        writeln!(out)?;
-        comparison.write(&mut out, Style::of(&stdout()))?;
-        out.flush()?;
+        shown(output.has_others(), |out| {
+            writeln!(out)?;
+            Ok(comparison.write(out, Style::of(&stdout()))?)
+        })?;
         if comparison.outcome() != compare::Outcome::Held {
             exit = Exit::Missed;
         }

@@ -7,7 +7,8 @@ use anyhow::Result;
 
 use super::interrupt::{Interrupt, Signal};
 use super::progress::Progress;
-use super::say;
+use super::{is_broken_pipe, say};
+use crate::cli::Output;
 use crate::exchange::{Step, Watch};
 use crate::fabric::{Facts, Path};
 use crate::plan::{Measure, Plan};
@@ -23,6 +24,8 @@ pub(super) struct Screen {
     command_line: Vec<String>,
     started: SystemTime,
     is_stream: bool,
+    /// Nobody may look any more, and results are wanted all the same: in files, or held to limits.
+    goes_on_unseen: bool,
     table: Table,
     progress: Progress,
     interrupt: Interrupt,
@@ -38,13 +41,15 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn new(plan: &Plan, is_stream: bool) -> Self {
+    pub(super) fn new(plan: &Plan, output: &Output) -> Self {
+        let is_stream = output.json_stream;
         let columns = Columns { intervals: true, cpu: true };
         Self {
             plan: plan.clone(),
             command_line: std::env::args().collect(),
             started: SystemTime::now(),
             is_stream,
+            goes_on_unseen: output.has_others(),
             table: Table::new(plan.measure, columns, Style::of(&stdout())),
             progress: Progress::new(!is_stream),
             interrupt: Interrupt::default(),
@@ -62,16 +67,21 @@ impl Screen {
     }
 
     fn print(&mut self, print: impl FnOnce(&Table, &mut dyn Write) -> Result<()>) {
-        let Self { progress, table, trouble, .. } = self;
-        let printed = progress.suspend(|| {
-            let mut out = stdout().lock();
-            print(table, &mut out)?;
-            Ok::<(), anyhow::Error>(out.flush()?)
-        });
+        let Self { progress, table, trouble, goes_on_unseen, .. } = self;
+        let printed = progress.suspend(|| shown(*goes_on_unseen, |out| print(table, out)));
         if let Err(error) = printed {
             let error = error.downcast::<io::Error>().unwrap_or_else(io::Error::other);
             trouble.get_or_insert(error);
         }
+    }
+}
+
+/// Prints to standard output. Who reads it may have seen enough, which is no fault where the results are wanted elsewhere too.
+pub(super) fn shown(goes_on_unseen: bool, print: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = stdout().lock();
+    match print(&mut out).and_then(|()| Ok(out.flush()?)) {
+        Err(error) if goes_on_unseen && is_broken_pipe(&error) => Ok(()),
+        printed => printed,
     }
 }
 

@@ -13,7 +13,7 @@ use super::say;
 use crate::cli::Service;
 use crate::exchange::{self, Event, Host, Stop};
 use crate::fabric::Fabric;
-use crate::plan::Measure;
+use crate::plan::{Measure, Place};
 use crate::report;
 use crate::report::hints::far;
 
@@ -21,6 +21,10 @@ use crate::report::hints::far;
 pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
     let Service { place, test, contact, is_one_off, warnings } = service;
     warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    // What is missing is told now, and not to each client.
+    if place != Place::default() {
+        fabric.look(&place)?;
+    }
     let listener = exchange::listen(&contact).map_err(|failure| anyhow!("{failure}"))?;
     let at = listener.local_addr()?;
     let host = Host { place, test };

@@ -67,7 +67,8 @@ impl Comparison {
                 .filter(|&size| find(rows, size).is_none())
                 .collect::<Vec<_>>()
         };
-        let changes = new.rows.iter().filter_map(|row| Change::of(&find(&old.rows, row.size)?, row)).collect();
+        let whole = new.rows.iter().filter(|row| row.is_whole);
+        let changes = whole.filter_map(|row| Change::of(&find(&old.rows, row.size)?, row)).collect();
         Ok(Self {
             measure: new.measure,
             threshold,
@@ -217,6 +218,17 @@ mod tests {
     fn written(comparison: &Comparison) -> Vec<String> {
         let text = sample::written(|out| comparison.write(out, Style::plain()));
         text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_row_that_is_not_whole_is_missing_on_either_side() {
+        let whole = bandwidths("it", &[(64, 1_000_000), (128, 1_000_000)]);
+        let mut cut = whole.clone();
+        cut.rows[1].is_whole = false;
+        let new_is_cut = Comparison::of(&whole, &cut, 5.0).unwrap();
+        assert_eq!((new_is_cut.changes.len(), new_is_cut.gone.as_slice()), (1, &[128][..]));
+        let old_is_cut = Comparison::of(&cut, &whole, 5.0).unwrap();
+        assert_eq!((old_is_cut.changes.len(), old_is_cut.added.as_slice()), (1, &[128][..]));
     }
 
     #[test]

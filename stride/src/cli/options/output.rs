@@ -36,3 +36,11 @@ pub struct Output {
     #[arg(long, value_name = "TIME", value_parser = values::microseconds)]
     pub max_p99: Option<Duration>,
 }
+
+impl Output {
+    /// Whether the results are for others than who reads standard output.
+    pub fn has_others(&self) -> bool {
+        let files = [&self.json, &self.csv, &self.plot, &self.compare];
+        files.into_iter().any(Option::is_some) || self.min_gbps.is_some() || self.max_p99.is_some()
+    }
+}

@@ -80,15 +80,17 @@ fn both_families_reach_a_server_that_has_both() {
     });
 }
 
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Watch for Notes {
+    fn note(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+}
+
 #[test]
 fn options_of_the_server_that_differ_are_said_on_both_sides() {
-    #[derive(Default)]
-    struct Notes(Vec<String>);
-    impl Watch for Notes {
-        fn note(&mut self, text: &str) {
-            self.0.push(text.to_owned());
-        }
-    }
     let given: Given = [String::from("--qp-count")].into_iter().collect();
     let place = Place { device: Some("fake1".to_owned()), ..Place::default() };
     let host = Host { place, test: Some((Plan { queue_pairs: 9, ..Plan::example() }, given)) };
@@ -99,7 +101,7 @@ fn options_of_the_server_that_differ_are_said_on_both_sides() {
     assert_eq!(outcome.server.device, "fake1");
     let asked = request(|plan| plan.server.device = Some("fake2".to_owned()));
     let outcome = server.measure(&asked, &mut notes).unwrap();
-    assert!(notes.0[1].starts_with("the server was given --device \"fake1\""));
+    assert!(notes.0[1].starts_with("the server was given --device fake1; the client asks for --device fake2"));
     assert_eq!(outcome.server.device, "fake2");
     let told: Vec<Event> = server.events.try_iter().collect();
     assert!(told.contains(&Event::Note(notes.0[1].clone())));
@@ -111,7 +113,17 @@ fn a_gpu_of_the_server_counts_in_the_plan() {
     let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
     let request = request(|plan| (plan.measure, plan.tx_depth) = (Measure::Latency(Semantics::Oneway), 1));
     let failure = server.measure(&request, &mut ()).unwrap_err().to_string();
-    assert!(failure.starts_with("the server: --latency oneway of a plain write watches memory"), "{failure}");
+    let expected = "the server: it was started with --use-cuda 0, which does not go with this test: --latency oneway of a plain write";
+    assert!(failure.starts_with(expected), "{failure}");
+}
+
+#[test]
+fn an_index_that_the_server_was_started_with_does_not_count_where_addresses_decide() {
+    let place = Place { gid_index: Some(3), ..Place::default() };
+    let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
+    let mut notes = Notes::default();
+    server.measure(&request(|plan| plan.by_address = true), &mut notes).unwrap();
+    assert_eq!(notes.0, ["the server's --gid-index does not count with --rdma-cm, where addresses decide"]);
 }
 
 #[test]

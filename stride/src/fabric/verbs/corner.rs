@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
@@ -55,7 +55,10 @@ impl Corner {
             }
             builder.build_generic()
         };
-        let (sends, receives) = (queue(0, plan.tx_depth + 1)?, queue(1, plan.rx_depth)?);
+        let sends =
+            queue(0, plan.tx_depth + 1).context("--tx-depth and --qp-count: the completion queue of a thread")?;
+        let depth = plan.receives();
+        let receives = queue(1, depth).context("--rx-depth and --qp-count: the completion queue of a thread")?;
         let (pairs, inline) = Pairs::new(pd, plan, (&sends, &receives), count, source.is_host())?;
         Ok(Self {
             pairs,
@@ -65,7 +68,7 @@ impl Corner {
             memory,
             theirs: Vec::new(),
             inline,
-            unposted: vec![plan.rx_depth; count as usize],
+            unposted: vec![depth; count as usize],
         })
     }
 

@@ -25,6 +25,10 @@ impl Fabric for Verbs {
     fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
         Ok(Box::new(VerbsSide::open(plan, place, role)?))
     }
+
+    fn look(&self, place: &Place) -> Result<()> {
+        VerbsSide::look(place)
+    }
 }
 
 /// The GPUs of this machine, or why there is nothing to say of any.

@@ -67,7 +67,7 @@ impl Pairs {
         }
         let error = last.context("there is a first attempt")?;
         Err(error).with_context(|| {
-            format!("queue pairs with {} sends and {} receives (-t, -r, -I)", plan.tx_depth, plan.rx_depth)
+            format!("queue pairs with {} sends and {} receives (-t, -r, -I)", plan.tx_depth, plan.receives())
         })
     }
 
@@ -131,7 +131,7 @@ impl Extended {
         inline: u32,
     ) -> Result<Self> {
         let mut builder = pd.create_srq_builder();
-        let queue = builder.setup_max_wr(plan.rx_depth.max(1)).setup_xrc(domain, receives).build_ex();
+        let queue = builder.setup_max_wr(plan.receives().max(1)).setup_xrc(domain, receives).build_ex();
         let queue = queue.context("shared receive queues for XRC, one for each queue pair")?;
         let mut builder = pd.create_xrc_send_qp_builder();
         builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_inline_data(inline).setup_send_cq(sends);
@@ -160,6 +160,6 @@ fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
 
 fn equip<T: BasicService>(builder: &mut QueuePairBuilder<T>, plan: &Plan, (sends, receives): Queues<'_>, inline: u32) {
     // One more for the last request of a timed test, which is signaled.
-    builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_recv_wr(plan.rx_depth.max(1));
+    builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_recv_wr(plan.receives().max(1));
     builder.setup_max_inline_data(inline).setup_send_cq(sends).setup_recv_cq(receives);
 }

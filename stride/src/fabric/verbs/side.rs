@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use sideway::ibverbs::device_context::{DeviceContext, Mtu};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
@@ -55,6 +55,19 @@ impl VerbsSide {
         let memory = Source::open(&pd, plan, &facts.memory)?;
         memory.describe(&mut facts);
         Ok(Self { plan: plan.clone(), role, port, facts, memory, corners: Vec::new(), ends: None, manager, pd })
+    }
+
+    /// Whether what a place names is there.
+    pub(super) fn look(place: &Place) -> Result<()> {
+        numa::check(place.cpus.as_deref().unwrap_or_default())?;
+        let (context, port) = device::open(place)?;
+        let facts = device::facts(&context, port, place)?;
+        if let Some(index) = place.gid_index
+            && !facts.gids.iter().any(|gid| gid.index == index)
+        {
+            bail!("--gid-index {index}: port {port} of {} has no such GID: see `stride-perf devices`", facts.device);
+        }
+        Source::find(&context.alloc_pd()?, &facts.memory).map(drop)
     }
 
     fn context(&self) -> &Arc<DeviceContext> {

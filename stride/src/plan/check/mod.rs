@@ -91,6 +91,11 @@ impl Plan {
         self.is_bidirectional || matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
+    /// Receives that wait on a queue pair: none where nothing takes any.
+    pub fn receives(&self) -> u32 {
+        if self.operation.takes_receive() { self.rx_depth } else { 0 }
+    }
+
     fn check_operation(&self) -> Result<(), Contradiction> {
         if self.transport.has(self.operation) {
             return Ok(());

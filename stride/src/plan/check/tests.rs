@@ -118,3 +118,12 @@ fn places_are_looked_at() {
     assert!(complaint(|plan| plan.server.device = Some(String::new())).contains("stride-perf devices"));
     assert!(complaint(|plan| plan.client.cpus = Some(Vec::new())).contains("--cpu"));
 }
+
+#[test]
+fn receives_are_of_what_takes_some() {
+    let plan = |operation| Plan { operation, ..Plan::example() };
+    assert_eq!(plan(Operation::Send).receives(), 512);
+    assert_eq!(plan(Operation::WriteWithImmediate).receives(), 512);
+    assert_eq!(plan(Operation::Write).receives(), 0);
+    assert_eq!(plan(Operation::Read).receives(), 0);
+}

@@ -203,7 +203,7 @@ where
     #[inline]
     fn fill(&mut self, ends: Option<&[u64]>) -> Result<()> {
         let mut allowed = match &mut self.pace {
-            Some(pace) => pace.allowed(),
+            Some(pace) => pace.allowed(self.depth * self.lanes.len() as u64),
             None => u64::MAX,
         };
         let mut kept = 0;

@@ -25,11 +25,16 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// What a place names: a GPU is looked for, and the way to register its memory.
+    /// What a place names, for a test.
     pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, memory: &Memory) -> Result<Self> {
         if plan.is_on_demand {
             on_demand::check(pd.device_context(), plan)?;
         }
+        Self::find(pd, memory)
+    }
+
+    /// What a place names: a GPU is looked for, and the way to register its memory.
+    pub(super) fn find(pd: &Arc<ProtectionDomain>, memory: &Memory) -> Result<Self> {
         Ok(match memory {
             Memory::Host => Self::Host(HugePages::System),
             Memory::HugePages => Self::Host(HugePages::Transparent),
