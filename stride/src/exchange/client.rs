@@ -99,7 +99,8 @@ impl Client<'_> {
         self.connect(&mut *side, &path)?;
         self.watch.met(side.facts(), &offer.facts, &path);
         let mut steps: Vec<Step> = Vec::new();
-        for size in &plan.sizes {
+        let sizes = self.fitting(path.mtu);
+        for size in &sizes {
             if !self.watch.progress(*size, 0.0) {
                 break;
             }
@@ -132,9 +133,22 @@ impl Client<'_> {
     fn path(&self, client: &Facts, offer: &Offer, near: Near) -> Result<Path, Failure> {
         let plan = &self.request.plan;
         let asked = [plan.client.gid_index, offer.gid_index];
-        let path = path::choose(client, &offer.facts, asked, plan.mtu, near)?;
-        plan.check_mtu(path.mtu)?;
+        let path = path::choose(client, &offer.facts, asked, plan, near)?;
+        let is_default = !self.request.given.has(&["--msg-size", "--max-msg-size"]);
+        if !is_default || !plan.sizes.iter().any(|size| plan.fits(*size, path.mtu)) {
+            plan.check_mtu(path.mtu)?;
+        }
         Ok(path)
+    }
+
+    /// The sizes; a sweep that nobody gave an end has it where messages are no packets any more.
+    fn fitting(&mut self, mtu: u32) -> Vec<u64> {
+        let plan = &self.request.plan;
+        let (sizes, others): (Vec<u64>, _) = plan.sizes.iter().partition(|size| plan.fits(**size, mtu));
+        if !others.is_empty() {
+            self.watch.note(&format!("a datagram is a packet, of {mtu} bytes at most here: larger ones are left out"));
+        }
+        sizes
     }
 
     fn connect(&mut self, side: &mut dyn Side, path: &Path) -> Result<(), Failure> {

@@ -81,12 +81,16 @@ impl Server<'_> {
         let offer = Offer { facts: side.facts().clone(), gid_index: plan.server.gid_index };
         self.connection.send(&Message::Offer(Box::new(offer)))?;
         let path = self.connect(&mut *side, &plan)?;
-        (self.tell)(Event::Met(Box::new(side.facts().clone()), path));
+        (self.tell)(Event::Met(Box::new(side.facts().clone()), path.clone()));
         loop {
             match self.connection.receive()? {
-                Message::Size(size) if plan.sizes.contains(&size) => self.step(&mut *side, &plan, size)?,
+                Message::Size(size) if plan.sizes.contains(&size) && plan.fits(size, path.mtu) => {
+                    self.step(&mut *side, &plan, size)?;
+                }
                 Message::Size(size) => {
-                    return self.connection.broken(format!("wants {size} bytes, of which it did not speak"));
+                    return self
+                        .connection
+                        .broken(format!("wants {size} bytes, of which it did not speak or which do not fit"));
                 }
                 Message::End => break,
                 other => return self.connection.unexpected(&other, "size"),
@@ -130,7 +134,6 @@ impl Server<'_> {
             other => return self.connection.unexpected(&other, "path"),
         };
         path::check(&path, side.facts()).or_else(|what| self.connection.broken(what))?;
-        plan.check_mtu(path.mtu)?;
         let ours = side.make_ends(&path)?;
         self.connection.send(&Message::Ends(ours))?;
         let theirs = match self.connection.receive()? {

@@ -30,6 +30,8 @@ pub struct Fake {
     pub fails: Option<(Role, Stage)>,
     /// The side whose run does not end before it is told to.
     pub waits: Option<Role>,
+    /// Bytes of a packet, where they are fewer than 4096.
+    pub mtu: Option<u32>,
 }
 
 /// Nanoseconds of a message of no bytes.
@@ -40,8 +42,9 @@ const SPEED: f64 = 12.5;
 
 impl Fabric for Fake {
     fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
-        let side =
-            FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts: facts(place, role), prepared: None };
+        let mut facts = facts(place, role);
+        facts.mtu = self.mtu.unwrap_or(facts.mtu);
+        let side = FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts, prepared: None };
         side.reach(Stage::Open)?;
         Ok(Box::new(side))
     }

@@ -21,7 +21,7 @@ pub(in crate::cli) struct Local {
     /// Messages lie in the memory of a GPU: its index, or its PCI address.
     #[arg(long, value_name = "GPU", value_parser = values::gpu)]
     pub(in crate::cli) use_cuda: Option<Memory>,
-    /// Messages lie in huge pages.
+    /// Messages lie in huge pages of 2 MiB: reserved ones, else transparent ones as the kernel gives them.
     #[arg(long)]
     pub(in crate::cli) huge_pages: bool,
     /// Processors of the threads, in turn, such as 0,2-5.

@@ -17,8 +17,7 @@ pub struct Near {
     pub server: Option<IpAddr>,
 }
 
-/// How two sides are to be connected. `asked` are the indices of GIDs that were asked for, of the client and the server; `mtu` is what was
-/// asked for.
+/// How two sides are to be connected. `asked` are the indices of GIDs that were asked for, of the client and the server.
 ///
 /// # Errors
 ///
@@ -27,7 +26,7 @@ pub fn choose(
     client: &Facts,
     server: &Facts,
     asked: [Option<u32>; 2],
-    mtu: Option<u32>,
+    plan: &Plan,
     near: Near,
 ) -> Result<Path, Contradiction> {
     if client.link_layer != server.link_layer {
@@ -36,9 +35,10 @@ pub fn choose(
             client.device, client.link_layer, server.device, server.link_layer
         ));
     }
-    let mtu = packet(client, server, mtu)?;
+    let mtu = packet(client, server, plan.mtu)?;
     let gids = if client.link_layer == "InfiniBand" {
-        by_identifier(client, server, asked)?
+        // Only the header that GIDs stand in has a traffic class.
+        by_identifier(client, server, asked, plan.traffic_class != 0)?
     } else {
         Some(by_address(client, server, asked, near)?)
     };
@@ -98,8 +98,14 @@ fn packet(client: &Facts, server: &Facts, asked: Option<u32>) -> Result<u32, Con
     ))
 }
 
-/// On InfiniBand the local identifiers are enough, unless there are none, the sides are in different subnets, or GIDs were asked for.
-fn by_identifier(client: &Facts, server: &Facts, asked: [Option<u32>; 2]) -> Result<Option<[u32; 2]>, Contradiction> {
+/// On InfiniBand the local identifiers are enough, unless there are none, the sides are in different subnets, or GIDs were asked for or are
+/// `needed`.
+fn by_identifier(
+    client: &Facts,
+    server: &Facts,
+    asked: [Option<u32>; 2],
+    needed: bool,
+) -> Result<Option<[u32; 2]>, Contradiction> {
     let subnet = |facts: &Facts, asked: Option<u32>| {
         let gids = Gid::all(facts);
         gids.into_iter().find(|gid| asked.is_none_or(|index| gid.index == index)).map(|gid| (gid.index, gid.subnet()))
@@ -111,7 +117,7 @@ fn by_identifier(client: &Facts, server: &Facts, asked: [Option<u32>; 2]) -> Res
     let (ours, theirs) = (subnet(client, asked[0]), subnet(server, asked[1]));
     let has_identifiers = client.lid != 0 && server.lid != 0;
     let is_one_subnet = ours.zip(theirs).is_none_or(|((_, ours), (_, theirs))| ours == theirs);
-    if has_identifiers && is_one_subnet && asked == [None, None] {
+    if has_identifiers && is_one_subnet && asked == [None, None] && !needed {
         return Ok(None);
     }
     let (ours, _) = ours.ok_or_else(|| missing("client", client, asked[0]))?;

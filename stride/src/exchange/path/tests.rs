@@ -1,7 +1,7 @@
 use super::*;
 use crate::fabric::fake::Fake;
 use crate::fabric::{Fabric, GidFact, Role};
-use crate::plan::Place;
+use crate::plan::{Place, Plan};
 
 /// A side with these GIDs: an address, and its kind.
 fn side(host: &str, gids: &[(&str, &str)]) -> Facts {
@@ -28,7 +28,7 @@ fn near(client: &str, server: &str) -> Near {
 }
 
 fn pair(client: &Facts, server: &Facts, asked: [Option<u32>; 2], near: Near) -> Result<[u32; 2], String> {
-    let path = choose(client, server, asked, None, near).map_err(|contradiction| contradiction.0)?;
+    let path = choose(client, server, asked, &Plan::example(), near).map_err(|contradiction| contradiction.0)?;
     Ok([path.client_gid, path.server_gid].map(|gid| gid.unwrap_or(99)))
 }
 
@@ -110,6 +110,9 @@ fn infiniband_needs_gids_between_subnets_only() {
     assert_eq!(pair(&here, &port(0, "fe80::2/64"), NONE, Near::default()), Ok([0, 0]));
     assert_eq!(pair(&here, &port(4, "fe80::2/64"), [Some(0), None], Near::default()), Ok([0, 0]));
     assert!(pair(&here, &port(4, "fe80::2/64"), [None, Some(3)], Near::default()).is_err());
+    let plan = Plan { traffic_class: 104, ..Plan::example() };
+    let path = choose(&here, &port(4, "fe80::2/64"), NONE, &plan, Near::default()).unwrap();
+    assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
     let ethernet = side("a", &[("10.0.0.1/24", "RoCE v2")]);
     assert!(pair(&here, &ethernet, NONE, Near::default()).unwrap_err().contains("is on InfiniBand"));
 }
@@ -119,7 +122,8 @@ fn packets_fit_both_ports() {
     let small = Facts { mtu: 1024, ..side("a", &[("10.0.0.1/24", "RoCE v2")]) };
     let large = side("a", &[("10.0.0.2/24", "RoCE v2")]);
     let mtu = |asked| {
-        choose(&small, &large, NONE, asked, Near::default()).map(|path| path.mtu).map_err(|sentence| sentence.0)
+        let plan = Plan { mtu: asked, ..Plan::example() };
+        choose(&small, &large, NONE, &plan, Near::default()).map(|path| path.mtu).map_err(|sentence| sentence.0)
     };
     assert_eq!(mtu(None), Ok(1024));
     assert_eq!(mtu(Some(512)), Ok(512));

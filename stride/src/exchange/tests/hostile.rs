@@ -122,7 +122,12 @@ fn lies_are_named() {
 #[test]
 fn a_server_outlives_what_its_clients_are() {
     let short = Duration::from_millis(200);
-    let server = Running::start(Fake { fails: None, waits: Some(Role::Server) }, Host::default(), short, false);
+    let server = Running::start(
+        Fake { fails: None, waits: Some(Role::Server), ..Fake::default() },
+        Host::default(),
+        short,
+        false,
+    );
     let say = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(server.address).unwrap();
         // The server may have gone away already from what it has read.
@@ -190,7 +195,7 @@ fn a_client_sees_that_its_server_is_gone() {
         let _ = serve_one(connection, &Fake::default(), &Host::default(), &mut { leaves });
     });
     let met = connect("127.0.0.1", &contact, None).unwrap();
-    let waits = Fake { fails: None, waits: Some(Role::Client) };
+    let waits = Fake { fails: None, waits: Some(Role::Client), ..Fake::default() };
     let failure = measure(met.connection, met.near, &waits, &request(|_| ()), &mut ()).unwrap_err();
     assert_eq!(failure.to_string(), "the server has gone away: it ended, or was stopped");
     assert!(server.join().is_err());

@@ -28,7 +28,7 @@ fn one_off_ends_after_a_test() {
     server.measure(&request(|_| ()), &mut ()).unwrap();
     server.end().unwrap();
 
-    let fake = Fake { fails: Some((Role::Server, Stage::Connect)), waits: None };
+    let fake = Fake { fails: Some((Role::Server, Stage::Connect)), waits: None, ..Fake::default() };
     let server = Running::start(fake, Host::default(), LONG, true);
     let failure = server.measure(&request(|_| ()), &mut ()).unwrap_err();
     assert_eq!(failure.to_string(), "the server: fake0 fails at Connect, as it was told to");

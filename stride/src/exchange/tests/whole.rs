@@ -34,10 +34,24 @@ fn latencies_and_datagrams_run() {
 }
 
 #[test]
+fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
+    let fake = Fake { mtu: Some(1024), ..Fake::default() };
+    let mut request = request(|plan| {
+        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Ud, vec![512, 1024, 2048, 4096]);
+    });
+    let outcome = loopback(&fake, &request, LONG, &mut ()).unwrap();
+    assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [512, 1024]);
+    // Who gives a size means it.
+    request.given = ["--max-msg-size".to_owned()].into_iter().collect();
+    let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
+    assert!(failure.contains("the largest message is to have 4096: give --max-msg-size 1024"), "{failure}");
+}
+
+#[test]
 fn what_fails_at_a_side_is_told_by_its_name() {
     for stage in [Stage::Open, Stage::MakeEnds, Stage::Connect, Stage::Prepare, Stage::Run] {
         for role in [Role::Client, Role::Server] {
-            let fake = Fake { fails: Some((role, stage)), waits: None };
+            let fake = Fake { fails: Some((role, stage)), waits: None, ..Fake::default() };
             let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err().to_string();
             let whose = if role == Role::Server { "the server: " } else { "" };
             assert_eq!(failure, format!("{whose}fake0 fails at {stage:?}, as it was told to"));
@@ -49,7 +63,7 @@ fn what_fails_at_a_side_is_told_by_its_name() {
 fn a_side_that_fails_ends_the_run_of_the_other() {
     let (client, server) = (Role::Client, Role::Server);
     for (fails, waits) in [(client, server), (server, client)] {
-        let fake = Fake { fails: Some((fails, Stage::Run)), waits: Some(waits) };
+        let fake = Fake { fails: Some((fails, Stage::Run)), waits: Some(waits), ..Fake::default() };
         let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err().to_string();
         assert!(failure.contains("fails at Run"), "{failure}");
     }
@@ -57,7 +71,7 @@ fn a_side_that_fails_ends_the_run_of_the_other() {
 
 #[test]
 fn a_side_that_only_answers_is_told_when_it_is_over() {
-    let fake = Fake { fails: None, waits: Some(Role::Server) };
+    let fake = Fake { fails: None, waits: Some(Role::Server), ..Fake::default() };
     let request = request(|plan| plan.sizes = vec![1, 2, 3]);
     assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 3);
 }
@@ -77,7 +91,7 @@ fn who_looks_on_can_end_it() {
     for waits in [None, Some(Role::Client), Some(Role::Server)] {
         let request = request(|plan| plan.sizes = if waits == Some(Role::Client) { vec![2, 3] } else { vec![1, 2, 3] });
         let mut watch = Impatient(Vec::new());
-        let outcome = loopback(&Fake { fails: None, waits }, &request, LONG, &mut watch).unwrap();
+        let outcome = loopback(&Fake { waits, ..Fake::default() }, &request, LONG, &mut watch).unwrap();
         assert_eq!(watch.0.last(), Some(&2));
         assert!(outcome.steps.last().is_some_and(|step| !step.is_whole));
     }

@@ -72,12 +72,17 @@ impl Plan {
     /// The same.
     pub fn check_mtu(&self, mtu: u32) -> Result<(), Contradiction> {
         match self.sizes.iter().max() {
-            Some(largest) if self.transport == Transport::Ud && *largest > u64::from(mtu) => refuse(format!(
-                "a datagram is a packet, of {mtu} bytes at most here, and --msg-size has {largest}: give --max-msg-size {mtu}, or \
-                 --transport rc"
+            Some(largest) if !self.fits(*largest, mtu) => refuse(format!(
+                "a datagram is a packet, of {mtu} bytes at most here, and the largest message is to have {largest}: give --max-msg-size {mtu}, \
+                 or --transport rc"
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Whether messages of so many bytes fit into the packets of a path, where they have to.
+    pub fn fits(&self, size: u64, mtu: u32) -> bool {
+        self.transport != Transport::Ud || size <= u64::from(mtu)
     }
 
     /// Whether a side waits for messages by looking at its memory: what arrives by a plain write says nothing else.

@@ -7,7 +7,7 @@ mod tests;
 
 use anyhow::{Context, Result};
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::memory_region::{HugePages, LocalKey, OwnedMemoryRegion, RemoteKey};
+use sideway::ibverbs::memory_region::{HugePageSize, HugePages, LocalKey, OwnedMemoryRegion, RemoteKey};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Source {
     pub(super) fn find(pd: &Arc<ProtectionDomain>, memory: &Memory) -> Result<Self> {
         Ok(match memory {
             Memory::Host => Self::Host(HugePages::System),
-            Memory::HugePages => Self::Host(HugePages::Transparent),
+            Memory::HugePages => Self::Host(HugePages::Reserved(HugePageSize::MIB_2)),
             Memory::Cuda(name) => Self::Gpu(Gpu::open(pd, name)?),
         })
     }
@@ -59,7 +59,15 @@ impl Source {
             Self::Host(pages) => *pages,
             Self::Gpu(gpu) => return Ok(Area::Gpu(gpu.region(pd, bytes, access)?)),
         };
-        let region = pd.create_mr_builder().setup_length(bytes).setup_access(access).setup_huge_pages(pages).build();
+        let region =
+            |pages| pd.create_mr_builder().setup_length(bytes).setup_access(access).setup_huge_pages(pages).build();
+        let region = match region(pages) {
+            Err(error) if matches!(pages, HugePages::Reserved(_)) => {
+                log::warn!("--huge-pages: {error}. Transparent ones are taken, which the kernel gives or not");
+                region(HugePages::Transparent)
+            }
+            region => region,
+        };
         Ok(Area::Host(region.with_context(|| format!("{bytes} bytes for messages"))?))
     }
 }
