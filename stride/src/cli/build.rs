@@ -45,6 +45,7 @@ pub(super) fn plan(
         tx_depth,
         rx_depth: load.rx_depth.unwrap_or(512),
         post_list,
+        receive_list: load.recv_post_list,
         cq_moderation: moderation(load, tx_depth, post_list, &sizes, is_sweep),
         sizes,
         is_bidirectional: load.bidirectional,

@@ -179,7 +179,7 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
 }
 
 /// Options that only the client has a use for.
-const CLIENT_ONLY: [&str; 13] = [
+const CLIENT_ONLY: [&str; 15] = [
     "--json",
     "--json-stream",
     "--csv",
@@ -190,7 +190,9 @@ const CLIENT_ONLY: [&str; 13] = [
     "--max-p99",
     "--wait-server",
     "--remote-device",
+    "--remote-ib-port",
     "--remote-gid-index",
+    "--remote-huge-pages",
     "--remote-use-cuda",
     "--remote-cpu",
 ];

@@ -50,6 +50,9 @@ fn published_forms_are_understood() {
     assert_eq!(job.plan.client.memory, Some(Memory::Cuda("4".to_owned())));
     let job = client("stride-perf write bw -l 64 -t 4096 host");
     assert_eq!((job.plan.post_list, job.plan.tx_depth, job.plan.cq_moderation), (64, 4096, 64));
+    let job = client("stride-perf send bw --recv-post-list 16 --remote-ib-port 2 --remote-huge-pages h");
+    assert_eq!((job.plan.receive_list, job.plan.server.port), (Some(16), Some(2)));
+    assert_eq!(job.plan.server.memory, Some(Memory::HugePages));
     let job = client("stride-perf write lat -d mlx5_0 -n 100000 -a --use-cuda 4 host");
     assert_eq!(job.plan.measure, Measure::Latency(Semantics::Ack));
 }

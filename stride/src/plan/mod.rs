@@ -47,6 +47,9 @@ pub struct Plan {
     pub rx_depth: u32,
     /// Requests that are posted together.
     pub post_list: u32,
+    /// Receives that are posted together, as messages use them; none is a quarter of those that wait.
+    #[serde(default)]
+    pub receive_list: Option<u32>,
     /// Of so many requests the last is signaled.
     pub cq_moderation: u32,
     /// Both sides send.
@@ -103,6 +106,7 @@ impl Plan {
             tx_depth: 128,
             rx_depth: 512,
             post_list: 1,
+            receive_list: None,
             cq_moderation: 1,
             is_bidirectional: false,
             inline: None,

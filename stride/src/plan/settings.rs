@@ -55,7 +55,7 @@ impl Plan {
             Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
             Amount::Time { time, warm_up } => (format!("{time:?}"), format!("{warm_up:?}")),
         };
-        let values: [(&'static [&'static str], String); 23] = [
+        let values: [(&'static [&'static str], String); 24] = [
             (&["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"], sizes(&self.sizes)),
             (&["--iters", "--duration"], amount),
             (&["--warm-up"], warm_up),
@@ -64,6 +64,7 @@ impl Plan {
             (&["--tx-depth"], self.tx_depth.to_string()),
             (&["--rx-depth"], self.rx_depth.to_string()),
             (&["--post-list"], self.post_list.to_string()),
+            (&["--recv-post-list"], or(self.receive_list.map(|list| list.to_string()), "a quarter of --rx-depth")),
             (&["--cq-mod"], self.cq_moderation.to_string()),
             (&["--bidirectional"], yes(self.is_bidirectional)),
             (

@@ -149,6 +149,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("tx_depth", plan.tx_depth.to_string()),
         ("rx_depth", plan.rx_depth.to_string()),
         ("post_list", plan.post_list.to_string()),
+        ("receive_list", text(plan.receive_list)),
         ("cq_moderation", plan.cq_moderation.to_string()),
         ("bidirectional", plan.is_bidirectional.to_string()),
         ("inline_bytes", text(plan.inline)),

@@ -44,13 +44,13 @@ pub(crate) struct Refill<'q> {
 }
 
 impl<'q> Refill<'q> {
-    /// Receives of so many bytes at this address, `depth` of them.
+    /// Receives of so many bytes at this address, of which `batch` are posted together.
     ///
     /// # Safety
     ///
     /// The memory there is registered as long as receives wait for messages, and nobody refers to it.
-    pub(crate) unsafe fn new(intake: Intake<'q>, lkey: LocalKey, address: u64, length: u32, depth: u32) -> Self {
-        Self { intake, lkey, address, length, used: 0, batch: (depth / 4).max(1) }
+    pub(crate) unsafe fn new(intake: Intake<'q>, lkey: LocalKey, address: u64, length: u32, batch: u32) -> Self {
+        Self { intake, lkey, address, length, used: 0, batch: batch.max(1) }
     }
 
     /// Posts so many, whose number is that of the lane.

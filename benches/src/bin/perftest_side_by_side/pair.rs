@@ -84,7 +84,8 @@ fn stride_server(program: &Path) -> Command {
 
 fn stride_client(program: &Path, test: Test, size: Option<u64>, settings: &Settings) -> Command {
     let mut command = Command::new(program);
-    command.args([test.operation(), test.measure(), "--json-stream"]);
+    // perftest begins cold too: it can warm up, but not for every test.
+    command.args([test.operation(), test.measure(), "--json-stream", "--warm-up", "0"]);
     command.args(["-d", &settings.device, "--remote-device", &settings.device]);
     command.args(["--remote-gid-index", &settings.gid_index.to_string()]);
     tell_both(&mut command, test, size, settings);

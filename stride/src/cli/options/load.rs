@@ -25,6 +25,9 @@ pub(in crate::cli) struct Load {
     /// Messages that are posted together [default: 1].
     #[arg(short = 'l', long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) post_list: Option<u32>,
+    /// Receives that are posted together, as messages use them [default: a quarter of --rx-depth].
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    pub(in crate::cli) recv_post_list: Option<u32>,
     /// Of so many messages the last has a completion [default: --post-list where it is given; 1 where all sizes are above 8K and
     /// there is no sweep; else 100, or --tx-depth where that is less; 1 for lat].
     #[arg(short = 'Q', long, value_name = "N", value_parser = values::count)]

@@ -36,12 +36,18 @@ pub(in crate::cli) struct Remote {
     /// RDMA device of the server.
     #[arg(long, value_name = "NAME")]
     pub(in crate::cli) remote_device: Option<String>,
+    /// Port of the server's device, from 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(in crate::cli) remote_ib_port: Option<u8>,
     /// Index in the table of GIDs of the server's port.
     #[arg(long, value_name = "N")]
     pub(in crate::cli) remote_gid_index: Option<u32>,
     /// The server's messages lie in the memory of this GPU of its.
     #[arg(long, value_name = "GPU", value_parser = values::gpu)]
     pub(in crate::cli) remote_use_cuda: Option<Memory>,
+    /// The server's messages lie in huge pages.
+    #[arg(long, conflicts_with = "remote_use_cuda")]
+    pub(in crate::cli) remote_huge_pages: bool,
     /// Processors of the server's threads.
     #[arg(long, value_name = "LIST", value_parser = values::cpus)]
     pub(in crate::cli) remote_cpu: Option<Cpus>,
@@ -77,9 +83,9 @@ impl Remote {
     pub(in crate::cli) fn place(&self) -> Place {
         Place {
             device: self.remote_device.clone(),
-            port: None,
+            port: self.remote_ib_port,
             gid_index: self.remote_gid_index,
-            memory: self.remote_use_cuda.clone(),
+            memory: self.remote_use_cuda.clone().or(self.remote_huge_pages.then_some(Memory::HugePages)),
             cpus: self.remote_cpu.clone().map(|cpus| cpus.0),
         }
     }

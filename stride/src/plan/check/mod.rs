@@ -174,6 +174,15 @@ impl Plan {
                 "--cq-mod {every} is above --tx-depth {depth}, and no completion would come: give --cq-mod {depth} or less"
             ));
         }
+        if let Some(list) = self.receive_list {
+            within("--recv-post-list", list.into(), 1..=self.rx_depth.into())?;
+            if !self.operation.takes_receive() {
+                return refuse(format!(
+                    "--recv-post-list is for messages that take receives, and {} takes none",
+                    self.operation
+                ));
+            }
+        }
         self.check_completions()?;
         if let Some(interval) = self.interval
             && !(Duration::from_millis(1)..=LONGEST).contains(&interval)

@@ -23,12 +23,15 @@ fn a_plan_without_contradictions_passes() {
 #[test]
 fn each_number_has_its_range() {
     type Case = (&'static str, fn(&mut Plan));
-    let cases: [Case; 13] = [
+    let cases: [Case; 14] = [
         ("--qp-count is 0", |plan| plan.queue_pairs = 0),
         ("--threads is 0", |plan| plan.threads = 0),
         ("--tx-depth is 65537", |plan| plan.tx_depth = 65537),
         ("--rx-depth is 0", |plan| plan.rx_depth = 0),
         ("--post-list is 0", |plan| plan.post_list = 0),
+        ("--recv-post-list is 513: it can be 1 to 512", |plan| {
+            (plan.receive_list, plan.operation) = (Some(513), Operation::Send)
+        }),
         ("--cq-mod is 0", |plan| plan.cq_moderation = 0),
         ("--qp-timeout is 32", |plan| plan.qp_timeout = 32),
         ("--sl is 16", |plan| plan.service_level = 16),
@@ -43,6 +46,7 @@ fn each_number_has_its_range() {
         assert!(said.starts_with(start), "{said}");
         assert!(said.contains("it can be"), "{said}");
     }
+    assert!(complaint(|plan| plan.receive_list = Some(16)).contains("write takes none"));
 }
 
 #[test]

@@ -190,7 +190,8 @@ impl Step<'_> {
     ///
     /// As for [`Refill::new`].
     unsafe fn refill<'q>(&self, lane: usize, intake: Intake<'q>) -> Refill<'q> {
+        let batch = self.plan.receive_list.unwrap_or(self.plan.rx_depth / 4);
         // SAFETY: the caller's promise.
-        unsafe { Refill::new(intake, self.incoming, self.places[lane].1, self.room, self.plan.rx_depth) }
+        unsafe { Refill::new(intake, self.incoming, self.places[lane].1, self.room, batch) }
     }
 }
