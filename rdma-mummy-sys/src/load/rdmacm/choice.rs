@@ -5,9 +5,9 @@ use std::env;
 use std::sync::{PoisonError, RwLock};
 
 use super::library;
-use crate::load::ibverbs;
 use crate::load::provider::{self, ProviderId, SYSTEM};
 use crate::load::route::Owner;
+use crate::load::{gate, ibverbs};
 
 /// The environment variable that names who serves new connections: `system`, or the name of a provider.
 pub const VARIABLE: &str = "RDMA_MUMMY_RDMACM";
@@ -65,6 +65,8 @@ fn system_has_a_device() -> bool {
     let (Ok(_), Ok(verbs)) = (library(), ibverbs::library()) else { return false };
     let (Some(get), Some(free)) = (verbs.ibv_get_device_list, verbs.ibv_free_device_list) else { return false };
     let mut count = 0;
+    // The listing takes a lock of libibverbs.
+    let _hold = gate::hold();
     // SAFETY: both are functions of the library, `count` can be written to, and the list is freed once.
     unsafe {
         let list = get(&raw mut count);
