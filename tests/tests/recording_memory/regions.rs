@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
@@ -64,6 +65,13 @@ fn reg_mr_and_reg_mr_iova_differ_in_the_io_address() {
     // SAFETY: as above.
     let said_in_full = unsafe { world.pd.reg_mr_ex(&attributes) }.unwrap();
     assert_eq!(said_in_full.iova(), None);
+    attributes.setup_iova(0x7000);
+    // SAFETY: as above.
+    let moved_in_full = unsafe { world.pd.reg_mr_ex(&attributes) }.unwrap();
+    // SAFETY: as above.
+    let moved_and_zero_based = unsafe { world.pd.reg_mr_iova(at, 100, 0x7000, AccessFlags::ZeroBased) }.unwrap();
+    assert_eq!((moved_in_full.iova(), moved_and_zero_based.iova()), (None, None));
+    drop((moved_in_full, moved_and_zero_based));
     drop((plain, moved, zero_based, said_in_full));
     world.end();
 }
@@ -95,6 +103,10 @@ fn a_dmabuf_is_registered_by_its_descriptor() {
     expect(&only(&world.recording), "reg_dmabuf_mr", &arguments);
     assert_eq!((mr.iova(), mr.get_ptr()), (Some(0x10_0000), 0));
     drop(mr);
+    // SAFETY: as above.
+    let mr = unsafe { world.pd.reg_dmabuf_mr(4096, 512, 0x10_0000, file.as_fd(), AccessFlags::ZeroBased) }.unwrap();
+    assert_eq!(mr.iova(), None);
+    drop(mr);
     world.end();
 }
 
@@ -114,6 +126,26 @@ fn failures_to_register_say_what_to_change() {
         assert_eq!((error.verb(), error.errno().raw()), ("ibv_reg_mr_iova", errno));
         assert!(error.to_string().contains(words), "{error}");
     }
+    world.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn memory_that_was_locked_before_counts_where_there_is_a_limit() {
+    let world = World::new();
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is there to be filled; a lower one is for memory that these tests do not lock.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit), 0);
+        limit.rlim_cur = limit.rlim_max.min(1 << 20);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit), 0);
+    }
+    world.recording.fail("reg_mr", 0, Failure::documented(libc::ENOMEM));
+    // SAFETY: nothing is registered.
+    let error = unsafe { world.pd.reg_mr(0x10_0000, 64, AccessFlags::LocalWrite) }.unwrap_err();
+    let hint = error.hint().unwrap();
+    assert!(hint.starts_with(&format!("64 bytes are to be locked and the limit is {}", limit.rlim_cur)), "{hint}");
+    assert!(hint.contains("what was locked before") && hint.contains("ulimit -l"), "{hint}");
     world.end();
 }
 
@@ -239,6 +271,7 @@ fn a_change_that_fails_says_which_region_stands() {
         assert_eq!((error.region(), error.verb_error().errno().name()), (left, Some(errno)), "{code}");
         assert!(error.to_string().starts_with(&format!("ibv_rereg_mr: {errno}")), "{error}");
         assert!(error.to_string().contains(words), "{error}");
+        assert!(error.source().is_none(), "the text has it");
         let is_new = left == SurvivingRegion::New;
         assert_eq!(Arc::ptr_eq(mr.protection_domain(), &other), is_new);
         assert_eq!(mr.iova(), if is_new { Some(0x5000) } else { at });
@@ -359,6 +392,7 @@ fn a_buffer_of_the_driver_outlives_its_regions() {
     let mr = world.pd.reg_buf_mr(&buffer, 4096, 4096, AccessFlags::LocalWrite).unwrap();
     expect(&only(&world.recording), "reg_buf_mr", &[("addr", at + 4096), ("length", 4096), ("access", 1)]);
     assert_eq!((mr.iova(), buffer.len()), (Some(at + 4096), 8192));
+    assert_eq!(world.pd.reg_buf_mr(&buffer, 4096, 4096, AccessFlags::ZeroBased).unwrap().iova(), None);
     for (offset, len) in [(4096, 4097), (8193, 0), (usize::MAX, 2)] {
         let error = world.pd.reg_buf_mr(&buffer, offset, len, AccessFlags::empty()).unwrap_err();
         assert!(error.to_string().contains("not within the 8192 bytes"), "{error}");

@@ -38,7 +38,7 @@ pub use self::huge_pages::{HugePageSize, HugePages};
 pub use self::key::{LocalKey, RemoteKey};
 pub use self::owned::OwnedMemoryRegion;
 pub use self::owned_builder::MemoryRegionBuilder;
-pub(crate) use self::register::explain_registration;
+pub(crate) use self::register::{explain_registration, known_iova};
 pub use self::register_ex::RegistrationAttributes;
 pub use self::reregister::{ReregisterError, SurvivingRegion};
 use super::protection_domain::ProtectionDomain;

@@ -53,9 +53,8 @@ impl ProtectionDomain {
         // SAFETY: the PD is live; the range is the caller's promise, and the kernel checks that it is mapped.
         let mr = unsafe { sys::ibv_reg_mr(self.raw(), memory(ptr), len, flags(access)) };
         let mr = check_pointer("ibv_reg_mr", mr).map_err(|error| explain_registration(error, len, access))?;
-        let iova = if access.contains(AccessFlags::ZeroBased) { None } else { Some(ptr as u64) };
         // SAFETY: just registered in this PD, ours alone; its memory is the caller's.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, iova, None) }))
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, known_iova(ptr as u64, access), None) }))
     }
 
     /// `ibv_reg_mr_iova(pd, addr, length, iova, access)` — registers `len` bytes at `ptr`, which requests and peers name
@@ -94,7 +93,7 @@ impl ProtectionDomain {
             }
         })?;
         // SAFETY: just registered in this PD, ours alone; its memory is the caller's.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, Some(iova), None) }))
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, known_iova(iova, access), None) }))
     }
 
     /// `ibv_reg_mr(pd, NULL, SIZE_MAX, access | IBV_ACCESS_ON_DEMAND)` — registers the whole address space of the process,
@@ -158,13 +157,19 @@ impl ProtectionDomain {
         let mr = unsafe { sys::ibv_reg_dmabuf_mr(self.raw(), offset, length, iova, fd.as_raw_fd(), flags(access)) };
         let mr = check_pointer("ibv_reg_dmabuf_mr", mr).map_err(|error| explain_registration(error, length, access))?;
         // SAFETY: just registered in this PD, ours alone; its memory is the caller's.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, Some(iova), None) }))
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, known_iova(iova, access), None) }))
     }
 }
 
 /// An address as C takes it. Whoever registered it exposed its provenance by making a number of it; the device needs none.
 pub(super) fn memory(ptr: usize) -> *mut libc::c_void {
     ptr::with_exposed_provenance_mut(ptr)
+}
+
+/// The address by which requests name the first byte of what was registered from `iova` on; `None` with
+/// [`ZeroBased`](AccessFlags::ZeroBased).
+pub(crate) fn known_iova(iova: u64, access: AccessFlags) -> Option<u64> {
+    (!access.contains(AccessFlags::ZeroBased)).then_some(iova)
 }
 
 /// The flags as C takes them.
@@ -197,11 +202,11 @@ pub(crate) fn explain_registration(error: VerbError, len: usize, access: AccessF
             error.with_hint("perhaps the device, or the kernel, does not know flush")
         }
         libc::ENOMEM => match locked_memory_limit() {
-            Some(limit) if limit < len as u64 => error.with_hint(format!(
-                "{len} bytes are to be locked and the limit is {limit}: raise it with `ulimit -l unlimited` \
-                 or in /etc/security/limits.conf"
+            Some(limit) => error.with_hint(format!(
+                "{len} bytes are to be locked and the limit is {limit}, in which counts what was locked before: unless \
+                 the device is out of keys, raise it with `ulimit -l unlimited` or in /etc/security/limits.conf"
             )),
-            _ => error,
+            None => error,
         },
         libc::EFAULT => error.with_hint("the range is not mapped, or not writable though the access flags ask for it"),
         _ => error,

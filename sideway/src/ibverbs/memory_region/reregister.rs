@@ -58,11 +58,8 @@ impl fmt::Display for ReregisterError {
     }
 }
 
-impl std::error::Error for ReregisterError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
+// The text has that of the error inside, whose source is its own: none.
+impl std::error::Error for ReregisterError {}
 
 impl From<ReregisterError> for VerbError {
     fn from(error: ReregisterError) -> Self {
