@@ -111,6 +111,17 @@ fn p_keys_are_in_host_order_and_an_absent_one_is_named() {
 }
 
 #[test]
+fn a_failure_without_a_reason_does_not_take_that_of_the_call_before() {
+    let context = open(fake::OLD);
+    for _ in 0..2 {
+        assert_eq!(context.query_pkey(1, 5).unwrap_err().errno().raw(), libc::EINVAL);
+        assert_eq!(context.query_pkey(1, fake::SILENT as u16).unwrap_err().errno().raw(), libc::EIO);
+        assert_eq!(context.query_gid(1, 5).unwrap_err().errno().raw(), libc::EINVAL);
+        assert_eq!(context.query_gid(1, fake::SILENT as u32).unwrap_err().errno().raw(), libc::EIO);
+    }
+}
+
+#[test]
 fn what_a_driver_cannot_do_is_an_error() {
     let error = open(fake::OLD).query_rt_values_ex(ValuesMask::RawClock).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EOPNOTSUPP);

@@ -10,7 +10,7 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_gid_entry;
 
-use super::query_pkey::lookup_error;
+use super::query_pkey::look_up;
 use super::sysfs::GidAttributes;
 use super::{DeviceContext, LinkLayer, PortAttr};
 use crate::error::{Errno, VerbError};
@@ -41,10 +41,9 @@ impl DeviceContext {
         };
         let mut gid = Gid::default().into();
         // SAFETY: the context is open as long as `self`, and `gid` may be written.
-        match unsafe { sys::ibv_query_gid(self.raw(), port_num, index, &mut gid) } {
-            0 => Ok(gid.into()),
-            ret => Err(self.explain_gid(lookup_error("ibv_query_gid", ret), port_num, gid_index)),
-        }
+        let found = look_up("ibv_query_gid", || unsafe { sys::ibv_query_gid(self.raw(), port_num, index, &mut gid) });
+        found.map_err(|error| self.explain_gid(error, port_num, gid_index))?;
+        Ok(gid.into())
     }
 
     /// `ibv_query_gid_ex(context, port_num, gid_index, entry, 0)` — reads an entry of the GID table of a port, with its

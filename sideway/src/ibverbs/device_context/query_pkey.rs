@@ -5,6 +5,7 @@ use rdma_mummy_sys as sys;
 
 use super::DeviceContext;
 use crate::error::{Errno, VerbError};
+use crate::ffi::{check_errno, clear_errno};
 
 impl DeviceContext {
     /// `ibv_query_pkey(context, port_num, index, pkey)` — reads an entry of the P_Key table of a port, in host order.
@@ -13,7 +14,8 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the port or the index does not exist; the error says which there are.
+    /// The errno of the library, where the port or the index does not exist: rdma-core looks for a file of the
+    /// kernel's, and leaves `ENOENT`. The error says which ports and entries there are.
     ///
     /// # References
     ///
@@ -22,11 +24,11 @@ impl DeviceContext {
     pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16, VerbError> {
         let mut pkey = 0;
         // SAFETY: the context is open as long as `self`, and `pkey` may be written.
-        let ret = unsafe { sys::ibv_query_pkey(self.raw(), port_num, c_int::from(index), &mut pkey) };
-        if ret == 0 {
-            return Ok(u16::from_be(pkey));
-        }
-        let error = self.explain_port(lookup_error("ibv_query_pkey", ret), port_num);
+        let ret = look_up("ibv_query_pkey", || unsafe {
+            sys::ibv_query_pkey(self.raw(), port_num, c_int::from(index), &mut pkey)
+        });
+        let Err(error) = ret else { return Ok(u16::from_be(pkey)) };
+        let error = self.explain_port(error, port_num);
         if error.hint().is_some() {
             return Err(error);
         }
@@ -62,12 +64,9 @@ impl DeviceContext {
     }
 }
 
-/// The error of a verb that looks an entry of a table up in files, and leaves errno as it was when a file has other text than
+/// Calls a verb that looks an entry of a table up in files, and leaves errno as it was when a file has other text than
 /// it should.
-#[cold]
-pub(super) fn lookup_error(verb: &'static str, ret: c_int) -> VerbError {
-    match crate::ffi::errno_of(ret) {
-        errno if errno.raw() == 0 => VerbError::new(verb, Errno::from_raw(libc::EINVAL)),
-        errno => VerbError::new(verb, errno),
-    }
+pub(super) fn look_up(verb: &'static str, call: impl FnOnce() -> c_int) -> Result<(), VerbError> {
+    clear_errno();
+    check_errno(verb, call())
 }
