@@ -99,6 +99,8 @@ fn a_refusal_of_a_datagram_queue_pair_names_gid_or_lid() {
         let hint = hint(&text.parse().unwrap(), 0xc000).unwrap();
         assert!(hint.contains("is not that of a multicast group"), "{hint}");
     }
+    assert_eq!(hint(&group(1), 0), None, "there are no LIDs on Ethernet");
+    world.recording.edit(|facts| facts.port.link_layer = 1);
     for lid in [0, 0xbfff, 0xffff] {
         assert!(hint(&group(1), lid).unwrap().contains(&format!("the LID {lid:#x} is not one of a group")));
     }

@@ -11,6 +11,7 @@ use super::{QueuePairCore, QueuePairType};
 use crate::error::VerbError;
 use crate::ffi::check_errno;
 use crate::ibverbs::address::Gid;
+use crate::ibverbs::device_context::LinkLayer;
 
 const ATTACH: &str = "ibv_attach_mcast";
 const DETACH: &str = "ibv_detach_mcast";
@@ -87,11 +88,19 @@ impl QueuePairCore {
                  ::ffff:239.255.255.255"
             ));
         }
-        if !(0xc000..0xffff).contains(&lid) {
-            return error.with_hint(format!(
-                "the LID {lid:#x} is not one of a group: where the port is InfiniBand, those are 0xc000 to 0xfffe"
-            ));
+        if !(0xc000..0xffff).contains(&lid) && self.has_lids() {
+            return error.with_hint(format!("the LID {lid:#x} is not one of a group: those are 0xc000 to 0xfffe"));
         }
         error
+    }
+
+    /// Whether all ports of the device are InfiniBand. Ethernet has no LIDs, and Linux looks at none where it may be
+    /// meant.
+    fn has_lids(&self) -> bool {
+        let context = self.context();
+        context.query_device().is_ok_and(|device| {
+            let mut ports = 1..=u8::try_from(device.phys_port_cnt()).unwrap_or(u8::MAX);
+            ports.all(|port| context.query_port(port).is_ok_and(|port| port.link_layer() != LinkLayer::Ethernet))
+        })
     }
 }
