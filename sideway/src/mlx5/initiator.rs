@@ -99,7 +99,9 @@ impl QueuePairBuilder<DynamicallyConnected> {
             // Not every device has atomics.
             Err(error) if error.errno().raw() == libc::EOPNOTSUPP => {
                 builder.setup_send_ops_flags(MESSAGES_AND_MEMORY);
-                builder.create_initiator(streams).map_err(|_| error)
+                // Another reason than before is news: the first one was about the atomics.
+                let built = builder.create_initiator(streams);
+                built.map_err(|second| if second.errno() == error.errno() { error } else { second })
             }
             result => result,
         }

@@ -58,6 +58,27 @@ fn an_identifier_forgets_a_queue_pair_before_it_goes() {
 }
 
 #[test]
+fn what_there_is_no_memory_for_is_told_by_the_verb_that_made_the_queue_pair() {
+    let recording = Recording::new();
+    let channel = channel();
+    let (_listener, id) = pair(&channel, PortSpace::Tcp);
+    let (pd, cq) = parents(&id);
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_recv_wr(1 << 22).setup_max_recv_sge(1 << 10);
+    let errors = [
+        (id.create_qp(&builder).unwrap_err(), "rdma_create_qp"),
+        (id.create_qp_ex(&builder).unwrap_err(), "rdma_create_qp_ex"),
+        (builder.build().unwrap_err(), "ibv_create_qp"),
+        (builder.build_ex().unwrap_err(), "ibv_create_qp_ex"),
+    ];
+    for (error, verb) in errors {
+        assert_eq!((error.verb(), error.errno().raw()), (verb, libc::ENOMEM));
+        assert!(error.hint().unwrap().contains("4194304 requests of 1024 entries"), "{error}");
+    }
+    assert!(!recording.live().contains(&Kind::QueuePair));
+}
+
+#[test]
 fn a_queue_pair_is_of_the_identifiers_device_and_kind() {
     let recording = Recording::new();
     let channel = channel();

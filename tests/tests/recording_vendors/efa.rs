@@ -206,6 +206,10 @@ fn a_reader_that_is_null_is_seen_when_the_queue_is_made() {
         error.to_string(),
         "efadv_create_cq: EOPNOTSUPP (Operation not supported): libefa made the queue without the function wc_read_sgid"
     );
+    world.recording.without("read_byte_len");
+    let error = world.context.create_cq_builder().build_efa_with_source_gid().unwrap_err();
+    assert_eq!(error.verb(), "efadv_create_cq");
+    assert!(error.to_string().contains("without the function read_byte_len"), "{error}");
     assert_eq!(world.recording.live(), before);
     world.end();
 }

@@ -261,6 +261,9 @@ fn a_device_without_atomics_has_initiators_without() {
         dci_builder(&world).setup_send_ops_flags(SendOperationFlags::AtomicFetchAndAdd).build_dci().unwrap_err();
     assert_eq!(error.errno().raw(), libc::EOPNOTSUPP);
     drop(qp);
+    // Another reason of the second try is told.
+    world.recording.fail("mlx5dv_create_qp", 1, Failure::documented(libc::ENOMEM));
+    assert_eq!(dci_builder(&world).build_dci().unwrap_err().errno().raw(), libc::ENOMEM);
     world.end();
 }
 

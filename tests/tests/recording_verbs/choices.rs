@@ -70,6 +70,18 @@ fn a_queue_pair_is_extended_where_it_can_be() {
 }
 
 #[test]
+fn the_second_try_without_atomics_tells_its_own_reason() {
+    let world = World::new();
+    let no = Failure::documented;
+    for (first, second) in [(libc::EOPNOTSUPP, libc::ENOMEM), (libc::EINVAL, libc::EOPNOTSUPP)] {
+        world.recording.fail("create_qp_ex", 0, no(first)).fail("create_qp_ex", 0, no(second));
+        let error = world.qp_builder().build_ex().unwrap_err();
+        assert_eq!((error.verb(), error.errno().raw()), ("ibv_create_qp_ex", second));
+    }
+    world.end();
+}
+
+#[test]
 fn either_kind_sends_and_receives() {
     let mut world = World::new();
     for mut qp in world.queue_pairs() {

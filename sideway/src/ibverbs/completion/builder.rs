@@ -178,15 +178,26 @@ impl CompletionQueueBuilder {
 
     /// An extended queue, and whether a fault of its driver had to be mended.
     fn build_extended(&self, threads: Threads) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
+        // SAFETY: context, channel and domain are live and of one device; the attributes are complete for their mask.
+        self.build_extended_by(EX, threads, |context, attr| unsafe { sys::ibv_create_cq_ex(context, attr) })
+            .map_err(|error| self.explain_extended(error, threads))
+    }
+
+    /// The same by `create`, which is asked again for fewer fields where it gives `EOPNOTSUPP`.
+    fn build_extended_by(
+        &self,
+        verb: &'static str,
+        threads: Threads,
+        create: impl Fn(*mut ibv_context, &mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
+    ) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
         let mut refused = None;
         for without in DISPENSABLE {
-            match self.create_extended(self.fields.difference(without), threads) {
+            match self.create_extended(verb, self.fields.difference(without), threads, &create) {
                 Err(error) if error.errno().raw() == libc::EOPNOTSUPP => refused = refused.or(Some(error)),
                 result => return result,
             }
         }
-        let error = refused.unwrap_or_else(|| VerbError::new(EX, Errno::from_raw(libc::EOPNOTSUPP)));
-        Err(self.explain_extended(error, threads))
+        Err(refused.unwrap_or_else(|| VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))))
     }
 
     /// Makes an extended queue by a function of a vendor's, which takes the place of `ibv_create_cq_ex`, such as
@@ -206,22 +217,10 @@ impl CompletionQueueBuilder {
         verb: &'static str,
         create: impl Fn(*mut ibv_context, &mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
     ) -> Result<ExtendedCompletionQueue, VerbError> {
-        let mut refused = None;
-        for without in DISPENSABLE {
-            match self.create_extended_with(verb, self.fields.difference(without), Threads::Any, &create) {
-                Err(error) if error.errno().raw() == libc::EOPNOTSUPP => refused = refused.or(Some(error)),
-                result => return result.map(|(cq, _mended)| cq),
-            }
-        }
-        Err(refused.unwrap_or_else(|| VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))))
+        self.build_extended_by(verb, Threads::Any, create).map(|(cq, _mended)| cq)
     }
 
-    fn create_extended(&self, fields: Fields, threads: Threads) -> Result<(ExtendedCompletionQueue, bool), VerbError> {
-        // SAFETY: context, channel and domain are live and of one device; the attributes are complete for their mask.
-        self.create_extended_with(EX, fields, threads, |context, attr| unsafe { sys::ibv_create_cq_ex(context, attr) })
-    }
-
-    fn create_extended_with(
+    fn create_extended(
         &self,
         verb: &'static str,
         fields: Fields,
@@ -254,7 +253,7 @@ impl CompletionQueueBuilder {
         unsafe {
             let mended = quirks::mend_completion_queue(cq);
             fill_in_readers(cq, fields);
-            check_functions(cq, fields)?;
+            check_functions(verb, cq, fields)?;
             Ok((ExtendedCompletionQueue::new(core, fields), mended))
         }
     }
@@ -438,7 +437,7 @@ unsafe fn fill_in_readers(cq: *mut ibv_cq_ex, fields: Fields) {
 /// # Safety
 ///
 /// `cq` is a live extended queue that was made with `fields`.
-unsafe fn check_functions(cq: *const ibv_cq_ex, fields: Fields) -> Result<(), VerbError> {
+unsafe fn check_functions(verb: &'static str, cq: *const ibv_cq_ex, fields: Fields) -> Result<(), VerbError> {
     // SAFETY: the queue is live. The members behind `read_flow_tag` came with later library versions: they are read
     // only where their flag was accepted, which a library without the member does not do.
     let missing = unsafe {
@@ -468,7 +467,7 @@ unsafe fn check_functions(cq: *const ibv_cq_ex, fields: Fields) -> Result<(), Ve
     };
     match missing.iter().find(|(_, missing)| *missing) {
         None => Ok(()),
-        Some((name, _)) => Err(VerbError::new("ibv_create_cq_ex", Errno::from_raw(libc::EOPNOTSUPP))
+        Some((name, _)) => Err(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))
             .with_hint(format!("the driver made the queue without the function {name}: use build or build_generic"))),
     }
 }

@@ -9,10 +9,10 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_send_wr};
 use super::common::AsQueuePairCore;
 use super::pair::SendQueue;
 use super::{Connected, QueuePairCore, Service};
-use crate::error::{Errno, VerbError};
+use crate::error::VerbError;
 use crate::ibverbs::work_request::{
     BasicSlot, Batch, HoldsFor, PACKET_START, PostSendError, PostSendGuard, Requests, Ring, SendData, SendOperation,
-    SendSink,
+    SendSink, no_room,
 };
 
 /// The send queue of a basic queue pair, which one thread at a time posts to.
@@ -38,16 +38,21 @@ impl<T: Service> BasicSendQueue<T> {
     /// # Safety
     ///
     /// The queue pair is of the service `T`, and there is no other send queue of it.
-    pub(super) unsafe fn new(core: &Arc<QueuePairCore>, cap: &ibv_qp_cap) -> Result<Self, VerbError> {
-        const VERB: &str = "ibv_create_qp";
-        let requests = Requests::new(VERB, cap.max_send_wr, cap.max_send_sge)?;
+    pub(super) unsafe fn new(
+        verb: &'static str,
+        core: &Arc<QueuePairCore>,
+        cap: &ibv_qp_cap,
+    ) -> Result<Self, VerbError> {
+        let requests = Requests::new(verb, cap.max_send_wr, cap.max_send_sge)?;
         let max_inline = cap.max_inline_data as usize;
         // Drivers of raw packets read their beginning, also of one that is shorter.
         let inline = (cap.max_send_wr as usize)
             .checked_mul(max_inline)
             .and_then(|bytes| bytes.checked_add(PACKET_START))
             .and_then(|bytes| Ring::new(0, bytes));
-        let inline = inline.ok_or_else(|| VerbError::new(VERB, Errno::from_raw(libc::ENOMEM)))?;
+        let inline = inline.ok_or_else(|| {
+            no_room(verb, format!("{max_inline} bytes of inline data for each of {} requests", cap.max_send_wr))
+        })?;
         Ok(Self { qp: core.raw(), requests, inline, max_inline, core: Arc::clone(core), service: PhantomData })
     }
 }

@@ -4,7 +4,6 @@ use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{
     ibv_context, ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
@@ -21,7 +20,7 @@ use crate::ffi::check_pointer;
 use crate::ibverbs::completion::CompletionQueueCore;
 use crate::ibverbs::quirks;
 use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueType};
-use crate::ibverbs::work_request::{ReceiveQueue, RefusalReason};
+use crate::ibverbs::work_request::{MOST_REQUESTS, ReceiveQueue, RefusalReason};
 
 impl<T: BasicService> QueuePairBuilder<T> {
     /// `ibv_create_qp(pd, attr)` — makes a basic queue pair.
@@ -58,7 +57,7 @@ impl<T: BasicService> QueuePairBuilder<T> {
         let qp = (maker.create)(self.pd.raw(), &mut attr);
         let qp = check_pointer(maker.verb, qp).map_err(|error| self.explain(error))?;
         // SAFETY: just made from these.
-        unsafe { self.finish_basic(qp, parents) }
+        unsafe { self.finish_basic(maker.verb, qp, parents) }
     }
 
     /// A queue pair that is posted to by the basic verbs, with what `struct ibv_qp_init_attr` has no room for.
@@ -69,18 +68,23 @@ impl<T: BasicService> QueuePairBuilder<T> {
         let qp = (maker.create_ex)(self.pd.device_context().raw(), &mut attr);
         let qp = check_pointer(maker.verb_ex, qp).map_err(|error| self.explain(error))?;
         // SAFETY: just made from these.
-        unsafe { self.finish_basic(qp, parents) }
+        unsafe { self.finish_basic(maker.verb_ex, qp, parents) }
     }
 
     /// # Safety
     ///
     /// `qp` was just made from `parents`, without a context, and is nobody else's.
-    unsafe fn finish_basic(&self, qp: NonNull<ibv_qp>, parents: Parents) -> Result<BasicQueuePair<T>, VerbError> {
+    unsafe fn finish_basic(
+        &self,
+        verb: &'static str,
+        qp: NonNull<ibv_qp>,
+        parents: Parents,
+    ) -> Result<BasicQueuePair<T>, VerbError> {
         // SAFETY: the caller's promise.
         let core = unsafe { self.adopt(qp, None, parents) };
         // SAFETY: the builder's service is that of the queue pair.
-        let send = unsafe { BasicSendQueue::new(&core, &self.cap)? };
-        Ok(BasicQueuePair::new(send, self.receive_queue(&core)?))
+        let send = unsafe { BasicSendQueue::new(verb, &core, &self.cap)? };
+        Ok(BasicQueuePair::new(send, self.receive_queue(verb, &core)?))
     }
 
     /// An extended queue pair where the device has them, without known faults, for the operations asked for; else a basic
@@ -145,7 +149,8 @@ impl<T: BasicService> QueuePairBuilder<T> {
                     && matches!(error.errno().raw(), libc::EOPNOTSUPP | libc::EINVAL) =>
             {
                 let fewer = all.difference(SendOperationFlags::ATOMICS);
-                make(fewer).map_err(|_| error)
+                // Another reason than before is news: the first one was about the atomics.
+                make(fewer).map_err(|second| if second.errno() == error.errno() { error } else { second })
             }
             result => result,
         }
@@ -229,7 +234,7 @@ impl<T: Service> QueuePairBuilder<T> {
         };
         // SAFETY: `extended` is the queue pair of `core`, of the builder's service, and no function of its is null any more.
         let send = unsafe { ExtendedSendQueue::new(extended, &core) };
-        Ok((ExtendedQueuePair::new(send, self.receive_queue(&core)?), mended))
+        Ok((ExtendedQueuePair::new(send, self.receive_queue(verb, &core)?), mended))
     }
 
     pub(super) fn attributes_ex(&self, parents: &Parents) -> ibv_qp_init_attr_ex {
@@ -283,14 +288,14 @@ impl<T: Service> QueuePairBuilder<T> {
         }
     }
 
-    fn receive_queue(&self, core: &Arc<QueuePairCore>) -> Result<ReceiveQueue, VerbError> {
+    fn receive_queue(&self, verb: &'static str, core: &Arc<QueuePairCore>) -> Result<ReceiveQueue, VerbError> {
         if self.is_xrc_send() {
-            return ReceiveQueue::refusing(core, RefusalReason::NoReceives);
+            return ReceiveQueue::refusing(verb, core, RefusalReason::NoReceives);
         }
         if self.srq.is_some() {
-            return ReceiveQueue::refusing(core, RefusalReason::ReceivesAreShared);
+            return ReceiveQueue::refusing(verb, core, RefusalReason::ReceivesAreShared);
         }
-        ReceiveQueue::new(core, self.cap.max_recv_wr, self.cap.max_recv_sge)
+        ReceiveQueue::new(verb, core, self.cap.max_recv_wr, self.cap.max_recv_sge)
     }
 
     fn is_xrc_send(&self) -> bool {
@@ -312,8 +317,7 @@ impl<T: Service> QueuePairBuilder<T> {
                 ("post_recv", |operations| operations.post_recv.is_some()),
             ],
         )?;
-        // Larger ones no driver takes, and the requests are held in memory here too.
-        let limit = c_int::MAX as u32 >> 8;
+        let limit = MOST_REQUESTS;
         let cap = &self.cap;
         if [cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data]
             .iter()

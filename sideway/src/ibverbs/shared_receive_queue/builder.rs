@@ -3,7 +3,6 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{
     ibv_context, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask as mask,
@@ -18,6 +17,7 @@ use crate::ffi::{Attachment, check_pointer};
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::work_request::MOST_REQUESTS;
 use crate::ibverbs::xrc_domain::XrcDomain;
 
 /// Makes shared receive queues. Unless set: a basic queue of 16 receives, 1 entry a list.
@@ -222,8 +222,7 @@ impl SharedReceiveQueueBuilder {
         self.context()
             .require_operations(verb, &[("post_srq_recv", |operations| operations.post_srq_recv.is_some())])?;
         let ibv_srq_attr { max_wr, max_sge, srq_limit } = self.attr;
-        // Larger ones no driver takes, and the requests are held in memory here too.
-        let most = c_int::MAX as u32 >> 8;
+        let most = MOST_REQUESTS;
         if max_wr > most || max_sge > most {
             return Err(VerbError::invalid(
                 verb,

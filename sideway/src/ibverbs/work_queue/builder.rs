@@ -3,7 +3,6 @@
 use std::ptr;
 use std::sync::Arc;
 
-use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_wq_init_attr, ibv_wq_init_attr_mask, ibv_wq_type};
 
@@ -13,7 +12,7 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::check_pointer;
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
-use crate::ibverbs::work_request::Requests;
+use crate::ibverbs::work_request::{MOST_REQUESTS, Requests};
 
 const VERB: &str = "ibv_create_wq";
 
@@ -88,8 +87,7 @@ impl WorkQueueBuilder {
             }
             Some(cq) => Arc::clone(cq),
         };
-        // Larger ones no driver takes, and the requests are held in memory here too.
-        let limit = c_int::MAX as u32 >> 8;
+        let limit = MOST_REQUESTS;
         if self.max_wr > limit || self.max_sge > limit {
             return Err(VerbError::invalid(
                 VERB,

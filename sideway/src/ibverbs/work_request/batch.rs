@@ -9,6 +9,9 @@ use super::{FailedRequest, PostError, Refusal, RefusalReason, Ring};
 use crate::error::{Errno, VerbError};
 use crate::ffi::errno_of;
 
+/// More requests of a queue, or entries of a request, than any driver takes. The requests are held in memory here too.
+pub(crate) const MOST_REQUESTS: u32 = c_int::MAX as u32 >> 8;
+
 /// A request that can stand in a list: `ibv_send_wr`, `ibv_recv_wr` or `ibv_ops_wr`.
 pub(crate) trait ListedRequest: Copy {
     /// A request with nothing set.
@@ -52,6 +55,16 @@ macro_rules! listed_request {
 
 listed_request!(ibv_send_wr: sg_list, ibv_recv_wr: sg_list, ibv_ops_wr: tm.add.sg_list);
 
+/// There is no memory for what this library holds of a queue: the system has none, or it would be too much
+/// ([`Ring::new`]).
+#[cold]
+pub(crate) fn no_room(verb: &'static str, what: String) -> VerbError {
+    VerbError::new(verb, Errno::from_raw(libc::ENOMEM)).with_hint(format!(
+        "no memory for {what}: ask for fewer (a list may have {} MiB)",
+        Ring::<u8>::MOST_BYTES >> 20
+    ))
+}
+
 /// The requests of a queue, each with its list and its successor written in.
 ///
 /// In the ring they stand between two places that are no request and have a successor: before the first, which is the last of an
@@ -90,12 +103,14 @@ impl<W: ListedRequest> Requests<W> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM`, of this library and not of the verb: the error says so.
     pub(crate) fn new(verb: &'static str, max_wr: u32, max_sge: u32) -> Result<Self, VerbError> {
         let (max_wr, max_sge) = (max_wr as usize, max_sge as usize);
         // Inline data is named by an entry also where no other was asked for.
         let room = max_sge.max(1);
-        let out_of_memory = || VerbError::new(verb, Errno::from_raw(libc::ENOMEM));
+        let out_of_memory = || {
+            no_room(verb, format!("{max_wr} requests of {room} entries, which this library holds ready to be posted"))
+        };
         let entries = max_wr.checked_mul(room).ok_or_else(out_of_memory)?;
         let sges = Ring::new(ibv_sge { addr: 0, length: 0, lkey: 0 }, entries).ok_or_else(out_of_memory)?;
         let places = max_wr.checked_add(2).ok_or_else(out_of_memory)?;

@@ -26,7 +26,7 @@ mod ring;
 mod send;
 
 pub use self::address::{Addressed, DatagramAddress, SendAddress, SharedReceiveQueueNumber};
-pub(crate) use self::batch::{Batch, Requests};
+pub(crate) use self::batch::{Batch, MOST_REQUESTS, Requests, no_room};
 pub use self::data::ScatterGatherEntry;
 pub(crate) use self::data::{BasicSlot, PACKET_START, SendData};
 pub use self::flags::WorkRequestFlags;

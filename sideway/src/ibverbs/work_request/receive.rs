@@ -28,14 +28,23 @@ unsafe impl Sync for ReceiveQueue {}
 
 impl ReceiveQueue {
     /// For batches of up to `max_wr` requests with up to `max_sge` entries each.
-    pub(crate) fn new(core: &Arc<QueuePairCore>, max_wr: u32, max_sge: u32) -> Result<Self, VerbError> {
-        let requests = Requests::new("ibv_create_qp", max_wr, max_sge)?;
+    pub(crate) fn new(
+        verb: &'static str,
+        core: &Arc<QueuePairCore>,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<Self, VerbError> {
+        let requests = Requests::new(verb, max_wr, max_sge)?;
         Ok(Self { qp: core.raw(), requests, core: Arc::clone(core) })
     }
 
     /// Of a queue pair that has none of its own: each request is refused for this reason.
-    pub(crate) fn refusing(core: &Arc<QueuePairCore>, reason: RefusalReason) -> Result<Self, VerbError> {
-        let requests = Requests::refusing("ibv_create_qp", reason)?;
+    pub(crate) fn refusing(
+        verb: &'static str,
+        core: &Arc<QueuePairCore>,
+        reason: RefusalReason,
+    ) -> Result<Self, VerbError> {
+        let requests = Requests::refusing(verb, reason)?;
         Ok(Self { qp: core.raw(), requests, core: Arc::clone(core) })
     }
 

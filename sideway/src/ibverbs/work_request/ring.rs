@@ -3,8 +3,6 @@
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-const MOST_BYTES: usize = 1 << 30;
-
 /// An array on the heap that is reached through its address alone.
 pub(crate) struct Ring<T> {
     first: NonNull<T>,
@@ -17,10 +15,13 @@ unsafe impl<T> Send for Ring<T> {}
 unsafe impl<T> Sync for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// `len` elements, all `value`; `None` where there is no memory for them, or they would take more than a gibibyte: the
-    /// system may promise memory that it has not.
+    /// The system may promise memory that it has not, and this is more than any queue needs.
+    pub(crate) const MOST_BYTES: usize = 1 << 30;
+
+    /// `len` elements, all `value`; `None` where there is no memory for them, or they would take more than
+    /// [`MOST_BYTES`](Self::MOST_BYTES).
     pub(crate) fn new(value: T, len: usize) -> Option<Self> {
-        if len.checked_mul(size_of::<T>())? > MOST_BYTES {
+        if len.checked_mul(size_of::<T>())? > Self::MOST_BYTES {
             return None;
         }
         let mut elements = Vec::new();
