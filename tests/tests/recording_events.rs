@@ -15,6 +15,7 @@ use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::queue_pair::{
     QueuePair, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairState, QueuePairType,
 };
+use sideway::ibverbs::xrc_domain::XrcDomainFlags;
 use sideway_tests::recording::{Failure, Kind, Raised, Recording, World};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -184,6 +185,23 @@ fn an_event_of_an_object_that_is_going_is_acknowledged_and_left_out() {
     assert!(events.try_get_async_event().unwrap().is_none());
     assert_eq!(acknowledged(&world.recording), 1);
     assert!(world.recording.live().contains(&Kind::QueuePair));
+}
+
+#[test]
+fn a_shared_queue_that_waits_for_its_completion_queue_is_going_and_nobody_elses() {
+    let world = World::new();
+    let events = world.context.async_events().unwrap();
+    let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+    let srq = world.pd.create_srq_builder().setup_xrc(&xrcd, &world.recv_cq).build_ex().unwrap();
+    // SAFETY: the address is a name to the recording device.
+    let raised = Raised::of_object(Type::SharedReceiveQueueLimitReached.raw(), unsafe { srq.srq() }.as_ptr());
+    drop((srq, xrcd));
+    world.recording.calls();
+    world.recording.raise(&world.context, raised);
+    assert!(events.try_get_async_event().unwrap().is_none());
+    assert_eq!(acknowledged(&world.recording), 1);
+    drop(events);
+    world.end();
 }
 
 #[test]

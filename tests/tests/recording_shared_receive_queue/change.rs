@@ -37,7 +37,7 @@ fn a_resize_changes_how_much_a_batch_can_have() {
     let mut queue = queue(&world);
     assert_eq!(post(&mut queue, 5), Err(PostErrorKind::NotEnoughResources));
     queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(6).setup_limit(5)).unwrap();
-    let call = world.recording.calls().remove(0);
+    let call = world.recording.calls().pop().unwrap();
     let asked = ["mask", "max_wr", "srq_limit"].map(|name| call.argument(name));
     assert_eq!(asked, [3, 6, 5]);
     assert_eq!(queue.max_wr(), 6);
@@ -63,11 +63,21 @@ fn a_resize_that_fails_leaves_the_queue_as_it_was() {
         assert_eq!(queue.max_wr(), 4);
         assert_eq!(post(&mut queue, 5), Err(PostErrorKind::NotEnoughResources));
     }
-    // What there is no memory for does not reach C.
+    // What the device does not have, or there is no memory for, does not reach C.
     world.recording.calls();
-    let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(u32::MAX)).unwrap_err();
+    for (has, errno, words) in [
+        (512, libc::EINVAL, "4294967295 receives are asked for and the device has 512"),
+        (u32::MAX >> 1, libc::EINVAL, "the device has 2147483647"),
+    ] {
+        world.recording.edit(|facts| facts.device.orig_attr.max_srq_wr = has as i32);
+        let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(u32::MAX)).unwrap_err();
+        assert_eq!((error.verb(), error.errno().raw()), ("ibv_modify_srq", errno));
+        assert!(error.to_string().ends_with(words), "{error}");
+    }
+    let error = queue.modify(SharedReceiveQueueAttribute::new().setup_max_wr(1 << 30)).unwrap_err();
     assert_eq!((error.verb(), error.errno().raw()), ("ibv_modify_srq", libc::ENOMEM));
-    assert_eq!(world.recording.verbs(), [""; 0]);
+    assert!(error.hint().unwrap().contains("1073741824 requests of 2 entries, which this library holds"), "{error}");
+    assert!(!world.recording.verbs().contains(&"modify_srq"));
     post(&mut queue, 4).unwrap();
 }
 

@@ -11,8 +11,8 @@
 mod allocator;
 mod handle;
 
-use std::ptr;
 use std::sync::Arc;
+use std::{mem, ptr};
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_parent_domain_init_attr, ibv_parent_domain_init_attr_mask as mask};
@@ -46,6 +46,14 @@ impl ProtectionDomain {
     /// Whether a [`ParentDomainBuilder`] made it.
     pub fn is_parent_domain(&self) -> bool {
         self.handle.parent().is_some()
+    }
+
+    /// Keeps a parent domain for ever, where what was made in it could not be destroyed: the device may still write to
+    /// memory of its allocator.
+    pub(crate) fn keep_parent_domain(self: &Arc<Self>) {
+        if self.is_parent_domain() {
+            mem::forget(Arc::clone(self));
+        }
     }
 
     /// Whether what is made in it is used by one thread alone.

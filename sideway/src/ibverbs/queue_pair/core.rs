@@ -20,6 +20,7 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno, errno_of};
 use crate::ibverbs::completion::Threads;
 use crate::ibverbs::device_context::DeviceContext;
+use crate::ibverbs::protection_domain::ProtectionDomain;
 
 /// The C object with everything that must outlive it; the two queues share it.
 #[derive(Debug)]
@@ -214,7 +215,7 @@ impl QueuePairCore {
         // promised would outlive it, and a parent domain, to whose allocator's memory the device may still write.
         if let Err(error) = handle.close() {
             mem::forget(mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)));
-            mem::forget(self.parents.pd.take_if(|pd| pd.is_parent_domain()));
+            self.parents.pd.iter().for_each(ProtectionDomain::keep_parent_domain);
             return Err(error);
         }
         self.context.objects().queue_pairs.remove(self.qp);

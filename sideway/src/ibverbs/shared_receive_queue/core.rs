@@ -1,6 +1,5 @@
 //! The C object behind a shared receive queue.
 
-use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -91,6 +90,18 @@ impl SharedReceiveQueueCore {
         check_errno(VERB, ret).map_err(|error| self.explain_modify(error, attribute))
     }
 
+    /// Refuses a size that the device does not have, before there is memory for so many requests.
+    pub(super) fn check_size(&self, attribute: &SharedReceiveQueueAttribute) -> Result<(), VerbError> {
+        let asked = attribute.max_wr();
+        match self.context().query_device() {
+            Ok(device) if asked > device.max_srq_wr() => Err(VerbError::invalid(
+                "ibv_modify_srq",
+                format!("{asked} receives are asked for and the device has {}", device.max_srq_wr()),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn query(&self) -> Result<SharedReceiveQueueAttribute, VerbError> {
         let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 0 };
         // SAFETY: the queue is live, and the attributes are there to be filled.
@@ -131,15 +142,11 @@ impl SharedReceiveQueueCore {
             // A completion names such a queue, and drivers (mlx5) hold on to it from one step of a poll to the next. The poll may
             // be under way, on this thread or another.
             Some(cq) => {
-                self.context().objects().shared_receive_queues.remove(self.srq);
                 cq.leave_behind(Box::new(left));
+                Ok(())
             }
-            None => {
-                left.destroy()?;
-                self.context().objects().shared_receive_queues.remove(self.srq);
-            }
+            None => left.destroy(),
         }
-        Ok(())
     }
 
     /// Says what was probably wrong.
@@ -152,19 +159,11 @@ impl SharedReceiveQueueCore {
         }
         if mask.contains(Mask::MaxWr)
             && let Ok(device) = self.context().query_device()
+            && !device.device_cap_flags().contains(DeviceCapabilityFlags::SharedReceiveQueueResize)
         {
-            if attribute.max_wr() > device.max_srq_wr() {
-                return error.with_hint(format!(
-                    "{} receives are asked for and the device has {}",
-                    attribute.max_wr(),
-                    device.max_srq_wr()
-                ));
-            }
-            if !device.device_cap_flags().contains(DeviceCapabilityFlags::SharedReceiveQueueResize) {
-                return error.with_hint(
-                    "the device does not resize shared receive queues: make the queue as large as it will have to be",
-                );
-            }
+            return error.with_hint(
+                "the device does not resize shared receive queues: make the queue as large as it will have to be",
+            );
         }
         if mask.contains(Mask::Limit) {
             let holds = if mask.contains(Mask::MaxWr) {
@@ -197,12 +196,11 @@ struct Left {
 impl Left {
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // Where it fails, the queue lives on; so does a parent domain, to whose allocator's memory the device may still write.
-        handle.close().inspect_err(|_| {
-            if self.pd.is_parent_domain() {
-                mem::forget(Arc::clone(&self.pd));
-            }
-        })?;
+        let srq = handle.as_non_null();
+        // Where it fails, the queue lives on.
+        handle.close().inspect_err(|_| self.pd.keep_parent_domain())?;
+        // Until now events could name it.
+        self.pd.device_context().objects().shared_receive_queues.remove(srq);
         self.xrcd = None;
         Ok(())
     }

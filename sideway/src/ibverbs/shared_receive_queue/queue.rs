@@ -76,7 +76,7 @@ impl SharedReceiveQueue {
     ///
     /// - `EINVAL`: a limit above the queue's size, more receives than the device has, fewer than are outstanding, or a device
     ///   that does not resize queues (`DeviceCapabilityFlags::SharedReceiveQueueResize`).
-    /// - `ENOMEM`: out of resources. Nothing was modified.
+    /// - `ENOMEM`: out of resources, of the device or of this library, as the error says then. Nothing was modified.
     /// - `EOPNOTSUPP`, `ENOSYS`: the driver has not this verb.
     ///
     /// # References
@@ -87,6 +87,7 @@ impl SharedReceiveQueue {
         if !attribute.mask().contains(SharedReceiveQueueAttributeMask::MaxWr) {
             return self.core.modify(attribute);
         }
+        self.core.check_size(attribute)?;
         // Before the queue is resized: a failure leaves everything as it was.
         let requests = Requests::new("ibv_modify_srq", attribute.max_wr(), self.max_sge)?;
         self.core.modify(attribute)?;

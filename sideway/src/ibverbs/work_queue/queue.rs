@@ -1,6 +1,5 @@
 //! `struct ibv_wq`: posting to a work queue, changing it, and what it keeps alive.
 
-use std::mem;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -178,11 +177,9 @@ impl WorkQueueCore {
 
     fn destroy(&mut self) -> Result<(), VerbError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        // Where it fails, the queue lives on; so does a parent domain, to whose allocator's memory the device may still write.
+        // Where it fails, the queue lives on.
         if let Err(error) = handle.close() {
-            if self.pd.is_parent_domain() {
-                mem::forget(Arc::clone(&self.pd));
-            }
+            self.pd.keep_parent_domain();
             return Err(error);
         }
         self.context().objects().work_queues.remove(self.wq);
