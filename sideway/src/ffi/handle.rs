@@ -18,9 +18,11 @@ pub(crate) struct Handle<T> {
     verb: &'static str,
 }
 
-// SAFETY: libibverbs objects belong to no thread, and verbs may be called on them from several threads at once: library and
-// drivers lock (rdmamojo.com, "libibverbs thread safe level"). The exceptions, single-threaded queues and what is made in a
-// thread domain, are in types that do not leave their thread (`ibverbs::single_threaded`). What must not interleave, such as the steps of a poll or of a batch, is behind `&mut` in the types above.
+// SAFETY: no object of libibverbs belongs to a thread, and "by default all verbs objects are safe for multi-threaded
+// access" (ibv_alloc_td(3) of rdma-core). That page has the exception, what is made in a thread domain, which takes no
+// locks; another is a queue that was asked to take none (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, ibv_create_cq_ex(3)).
+// Both are in types that do not leave their thread (`ibverbs::single_threaded`, `ibverbs::thread_domain`). What must
+// not interleave, such as the steps of a poll or of a batch, is behind `&mut` in the types above.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as for Send; a shared handle gives out the pointer and nothing else.
 unsafe impl<T> Sync for Handle<T> {}

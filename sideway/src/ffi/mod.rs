@@ -1,4 +1,13 @@
-//! The glue to C that every module shares: ownership, return conventions and open-world enums.
+//! The glue to C that every module shares.
+//!
+//! | what | where |
+//! |---|---|
+//! | a C object with the verb that destroys it | [`Handle`] |
+//! | how verbs say that they failed | `result` |
+//! | enums that keep values without a name | [`open_enum`] |
+//! | waiting for a descriptor, and taking an event from it | `events` |
+//! | which Rust object a C object that an event names is of | [`Registry`] |
+//! | what else has the address of a C object, and forgets it first | [`Attachment`] |
 
 mod attachment;
 mod events;

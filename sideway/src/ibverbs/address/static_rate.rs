@@ -63,8 +63,10 @@ open_enum! {
 }
 
 impl StaticRate {
-    /// `ibv_rate_to_mult(rate)` — the rate as a multiple of 2.5 Gbit/s; `None` for rates that are none, such as those with the
-    /// lanes of FDR and EDR.
+    /// `ibv_rate_to_mult(rate)` — the rate as a multiple of 2.5 Gbit/s, rounded where its name is rounded:
+    /// [`Gbps28`](Self::Gbps28) is 11 and [`Gbps50`](Self::Gbps50) 20. `None` for [`Max`](Self::Max), for 14, 25, 56,
+    /// 100, 112, 168, 200 and 300 Gbit/s, and for rates that are not known. [`to_mbps`](Self::to_mbps) tells all but
+    /// the first and the last, and better.
     ///
     /// # References
     ///

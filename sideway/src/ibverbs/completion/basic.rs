@@ -43,8 +43,8 @@ impl BasicCompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the driver's
-    /// errno.
+    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else `EIO` where
+    /// the queue is broken, and `EINVAL` where the driver says that it gave more than it was asked for.
     ///
     /// # References
     ///

@@ -57,7 +57,7 @@ impl ExtendedCompletionQueue {
     /// # Errors
     ///
     /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the driver's
-    /// errno.
+    /// errno, or `EIO` where it gives none: the queue is broken.
     ///
     /// # References
     ///

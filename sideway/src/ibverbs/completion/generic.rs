@@ -26,8 +26,8 @@ impl GenericCompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the driver's
-    /// errno.
+    /// [`CompletionQueueEmpty`](PollCompletionQueueError::CompletionQueueEmpty) when there is none; else the error of
+    /// the queue's own `start_poll`.
     #[inline]
     pub fn start_poll(&mut self) -> Result<GenericPoller<'_>, PollCompletionQueueError> {
         match self {

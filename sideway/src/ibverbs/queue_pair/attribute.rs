@@ -203,24 +203,24 @@ impl QueuePairAttribute {
         self.attr.timeout
     }
 
-    /// Attempts until an acknowledgement, 0 to 7.
+    /// How often a request is sent again without an acknowledgement, 0 to 7.
     pub fn setup_retry_cnt(&mut self, retry_cnt: u8) -> &mut Self {
         self.attr.retry_cnt = retry_cnt;
         self.set(Mask::RetryCount)
     }
 
-    /// Attempts until an acknowledgement.
+    /// How often a request is sent again without an acknowledgement.
     pub fn retry_cnt(&self) -> u8 {
         self.attr.retry_cnt
     }
 
-    /// Attempts while the peer has no receive posted, 0 to 7; 7 is without end.
+    /// How often a request is sent again while the peer has no receive posted, 0 to 7; 7 is without end.
     pub fn setup_rnr_retry(&mut self, rnr_retry: u8) -> &mut Self {
         self.attr.rnr_retry = rnr_retry;
         self.set(Mask::ResponderNotReadyRetryCount)
     }
 
-    /// Attempts while the peer has no receive posted.
+    /// How often a request is sent again while the peer has no receive posted.
     pub fn rnr_retry(&self) -> u8 {
         self.attr.rnr_retry
     }

@@ -30,9 +30,9 @@ bitflags::bitflags! {
         const PathMtu = raw::IBV_QP_PATH_MTU.0;
         /// The time to wait for an acknowledgement.
         const Timeout = raw::IBV_QP_TIMEOUT.0;
-        /// Attempts until an acknowledgement.
+        /// How often a request is sent again without an acknowledgement.
         const RetryCount = raw::IBV_QP_RETRY_CNT.0;
-        /// Attempts while the peer has no receive posted.
+        /// How often a request is sent again while the peer has no receive posted.
         const ResponderNotReadyRetryCount = raw::IBV_QP_RNR_RETRY.0;
         /// The first packet sequence number to expect.
         const ReceiveQueuePacketSequenceNumber = raw::IBV_QP_RQ_PSN.0;

@@ -51,7 +51,9 @@ impl<T: Service> SendQueue for ExtendedSendQueue<T> {
     #[inline]
     fn start_post_send(&mut self) -> ExtendedPostSendGuard<'_, T> {
         // SAFETY: the queue pair is live as long as the core, and `&mut self` says that no guard is out. One that was forgotten
-        // (`mem::forget`) leaves its batch begun: drivers wait for their own lock then, or begin anew.
+        // (`mem::forget`) leaves its batch begun. libibverbs does not say what comes of a second beginning; mlx5, efa,
+        // hns and soft-RoCE take the queue's lock in it, and so wait for themselves for ever, or end the process where
+        // there is no lock (mlx5).
         unsafe { sys::ibv_wr_start(self.qp.as_ptr()) };
         ExtendedPostSendGuard { qp: self.qp, empty: true, queue: PhantomData }
     }

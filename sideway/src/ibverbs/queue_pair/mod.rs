@@ -9,6 +9,15 @@
 //! A pair holds a send queue and a receive queue. Posting takes each by `&mut`; [`queues`](Pair::queues) lends both at once
 //! and [`split`](Pair::split) gives them away, so that one thread posts sends while another posts receives, with no lock
 //! between them.
+//!
+//! | what | where |
+//! |---|---|
+//! | making one | [`QueuePairBuilder`]; by a vendor's function: [`vendor`]; for receives over XRC: [`TargetQueuePair`] |
+//! | which service it is of, and which requests that has | [`Service`], [`Connected`], [`Datagram`], [`RawPacket`], [`ExtendedConnected`] |
+//! | moving it from state to state, and asking it | [`QueuePair`], [`QueuePairAttribute`], [`QueuePairState`]; what a step takes: [`TransitionTable`]; why it failed: [`ModifyQueuePairError`] |
+//! | posting | [`SendQueue`], [`PostSendGuard`], [`ReceiveQueue`], [`PostRecvGuard`] |
+//! | what else it has | [`Ece`], [`RateLimit`], [`DataInOrder`], [`PathMigrationState`] |
+//! | ending it, with its buffers | [`teardown`] |
 
 mod attribute;
 mod attribute_mask;

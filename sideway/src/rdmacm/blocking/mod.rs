@@ -1,4 +1,13 @@
 //! Connections by calls that wait.
+//!
+//! | what | where |
+//! |---|---|
+//! | connecting: to an address, then to the program there | [`Connector`], [`Resolved`] |
+//! | being connected to: listening, then a request that is taken or not | [`Listener`], [`ListenerBuilder`], [`Request`] |
+//! | the connection that both come to, and its end | [`Connection`], [`Ended`] |
+//! | what failed, and at which step | [`ConnectError`], [`ConnectCause`], [`ConnectStep`] |
+//! | the time until when all of it has to be done | `deadline`; of one step: `step` |
+//! | who else takes events of the channel meanwhile | `watch` |
 
 mod connection;
 mod connector;
