@@ -237,6 +237,6 @@ use crate::ibverbs::queue_pair::ModifyQueuePairError;
 #[cfg(doc)]
 use crate::ibverbs::work_request::{PostError, PostErrorKind};
 #[cfg(doc)]
-use crate::rdmacm::communication_manager::EventType;
+use crate::rdmacm::EventType;
 #[cfg(doc)]
 use crate::rdmacm::{ConnectError, RejectReason};

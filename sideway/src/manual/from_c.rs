@@ -347,10 +347,10 @@
 //!
 //! | C | Rust |
 //! |---|---|
-//! | `rdma_create_event_channel`, `rdma_get_cm_event`, `rdma_ack_cm_event` | [`EventChannel`](crate::rdmacm::communication_manager::EventChannel); an event owns what it tells, and is acknowledged when taken |
-//! | `rdma_create_id`, `rdma_resolve_addr`, `rdma_resolve_route`, `rdma_connect` | methods of [`Identifier`](crate::rdmacm::communication_manager::Identifier), or [`Connector`](crate::rdmacm::Connector), which waits for all of it with one deadline |
+//! | `rdma_create_event_channel`, `rdma_get_cm_event`, `rdma_ack_cm_event` | [`EventChannel`](crate::rdmacm::EventChannel); an event owns what it tells, and is acknowledged when taken |
+//! | `rdma_create_id`, `rdma_resolve_addr`, `rdma_resolve_route`, `rdma_connect` | methods of [`Identifier`](crate::rdmacm::Identifier), or [`Connector`](crate::rdmacm::Connector), which waits for all of it with one deadline |
 //! | `rdma_bind_addr`, `rdma_listen`, `rdma_accept` | the same, or [`Listener`](crate::rdmacm::Listener) and [`Request`](crate::rdmacm::Request) |
-//! | `rdma_create_qp` | [`create_qp_generic`](crate::rdmacm::communication_manager::Identifier::create_qp_generic) and its kin: with a builder of this crate, and the queue pair is like any other |
+//! | `rdma_create_qp` | [`create_qp_generic`](crate::rdmacm::Identifier::create_qp_generic) and its kin: with a builder of this crate, and the queue pair is like any other |
 //! | `conn_param.private_data` | [`setup_private_data`](crate::rdmacm::ConnectionParameter::setup_private_data), [`PrivateData`](crate::rdmacm::PrivateData) |
 //! | `rdma_post_send`, `rdma_get_send_comp` | posting and polling as above |
 //!

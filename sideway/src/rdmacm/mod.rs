@@ -61,6 +61,7 @@
 //! - A connection lives as long as what holds its identifier: the [`Connection`], and the queue pair that was made through it.
 //! - A [`Request`] that is dropped is rejected.
 //! - [`communication_manager`] has what is below, for programs that wait for events by themselves: channels, identifiers, events.
+//!   All its names are here too.
 //!   Each connection has a channel of its own; while calls here wait for it, the program takes no events from it, and does not
 //!   [migrate](Identifier::migrate) its identifier.
 //! - Both sides may say something with the request and the answer ([`PrivateData`]), such as where the other may write.
@@ -122,5 +123,8 @@ pub use self::blocking::{
     ConnectCause, ConnectError, ConnectStep, Connection, Connector, Ended, Listener, ListenerBuilder, Request, Resolved,
 };
 pub use self::communication_manager::{
-    ConnectionInfo, ConnectionParameter, Identifier, PortSpace, PrivateData, RejectReason, Rejection, RemoteDatagram,
+    Address, AddressFamily, AddressInfo, AddressInfoFlags, ConnectionInfo, ConnectionParameter,
+    CreateEventChannelError, Event, EventChannel, EventKind, EventStatus, EventType, GetAddressInfoError, Identifier,
+    InfiniBandAddress, LookupError, MulticastFailure, MulticastJoinFlag, MulticastMembership, PathRecord, PortSpace,
+    PrivateData, RejectReason, Rejection, RemoteDatagram, SidrStatus, Unreachable, devices, getaddrinfo,
 };
