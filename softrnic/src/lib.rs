@@ -31,7 +31,7 @@
 //!
 //! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
 //! `fabric` is the way to other processes. `front` is the C API, object by object, and `rdmacm` that of connections by address.
-//! `host` asks the operating system. `fork` is about children of the process.
+//! `host` asks the operating system. `fork` is about children of the process. `sync` has atomics and locks.
 
 #[cfg(test)]
 extern crate self as softrnic;
@@ -44,6 +44,7 @@ pub(crate) mod front;
 pub mod fuzz;
 pub(crate) mod host;
 pub(crate) mod rdmacm;
+pub(crate) mod sync;
 
 mod builder;
 

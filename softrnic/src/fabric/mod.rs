@@ -2,9 +2,10 @@
 //!
 //! `block` says who has which numbers, and `group` who is in a multicast group. With the first message to a process a session is
 //! made (`outgoing`), which that process takes (`incoming`). A `session` is a `socket` and memory that both share (`shared`) with
-//! two rings (`ring`) of packets (`wire`). What comes is told to the queue pairs (`deliver`), by programs that poll and by a thread
+//! two rings (`ring`) of packets (`wire`); `bells` says who is to ring for whom. What comes is told to the queue pairs (`deliver`), by programs that poll and by a thread
 //! (`reactor`); `peers` is what both know. In a child after `fork` none of it is used (`descriptor`).
 
+mod bells;
 mod block;
 mod deliver;
 pub(crate) mod descriptor;

@@ -1,12 +1,13 @@
 //! The other processes, as this one knows them: the sessions, and who looks after them now.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
 
 use rustix::io::Errno;
 
+use super::bells::{Sleep, Sleeper};
 use super::block;
 use super::deliver::Deliver;
 use super::descriptor::Descriptor;
@@ -31,17 +32,6 @@ thread_local! {
     static EMPTY: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How the thread sleeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Sleep {
-    No,
-    /// A program that polls wakes it, and does its work then.
-    UntilPolled,
-    /// A program that polls now and then does not.
-    UntilRung,
-}
-
 /// The other processes, as this one knows them.
 #[derive(Debug)]
 pub(super) struct Peers {
@@ -51,8 +41,7 @@ pub(super) struct Peers {
     has_sessions: AtomicBool,
     /// A program has polled since the thread has looked at this.
     polled: AtomicBool,
-    /// Whether the thread sleeps until somebody rings, as a [`Sleep`].
-    sleep: AtomicU8,
+    pub(super) sleeper: Sleeper,
     /// Polls since then.
     polls: AtomicU32,
     /// In the order of their ids.
@@ -79,7 +68,7 @@ impl Peers {
             groups: Groups::new(),
             has_sessions: AtomicBool::new(false),
             polled: AtomicBool::new(false),
-            sleep: AtomicU8::new(Sleep::No as u8),
+            sleeper: Sleeper(AtomicU8::new(Sleep::No as u8)),
             polls: AtomicU32::new(0),
             sessions: RwLock::new(Vec::new()),
             ways: Ways::new(),
@@ -248,7 +237,7 @@ impl Peers {
 
     fn polled(&self) -> bool {
         // Read first: all threads that poll share it.
-        if self.sleep.load(Ordering::Relaxed) != Sleep::UntilPolled as u8 {
+        if !self.sleeper.sleeps(Sleep::UntilPolled) {
             if !self.has_polled() {
                 self.polled.store(true, Ordering::Relaxed);
             }
@@ -287,24 +276,15 @@ impl Peers {
         self.next_ready(0).is_some()
     }
 
-    pub(super) fn is_parked(&self) -> bool {
-        self.sleep.load(Ordering::SeqCst) != Sleep::No as u8
-    }
-
     /// The thread's: everybody is to ring from now on. `false` where there is something to do already.
     pub(super) fn park(&self, sleep: Sleep) -> bool {
         self.polls.store(0, Ordering::Relaxed);
-        self.sleep.store(sleep as u8, Ordering::SeqCst);
-        // Who begins to wait for room either sees that the thread is parked, or is seen by `park` of the session.
-        fence(Ordering::SeqCst);
         let sessions = unpoisoned(self.sessions.read());
-        sessions.iter().for_each(|session| session.park());
-        // Who puts something in, or makes room, either sees the wish for a bell, or is seen here.
-        fence(Ordering::SeqCst);
-        !sessions.iter().any(|session| session.is_ready())
+        let park = || sessions.iter().for_each(|session| session.park());
+        self.sleeper.park(sleep, park, || sessions.iter().any(|session| session.is_ready()))
     }
 
     pub(super) fn unpark(&self) {
-        self.sleep.store(Sleep::No as u8, Ordering::SeqCst);
+        self.sleeper.unpark();
     }
 }

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
+use super::bells::Sleep;
 use super::descriptor::Descriptor;
 use super::incoming::Waiting;
-use super::peers::{Peers, Sleep};
+use super::peers::Peers;
 use super::session::Session;
 use super::socket;
 

@@ -3,15 +3,18 @@
 //! A record is words, then the bytes of a payload, and begins at a multiple of 64; it may go on at the start of the ring. Both
 //! cursors count bytes for ever. What the other process says of its cursor is believed only as far as nothing outside of the
 //! ring, and of what has been put in, is touched.
+//!
+//! What it is built from comes from `sync`, so that a test can have it of `loom` (`tests/rings.rs`), which tries the orders
+//! in which both ends can come by.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::shared::{LINE, Shared};
 use super::wire::{Garbage, PART_WORDS, Words};
 use crate::engine::memory::{Segment, copy, write_bytes};
 use crate::engine::packet::Payload;
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Where a record can begin, in bytes.
 const GRAIN: u64 = LINE as u64;
@@ -69,9 +72,11 @@ impl Ring {
         }
     }
 
-    /// The producer's: whether the consumer asks for a bell, which is then to be rung. A fence stands before it.
+    /// The producer's, once it has put something in: whether the consumer asks for a bell, which is then to be rung.
     #[inline]
     pub(super) fn take_parked(&self) -> bool {
+        // Either this sees that the other process sleeps, or its last look sees the record.
+        fence(Ordering::SeqCst);
         self.shared.load(self.control + PARKED, Ordering::Relaxed) != 0 && self.shared.take(self.control + PARKED) != 0
     }
 

@@ -1,17 +1,14 @@
 //! A session with another process: one of the two has requests, and the other answers. Two rings and a socket, which carries
 //! bells, and whose end is that of the session.
-//!
-//! Who finds nothing in a ring and wants to sleep says so in the ring (`PARKED`), and looks once more; who puts something in looks
-//! at that word afterwards, and rings. A fence of both orders stands between the two steps on both sides, so one of them sees
-//! what the other did. `WANTS_ROOM` is the same the other way round.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use rustix::net::Shutdown;
 
+use super::bells::Bells;
 use super::descriptor::Descriptor;
 use super::peers::Peers;
 use super::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
@@ -59,26 +56,18 @@ pub(super) struct Session {
     pub(super) socket: Descriptor,
     state: AtomicU8,
     send: Mutex<Producer>,
-    /// For looks without the lock.
-    send_ring: Ring,
-    /// The tail of what was put in.
-    sent: AtomicU64,
     receive: Mutex<Consumer>,
-    receive_ring: Ring,
-    /// The head of what was taken out.
-    taken: AtomicU64,
+    /// With those who found no room, each once, by its place in memory.
+    bells: Bells<BTreeMap<usize, Weak<QueuePair>>>,
     /// The head of what was taken out and told.
     told: AtomicU64,
-    /// Who found no room, each once, by its place in memory.
-    waiting: Mutex<BTreeMap<usize, Weak<QueuePair>>>,
-    is_waited_for: AtomicBool,
 }
 
 impl Session {
     pub(super) fn new(peers: &'static Peers, role: Role, socket: Descriptor, shared: Arc<Shared>) -> Arc<Self> {
         let parts = Ring::new(Arc::clone(&shared), 0, DATA, RING);
         let answers = Ring::new(shared, CONTROL, DATA + RING, RING);
-        let (send_ring, receive_ring, words) = match role {
+        let (send, receive, words) = match role {
             Role::Requester(_) => (parts, answers, ANSWER_WORDS),
             Role::Responder => (answers, parts, PART_WORDS),
         };
@@ -90,22 +79,17 @@ impl Session {
             role,
             socket,
             state: AtomicU8::new(ALIVE),
-            send: Mutex::new(Producer::new(send_ring.clone())),
-            send_ring,
-            sent: AtomicU64::new(0),
-            receive: Mutex::new(Consumer::new(receive_ring.clone(), words)),
-            receive_ring,
-            taken: AtomicU64::new(0),
+            send: Mutex::new(Producer::new(send.clone())),
+            receive: Mutex::new(Consumer::new(receive.clone(), words)),
+            bells: Bells::new(send, receive),
             told: AtomicU64::new(0),
-            waiting: Mutex::new(BTreeMap::new()),
-            is_waited_for: AtomicBool::new(false),
         })
     }
 
     /// Of one that is not yet shared: the other process is to ring for the first that it puts in, and so is this one.
     pub(super) fn park_both(&self) {
-        self.receive_ring.park();
-        self.send_ring.park();
+        self.bells.receive.park();
+        self.bells.send.park();
     }
 
     #[inline]
@@ -117,12 +101,12 @@ impl Session {
     /// there is not.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.has_come() || self.is_waited_for.load(Ordering::Relaxed) && self.has_room()
+        self.has_come() || self.bells.has_room()
     }
 
     #[inline]
     fn has_come(&self) -> bool {
-        self.receive_ring.tail() != self.taken.load(Ordering::Relaxed) && self.is_alive()
+        self.bells.has_come() && self.is_alive()
     }
 
     /// Takes in the answers that have come. The caller may have the receiving lock of a session with requests.
@@ -137,12 +121,7 @@ impl Session {
             return false;
         }
         let told = self.told.load(Ordering::Acquire);
-        self.receive_ring.tail() != told && self.is_alive() || self.taken.load(Ordering::Relaxed) != told
-    }
-
-    #[inline]
-    fn has_room(&self) -> bool {
-        self.send_ring.has_room(self.sent.load(Ordering::Relaxed))
+        self.bells.receive.tail() != told && self.is_alive() || self.bells.taken() != told
     }
 
     /// Does what there is to do, up to a bound, unless another thread is at it; whether there was any. The caller holds
@@ -160,7 +139,7 @@ impl Session {
                 self.take_in(&mut consumer, PACKETS, BYTES);
             }
         }
-        if self.is_waited_for.load(Ordering::Relaxed) && self.has_room() {
+        if self.bells.has_room() {
             has_found = true;
             self.tell_waiting();
         }
@@ -174,7 +153,7 @@ impl Session {
         let Some(back) = self.this.upgrade() else { return };
         let back: Arc<dyn Carrier> = back;
         let most = consumer.head().wrapping_add(bytes);
-        let tail = self.receive_ring.tail();
+        let tail = self.bells.receive.tail();
         if self.role == Role::Responder {
             self.peers.serve_answers();
         }
@@ -210,14 +189,14 @@ impl Session {
             Role::Requester(_) => {
                 let answer = wire::decode_answer(&words)?;
                 let pieces = consumer.take(Packet::Answer(answer).length())?;
-                self.taken.store(pieces.end(), Ordering::Relaxed);
+                self.bells.has_taken(pieces.end());
                 self.peers.deliver.answer(&answer, pieces.as_slice());
                 pieces.end()
             }
             Role::Responder => {
                 let part = wire::decode_part(&words)?;
                 let pieces = consumer.take(part.length)?;
-                self.taken.store(pieces.end(), Ordering::Relaxed);
+                self.bells.has_taken(pieces.end());
                 self.peers.deliver.part(&part, pieces.as_slice(), back);
                 pieces.end()
             }
@@ -228,28 +207,19 @@ impl Session {
     }
 
     fn tell_waiting(&self) {
-        let waiting = {
-            let mut waiting = unpoisoned(self.waiting.lock());
-            self.is_waited_for.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *waiting)
-        };
-        for pair in waiting.values() {
+        for pair in self.bells.take_waiting().values() {
             self.peers.deliver.room(pair);
         }
     }
 
     /// Before the thread sleeps: the other process is to ring.
     pub(super) fn park(&self) {
-        self.receive_ring.park();
-        if self.is_waited_for.load(Ordering::SeqCst) {
-            self.send_ring.want_room();
-        }
+        self.bells.park();
     }
 
     /// The thread looks by itself.
     pub(super) fn unpark(&self) {
-        self.receive_ring.unpark();
-        self.send_ring.want_no_room();
+        self.bells.unpark();
     }
 
     /// The other process is not to be believed: the thread ends the session once the socket tells it.
@@ -293,7 +263,7 @@ impl Carrier for Session {
         let words = words.get(..count).unwrap_or_default();
         let mut producer = unpoisoned(self.send.lock());
         let result = producer.put(words, payload, length);
-        self.sent.store(producer.tail(), Ordering::Relaxed);
+        self.bells.has_sent(producer.tail());
         drop(producer);
         match result {
             Ok(()) => {}
@@ -304,26 +274,16 @@ impl Carrier for Session {
                 return Err(Stuck::Gone);
             }
         }
-        // Either this sees that the other process sleeps, or its last look sees the packet.
-        fence(Ordering::SeqCst);
-        if self.send_ring.take_parked() {
+        if self.bells.send.take_parked() {
             socket::ring_bell(&self.socket);
         }
         Ok(())
     }
 
     fn wake(&self, pair: Weak<QueuePair>) {
-        let mut waiting = unpoisoned(self.waiting.lock());
-        waiting.insert(pair.as_ptr().addr(), pair);
-        self.is_waited_for.store(true, Ordering::SeqCst);
-        drop(waiting);
-        // Either this sees that the thread sleeps, or it sees that somebody waits before it does. And either the consumer sees the
-        // wish, or the caller, who tries once more, the room.
-        fence(Ordering::SeqCst);
-        if self.peers.is_parked() {
-            self.send_ring.want_room();
-            fence(Ordering::SeqCst);
-        }
+        self.bells.wait(&self.peers.sleeper, |waiting| {
+            waiting.insert(pair.as_ptr().addr(), pair);
+        });
     }
 }
 

@@ -15,7 +15,7 @@ use super::summary::Counts;
 use crate::repo;
 
 /// What is run of each package, its own tests where no program is named: the software NIC, also with other processes, connections and
-/// threads; and sideway on it. Not `gates` of softrnic: its model has stacks of its own.
+/// threads; and sideway on it. Not `gates`, `notes` and `rings` of softrnic: their model has stacks of its own.
 const RUNS: &[(&str, &[&str])] = &[
     ("softrnic", &[]),
     ("softrnic", &["connected", "fork", "kills", "many", "processes", "rdmacm", "signals", "threads"]),

@@ -1,9 +1,9 @@
 //! Gates: any number may be in while one is open; who closes it waits until all have left, and then has what is behind it alone.
 //!
-//! What it is built from comes from `sync` beside it, so that a test can have it of `loom` (`tests/gates.rs`), which tries every order
+//! What it is built from comes from `sync`, so that a test can have it of `loom` (`tests/gates.rs`), which tries every order
 //! in which threads can come by.
 
-use super::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop, unpoisoned};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop, unpoisoned};
 
 /// Nobody may enter. The rest counts those who are in.
 const CLOSED: u64 = 1 << 63;

@@ -16,7 +16,6 @@ mod resident;
 mod segment;
 mod slot;
 mod strings;
-mod sync;
 mod table;
 #[cfg(test)]
 mod tests;

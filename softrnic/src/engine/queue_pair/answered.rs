@@ -1,13 +1,11 @@
 //! The requester's look at what a peer in another process has answered.
 
-use std::sync::atomic::Ordering;
-
 use rdma_mummy_sys::ibv_wc_status;
 
 use super::attempt::{Outcome, finish_answer, local_memory, status_of};
 use super::inbox::Arrival;
 use super::requester::Requester;
-use super::{ALARM, QueuePair};
+use super::{ALARM, QueuePair, note};
 use crate::engine::memory::Segments;
 use crate::engine::request::Reply;
 use crate::engine::unpoisoned;
@@ -15,10 +13,11 @@ use crate::engine::unpoisoned;
 impl Requester {
     /// Takes in the answers that have come to what is on its way. `false` where nothing more is to go for now.
     pub(super) fn take_in(&mut self, pair: &QueuePair) -> bool {
-        if pair.mail.load(Ordering::Relaxed) == 0 {
+        let kinds = note::take_mail(&pair.mail);
+        if kinds == 0 {
             return true;
         }
-        let is_alarm = pair.mail.swap(0, Ordering::SeqCst) & ALARM != 0;
+        let is_alarm = kinds & ALARM != 0;
         let mut replies = std::mem::take(&mut self.flight.replies);
         let (is_lost, heard) = unpoisoned(pair.inbox.lock()).take(&mut replies);
         self.flight.hear(heard);

@@ -10,7 +10,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `requester`, `batch`, `ring` | the send queue |
+//! | `requester`, `batch`, `ring`, `note` | the send queue |
 //! | `attempt`, `exchange`, `datagram` | one request, tried |
 //! | `away`, `group`, `room`, `flight`, `inbox`, `answered` | requests to other processes |
 //! | `responder`, `receiving`, `remote`, `target` | one message, handled |
@@ -28,6 +28,7 @@ mod exchange;
 mod flight;
 mod group;
 mod inbox;
+mod note;
 mod psn;
 mod receiving;
 mod remote;
@@ -44,8 +45,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::mem::offset_of;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub(crate) use attributes::{Attributes, Parts, Service, State};
 pub(crate) use batch::Batch;
@@ -264,7 +265,7 @@ impl QueuePair {
     }
 
     fn mail_came(&self, kind: u8) {
-        self.mail.fetch_or(kind, Ordering::SeqCst);
+        note::post(&self.mail, kind);
         self.look_again();
     }
 
@@ -317,32 +318,16 @@ impl QueuePair {
 
     /// Has the requester run: here, or where its lock is held.
     fn look_again(&self) {
-        self.note.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        self.read_note();
+        note::leave(&self.note, || self.read_note());
     }
 
     /// Lets go of the requester's lock, and does what others have left to do.
     fn unlock(&self, requester: MutexGuard<'_, Requester>) {
-        drop(requester);
-        // Either this load sees the note, or who left it sees the lock free.
-        fence(Ordering::SeqCst);
-        self.read_note();
+        note::unlock(requester, || self.read_note());
     }
 
     fn read_note(&self) {
-        while self.note.load(Ordering::SeqCst) {
-            let mut requester = match self.requester.try_lock() {
-                Ok(requester) => requester,
-                Err(TryLockError::Poisoned(error)) => error.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
-            };
-            // Exchanged rather than stored: whoever left the note that is taken away here, what it left is seen.
-            self.note.swap(false, Ordering::SeqCst);
-            requester.run(self);
-            drop(requester);
-            fence(Ordering::SeqCst);
-        }
+        note::read(&self.note, &self.requester, |requester| requester.run(self));
     }
 }
 

@@ -1,0 +1,425 @@
+//! A ring in shared memory, in every order in which its two ends can come by: each record is taken once, in order and
+//! whole. And its bells, in those orders with up to some interruptions: nobody sleeps for ever while there is something
+//! to do.
+//!
+//! The model knows what SeqCst fences do, and of other SeqCst accesses hardly more than of AcqRel: the fences are to be
+//! enough.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "../src/fabric/bells.rs"]
+#[expect(dead_code, reason = "not all that a session does is done here")]
+mod bells;
+#[path = "../src/fabric/ring.rs"]
+#[expect(dead_code, reason = "not all that a session does is done here")]
+mod ring;
+
+/// What both are built from: here, of a model that tries all orders.
+mod sync {
+    use std::sync::LockResult;
+
+    pub(super) use loom::sync::Mutex;
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+
+    pub(super) fn unpoisoned<T>(result: LockResult<T>) -> T {
+        result.unwrap()
+    }
+}
+
+/// Shared memory: lines are of two words, so that there is less to try.
+mod shared {
+    use std::sync::Arc;
+
+    use loom::cell::UnsafeCell;
+
+    use super::engine::memory::Segment;
+    use super::ring::CONTROL;
+    use super::sync::{AtomicU64, Ordering};
+
+    pub(super) const LINE: usize = 16;
+
+    /// A control block, and the data: each byte is part of a word, and is a byte of a payload that the model watches by
+    /// itself.
+    pub(super) struct Shared {
+        control: [AtomicU64; 4],
+        lines: Vec<[AtomicU64; LINE / 8]>,
+        bytes: Arc<[UnsafeCell<u8>]>,
+    }
+
+    // SAFETY: the model looks who uses the cells when, which is what is tested.
+    unsafe impl Send for Shared {}
+    // SAFETY: as above.
+    unsafe impl Sync for Shared {}
+
+    impl Shared {
+        pub(super) fn new(size: usize) -> Self {
+            let line = || std::array::from_fn(|_| AtomicU64::new(0));
+            Self {
+                control: std::array::from_fn(|_| AtomicU64::new(0)),
+                lines: (0..size / LINE).map(|_| line()).collect(),
+                bytes: (0..size).map(|_| UnsafeCell::new(0)).collect(),
+            }
+        }
+
+        fn word(&self, offset: usize) -> &AtomicU64 {
+            assert!(offset.is_multiple_of(CONTROL / 4));
+            &self.control[offset / (CONTROL / 4)]
+        }
+
+        pub(super) fn line(&self, offset: usize) -> &[AtomicU64; LINE / 8] {
+            assert!(offset.is_multiple_of(LINE));
+            &self.lines[(offset - CONTROL) / LINE]
+        }
+
+        pub(super) fn load(&self, offset: usize, order: Ordering) -> u64 {
+            self.word(offset).load(order)
+        }
+
+        pub(super) fn store(&self, offset: usize, value: u64, order: Ordering) {
+            if offset < CONTROL / 2 {
+                // A cursor.
+                self.word(offset).store(value, order);
+            } else {
+                // A wish, which the other end takes by a swap. The model does not know that what that leaves comes right
+                // after what it took, and would show it once more after a newer store; of swaps it knows the order.
+                self.word(offset).swap(value, order);
+            }
+        }
+
+        pub(super) fn take(&self, offset: usize) -> u64 {
+            self.word(offset).swap(0, Ordering::SeqCst)
+        }
+
+        pub(super) unsafe fn segment(&self, offset: usize, length: usize) -> Segment {
+            let start = offset - CONTROL;
+            assert!(start + length <= self.bytes.len());
+            Segment { of: Some(Arc::clone(&self.bytes)), start, length }
+        }
+    }
+
+    impl std::fmt::Debug for Shared {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Shared").finish_non_exhaustive()
+        }
+    }
+}
+
+mod wire {
+    pub(super) const PART_WORDS: usize = 4;
+
+    pub(super) type Words = [u64; PART_WORDS];
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) struct Garbage(pub(super) &'static str);
+}
+
+mod engine {
+    pub(super) mod memory {
+        use std::sync::Arc;
+
+        use loom::cell::UnsafeCell;
+
+        /// Bytes of a ring.
+        #[derive(Debug)]
+        pub(crate) struct Segment {
+            pub(crate) of: Option<Arc<[UnsafeCell<u8>]>>,
+            pub(crate) start: usize,
+            pub(crate) length: usize,
+        }
+
+        impl Segment {
+            pub(crate) const EMPTY: Self = Self { of: None, start: 0, length: 0 };
+
+            pub(crate) fn is_empty(&self) -> bool {
+                self.length == 0
+            }
+
+            fn cells(&self) -> &[UnsafeCell<u8>] {
+                let of = self.of.as_deref().unwrap_or_default();
+                &of[self.start..][..self.length]
+            }
+        }
+
+        #[derive(Debug)]
+        pub(crate) struct Fault;
+
+        pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
+            let cells = to.iter().flat_map(Segment::cells);
+            // SAFETY: the model ends the test where another uses it meanwhile.
+            cells.zip(from).for_each(|(cell, &byte)| cell.with_mut(|to| unsafe { *to = byte }));
+            Ok(())
+        }
+
+        pub(crate) fn copy(_: &[Segment], _: &[Segment]) -> Result<(), Fault> {
+            unreachable!("all payloads are bytes here")
+        }
+
+        pub(crate) fn read_bytes(from: &[Segment]) -> Vec<u8> {
+            // SAFETY: the model ends the test where another changes it meanwhile.
+            from.iter().flat_map(Segment::cells).map(|cell| cell.with(|byte| unsafe { *byte })).collect()
+        }
+    }
+
+    pub(super) mod packet {
+        use super::memory::Segment;
+
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Payload<'p> {
+            Bytes(&'p [u8]),
+            #[expect(dead_code, reason = "all payloads are bytes here")]
+            Memory(&'p [Segment]),
+        }
+    }
+}
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+use self::bells::{Bells, Sleep, Sleeper};
+use self::engine::memory::read_bytes;
+use self::engine::packet::Payload;
+use self::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
+use self::shared::{LINE, Shared};
+use self::sync::AtomicU8;
+
+/// The bytes of a ring: eight lines.
+const SIZE: usize = 8 * LINE;
+
+/// Two lines of words for each record.
+const WORDS: usize = wire::PART_WORDS;
+
+fn ring() -> Ring {
+    Ring::new(std::sync::Arc::new(Shared::new(SIZE)), 0, CONTROL, SIZE)
+}
+
+fn ends(ring: &Ring, words: usize) -> (Producer, Consumer) {
+    (Producer::new(ring.clone()), Consumer::new(ring.clone(), words))
+}
+
+/// Puts in a record whose words and bytes are all this number.
+fn put(producer: &mut Producer, number: u8, words: usize, length: usize) -> Result<(), NotPut> {
+    let (all_words, bytes) = (vec![number.into(); words], vec![number; length]);
+    producer.put(&all_words, Payload::Bytes(&bytes), length as u32)
+}
+
+/// Takes a record whose words and bytes are all this number; `false` where there is none.
+fn take(consumer: &mut Consumer, number: u8, words: usize, length: usize) -> bool {
+    let Some(read) = consumer.next().unwrap() else { return false };
+    assert_eq!(read[..words], vec![u64::from(number); words]);
+    let pieces = consumer.take(length as u32).unwrap();
+    assert_eq!(read_bytes(pieces.as_slice()), vec![number; length]);
+    true
+}
+
+/// Tries the orders of a model that have up to so many interruptions, where all of them take too long.
+fn check(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut orders = loom::model::Builder::new();
+    orders.preemption_bound = Some(interruptions);
+    orders.check(model);
+}
+
+#[test]
+fn records_are_taken_once_in_order_and_whole() {
+    /// The bytes of the payload of each. That of the first goes on at the start of the ring, and so do the words of the
+    /// fourth. The third finds room once the first is out, with its payload where that one's was, and the fourth once
+    /// the second is.
+    const LENGTHS: [usize; 4] = [2 * LINE + 1, LINE, LINE, LINE];
+    const TRIES: usize = 4;
+
+    loom::model(|| {
+        let (mut producer, mut consumer) = ends(&ring(), WORDS);
+        // They begin further on, where there are no zeros.
+        put(&mut producer, 9, WORDS, 2 * LINE).unwrap();
+        assert!(take(&mut consumer, 9, WORDS, 2 * LINE) && !consumer.free());
+
+        let mut count = 0;
+        let mut put_next = move || {
+            let is_put =
+                LENGTHS.get(count).is_some_and(|&length| put(&mut producer, count as u8, WORDS, length).is_ok());
+            count += usize::from(is_put);
+            count
+        };
+        let mut taken = 0;
+        let mut take_next = move || {
+            let is_taken = LENGTHS.get(taken).is_some_and(|&length| take(&mut consumer, taken as u8, WORDS, length));
+            taken += usize::from(is_taken);
+            assert!(!consumer.free(), "nobody asks");
+            taken
+        };
+        let putting = thread::spawn(move || {
+            for _ in 0..TRIES {
+                put_next();
+            }
+            put_next
+        });
+        for _ in 0..TRIES {
+            take_next();
+        }
+        // The rest one after the other.
+        let mut put_next = putting.join().unwrap();
+        for _ in LENGTHS {
+            put_next();
+            take_next();
+        }
+        assert_eq!((put_next(), take_next()), (LENGTHS.len(), LENGTHS.len()));
+    });
+}
+
+/// What a thread sleeps for: it stays until it is heard. Sleeping for ever, with all others at their end, is what the
+/// model reports.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    has_rung: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.has_rung.notify_one();
+    }
+
+    fn hear(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.has_rung.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// A process: its bells, and its thread.
+struct Process {
+    bells: Bells<u32>,
+    sleeper: Sleeper,
+    bell: Bell,
+}
+
+impl Process {
+    fn new(send: Ring, receive: Ring) -> Arc<Self> {
+        let sleeper = Sleeper(AtomicU8::new(Sleep::No as u8));
+        Arc::new(Self { bells: Bells::new(send, receive), sleeper, bell: Bell::default() })
+    }
+
+    fn is_ready(&self) -> bool {
+        self.bells.has_come() || self.bells.has_room()
+    }
+
+    /// The thread has found nothing to do.
+    fn sleep(&self) {
+        if self.sleeper.park(Sleep::UntilRung, || self.bells.park(), || self.is_ready()) {
+            self.bell.hear();
+        }
+        self.sleeper.unpark();
+    }
+}
+
+#[test]
+fn who_sleeps_is_woken_by_what_comes() {
+    const COUNT: u8 = 2;
+
+    check(4, || {
+        let (there, back) = (ring(), ring());
+        let (mut producer, mut consumer) = ends(&there, 2);
+        let from = Process::new(there.clone(), back.clone());
+        let to = Process::new(back, there);
+        let putting = {
+            let to = Arc::clone(&to);
+            thread::spawn(move || {
+                for number in 0..COUNT {
+                    put(&mut producer, number, 2, 0).unwrap();
+                    from.bells.has_sent(producer.tail());
+                    if from.bells.send.take_parked() {
+                        to.bell.ring();
+                    }
+                }
+            })
+        };
+        let mut taken = 0;
+        while taken < COUNT {
+            if to.bells.has_come() {
+                assert!(take(&mut consumer, taken, 2, 0));
+                to.bells.has_taken(consumer.head());
+                taken += 1;
+                assert!(!consumer.free(), "nobody asks");
+                to.bells.unpark();
+            } else {
+                to.sleep();
+            }
+        }
+        putting.join().unwrap();
+    });
+}
+
+/// One that has a record to put in, and its end of the ring.
+struct Sender {
+    producer: Producer,
+    has_record: bool,
+}
+
+impl Sender {
+    /// Whether it has none any more.
+    fn go(&mut self, process: &Process) -> bool {
+        if self.has_record {
+            self.has_record = put(&mut self.producer, 3, 2, 0).is_err();
+            process.bells.has_sent(self.producer.tail());
+        }
+        !self.has_record
+    }
+}
+
+#[test]
+fn who_waits_for_room_is_told() {
+    /// The bytes of the payload of each that is there: a quarter of the ring are the first two.
+    const LENGTHS: [usize; 3] = [0, 0, 5 * LINE];
+
+    check(2, || {
+        let (there, back) = (ring(), ring());
+        let (mut producer, mut consumer) = ends(&there, 2);
+        for (number, &length) in LENGTHS.iter().enumerate() {
+            put(&mut producer, number as u8, 2, length).unwrap();
+        }
+        let from = Process::new(there, back);
+        from.bells.has_sent(producer.tail());
+        let sender = Arc::new(Mutex::new(Sender { producer, has_record: true }));
+        // A program puts in, finds no room, and leaves it to the thread of its process.
+        let program = {
+            let (from, sender) = (Arc::clone(&from), Arc::clone(&sender));
+            thread::spawn(move || {
+                let go = || sender.lock().unwrap().go(&from);
+                let is_done = go() || {
+                    from.bells.wait(&from.sleeper, |waiting| *waiting += 1);
+                    go()
+                };
+                if is_done {
+                    // The thread has nothing more to do here.
+                    from.bell.ring();
+                }
+            })
+        };
+        let thread = {
+            let (from, sender) = (Arc::clone(&from), Arc::clone(&sender));
+            thread::spawn(move || {
+                while sender.lock().unwrap().has_record {
+                    if from.bells.has_room() {
+                        if from.bells.take_waiting() != 0 && !sender.lock().unwrap().go(&from) {
+                            from.bells.wait(&from.sleeper, |waiting| *waiting += 1);
+                            sender.lock().unwrap().go(&from);
+                        }
+                        from.bells.unpark();
+                    } else {
+                        from.sleep();
+                    }
+                }
+            })
+        };
+        for number in 0..2 {
+            assert!(take(&mut consumer, number, 2, LENGTHS[usize::from(number)]));
+            if consumer.free() {
+                from.bell.ring();
+            }
+        }
+        program.join().unwrap();
+        thread.join().unwrap();
+        assert!(take(&mut consumer, 2, 2, LENGTHS[2]) && take(&mut consumer, 3, 2, 0));
+    });
+}
