@@ -21,6 +21,8 @@ mod poll;
 mod receive;
 mod request;
 mod signal;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub(crate) use self::bandwidth::{Send, Window, send};

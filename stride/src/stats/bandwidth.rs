@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a side has counted in its window: messages that it posted and saw completed within it.
+/// What a side has counted in its window: messages that it saw done within it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
     /// Messages on all queue pairs.

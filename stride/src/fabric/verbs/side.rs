@@ -246,7 +246,14 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     }
     let started = windows.iter().map(|window| window.started).min()?;
     let ended = windows.iter().map(|window| window.ended).max()?;
-    let seconds = (ended - started).as_secs_f64();
+    let messages: u64 = windows.iter().map(|window| window.messages).sum();
+    let mut seconds = (ended - started).as_secs_f64();
+    if matches!(plan.amount, Amount::Time { .. }) {
+        // Each thread's window ends with a completion of its own: all that they do is done at the sum of their rates.
+        let rate = |window: &Window| window.messages as f64 / (window.ended - window.started).as_secs_f64();
+        let rates: f64 = windows.iter().map(rate).filter(|rate| rate.is_finite()).sum();
+        seconds = if rates > 0.0 { messages as f64 / rates } else { seconds };
+    }
     let interval = windows.iter().map(|window| window.interval).max()?.as_secs_f64();
     let of = |window: &mut Window| Bandwidth {
         intervals: std::mem::take(&mut window.intervals),
@@ -257,13 +264,8 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     let count = parts.iter().map(Vec::len).min().unwrap_or(0);
     let intervals = (0..count).map(|at| parts.iter().map(|part| part[at]).sum()).collect();
     let cpu: Duration = windows.iter().map(|window| window.cpu).sum();
-    let bandwidth = Bandwidth {
-        messages: windows.iter().map(|window| window.messages).sum(),
-        seconds,
-        intervals,
-        interval,
-        cpu: (seconds > 0.0).then(|| cpu.as_secs_f64() / seconds),
-    };
+    let bandwidth =
+        Bandwidth { messages, seconds, intervals, interval, cpu: (seconds > 0.0).then(|| cpu.as_secs_f64() / seconds) };
     Some(Figures::Bandwidth(if plan.interval.is_some() { bandwidth } else { bandwidth.settled(plan.cq_moderation) }))
 }
 

@@ -1,8 +1,8 @@
 //! Many messages under way, as fast as they go.
 
 mod pace;
-mod watch;
-mod window;
+pub(super) mod watch;
+pub(super) mod window;
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ use crate::plan::Amount;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The same where the step is cut short: the other side may take in nothing any more, and there is no further step.
 const HASTE: Duration = Duration::from_secs(1);
+/// A window of a time begins and ends with a completion, unless none comes in this part of the time.
+const SHARE: u32 = 10;
 
 /// How the messages are sent.
 #[derive(Clone, Copy, Debug)]
@@ -67,14 +69,15 @@ where
         Amount::Time { time, warm_up } => {
             flow.all_ready();
             flow.until(Instant::now() + warm_up)?;
-            // Of what was posted before nothing counts, though it may be done within the window.
-            let before: Vec<u64> = flow.lanes.iter().map(|lane| lane.posted).collect();
-            let clock = Clock::begin(rules.interval, flow.done);
+            flow.until_completion(time / SHARE)?;
+            // The queues are as full at the end as they are now: what was posted before stands for what is still under way then.
+            let before = flow.done;
+            let clock = Clock::begin(rules.interval, before);
             let end = clock.started + time;
             flow.clock = Some(clock);
             flow.until(end)?;
-            let messages = flow.lanes.iter().zip(before).map(|(lane, before)| lane.done.saturating_sub(before)).sum();
-            let window = flow.end(messages);
+            flow.until_completion(time / SHARE)?;
+            let window = flow.end(flow.done - before);
             flow.drain()?;
             Ok(window)
         }
@@ -173,6 +176,21 @@ where
                 return Ok(());
             }
         }
+    }
+
+    /// Messages until the next completion, so that what stands for many counts whole or not at all; for so long at most.
+    #[cold]
+    #[inline(never)]
+    fn until_completion(&mut self, most: Duration) -> Result<()> {
+        let (before, end) = (self.done, Instant::now() + most);
+        while self.done == before && !self.signal.has_stopped() {
+            self.fill(None)?;
+            self.poll()?;
+            if self.look().is_some_and(|now| now >= end) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Waits for all that is under way: queue pairs are used again at the next size.

@@ -15,7 +15,7 @@ const ROOM: usize = 4096;
 pub(crate) struct Window {
     pub(crate) started: Instant,
     pub(crate) ended: Instant,
-    /// Posted and done within it.
+    /// Done within it.
     pub(crate) messages: u64,
     /// Of each whole interval.
     pub(crate) intervals: Vec<u64>,

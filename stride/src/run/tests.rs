@@ -1,0 +1,162 @@
+//! The loops on two queue pairs of softrnic's, with completion queues that tell late.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::completion::BasicCompletionQueue;
+use sideway::ibverbs::device::DeviceList;
+use sideway::ibverbs::device_context::{DeviceContext, Mtu};
+use sideway::ibverbs::memory_region::OwnedMemoryRegion;
+use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePair, QueuePairAttribute, QueuePairState, QueuePairType};
+
+use super::poll::Done;
+use super::signal::Idle;
+use super::*;
+use crate::plan::Amount;
+
+/// Requests under way.
+const DEPTH: u32 = 16;
+
+/// One side. The memory goes behind the queue pair.
+struct End {
+    pair: BasicQueuePair,
+    sends: BasicCompletionQueue,
+    #[expect(dead_code, reason = "the queue pair's receives complete there")]
+    receives: BasicCompletionQueue,
+    memory: OwnedMemoryRegion,
+}
+
+/// Two sides, connected.
+fn two_ends(service: QueuePairType) -> [End; 2] {
+    softrnic::register().unwrap();
+    let context = DeviceList::new().unwrap().find("soft0").unwrap().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let remote = AccessFlags::RemoteRead | AccessFlags::RemoteWrite;
+    let end = || {
+        let queue = || context.create_cq_builder().setup_cqe(4 * DEPTH).build().unwrap();
+        let (sends, receives) = (queue(), queue());
+        let mut builder = pd.create_qp_builder();
+        builder.setup_qp_type(service).setup_max_send_wr(2 * DEPTH).setup_max_recv_wr(DEPTH);
+        let pair = builder.setup_send_cq(&sends).setup_recv_cq(&receives).build().unwrap();
+        End { pair, sends, receives, memory: pd.reg_owned_mr(4096, remote | AccessFlags::LocalWrite).unwrap() }
+    };
+    let ends = [end(), end()];
+    connect(&context, &ends[0].pair, ends[1].pair.qp_number());
+    connect(&context, &ends[1].pair, ends[0].pair.qp_number());
+    ends
+}
+
+fn connect(context: &Arc<DeviceContext>, pair: &BasicQueuePair, peer: u32) {
+    let is_reliable = pair.qp_type() == QueuePairType::ReliableConnection;
+    let mut way = AddressHandleAttribute::new();
+    way.setup_port(1).setup_grh(&context.query_gid(1, 0).unwrap(), 0, 0, 64, 0);
+    let mut to = QueuePairAttribute::new();
+    to.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(1);
+    to.setup_access_flags(AccessFlags::RemoteRead | AccessFlags::RemoteWrite);
+    pair.modify(&to).unwrap();
+    let mut to = QueuePairAttribute::new();
+    to.setup_state(QueuePairState::ReadyToReceive).setup_address_vector(&way).setup_path_mtu(Mtu::Mtu1024);
+    to.setup_dest_qp_num(peer).setup_rq_psn(0);
+    if is_reliable {
+        to.setup_max_dest_read_atomic(1).setup_min_rnr_timer(12);
+    }
+    pair.modify(&to).unwrap();
+    let mut to = QueuePairAttribute::new();
+    to.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(0);
+    if is_reliable {
+        to.setup_timeout(14).setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(1);
+    }
+    pair.modify(&to).unwrap();
+}
+
+/// A lane of the near side, with messages of 64 bytes.
+macro_rules! lane {
+    ($near:expr, $far:expr, $request:expr, $moderation:expr) => {{
+        let (local, remote) = ($near.memory.addr(), $far.memory.addr());
+        let memory = Memory { lkey: $near.memory.lkey(), rkey: $far.memory.rkey(), length: 64, is_inline: false };
+        let places = Places::new(64, local, remote);
+        // SAFETY: both regions are a page, outlive the queue pairs, and nobody looks at their bytes.
+        unsafe { Lane::new($near.pair.queues().0, $request, memory, places, 0, $moderation) }
+    }};
+}
+
+/// A completion queue that tells what has come only now and then.
+struct Late<'q> {
+    queue: &'q mut BasicCompletionQueue,
+    period: Duration,
+    next: Instant,
+    kept: Vec<Done>,
+    /// When something was told, and how much; and when it was asked next.
+    told: Vec<(Instant, usize, Option<Instant>)>,
+}
+
+impl Poll for Late<'_> {
+    fn poll(&mut self, mut each: impl FnMut(Done)) -> Result<u32> {
+        let kept = &mut self.kept;
+        self.queue.poll(|done| kept.push(done))?;
+        let now = Instant::now();
+        if let Some((.., next @ None)) = self.told.last_mut() {
+            *next = Some(now);
+        }
+        if now < self.next || self.kept.is_empty() {
+            return Ok(0);
+        }
+        self.next = now + self.period;
+        self.told.push((now, self.kept.len(), None));
+        let count = self.kept.len() as u32;
+        self.kept.drain(..).for_each(&mut each);
+        Ok(count)
+    }
+
+    fn rest(&mut self, _: Option<&Self>, _: impl FnOnce() -> Duration, _: &mut Idle) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn what_is_done_in_a_time_counts_whenever_it_began() {
+    let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
+    let mut lane = [lane!(near, far, Write, 4)];
+    let period = Duration::from_millis(3);
+    let mut late = Late { queue: &mut near.sends, period, next: Instant::now(), kept: Vec::new(), told: Vec::new() };
+    let rules = Send {
+        amount: Amount::Time { time: Duration::from_millis(40), warm_up: Duration::from_millis(10) },
+        depth: DEPTH.into(),
+        list: 1,
+        interval: Some(Duration::from_millis(4)),
+        rate: None,
+    };
+    let window = send(&mut lane, &mut late, None, &rules, &Signal::default()).unwrap();
+    let Late { told, .. } = late;
+    // Each completion is of four messages.
+    let within = |at: Instant| window.started < at && at < window.ended;
+    let done: usize = told.iter().filter(|told| within(told.0)).map(|told| told.1).sum();
+    assert!(done > 0 && window.ended - window.started >= Duration::from_millis(40), "{window:?}");
+    assert_eq!(window.messages, 4 * done as u64, "{window:?} {told:?}");
+    assert!(window.intervals.iter().sum::<u64>() <= window.messages, "{window:?}");
+    // It begins and ends with what it counts, not somewhere between.
+    for edge in [window.started, window.ended] {
+        let is_at = told.iter().any(|told| told.0 <= edge && told.2.is_none_or(|next| edge <= next));
+        assert!(is_at, "{window:?} {told:?}");
+    }
+}
+
+#[test]
+fn a_window_ends_where_nothing_is_done_any_more() {
+    let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
+    let mut lane = [lane!(near, far, Write, 1)];
+    let next = Instant::now() + Duration::from_millis(400);
+    let mut late = Late { queue: &mut near.sends, period: Duration::ZERO, next, kept: Vec::new(), told: Vec::new() };
+    let rules = Send {
+        amount: Amount::Time { time: Duration::from_millis(40), warm_up: Duration::ZERO },
+        depth: DEPTH.into(),
+        list: 1,
+        interval: None,
+        rate: None,
+    };
+    let window = send(&mut lane, &mut late, None, &rules, &Signal::default()).unwrap();
+    assert!(window.messages == 0 && window.ended < next, "{window:?}");
+}
