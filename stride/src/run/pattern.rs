@@ -15,6 +15,23 @@ pub(crate) fn blank(size: u64, lane: usize, index: usize) -> u8 {
     !byte(size, lane, index)
 }
 
+/// Looks at all places of messages, which were used in turn: the first `least` of them, and possibly more.
+///
+/// # Errors
+///
+/// The first byte that is wrong, also of a message that has not come while a later one has.
+pub(crate) fn check_all(places: &[Vec<u8>], least: u64, lane: usize, spare: usize) -> Result<(), Wrong> {
+    let least = usize::try_from(least).unwrap_or(usize::MAX);
+    let used = places.iter().rposition(|message| !is_blank(message, lane)).map_or(0, |last| last + 1);
+    places.iter().take(used.max(least)).try_for_each(|message| check(message, lane, spare))
+}
+
+/// Whether nothing has come there.
+fn is_blank(message: &[u8], lane: usize) -> bool {
+    let size = message.len() as u64;
+    message.iter().enumerate().all(|(index, &found)| found == blank(size, lane, index))
+}
+
 /// A byte that is not what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
@@ -68,6 +85,30 @@ mod tests {
         message[700] = blank(1000, 3, 700);
         let text = check(&message, 3, 0).expect_err("it is wrong").to_string();
         assert!(text.contains("byte 700") && text.contains("nothing was written there"), "{text}");
+    }
+
+    #[test]
+    fn a_gap_is_found_however_many_were_sent() {
+        let (right, none): (Vec<u8>, Vec<u8>) = (0..64).map(|index| (byte(64, 1, index), blank(64, 1, index))).unzip();
+        let of = |which: [bool; 4], least| {
+            let places = which.map(|is_there| if is_there { right.clone() } else { none.clone() });
+            check_all(&places, least, 1, 0).is_ok()
+        };
+        for (which, least, is_right) in [
+            ([true, false, false, false], 1, true),
+            ([true, true, true, true], 1, true),
+            ([true, false, true, false], 1, false),
+            ([false, true, true, true], 1, false),
+            ([false, false, false, false], 1, false),
+            ([true, true, false, false], 2, true),
+            ([true, true, false, false], 3, false),
+            ([true, true, true, true], u64::MAX, true),
+        ] {
+            assert_eq!(of(which, least), is_right, "{which:?} {least}");
+        }
+        let mut places = vec![right.clone(), right, none];
+        places[1][5] ^= 1;
+        assert!(check_all(&places, 1, 1, 0).is_err());
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub(in crate::cli) struct Messages {
     /// and send, ack for read, atomic, and plain writes with --use-cuda].
     #[arg(long, value_name = "WHICH", value_enum)]
     pub(in crate::cli) latency: Option<Latency>,
-    /// Looks at every byte that arrives.
+    /// Compares what lies in memory after each size with what was sent, every byte of it: of each place of a message the last that
+    /// came there (up to 64 places on a queue pair, one for receives and for messages above 2 KiB); of --atomic fadd the sum.
     #[arg(long)]
     pub(in crate::cli) validate: bool,
 }

@@ -82,21 +82,22 @@ fn check_area(corner: &Corner, plan: &Plan, size: u64, memory: &memory::Area) ->
     // The last byte is a counter where a side waits for it.
     let in_turn = matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.operation == Operation::Write);
+    // Places are used in turn. How far a time goes is not known, but the first is used, and none after one that is not.
     let least = match plan.amount {
         Amount::Messages { count, warm_up } => count + warm_up,
-        // At least one.
         Amount::Time { .. } => 1,
     };
     // Of one queue pair alone, latencies are.
     let lanes = if matches!(plan.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() };
     for lane in 0..lanes {
         let place = corner.memory.offset(lane);
-        let offsets = offsets(plan, size, Area::Blank).into_iter().zip(0..least);
-        for (offset, _) in offsets {
+        let mut messages = Vec::new();
+        for offset in offsets(plan, size, Area::Blank) {
             let mut message = vec![0; size as usize];
             memory.read_at(place + offset, &mut message)?;
-            pattern::check(&message, lane, spare).map_err(|wrong| anyhow!("{wrong}"))?;
+            messages.push(message);
         }
+        pattern::check_all(&messages, least, lane, spare).map_err(|wrong| anyhow!("{wrong}"))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What a latency cannot have, and what cannot be done in the memory of a GPU.
 
 use super::{Contradiction, refuse};
-use crate::plan::{Measure, Memory, Place, Plan, Semantics};
+use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics};
 
 impl Plan {
     pub(super) fn check_latency(&self, semantics: Semantics) -> Result<(), Contradiction> {
@@ -39,6 +39,20 @@ impl Plan {
             );
         }
         Ok(())
+    }
+
+    /// Whether what was done can be told from memory.
+    pub(super) fn check_validation(&self) -> Result<(), Contradiction> {
+        match (self.operation, self.amount) {
+            _ if !self.is_validated => Ok(()),
+            (Operation::CompareSwap, _) => refuse(
+                "--validate has nothing to look at with --atomic cswap, which exchanges zeros for zeros: leave it out, or give --atomic fadd",
+            ),
+            (Operation::FetchAdd, Amount::Time { .. }) => refuse(
+                "--validate compares the sum of atomics with their number, which --duration leaves open: give --iters, or leave it out",
+            ),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn check_memory(&self) -> Result<(), Contradiction> {

@@ -60,6 +60,7 @@ impl Plan {
             Measure::Bandwidth => {}
             Measure::Latency(semantics) => self.check_latency(semantics)?,
         }
+        self.check_validation()?;
         self.check_memory()?;
         check_place(&self.client)?;
         check_place(&self.server)
@@ -89,6 +90,11 @@ impl Plan {
     pub fn polls_memory(&self) -> bool {
         self.operation == Operation::Write
             && matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
+    }
+
+    /// Whether what arrives is counted, as not all that was sent does.
+    pub fn counts_arrivals(&self) -> bool {
+        self.measure == Measure::Bandwidth && !self.transport.is_reliable() && self.operation.takes_receive()
     }
 
     /// Whether the server posts messages of its own.

@@ -107,6 +107,26 @@ fn processors_do_not_reach_the_memory_of_gpus() {
 }
 
 #[test]
+fn what_cannot_be_validated_is_refused() {
+    let of = |operation, amount| {
+        complaint(|plan| {
+            (plan.operation, plan.amount, plan.is_validated) = (operation, amount, true);
+            if operation.is_atomic() {
+                plan.sizes = vec![8];
+            }
+        })
+    };
+    let time = Amount::Time { time: Duration::from_secs(1), warm_up: Duration::ZERO };
+    let count = Amount::Messages { count: 100, warm_up: 0 };
+    assert!(of(Operation::CompareSwap, count).contains("--atomic fadd"));
+    assert!(of(Operation::CompareSwap, time).contains("--atomic fadd"));
+    assert!(of(Operation::FetchAdd, time).contains("give --iters"));
+    for (operation, amount) in [(Operation::FetchAdd, count), (Operation::Write, time), (Operation::Read, time)] {
+        assert_eq!(of(operation, amount), "");
+    }
+}
+
+#[test]
 fn addresses_decide_where_the_connection_manager_connects() {
     assert_eq!(complaint(|plan| plan.by_address = true), "");
     let index = |plan: &mut Plan| (plan.by_address, plan.server.gid_index) = (true, Some(1));
