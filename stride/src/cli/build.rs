@@ -58,6 +58,7 @@ pub(super) fn plan(
         is_on_demand: load.odp,
         has_events: load.events,
         is_validated: messages.validate,
+        timeout: test.contact.timeout.unwrap_or(Plan::example().timeout),
         rate_limit: load.rate_limit,
         interval: load.interval.or_else(|| interval(amount)),
         by_address: network.rdma_cm,

@@ -180,7 +180,7 @@ fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
     let each = (interval * 1e9 / gap(size)) as u64;
     // Of four intervals one is slower, so that they differ.
     let intervals = (0..whole).map(|index| if index % 4 == 1 { each - each / 10 } else { each }).collect();
-    Bandwidth { messages, seconds, intervals, interval, cpu: Some(1.0) }
+    Bandwidth { messages, seconds, intervals, interval, cpu: Some(1.0), ..Bandwidth::default() }
 }
 
 fn latency(plan: &Plan, semantics: Semantics, size: u64) -> Latency {

@@ -26,6 +26,11 @@ pub enum Amount {
     },
 }
 
+/// As long as a side waits where nobody says otherwise.
+pub(super) fn half_a_minute() -> Duration {
+    Duration::from_secs(30)
+}
+
 /// As a number of seconds.
 pub(super) mod seconds {
     use std::time::Duration;

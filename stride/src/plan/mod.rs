@@ -75,6 +75,9 @@ pub struct Plan {
     pub has_events: bool,
     /// Every byte that arrives is checked.
     pub is_validated: bool,
+    /// For so long a message of a latency is waited for that may have been lost.
+    #[serde(rename = "timeout_seconds", with = "amount::seconds", default = "amount::half_a_minute")]
+    pub timeout: Duration,
     /// Gigabits a second that the senders do not exceed.
     #[serde(rename = "rate_limit_gigabits_per_second")]
     pub rate_limit: Option<f64>,
@@ -118,6 +121,7 @@ impl Plan {
             is_on_demand: false,
             has_events: false,
             is_validated: false,
+            timeout: amount::half_a_minute(),
             rate_limit: None,
             interval: None,
             by_address: false,

@@ -139,6 +139,9 @@ fn has_some(figures: &Figures) -> bool {
 /// What both sides have measured together.
 fn together(step: &Step) -> Option<Figures> {
     match (&step.client, &step.server) {
+        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if theirs.is_of_receiver() => {
+            Some(Figures::Bandwidth(ours.received(theirs)))
+        }
         (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) => {
             Some(Figures::Bandwidth(ours.with(theirs)))
         }

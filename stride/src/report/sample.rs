@@ -10,7 +10,8 @@ use crate::stats::{Bandwidth, Figures, Latency};
 /// So many messages in a second, in four intervals.
 pub(super) fn bandwidth_row(size: u64, messages: u64) -> Row {
     let intervals = [9, 10, 11, 10].map(|share| messages * share / 40).to_vec();
-    let bandwidth = Bandwidth { messages, seconds: 1.0, intervals, interval: 0.25, cpu: Some(1.0) };
+    let bandwidth =
+        Bandwidth { messages, seconds: 1.0, intervals, interval: 0.25, cpu: Some(1.0), ..Bandwidth::default() };
     Row::new(size, Figures::Bandwidth(bandwidth))
 }
 

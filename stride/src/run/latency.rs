@@ -1,9 +1,9 @@
 //! One message under way at a time.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use sideway::ibverbs::queue_pair::SendQueue;
 
 use super::lane::Lane;
@@ -12,6 +12,8 @@ use super::receive::Receives;
 use super::request::Request;
 use super::signal::{Idle, LOOKS, Signal};
 use super::wait::LONGEST;
+use crate::plan::Transport;
+use crate::stats::Tally;
 
 /// When to end: after so many messages, or at a time.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +32,76 @@ impl Until {
     }
 }
 
+/// How two sides take turns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    /// This side has the first.
+    pub(crate) begins: bool,
+    pub(crate) until: Until,
+    /// Where messages may be lost.
+    pub(crate) patience: Option<Patience>,
+}
+
+/// How long a message is waited for that may have been lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) most: Duration,
+    pub(crate) service: Transport,
+}
+
+/// A side that waits for the other's message.
+struct Wait {
+    turns: Turns,
+    /// Messages that have gone there and back.
+    count: u64,
+    looks: u32,
+    since: Option<Instant>,
+}
+
+/// Between two looks at the clock pass so many looks for a message.
+const SELDOM: u32 = 1024;
+
+impl Wait {
+    fn new(turns: Turns, count: u64) -> Self {
+        Self { turns, count, looks: 0, since: None }
+    }
+
+    /// Nothing was there. Fails where that has been so for too long.
+    #[inline]
+    fn look(&mut self, has_slept: bool) -> Result<()> {
+        self.looks = self.looks.wrapping_add(1);
+        if has_slept || self.looks.is_multiple_of(SELDOM) {
+            self.consider()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn consider(&mut self) -> Result<()> {
+        let Some(Patience { most, service }) = self.turns.patience else { return Ok(()) };
+        let now = Instant::now();
+        if now - *self.since.get_or_insert(now) < most {
+            return Ok(());
+        }
+        let what = match (self.turns.begins, self.count) {
+            (true, count) => format!("message {}, or the answer to it,", count + 1),
+            (false, 0) => "message 1".to_owned(),
+            (false, count) => format!("message {}, or the answer to the one before it,", count + 1),
+        };
+        bail!(
+            "{what} was lost: nothing has come for {most:?}, and {service} does not send again. Try again, give --transport rc, or \
+             more --timeout where the other side may be stopped for so long"
+        )
+    }
+}
+
 /// Nanoseconds from stamp to stamp.
 #[derive(Debug)]
 pub(crate) struct Samples {
+    /// As far as there is room for them; each is below `u32::MAX`.
     times: Vec<u32>,
+    /// Those for which there was no room any more, and those that are longer.
+    older: Option<Tally>,
     last: Option<Instant>,
     /// Samples that are not kept, and the time before which none is.
     skip: u64,
@@ -41,12 +109,12 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// With room for so many; more are kept too, and then the memory grows. The first `skip` are left out.
+    /// With room for so many at a time. The first `skip` are left out.
     pub(crate) fn new(room: usize, skip: u64) -> Self {
         // Written once, so that no page is missing while it is measured.
         let mut times = vec![1; room];
         times.clear();
-        Self { times, last: None, skip, begin: None }
+        Self { times, older: None, last: None, skip, begin: None }
     }
 
     /// For the side of which nobody asks.
@@ -70,13 +138,45 @@ impl Samples {
             if self.begin.is_some_and(|begin| last < begin) {
                 return now;
             }
-            self.times.push(u32::try_from((now - last).as_nanos()).unwrap_or(u32::MAX));
+            let time = (now - last).as_nanos() as u64;
+            match u32::try_from(time) {
+                Ok(short) if short < u32::MAX && self.times.len() < self.times.capacity() => self.times.push(short),
+                _ => self.fold(time),
+            }
         }
         now
     }
 
-    pub(crate) fn into_times(self) -> Vec<u32> {
-        self.times
+    /// Takes a time that does not go with the others: that there is room again is part of no time.
+    #[cold]
+    #[inline(never)]
+    fn fold(&mut self, time: u64) {
+        let older = self.older.get_or_insert_with(Tally::new);
+        if self.times.len() == self.times.capacity() {
+            older.add(self.times.iter().map(|&time| time.into()));
+            self.times.clear();
+        }
+        older.add(std::iter::once(time));
+        self.last = Some(Instant::now());
+    }
+
+    /// With a first stamp.
+    #[cfg(test)]
+    pub(crate) fn since(self, first: Instant) -> Self {
+        Self { last: Some(first), ..self }
+    }
+
+    /// How many have room one by one.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.times.capacity()
+    }
+
+    /// What there is of them.
+    pub(crate) fn tally(self) -> Tally {
+        let mut all = self.older.unwrap_or_else(Tally::new);
+        all.add(self.times.iter().map(|&time| time.into()));
+        all
     }
 }
 
@@ -113,8 +213,7 @@ pub(crate) unsafe fn by_memory<S, R, C>(
     lane: &mut Lane<'_, S, R>,
     queue: &mut C,
     (out, back): (*mut u8, *mut u8),
-    begins: bool,
-    until: Until,
+    turns: Turns,
     samples: &mut Samples,
     signal: &Signal,
 ) -> Result<()>
@@ -123,6 +222,7 @@ where
     R: Request<Service = S::Service>,
     C: Poll,
 {
+    let Turns { begins, until, .. } = turns;
     // SAFETY: the caller's promise; the device writes single bytes too.
     let (out, back) = unsafe { (AtomicU8::from_ptr(out), AtomicU8::from_ptr(back)) };
     let (mut count, mut turn) = (0_u64, 0_u8);
@@ -132,13 +232,13 @@ where
             return Ok(());
         }
         turn = turn.wrapping_add(1);
-        if !begins && !comes(back, turn, queue, lane, signal)? {
+        if !begins && !comes((back, turn), queue, lane, Wait::new(turns, count), signal)? {
             return Ok(());
         }
         out.store(turn, Ordering::Release);
         lane.post(1, true)?;
         wait_own(lane, queue, signal)?;
-        if begins && !comes(back, turn, queue, lane, signal)? {
+        if begins && !comes((back, turn), queue, lane, Wait::new(turns, count), signal)? {
             return Ok(());
         }
         count += 1;
@@ -151,7 +251,13 @@ where
 
 /// Waits for the byte; `false` where the loop is to stop.
 #[inline]
-fn comes<S, R, C>(byte: &AtomicU8, turn: u8, queue: &mut C, lane: &mut Lane<'_, S, R>, signal: &Signal) -> Result<bool>
+fn comes<S, R, C>(
+    (byte, turn): (&AtomicU8, u8),
+    queue: &mut C,
+    lane: &mut Lane<'_, S, R>,
+    mut wait: Wait,
+    signal: &Signal,
+) -> Result<bool>
 where
     S: SendQueue,
     R: Request<Service = S::Service>,
@@ -170,6 +276,7 @@ where
             if signal.has_stopped() {
                 return Ok(false);
             }
+            wait.look(false)?;
         }
     }
     Ok(true)
@@ -180,8 +287,7 @@ pub(crate) fn by_receives<S, R, C>(
     lane: &mut Lane<'_, S, R>,
     queue: &mut C,
     receives: &mut Receives<'_, C>,
-    begins: bool,
-    until: Until,
+    turns: Turns,
     samples: &mut Samples,
     signal: &Signal,
 ) -> Result<()>
@@ -190,29 +296,31 @@ where
     R: Request<Service = S::Service>,
     C: Poll,
 {
+    let Turns { begins, until, .. } = turns;
     let mut count = 0;
     let mut expected = receives.taken;
-    let mut arrives = |receives: &mut Receives<'_, C>| -> Result<bool> {
+    let mut arrives = |receives: &mut Receives<'_, C>, count: u64| -> Result<bool> {
         expected += 1;
-        let mut idle = Idle::default();
+        let (mut idle, mut wait) = (Idle::default(), Wait::new(turns, count));
         while receives.taken < expected {
             if receives.take()? == 0 {
                 if signal.has_stopped() {
                     return Ok(false);
                 }
-                receives.rest(&mut idle)?;
+                let has_slept = receives.rest(&mut idle)?;
+                wait.look(has_slept)?;
             }
         }
         Ok(true)
     };
     loop {
         let now = samples.stamp();
-        if begins && until.is_reached(count, now) || !begins && !arrives(receives)? {
+        if begins && until.is_reached(count, now) || !begins && !arrives(receives, count)? {
             return Ok(());
         }
         lane.post(1, true)?;
         wait_own(lane, queue, signal)?;
-        if begins && !arrives(receives)? {
+        if begins && !arrives(receives, count)? {
             return Ok(());
         }
         count += 1;

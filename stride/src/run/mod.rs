@@ -27,9 +27,9 @@ mod wait;
 
 pub(crate) use self::bandwidth::{Send, Window, send};
 pub(crate) use self::lane::{Lane, Places};
-pub(crate) use self::latency::{Samples, Until, acknowledged, by_memory, by_receives};
+pub(crate) use self::latency::{Patience, Samples, Turns, Until, acknowledged, by_memory, by_receives};
 pub(crate) use self::poll::Poll;
-pub(crate) use self::receive::{Intake, Receives, Refill, receive};
+pub(crate) use self::receive::{Intake, Receives, Refill, receive, take_count};
 pub(crate) use self::request::{
     CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Memory, Read, Request, SendImmediate, SendPlain, To,
     Write, WriteImmediate,

@@ -7,10 +7,13 @@ use sideway::ibverbs::memory_region::LocalKey;
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::ReceiveQueue;
 
+use super::bandwidth::watch::Watch;
+use super::bandwidth::window::{Clock, Window};
 use super::lane::lane_of;
 use super::poll::Poll;
 use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
+use crate::plan::Amount;
 
 /// The receives of a thread's lanes, which complete on one queue.
 #[derive(Debug)]
@@ -158,4 +161,69 @@ pub(crate) fn receive<C: Poll>(
     }
     signal.add(receives.taken - told);
     Ok(())
+}
+
+/// When nothing has come for so long after the other side has ended, nothing will.
+const LINGER: Duration = Duration::from_millis(20);
+
+/// What arrives of messages that may be lost: how many in the whole step, and in which time those came that count.
+///
+/// The window begins after as many messages, or as much time, as the other side's; it ends with the last message, as what does not come has
+/// no time.
+pub(crate) fn take_count<C: Poll>(
+    receives: &mut Receives<'_, C>,
+    amount: Amount,
+    interval: Option<Duration>,
+    signal: &Signal,
+) -> Result<Window> {
+    let lanes = receives.lanes.len() as u64;
+    let begun = Instant::now();
+    let (all, warm_up, begin, end) = match amount {
+        Amount::Messages { count, warm_up } => ((count + warm_up) * lanes, warm_up * lanes, begun, None),
+        Amount::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
+    };
+    let (mut watch, mut idle, mut clock) = (Watch::new(), Idle::default(), None::<Clock>);
+    // Messages when the window began, and when there were last more of them within it.
+    let (mut before, mut counted, mut last) = (0, 0, begun);
+    let (mut told, mut quiet) = (0, None);
+    while receives.taken < all {
+        if receives.take()? == 0 && receives.rest(&mut idle)? {
+            watch.is_due_next();
+        }
+        let taken = receives.taken;
+        // By number it begins with a message, which does not wait for the next look.
+        if clock.is_none() && end.is_none() && taken > 0 && taken >= warm_up {
+            let new = Clock::begin(interval, taken);
+            (before, counted, last) = (taken, taken, new.started);
+            clock = Some(new);
+        }
+        let Some(now) = watch.look() else { continue };
+        if taken > told {
+            signal.add(taken - told);
+            (told, quiet) = (taken, None);
+            let is_within = end.is_none_or(|end| now <= end);
+            match &mut clock {
+                Some(clock) if is_within => {
+                    clock.look(now, taken);
+                    (counted, last) = (taken, now);
+                }
+                None if is_within && now >= begin => {
+                    let new = Clock::begin(interval, taken);
+                    (before, counted, last) = (taken, taken, new.started);
+                    clock = Some(new);
+                }
+                _ => {}
+            }
+        } else if signal.has_stopped() && now.duration_since(*quiet.get_or_insert(now)) > LINGER {
+            break;
+        }
+    }
+    if end.is_none() && receives.taken > counted {
+        (counted, last) = (receives.taken, Instant::now());
+    }
+    signal.add(receives.taken - told);
+    let clock = clock.unwrap_or_else(|| Clock::begin(interval, counted));
+    let last = last.max(clock.started);
+    let window = clock.end_at(last, counted.saturating_sub(before));
+    Ok(Window { arrived: Some(receives.taken), ..window })
 }

@@ -15,7 +15,7 @@ use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePair, QueuePairAttribute
 use super::poll::Done;
 use super::signal::Idle;
 use super::*;
-use crate::plan::Amount;
+use crate::plan::{Amount, Semantics, Transport};
 
 /// Requests under way.
 const DEPTH: u32 = 16;
@@ -24,7 +24,6 @@ const DEPTH: u32 = 16;
 struct End {
     pair: BasicQueuePair,
     sends: BasicCompletionQueue,
-    #[expect(dead_code, reason = "the queue pair's receives complete there")]
     receives: BasicCompletionQueue,
     memory: OwnedMemoryRegion,
 }
@@ -159,4 +158,59 @@ fn a_window_ends_where_nothing_is_done_any_more() {
     };
     let window = send(&mut lane, &mut late, None, &rules, &Signal::default()).unwrap();
     assert!(window.messages == 0 && window.ended < next, "{window:?}");
+}
+
+/// A side whose first message nobody answers.
+fn alone(begins: bool, until: Until, by_memory_too: bool) -> String {
+    let [mut near, far] = two_ends(QueuePairType::UnreliableConnection);
+    let patience = Patience { most: Duration::from_millis(40), service: Transport::Uc };
+    let turns = Turns { begins, until, patience: Some(patience) };
+    let (mut samples, signal) = (Samples::new(8, 0), Signal::default());
+    let bytes = (near.memory.as_ptr(), near.memory.as_ptr().wrapping_add(64));
+    if by_memory_too {
+        let mut lane = lane!(near, far, Write, 1);
+        // SAFETY: both bytes are of the region, and only this thread uses them.
+        unsafe { by_memory(&mut lane, &mut near.sends, bytes, turns, &mut samples, &signal) }
+    } else {
+        let mut lane = lane!(near, far, SendPlain, 1);
+        let mut receives = Receives::new(&mut near.receives, Vec::new());
+        by_receives(&mut lane, &mut near.sends, &mut receives, turns, &mut samples, &signal)
+    }
+    .unwrap_err()
+    .to_string()
+}
+
+#[test]
+fn a_message_that_is_lost_is_not_waited_for_without_end() {
+    for until in [Until::Count(5), Until::Time(Instant::now() + Duration::from_secs(600))] {
+        for by_memory_too in [false, true] {
+            let said = alone(true, until, by_memory_too);
+            assert!(said.starts_with("message 1, or the answer to it, was lost: nothing has come for 40ms"), "{said}");
+            assert!(said.contains("UC does not send again") && said.contains("--transport rc"), "{said}");
+            let said = alone(false, until, by_memory_too);
+            assert!(said.starts_with("message 1 was lost"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn times_beyond_the_room_are_kept_as_a_histogram() {
+    let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
+    let mut lane = lane!(near, far, Write, 1);
+    let mut samples = Samples::new(16, 5);
+    acknowledged(&mut lane, &mut near.sends, Until::Count(105), &mut samples, &Signal::default()).unwrap();
+    assert!(samples.room() < 32, "{samples:?}");
+    let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
+    assert_eq!((latency.samples, latency.histogram.iter().map(|bin| bin.1).sum::<u64>()), (100, 100));
+}
+
+#[test]
+fn a_long_time_is_as_long_as_it_is() {
+    let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
+    let mut lane = lane!(near, far, Write, 1);
+    let mut samples = Samples::new(16, 0).since(Instant::now() - Duration::from_secs(10));
+    acknowledged(&mut lane, &mut near.sends, Until::Count(1), &mut samples, &Signal::default()).unwrap();
+    let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
+    assert_eq!(latency.samples, 2);
+    assert!(latency.max >= 10e9 && latency.min < 10e9, "{latency:?}");
 }

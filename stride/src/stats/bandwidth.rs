@@ -21,6 +21,12 @@ pub struct Bandwidth {
     /// Processor time that the side has used, of all its threads, as a share of the window: 1.0 is one processor all the time.
     #[serde(rename = "cpu_share")]
     pub cpu: Option<f64>,
+    /// Messages that were sent in the whole step, those of the warm-up too, where messages may be lost and the other side counts them.
+    #[serde(rename = "sent_messages", default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<u64>,
+    /// Messages that arrived in the whole step, likewise.
+    #[serde(rename = "arrived_messages", default, skip_serializing_if = "Option::is_none")]
+    pub arrived: Option<u64>,
 }
 
 /// Where nobody said how long intervals are there are fewer than so many, or each is of a second and more.
@@ -117,7 +123,27 @@ impl Bandwidth {
         let [a, b] = [self, other].map(|one| one.clone().with_interval(interval).intervals);
         let intervals = a.iter().zip(&b).map(|(a, b)| a.saturating_add(*b)).collect();
         let cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
-        Self { messages, seconds, intervals, interval, cpu }
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b);
+        let (sent, arrived) = (sum(self.sent, other.sent), sum(self.arrived, other.arrived));
+        Self { messages, seconds, intervals, interval, cpu, sent, arrived }
+    }
+
+    /// Whether it is of a side that only counts what arrives.
+    pub(crate) fn is_of_receiver(&self) -> bool {
+        self.arrived.is_some() && self.sent.is_none()
+    }
+
+    /// What a side has sent, as the one has counted it to which it went: its rate is that of what arrived.
+    #[must_use]
+    pub(crate) fn received(&self, receiver: &Self) -> Self {
+        let (sent, arrived, cpu) = (self.sent, receiver.arrived, self.cpu);
+        if receiver.messages > 0 && receiver.seconds > 0.0 {
+            return Self { sent, arrived, cpu, ..receiver.clone() };
+        }
+        // What came was too little for a window of its own.
+        let share = arrived.unwrap_or(0) as f64 / sent.unwrap_or(0).max(1) as f64;
+        let messages = (self.messages as f64 * share.min(1.0)) as u64;
+        Self { messages, arrived, intervals: Vec::new(), ..self.clone() }
     }
 
     /// The window as a time.
@@ -175,6 +201,26 @@ mod tests {
         for both in [one.with(&other), other.with(&one)] {
             assert_eq!((both.intervals, both.interval), (vec![13, 17], 0.002));
         }
+    }
+
+    #[test]
+    fn what_arrived_counts() {
+        let sent = Bandwidth { messages: 100, seconds: 1.0, cpu: Some(1.0), sent: Some(128), ..Bandwidth::default() };
+        let of = |messages, seconds, arrived| Bandwidth {
+            messages,
+            seconds,
+            arrived,
+            cpu: Some(0.5),
+            ..Bandwidth::default()
+        };
+        let taken = of(90, 2.0, Some(112));
+        assert!(taken.is_of_receiver() && !sent.is_of_receiver() && !sent.received(&taken).is_of_receiver());
+        let both = sent.received(&taken);
+        assert_eq!((both.messages, both.seconds, both.cpu), (90, 2.0, Some(1.0)));
+        assert_eq!((both.sent, both.arrived), (Some(128), Some(112)));
+        let both = sent.received(&of(0, 0.0, Some(64)));
+        assert_eq!((both.messages, both.seconds), (50, 1.0));
+        assert_eq!(sent.received(&of(0, 0.0, Some(0))).messages, 0);
     }
 
     #[test]

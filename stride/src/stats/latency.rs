@@ -55,25 +55,66 @@ impl Latency {
         I: IntoIterator<Item = T>,
         I::IntoIter: Clone,
     {
-        let ticks = ticks.into_iter().map(Into::into);
-        let samples = u64::try_from(ticks.clone().count()).ok()?;
-        let (min, max) = (ticks.clone().min()?, ticks.clone().max()?);
-        let (mean, stdev) = moments(ticks.clone(), min, samples);
-        let fine = recorded(ticks, max)?;
+        let mut tally = Tally::new();
+        tally.add(ticks.into_iter().map(Into::into));
+        tally.latency(nanoseconds_per_tick, semantics)
+    }
+}
+
+/// Many times, of which those that were taken are not kept one by one.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    samples: u64,
+    min: u64,
+    max: u64,
+    mean: f64,
+    /// The sum of the squares of what each is away from the mean.
+    squares: f64,
+    /// Of three digits. There always is one, as its bounds are in order.
+    fine: Option<Histogram<u64>>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        let fine = Histogram::new_with_max(LONGEST, 3).ok();
+        Self { samples: 0, min: u64::MAX, max: 0, mean: 0.0, squares: 0.0, fine }
+    }
+
+    /// Takes more of them, in ticks of a clock.
+    pub(crate) fn add(&mut self, ticks: impl Iterator<Item = u64> + Clone) {
+        let (Some(min), Some(max)) = (ticks.clone().min(), ticks.clone().max()) else { return };
+        let more = ticks.clone().count() as u64;
+        let (mean, squares) = moments(ticks.clone(), min, more);
+        // Two parts come to a whole as Chan, Golub and LeVeque have it ("Updating formulae", 1979).
+        let (before, away) = (self.samples as f64, mean - self.mean);
+        self.samples += more;
+        let share = more as f64 / self.samples as f64;
+        self.mean += away * share;
+        self.squares += squares + away * away * before * share;
+        (self.min, self.max) = (self.min.min(min), self.max.max(max));
+        if let Some(fine) = &mut self.fine {
+            ticks.for_each(|tick| fine.saturating_record(tick.min(LONGEST)));
+        }
+    }
+
+    /// What they come to. None where there are none.
+    pub(crate) fn latency(&self, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Latency> {
+        let Self { samples, min, max, mean, squares, fine } = self;
+        let (min, max, fine) = (*min, *max, fine.as_ref().filter(|_| *samples > 0)?);
         let scale = nanoseconds_per_tick * share(semantics);
         let at = |quantile| fine.value_at_quantile(quantile).clamp(min, max) as f64 * scale;
-        Some(Self {
-            samples,
+        Some(Latency {
+            samples: *samples,
             min: min as f64 * scale,
             mean: mean * scale,
-            stdev: stdev * scale,
+            stdev: (squares / *samples as f64).sqrt() * scale,
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
             p99_9: at(0.999),
             p99_99: at(0.9999),
             max: max as f64 * scale,
-            histogram: bins(&fine, max)?.into_iter().map(|(end, count)| (end as f64 * scale, count)).collect(),
+            histogram: bins(fine, max)?.into_iter().map(|(end, count)| (end as f64 * scale, count)).collect(),
         })
     }
 }
@@ -86,26 +127,19 @@ fn share(semantics: Semantics) -> f64 {
     }
 }
 
-/// Mean and standard deviation. They are taken from what each is above the shortest, so that long times which hardly differ lose no digits.
+/// The mean, and the sum of the squares of what each is away from it. They are taken from what each is above the shortest, so that long
+/// times which hardly differ lose no digits.
 fn moments(ticks: impl Iterator<Item = u64> + Clone, min: u64, samples: u64) -> (f64, f64) {
-    let count = samples as f64;
     let above = ticks.map(|tick| (tick - min) as f64);
-    let mean = above.clone().sum::<f64>() / count;
-    let variance = above.map(|tick| (tick - mean).powi(2)).sum::<f64>() / count;
-    (min as f64 + mean, variance.sqrt())
+    let mean = above.clone().sum::<f64>() / samples as f64;
+    let squares = above.map(|tick| (tick - mean).powi(2)).sum::<f64>();
+    (min as f64 + mean, squares)
 }
 
 /// The longest time that a histogram has a place for: 36 years of nanoseconds.
 const LONGEST: u64 = 1 << 60;
 
-/// A histogram of three digits.
-fn recorded(ticks: impl Iterator<Item = u64>, max: u64) -> Option<Histogram<u64>> {
-    let mut histogram = Histogram::new_with_max(max.clamp(2, LONGEST), 3).ok()?;
-    ticks.for_each(|tick| histogram.saturating_record(tick.min(LONGEST)));
-    Some(histogram)
-}
-
-/// The same in bins of two digits: few enough for a document and a screen.
+/// A histogram in bins of two digits: few enough for a document and a screen.
 fn bins(fine: &Histogram<u64>, max: u64) -> Option<Vec<(u64, u64)>> {
     let mut coarse = Histogram::<u64>::new_with_max(max.clamp(2, LONGEST), 2).ok()?;
     coarse.add(fine).ok()?;
@@ -180,6 +214,19 @@ mod tests {
     fn sorted_at(sorted: &[u64], quantile: f64) -> f64 {
         let rank = (quantile * sorted.len() as f64).ceil().max(1.0) as usize;
         sorted[rank - 1] as f64
+    }
+
+    #[test]
+    fn parts_come_to_what_the_whole_comes_to() {
+        let ticks: Vec<u64> = (0..10_000).map(|at| 1_000_000_000 + at * at % 9973).collect();
+        let mut tally = Tally::new();
+        for part in [&ticks[..1], &ticks[1..7000], &[], &ticks[7000..]] {
+            tally.add(part.iter().copied());
+        }
+        let (parts, whole) = (tally.latency(1.0, Semantics::Ack).unwrap(), of(&ticks));
+        assert!((parts.mean - whole.mean).abs() < 1e-6 && (parts.stdev - whole.stdev).abs() < 1e-6, "{parts:?}");
+        let exact = |one: Latency| Latency { mean: 0.0, stdev: 0.0, ..one };
+        assert_eq!(exact(parts), exact(whole));
     }
 
     proptest! {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::bandwidth::in_pairs;
 pub use self::bandwidth::{Bandwidth, Rates};
 pub use self::latency::Latency;
+pub(crate) use self::latency::Tally;
 
 /// What a step has measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

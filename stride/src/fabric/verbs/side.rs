@@ -21,7 +21,7 @@ use crate::fabric::numa;
 use crate::fabric::{End, Ends, Facts, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan};
 use crate::run::{Signal, Window};
-use crate::stats::{Bandwidth, Figures, Latency};
+use crate::stats::{Bandwidth, Figures};
 
 /// How often what is done is told.
 const TICK: Duration = Duration::from_millis(20);
@@ -233,16 +233,17 @@ fn expected(plan: &Plan) -> Expected {
 /// What all threads have done together.
 fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     let mut windows: Vec<Window> = Vec::new();
-    let mut times = Vec::new();
+    let mut times = None;
     for outcome in outcomes {
         match outcome {
             Outcome::Window(window) => windows.push(window),
-            Outcome::Times(more) => times.extend(more),
+            // A latency has one thread.
+            Outcome::Times(samples) => times = Some(samples.tally()),
             Outcome::Nothing => {}
         }
     }
     if let crate::plan::Measure::Latency(semantics) = plan.measure {
-        return Latency::of(times, 1.0, semantics).map(Figures::Latency);
+        return times?.latency(1.0, semantics).map(Figures::Latency);
     }
     let started = windows.iter().map(|window| window.started).min()?;
     let ended = windows.iter().map(|window| window.ended).max()?;
@@ -264,8 +265,15 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     let count = parts.iter().map(Vec::len).min().unwrap_or(0);
     let intervals = (0..count).map(|at| parts.iter().map(|part| part[at]).sum()).collect();
     let cpu: Duration = windows.iter().map(|window| window.cpu).sum();
-    let bandwidth =
-        Bandwidth { messages, seconds, intervals, interval, cpu: (seconds > 0.0).then(|| cpu.as_secs_f64() / seconds) };
+    let bandwidth = Bandwidth {
+        messages,
+        seconds,
+        intervals,
+        interval,
+        cpu: (seconds > 0.0).then(|| cpu.as_secs_f64() / seconds),
+        sent: windows.iter().map(|window| window.sent).sum(),
+        arrived: windows.iter().map(|window| window.arrived).sum(),
+    };
     Some(Figures::Bandwidth(if plan.interval.is_some() { bandwidth } else { bandwidth.settled(plan.cq_moderation) }))
 }
 

@@ -45,7 +45,14 @@ fn row() -> Row {
     let intervals = vec![250_000, 240_000, 260_000, 250_000];
     Row::new(
         64,
-        Figures::Bandwidth(Bandwidth { messages: 1_000_000, seconds: 1.0, intervals, interval: 0.25, cpu: Some(1.0) }),
+        Figures::Bandwidth(Bandwidth {
+            messages: 1_000_000,
+            seconds: 1.0,
+            intervals,
+            interval: 0.25,
+            cpu: Some(1.0),
+            ..Bandwidth::default()
+        }),
     )
 }
 

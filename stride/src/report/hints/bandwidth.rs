@@ -1,6 +1,7 @@
 //! Hints of bandwidths.
 
 use super::{Given, Hint, Remedy};
+use crate::plan::Plan;
 use crate::report::Row;
 use crate::stats::Rates;
 
@@ -26,11 +27,16 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     }
     let plan = given.plan;
     let mut all = Vec::new();
-    if plan.is_validated {
-        all.push(Hint::Validated);
-    }
-    let is_free = plan.rate_limit.is_none() && !plan.is_validated;
+    all.extend(rows().filter_map(|row| lost(plan, row)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
+    let is_free = plan.rate_limit.is_none();
     let slow = || rows().filter(|row| is_free && given.is_below_link(row, ENOUGH));
+    if plan.operation.takes_receive()
+        && plan.transport.is_reliable()
+        && plan.tx_depth > plan.rx_depth
+        && slow().next().is_some()
+    {
+        all.push(Hint::FewReceives { receives: plan.rx_depth, sends: plan.tx_depth });
+    }
     let is_shallow = plan.tx_depth < DEEP && slow().next().is_some() && !given.fetches();
     if is_shallow {
         all.push(Hint::Shallow(plan.tx_depth));
@@ -66,6 +72,13 @@ fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     Some(Hint::Posting { size: row.size, rate: row.average()?.messages_per_second, remedy })
 }
 
+/// The hint, and which part of what was sent did not arrive.
+fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
+    let (sent, arrived) = row.bandwidth().and_then(|bandwidth| bandwidth.sent.zip(bandwidth.arrived))?;
+    let hint = Hint::Lost { size: row.size, arrived, sent, service: plan.transport };
+    (arrived < sent).then(|| (1.0 - arrived as f64 / sent as f64, hint))
+}
+
 fn short(row: &Row) -> Option<Hint> {
     let seconds = row.bandwidth()?.seconds;
     (seconds < WINDOW).then_some(Hint::ShortWindow { size: row.size, seconds })
@@ -81,7 +94,7 @@ fn jitter(row: &Row) -> Option<(f64, Hint)> {
 mod tests {
     use super::super::tests::Case;
     use super::*;
-    use crate::plan::Operation;
+    use crate::plan::{Operation, Transport};
     use crate::report::sample;
     use crate::stats::Figures;
 
@@ -136,9 +149,45 @@ mod tests {
         let mut case = small();
         case.plan.rate_limit = Some(10.0);
         assert_eq!(case.hints(), []);
-        case.plan.rate_limit = None;
+    }
+
+    #[test]
+    fn bytes_are_compared_outside_of_the_window() {
+        let mut case = small();
         case.plan.is_validated = true;
-        assert_eq!(case.hints(), [Hint::Validated]);
+        assert_eq!(case.hints(), small().hints());
+    }
+
+    #[test]
+    fn datagrams_that_were_lost() {
+        let mut case = Case::bandwidth();
+        (case.plan.operation, case.plan.transport) = (Operation::Send, Transport::Ud);
+        case.rows.push(case.rows[0].clone());
+        for (row, arrived) in case.rows.iter_mut().zip([990, 1000]) {
+            let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
+            (bandwidth.sent, bandwidth.arrived) = (Some(1000), Some(arrived));
+        }
+        let lost = Hint::Lost { size: 65_536, arrived: 990, sent: 1000, service: Transport::Ud };
+        assert_eq!(case.hints(), std::slice::from_ref(&lost));
+        assert!(
+            lost.to_string().starts_with("At 64 KiB 990 of 1000 messages arrived: UD does not send again."),
+            "{lost}"
+        );
+        case.rows.remove(0);
+        assert_eq!(case.hints(), []);
+    }
+
+    #[test]
+    fn more_sends_than_receives() {
+        let mut case = small();
+        (case.plan.operation, case.plan.tx_depth, case.plan.rx_depth) = (Operation::Send, 128, 64);
+        assert_eq!(case.hints(), [Hint::FewReceives { receives: 64, sends: 128 }, posting(Remedy::PostList)]);
+        case.plan.operation = Operation::Write;
+        assert_eq!(case.hints(), [posting(Remedy::PostList)]);
+        // Who is not slow does not wait.
+        let mut case = Case::bandwidth();
+        (case.plan.operation, case.plan.rx_depth) = (Operation::Send, 64);
+        assert_eq!(case.hints(), []);
     }
 
     #[test]

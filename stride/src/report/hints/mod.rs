@@ -8,7 +8,7 @@ mod text;
 pub use self::text::OPTIONS;
 use super::Row;
 use crate::fabric::{Facts, Path};
-use crate::plan::{Operation, Plan};
+use crate::plan::{Operation, Plan, Transport};
 
 /// What the hints are drawn from.
 #[derive(Clone, Copy, Debug)]
@@ -88,8 +88,24 @@ pub enum Hint {
         /// The one in the middle.
         median: f64,
     },
-    /// The bytes were checked meanwhile.
-    Validated,
+    /// Messages were lost.
+    Lost {
+        /// The size, in bytes.
+        size: u64,
+        /// How many came.
+        arrived: u64,
+        /// Of how many.
+        sent: u64,
+        /// What they were sent by.
+        service: Transport,
+    },
+    /// More messages may be under way on a queue pair than the other side has receives for.
+    FewReceives {
+        /// Receives of a queue pair.
+        receives: u32,
+        /// Sends of one.
+        sends: u32,
+    },
     /// There are too few samples for the last percentile.
     FewSamples(u64),
     /// Some samples are much longer than most.

@@ -6,7 +6,7 @@ use super::{Hint, Remedy};
 use crate::report::bytes;
 
 /// The options that hints name.
-pub const OPTIONS: [&str; 13] = [
+pub const OPTIONS: [&str; 15] = [
     "-d",
     "--cpu",
     "--remote-cpu",
@@ -20,6 +20,8 @@ pub const OPTIONS: [&str; 13] = [
     "-D",
     "--no-relaxed-ordering",
     "--events",
+    "-r",
+    "--rate-limit",
 ];
 
 impl fmt::Display for Hint {
@@ -74,7 +76,16 @@ impl fmt::Display for Hint {
                  processors. Try --cpu with processors of their own, and a longer -D.",
                 bytes(*size)
             ),
-            Self::Validated => f.write_str("Every byte was checked, which takes processor time: the numbers are lower than without."),
+            Self::Lost { size, arrived, sent, service } => write!(
+                f,
+                "At {} {arrived} of {sent} messages arrived: {service} does not send again. Try a --rate-limit, or more receives with -r.",
+                bytes(*size)
+            ),
+            Self::FewReceives { receives, sends } => write!(
+                f,
+                "A queue pair has up to {sends} messages under way and {receives} receives for them: a message that finds none is sent \
+                 again after a pause. Try -r {sends}."
+            ),
             Self::FewSamples(samples) => {
                 write!(f, "p99.99 of {samples} samples is the longest of them. Try -n 100000 for one that says more.")
             }
@@ -96,6 +107,7 @@ impl fmt::Display for Hint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Transport;
 
     #[test]
     fn every_option_that_is_named_is_listed() {
@@ -123,7 +135,8 @@ mod tests {
             Hint::Ordered,
             Hint::ShortWindow { size: 64, seconds: 0.001 },
             Hint::Jitter { size: 64, slowest: 1.0, median: 2.0 },
-            Hint::Validated,
+            Hint::Lost { size: 64, arrived: 1, sent: 2, service: Transport::Ud },
+            Hint::FewReceives { receives: 64, sends: 128 },
             Hint::FewSamples(1000),
             Hint::Tail { size: 64, p50: 1000.0, p99_9: 20_000.0 },
             Hint::Slept,

@@ -10,7 +10,7 @@ const OFTEN: Duration = Duration::from_micros(16);
 const SELDOM: Duration = Duration::from_micros(64);
 
 /// Counts the rounds of the loop between two looks.
-pub(super) struct Watch {
+pub(in crate::run) struct Watch {
     /// Rounds until the next look.
     left: u32,
     /// Rounds between two.
@@ -21,13 +21,13 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new() -> Self {
+    pub(in crate::run) fn new() -> Self {
         Self { left: ROUNDS, rounds: ROUNDS, last: Instant::now(), has_slept: false }
     }
 
     /// Counts a round, and looks where it is time to.
     #[inline]
-    pub(super) fn look(&mut self) -> Option<Instant> {
+    pub(in crate::run) fn look(&mut self) -> Option<Instant> {
         self.left -= 1;
         if self.left > 0 {
             return None;
@@ -38,7 +38,7 @@ impl Watch {
     }
 
     /// The next round looks, since it comes after a sleep: which says nothing of how long rounds are.
-    pub(super) fn is_due_next(&mut self) {
+    pub(in crate::run) fn is_due_next(&mut self) {
         self.left = 1;
         self.has_slept = true;
     }

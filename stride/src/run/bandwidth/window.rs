@@ -23,11 +23,14 @@ pub(crate) struct Window {
     pub(crate) interval: Duration,
     /// Processor time of the thread.
     pub(crate) cpu: Duration,
+    /// Messages of the whole step, where they may be lost and receives count them.
+    pub(crate) sent: Option<u64>,
+    pub(crate) arrived: Option<u64>,
 }
 
 /// A window while it is open.
-pub(super) struct Clock {
-    pub(super) started: Instant,
+pub(in crate::run) struct Clock {
+    pub(in crate::run) started: Instant,
     cpu: Duration,
     length: Duration,
     /// It does not grow.
@@ -39,7 +42,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn begin(given: Option<Duration>, done: u64) -> Self {
+    pub(in crate::run) fn begin(given: Option<Duration>, done: u64) -> Self {
         let (length, is_given) = (given.unwrap_or(SHORTEST), given.is_some());
         let (cpu, started) = (thread_time(), Instant::now());
         let next = started.checked_add(length);
@@ -48,7 +51,7 @@ impl Clock {
     }
 
     /// Ends intervals that are over.
-    pub(super) fn look(&mut self, now: Instant, done: u64) {
+    pub(in crate::run) fn look(&mut self, now: Instant, done: u64) {
         while let Some(next) = self.next.filter(|next| *next <= now) {
             self.intervals.push(done - self.last);
             self.last = done;
@@ -61,8 +64,14 @@ impl Clock {
     }
 
     pub(super) fn end(self, messages: u64) -> Window {
-        let (ended, cpu) = (Instant::now(), thread_time().saturating_sub(self.cpu));
-        Window { started: self.started, ended, messages, intervals: self.intervals, interval: self.length, cpu }
+        self.end_at(Instant::now(), messages)
+    }
+
+    /// Of a window that is known to have ended before.
+    pub(in crate::run) fn end_at(self, ended: Instant, messages: u64) -> Window {
+        let cpu = thread_time().saturating_sub(self.cpu);
+        let Self { started, intervals, length: interval, .. } = self;
+        Window { started, ended, messages, intervals, interval, cpu, sent: None, arrived: None }
     }
 }
 

@@ -7,14 +7,15 @@ use sideway::ibverbs::queue_pair::SendQueue;
 
 use super::{Outcome, Step};
 use crate::fabric::Role;
-use crate::plan::{Amount, Measure, Semantics};
+use crate::plan::{Amount, Measure, Plan, Semantics};
 use crate::run::{
-    Lane, Poll, Receives, Request, Samples, Send, Until, acknowledged, by_memory, by_receives, receive, send,
+    Lane, Patience, Poll, Receives, Request, Samples, Send, Turns, Until, acknowledged, by_memory, by_receives,
+    receive, send, take_count,
 };
 
 /// When nothing has come for so long after a side's own last message, the other one has ended too, or what it sent was lost.
 const QUIET: Duration = Duration::from_millis(500);
-/// Times are kept for so many messages where their number is not known.
+/// So many times are kept one by one where their number is not known; each time that there are as many, they go into a histogram.
 const ROOM: usize = 16 << 20;
 
 impl Step<'_> {
@@ -39,12 +40,19 @@ impl Step<'_> {
                     interval: self.plan.interval,
                     rate: self.rate(),
                 };
-                let window = send(lanes, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
+                let mut window = send(lanes, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
                 if is_receiving {
                     // The other side may not have sent all of its own.
                     receive(receives, self.messages(), Some(QUIET), self.signal)?;
                 }
+                if self.plan.counts_arrivals() {
+                    window.sent = Some(lanes.iter().map(|lane| lane.posted).sum());
+                    window.arrived = is_receiving.then_some(receives.taken);
+                }
                 Ok(Outcome::Window(window))
+            }
+            Measure::Bandwidth if is_receiving && self.plan.counts_arrivals() => {
+                take_count(receives, self.plan.amount, self.plan.interval, self.signal).map(Outcome::Window)
             }
             Measure::Bandwidth if is_receiving => {
                 receive(receives, self.messages(), None, self.signal)?;
@@ -96,6 +104,9 @@ impl Step<'_> {
                 (Until::Time(begin + time), samples.from(begin))
             }
         };
+        let Plan { transport: service, timeout: most, .. } = *self.plan;
+        let patience = (!service.is_reliable()).then_some(Patience { most, service });
+        let turns = Turns { begins, until, patience };
         if semantics == Semantics::Ack || self.plan.operation.fetches() {
             if !is_sending {
                 if self.plan.operation.takes_receive() {
@@ -106,17 +117,17 @@ impl Step<'_> {
             }
             acknowledged(lane, sends, until, &mut samples, self.signal)?;
         } else if self.plan.operation.takes_receive() {
-            by_receives(lane, sends, receives, begins, until, &mut samples, self.signal)?;
+            by_receives(lane, sends, receives, turns, &mut samples, self.signal)?;
         } else {
             ensure!(self.is_host, "a GPU's memory is not looked at by the processor: give --imm, or --latency ack");
             let (outgoing, incoming) = self.places[0];
             let last = |start: u64| std::ptr::with_exposed_provenance_mut((start + self.size - 1) as usize);
             // SAFETY: the last bytes of both places are within the memory, which is the host's, and this thread is the only one of the process that uses them.
             unsafe {
-                by_memory(lane, sends, (last(outgoing), last(incoming)), begins, until, &mut samples, self.signal)?;
+                by_memory(lane, sends, (last(outgoing), last(incoming)), turns, &mut samples, self.signal)?;
             }
         }
-        Ok(if begins { Outcome::Times(samples.into_times()) } else { Outcome::Nothing })
+        Ok(if begins { Outcome::Times(samples) } else { Outcome::Nothing })
     }
 
     /// The other side does it all.

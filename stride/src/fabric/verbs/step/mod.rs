@@ -13,13 +13,13 @@ use super::contents;
 use super::corner::Corner;
 use crate::fabric::{End, Role};
 use crate::plan::{Measure, Plan, Semantics};
-use crate::run::{Intake, Lane, Memory, Places, Poll, Receives, Refill, Request, Signal, Window};
+use crate::run::{Intake, Lane, Memory, Places, Poll, Receives, Refill, Request, Samples, Signal, Window};
 
 /// What a thread brings back.
 pub(super) enum Outcome {
     Window(Window),
     /// Nanoseconds.
-    Times(Vec<u32>),
+    Times(Samples),
     Nothing,
 }
 
