@@ -81,29 +81,44 @@ fn the_published_forms_work_as_written() {
 fn one_server_serves_any_test() {
     let port = port();
     let _server = Server::start(&format!("-p {port}"));
-    for words in [
-        "write bw -n 500",
-        "read bw -n 500 -q 3 --threads 2",
-        "send bw -n 500 -c ud -s 64,1K",
-        "send lat -n 50",
-        "atomic lat -n 50",
-        "atomic bw -n 500 --atomic cswap",
-        "write bw -n 500 -b",
-        "write bw -n 500 --imm",
-        "write lat -n 50 --latency ack",
-        "write bw -D 200ms --warm-up 50ms --interval 50ms",
-        "read bw -n 500 --validate -s 8,4K",
-        "write bw -n 500 -q 3 --threads 2 -R",
-        "send lat -n 50 -R -c ud",
-        "read bw -n 500 -R -e --validate -s 64,4K",
-        "write bw -n 500 -e",
-        "send bw -n 500 -b --events",
-        "send lat -n 50 -e",
-        "write lat -n 50 -e --imm",
-    ] {
-        let output = run(&format!("{words} -d soft0 -p {port} --wait-server 20 127.0.0.1"));
+    // What stands above the table, and the sizes with the messages of each; none where a time says how many.
+    let cases: [(&str, &str, &[u64], Option<u64>); 19] = [
+        ("write bw -n 500", "write bandwidth, RC, 1 queue pair,", &[65536], Some(500)),
+        ("read bw -n 500 -q 3 --threads 2", "read bandwidth, RC, 3 queue pairs,", &[65536], Some(1500)),
+        ("send bw -n 500 -s 64,1K", "send bandwidth, RC,", &[64, 1024], Some(500)),
+        ("send bw -n 500 -c ud -s 64,1K", "send bandwidth, UD,", &[64, 1024], None),
+        ("send lat -n 50", "send latency (oneway), RC,", &[2], Some(50)),
+        ("atomic lat -n 50", "fetch-and-add latency (ack), RC,", &[8], Some(50)),
+        ("atomic bw -n 500 --atomic cswap", "compare-and-swap bandwidth, RC,", &[8], Some(500)),
+        ("write bw -n 500 -b", "write bandwidth, both ways, RC,", &[65536], Some(1000)),
+        ("write bw -n 500 --imm", "write with immediate bandwidth, RC,", &[65536], Some(500)),
+        ("write lat -n 50 --latency ack", "write latency (ack), RC,", &[2], Some(50)),
+        ("write bw -D 200ms --warm-up 50ms --interval 50ms", "write bandwidth, RC,", &[65536], None),
+        ("read bw -n 500 --validate -s 8,4K", "read bandwidth, RC,", &[8, 4096], Some(500)),
+        ("write bw -n 500 -q 3 --threads 2 -R", "write bandwidth, RC, 3 queue pairs,", &[65536], Some(1500)),
+        ("send lat -n 50 -R -c ud", "send latency (oneway), UD,", &[2], Some(50)),
+        ("read bw -n 500 -R -e --validate -s 64,4K", "read bandwidth, RC,", &[64, 4096], Some(500)),
+        ("write bw -n 500 -e", "write bandwidth, RC,", &[65536], Some(500)),
+        ("send bw -n 500 -b --events", "send bandwidth, both ways, RC,", &[65536], Some(1000)),
+        ("send lat -n 50 -e", "send latency (oneway), RC,", &[2], Some(50)),
+        ("write lat -n 50 -e --imm", "write with immediate latency (oneway), RC,", &[2], Some(50)),
+    ];
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("any_test.json").display().to_string();
+    for (words, head, sizes, count) in cases {
+        let output = run(&format!("{words} -d soft0 -p {port} --wait-server 20 --json {file} 127.0.0.1"));
         let (out, err) = ends(&output, 0);
-        assert!(!rows(&out).is_empty(), "{words}: {out}\n{err}");
+        assert!(out.starts_with(head), "{words}: {out}\n{err}");
+        assert_eq!(rows(&out).len(), sizes.len(), "{words}: {out}\n{err}");
+        let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        for (row, size) in document["rows"].as_array().unwrap().iter().zip(sizes) {
+            assert_eq!(row["size_bytes"], *size, "{words}: {row}");
+            let measured = row.get("messages").or(row.get("samples")).and_then(serde_json::Value::as_u64).unwrap();
+            assert!(measured > 0 && count.is_none_or(|count| count == measured), "{words}: {row}");
+            let figure = row.pointer("/average/gigabits_per_second").or(row.get("p50_nanoseconds"));
+            assert!(figure.unwrap().as_f64().unwrap() > 0.0, "{words}: {row}");
+            let arrived = row.get("arrived_messages").and_then(serde_json::Value::as_u64);
+            assert_eq!(arrived.is_some(), words.contains("bw") && words.contains("-c ud"), "{words}: {row}");
+        }
     }
 }
 

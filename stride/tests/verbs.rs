@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
@@ -24,7 +24,7 @@ fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
         tx_depth: 16,
         rx_depth: 64,
         cq_moderation: 4,
-        is_validated: true,
+        is_validated: operation != Operation::CompareSwap,
         client: place.clone(),
         server: place,
         ..Plan::example()
@@ -51,11 +51,28 @@ impl Drop for Steps<'_> {
     }
 }
 
+/// What came of a size.
+struct Played {
+    client: Figures,
+    server: Option<Figures>,
+    /// What the client and the server have found in their memory.
+    checks: [Result<(), String>; 2],
+}
+
 /// Runs a plan; what the client has measured at each size.
 fn play(plan: &Plan) -> Vec<Figures> {
+    let of = |played: Played| {
+        played.checks.into_iter().for_each(|checked| checked.unwrap());
+        played.client
+    };
+    both(plan, plan).into_iter().map(of).collect()
+}
+
+/// Runs a plan, of which the server may have been told otherwise.
+fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
     let mut client = Verbs.open(plan, &plan.client, Role::Client).unwrap();
-    let mut server = Verbs.open(plan, &plan.server, Role::Server).unwrap();
+    let mut server = Verbs.open(told, &told.server, Role::Server).unwrap();
     let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
     let (is_over, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
     let ((to_server, from_client), (to_client, from_server)) = (channel(), channel());
@@ -73,14 +90,16 @@ fn play(plan: &Plan) -> Vec<Figures> {
             let steps = Steps { to: to_client, from: from_client, is_broken };
             server.connect(path, &near).unwrap();
             steps.wait();
+            let mut all = Vec::new();
             for &size in sizes {
                 server.prepare(size).unwrap();
                 steps.wait();
-                server.run(size, &mut |_| goes_on() && !is_over.load(Ordering::Relaxed)).unwrap();
+                let figures = server.run(size, &mut |_| goes_on() && !is_over.load(Ordering::Relaxed)).unwrap();
                 steps.wait();
-                server.check(size).unwrap();
+                all.push((figures, server.check(size).map_err(|error| format!("{error:#}"))));
             }
             server.end();
+            all
         });
         client.connect(path, &far).unwrap();
         steps.wait();
@@ -93,12 +112,12 @@ fn play(plan: &Plan) -> Vec<Figures> {
             // Who sends too comes to its own end.
             is_over.store(!plan.is_bidirectional, Ordering::Relaxed);
             steps.wait();
-            client.check(size).unwrap();
-            all.push(figures);
+            all.push((figures, client.check(size).map_err(|error| format!("{error:#}"))));
         }
         client.end();
-        server.join().unwrap();
-        all
+        let theirs = server.join().unwrap();
+        let of = |((client, ours), (server, theirs))| Played { client, server, checks: [ours, theirs] };
+        all.into_iter().zip(theirs).map(of).collect()
     })
 }
 
@@ -147,19 +166,87 @@ fn every_operation_has_latencies() {
 
 #[test]
 fn a_time_is_kept() {
-    let amount = Amount::Time { time: Duration::from_millis(300), warm_up: Duration::from_millis(50) };
-    for measure in [Measure::Bandwidth, Measure::Latency(Semantics::Ack), Measure::Latency(Semantics::Oneway)] {
-        for operation in [Operation::Write, Operation::Send] {
-            for figures in play(&Plan { amount, ..plan(operation, measure, Transport::Rc) }) {
-                match figures {
-                    Figures::Bandwidth(bandwidth) => {
-                        assert!(bandwidth.messages > 0 && bandwidth.seconds >= 0.3, "{bandwidth:?}");
+    let time = Duration::from_millis(100);
+    let amount = Amount::Time { time, warm_up: Duration::from_millis(20) };
+    let measures = [
+        Measure::Bandwidth,
+        Measure::Latency(Semantics::Ack),
+        Measure::Latency(Semantics::Oneway),
+        Measure::Latency(Semantics::Rtt),
+    ];
+    for (operation, transport, measure) in [Transport::Rc, Transport::Uc, Transport::Ud]
+        .into_iter()
+        .flat_map(|transport| CONNECTED.map(|operation| (operation, transport)))
+        .filter(|(operation, transport)| transport.has(*operation))
+        .flat_map(|(operation, transport)| measures.map(|measure| (operation, transport, measure)))
+    {
+        let mut plan = Plan { amount, sizes: vec![8], ..plan(operation, measure, transport) };
+        plan.is_validated &= operation != Operation::FetchAdd;
+        if measure != Measure::Bandwidth {
+            (plan.tx_depth, plan.cq_moderation) = (1, 1);
+        }
+        if plan.check().is_err() {
+            continue;
+        }
+        let begun = Instant::now();
+        let all = play(&plan);
+        assert!(begun.elapsed() >= time + Duration::from_millis(20));
+        let what = format!("{transport} {operation} {measure:?}");
+        match &all[0] {
+            Figures::Bandwidth(bandwidth) => {
+                assert!(bandwidth.messages > 0 && bandwidth.seconds >= time.as_secs_f64(), "{what}: {bandwidth:?}");
+                // All that was done in an interval was done in the window.
+                let in_intervals = bandwidth.intervals.iter().sum::<u64>();
+                assert!(in_intervals > 0 && in_intervals <= bandwidth.messages, "{what}: {bandwidth:?}");
+            }
+            Figures::Latency(latency) => {
+                let share = if measure == Measure::Latency(Semantics::Oneway) { 2.0 } else { 1.0 };
+                let sum = latency.mean * share * latency.samples as f64;
+                // One after another they fill the time; that during which the warm-up ended is not among them, and may be long.
+                assert!(sum >= time.as_nanos() as f64 / 2.0, "{what}: {latency:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_may_be_lost_is_counted_where_it_arrives() {
+    for transport in [Transport::Uc, Transport::Ud] {
+        for operation in [Operation::Send, Operation::SendWithImmediate] {
+            for amount in [
+                Amount::Messages { count: 200, warm_up: 10 },
+                Amount::Messages { count: 200, warm_up: 0 },
+                Amount::Time { time: Duration::from_millis(100), warm_up: Duration::from_millis(10) },
+            ] {
+                let plan =
+                    Plan { amount, queue_pairs: 3, threads: 2, ..plan(operation, Measure::Bandwidth, transport) };
+                for Played { client, server, .. } in both(&plan, &plan) {
+                    let (Figures::Bandwidth(sent), Some(Figures::Bandwidth(came))) = (client, server) else { panic!() };
+                    let what = format!("{transport} {operation} {amount:?}: {sent:?} {came:?}");
+                    assert!(sent.arrived.is_none() && came.sent.is_none(), "{what}");
+                    let (all, arrived) = (sent.sent.unwrap(), came.arrived.unwrap());
+                    assert!(0 < arrived && arrived <= all && came.messages <= arrived, "{what}");
+                    match amount {
+                        Amount::Messages { count, warm_up } => assert_eq!(all, 3 * (count + warm_up), "{what}"),
+                        Amount::Time { time, .. } => {
+                            assert!(all > sent.messages, "{what}");
+                            assert!(came.messages > 0 && came.seconds <= time.as_secs_f64() * 1.01, "{what}");
+                        }
                     }
-                    Figures::Latency(latency) => assert!(latency.samples > 0),
                 }
             }
         }
     }
+    // What cannot be lost is counted by who sends it.
+    for Played { client, server, .. } in both_of(Operation::Send, Transport::Rc) {
+        let Figures::Bandwidth(sent) = client else { panic!() };
+        assert!((sent.sent, sent.arrived) == (None, None) && server.is_none(), "{sent:?} {server:?}");
+    }
+}
+
+fn both_of(operation: Operation, transport: Transport) -> Vec<Played> {
+    let plan = plan(operation, Measure::Bandwidth, transport);
+    both(&plan, &plan)
 }
 
 #[test]
@@ -291,10 +378,11 @@ fn both_directions_go_by_address() {
 }
 
 #[test]
-fn a_message_that_did_not_come_is_found() {
+fn memory_in_which_nothing_came_is_found() {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
     for (operation, who) in [
         (Operation::Write, Role::Server),
+        (Operation::WriteWithImmediate, Role::Server),
         (Operation::Send, Role::Server),
         (Operation::Read, Role::Client),
         (Operation::FetchAdd, Role::Server),
@@ -308,6 +396,31 @@ fn a_message_that_did_not_come_is_found() {
             side.prepare(plan.sizes[0]).unwrap();
             let checked = side.check(plan.sizes[0]);
             assert_eq!(checked.is_err(), role == who, "{operation} {role:?}: {checked:?}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_was_not_sent_is_found() {
+    for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::FetchAdd] {
+        let expected = plan(operation, Measure::Bandwidth, Transport::Rc);
+        let sizes = if operation == Operation::FetchAdd { vec![8] } else { vec![64, 1024] };
+        let expected = Plan { sizes, ..expected };
+        let amount = Amount::Messages { count: 3, warm_up: 0 };
+        let less = Plan { amount, cq_moderation: 1, ..expected.clone() };
+        for Played { checks: [ours, theirs], .. } in both(&less, &expected) {
+            assert_eq!(ours, Ok(()), "{operation}");
+            let said = theirs.unwrap_err();
+            let is_named = said.contains("nothing was written there") || said.contains("210 additions");
+            assert!(is_named, "{operation}: {said}");
+        }
+        // Three places of many are right where it is not known how many were sent.
+        if operation != Operation::FetchAdd {
+            let time = Duration::from_millis(1);
+            let open = Plan { amount: Amount::Time { time, warm_up: Duration::ZERO }, ..expected };
+            for Played { checks, .. } in both(&less, &open) {
+                assert_eq!(checks, [Ok(()), Ok(())], "{operation}");
+            }
         }
     }
 }
