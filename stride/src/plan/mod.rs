@@ -73,7 +73,7 @@ pub struct Plan {
     pub is_on_demand: bool,
     /// Threads sleep until a completion event comes, instead of polling.
     pub has_events: bool,
-    /// Every byte that arrives is checked.
+    /// What lies in memory after each size is compared with what was sent.
     pub is_validated: bool,
     /// For so long a message of a latency is waited for that may have been lost.
     #[serde(rename = "timeout_seconds", with = "amount::seconds", default = "amount::half_a_minute")]
