@@ -17,6 +17,9 @@ use crate::engine::request::{Refusal, Reply};
 /// No peer waits for more answers: what it has on its way, and what it has given up.
 pub(super) const MOST: usize = 2 * MAX_QP_WR as usize;
 
+/// With so many answers waiting, who is told of nothing but silence is not told of it once more.
+const FEW: usize = 64;
+
 /// To whom an answer goes, and to what.
 #[derive(Clone, Debug)]
 pub(super) struct Return {
@@ -73,10 +76,12 @@ enum What {
     Read(Box<Reading>),
 }
 
-/// The answers that wait, the oldest first.
+/// The answers that wait. Those of one carrier wait for no other: whoever can reach this process knows of queue pairs that are not
+/// its peers.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    waiting: VecDeque<(Return, What)>,
+    /// A line for each carrier that has no room, the oldest first. None is empty.
+    lines: Vec<VecDeque<(Return, What)>>,
     reads: usize,
 }
 
@@ -86,19 +91,35 @@ impl Answers {
         self.reads
     }
 
+    /// The line of a carrier, where there is one.
+    #[inline]
+    fn line(&self, carrier: &Arc<dyn Carrier>) -> Option<usize> {
+        self.lines.iter().position(|line| line.front().is_some_and(|(back, _)| back.is_by(carrier)))
+    }
+
+    /// Adds one, behind those that go by the same carrier; how many wait there.
+    fn push(&mut self, back: Return, what: What) -> usize {
+        let place = self.line(&back.carrier).unwrap_or_else(|| {
+            self.lines.push(VecDeque::new());
+            self.lines.len() - 1
+        });
+        self.lines.get_mut(place).map_or(0, |line| {
+            line.push_back((back, what));
+            line.len()
+        })
+    }
+
     /// A carrier is gone, and what was to go by it.
     pub(super) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
-        let reads = &mut self.reads;
-        self.waiting.retain(|(back, what)| {
-            let stays = !back.is_by(carrier);
-            *reads -= usize::from(!stays && matches!(what, What::Read(_)));
-            stays
-        });
+        if let Some(place) = self.line(carrier) {
+            let line = self.lines.swap_remove(place);
+            self.reads -= line.iter().filter(|(_, what)| matches!(what, What::Read(_))).count();
+        }
     }
 
     /// Reads are not answered any more.
     pub(super) fn cut(&mut self) {
-        for (_, what) in &mut self.waiting {
+        for (_, what) in self.lines.iter_mut().flatten() {
             if matches!(what, What::Read(_)) {
                 *what = What::Reply(Reply::Silence);
             }
@@ -109,7 +130,7 @@ impl Answers {
     /// The queue pair is reset or closed: what finds room now still goes.
     pub(super) fn drop_all(&mut self, pair: &QueuePair) {
         self.cut();
-        for (back, what) in self.waiting.drain(..) {
+        for (back, what) in self.lines.drain(..).flatten() {
             if let What::Reply(reply) = what
                 && let Err(stuck) = back.reply(pair, reply)
             {
@@ -122,26 +143,32 @@ impl Answers {
 impl Responder {
     /// Answers a message; whether that was the end of the queue pair.
     pub(super) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
-        if self.answers.waiting.is_empty() {
-            match back.reply(pair, reply) {
+        let line = if self.answers.lines.is_empty() { None } else { self.answers.line(&back.carrier) };
+        match line.and_then(|place| self.answers.lines.get(place)) {
+            // Mostly to who is no peer. Where as many wait, one of these is enough.
+            Some(line) if reply == Reply::Silence && line.len() >= FEW => {
+                log::debug!("queue pair {:#x}: somebody takes no answers", pair.number);
+                return false;
+            }
+            Some(_) => {}
+            None => match back.reply(pair, reply) {
                 Err(Stuck::Full) => {}
                 Ok(()) | Err(Stuck::Gone | Stuck::Fault) => return false,
-            }
+            },
         }
-        self.answers.waiting.push_back((back, What::Reply(reply)));
-        if self.answers.waiting.len() <= MOST {
+        let carrier = Arc::clone(&back.carrier);
+        if self.answers.push(back, What::Reply(reply)) <= MOST {
             return self.pump(pair);
         }
         log::warn!("queue pair {:#x}: its peer takes no answers", pair.number);
-        self.answers.waiting.clear();
-        self.answers.reads = 0;
+        self.answers.lose(&carrier);
         self.break_off(pair, PairEvent::RequestError);
         true
     }
 
     /// Answers a read; whether that was the end of the queue pair.
     pub(super) fn answer_read(&mut self, pair: &QueuePair, back: Return, reading: Reading) -> bool {
-        self.answers.waiting.push_back((back, What::Read(Box::new(reading))));
+        self.answers.push(back, What::Read(Box::new(reading)));
         self.answers.reads += 1;
         self.pump(pair)
     }
@@ -149,38 +176,43 @@ impl Responder {
     /// Puts what there is room for; whether that was the end of the queue pair.
     pub(super) fn pump(&mut self, pair: &QueuePair) -> bool {
         let mut has_failed = false;
-        while let Some((back, mut what)) = self.answers.waiting.pop_front() {
-            if let What::Read(reading) = &mut what {
-                let reply = match self.give(pair, &back, reading) {
-                    Ok(true) => Reply::Done { original: 0 },
-                    // There is no room.
-                    Ok(false) => {
-                        self.answers.waiting.push_front((back, what));
-                        break;
-                    }
-                    Err(stop) => {
-                        log::debug!("queue pair {:#x} ends a read: {stop:?}", pair.number);
-                        has_failed = true;
-                        self.break_off(pair, PairEvent::AccessError);
-                        Reply::Refused(if let Stop::Refused(refusal) = stop {
-                            refusal
-                        } else {
-                            Refusal::OperationError
-                        })
-                    }
-                };
-                // Also by `break_off`, which has not seen this one.
-                self.answers.reads = self.answers.reads.saturating_sub(1);
-                what = What::Reply(reply);
-            }
-            if let What::Reply(reply) = what
-                && back.reply(pair, reply) == Err(Stuck::Full)
-            {
-                self.answers.waiting.push_front((back, what));
-                break;
+        let mut place = 0;
+        while let Some(line) = self.answers.lines.get_mut(place) {
+            let Some((back, what)) = line.pop_front() else {
+                self.answers.lines.swap_remove(place);
+                continue;
+            };
+            let (has_failed_now, left) = self.try_answer(pair, &back, what);
+            has_failed |= has_failed_now;
+            if let (Some(what), Some(line)) = (left, self.answers.lines.get_mut(place)) {
+                // There is no room.
+                line.push_front((back, what));
+                place += 1;
             }
         }
         has_failed
+    }
+
+    /// Puts an answer, or some of it: whether that was the end of the queue pair, and what is left.
+    fn try_answer(&mut self, pair: &QueuePair, back: &Return, mut what: What) -> (bool, Option<What>) {
+        let mut has_failed = false;
+        if let What::Read(reading) = &mut what {
+            let reply = match self.give(pair, back, reading) {
+                Ok(true) => Reply::Done { original: 0 },
+                Ok(false) => return (false, Some(what)),
+                Err(stop) => {
+                    log::debug!("queue pair {:#x} ends a read: {stop:?}", pair.number);
+                    has_failed = true;
+                    self.break_off(pair, PairEvent::AccessError);
+                    Reply::Refused(if let Stop::Refused(refusal) = stop { refusal } else { Refusal::OperationError })
+                }
+            };
+            // Also by `break_off`, which has not seen this one.
+            self.answers.reads = self.answers.reads.saturating_sub(1);
+            what = What::Reply(reply);
+        }
+        let is_stuck = matches!(what, What::Reply(reply) if back.reply(pair, reply) == Err(Stuck::Full));
+        (has_failed, is_stuck.then_some(what))
     }
 
     /// Puts the data of a read, of which the memory is looked up anew for each part. Whether all of it went, or never will.

@@ -49,6 +49,8 @@ pub(super) struct Knowledge {
     pub(super) places: Vec<u64>,
     /// Queue pairs that have nothing to do with it.
     pub(super) others: Vec<u32>,
+    /// And such of another process.
+    pub(super) elsewhere: Vec<u32>,
     pub(super) gid: Gid,
     pub(super) qkey: u32,
 }
@@ -88,6 +90,8 @@ pub(super) struct Foe {
     pub(super) block: u32,
     listener: Descriptor,
     sessions: Vec<Session>,
+    /// One of which it never reads the answers.
+    deaf: Option<Session>,
     chance: Chance,
     /// Tells the packet number that a target expects.
     expected: fn(u32) -> u32,
@@ -105,12 +109,14 @@ impl Foe {
             keys: Vec::new(),
             places: Vec::new(),
             others: Vec::new(),
+            elsewhere: Vec::new(),
             gid: Gid([0; 16]),
             qkey: 0,
         };
         let chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let sessions = Vec::new();
-        Self { knowledge, victim, block, listener, sessions, chance, expected, sessions_made: 0, packets: 0, words: 0 }
+        let (sessions, deaf) = (Vec::new(), None);
+        let (sessions_made, packets, words) = (0, 0, 0);
+        Self { knowledge, victim, block, listener, sessions, deaf, chance, expected, sessions_made, packets, words }
     }
 
     pub(super) fn learn(&mut self, knowledge: Knowledge) {
@@ -128,6 +134,7 @@ impl Foe {
     /// Does something.
     pub(super) fn step(&mut self) {
         self.meet();
+        self.hammer();
         if self.sessions.is_empty() {
             return;
         }
@@ -163,15 +170,37 @@ impl Foe {
             }
         }
         if self.sessions.iter().filter(|session| session.asks).count() < 2 {
-            let own = socket::new().unwrap();
-            if rustix::net::connect(&own, &socket::address(&block::name(self.victim)).unwrap()).is_ok() {
-                let (shared, memory) = Shared::create(SHARED).unwrap();
-                if socket::greet(own.as_fd(), memory.as_fd(), RING as u32).is_ok() {
-                    self.sessions.push(Session::new(own, shared, true));
-                    self.sessions_made += 1;
-                }
-            }
+            let session = self.connect(self.victim);
+            self.sessions.extend(session);
         }
+    }
+
+    fn connect(&mut self, block: u32) -> Option<Session> {
+        let own = socket::new().unwrap();
+        rustix::net::connect(&own, &socket::address(&block::name(block)).unwrap()).ok()?;
+        let (shared, memory) = Shared::create(SHARED).unwrap();
+        socket::greet(own.as_fd(), memory.as_fd(), RING as u32).ok()?;
+        self.sessions_made += 1;
+        Some(Session::new(own, shared, true))
+    }
+
+    /// Asks queue pairs that have nothing to do with it, again and again, and does not listen.
+    fn hammer(&mut self) {
+        let Some(&first) = self.knowledge.elsewhere.first() else { return };
+        let known = self.deaf.take().filter(|session| !session.has_gone());
+        let Some(mut session) = known.or_else(|| self.connect(first / BLOCK)) else { return };
+        for number in self.knowledge.elsewhere.clone().into_iter().cycle().take(64) {
+            let (service, operation) = (Service::ReliableConnection, Operation::Write { address: 0, rkey: 0 });
+            let request = Request { service, operation, length: 0, source_number: 1, ..self.part().request };
+            let part = Part { number, request, offset: 0, length: 0, attempt: 0 };
+            let (words, count) = wire::encode(&Packet::Part(part));
+            if session.producer.put(&words[..count], Payload::Bytes(&[]), 0).is_err() {
+                break;
+            }
+            self.packets += 1;
+        }
+        socket::ring_bell(&session.socket);
+        self.deaf = Some(session);
     }
 
     /// Random words, anywhere.

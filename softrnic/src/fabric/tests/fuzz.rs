@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::kinds::QKEY;
-use common::party::{Party, parse};
+use common::party::{Party, RC, SHARED, parse};
 use common::{ACCESS, LONG, Setup, Side, open};
 use rdma_mummy_sys::*;
 
@@ -242,6 +242,7 @@ fn fight(time: Duration, seed: u64) {
         keys: regions.iter().map(|&region| unsafe { (*region).rkey }).collect(),
         places,
         others: party.sides.iter().map(Side::number).collect(),
+        elsewhere: vec![peer[RC].0, peer[SHARED].0],
         // SAFETY: all bytes of a GID are a value.
         gid: Gid(unsafe { victims[0].side.gid().raw }),
         qkey: QKEY,
@@ -249,13 +250,14 @@ fn fight(time: Duration, seed: u64) {
 
     let is_over = AtomicBool::new(false);
     let is_over = &is_over;
-    thread::scope(|scope| {
+    // It is there until the end, with answers that it has not taken.
+    let _foe = thread::scope(|scope| {
         let end = Last(is_over);
         let foe = scope.spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 foe.step();
             }
-            (foe.sessions_made, foe.packets, foe.words)
+            foe
         });
         let start = Instant::now();
         let (mut last, mut done) = (start, 0);
@@ -271,13 +273,16 @@ fn fight(time: Duration, seed: u64) {
             assert!(last.elapsed() < LONG, "the other peer is not served");
         }
         drop(end);
-        let (sessions, packets, words) = foe.join().unwrap();
+        let foe = foe.join().unwrap();
+        let (sessions, packets, words) = (foe.sessions_made, foe.packets, foe.words);
         println!("\nThe foe made {sessions} sessions, with {packets} packets and {words} words.");
+        foe
     });
     let told: Vec<_> = victims.iter().map(|victim| (victim.done, victim.resets)).collect();
     println!("\nThe foe's victims did (and began anew) {told:?}, and others {:?} and {}.", party.done, party.received);
     let goal = party.done.map(|done| done + 50);
     while (0..4).any(|kind| party.done[kind] < goal[kind]) {
+        assert!(party.ends.iter().all(Vec::is_empty), "{:?}", party.ends);
         party.look();
         party.post(&peer);
     }

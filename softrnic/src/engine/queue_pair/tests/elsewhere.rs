@@ -2,7 +2,7 @@
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
-use super::wire::{ANSWERS, ASKS, FLAG, Link};
+use super::wire::{ANSWERS, ASKS, FLAG, Link, Wire};
 use super::*;
 use crate::engine::network::{MULTICAST_NUMBER, SharedEntry};
 use crate::engine::packet::{MAX_PAYLOAD, Packet};
@@ -201,13 +201,20 @@ fn a_peer_that_takes_no_answers_is_given_up() {
     let Some((Packet::Part(mut part), _)) = link.wires[ASKS].pop() else { panic!("it has not gone") };
     part.number ^= FLAG;
     part.request.source_number ^= FLAG;
-    // The first is the read, and the others come out of turn.
     let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
-    for _ in 0..answers::MOST {
+    Network::of_process().part_arrived(&part, &[], &back);
+    part.request.operation = Operation::Write { address, rkey };
+    (part.request.length, part.length) = (0, 0);
+    let mut next = || {
+        part.request.psn = psn::after(part.request.psn, 1);
         Network::of_process().part_arrived(&part, &[], &back);
+    };
+    // The read is the first to wait.
+    for _ in 1..answers::MOST {
+        next();
     }
     assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
-    Network::of_process().part_arrived(&part, &[], &back);
+    next();
     assert_eq!((link.b.pair.state(), link.b.told.events()), (State::Error, vec![PairEvent::RequestError]));
     assert_eq!((link.b.received_statuses(), link.b.sent_statuses()), (vec![(7, FLUSHED)], vec![(8, FLUSHED)]));
     // What waited is dropped, and what comes later is answered once more.
@@ -215,6 +222,35 @@ fn a_peer_that_takes_no_answers_is_given_up() {
     assert_eq!(link.wires[ANSWERS].len(), 0);
     Network::of_process().part_arrived(&part, &[], &back);
     assert_eq!(link.replies(), [Reply::Silence]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it takes many messages")]
+fn who_is_no_peer_and_takes_no_answers_holds_nobody_up() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
+    let Some((Packet::Part(sound), _)) = link.wires[ASKS].pop() else { panic!("it has not gone") };
+    let foe = Wire::new();
+    foe.set_room(0);
+    let back: Arc<dyn Carrier> = foe.clone();
+    let mut part = Part { number: link.b.pair.number(), ..sound };
+    for number in 0..2 * answers::MOST as u32 {
+        part.request.source_number = number % 7;
+        (part.offset, part.attempt) = if number % 2 == 0 { (0, number) } else { (u64::from(part.length), number) };
+        Network::of_process().part_arrived(&part, &[], &back);
+    }
+    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
+    // What it was to be sent is not lost: but for the packet that the test has taken out, all goes on.
+    link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
+    link.a.ready(&attributes(link.b.pair.number() ^ FLAG));
+    link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
+    link.a.post_bytes(3, Operation::Read { address, rkey }, 0, 8);
+    link.settle();
+    assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
+    // Once it has room, it is told, and not of each.
+    foe.set_room(usize::MAX);
+    assert!((1..1000).contains(&foe.len()), "{}", foe.len());
 }
 
 #[test]
