@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::thread;
 
 use super::address::Gid;
 use super::blocks::Blocks;
@@ -28,6 +29,13 @@ pub(crate) struct SharedEntry {
     /// Where its receives complete.
     pub(crate) completions: Arc<CompletionQueue>,
     pub(crate) xrc_domain: Arc<Domain>,
+}
+
+impl SharedEntry {
+    /// Whether it is of this queue.
+    pub(crate) fn is(&self, queue: &Arc<ReceiveQueue>) -> bool {
+        Arc::ptr_eq(&self.queue, queue)
+    }
 }
 
 /// The number that a datagram to a multicast group names.
@@ -214,8 +222,19 @@ impl Network {
         Ok(number)
     }
 
-    pub(crate) fn leave_shared(&self, number: u32) {
+    /// Ends a shared receive queue of XRC: when this returns nobody has it but the caller, who holds no lock.
+    pub(crate) fn leave_shared(&self, number: u32, queue: &Arc<ReceiveQueue>) {
         self.shared.leave(number);
+        // Messages that have come in part hold it, and may never come in whole.
+        for pair in self.pairs.all(Weak::upgrade) {
+            if pair.parts().service == Service::XrcReceive {
+                pair.release(queue);
+            }
+        }
+        // Queue pairs that are being closed, and are not in the list any more, let go of it by themselves.
+        while Arc::strong_count(queue) > 1 {
+            thread::yield_now();
+        }
     }
 
     pub(crate) fn find_shared(&self, number: u32) -> Option<SharedEntry> {

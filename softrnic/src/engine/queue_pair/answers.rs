@@ -12,6 +12,7 @@ use crate::engine::events::PairEvent;
 use crate::engine::limits::MAX_QP_WR;
 use crate::engine::network::SharedEntry;
 use crate::engine::packet::{Answer, AnswerKind, Carrier, MAX_PAYLOAD, Packet, Part, Payload, Stuck};
+use crate::engine::receive::ReceiveQueue;
 use crate::engine::request::{Refusal, Reply};
 
 /// No peer waits for more answers: what it has on its way, and what it has given up.
@@ -119,12 +120,21 @@ impl Answers {
 
     /// Reads are not answered any more.
     pub(super) fn cut(&mut self) {
+        self.cut_where(|_| true);
+    }
+
+    /// Nor are those on a shared receive queue of XRC that is destroyed.
+    pub(super) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
+        self.cut_where(|reading| reading.entry.as_ref().is_some_and(|entry| entry.is(queue)));
+    }
+
+    fn cut_where(&mut self, is_over: impl Fn(&Reading) -> bool) {
         for (_, what) in self.lines.iter_mut().flatten() {
-            if matches!(what, What::Read(_)) {
+            if matches!(what, What::Read(reading) if is_over(reading)) {
                 *what = What::Reply(Reply::Silence);
+                self.reads -= 1;
             }
         }
-        self.reads = 0;
     }
 
     /// The queue pair is reset or closed: what finds room now still goes.
@@ -207,8 +217,7 @@ impl Responder {
                     Reply::Refused(if let Stop::Refused(refusal) = stop { refusal } else { Refusal::OperationError })
                 }
             };
-            // Also by `break_off`, which has not seen this one.
-            self.answers.reads = self.answers.reads.saturating_sub(1);
+            self.answers.reads -= 1;
             what = What::Reply(reply);
         }
         let is_stuck = matches!(what, What::Reply(reply) if back.reply(pair, reply) == Err(Stuck::Full));

@@ -14,6 +14,7 @@ use crate::engine::limits::{MAX_MSG_SIZE, MTU};
 use crate::engine::memory::{self, Segment, Segments};
 use crate::engine::network::SharedEntry;
 use crate::engine::packet::{Carrier, Part};
+use crate::engine::receive::ReceiveQueue;
 use crate::engine::request::{Exchange, Refusal, Reply, Request, TransferFault};
 use crate::engine::work::Operation;
 
@@ -248,7 +249,19 @@ impl Responder {
         }
     }
 
+    /// A shared receive queue is destroyed: it is not held any more, and what works on it goes no further.
+    pub(super) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
+        if self.arriving.as_ref().is_some_and(|arriving| arriving.entry.as_ref().is_some_and(|entry| entry.is(queue))) {
+            self.arriving = None;
+        }
+        self.taken.retain(|taken| !taken.is_of(queue));
+        self.answers.release(queue);
+    }
+
     /// A carrier is gone, with what was to come by it and to go.
+    ///
+    /// What a message had taken of a shared queue stays taken, as a NIC does not know that its peer has ended: until the next
+    /// message, or until the program flushes, resets or destroys the queue pair.
     pub(super) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.back.is_by(carrier)) {
             self.end_arriving();

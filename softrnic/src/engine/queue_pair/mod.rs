@@ -61,6 +61,7 @@ use super::memory::Segment;
 use super::network::Network;
 use super::packet::{Answer, Carrier, MAX_NUMBER, Part};
 use super::prefetch::prefetch;
+use super::receive::ReceiveQueue;
 use super::request::{Exchange, Reply, Request};
 use super::unpoisoned;
 
@@ -252,6 +253,11 @@ impl QueuePair {
         if unpoisoned(self.inbox.lock()).lose(carrier) {
             self.mail_came(MAIL);
         }
+    }
+
+    /// A shared receive queue of XRC is destroyed, which no message finds any more: lets go of it.
+    pub(crate) fn release(&self, queue: &Arc<ReceiveQueue>) {
+        unpoisoned(self.responder.lock()).release(queue);
     }
 
     /// The call of the timer, and of carriers that have room again: what was to wait until now goes on. By a thread that holds no

@@ -81,7 +81,7 @@ impl Responder {
     pub(super) fn take(&mut self, target: &Target<'_>) -> Result<ReceiveWork, Stop> {
         let queue = target.receives.queue;
         if !self.taken.is_empty()
-            && let Some(place) = self.taken.iter().position(|taken| Arc::ptr_eq(&taken.queue, queue))
+            && let Some(place) = self.taken.iter().position(|taken| taken.is_of(queue))
         {
             return Ok(self.taken.remove(place).work);
         }
@@ -131,6 +131,17 @@ impl Responder {
 }
 
 impl Taken {
+    /// Ends it without a message: a shared queue has it again, as the next.
+    pub(super) fn give_back(self) {
+        if self.queue.is_shared() {
+            self.queue.give_back(self.work);
+        }
+    }
+
+    pub(super) fn is_of(&self, queue: &Arc<ReceiveQueue>) -> bool {
+        Arc::ptr_eq(&self.queue, queue)
+    }
+
     pub(super) fn new(target: &Target<'_>, work: ReceiveWork) -> Self {
         let Receives { queue, completions, .. } = target.receives;
         Self { work, queue: Arc::clone(queue), completions: completions.cloned() }

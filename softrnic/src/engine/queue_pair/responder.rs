@@ -70,9 +70,11 @@ impl Responder {
         }
     }
 
-    /// Forgets its receives: the queue pair is reset or closed.
+    /// Forgets its receives: the queue pair is reset or closed. What it has taken of a shared queue is others' again.
     pub(super) fn forget(&mut self, pair: &QueuePair) {
         self.answers.drop_all(pair);
+        self.end_arriving();
+        self.taken.drain(..).rev().for_each(Taken::give_back);
         if !pair.parts.is_shared {
             pair.parts.receives.drain(|_| {});
         }

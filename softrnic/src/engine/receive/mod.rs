@@ -61,7 +61,16 @@ impl ReceiveQueue {
         Some(work)
     }
 
-    /// Gives back what was taken, for its memory.
+    /// Gives back what was taken, to be the next that is taken again.
+    pub(crate) fn give_back(&self, work: ReceiveWork) {
+        self.lock().give_back(work);
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.sharing.is_some()
+    }
+
+    /// Gives back what was taken and is done, for its memory.
     pub(crate) fn recycle(&self, work: ReceiveWork) {
         self.lock().recycle(work);
     }

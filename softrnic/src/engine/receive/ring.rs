@@ -38,6 +38,11 @@ impl Ring {
         self.waiting.pop_front()
     }
 
+    /// There may be one more for it than the capacity says: its place was another's meanwhile.
+    pub(super) fn give_back(&mut self, work: ReceiveWork) {
+        self.waiting.push_front(work);
+    }
+
     pub(super) fn recycle(&mut self, mut work: ReceiveWork) {
         if self.waiting.len() + self.spare.len() < self.capacity as usize {
             work.pieces.clear();

@@ -246,7 +246,7 @@ impl World {
         self.poll();
         self.pair.close();
         Network::of_process().teach(PEER, None);
-        self.shared_number.into_iter().for_each(|number| Network::of_process().leave_shared(number));
+        self.shared_number.into_iter().for_each(|number| Network::of_process().leave_shared(number, &self.receives));
         for region in &self.regions {
             Memory::of_process().deregister(region).expect("nobody uses it any more");
         }

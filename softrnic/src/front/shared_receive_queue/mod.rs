@@ -7,7 +7,6 @@ mod tests;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::thread;
 
 use rdma_mummy_sys::{
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr, ibv_srq_init_attr_ex,
@@ -239,11 +238,8 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         return code(Errno::BUSY);
     }
     if let Some(number) = shared.xrc {
-        Network::of_process().leave_shared(number);
-        // A message that found it before is being handled: then it completes on a queue that may end after this one.
-        while Arc::strong_count(&shared.queue) > 1 {
-            thread::yield_now();
-        }
+        // Messages that found it before complete on a queue that may end after this one.
+        Network::of_process().leave_shared(number, &shared.queue);
     }
     // SAFETY: nobody takes from it any more, so that no event comes; the caller's promise: nobody else uses it.
     unsafe { shared.events.finish() };

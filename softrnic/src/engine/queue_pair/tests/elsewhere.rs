@@ -75,13 +75,12 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        Network::of_process().leave_shared(self.number);
+        Network::of_process().leave_shared(self.number, &self.queue);
     }
 }
 
-#[test]
-fn a_receive_that_was_taken_stays_with_its_shared_queue() {
-    let xrc_domain = Arc::new(Domain::new());
+/// An initiator of XRC, and a target in that domain.
+fn xrc_link(xrc_domain: &Arc<Domain>) -> Link {
     let initiator = End::with(Service::XrcSend, |parts| parts.receive_queue = None);
     let target = End::with(Service::XrcReceive, |parts| {
         (parts.send_queue, parts.receive_queue) = (None, None);
@@ -90,6 +89,13 @@ fn a_receive_that_was_taken_stays_with_its_shared_queue() {
     });
     let link = Link::between(initiator, target);
     link.ready(|_| {});
+    link
+}
+
+#[test]
+fn a_receive_that_was_taken_stays_with_its_shared_queue() {
+    let xrc_domain = Arc::new(Domain::new());
+    let link = xrc_link(&xrc_domain);
     let (one, other) = (Shared::new(&xrc_domain), Shared::new(&xrc_domain));
     one.receive(1);
     other.receive(2);
@@ -112,6 +118,69 @@ fn a_receive_that_was_taken_stays_with_its_shared_queue() {
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
     assert_eq!((statuses(&other.completions), statuses(&one.completions)), (vec![(2, SUCCESS)], vec![(1, SUCCESS)]));
+}
+
+#[test]
+fn a_shared_queue_is_destroyed_amid_a_message() {
+    // One that has begun to come; one that has begun, and whose process is gone then; a read that waits for room.
+    for case in 0..3 {
+        let xrc_domain = Arc::new(Domain::new());
+        let link = xrc_link(&xrc_domain);
+        let shared = Shared::new(&xrc_domain);
+        shared.receive(1);
+        let length = 2 * MAX_PAYLOAD as usize;
+        let ours = Bytes::new(&link.a.domain, length, ALL);
+        link.wires[ANSWERS].set_room(usize::from(case != 2));
+        let read = Operation::Read { address: IOVA, rkey: shared.bytes.key() };
+        link.a.post(1, if case == 2 { read } else { Operation::Send }, |work| {
+            work.srq_number = shared.number;
+            work.pieces.push(ours.piece(0, length));
+        });
+        assert!(link.bring(ASKS));
+        if case == 1 {
+            link.lose();
+        }
+        assert!(Arc::strong_count(&shared.queue) > 2, "{case}");
+        Network::of_process().leave_shared(shared.number, &shared.queue);
+        assert_eq!(Arc::strong_count(&shared.queue), 1);
+        assert!(shared.completions.is_empty());
+        // A send goes again, and finds no queue. Nobody answers a read.
+        let expected = [Status::IBV_WC_REM_INV_REQ_ERR, Status::IBV_WC_RETRY_EXC_ERR, Status::IBV_WC_RETRY_EXC_ERR];
+        link.wires[ANSWERS].set_room(usize::MAX);
+        assert_eq!(link.poll(&link.a.sends).status, expected[case]);
+    }
+}
+
+#[test]
+fn what_was_taken_of_a_shared_queue_is_the_next_ones_when_its_queue_pair_ends() {
+    // It is reset, or destroyed, amid a message, or after one that did not come in whole.
+    for case in 0..4 {
+        let domain = Arc::new(Domain::new());
+        let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+        let (receives, a) = (shared.clone(), End::new(Service::ReliableConnection));
+        let b = End::with(Service::ReliableConnection, |parts| {
+            (parts.receives, parts.is_shared, parts.domain) = (receives, true, domain);
+        });
+        let link = Link::between(a, b);
+        link.ready(|_| {});
+        let length = 2 * MAX_PAYLOAD as usize;
+        let (ours, theirs) = (Bytes::new(&link.a.domain, length, ALL), Bytes::new(&link.b.domain, length, ALL));
+        for wr_id in 1..3 {
+            link.b.receive(wr_id, &[theirs.piece(0, length)]);
+        }
+        link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, length)));
+        assert!(link.bring(ASKS));
+        if case % 2 == 1 {
+            link.lose();
+        }
+        if case < 2 {
+            link.b.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
+        } else {
+            link.b.pair.close();
+        }
+        assert_eq!([shared.take(), shared.take()].map(|work| work.map(|work| work.wr_id)), [Some(1), Some(2)]);
+        assert!(shared.take().is_none() && link.b.receives.is_empty());
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ struct Xrc {
 
 impl Drop for Xrc {
     fn drop(&mut self) {
-        Network::of_process().leave_shared(self.number);
+        Network::of_process().leave_shared(self.number, &self.queue);
     }
 }
 
