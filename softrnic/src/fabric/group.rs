@@ -1,6 +1,6 @@
 //! Multicast groups: a process with members of one has a name that says so, and the kernel lists all names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const NAMES: &str = "/proc/net/unix";
 pub(super) struct Groups {
     joined: Mutex<BTreeMap<Gid, Descriptor>>,
     /// The blocks of all members, of this process too.
-    seen: Mutex<BTreeMap<Gid, (Instant, Vec<u32>)>>,
+    seen: Mutex<BTreeMap<Gid, (Instant, BTreeSet<u32>)>>,
 }
 
 impl Groups {
@@ -44,7 +44,7 @@ impl Groups {
     }
 
     /// The blocks of the processes that are in a group.
-    pub(super) fn members(&self, group: Gid) -> Vec<u32> {
+    pub(super) fn members(&self, group: Gid) -> BTreeSet<u32> {
         let now = Instant::now();
         let mut seen = unpoisoned(self.seen.lock());
         seen.retain(|_, (when, _)| now.saturating_duration_since(*when) < FRESH);
@@ -70,12 +70,14 @@ fn prefix(group: Gid) -> String {
     name
 }
 
-/// The blocks that such a list has for a group.
-pub(super) fn listed(names: &str, group: Gid) -> Vec<u32> {
+/// The blocks that such a list has for a group, each once: any user may have put a name there.
+pub(super) fn listed(names: &str, group: Gid) -> BTreeSet<u32> {
     let prefix = format!("@{}", prefix(group));
     let block = |line: &str| {
-        let name = line.rsplit(' ').next()?;
-        u32::from_str_radix(name.strip_prefix(&prefix)?, 16).ok()
+        let digits = line.rsplit(' ').next()?.strip_prefix(&prefix)?;
+        let block = u32::from_str_radix(digits, 16).ok()?;
+        // As it is spelled by who is one.
+        (digits == format!("{block:x}")).then_some(block)
     };
     names.lines().filter_map(block).collect()
 }

@@ -18,6 +18,8 @@ use super::socket;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Those who have not greeted yet.
 const MOST_WAITING: usize = 256;
+/// So many are taken at a time: whoever else may connect, of any user, holds nobody up.
+const AT_ONCE: usize = 64;
 
 /// Those who have connected and not greeted.
 #[derive(Debug, Default)]
@@ -34,13 +36,18 @@ impl Waiting {
         self.0.is_empty()
     }
 
-    /// Takes those who have connected.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes those who have connected, or some of them: it is called again while there are more.
     ///
     /// # Errors
     ///
     /// No more can be taken for now, such as for want of descriptors.
     pub(super) fn accept(&mut self, peers: &'static Peers, listener: &Descriptor) -> Result<(), Errno> {
-        loop {
+        for _ in 0..AT_ONCE {
             let socket = match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return Ok(()),
@@ -58,6 +65,7 @@ impl Waiting {
                 self.0.insert(id, Guest { socket, until: Instant::now() + PATIENCE });
             }
         }
+        Ok(())
     }
 
     /// Whether it was one of these who has something to say; then its session begins, or it is sent away.

@@ -206,8 +206,9 @@ impl Thread {
 
     fn hear(&self, session: &Arc<Session>, has_gone: bool) {
         if has_gone {
-            self.peers.forget(session);
+            // In this order: a new one with the same process comes after all of this one.
             session.end();
+            self.peers.forget(session);
         } else {
             socket::hear_bells(&session.socket);
         }

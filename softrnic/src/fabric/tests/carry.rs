@@ -9,6 +9,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{answer, end, part, until};
 use crate::engine::packet::{BLOCK, Fabric, MAX_PAYLOAD, Packet, Payload, Stuck};
 use crate::fabric::descriptor::Descriptor;
+use crate::fabric::incoming::Waiting;
 use crate::fabric::ring::{Producer, Ring};
 use crate::fabric::session::{RING, SHARED};
 use crate::fabric::shared::Shared;
@@ -144,6 +145,27 @@ fn who_greets_with_something_else_is_sent_away() {
     }
     assert!(!has_gone(&silent), "it has time");
     assert_eq!(there.seen.lost.load(Ordering::SeqCst), 0, "none was a session");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes sockets")]
+fn who_connects_in_crowds_is_taken_some_at_a_time() {
+    let there = end();
+    // Nobody but the test takes them.
+    let (block, listener) = block::claim().unwrap();
+    there.host.claim().unwrap();
+    let connect = |_| {
+        let socket = socket::new().unwrap();
+        rustix::net::connect(&socket, &socket::address(&block::name(block)).unwrap()).unwrap();
+        socket
+    };
+    let guests: Vec<_> = (0..100).map(connect).collect();
+    let mut waiting = Waiting::default();
+    for expected in [64, 100] {
+        waiting.accept(there.host.0, &listener).unwrap();
+        assert_eq!(waiting.len(), expected);
+    }
+    drop(guests);
 }
 
 #[test]

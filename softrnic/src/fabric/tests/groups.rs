@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::{end, part, until};
 use crate::engine::address::Gid;
 use crate::engine::packet::{BLOCK, Fabric, Packet, Payload};
+use crate::fabric::group::listed;
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
@@ -35,4 +36,16 @@ fn a_datagram_to_a_group_finds_its_members() {
     let way = sender.host.carrier(blocks[1] * BLOCK).unwrap();
     assert!(std::sync::Arc::ptr_eq(&way, &sender.host.group(group)[0]));
     assert_eq!(sender.seen.lost.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_block_is_listed_once_however_it_is_spelled() {
+    let group = Gid([0xab; 16]);
+    let line = |block: &str| {
+        format!("0000: 00000003 00000000 00000000 0001 01 7 @softrnic/1/group/{}/{block}\n", "ab".repeat(16))
+    };
+    let names: String =
+        ["1f", "01f", "+1f", "1F", "0x1f", "1f", " 2", "-3", "", "4", "100000000", "5/6"].map(line).concat();
+    assert_eq!(Vec::from_iter(listed(&names, group)), [4, 0x1f]);
+    assert!(listed(&names, Gid([0xac; 16])).is_empty());
 }
