@@ -108,6 +108,13 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
     }
 }
 
+/// How many alarms a queue pair has.
+#[cfg(test)]
+pub(crate) fn pending(pair: &QueuePair) -> usize {
+    let queue = unpoisoned(QUEUE.get().0.lock());
+    queue.alarms.iter().filter(|Reverse(alarm)| ptr::eq(alarm.pair.as_ptr(), pair)).count()
+}
+
 /// Does what the thread does, now, where it could not be started: called by who polls in vain.
 #[inline]
 pub(crate) fn help() {

@@ -195,7 +195,8 @@ pub(super) fn attempt(
         Reply::Silence => Outcome::Silence,
         Reply::Refused(refusal) => Outcome::Failed(status_of(refusal)),
     };
-    if matches!(outcome, Outcome::Done { .. }) {
+    // Of one that has begun to go to another process they are counted already.
+    if matches!(outcome, Outcome::Done { .. }) && flight.partial.is_none() {
         pair.sq_psn.store(psn::after(first, request.packets), Ordering::Relaxed);
     }
     outcome

@@ -5,14 +5,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::alarm::Alarm;
 use super::group::Missing;
 use super::inbox::{Arrival, is_same};
 use super::room::Room;
 use super::{Attributes, QueuePair, psn, retry};
 use crate::engine::packet::Carrier;
 use crate::engine::request::Request;
+use crate::engine::unpoisoned;
 use crate::engine::work::{Operation, SendWork};
-use crate::engine::{timer, unpoisoned};
 
 /// A peer whose process lives is given at least this long to answer.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });
@@ -40,6 +41,7 @@ pub(super) struct Flight {
     activity: u32,
     /// When to look whether the peer is mute, and what was counted when that was decided.
     watch: Option<(Instant, u32)>,
+    alarm: Alarm,
     /// What was counted of what came.
     heard: u32,
     pub(super) room: Room,
@@ -60,6 +62,7 @@ impl Flight {
             carrier: None,
             activity: 0,
             watch: None,
+            alarm: Alarm::new(),
             heard: 0,
             room: Room::new(),
             missing: Missing::default(),
@@ -170,7 +173,7 @@ impl Flight {
     pub(super) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;
-        // An alarm that is left of it costs a look at the clock; the next request is watched anew, by what is set then.
+        // An alarm that is left of it is the next one's: that request is watched anew, by what is set then.
         self.watch = None;
         self.room.clear();
         self.missing.clear();
@@ -183,9 +186,10 @@ impl Flight {
         }
         if let Some(time) = retry::silence_time(attributes.timeout) {
             let patience = (time * (u32::from(attributes.retry_count) + 1)).max(PATIENCE);
-            let until = Instant::now() + patience;
+            let now = Instant::now();
+            let until = now + patience;
             self.watch = Some((until, self.activity));
-            timer::at(until, pair.this.clone());
+            self.alarm.set(pair, until, now);
         }
     }
 
@@ -202,7 +206,9 @@ impl Flight {
         let Some((until, activity)) = self.watch else {
             return false;
         };
-        if Instant::now() < until {
+        let now = Instant::now();
+        if now < until {
+            self.alarm.set(pair, until, now);
             return false;
         }
         self.watch = None;

@@ -12,10 +12,13 @@
 //! |---|---|
 //! | `requester`, `batch`, `ring`, `note` | the send queue |
 //! | `attempt`, `exchange`, `datagram` | one request, tried |
+//! | `retry`, `alarm` | when it is tried again |
 //! | `away`, `group`, `room`, `flight`, `inbox`, `answered` | requests to other processes |
 //! | `responder`, `receiving`, `remote`, `target` | one message, handled |
 //! | `arriving`, `answers` | messages from other processes |
+//! | `attributes`, `psn` | what is set, and packet numbers |
 
+mod alarm;
 mod answered;
 mod answers;
 mod arriving;

@@ -1,4 +1,5 @@
-//! The requester: executes what is posted, in order, one message at a time.
+//! The requester: executes what is posted, in order. With a peer in this process a request is done before the next begins; to one in
+//! another process several are on their way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,6 +7,7 @@ use std::time::Instant;
 
 use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
 
+use super::alarm::Alarm;
 use super::attempt::{Outcome, Peer, attempt};
 use super::flight::Flight;
 use super::retry::{self, Wait};
@@ -14,8 +16,8 @@ use super::{Attributes, QueuePair, State};
 use crate::engine::completion::{Completion, Slots};
 use crate::engine::errno::Errno;
 use crate::engine::events::PairEvent;
+use crate::engine::unpoisoned;
 use crate::engine::work::{Operation, SendWork};
-use crate::engine::{timer, unpoisoned};
 
 /// The send queue and what is known of its progress.
 #[repr(C)]
@@ -25,6 +27,8 @@ pub(super) struct Requester {
     /// Places of the send queue in use. Another counter after RESET: completions of before may still count the old one down.
     used_slots: Arc<AtomicU32>,
     wait: Wait,
+    /// Of `wait`.
+    alarm: Alarm,
     /// Requests that were done without a completion since the last.
     unreported: u32,
     silences_left: u8,
@@ -44,6 +48,7 @@ impl Requester {
             unreported: 0,
             attributes: Attributes::new(),
             wait: Wait::No,
+            alarm: Alarm::new(),
             flight: Flight::new(attempt),
             silences_left: 0,
             not_ready_left: 0,
@@ -173,19 +178,31 @@ impl Requester {
                 true
             }
             Wait::Room => true,
-            Wait::NotReady(until) => Instant::now() >= until,
+            Wait::NotReady(until) => self.is_past(pair, until),
             // A later request shows the peer that one is missing, and it asks for it.
             Wait::SilenceForEver => true,
-            Wait::Silence(until) if Instant::now() < until => false,
-            Wait::Silence(_) if self.silences_left == 0 => {
-                self.fail(pair, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
-                false
-            }
-            Wait::Silence(_) => {
+            Wait::Silence(until) => {
+                if !self.is_past(pair, until) {
+                    return false;
+                }
+                if self.silences_left == 0 {
+                    self.fail(pair, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+                    return false;
+                }
                 self.silences_left -= 1;
                 true
             }
         }
+    }
+
+    /// Whether that time has come; otherwise there will be an alarm.
+    fn is_past(&mut self, pair: &QueuePair, until: Instant) -> bool {
+        let now = Instant::now();
+        let is_past = now >= until;
+        if !is_past {
+            self.alarm.set(pair, until, now);
+        }
+        is_past
     }
 
     /// The retries of the oldest request.
@@ -204,9 +221,10 @@ impl Requester {
             self.not_ready_left -= 1;
         }
         self.go_back(pair);
-        let until = Instant::now() + retry::not_ready_time(timer);
+        let now = Instant::now();
+        let until = now + retry::not_ready_time(timer);
         self.wait = Wait::NotReady(until);
-        timer::at(until, pair.this.clone());
+        self.alarm.set(pair, until, now);
     }
 
     pub(super) fn await_answer(&mut self, pair: &QueuePair) {
@@ -214,9 +232,9 @@ impl Requester {
         self.wait = match retry::silence_time(self.attributes.timeout) {
             None => Wait::SilenceForEver,
             Some(time) => {
-                let until = Instant::now() + time;
-                timer::at(until, pair.this.clone());
-                Wait::Silence(until)
+                let now = Instant::now();
+                self.alarm.set(pair, now + time, now);
+                Wait::Silence(now + time)
             }
         };
     }

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::alarm::Alarm;
 use super::inbox::is_same;
 use super::{QueuePair, away};
 use crate::engine::packet::{Carrier, Packet, Payload, Stuck};
-use crate::engine::timer;
 
 /// A process that takes nothing in for so long misses what waits for it. On a busy machine one that lives may well not run for a
 /// tenth of it.
@@ -20,14 +20,14 @@ pub(super) struct Room {
     /// Since when it finds no room.
     since: Option<Instant>,
     /// When there will be another look.
-    alarm: Option<Instant>,
+    alarm: Alarm,
     /// The ways that were given up, and have not had any room since.
     deaf: Vec<Weak<dyn Carrier>>,
 }
 
 impl Room {
     pub(super) const fn new() -> Self {
-        Self { patience: LOSS, since: None, alarm: None, deaf: Vec::new() }
+        Self { patience: LOSS, since: None, alarm: Alarm::new(), deaf: Vec::new() }
     }
 
     /// A request begins to go, or some of it went.
@@ -75,10 +75,7 @@ impl Room {
             return false;
         }
         // One that rings earlier comes back to here.
-        if self.alarm.is_none_or(|alarm| alarm <= now) {
-            self.alarm = Some(until);
-            timer::at(until, pair.this.clone());
-        }
+        self.alarm.set(pair, until, now);
         true
     }
 

@@ -279,6 +279,20 @@ fn an_unreliable_message_that_finds_no_room_is_lost() {
 }
 
 #[test]
+fn an_unreliable_message_whose_way_ends_amid_it_counts_its_packets_once() {
+    let link = Link::with(Service::UnreliableConnection, |_| {});
+    link.wires[ASKS].set_room(1);
+    let (ours, _) = memory(&link, LARGE);
+    let first = link.a.pair.attributes().sq_psn;
+    link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, LARGE)));
+    assert!(link.a.sends.is_empty());
+    link.lose();
+    assert_eq!(poll(&link.a.sends).status, SUCCESS);
+    let packets = psn::packets(LARGE as u64, 1024);
+    assert_eq!(link.a.pair.attributes().sq_psn, psn::after(first, packets));
+}
+
+#[test]
 fn late_answers_find_nothing() {
     let link = Link::reliable();
     let (address, rkey) = link.b.at(0);

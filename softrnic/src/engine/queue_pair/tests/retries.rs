@@ -2,7 +2,9 @@
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
+use super::wire::{ASKS, FLAG, Link};
 use super::*;
+use crate::engine::timer;
 
 fn pair_with(change: impl FnOnce(&mut Attributes)) -> (End, End) {
     let (a, b) = (End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
@@ -139,4 +141,41 @@ fn what_waits_is_forgotten_with_its_queue_pair() {
     b.receive_bytes(1, 0, 64);
     thread::sleep(Duration::from_millis(2));
     assert_eq!((a.sent_statuses(), b.received_statuses()), (vec![], vec![]));
+}
+
+#[test]
+fn a_queue_pair_that_begins_anew_again_and_again_has_few_alarms() {
+    let link = Link::reliable();
+    // Of those who do not answer, in another process and nowhere; and of one who has no receive.
+    let silent = Attributes { timeout: 20, ..attributes(link.b.pair.number() ^ FLAG) };
+    let nowhere = Attributes { destination_number: 1, ..silent };
+    let (a, b) = reliable();
+    let not_ready = Attributes { min_rnr_timer: 0, ..attributes(a.pair.number()) };
+    b.pair.change(State::ReadyToSend, State::Reset, not_ready).unwrap();
+    b.ready(&not_ready);
+    for (end, ours) in [(&link.a, silent), (&link.a, nowhere), (&a, attributes(b.pair.number()))] {
+        for _ in 0..1000 {
+            end.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
+            end.ready(&ours);
+            end.post_bytes(1, Operation::Send, 0, 8);
+            link.wires[ASKS].clear();
+        }
+        let pending = timer::pending(&end.pair);
+        assert!((1..10).contains(&pending), "{pending}");
+    }
+}
+
+#[test]
+fn what_waits_shorter_or_longer_than_one_before_a_reset_is_tried_in_its_time() {
+    for timeouts in [[24, 1], [10, 14]] {
+        let (a, _b) = reliable();
+        let start = Instant::now();
+        for timeout in timeouts {
+            a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
+            a.ready(&Attributes { timeout, retry_count: 1, ..attributes(1) });
+            a.post_bytes(1, Operation::Send, 0, 8);
+        }
+        assert_eq!(poll(&a.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
+        assert!(start.elapsed() >= retry::silence_time(timeouts[1]).unwrap());
+    }
 }
