@@ -401,7 +401,9 @@ fn who_waits_for_room_is_told() {
             thread::spawn(move || {
                 while sender.lock().unwrap().has_record {
                     if from.bells.has_room() {
-                        if from.bells.take_waiting() != 0 && !sender.lock().unwrap().go(&from) {
+                        if from.bells.next_waiting(|waiting| (std::mem::take(waiting), false)) != 0
+                            && !sender.lock().unwrap().go(&from)
+                        {
                             from.bells.wait(&from.sleeper, |waiting| *waiting += 1);
                             sender.lock().unwrap().go(&from);
                         }

@@ -105,8 +105,11 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
     fn put(&self, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck>;
 
     /// Has [`QueuePair::expired`] called, by a thread that holds no lock of a queue pair, once there may be room again or it has
-    /// died. To be called after [`Stuck::Full`], and then once more to be tried: room may have come in between.
+    /// died. Who was called, and finds no room once more, comes after all others who wait. To be called after [`Stuck::Full`], and then once more to be tried: room may have come in between.
     fn wake(&self, pair: Weak<QueuePair>);
+
+    /// Counts what the other process has taken in, of anybody's.
+    fn taken(&self) -> u64;
 }
 
 /// Why a packet is not on its way.

@@ -121,11 +121,12 @@ impl<W: Default> Bells<W> {
         }
     }
 
-    /// Those who wait; nobody does any more.
-    pub(super) fn take_waiting(&self) -> W {
+    /// Takes of those who wait; `take` also tells whether somebody still does.
+    pub(super) fn next_waiting<T>(&self, take: impl FnOnce(&mut W) -> (T, bool)) -> T {
         let mut waiting = unpoisoned(self.waiting.lock());
-        self.is_waited_for.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *waiting)
+        let (taken, is_left) = take(&mut waiting);
+        self.is_waited_for.store(is_left, Ordering::SeqCst);
+        taken
     }
 
     /// Before the thread sleeps: the other process is to ring.

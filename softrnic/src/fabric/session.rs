@@ -1,7 +1,7 @@
 //! A session with another process: one of the two has requests, and the other answers. Two rings and a socket, which carries
 //! bells, and whose end is that of the session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -45,6 +45,32 @@ const ALIVE: u8 = 0;
 const BROKEN: u8 = 1;
 const OVER: u8 = 2;
 
+/// Who found no room, each once.
+#[derive(Default)]
+struct Line {
+    /// Who has waited longest is the first.
+    pairs: VecDeque<Weak<QueuePair>>,
+    /// Their places in memory.
+    places: BTreeSet<usize>,
+}
+
+impl Line {
+    fn push(&mut self, pair: Weak<QueuePair>) {
+        if self.places.insert(pair.as_ptr().addr()) {
+            self.pairs.push_back(pair);
+        }
+    }
+
+    /// Takes the first; also tells whether others are left.
+    fn pop(&mut self) -> (Option<Weak<QueuePair>>, bool) {
+        let pair = self.pairs.pop_front();
+        if let Some(pair) = &pair {
+            self.places.remove(&pair.as_ptr().addr());
+        }
+        (pair, !self.pairs.is_empty())
+    }
+}
+
 /// A session, from either end.
 pub(super) struct Session {
     peers: &'static Peers,
@@ -57,8 +83,8 @@ pub(super) struct Session {
     state: AtomicU8,
     send: Mutex<Producer>,
     receive: Mutex<Consumer>,
-    /// With those who found no room, each once, by its place in memory.
-    bells: Bells<BTreeMap<usize, Weak<QueuePair>>>,
+    /// With those who found no room.
+    bells: Bells<Line>,
     /// The head of what was taken out and told.
     told: AtomicU64,
 }
@@ -206,9 +232,16 @@ impl Session {
         Ok(true)
     }
 
+    /// Tells those who wait, one after the other, until the room is taken: who then finds none waits behind those who were not told.
     fn tell_waiting(&self) {
-        for pair in self.bells.take_waiting().values() {
-            self.peers.deliver.room(pair);
+        let many = self.bells.next_waiting(|line| (line.pairs.len(), !line.pairs.is_empty()));
+        for _ in 0..many {
+            let Some(pair) = self.bells.next_waiting(Line::pop) else { return };
+            self.peers.deliver.room(&pair);
+            if self.is_alive() && !self.bells.has_room() {
+                // The wish for a bell is as it was for those who are left: it goes with a bell, after which the thread renews it.
+                return;
+            }
         }
     }
 
@@ -281,9 +314,11 @@ impl Carrier for Session {
     }
 
     fn wake(&self, pair: Weak<QueuePair>) {
-        self.bells.wait(&self.peers.sleeper, |waiting| {
-            waiting.insert(pair.as_ptr().addr(), pair);
-        });
+        self.bells.wait(&self.peers.sleeper, |waiting| waiting.push(pair));
+    }
+
+    fn taken(&self) -> u64 {
+        self.bells.send.head()
     }
 }
 

@@ -25,6 +25,15 @@ pub(super) struct Sent {
     is_read: bool,
 }
 
+/// When to look whether the peer is mute, and what was counted when that was decided.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    until: Instant,
+    activity: u32,
+    /// What the process of the peer had taken in.
+    taken: u64,
+}
+
 /// The requests on their way. All is empty, and costs nothing, while peers are in this process.
 #[repr(C)]
 #[derive(Debug)]
@@ -39,8 +48,10 @@ pub(super) struct Flight {
     carrier: Option<Weak<dyn Carrier>>,
     /// Counts what goes and comes.
     activity: u32,
-    /// When to look whether the peer is mute, and what was counted when that was decided.
-    watch: Option<(Instant, u32)>,
+    /// When to look whether the peer is mute.
+    watch: Option<Watch>,
+    /// [`PATIENCE`], but in tests.
+    pub(super) patience: Duration,
     alarm: Alarm,
     /// What was counted of what came.
     heard: u32,
@@ -62,6 +73,7 @@ impl Flight {
             carrier: None,
             activity: 0,
             watch: None,
+            patience: PATIENCE,
             alarm: Alarm::new(),
             heard: 0,
             room: Room::new(),
@@ -185,10 +197,10 @@ impl Flight {
             return;
         }
         if let Some(time) = retry::silence_time(attributes.timeout) {
-            let patience = (time * (u32::from(attributes.retry_count) + 1)).max(PATIENCE);
+            let patience = (time * (u32::from(attributes.retry_count) + 1)).max(self.patience);
             let now = Instant::now();
             let until = now + patience;
-            self.watch = Some((until, self.activity));
+            self.watch = Some(Watch { until, activity: self.activity, taken: self.taken() });
             self.alarm.set(pair, until, now);
         }
     }
@@ -201,9 +213,10 @@ impl Flight {
         }
     }
 
-    /// Whether the peer is mute: nothing went and nothing came for as long as it is given.
+    /// Whether the peer is mute: nothing went and nothing came for as long as it is given. Of what finds no room the peer knows
+    /// nothing: there its process is mute, and takes in nothing of others either.
     pub(super) fn is_mute(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
-        let Some((until, activity)) = self.watch else {
+        let Some(Watch { until, activity, taken }) = self.watch else {
             return false;
         };
         let now = Instant::now();
@@ -212,10 +225,16 @@ impl Flight {
             return false;
         }
         self.watch = None;
-        if !self.sent.is_empty() && activity == self.activity {
+        let is_others_turn = self.partial.is_some() && taken != self.taken();
+        if !self.sent.is_empty() && activity == self.activity && !is_others_turn {
             return true;
         }
         self.watch(pair, attributes);
         false
+    }
+
+    /// Counts what the process of the peer has taken in.
+    fn taken(&self) -> u64 {
+        self.carrier.as_ref().and_then(Weak::upgrade).map_or(0, |carrier| carrier.taken())
     }
 }

@@ -42,7 +42,7 @@ mod ring;
 mod room;
 mod target;
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

@@ -7,6 +7,7 @@ mod groups;
 mod processes;
 mod ring;
 mod stress;
+mod turns;
 mod wire;
 
 use std::fmt;

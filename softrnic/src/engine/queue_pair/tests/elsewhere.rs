@@ -27,6 +27,22 @@ fn a_peer_that_lives_and_never_answers_is_given_up() {
 }
 
 #[test]
+fn a_peer_whose_process_takes_in_what_others_send_is_not_mute() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    link.wires[ASKS].set_room(0);
+    link.a.pair.requester.lock().unwrap().flight.patience = Duration::from_millis(20);
+    link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
+    for _ in 0..20 {
+        // Another queue pair has all the room.
+        assert!(link.wires[ASKS].pop().is_none());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(link.a.sends.is_empty());
+    assert_eq!(poll(&link.a.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
+}
+
+#[test]
 fn more_reads_than_the_peer_keeps_are_refused() {
     let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     link.a.ready(&Attributes { max_rd_atomic: 3, ..attributes(link.b.pair.number() ^ FLAG) });

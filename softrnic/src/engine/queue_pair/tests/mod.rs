@@ -139,12 +139,12 @@ impl Drop for Bytes {
 }
 
 /// A queue pair with all that it needs.
-pub(in crate::engine) struct End {
+pub(crate) struct End {
     pub(super) domain: Arc<Domain>,
     pub(super) sends: Arc<CompletionQueue>,
     pub(super) receives: Arc<CompletionQueue>,
     pub(super) told: Told,
-    pub(in crate::engine) pair: Arc<QueuePair>,
+    pub(crate) pair: Arc<QueuePair>,
     /// [`LENGTH`] of them.
     pub(super) bytes: Bytes,
 }
@@ -160,7 +160,7 @@ pub(super) const LENGTH: usize = 8192;
 pub(super) const SLOTS: u32 = 16;
 
 impl End {
-    pub(in crate::engine) fn new(service: Service) -> Self {
+    pub(crate) fn new(service: Service) -> Self {
         Self::with(service, |_| {})
     }
 

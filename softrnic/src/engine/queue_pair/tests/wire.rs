@@ -18,6 +18,7 @@ pub(super) struct Wire {
     packets: Mutex<VecDeque<(Packet, Vec<u8>)>>,
     room: AtomicUsize,
     is_gone: AtomicBool,
+    taken: AtomicUsize,
     waiting: Mutex<Vec<Weak<QueuePair>>>,
 }
 
@@ -27,6 +28,7 @@ impl Wire {
             packets: Mutex::default(),
             room: AtomicUsize::new(usize::MAX),
             is_gone: AtomicBool::new(false),
+            taken: AtomicUsize::new(0),
             waiting: Mutex::default(),
         })
     }
@@ -59,6 +61,7 @@ impl Wire {
     }
 
     pub(super) fn pop(&self) -> Option<(Packet, Vec<u8>)> {
+        self.taken.fetch_add(1, Ordering::Relaxed);
         self.packets.lock().unwrap().pop_front()
     }
 }
@@ -86,6 +89,10 @@ impl Carrier for Wire {
 
     fn wake(&self, pair: Weak<QueuePair>) {
         self.waiting.lock().unwrap().push(pair);
+    }
+
+    fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed) as u64
     }
 }
 
