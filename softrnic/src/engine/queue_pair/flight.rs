@@ -50,15 +50,15 @@ pub(super) struct Flight {
     activity: u32,
     /// When to look whether the peer is mute.
     watch: Option<Watch>,
-    /// [`PATIENCE`], but in tests.
-    pub(super) patience: Duration,
-    alarm: Alarm,
     /// What was counted of what came.
     heard: u32,
     pub(super) room: Room,
     pub(super) missing: Missing,
     /// Empty, and used again.
     pub(super) replies: VecDeque<Arrival>,
+    alarm: Alarm,
+    /// [`PATIENCE`], but in tests.
+    pub(super) patience: Duration,
 }
 
 impl Flight {

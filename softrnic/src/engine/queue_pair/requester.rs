@@ -27,8 +27,6 @@ pub(super) struct Requester {
     /// Places of the send queue in use. Another counter after RESET: completions of before may still count the old one down.
     used_slots: Arc<AtomicU32>,
     wait: Wait,
-    /// Of `wait`.
-    alarm: Alarm,
     /// Requests that were done without a completion since the last.
     unreported: u32,
     silences_left: u8,
@@ -37,6 +35,8 @@ pub(super) struct Requester {
     pub(super) attributes: Attributes,
     peer: Peer,
     pub(super) flight: Flight,
+    /// Of `wait`.
+    alarm: Alarm,
 }
 
 impl Requester {
