@@ -2,9 +2,10 @@
 //! are also told of changes of the host's addresses.
 
 use std::collections::VecDeque;
-use std::ffi::c_short;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::engine::errno::Errno;
 use crate::engine::unpoisoned;
@@ -14,12 +15,17 @@ use crate::host::signals;
 
 /// A queue with an eventfd, which is written for each event that is put (so that edge-triggered watchers see it) and read when the
 /// queue becomes empty.
+///
+/// The system calls are made without libc: there, these are cancellation points, and `pthread_cancel` cannot unwind a thread through
+/// functions of Rust, nor must it with a lock held.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     events: Mutex<VecDeque<T>>,
     descriptor: OwnedFd,
     watch: Option<Watch<T>>,
 }
+
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// What besides is an event, of which the host tells.
 #[derive(Debug)]
@@ -66,16 +72,19 @@ impl<T> Mailbox<T> {
 
     /// What programs wait on.
     pub(crate) fn as_raw_fd(&self) -> RawFd {
-        self.watch.as_ref().map_or(self.descriptor.as_raw_fd(), |watch| watch.both.as_raw_fd())
+        self.as_fd().as_raw_fd()
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_ref().map_or(self.descriptor.as_fd(), |watch| watch.both.as_fd())
     }
 
     /// Puts an event. Never waits.
     pub(crate) fn put(&self, event: T) {
         let mut events = self.lock();
         events.push_back(event);
-        let one = 1_u64;
-        // SAFETY: eight live bytes. It would wait only where the sum came to 2^64 - 1.
-        unsafe { libc::write(self.descriptor.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+        // It would wait only where the sum came to 2^64 - 1.
+        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 
     /// Takes the oldest; where there is none, waits, or fails with `EAGAIN` where the program has set `O_NONBLOCK` on the descriptor.
@@ -103,7 +112,7 @@ impl<T> Mailbox<T> {
                 return Err(Errno::AGAIN);
             }
             // Others may take what it wakes for.
-            match poll(self.as_raw_fd(), -1) {
+            match poll(self.as_fd(), None) {
                 Err(Errno(libc::EINTR)) if signals::are_restarted() => {}
                 waited => drop(waited?),
             }
@@ -140,10 +149,8 @@ impl<T> Mailbox<T> {
     /// Makes the descriptor unreadable, with the lock held. Never waits: the program may have read it itself.
     fn clear(&self) {
         // Miri has no poll(2).
-        if cfg!(miri) || matches!(poll(self.descriptor.as_raw_fd(), 0), Ok(true)) {
-            let mut sum = 0_u64;
-            // SAFETY: eight live bytes.
-            unsafe { libc::read(self.descriptor.as_raw_fd(), (&raw mut sum).cast(), size_of::<u64>()) };
+        if cfg!(miri) || matches!(poll(self.descriptor.as_fd(), Some(&NO_TIME)), Ok(true)) {
+            let _ = rustix::io::read(&self.descriptor, &mut [0; size_of::<u64>()]);
         }
     }
 
@@ -180,20 +187,16 @@ fn either(descriptors: &[RawFd]) -> Result<OwnedFd, Errno> {
     Ok(both)
 }
 
-/// Waits for a descriptor to be readable, which it says, for so many milliseconds, or without end where there are less than none.
-fn poll(descriptor: RawFd, milliseconds: i32) -> Result<bool, Errno> {
-    const BROKEN: c_short = libc::POLLNVAL | libc::POLLERR;
-    let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live pollfd.
-    let count = unsafe { libc::poll(&mut poll, 1, milliseconds) };
-    if count < 0 {
-        return Err(Errno::last());
-    }
-    if poll.revents & BROKEN != 0 {
+/// Waits for a descriptor to be readable, which it says, for so long, or without end.
+fn poll(descriptor: BorrowedFd<'_>, time: Option<&Timespec>) -> Result<bool, Errno> {
+    let mut poll = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    rustix::event::poll(&mut poll, time).map_err(|errno| Errno(errno.raw_os_error()))?;
+    let found = poll[0].revents();
+    if found.intersects(PollFlags::NVAL | PollFlags::ERR) {
         // The program has closed it.
         return Err(Errno(libc::EBADF));
     }
-    Ok(poll.revents & libc::POLLIN != 0)
+    Ok(found.contains(PollFlags::IN))
 }
 
 #[cfg(test)]
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
 
     fn is_readable<T>(mailbox: &Mailbox<T>) -> bool {
-        poll(mailbox.as_raw_fd(), 0).expect("a descriptor")
+        poll(mailbox.as_fd(), Some(&NO_TIME)).expect("a descriptor")
     }
 
     fn take<T>(mailbox: &Mailbox<T>) -> Result<T, Errno> {

@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::engine::errno::Errno;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 /// What has changed since it was made, or since it was asked last. Readable while there is anything.
 #[derive(Debug)]
@@ -44,18 +45,13 @@ impl Changes {
         const MOST: usize = 10_000;
         let mut has_changed = false;
         for _ in 0..MOST {
-            let mut first = 0_u8;
             // What a message says does not matter, and the rest of it goes.
-            // SAFETY: one byte can be written.
-            let length = unsafe { libc::recv(self.as_raw_fd(), (&raw mut first).cast(), 1, libc::MSG_DONTWAIT) };
-            has_changed |= match length {
-                0.. => true,
-                _ => match Errno::last().0 {
-                    libc::EINTR => continue,
-                    // Some were lost for want of room.
-                    libc::ENOBUFS => true,
-                    _ => break,
-                },
+            has_changed |= match rustix::net::recv(&self.0, &mut [0_u8], RecvFlags::DONTWAIT) {
+                Ok(_) => true,
+                Err(Errno::INTR) => continue,
+                // Some were lost for want of room.
+                Err(Errno::NOBUFS) => true,
+                Err(_) => break,
             };
         }
         has_changed

@@ -280,7 +280,8 @@ pub(super) fn blocks(descriptor: BorrowedFd<'_>) -> bool {
     flags & libc::O_NONBLOCK == 0
 }
 
-/// Waits until something is ready; `EINTR` where a signal came first.
+/// Waits until something is ready; `EINTR` where a signal came first. It is no cancellation point, as that of libc is: who is cancelled
+/// there cannot be unwound through functions of Rust.
 pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
     let mut poll = [rustix::event::PollFd::from_borrowed_fd(epoll.as_fd(), rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut poll, None).map(drop).map_err(system)

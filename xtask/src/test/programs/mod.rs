@@ -22,7 +22,8 @@ use crate::preload::{self, Built};
 use crate::repo;
 
 /// Our own programs, each with the libraries that it is linked to.
-const OWN: &[(&str, &[&str])] = &[("one_process", &["-libverbs", "-lpthread"]), ("by_version", &["-ldl"])];
+const OWN: &[(&str, &[&str])] =
+    &[("one_process", &["-libverbs", "-lpthread"]), ("by_version", &["-ldl"]), ("cancel", &["-libverbs", "-lpthread"])];
 
 /// Runs all lines whose name has `only` in it.
 pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {

@@ -138,6 +138,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("versions_libraries", Libraries, Shape::One("{build}/by_version"), "all is well"),
     row("versions_alone", Alone, Shape::One("{build}/by_version"), "all is well"),
     row("fork_before_the_first_verb", Preload, Shape::One("{build}/one_process fork"), "all is well"),
+    row("threads_that_are_cancelled", Preload, Shape::One("{build}/cancel"), "all is well"),
     //
     pingpong!("rc_pingpong", Preload, "ibv_rc_pingpong -c"),
     pingpong!("rc_pingpong_events", Preload, "ibv_rc_pingpong -c -e"),
