@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Mutex;
 
-use rdma_mummy_sys::load::provider;
+use rdma_mummy_sys::load::{gate, provider};
 
 use crate::engine::unpoisoned;
 use crate::fabric;
@@ -61,6 +61,8 @@ impl Builder {
                 None => counted(1),
             },
         };
+        // A child that another thread forks has all of it or nothing, and the lock is free there.
+        let _hold = gate::hold();
         let mut registered = unpoisoned(REGISTERED.lock());
         match &*registered {
             Some(before) if *before == names => Ok(()),
@@ -90,7 +92,7 @@ impl Builder {
 /// What the environment says is not a list of devices, or another provider has the name `softrnic`.
 pub fn register() -> Result<(), RegisterError> {
     // Whoever registered them has chosen.
-    if unpoisoned(REGISTERED.lock()).is_some() {
+    if is_registered() {
         return Ok(());
     }
     match Builder::new().register() {
@@ -98,6 +100,11 @@ pub fn register() -> Result<(), RegisterError> {
         Ok(()) | Err(RegisterError::Registered { .. }) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+fn is_registered() -> bool {
+    let _hold = gate::hold();
+    unpoisoned(REGISTERED.lock()).is_some()
 }
 
 /// Why devices cannot be registered.

@@ -255,3 +255,90 @@ fn a_child_begins_with_no_connections_by_address_while_the_threads_of_its_parent
         rdma_destroy_event_channel(channel);
     }
 }
+
+#[test]
+fn what_a_child_copies_to_its_parents_device_and_acknowledges_does_not_arrive() {
+    let context = open(c"soft0");
+    // SAFETY: the objects are alive, the bytes are there, and the mutex is let go by who holds it.
+    unsafe {
+        let mut attr: ibv_alloc_dm_attr = zeroed();
+        attr.length = 64;
+        let dm = ibv_alloc_dm(context, &raw mut attr);
+        let cq = ibv_create_cq(context, 1, ptr::null_mut(), ptr::null_mut(), 0);
+        assert!(!dm.is_null() && !cq.is_null());
+        assert_eq!(ibv_memcpy_to_dm(dm, 0, [7_u8; 64].as_ptr().cast(), 64), 0);
+        // As another thread may hold it, which a child has not.
+        assert_eq!(libc::pthread_mutex_lock(&raw mut (*cq).mutex), 0);
+        let status = forked(|| {
+            let mut bytes = [9_u8; 64];
+            assert_eq!(ibv_memcpy_to_dm(dm, 0, bytes.as_ptr().cast(), 64), libc::EIO);
+            assert_eq!(ibv_memcpy_from_dm(bytes.as_mut_ptr().cast(), dm, 0, 64), libc::EIO);
+            assert_eq!(bytes, [9; 64]);
+            let mut event: ibv_async_event = zeroed();
+            event.event_type = ibv_event_type::IBV_EVENT_CQ_ERR;
+            event.element.cq = cq;
+            ibv_ack_async_event(&raw mut event);
+            assert_eq!((*cq).async_events_completed, 0);
+        });
+        assert_eq!(libc::pthread_mutex_unlock(&raw mut (*cq).mutex), 0);
+        assert_eq!(status, 0);
+        assert_eq!((ibv_destroy_cq(cq), ibv_free_dm(dm), ibv_close_device(context)), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_child_has_as_many_objects_as_any_process() {
+    softrnic::register().expect("there is a device");
+    // The first child's are its parent's in the second; so many objects are of nobody else's concern there.
+    let status = forked(|| {
+        let context = open(c"soft0");
+        // SAFETY: the context is open; the process ends with it.
+        unsafe {
+            while !ibv_alloc_pd(context).is_null() {}
+            assert_eq!(errno(), libc::ENOMEM);
+            let own = forked(|| assert!(!ibv_alloc_pd(open(c"soft0")).is_null()));
+            assert_eq!(own, 0);
+        }
+    });
+    assert_eq!(status, 0);
+}
+
+/// The sockets that the connection manager and the fabric have.
+fn sockets() -> Vec<i32> {
+    (0..1024)
+        .filter(|&descriptor| {
+            let (mut kind, mut length) = (0_i32, size_of::<i32>() as libc::socklen_t);
+            let room = (&raw mut kind).cast();
+            // SAFETY: there is room for a number.
+            let found = unsafe { libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_TYPE, room, &raw mut length) };
+            found == 0 && kind == libc::SOCK_SEQPACKET
+        })
+        .collect()
+}
+
+#[test]
+fn no_socket_stays_open_in_a_child_that_was_made_or_closed_while_it_was_forked() {
+    use rdma_mummy_sys::load::provider::ProviderId;
+    use rdma_mummy_sys::load::rdmacm::{Choice, choose};
+    softrnic::register().expect("there is a device");
+    choose(Choice::Provider(ProviderId::by_name("softrnic").expect("it is registered")));
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let is_done = &is_done;
+        for _ in 0..2 {
+            scope.spawn(move || {
+                while !is_done.load(Ordering::Relaxed) {
+                    let (channel, listener, _) = listening();
+                    // SAFETY: they are alive, and not used any more.
+                    unsafe {
+                        assert_eq!(rdma_destroy_id(listener), 0);
+                        rdma_destroy_event_channel(channel);
+                    }
+                }
+            });
+        }
+        let statuses = [(); 300].map(|()| forked(|| assert_eq!(sockets(), [0; 0])));
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(statuses, [0; 300]);
+    });
+}

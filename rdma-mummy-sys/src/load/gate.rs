@@ -32,10 +32,10 @@ thread_local! {
 
 /// No thread forks while it is there, but this one.
 #[derive(Debug)]
-pub(crate) struct Hold(#[expect(dead_code, reason = "it is there to be dropped")] Option<RwLockReadGuard<'static, ()>>);
+pub struct Hold(#[expect(dead_code, reason = "it is there to be dropped")] Option<RwLockReadGuard<'static, ()>>);
 
 /// Keeps other threads from forking. A thread that is inside already does not wait for one that waits for it.
-pub(crate) fn hold() -> Hold {
+pub fn hold() -> Hold {
     watch();
     let depth = DEPTH.replace(DEPTH.get() + 1);
     Hold((depth == 0).then(|| GATE.read().unwrap_or_else(PoisonError::into_inner)))

@@ -15,7 +15,8 @@ mod error;
 mod events;
 pub(crate) mod failure;
 mod fork;
-mod gate;
+#[doc(hidden)]
+pub mod gate;
 pub mod ibverbs;
 mod library;
 pub mod mlx5;

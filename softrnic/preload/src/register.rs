@@ -1,19 +1,26 @@
 //! Registering softrnic, once.
 
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-static REGISTERED: Once = Once::new();
+/// Not a `Once`: a child that is forked while another thread is in it would wait for ever.
+static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Registers softrnic if no call has yet. It makes no thread and opens nothing, so that a process which forks, closes all its
 /// descriptors or never calls a verb loses nothing.
 #[inline]
 pub(crate) fn ready() {
-    REGISTERED.call_once(register);
+    if !REGISTERED.load(Ordering::Acquire) {
+        register();
+    }
 }
 
 #[cold]
 fn register() {
-    if let Err(error) = softrnic::register() {
+    // Of threads that come at once each waits until it is done, and one says what is wrong.
+    let registered = softrnic::register();
+    if !REGISTERED.swap(true, Ordering::AcqRel)
+        && let Err(error) = registered
+    {
         say(&error);
     }
 }

@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use rdma_mummy_sys::load::gate;
 use rustix::io::Errno;
 
 use crate::fork;
@@ -24,6 +25,13 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
+    /// What `make` opens; no other thread forks before it is among those that a child closes.
+    pub(crate) fn open(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
+        let _hold = gate::hold();
+        Self::new(make()?)
+    }
+
+    /// One that is open. A child that was forked since then has it too.
     pub(crate) fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
         let value = descriptor.as_raw_fd() + 1;
         let start = value as usize;
@@ -50,9 +58,10 @@ impl Drop for Descriptor {
         if self.generation != fork::generation() {
             return;
         }
+        let _hold = gate::hold();
         OPEN[self.place].store(0, Ordering::Relaxed);
-        // SAFETY: it is not used any more.
-        unsafe { ManuallyDrop::drop(&mut self.descriptor) };
+        // SAFETY: it is not used any more. This is no cancellation point, as libc's is.
+        unsafe { rustix::io::close(self.descriptor.as_raw_fd()) };
     }
 }
 

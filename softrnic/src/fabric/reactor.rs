@@ -47,8 +47,8 @@ pub(super) struct Reactor {
 
 impl Reactor {
     pub(super) fn new() -> Result<Self, Errno> {
-        let epoll = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
-        let wake = Descriptor::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?;
+        let epoll = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
+        let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
         let reactor = Self { epoll, wake };
         reactor.watch(&reactor.wake, WAKE)?;
         Ok(reactor)

@@ -19,7 +19,7 @@ const GREETING: usize = 16;
 /// A socket that does not wait, and that no program gets which this process starts.
 pub(super) fn new() -> Result<Descriptor, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Descriptor::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    Descriptor::open(|| rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))
 }
 
 /// The address of a name; each ends with its process.

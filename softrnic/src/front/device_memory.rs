@@ -8,6 +8,7 @@ use rdma_mummy_sys::{ibv_access_flags, ibv_alloc_dm_attr, ibv_context, ibv_dm, i
 
 use super::context::Context;
 use super::failure;
+use super::guard::is_inherited;
 use super::memory_region::{self, Parts};
 use super::object::Object;
 use crate::engine::errno::Errno;
@@ -159,7 +160,12 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 /// `dm` is live and `host` can be read for `length` bytes.
 unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, host: *const c_void, length: usize) -> c_int {
     // SAFETY: the caller's promise.
-    failure::result(unsafe { DeviceMemory::of(dm).transfer(offset, host.cast_mut(), length, false) })
+    unsafe {
+        if is_inherited((*dm).context) {
+            return failure::code(Errno::IO);
+        }
+        failure::result(DeviceMemory::of(dm).transfer(offset, host.cast_mut(), length, false))
+    }
 }
 
 /// `ibv_memcpy_from_dm`.
@@ -169,5 +175,10 @@ unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, host: *const c_v
 /// `dm` is live and `host` can be written for `length` bytes.
 unsafe extern "C" fn memcpy_from_dm(host: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
     // SAFETY: the caller's promise.
-    failure::result(unsafe { DeviceMemory::of(dm).transfer(offset, host, length, true) })
+    unsafe {
+        if is_inherited((*dm).context) {
+            return failure::code(Errno::IO);
+        }
+        failure::result(DeviceMemory::of(dm).transfer(offset, host, length, true))
+    }
 }

@@ -1,7 +1,8 @@
 //! What a fork has left behind: a child's verbs on objects of its parent fail with `EIO`, and touch nothing.
 //!
 //! `table` has the functions of this file, which ask whose the object is and go on to those of the same name. The functions that
-//! programs find in queue pairs and completion queues ask [`is_inherited`] themselves.
+//! programs find in queue pairs, completion queues and device memory ask [`is_inherited`] themselves; those of an extended completion
+//! queue do so once, when a poll begins: whoever forks in the middle of one leaves the rest of it to the parent.
 
 use std::ffi::{c_int, c_uint, c_void};
 

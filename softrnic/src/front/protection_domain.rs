@@ -15,8 +15,10 @@ use crate::engine::limits;
 use crate::engine::quota::{Quota, Share};
 use crate::engine::unpoisoned;
 use crate::engine::usage::{Usage, Use};
+use crate::fork::PerProcess;
 
-static DOMAINS: Quota = Quota::new(limits::MAX_PD);
+static DOMAINS: PerProcess<Quota> =
+    PerProcess::new(Quota::new(limits::MAX_PD), || Box::new(Quota::new(limits::MAX_PD)));
 
 /// A protection domain; a parent domain has the `domain` of what it was made from.
 #[repr(C)]
@@ -43,7 +45,7 @@ fn new(c: ibv_pd, domain: Arc<Domain>, uses: Vec<Use>, share: Option<Share>) -> 
 pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the context is one of this provider's and open.
     let open = unsafe { Context::of(context) };
-    let share = match DOMAINS.take() {
+    let share = match DOMAINS.get().take() {
         Ok(share) => share,
         Err(errno) => return failure::null(errno),
     };

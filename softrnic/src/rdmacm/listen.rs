@@ -104,8 +104,8 @@ impl World {
     pub(super) fn somebody_comes(&mut self, id: usize) -> Result<(), Errno> {
         let Some(listener) = self.id(id).ok().and_then(|id| id.listener.as_ref()) else { return Ok(()) };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = match rustix::net::accept_with(&*listener.socket, flags) {
-            Ok(socket) => Arc::new(Descriptor::new(socket).map_err(system)?),
+        let socket = match Descriptor::open(|| rustix::net::accept_with(&*listener.socket, flags)) {
+            Ok(socket) => Arc::new(socket),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => return Ok(()),
             Err(errno) => return Err(system(errno)),
         };

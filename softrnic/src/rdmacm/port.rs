@@ -143,8 +143,8 @@ fn name(space: rdma_port_space, port: u16, host: Host) -> Result<SocketAddrUnix,
 /// A new socket without a name.
 pub(super) fn socket() -> Result<Descriptor, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-    socket.and_then(Descriptor::new).map_err(system)
+    let make = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    Descriptor::open(make).map_err(system)
 }
 
 fn bound(space: rdma_port_space, port: u16, host: Host) -> Result<Descriptor, Errno> {

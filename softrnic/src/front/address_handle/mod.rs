@@ -21,6 +21,7 @@ use crate::engine::errno::Errno;
 use crate::engine::limits::MAX_AH;
 use crate::engine::quota::{Quota, Share};
 use crate::engine::usage::Use;
+use crate::fork::PerProcess;
 
 pub(crate) use self::link::resolve_eth_l2_from_gid;
 pub(crate) use self::way_back::{create_ah_from_wc, init_ah_from_wc};
@@ -34,7 +35,7 @@ pub(crate) struct AddressHandle {
     _share: Share,
 }
 
-static QUOTA: Quota = Quota::new(MAX_AH);
+static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(MAX_AH), || Box::new(Quota::new(MAX_AH)));
 
 // SAFETY: it begins with an `ibv_ah`.
 unsafe impl Object for AddressHandle {
@@ -65,7 +66,7 @@ unsafe fn create(pd: *mut ibv_pd, path: Path) -> *mut ibv_ah {
     let (domain, context, handle) =
         unsafe { (ProtectionDomain::of(pd), (*pd).context, Context::of((*pd).context).handle()) };
     let uses = vec![domain.usage.begin(), domain.domain.usage.begin()];
-    match QUOTA.take() {
+    match QUOTA.get().take() {
         Ok(share) => AddressHandle { c: ibv_ah { context, pd, handle }, path, uses, _share: share }.into_c(),
         Err(errno) => null(errno),
     }

@@ -16,6 +16,7 @@ pub(crate) use source::Source;
 
 use super::context::Context;
 use super::failure;
+use super::guard::is_inherited;
 use super::port::PORT;
 
 /// What an event is of.
@@ -84,13 +85,16 @@ pub(crate) unsafe extern "C" fn get_async_event(context: *mut ibv_context, event
     0
 }
 
-/// `ibv_ack_async_event(event)`.
+/// `ibv_ack_async_event(event)`. An event that a child has of its parent's is the parent's to acknowledge.
 pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: C's promise: the event came from `get_async_event`, which wrote the member that its type is of, and its object is there
     // until this acknowledges it.
     unsafe {
-        let acknowledgements = match (*event).event_type {
-            ibv_event_type::IBV_EVENT_CQ_ERR => ibv_cq::acknowledgements((*event).element.cq),
+        let (context, acknowledgements) = match (*event).event_type {
+            ibv_event_type::IBV_EVENT_CQ_ERR => {
+                let cq = (*event).element.cq;
+                ((*cq).context, ibv_cq::acknowledgements(cq))
+            }
             ibv_event_type::IBV_EVENT_QP_FATAL
             | ibv_event_type::IBV_EVENT_QP_REQ_ERR
             | ibv_event_type::IBV_EVENT_QP_ACCESS_ERR
@@ -98,14 +102,20 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
             | ibv_event_type::IBV_EVENT_SQ_DRAINED
             | ibv_event_type::IBV_EVENT_PATH_MIG
             | ibv_event_type::IBV_EVENT_PATH_MIG_ERR
-            | ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED => ibv_qp::acknowledgements((*event).element.qp),
+            | ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED => {
+                let qp = (*event).element.qp;
+                ((*qp).context, ibv_qp::acknowledgements(qp))
+            }
             ibv_event_type::IBV_EVENT_SRQ_ERR | ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED => {
-                ibv_srq::acknowledgements((*event).element.srq)
+                let srq = (*event).element.srq;
+                ((*srq).context, ibv_srq::acknowledgements(srq))
             }
             // Nothing waits for those of ports and devices.
             _ => return,
         };
-        acknowledgements.add(1);
+        if !is_inherited(context) {
+            acknowledgements.add(1);
+        }
     }
 }
 

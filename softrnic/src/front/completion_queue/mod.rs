@@ -31,6 +31,7 @@ use crate::engine::errno::Errno;
 use crate::engine::limits;
 use crate::engine::quota::{Quota, Share};
 use crate::engine::usage::{Usage, Use};
+use crate::fork::PerProcess;
 use extended::Cursor;
 
 /// A completion queue, basic or extended: all have room for the extended one.
@@ -51,7 +52,7 @@ pub(crate) struct Queue {
     _share: Share,
 }
 
-static QUOTA: Quota = Quota::new(limits::MAX_CQ);
+static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(limits::MAX_CQ), || Box::new(Quota::new(limits::MAX_CQ)));
 
 // SAFETY: it begins with an `ibv_cq_ex`, which begins as an `ibv_cq` does.
 unsafe impl Object for Queue {
@@ -90,7 +91,7 @@ impl Queue {
         if wanted.vector >= limits::COMP_VECTORS {
             return Err(Errno::INVALID);
         }
-        let share = QUOTA.take()?;
+        let share = QUOTA.get().take()?;
         // SAFETY: the caller's promises.
         let (owner, channel, domain) = unsafe {
             let channel = (!wanted.channel.is_null()).then(|| CompletionChannel::of(wanted.channel));

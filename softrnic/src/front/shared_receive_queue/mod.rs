@@ -26,6 +26,7 @@ use crate::engine::network::{Network, SharedEntry};
 use crate::engine::quota::{Quota, Share};
 use crate::engine::receive::ReceiveQueue;
 use crate::engine::usage::{Usage, Use};
+use crate::fork::PerProcess;
 
 pub(crate) use self::post::{post_receives, post_srq_recv};
 
@@ -44,7 +45,7 @@ pub(crate) struct SharedReceiveQueue {
     _share: Share,
 }
 
-static QUOTA: Quota = Quota::new(MAX_SRQ);
+static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(MAX_SRQ), || Box::new(Quota::new(MAX_SRQ)));
 
 // SAFETY: it begins with an `ibv_srq`.
 unsafe impl Object for SharedReceiveQueue {
@@ -136,7 +137,7 @@ unsafe fn create(
     if !(1..=MAX_SRQ_WR).contains(&attr.max_wr) || attr.max_sge > MAX_SGE {
         return null(Errno::INVALID);
     }
-    let share = match QUOTA.take() {
+    let share = match QUOTA.get().take() {
         Ok(share) => share,
         Err(errno) => return null(errno),
     };

@@ -1,0 +1,46 @@
+//! A fork while another thread registers the devices, for which a process has one chance: each round is a process of its own.
+
+use std::sync::Barrier;
+use std::thread;
+
+/// Runs `child` in a child, and gives its exit status; should it hang, a signal ends it.
+fn forked(child: impl FnOnce()) -> i32 {
+    // SAFETY: the child does what the test is about, and ends without the exit handlers of its parent.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::alarm(20);
+                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+                libc::_exit(i32::from(ended.is_err()));
+            }
+            child => {
+                assert!(child > 0);
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            }
+        }
+    }
+}
+
+#[test]
+fn a_child_registers_what_another_thread_of_its_parent_was_registering() {
+    // The first time sets up what a fork waits for; a fork that has begun before that is not looked at here.
+    drop(rdma_mummy_sys::load::gate::hold());
+    let statuses = [(); 200].map(|()| {
+        forked(|| {
+            let barrier = Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    softrnic::register().expect("there is a device");
+                });
+                barrier.wait();
+                for _ in 0..3 {
+                    assert_eq!(forked(|| softrnic::register().expect("there is a device")), 0);
+                }
+            });
+        })
+    });
+    assert_eq!(statuses, [0; 200]);
+}
