@@ -55,7 +55,7 @@ pub(super) enum Source {
 }
 
 /// A socket in a channel.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) socket: Arc<Descriptor>,
     source: u64,
@@ -167,12 +167,22 @@ impl World {
         }
     }
 
-    /// Has it in another channel from now on.
-    pub(super) fn move_watched(&mut self, (from, to): (usize, usize), watched: &Watched) -> Result<(), Errno> {
-        let data = EventData::new_u64(watched.source);
-        epoll::add(&*self.channel(to)?.epoll, &*watched.socket, data, EventFlags::IN).map_err(system)?;
+    /// Has them in another channel from now on: all, or where it fails none.
+    pub(super) fn move_watched(&mut self, (from, to): (usize, usize), watched: &[Watched]) -> Result<(), Errno> {
+        let new = Arc::clone(&self.channel(to)?.epoll);
+        for (place, one) in watched.iter().enumerate() {
+            let data = EventData::new_u64(one.source);
+            if let Err(errno) = epoll::add(&*new, &*one.socket, data, EventFlags::IN) {
+                for added in &watched[..place] {
+                    let _ = epoll::delete(&*new, &*added.socket);
+                }
+                return Err(system(errno));
+            }
+        }
         if let Ok(channel) = self.channel(from) {
-            let _ = epoll::delete(&*channel.epoll, &*watched.socket);
+            for one in watched {
+                let _ = epoll::delete(&*channel.epoll, &*one.socket);
+            }
         }
         Ok(())
     }

@@ -284,7 +284,7 @@ pub(super) unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rd
 }
 
 /// Moves an identifier, with its sockets and the events that wait for it, to another channel or to one of its own.
-fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> Result<(), Errno> {
+pub(super) fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> Result<(), Errno> {
     let own = {
         let mut world = world();
         let (was_own, old) = world.id(id.addr()).map(|id| (id.sync, id.channel))?;
@@ -295,8 +295,13 @@ fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> Result<(), E
             false if !world.channels.contains_key(&target.addr()) => return Err(unknown(Errno(libc::EBADF))),
             false => target,
         };
-        if old != target.addr() {
-            world.move_to(id.addr(), old, target.addr())?;
+        if old != target.addr()
+            && let Err(errno) = world.move_to(id.addr(), old, target.addr())
+        {
+            if is_own {
+                world.channels.remove(&target.addr());
+            }
+            return Err(errno);
         }
         world.id(id.addr())?.sync = is_own;
         // SAFETY: the identifier is alive.
@@ -317,22 +322,15 @@ fn migrate(id: *mut rdma_cm_id, target: *mut rdma_event_channel) -> Result<(), E
 }
 
 impl World {
+    /// Moves an identifier to another channel; where that fails it stays as it was.
     fn move_to(&mut self, id: usize, from: usize, to: usize) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let deadline = identifier.deadline;
+        let sockets = identifier.listener.iter().chain(&identifier.link);
         let watched: Vec<Watched> =
-            [identifier.listener.take(), identifier.link.take()].into_iter().flatten().collect();
-        let newcomers = mem::take(&mut identifier.newcomers);
-        identifier.channel = to;
-        for watched in watched.iter().chain(newcomers.iter().map(|one| &one.watched)) {
-            self.move_watched((from, to), watched)?;
-        }
-        let identifier = self.id(id)?;
-        identifier.newcomers = newcomers;
-        let listens = identifier.state == State::Listening;
-        for one in watched {
-            *if listens { &mut identifier.listener } else { &mut identifier.link } = Some(one);
-        }
+            sockets.chain(identifier.newcomers.iter().map(|one| &one.watched)).cloned().collect();
+        self.move_watched((from, to), &watched)?;
+        self.id(id)?.channel = to;
         self.move_deadline(id, (from, deadline), (to, deadline));
         let events = self.channels.get_mut(&from).map(|old| old.remove(|pending| pending.owner == id));
         for pending in events.into_iter().flatten() {

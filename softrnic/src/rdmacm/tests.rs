@@ -9,7 +9,7 @@ use rdma_mummy_sys::{ibv_qp_type, rdma_cm_event_type as event_type, rdma_cm_id, 
 
 use super::channel::Source;
 use super::events::{acknowledge, take};
-use super::id::{State, destroy};
+use super::id::{State, destroy, migrate};
 use super::messages::{Kind, Message};
 use super::peer::{Heard, PATIENCE, hear, tell};
 use super::{port, world};
@@ -212,4 +212,21 @@ fn what_is_not_there_is_refused() {
     let kind = (rdma_port_space::RDMA_PS_TCP, ibv_qp_type::IBV_QPT_RC);
     let made = world.make_id(Some(ptr::without_provenance_mut(8)), ptr::null_mut(), kind);
     assert_eq!(made.map(drop), Err(Errno(libc::EBADF)));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn an_identifier_that_cannot_move_stays_where_it_is() {
+    let side = Side::new(State::Connected);
+    let target = world().make_channel().unwrap_or_else(|errno| panic!("{errno:?}"));
+    let none = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+    let none = Arc::new(none.unwrap_or_else(|error| panic!("{error}")));
+    // As where the program has closed the descriptor and the number is another's.
+    if let Some(channel) = world().channels.get_mut(&target.addr()) {
+        channel.epoll = none;
+    }
+    assert_eq!(migrate(side.id, target), Err(Errno::INVALID));
+    drop(world().channels.remove(&target.addr()));
+    assert!(rustix::net::shutdown(&side.peer, rustix::net::Shutdown::Both).is_ok());
+    assert_eq!(side.next(), (event_type::RDMA_CM_EVENT_DISCONNECTED, 0));
 }
