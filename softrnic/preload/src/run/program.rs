@@ -13,6 +13,7 @@ use crate::{CANNOT_RUN, NOT_FOUND, Refusal};
 const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
 const EXECUTE: u32 = 0o111;
+const CAPABILITIES: &str = "security.capability";
 /// As much of a program as its table of segments is found in.
 const HEAD: u64 = 64 << 10;
 
@@ -58,6 +59,13 @@ pub(crate) fn check(file: &Path) -> Result<(), Refusal> {
              Run it as that user, or run a copy without the bit: cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
         );
     }
+    // The superuser has them anyway.
+    if !rustix::process::getuid().is_root() && has_capabilities(file) {
+        return refuse(
+            "has capabilities of its own (getcap), and the loader takes no libraries from the caller for such a program\n\
+             Run a copy, which has none: cp PROGRAM /tmp/ && softrnic-run /tmp/PROGRAM",
+        );
+    }
     let mut head = Vec::new();
     // One that may be run and not read is left to the loader.
     if let Ok(opened) = File::open(file) {
@@ -81,6 +89,21 @@ fn gains_rights(found: &Metadata) -> bool {
     let mode = found.mode();
     (mode & SET_USER != 0 && found.uid() != user)
         || (mode & SET_GROUP != 0 && mode & 0o010 != 0 && found.gid() != group)
+}
+
+/// Whether a file gives capabilities to who runs it.
+fn has_capabilities(file: &Path) -> bool {
+    // More than any version of it has.
+    let mut room = [0_u8; 64];
+    rustix::fs::getxattr(file, CAPABILITIES, &mut room).is_ok_and(|length| gives_capabilities(&room[..length]))
+}
+
+/// Whether these are any: a word with a bit for those that are in effect at once, then the halves of those that are permitted and
+/// inherited in turn, all little-endian.
+fn gives_capabilities(attribute: &[u8]) -> bool {
+    let words: Vec<u32> = attribute.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).take(5).collect();
+    let permitted = words.get(1).into_iter().chain(words.get(3));
+    words.first().is_some_and(|word| word & 1 != 0) || permitted.into_iter().any(|&half| half != 0)
 }
 
 /// Whether this is the beginning of a 64-bit program of this machine's byte order that names no loader.
@@ -132,6 +155,32 @@ mod tests {
             is_static(&own[..cut]);
         }
         assert!(!is_static(b"#!/bin/sh\n"));
+    }
+
+    #[test]
+    fn capabilities_are_those_that_are_permitted_or_in_effect() {
+        let words = |words: [u32; 5]| words.map(u32::to_le_bytes).concat();
+        assert!(gives_capabilities(&words([0x0200_0001, 0x2000, 0, 0, 0])));
+        assert!(gives_capabilities(&words([0x0200_0000, 0x2000, 0, 0, 0])));
+        assert!(gives_capabilities(&words([0x0200_0000, 0, 0, 0x80, 0])));
+        assert!(!gives_capabilities(&words([0x0200_0000, 0, 0x2000, 0, 0x80])), "inherited ones alone");
+        assert!(!gives_capabilities(&words([0x0200_0000, 0, 0, 0, 0])));
+        assert!(!gives_capabilities(&[]));
+    }
+
+    #[test]
+    fn a_program_has_the_capabilities_that_were_set() {
+        let folder = env::temp_dir().join(format!("softrnic-run-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("program");
+        fs::copy("/bin/sh", &file).unwrap();
+        assert!(!has_capabilities(&file));
+        let raw = [0x0200_0001_u32, 0x2000, 0, 0, 0].map(u32::to_le_bytes).concat();
+        match rustix::fs::setxattr(&file, CAPABILITIES, &raw, rustix::fs::XattrFlags::empty()) {
+            Ok(()) => assert!(has_capabilities(&file)),
+            Err(error) => println!("not tested here: capabilities cannot be given to a file: {error}"),
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
