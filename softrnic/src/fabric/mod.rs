@@ -19,7 +19,7 @@ mod reactor;
 mod ring;
 mod session;
 mod shared;
-mod socket;
+pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -28,7 +28,9 @@ pub(super) fn address(name: &str) -> Result<SocketAddrUnix, Errno> {
 }
 
 /// The user at the other end, as it was when it connected or listened. In a namespace of other users it is nobody.
-pub(super) fn user(socket: BorrowedFd<'_>) -> Option<u32> {
+///
+/// Not by `rustix`, which has a process number there that cannot be zero, as that of a process in another namespace of these is.
+fn user(socket: BorrowedFd<'_>) -> Option<u32> {
     let mut who = MaybeUninit::<libc::ucred>::uninit();
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `who` is room for as many bytes as `length` says.
@@ -44,7 +46,7 @@ pub(super) fn user(socket: BorrowedFd<'_>) -> Option<u32> {
 }
 
 /// Whether the other end is of this process's user.
-pub(super) fn is_ours(socket: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_ours(socket: BorrowedFd<'_>) -> bool {
     user(socket) == Some(rustix::process::geteuid().as_raw())
 }
 

@@ -70,7 +70,6 @@ pub(super) struct Identifier {
     /// What it listens by.
     pub(super) listener: Option<Watched>,
     pub(super) newcomers: Vec<Newcomer>,
-    pub(super) backlog: usize,
     /// What it is connected by.
     pub(super) link: Option<Watched>,
     /// A request for which there was no room where it is to go, until when it is tried again.
@@ -145,7 +144,6 @@ impl World {
             destination: None,
             listener: None,
             newcomers: Vec::new(),
-            backlog: 0,
             link: None,
             waiting: None,
             deadline: None,

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use super::port::Port;
 use super::{World, world};
 use crate::engine::errno::Errno;
 use crate::fabric::descriptor::Descriptor;
+use crate::fabric::socket::is_ours;
 
 /// As many requests as wait where a program names no number, and the most.
 const MOST_WAITING: c_int = 1024;
@@ -78,7 +80,7 @@ impl World {
         let watched = self.watch(id, Arc::clone(&port.socket), Source::Listener(id))?;
         let identifier = self.id(id)?;
         identifier.listener = Some(watched);
-        (identifier.state, identifier.backlog) = (State::Listening, backlog as usize);
+        identifier.state = State::Listening;
         self.write_addresses(id)
     }
 
@@ -235,12 +237,7 @@ impl World {
 
 /// Anybody may connect; that the data of others does not arrive is worth a line.
 fn look_at_user(socket: &Descriptor) {
-    if let Ok(peer) = rustix::net::sockopt::socket_peercred(socket) {
-        // SAFETY: it takes nothing.
-        let mine = unsafe { libc::geteuid() };
-        if peer.uid.as_raw() != mine {
-            let (process, user) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
-            log::debug!("process {process} of user {user} connects: queue pairs reach those of the same user alone");
-        }
+    if !is_ours(socket.as_fd()) {
+        log::debug!("a process of another user connects: queue pairs reach those of the same user alone");
     }
 }
