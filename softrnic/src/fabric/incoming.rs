@@ -48,13 +48,13 @@ impl Waiting {
     /// No more can be taken for now, such as for want of descriptors.
     pub(super) fn accept(&mut self, peers: &'static Peers, listener: &Descriptor) -> Result<(), Errno> {
         for _ in 0..AT_ONCE {
-            let socket = match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let socket = match Descriptor::open(|| rustix::net::accept_with(listener, flags)) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(error) => return Err(error),
             };
-            let socket = Descriptor::new(socket)?;
             if !socket::is_ours(socket.as_fd()) {
                 log::warn!("a process of another user is refused");
             } else if self.0.len() >= MOST_WAITING || peers.is_full() {
