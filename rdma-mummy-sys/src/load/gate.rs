@@ -3,7 +3,7 @@
 //! A child has one thread, and of what the others of its parent were doing only the locks that they held: each of those would be
 //! waited for for ever. So whoever is inside something with a lock of its own, here or in the system's library, keeps threads from
 //! forking until it is out again ([`hold`]): the loading of a library, the listing of devices, which takes a lock of libibverbs. And the
-//! lock of the [`objects`](super::objects) is taken by each thread that forks.
+//! lock of the `objects` beside it is taken by each thread that forks.
 //!
 //! Nothing of this is on the data path, and a call of the system's library that is not listed above is as safe beside a fork as in C.
 
