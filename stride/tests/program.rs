@@ -153,6 +153,28 @@ fn results_for_others_are_there_though_nobody_reads_the_table() {
 }
 
 #[test]
+fn the_server_sends_where_it_is_asked_to() {
+    let port = port();
+    let _server = Server::start(&format!("-d soft0 --port {port}"));
+    for words in ["write", "write --imm", "read", "send", "atomic", "send -c ud -s 512", "write -c uc", "send -D 100ms"]
+    {
+        let amount = if words.contains("-D") { "" } else { "-n 300 --validate" };
+        let amount = if words.contains("atomic") { "-n 300" } else { amount };
+        let out = run(&format!("{words} --reversed {amount} -d soft0 --port {port} --wait-server 20 127.0.0.1")
+            .replacen(' ', " bw ", 1));
+        let (out, _) = ends(&out, 0);
+        assert!(out.contains("bandwidth, of the server's messages"), "{words}: {out}");
+        let rows = rows(&out);
+        assert_eq!(rows.len(), 1, "{words}: {out}");
+        // Of datagrams those count that the receiver has taken after the warm-up, which it may take several at a time.
+        let messages: u64 = rows[0].iter().filter_map(|word| word.parse().ok()).nth(1).unwrap();
+        assert!(words.contains("-D") || messages == 300 || words.contains("ud") && messages < 300, "{words}: {out}");
+    }
+    let (_, err) = ends(&run("write lat --reversed --loopback"), 2);
+    assert!(err.contains("--reversed is for `bw`"), "{err}");
+}
+
+#[test]
 fn both_sides_in_one_process_need_no_server() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let files =

@@ -49,6 +49,7 @@ pub(super) fn plan(
         cq_moderation: moderation(load, tx_depth, post_list, &sizes, is_sweep),
         sizes,
         is_bidirectional: load.bidirectional,
+        is_reversed: load.reversed,
         inline: load.inline,
         mtu: network.mtu,
         qp_timeout: network.qp_timeout.unwrap_or(14),

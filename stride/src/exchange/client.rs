@@ -206,6 +206,7 @@ impl Client<'_> {
         let (mut server, mut trouble, mut is_whole) = (None, None, true);
         let mut pulse = Pulse::new();
         let (connection, watch) = (&mut *self.connection, &mut *self.watch);
+        let only_answers = !self.request.plan.client_sends();
         let run = side.run(size, &mut |done| {
             if trouble.is_some() || !is_whole {
                 return false;
@@ -217,7 +218,8 @@ impl Client<'_> {
                 Err(failure) => trouble = Some(failure),
             }
             is_whole = watch.progress(size, done);
-            trouble.is_none() && is_whole
+            // Who only answers is done when the other side is.
+            trouble.is_none() && is_whole && !(only_answers && server.is_some())
         });
         self.pass_notes();
         match (run, trouble) {

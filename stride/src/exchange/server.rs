@@ -157,7 +157,7 @@ impl Server<'_> {
             other => return self.connection.unexpected(&other, "go"),
         }
         // A side that sends a number of messages of its own goes on to the last one, even where the client is done with its own.
-        let ends_alone = plan.is_bidirectional && matches!(plan.amount, Amount::Messages { .. });
+        let ends_alone = plan.is_reversed || plan.is_bidirectional && matches!(plan.amount, Amount::Messages { .. });
         let (mut done, mut trouble) = (None, None);
         let mut pulse = Pulse::new();
         let connection = &mut *self.connection;

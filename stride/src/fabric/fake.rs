@@ -66,9 +66,10 @@ impl FakeSide {
         Ok(())
     }
 
-    /// Whether this side measures: the client always, the server where it sends too.
+    /// Whether this side measures: who sends, and who takes messages in.
     fn measures(&self) -> bool {
-        self.role == Role::Client || self.plan.is_bidirectional || self.plan.operation.takes_receive()
+        let is_sender = (self.role == Role::Client) != self.plan.is_reversed;
+        is_sender || self.plan.is_bidirectional || self.plan.operation.takes_receive()
     }
 
     fn figures(&self, size: u64) -> Figures {

@@ -54,6 +54,9 @@ pub struct Plan {
     pub cq_moderation: u32,
     /// Both sides send.
     pub is_bidirectional: bool,
+    /// The server sends, reads or changes, and the client only answers.
+    #[serde(default)]
+    pub is_reversed: bool,
     /// Messages of up to so many bytes are handed over in the request itself; none is up to the tool.
     #[serde(rename = "inline_bytes")]
     pub inline: Option<u32>,
@@ -112,6 +115,7 @@ impl Plan {
             receive_list: None,
             cq_moderation: 1,
             is_bidirectional: false,
+            is_reversed: false,
             inline: None,
             mtu: None,
             qp_timeout: 14,

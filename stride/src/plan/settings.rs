@@ -55,7 +55,7 @@ impl Plan {
             Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
             Amount::Time { time, warm_up } => (format!("{time:?}"), format!("{warm_up:?}")),
         };
-        let values: [(&'static [&'static str], String); 24] = [
+        let values: [(&'static [&'static str], String); 25] = [
             (&["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"], sizes(&self.sizes)),
             (&["--iters", "--duration"], amount),
             (&["--warm-up"], warm_up),
@@ -67,6 +67,7 @@ impl Plan {
             (&["--recv-post-list"], or(self.receive_list.map(|list| list.to_string()), "a quarter of --rx-depth")),
             (&["--cq-mod"], self.cq_moderation.to_string()),
             (&["--bidirectional"], yes(self.is_bidirectional)),
+            (&["--reversed"], yes(self.is_reversed)),
             (
                 &["--inline"],
                 or(self.inline.map(|bytes| bytes.to_string()), "0 for bw, and for lat 220 or what the device takes"),

@@ -142,6 +142,9 @@ fn together(step: &Step) -> Option<Figures> {
         (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if theirs.is_of_receiver() => {
             Some(Figures::Bandwidth(ours.received(theirs)))
         }
+        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if ours.is_of_receiver() => {
+            Some(Figures::Bandwidth(theirs.received(ours)))
+        }
         (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) => {
             Some(Figures::Bandwidth(ours.with(theirs)))
         }
@@ -153,6 +156,7 @@ fn together(step: &Step) -> Option<Figures> {
 fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
     let what = match plan.measure {
         Measure::Bandwidth if plan.is_bidirectional => "bandwidth, both ways".to_owned(),
+        Measure::Bandwidth if plan.is_reversed => "bandwidth, of the server's messages".to_owned(),
         Measure::Bandwidth => "bandwidth".to_owned(),
         Measure::Latency(semantics) => format!("latency ({semantics})"),
     };

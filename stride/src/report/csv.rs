@@ -152,6 +152,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("receive_list", text(plan.receive_list)),
         ("cq_moderation", plan.cq_moderation.to_string()),
         ("bidirectional", plan.is_bidirectional.to_string()),
+        ("reversed", plan.is_reversed.to_string()),
         ("inline_bytes", text(plan.inline)),
         ("mtu_bytes", environment.path.mtu.to_string()),
         ("relaxed_ordering", plan.is_relaxed.to_string()),

@@ -207,7 +207,8 @@ pub(crate) fn take_count<C: Poll>(
                     clock.look(now, taken);
                     (counted, last) = (taken, now);
                 }
-                None if is_within && now >= begin => {
+                // Of a number it has begun above, or not yet.
+                None if end.is_some() && is_within && now >= begin => {
                     let new = Clock::begin(interval, taken);
                     (before, counted, last) = (taken, taken, new.started);
                     clock = Some(new);

@@ -35,6 +35,9 @@ pub(in crate::cli) struct Load {
     /// Both sides send.
     #[arg(short = 'b', long)]
     pub(in crate::cli) bidirectional: bool,
+    /// The server sends, and the client only answers: the other direction, without going to the other machine.
+    #[arg(long, conflicts_with = "bidirectional")]
+    pub(in crate::cli) reversed: bool,
     /// Messages of up to so many bytes are handed over in the request itself [default: 0 for bw; for lat 220, or 64
     /// or 0 where the device takes no more].
     #[arg(short = 'I', long, value_name = "BYTES", value_parser = values::count)]

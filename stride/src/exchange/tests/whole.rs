@@ -77,6 +77,17 @@ fn a_side_that_only_answers_is_told_when_it_is_over() {
 }
 
 #[test]
+fn a_client_that_only_answers_is_done_when_the_server_is() {
+    let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
+    let request = request(|plan| (plan.is_reversed, plan.sizes) = (true, vec![1, 2, 3]));
+    let outcome = loopback(&fake, &request, LONG, &mut ()).unwrap();
+    assert_eq!(outcome.steps.len(), 3);
+    for step in outcome.steps {
+        assert!(step.client.is_none() && matches!(step.server, Some(Figures::Bandwidth(_))), "{step:?}");
+    }
+}
+
+#[test]
 fn who_looks_on_can_end_it() {
     struct Impatient(Vec<u64>);
     impl Watch for Impatient {

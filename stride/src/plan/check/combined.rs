@@ -15,6 +15,9 @@ impl Plan {
         if let Some((option, _)) = counts.iter().find(|(_, count)| *count != 1) {
             return refuse(format!("a latency is of one message at a time, and {option} has to be 1: leave it out"));
         }
+        if self.is_reversed {
+            return refuse("--reversed is for `bw`: a latency is of the client's messages, leave it out");
+        }
         if self.is_bidirectional {
             return refuse("--bidirectional is for `bw`: a latency has one message at a time, leave it out");
         }
@@ -75,7 +78,7 @@ impl Plan {
                 self.operation
             ));
         }
-        if ours || (theirs && self.server_sends()) {
+        if ours && self.client_sends() || theirs && self.server_sends() {
             return refuse(format!(
                 "--inline {inline} has the processor read the data, which --use-cuda does not let it: give --inline 0"
             ));

@@ -97,9 +97,16 @@ impl Plan {
         self.measure == Measure::Bandwidth && !self.transport.is_reliable() && self.operation.takes_receive()
     }
 
+    /// Whether the client posts messages of its own.
+    pub fn client_sends(&self) -> bool {
+        !self.is_reversed
+    }
+
     /// Whether the server posts messages of its own.
     pub fn server_sends(&self) -> bool {
-        self.is_bidirectional || matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
+        self.is_bidirectional
+            || self.is_reversed
+            || matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
     /// Receives that wait on a queue pair: none where nothing takes any.
@@ -188,6 +195,9 @@ impl Plan {
                     self.operation
                 ));
             }
+        }
+        if self.is_reversed && self.is_bidirectional {
+            return refuse("--reversed has the server send alone, and --bidirectional both: give one of them");
         }
         self.check_completions()?;
         if let Some(interval) = self.interval

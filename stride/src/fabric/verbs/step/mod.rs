@@ -31,12 +31,12 @@ pub(super) struct Part {
 }
 
 pub(super) fn part(plan: &Plan, role: Role) -> Part {
-    let is_client = role == Role::Client;
+    let is_sender = if role == Role::Client { plan.client_sends() } else { plan.is_reversed };
     let in_turn =
         matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt)) && !plan.operation.fetches();
     let both = in_turn || plan.is_bidirectional;
     let takes = plan.operation.takes_receive();
-    Part { sends: is_client || both, receives: takes && (!is_client || both) }
+    Part { sends: is_sender || both, receives: takes && (!is_sender || both) }
 }
 
 /// Makes ready for a step: zeros where a side looks for a counter, and receives.
