@@ -21,6 +21,9 @@ pub trait Watch {
     /// A step is done.
     fn step(&mut self, _step: &Step) {}
 
+    /// This side has a sentence for the user.
+    fn remark(&mut self, _text: &str) {}
+
     /// The server has a sentence for the user.
     fn note(&mut self, _text: &str) {}
 }
@@ -146,7 +149,8 @@ impl Client<'_> {
         let plan = &self.request.plan;
         let (sizes, others): (Vec<u64>, _) = plan.sizes.iter().partition(|size| plan.fits(**size, mtu));
         if !others.is_empty() {
-            self.watch.note(&format!("a datagram is a packet, of {mtu} bytes at most here: larger ones are left out"));
+            self.watch
+                .remark(&format!("a datagram is a packet, of {mtu} bytes at most here: larger ones are left out"));
         }
         sizes
     }

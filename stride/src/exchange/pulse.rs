@@ -8,6 +8,8 @@ use super::message::Message;
 
 /// How often the connection is looked at, at most.
 const LOOK: Duration = Duration::from_millis(10);
+/// How often the other side is told, whose time-out may be shorter than this side's.
+const SAY: Duration = Duration::from_millis(500);
 
 /// Looks at a connection now and then, and tells the other side that this one is at work.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ impl Pulse {
             return Ok(None);
         }
         self.looked = Some(now);
-        if now.duration_since(self.told) >= connection.timeout() / 4 {
+        if now.duration_since(self.told) >= SAY.min(connection.timeout() / 4) {
             self.told = now;
             connection.send(&Message::Progress(if done.is_finite() { done } else { 0.0 }))?;
         }

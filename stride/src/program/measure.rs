@@ -47,7 +47,7 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
         end(&screen, &hints, &output)?;
     }
     let failure = outcome.as_ref().err().map(Failure::to_string);
-    let interrupted = screen.ended_by.map(|signal| cut(signal, &screen.rows, &request.plan));
+    let interrupted = screen.ended_by.map(|signal| cut(signal, &screen, &request.plan));
     let error = failure.or_else(|| interrupted.clone());
     if let Some(environment) = &screen.environment {
         keep(&output, environment, &screen.rows, &hints, error.clone())?;
@@ -63,11 +63,14 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
 }
 
 /// What a signal has left of a test.
-fn cut(signal: Signal, rows: &[Row], plan: &Plan) -> String {
+fn cut(signal: Signal, screen: &Screen, plan: &Plan) -> String {
+    let rows = &screen.rows;
+    let mtu = screen.environment.as_ref().map_or(u32::MAX, |environment| environment.path.mtu);
+    let all = plan.sizes.iter().filter(|size| plan.fits(**size, mtu)).count();
     let whole = rows.iter().filter(|row| row.is_whole).count();
     let part = rows.iter().find(|row| !row.is_whole);
     let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes(row.size)));
-    format!("ended by {signal}: the results are incomplete, {whole} of {} sizes are whole{part}", plan.sizes.len())
+    format!("ended by {signal}: the results are incomplete, {whole} of {all} sizes are whole{part}")
 }
 
 /// What limits the test, in sentences.

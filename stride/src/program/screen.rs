@@ -123,6 +123,10 @@ impl Watch for Screen {
         self.print(|table, out| if is_stream { Ok(Event::Row(row).write(out)?) } else { Ok(table.row(out, &row)?) });
     }
 
+    fn remark(&mut self, text: &str) {
+        self.progress.suspend(|| say(&format!("warning: {text}")));
+    }
+
     fn note(&mut self, text: &str) {
         self.progress.suspend(|| say(&format!("the server: {text}")));
     }

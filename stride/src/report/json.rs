@@ -202,11 +202,19 @@ mod tests {
         }
     }
 
+    /// Messages that may be lost are counted on both sides.
+    fn lose(document: &mut Document) {
+        let crate::stats::Figures::Bandwidth(bandwidth) = &mut document.rows[0].figures else { panic!("a bandwidth") };
+        (bandwidth.sent, bandwidth.arrived) = (Some(128), Some(100));
+    }
+
     #[test]
     fn documents_are_as_the_schema_says() {
         let mut failed = bandwidth();
         failed.error = Some("the peer is gone".to_owned());
-        for document in [bandwidth(), latency(), failed] {
+        let mut lost = bandwidth();
+        lose(&mut lost);
+        for document in [bandwidth(), latency(), failed, lost] {
             let text = sample::written(|out| document.write(out));
             let value = serde_json::from_str(&text).unwrap();
             assert_eq!(faults("document", &value), Vec::<String>::new(), "{text}");
@@ -215,7 +223,9 @@ mod tests {
 
     #[test]
     fn events_are_as_the_schema_says() {
-        for document in [bandwidth(), latency()] {
+        let mut lost = bandwidth();
+        lose(&mut lost);
+        for document in [bandwidth(), latency(), lost] {
             for event in events(&document) {
                 let text = sample::written(|out| event.write(out));
                 assert_eq!(text.lines().count(), 1);

@@ -57,7 +57,7 @@ impl<'q> Refill<'q> {
     }
 
     /// Posts so many, whose number is that of the lane.
-    fn post(&mut self, number: usize, count: u32) -> Result<()> {
+    pub(super) fn post(&mut self, number: usize, count: u32) -> Result<()> {
         /// Posts to either kind of queue.
         macro_rules! post {
             ($queue:expr) => {{
@@ -165,6 +165,8 @@ pub(crate) fn receive<C: Poll>(
 
 /// When nothing has come for so long after the other side has ended, nothing will.
 const LINGER: Duration = Duration::from_millis(20);
+/// And what still comes after so long is of others.
+const LONGEST_LINGER: Duration = Duration::from_secs(1);
 
 /// What arrives of messages that may be lost: how many in the whole step, and in which time those came that count.
 ///
@@ -185,7 +187,7 @@ pub(crate) fn take_count<C: Poll>(
     let (mut watch, mut idle, mut clock) = (Watch::new(), Idle::default(), None::<Clock>);
     // Messages when the window began, and when there were last more of them within it.
     let (mut before, mut counted, mut last) = (0, 0, begun);
-    let (mut told, mut quiet) = (0, None);
+    let (mut told, mut quiet, mut stopped) = (0, None, None);
     while receives.taken < all {
         if receives.take()? == 0 && receives.rest(&mut idle)? {
             watch.is_due_next();
@@ -198,6 +200,9 @@ pub(crate) fn take_count<C: Poll>(
             clock = Some(new);
         }
         let Some(now) = watch.look() else { continue };
+        if signal.has_stopped() && now.duration_since(*stopped.get_or_insert(now)) > LONGEST_LINGER {
+            break;
+        }
         if taken > told {
             signal.add(taken - told);
             (told, quiet) = (taken, None);

@@ -1,6 +1,8 @@
 //! The loops on two queue pairs of softrnic's, with completion queues that tell late.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -214,4 +216,82 @@ fn a_long_time_is_as_long_as_it_is() {
     let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
     assert_eq!(latency.samples, 2);
     assert!(latency.max >= 10e9 && latency.min < 10e9, "{latency:?}");
+}
+
+/// What arrives at the far side of so many messages that the near side sends.
+fn counted(amount: Amount, messages: u32, signal: &Signal) -> Window {
+    let [near, far] = two_ends(QueuePairType::ReliableConnection);
+    let (mut near, mut far) = (near, far);
+    let mut lane = lane!(near, far, SendPlain, 1);
+    thread::scope(|scope| {
+        let End { pair, receives, memory, .. } = &mut far;
+        let intake = Intake::Own(pair.queues().1);
+        // SAFETY: the region is a page, goes behind the queue pair, and nobody looks at its bytes.
+        let mut refill = unsafe { Refill::new(intake, memory.lkey(), memory.addr(), 64, 1) };
+        refill.post(0, DEPTH).unwrap();
+        let counting = scope.spawn(move || {
+            let mut receives = Receives::new(receives, vec![refill]);
+            take_count(&mut receives, amount, Some(Duration::from_millis(1)), signal).unwrap()
+        });
+        for _ in 0..messages {
+            lane.post(1, true).unwrap();
+            while lane.under_way() > 0 {
+                near.sends.poll(|done| _ = lane.finish(done.wr_id)).unwrap();
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        if matches!(amount, Amount::Time { .. }) {
+            signal.stop();
+        }
+        counting.join().unwrap()
+    })
+}
+
+#[test]
+fn what_arrives_after_the_warm_up_counts() {
+    let window = counted(Amount::Messages { count: 60, warm_up: 40 }, 100, &Signal::default());
+    assert_eq!(window.arrived, Some(100));
+    // Where it has slept, more than one may have been there when the warm-up was over.
+    assert!((30..=60).contains(&window.messages), "{window:?}");
+    assert!(window.ended - window.started >= Duration::from_millis(5), "{window:?}");
+    assert!(window.intervals.iter().sum::<u64>() <= window.messages, "{window:?}");
+}
+
+#[test]
+fn what_arrives_within_a_time_counts() {
+    let amount = Amount::Time { time: Duration::from_millis(20), warm_up: Duration::from_millis(5) };
+    let window = counted(amount, 300, &Signal::default());
+    assert_eq!(window.arrived, Some(300));
+    let length = window.ended - window.started;
+    assert!(window.messages > 0 && window.messages < 300, "{window:?}");
+    assert!(length > Duration::ZERO && length <= Duration::from_millis(21), "{window:?}");
+}
+
+#[test]
+fn who_counts_does_not_wait_for_the_end_of_what_others_send() {
+    let [mut near, mut far] = two_ends(QueuePairType::ReliableConnection);
+    let mut lane = lane!(near, far, SendPlain, 1);
+    let (signal, is_over) = (Signal::default(), AtomicBool::new(false));
+    signal.stop();
+    let End { pair, receives, memory, .. } = &mut far;
+    let intake = Intake::Own(pair.queues().1);
+    // SAFETY: as above.
+    let mut refill = unsafe { Refill::new(intake, memory.lkey(), memory.addr(), 64, 1) };
+    refill.post(0, DEPTH).unwrap();
+    thread::scope(|scope| {
+        let counting = scope.spawn(|| {
+            let mut receives = Receives::new(receives, vec![refill]);
+            let amount = Amount::Messages { count: u64::MAX / 2, warm_up: 0 };
+            let window = take_count(&mut receives, amount, None, &signal);
+            is_over.store(true, Ordering::Relaxed);
+            window.unwrap()
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            lane.post(1, true).unwrap();
+            while lane.under_way() > 0 {
+                near.sends.poll(|done| _ = lane.finish(done.wr_id)).unwrap();
+            }
+        }
+        assert!(counting.join().unwrap().arrived > Some(0));
+    });
 }

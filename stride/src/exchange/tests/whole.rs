@@ -39,8 +39,17 @@ fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     let mut request = request(|plan| {
         (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Ud, vec![512, 1024, 2048, 4096]);
     });
-    let outcome = loopback(&fake, &request, LONG, &mut ()).unwrap();
+    struct Remarks(usize);
+    impl Watch for Remarks {
+        fn remark(&mut self, text: &str) {
+            assert!(text.contains("1024 bytes at most here: larger ones are left out"), "{text}");
+            self.0 += 1;
+        }
+    }
+    let mut remarks = Remarks(0);
+    let outcome = loopback(&fake, &request, LONG, &mut remarks).unwrap();
     assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [512, 1024]);
+    assert_eq!(remarks.0, 1);
     // Who gives a size means it.
     request.given = ["--max-msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();

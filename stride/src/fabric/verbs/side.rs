@@ -245,8 +245,12 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     if let crate::plan::Measure::Latency(semantics) = plan.measure {
         return times?.latency(1.0, semantics).map(Figures::Latency);
     }
-    let started = windows.iter().map(|window| window.started).min()?;
-    let ended = windows.iter().map(|window| window.ended).max()?;
+    // A thread that has seen too little for a window has none, and no part in that of all.
+    let has_length = |window: &&Window| window.ended > window.started;
+    let is_any_long = windows.iter().any(|window| has_length(&window));
+    let of_some = || windows.iter().filter(|window| !is_any_long || has_length(window));
+    let started = of_some().map(|window| window.started).min()?;
+    let ended = of_some().map(|window| window.ended).max()?;
     let messages: u64 = windows.iter().map(|window| window.messages).sum();
     let mut seconds = (ended - started).as_secs_f64();
     if matches!(plan.amount, Amount::Time { .. }) {

@@ -30,6 +30,8 @@ pub const MOST_DEPTH: u32 = 65536;
 pub const MOST_SAMPLES: u64 = 100_000_000;
 /// The most messages of a bandwidth.
 const MOST_MESSAGES: u64 = 1 << 48;
+/// The most intervals of a test by time.
+const MOST_INTERVALS: f64 = 100_000.0;
 /// The longest test.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -204,6 +206,13 @@ impl Plan {
             && !(Duration::from_millis(1)..=LONGEST).contains(&interval)
         {
             return refuse(format!("--interval is {interval:?}: it can be 1ms to a year"));
+        }
+        if let (Some(interval), Amount::Time { time, .. }) = (self.interval, self.amount)
+            && time.as_secs_f64() / interval.as_secs_f64() > MOST_INTERVALS
+        {
+            return refuse(format!(
+                "--interval {interval:?} would be more than {MOST_INTERVALS} of them in {time:?}: give a longer one"
+            ));
         }
         match self.rate_limit {
             Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),

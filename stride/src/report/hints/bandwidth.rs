@@ -1,7 +1,7 @@
 //! Hints of bandwidths.
 
 use super::{Given, Hint, Remedy};
-use crate::plan::Plan;
+use crate::plan::{Amount, Plan};
 use crate::report::Row;
 use crate::stats::Rates;
 
@@ -13,6 +13,9 @@ const ENOUGH: f64 = 0.9;
 
 /// A window of so many seconds is steady enough.
 const WINDOW: f64 = 0.1;
+
+/// With so many completions in a window, one more or less is little.
+const COMPLETIONS: u64 = 20;
 
 /// A slowest interval of this share of the median is not far from it.
 const STEADY: f64 = 0.8;
@@ -54,6 +57,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
         all.push(Hint::Ordered);
     }
     all.extend(rows().find_map(short));
+    all.extend(rows().find_map(|row| coarse(plan, row)));
     all.extend(rows().filter_map(jitter).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
     all
 }
@@ -82,6 +86,14 @@ fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
 fn short(row: &Row) -> Option<Hint> {
     let seconds = row.bandwidth()?.seconds;
     (seconds < WINDOW).then_some(Hint::ShortWindow { size: row.size, seconds })
+}
+
+/// Of a test by time: what stands for many messages counts whole or not at all.
+fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
+    let messages = row.bandwidth()?.messages;
+    let each = u64::from(plan.cq_moderation);
+    let is_coarse = each > 1 && messages < COMPLETIONS * each && matches!(plan.amount, Amount::Time { .. });
+    is_coarse.then_some(Hint::FewCompletions { size: row.size, messages, each })
 }
 
 /// The hint, and how much of the median the slowest interval has.
@@ -135,6 +147,21 @@ mod tests {
         let mut case = small();
         case.plan.cq_moderation = 1;
         assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
+    }
+
+    #[test]
+    fn few_completions_in_a_time() {
+        let mut case = small();
+        case.plan.cq_moderation = 100;
+        case.rows = vec![sample::bandwidth_row(8 << 20, 300)];
+        case.plan.rate_limit = Some(10.0);
+        let time = std::time::Duration::from_secs(1);
+        case.plan.amount = Amount::Messages { count: 300, warm_up: 0 };
+        assert_eq!(case.hints(), []);
+        case.plan.amount = Amount::Time { time, warm_up: time / 10 };
+        assert_eq!(case.hints(), [Hint::FewCompletions { size: 8 << 20, messages: 300, each: 100 }]);
+        case.plan.cq_moderation = 1;
+        assert_eq!(case.hints(), []);
     }
 
     #[test]

@@ -79,6 +79,15 @@ pub enum Hint {
         /// Its window, in seconds.
         seconds: f64,
     },
+    /// Few completions came in the window of a size, each of several messages.
+    FewCompletions {
+        /// The size, in bytes.
+        size: u64,
+        /// Messages of the window.
+        messages: u64,
+        /// Messages that have one completion.
+        each: u64,
+    },
     /// The intervals of a size differ much.
     Jitter {
         /// The size, in bytes.

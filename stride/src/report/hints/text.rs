@@ -70,6 +70,12 @@ impl fmt::Display for Hint {
                 bytes(*size),
                 seconds * 1000.0
             ),
+            Self::FewCompletions { size, messages, each } => write!(
+                f,
+                "The window of {} had {messages} messages, of which {each} have one completion: the number is off by as many. Try -Q 1, or a \
+                 longer -D.",
+                bytes(*size)
+            ),
             Self::Jitter { size, slowest, median } => write!(
                 f,
                 "At {} the slowest interval has {slowest:.3} Gb/s and the one in the middle {median:.3} Gb/s: others use the link or the \
@@ -134,6 +140,7 @@ mod tests {
             Hint::Shallow(4),
             Hint::Ordered,
             Hint::ShortWindow { size: 64, seconds: 0.001 },
+            Hint::FewCompletions { size: 8 << 20, messages: 100, each: 100 },
             Hint::Jitter { size: 64, slowest: 1.0, median: 2.0 },
             Hint::Lost { size: 64, arrived: 1, sent: 2, service: Transport::Ud },
             Hint::FewReceives { receives: 64, sends: 128 },

@@ -190,6 +190,7 @@ where
                 break;
             }
         }
+        self.is_cut |= self.signal.has_stopped();
         Ok(())
     }
 
@@ -247,6 +248,10 @@ where
             }
         }
         self.ready.truncate(kept);
+        if kept > 1 {
+            // The first has had its turn.
+            self.ready.rotate_left(1);
+        }
         Ok(())
     }
 

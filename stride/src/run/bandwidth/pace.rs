@@ -25,7 +25,7 @@ impl Pace {
 
     fn due(&mut self, passed: Duration, most: u64) -> u64 {
         // Saturating, and never below zero.
-        let due = (passed.as_secs_f64() * self.per_second) as u64 + 1;
+        let due = ((passed.as_secs_f64() * self.per_second) as u64).saturating_add(1);
         self.sent = self.sent.max(due.saturating_sub(most));
         due.saturating_sub(self.sent)
     }
@@ -51,5 +51,6 @@ mod tests {
         assert_eq!(pace.due(Duration::from_millis(12), 4), 2);
         pace.sent += 2;
         assert_eq!(pace.due(Duration::from_secs(5), 4), 4);
+        assert_eq!(Pace::new(1e300).due(Duration::from_secs(5), 4), 4);
     }
 }

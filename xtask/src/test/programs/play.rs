@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -129,12 +129,15 @@ pub(super) fn finish(
     };
     match status {
         None => bail!("did not end within {} s\n{}", LIMIT.as_secs(), stories()),
-        Some(status) => ensure!(status.success() || asked_too_late(&last.printed()), "{status}\n{}", stories()),
+        Some(status) => {
+            ensure!(status.success() || asked_too_late(status, &last.printed()), "{status}\n{}", stories());
+        }
     }
     match (after, &other) {
         (Some(None), _) => bail!("the server did not end within {} s\n{}", LIMIT.as_secs(), stories()),
         (Some(Some(status)), Some(other)) => {
-            ensure!(status.success() || asked_too_late(&other.printed()), "the server: {status}\n{}", stories());
+            let is_well = status.success() || asked_too_late(status, &other.printed());
+            ensure!(is_well, "the server: {status}\n{}", stories());
         }
         _ => {}
     }
@@ -144,8 +147,11 @@ pub(super) fn finish(
 
 /// Whether the program has only lost a race of its own: rping closes its event channel while its other thread is about to ask for
 /// the next event, and where that comes last it ends with an error though all went well. It had been told of the end before.
-fn asked_too_late(printed: &str) -> bool {
-    printed.contains("DISCONNECT EVENT") && printed.contains("rdma_get_cm_event: Bad file descriptor")
+fn asked_too_late(status: ExitStatus, printed: &str) -> bool {
+    // Not of a signal.
+    status.code().is_some()
+        && printed.contains("DISCONNECT EVENT")
+        && printed.contains("rdma_get_cm_event: Bad file descriptor")
 }
 
 /// Waits until a process that goes on has printed `expected`.
@@ -223,14 +229,19 @@ fn free_port() -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
     use super::{asked_too_late, contains};
 
     #[test]
     fn only_a_thread_that_asks_after_the_end_is_forgiven() {
         let asked = "rdma_get_cm_event: Bad file descriptor";
-        assert!(asked_too_late(&format!("client DISCONNECT EVENT...\n{asked}\n")));
-        assert!(!asked_too_late(asked));
-        assert!(!asked_too_late("client DISCONNECT EVENT...\nrdma_get_cm_event: Invalid argument\n"));
+        let (error, abort) = (ExitStatus::from_raw(255 << 8), ExitStatus::from_raw(6));
+        let all = format!("client DISCONNECT EVENT...\n{asked}\n");
+        assert!(asked_too_late(error, &all) && !asked_too_late(abort, &all));
+        assert!(!asked_too_late(error, asked));
+        assert!(!asked_too_late(error, "client DISCONNECT EVENT...\nrdma_get_cm_event: Invalid argument\n"));
     }
 
     #[test]
