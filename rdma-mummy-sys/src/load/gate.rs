@@ -5,7 +5,8 @@
 //! forking until it is out again ([`hold`]): the loading of a library, the listing of devices, which takes a lock of libibverbs. And the
 //! lock of the `objects` beside it is taken by each thread that forks.
 //!
-//! Nothing of this is on the data path, and a call of the system's library that is not listed above is as safe beside a fork as in C.
+//! Descriptors that a child closes are opened and closed inside too, and devices registered. Nothing of this is on the data path, but for the
+//! first message to another process, which opens a socket; and a call of the system's library that is not listed above is as safe beside a fork as in C.
 
 use core::cell::{Cell, UnsafeCell};
 use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -26,8 +27,10 @@ type Both = (RwLockWriteGuard<'static, Objects>, RwLockWriteGuard<'static, ()>);
 unsafe impl Sync for Taken {}
 
 thread_local! {
-    /// How often this thread is inside.
+    /// How often this thread is inside. One that forks is, so that handlers of others may call what passes the gate.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// It has the gate for itself.
+    static FORKS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// No thread forks while it is there, but this one.
@@ -58,11 +61,14 @@ pub(crate) fn watch() {
         let both = (objects::lock(), gate);
         // SAFETY: this thread has the gate, and nobody else uses it before it is given back.
         unsafe { *TAKEN.0.get() = Some(both) };
+        FORKS.set(true);
+        DEPTH.set(1);
     }
     extern "C" fn after() {
-        if DEPTH.get() > 0 {
+        if !FORKS.replace(false) {
             return;
         }
+        DEPTH.set(0);
         // SAFETY: the same thread, or its copy in the child, still with the gate.
         let both = unsafe { (*TAKEN.0.get()).take() };
         drop(both);
@@ -105,6 +111,20 @@ mod tests {
             drop(outer);
             assert_eq!(forks.join().expect("it does not panic"), 0);
         });
+        assert_eq!(DEPTH.get(), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes processes")]
+    fn handlers_of_others_pass_the_gate_of_the_thread_that_forks() {
+        extern "C" fn passes() {
+            drop(hold());
+        }
+        // Those that are called before a fork are called in reverse: this one comes after the gate's where it was there first.
+        // SAFETY: the handlers do nothing but pass the gate, and are there as long as the process.
+        unsafe { libc::pthread_atfork(Some(passes), Some(passes), Some(passes)) };
+        watch();
+        assert_eq!(fork_and_wait(), 0);
         assert_eq!(DEPTH.get(), 0);
     }
 

@@ -6,7 +6,7 @@ use super::QueuePair;
 use crate::engine::timer;
 
 /// When the queue pair is called, where that is still to come. What waits may have changed meanwhile, also by a reset: the alarm is
-/// there nevertheless, and there is no other.
+/// there nevertheless, and another only where it is to ring earlier.
 #[derive(Debug, Default)]
 pub(super) struct Alarm(Option<Instant>);
 

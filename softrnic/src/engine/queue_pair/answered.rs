@@ -40,6 +40,9 @@ impl Requester {
             self.fail(pair, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
             return false;
         }
+        if is_alarm {
+            self.flight.is_in_line = false;
+        }
         goes_on
     }
 

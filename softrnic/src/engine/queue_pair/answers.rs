@@ -155,7 +155,7 @@ impl Responder {
     pub(super) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
         let line = if self.answers.lines.is_empty() { None } else { self.answers.line(&back.carrier) };
         match line.and_then(|place| self.answers.lines.get(place)) {
-            // Mostly to who is no peer. Where as many wait, one of these is enough.
+            // Mostly to who is no peer. A peer that misses it finds out by its time-out.
             Some(line) if reply == Reply::Silence && line.len() >= FEW => {
                 log::debug!("queue pair {:#x}: somebody takes no answers", pair.number);
                 return false;
@@ -166,9 +166,10 @@ impl Responder {
                 Ok(()) | Err(Stuck::Gone | Stuck::Fault) => return false,
             },
         }
+        // It is called when there is room: others may wait who were there before.
         let carrier = Arc::clone(&back.carrier);
         if self.answers.push(back, What::Reply(reply)) <= MOST {
-            return self.pump(pair);
+            return false;
         }
         log::warn!("queue pair {:#x}: its peer takes no answers", pair.number);
         self.answers.lose(&carrier);
@@ -178,9 +179,17 @@ impl Responder {
 
     /// Answers a read; whether that was the end of the queue pair.
     pub(super) fn answer_read(&mut self, pair: &QueuePair, back: Return, reading: Reading) -> bool {
-        self.answers.push(back, What::Read(Box::new(reading)));
+        let what = What::Read(Box::new(reading));
         self.answers.reads += 1;
-        self.pump(pair)
+        if self.answers.line(&back.carrier).is_some() {
+            self.answers.push(back, what);
+            return false;
+        }
+        let (has_failed, left) = self.try_answer(pair, &back, what);
+        if let Some(what) = left {
+            self.answers.push(back, what);
+        }
+        has_failed
     }
 
     /// Puts what there is room for; whether that was the end of the queue pair.

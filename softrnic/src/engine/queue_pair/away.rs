@@ -45,7 +45,9 @@ pub(super) fn send(
             Err(Stuck::Gone) => return Outcome::Silence,
             Err(Stuck::Fault) => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
             Err(Stuck::Full) if pair.parts.service.is_reliable() => return Outcome::Stuck,
-            Err(Stuck::Full) if !flight.room.is_given_up(carrier) && flight.room.waits(pair) => return Outcome::Stuck,
+            Err(Stuck::Full) if !flight.room.is_given_up(carrier) && flight.room.waits(pair, carrier.taken()) => {
+                return Outcome::Stuck;
+            }
             Err(Stuck::Full) => {
                 // It is lost, and nobody is told.
                 flight.room.give_up(carrier);

@@ -57,6 +57,8 @@ pub(super) struct Flight {
     /// Empty, and used again.
     pub(super) replies: VecDeque<Arrival>,
     alarm: Alarm,
+    /// The next part found no room, and is tried again when it is called: others may wait who were there before.
+    pub(super) is_in_line: bool,
     /// [`PATIENCE`], but in tests.
     pub(super) patience: Duration,
 }
@@ -75,6 +77,7 @@ impl Flight {
             watch: None,
             patience: PATIENCE,
             alarm: Alarm::new(),
+            is_in_line: false,
             heard: 0,
             room: Room::new(),
             missing: Missing::default(),
@@ -162,6 +165,7 @@ impl Flight {
             self.reads -= usize::from(sent.is_read);
             if self.sent.is_empty() {
                 self.partial = None;
+                self.is_in_line = false;
             }
         }
     }
@@ -179,6 +183,7 @@ impl Flight {
         self.replies.clear();
         self.reads = 0;
         self.partial = None;
+        self.is_in_line = false;
     }
 
     /// Forgets all.
@@ -225,7 +230,7 @@ impl Flight {
             return false;
         }
         self.watch = None;
-        let is_others_turn = self.partial.is_some() && taken != self.taken();
+        let is_others_turn = self.is_in_line && taken != self.taken();
         if !self.sent.is_empty() && activity == self.activity && !is_others_turn {
             return true;
         }

@@ -67,7 +67,7 @@ impl Missing {
             self.clear();
             return Went::Fault;
         }
-        if self.has_begun() && room.waits(pair) {
+        if self.has_begun() && room.waits(pair, 0) {
             return Went::Some;
         }
         self.0.drain(..).for_each(|way| room.give_up(&way));

@@ -127,6 +127,10 @@ impl Requester {
             if next >= self.ring.len() || self.flight.is_empty() && !self.is_due(pair) {
                 break;
             }
+            // What has come instead makes no room: it is called when there is some.
+            if self.flight.is_in_line {
+                break;
+            }
             match self.execute(pair, next) {
                 Outcome::Done { length } => self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length),
                 // It is told when those before it are done.
@@ -142,6 +146,7 @@ impl Requester {
                 }
                 Outcome::Sent => self.wait = Wait::No,
                 Outcome::Stuck => {
+                    self.flight.is_in_line = !self.flight.is_empty();
                     self.wait = if self.flight.missing.has_begun() { Wait::Room } else { Wait::No };
                     break;
                 }

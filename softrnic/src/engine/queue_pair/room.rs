@@ -17,8 +17,8 @@ const LOSS: Duration = Duration::from_secs(1);
 pub(super) struct Room {
     /// [`LOSS`], but in tests.
     pub(super) patience: Duration,
-    /// Since when it finds no room.
-    since: Option<Instant>,
+    /// Since when it finds no room, and what the process had taken in by then.
+    since: Option<(Instant, u64)>,
     /// When there will be another look.
     alarm: Alarm,
     /// The ways that were given up, and have not had any room since.
@@ -68,9 +68,16 @@ impl Room {
     }
 
     /// Whether the oldest request, which finds no room, is to wait on: then there will be another look.
-    pub(super) fn waits(&mut self, pair: &QueuePair) -> bool {
+    /// `taken` counts what the process has taken in, where it waits for one.
+    pub(super) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
         let now = Instant::now();
-        let until = *self.since.get_or_insert(now) + self.patience;
+        // A process that takes in what others send is not deaf: this one has not had its turn.
+        let since = match self.since {
+            Some((since, before)) if before == taken => since,
+            _ => now,
+        };
+        self.since = Some((since, taken));
+        let until = since + self.patience;
         if until <= now {
             return false;
         }

@@ -43,6 +43,50 @@ fn a_peer_whose_process_takes_in_what_others_send_is_not_mute() {
 }
 
 #[test]
+fn who_waits_for_room_does_not_go_before_it_is_called() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    link.wires[ASKS].set_room(1);
+    for wr_id in 0..2 {
+        link.a.post_bytes(wr_id, Operation::Write { address, rkey }, 0, 8);
+    }
+    assert_eq!(link.wires[ASKS].len(), 1);
+    // The room that is there with the answer is for others, who came before.
+    let waiting = link.wires[ASKS].put_off();
+    while link.bring(ASKS) || link.bring(ANSWERS) {}
+    assert_eq!(poll(&link.a.sends).wr_id, 0);
+    link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
+    assert_eq!(link.wires[ASKS].len(), 0);
+    link.wires[ASKS].put_back(waiting);
+    link.wires[ASKS].set_room(8);
+    assert_eq!(link.wires[ASKS].len(), 2);
+    for wr_id in 1..3 {
+        assert_eq!(link.poll(&link.a.sends).wr_id, wr_id);
+    }
+}
+
+#[test]
+fn answers_that_wait_do_not_go_before_they_are_called() {
+    let link = Link::with(Service::ReliableConnection, |attributes| {
+        (attributes.max_rd_atomic, attributes.max_dest_rd_atomic) = (4, 4);
+    });
+    let (address, rkey) = link.b.at(0);
+    link.wires[ANSWERS].set_room(0);
+    for wr_id in 0..2 {
+        link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
+    }
+    assert!(link.bring(ASKS));
+    // Room that nobody was called for is others'.
+    link.wires[ANSWERS].set_room_quietly(8);
+    assert!(link.bring(ASKS));
+    assert_eq!(link.wires[ANSWERS].len(), 0);
+    link.wires[ANSWERS].call();
+    for wr_id in 0..2 {
+        assert_eq!(link.poll(&link.a.sends).wr_id, wr_id);
+    }
+}
+
+#[test]
 fn more_reads_than_the_peer_keeps_are_refused() {
     let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
     link.a.ready(&Attributes { max_rd_atomic: 3, ..attributes(link.b.pair.number() ^ FLAG) });

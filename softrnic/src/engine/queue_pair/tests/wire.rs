@@ -34,8 +34,13 @@ impl Wire {
     }
 
     pub(super) fn set_room(&self, packets: usize) {
-        self.room.store(packets, Ordering::Relaxed);
+        self.set_room_quietly(packets);
         self.call();
+    }
+
+    /// Calls nobody.
+    pub(super) fn set_room_quietly(&self, packets: usize) {
+        self.room.store(packets, Ordering::Relaxed);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -58,6 +63,15 @@ impl Wire {
     pub(super) fn call(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
         waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.expired());
+    }
+
+    /// Others are before those who wait: these are called after they have been put back.
+    pub(super) fn put_off(&self) -> Vec<Weak<QueuePair>> {
+        std::mem::take(&mut *self.waiting.lock().unwrap())
+    }
+
+    pub(super) fn put_back(&self, waiting: Vec<Weak<QueuePair>>) {
+        self.waiting.lock().unwrap().extend(waiting);
     }
 
     pub(super) fn pop(&self) -> Option<(Packet, Vec<u8>)> {
