@@ -79,10 +79,15 @@ impl Channel {
         Ok(Self { c, epoll: Arc::new(epoll), wake, timer, queue: VecDeque::new(), deadlines: BTreeSet::new() })
     }
 
+    /// Has the descriptor be readable.
+    pub(super) fn wake(&self) {
+        // It cannot be full, as it is empty.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
     fn put(&mut self, pending: Pending) {
         if self.queue.is_empty() {
-            // It cannot be full, as it is empty.
-            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+            self.wake();
         }
         self.queue.push_back(pending);
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem;
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
 
@@ -91,18 +92,27 @@ pub(super) unsafe extern "C" fn get_cm_event(
 
 /// Takes the next event of a channel; `waits` whatever the mode of its descriptor.
 pub(super) fn take(channel: usize, waits: bool) -> Result<*mut rdma_cm_event, Errno> {
+    let mut waited = None;
     loop {
-        let pending = next(channel, waits)?;
+        let pending = next(channel, waits, &mut waited)?;
         if let Some(event) = report(pending) {
             return Ok(event);
         }
     }
 }
 
-fn next(address: usize, waits: bool) -> Result<Pending, Errno> {
+/// `waited` is what this call has waited at.
+fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Result<Pending, Errno> {
     loop {
         let epoll = {
             let mut world = world();
+            let found = world.channels.get(&address);
+            if let Some(waited) = &*waited
+                && !found.is_some_and(|channel| Arc::ptr_eq(&channel.epoll, waited))
+            {
+                drop(world);
+                return Err(forsaken());
+            }
             if let Some(pending) = world.next(address)? {
                 return Ok(pending);
             }
@@ -119,9 +129,18 @@ fn next(address: usize, waits: bool) -> Result<Pending, Errno> {
         match channel::wait(&epoll) {
             // A call that no descriptor tells about is not interrupted half-way.
             Err(Errno(libc::EINTR)) if waits => {}
-            waited => waited?,
+            done => done?,
         }
+        *waited = Some(epoll);
     }
+}
+
+/// The channel was destroyed while a call waited for an event of it. With the kernel's the call waits on, as its file is there as long:
+/// programs (rping) count on that, and end while a thread of theirs is in such a call. A signal ends it.
+#[cold]
+fn forsaken() -> Errno {
+    rustix::event::pause();
+    Errno(libc::EINTR)
 }
 
 impl World {

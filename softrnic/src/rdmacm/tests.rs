@@ -83,6 +83,23 @@ impl Drop for Side {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "makes sockets")]
+fn who_waits_when_the_channel_is_destroyed_waits_on() {
+    let channel = world().make_channel().unwrap_or_else(|errno| panic!("{errno:?}")).addr();
+    let waits = std::thread::spawn(move || take(channel, true).map(|event| event.addr()));
+    std::thread::sleep(Duration::from_millis(100));
+    let mut held = world();
+    let channel = held.channels.remove(&channel).unwrap_or_else(|| panic!("it was made"));
+    // Something comes at the same time.
+    channel.wake();
+    std::thread::sleep(Duration::from_millis(100));
+    drop((held, channel));
+    std::thread::sleep(Duration::from_millis(200));
+    // It ends with the process.
+    assert!(!waits.is_finished(), "{:?}", waits.join());
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
 fn who_gets_no_answer_is_told_and_hangs_up() {
     for state in [State::Connecting, State::Accepted] {
