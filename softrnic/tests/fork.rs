@@ -1,6 +1,8 @@
 //! Children of `fork`: what they have of their parent's device is of no use to them, a device that they open themselves works, and
 //! the parent does not notice.
 
+#[path = "common/child.rs"]
+mod child;
 mod common;
 
 use std::mem::zeroed;
@@ -9,6 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use child::forked;
 use common::{Setup, Side, close, open, pair};
 use rdma_mummy_sys::*;
 
@@ -21,27 +24,6 @@ unsafe impl<T> Sync for Shared<T> {}
 impl<T> Shared<T> {
     fn get(&self) -> &T {
         &self.0
-    }
-}
-
-/// Runs `child` in a child, and gives its exit status, which is that of a panic where it panics.
-fn forked(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child does what the test is about, and ends without the exit handlers of its parent. Should it hang, the alarm
-    // ends it.
-    unsafe {
-        match libc::fork() {
-            0 => {
-                libc::alarm(60);
-                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-                libc::_exit(i32::from(ended.is_err()));
-            }
-            child => {
-                assert!(child > 0);
-                let mut status = 0;
-                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-                status
-            }
-        }
     }
 }
 

@@ -1,27 +1,12 @@
 //! A fork while another thread registers the devices, for which a process has one chance: each round is a process of its own.
 
+#[path = "common/child.rs"]
+mod child;
+
 use std::sync::Barrier;
 use std::thread;
 
-/// Runs `child` in a child, and gives its exit status; should it hang, a signal ends it.
-fn forked(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child does what the test is about, and ends without the exit handlers of its parent.
-    unsafe {
-        match libc::fork() {
-            0 => {
-                libc::alarm(20);
-                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-                libc::_exit(i32::from(ended.is_err()));
-            }
-            child => {
-                assert!(child > 0);
-                let mut status = 0;
-                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-                status
-            }
-        }
-    }
-}
+use child::forked;
 
 #[test]
 fn a_child_registers_what_another_thread_of_its_parent_was_registering() {

@@ -1,0 +1,22 @@
+//! Children of a test.
+
+/// Runs `child` in a child, and gives its exit status, which is that of a panic where it panics.
+pub(crate) fn forked(child: impl FnOnce()) -> i32 {
+    // SAFETY: the child does what the test is about, and ends without the exit handlers of its parent. Should it hang, the alarm
+    // ends it.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::alarm(60);
+                let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+                libc::_exit(i32::from(ended.is_err()));
+            }
+            child => {
+                assert!(child > 0);
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            }
+        }
+    }
+}
