@@ -56,6 +56,26 @@ fn markers_stand_behind_everything_and_are_not_handed_over() {
 }
 
 #[test]
+fn a_queue_pair_that_only_receives_is_flushed() {
+    let mut world = World::new();
+    let mut builder = world.qp_builder();
+    builder.setup_max_send_wr(0);
+    let pairs: [GenericQueuePair; 2] = [builder.build().unwrap().into(), builder.build_ex().unwrap().into()];
+    drop(builder);
+    for mut qp in pairs {
+        connect(&mut qp).expect("it connects");
+        let mut batch = qp.start_post_recv();
+        batch.construct_wr(5).setup_no_data();
+        batch.post().expect("it is posted");
+        let mut seen = Vec::new();
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        let drained = qp.drain(&mut queues, Duration::from_secs(2), |record| seen.push(record.wr_id));
+        assert_eq!((drained, seen), (Ok(Drained::Flushed), vec![5]));
+    }
+    world.end();
+}
+
+#[test]
 fn a_queue_pair_that_was_reset_has_nothing_to_drain() {
     let mut world = World::new();
     for mut qp in world.queue_pairs() {

@@ -24,6 +24,7 @@ struct Inner {
     source: VerbError,
     failed: Option<FailedRequest>,
     posted: Option<usize>,
+    refused: Option<RefusalReason>,
 }
 
 /// What a program can do about it.
@@ -131,7 +132,7 @@ impl PostError {
             ),
             _ => source,
         };
-        Self(Box::new(Inner { kind, source, failed, posted }))
+        Self(Box::new(Inner { kind, source, failed, posted, refused: None }))
     }
 
     /// This crate refused the batch; nothing was posted.
@@ -194,7 +195,8 @@ impl PostError {
             RefusalReason::DriverFault(what) => (PostErrorKind::InvalidWorkRequest, libc::EOPNOTSUPP, what.to_owned()),
         };
         let source = VerbError::new(verb, Errno::from_raw(errno)).with_hint(hint);
-        Self(Box::new(Inner { kind, source, failed: Some(refusal.failed), posted: Some(0) }))
+        let refused = Some(refusal.reason);
+        Self(Box::new(Inner { kind, source, failed: Some(refusal.failed), posted: Some(0), refused }))
     }
 
     /// What a program can do about it.
@@ -214,6 +216,11 @@ impl PostError {
     /// fail to ring the doorbell.
     pub fn posted(&self) -> Option<usize> {
         self.0.posted
+    }
+
+    /// Whether the queue was built for no requests at all.
+    pub(crate) fn is_of_no_queue(&self) -> bool {
+        self.0.refused == Some(RefusalReason::BatchTooLong { limit: 0 })
     }
 
     /// The verb and its errno.

@@ -56,6 +56,7 @@ impl End {
     fn posted(&mut self, posted: Result<(), PostError>) -> Result<(), PostError> {
         match posted {
             Ok(()) => *self = Self::Posted,
+            Err(error) if error.is_of_no_queue() => *self = Self::Seen,
             // Room comes with the completions. Until then a try is harmless, also on mlx5, which writes the data of a
             // request too many over that of the one before it (`manual::quirks`): the queue pair is in the error state,
             // where requests are flushed and not carried out, and the number that its completion will have stands
