@@ -177,8 +177,9 @@ fn a_queue_that_is_not_there_refuses_the_message() {
     let Some(mut world) = World::new(QueueKind::Generic) else { return };
     let gone = world.number(1);
     let [kept, (srq, cq)] = world.queues;
-    srq.close().expect("no queue pair holds a queue of XRC");
-    // Which it is destroyed with: a poll might name it.
+    // Its completion queue does: a poll might name it.
+    let held = srq.close().expect_err("it goes with its completion queue");
+    assert_eq!((held.verb(), held.errno().raw()), ("ibv_destroy_srq", libc::EBUSY));
     drop(cq);
     let cq = QueueKind::Generic.build(&world.pd.device_context().create_cq_builder());
     let mut builder = world.pd.create_srq_builder();

@@ -47,6 +47,20 @@ fn the_queue_keeps_what_it_was_made_from() {
 }
 
 #[test]
+fn a_queue_that_alone_holds_its_completion_queue_is_destroyed_with_it() {
+    let mut world = World::new();
+    let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
+    let build = |cq| world.pd.create_srq_builder().setup_xrc(&xrcd, cq).build_ex().unwrap();
+    let queue = build(&world.recv_cq);
+    world.recv_cq = world.context.create_cq_builder().build_generic().unwrap();
+    world.recording.calls();
+    assert_eq!(queue.close(), Ok(()));
+    assert_eq!(ends(&world.recording.calls()), ["destroy_srq", "destroy_cq"]);
+    drop(xrcd);
+    world.end();
+}
+
+#[test]
 fn a_queue_that_completions_name_goes_with_its_completion_queue() {
     let mut world = World::new();
     let xrcd = world.context.open_xrcd(None, XrcDomainFlags::Create).unwrap();
@@ -56,7 +70,8 @@ fn a_queue_that_completions_name_goes_with_its_completion_queue() {
     world.recording.calls();
     // A poll is under way: drivers look the queue up again at its next step.
     let mut poller = world.recv_cq.start_poll().unwrap();
-    closed.close().unwrap();
+    let held = closed.close().unwrap_err();
+    assert_eq!((held.verb(), held.errno().raw()), ("ibv_destroy_srq", libc::EBUSY));
     drop((dropped, xrcd));
     assert!(poller.next().unwrap().is_some());
     drop(poller);

@@ -126,26 +126,31 @@ impl SharedReceiveQueueCore {
     /// Destroys the queue and reports. Where others hold it, it lives on, and is destroyed by the last of them.
     pub(super) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
-            Some(mut core) => core.destroy(),
-            None => Err(VerbError::new("ibv_destroy_srq", Errno::from_raw(libc::EBUSY))
-                .with_hint("queue pairs or events hold the queue: it goes with the last of them")),
+            Some(mut core) => match core.destroy()? {
+                End::Gone => Ok(()),
+                End::LeftBehind => {
+                    Err(held("the completion queue that the queue was made with holds it: it goes with that"))
+                }
+            },
+            None => Err(held("queue pairs or events hold the queue: it goes with the last of them")),
         }
     }
 
-    fn destroy(&mut self) -> Result<(), VerbError> {
-        let Some(handle) = self.handle.take() else { return Ok(()) };
+    fn destroy(&mut self) -> Result<End, VerbError> {
+        let Some(handle) = self.handle.take() else { return Ok(End::Gone) };
         if let Some(attachment) = self.parents.attachment.take() {
             attachment.detach(self.srq);
         }
         let mut left = Left { handle: Some(handle), xrcd: self.parents.xrcd.take(), pd: Arc::clone(&self.parents.pd) };
-        match self.parents.cq.take() {
+        match self.parents.cq.take().map(Arc::try_unwrap) {
             // A completion names such a queue, and drivers (mlx5) hold on to it from one step of a poll to the next. The poll may
             // be under way, on this thread or another.
-            Some(cq) => {
+            Some(Err(cq)) => {
                 cq.leave_behind(Box::new(left));
-                Ok(())
+                Ok(End::LeftBehind)
             }
-            None => left.destroy(),
+            // Nobody polls any more. A completion queue of ours alone is dropped behind it.
+            Some(Ok(_)) | None => left.destroy().map(|()| End::Gone),
         }
     }
 
@@ -183,6 +188,18 @@ impl SharedReceiveQueueCore {
         }
         error
     }
+}
+
+#[cold]
+fn held(hint: &'static str) -> VerbError {
+    VerbError::new("ibv_destroy_srq", Errno::from_raw(libc::EBUSY)).with_hint(hint)
+}
+
+/// What became of a queue that nobody holds any more.
+enum End {
+    Gone,
+    /// Its completion queue destroys it.
+    LeftBehind,
 }
 
 /// What is left of a queue that nobody holds any more.

@@ -173,7 +173,7 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// `EBUSY` where it is held; else the driver's errno, and the queue is leaked.
+    /// `EBUSY` where it is held, by its completion queue too; else the driver's errno, and the queue is leaked.
     ///
     /// # References
     ///
