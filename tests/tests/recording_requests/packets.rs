@@ -6,7 +6,7 @@ use sideway::ibverbs::queue_pair::{
     QueuePairType, RawPacket, SendOperationFlags,
 };
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
-use sideway_tests::recording::{Posted, World};
+use sideway_tests::recording::{Failure, Posted, World};
 
 use crate::batch;
 use crate::support::{SIGNALED, all_operations, on_each_kind, sized};
@@ -163,4 +163,17 @@ fn a_port_that_is_not_there_does_not_reach_the_driver() {
         assert!(!world.recording.verbs().contains(&"modify_qp"));
     }
     qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::Init).setup_port(1)).unwrap();
+}
+
+#[test]
+fn a_port_that_the_device_does_not_confirm_does_not_reach_the_driver() {
+    let world = World::new();
+    let qp = builder(&world).build().unwrap();
+    world.recording.calls();
+    world.recording.fail("query_device_ex", 0, Failure::documented(libc::EIO));
+    let mut init = QueuePairAttribute::new();
+    init.setup_state(QueuePairState::Init).setup_port(3);
+    let error = qp.modify(&init).unwrap_err();
+    assert_eq!((error.verb_error().verb(), error.verb_error().errno().raw()), ("ibv_query_device_ex", libc::EIO));
+    assert!(!world.recording.verbs().contains(&"modify_qp"));
 }

@@ -159,15 +159,22 @@ impl QueuePairCore {
                 let (port, ports) = (attribute.port(), device.phys_port_cnt());
                 Err(self.refuse(attribute, format!("port {port} is asked for and the device has ports 1 to {ports}")))
             }
-            _ => Ok(()),
+            Ok(_) => Ok(()),
+            // Nobody knows what ports there are.
+            Err(source) => Err(self.failed(attribute, source)),
         }
     }
 
     #[cold]
     fn refuse(&self, attribute: &QueuePairAttribute, hint: impl Into<Cow<'static, str>>) -> ModifyQueuePairError {
+        self.failed(attribute, VerbError::invalid("ibv_modify_qp", hint))
+    }
+
+    #[cold]
+    fn failed(&self, attribute: &QueuePairAttribute, source: VerbError) -> ModifyQueuePairError {
         let from = self.cached_state();
         let to = if attribute.mask().contains(Mask::State) { attribute.state() } else { from };
-        ModifyQueuePairError::Verb { from, to, source: VerbError::invalid("ibv_modify_qp", hint) }
+        ModifyQueuePairError::Verb { from, to, source }
     }
 
     pub(crate) fn query(&self, mask: Mask) -> Result<(QueuePairAttribute, QueuePairInitAttribute), VerbError> {
