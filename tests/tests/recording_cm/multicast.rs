@@ -264,9 +264,16 @@ fn a_channel_stays_silent_where_the_identifier_is_leaked() {
     id.join_multicast(group(1)).unwrap();
     recording.fail("rdma_leave_multicast", 0, Failure::documented(libc::ENXIO));
     id.leave_multicast(group(1)).unwrap_err();
+    let hint = || {
+        let error = channel.try_get_cm_event().unwrap_err();
+        assert_eq!(error.errno().raw(), libc::EBUSY);
+        error.hint().unwrap().to_owned()
+    };
+    assert!(hint().contains("drop that identifier"), "{}", hint());
     recording.fail("rdma_destroy_id", 0, Failure::documented(libc::EIO));
     drop(id);
-    assert_eq!(channel.try_get_cm_event().unwrap_err().errno().raw(), libc::EBUSY);
+    // There is none any more that the program could drop.
+    assert!(hint().contains("make another"), "{}", hint());
     drop(channel);
     // The library's channel went with an identifier on it.
     assert_eq!(recording.violations().len(), 1);

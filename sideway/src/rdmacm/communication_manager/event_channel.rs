@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 use std::{error, fmt};
@@ -40,6 +40,8 @@ pub struct EventChannel {
     /// Identifiers of which an event may come that the library would look up in memory that it has freed: no event is taken until
     /// they are gone.
     holds: AtomicUsize,
+    /// One of these could not be destroyed.
+    is_lost: AtomicBool,
 }
 
 // SAFETY: the channel belongs to no thread; the library reads its descriptor alone, which does not change.
@@ -65,8 +67,13 @@ impl EventChannel {
         // SAFETY: the function takes nothing.
         let raw = unsafe { sys::rdma_create_event_channel() };
         let raw = check_pointer("rdma_create_event_channel", raw).map_err(create_error)?;
-        let channel =
-            Self { raw, identifiers: Registry::default(), calls: RwLock::default(), holds: AtomicUsize::new(0) };
+        let channel = Self {
+            raw,
+            identifiers: Registry::default(),
+            calls: RwLock::default(),
+            holds: AtomicUsize::new(0),
+            is_lost: AtomicBool::new(false),
+        };
         set_nonblocking(channel.as_raw_fd()).map_err(CreateEventChannelError::Verb)?;
         Ok(Arc::new(channel))
     }
@@ -106,7 +113,7 @@ impl EventChannel {
     /// - `ETIMEDOUT`: `timeout` has passed.
     /// - `EIO`, `ENODEV`: no event will come any more.
     /// - `EBUSY`: the kernel has refused to let an identifier [leave](Identifier::leave_multicast) a multicast group, as it does once
-    ///   the device is gone. Events come again when the identifier is gone too.
+    ///   the device is gone. Events come again when the identifier is gone too; where the kernel refuses that as well, never.
     /// - else the errno of the library or of `poll(2)`.
     ///
     /// # References
@@ -148,10 +155,7 @@ impl EventChannel {
     fn take_event(self: &Arc<Self>) -> Result<Taken, VerbError> {
         let alone = self.calls.write().unwrap_or_else(PoisonError::into_inner);
         if self.holds.load(Ordering::Acquire) > 0 {
-            return Err(VerbError::new(GET_EVENT, Errno::from_raw(libc::EBUSY)).with_hint(
-                "the kernel has refused to let an identifier leave a multicast group, which the library has forgotten: drop that \
-                 identifier first",
-            ));
+            return Err(self.held());
         }
         let mut raw = ptr::null_mut();
         let mut errno = 0;
@@ -202,6 +206,22 @@ impl EventChannel {
         }
     }
 
+    /// Why no event is taken.
+    #[cold]
+    fn held(&self) -> VerbError {
+        let error = VerbError::new(GET_EVENT, Errno::from_raw(libc::EBUSY));
+        if self.is_lost.load(Ordering::Relaxed) {
+            return error.with_hint(
+                "the kernel has refused to let an identifier leave a multicast group, and then to destroy it: no event comes on this \
+                 channel any more; make another, and move what is still in use there (Identifier::migrate)",
+            );
+        }
+        error.with_hint(
+            "the kernel has refused to let an identifier leave a multicast group, which the library has forgotten: drop that \
+             identifier first",
+        )
+    }
+
     /// The new identifier of a connect request, which is entered before anybody else can take an event of it.
     fn adopt_request(self: &Arc<Self>, event: &RawEvent, listener: &Found<Identifier>) -> Found<Identifier> {
         let is_new = event.event_type == EventType::ConnectRequest && event.id != event.listen_id;
@@ -227,6 +247,11 @@ impl EventChannel {
     /// caller has [the lock of the calls](Self::lock_calls), so that none is being taken.
     pub(super) fn hold(&self) {
         self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An identifier for which the channel [holds](Self::hold) is there for good.
+    pub(super) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
     }
 
     /// The identifier is destroyed, with its events, or has moved, with its events.

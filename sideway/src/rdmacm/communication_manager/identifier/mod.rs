@@ -311,6 +311,9 @@ impl Drop for Identifier {
         if let Err(error) = destroyed {
             drop(calls);
             log::warn!("{error}; the identifier is leaked");
+            if *self.holds.get_mut() {
+                home.lose();
+            }
             return;
         }
         // The next may have the address already, and be on its way out too. It is to be found by the event that brings it, a
