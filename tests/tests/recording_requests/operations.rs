@@ -71,6 +71,22 @@ fn each_operation_arrives_as_it_was_given() {
     }
 }
 
+batch!(FarFlush of Connected {}, |_this, guard| {
+    guard.construct_wr(7, SIGNALED).setup_flush(1, 2, 3, FlushPlacement::Global, FlushLevel::from_raw(257))
+});
+
+#[test]
+fn a_level_beyond_the_field_does_not_become_another() {
+    let world = World::new();
+    let mut builder = sized(&world, world.pd.create_qp_builder());
+    builder.setup_send_ops_flags(all_operations());
+    let [_basic, extended, generic] = on_each_kind(&world, &builder, &FarFlush {}, &Send {});
+    for outcome in [extended, generic] {
+        outcome.result.unwrap();
+        assert_eq!(outcome.posted[0].flush, Some((3, 1, 255)), "{}", outcome.kind);
+    }
+}
+
 #[test]
 fn a_flush_says_its_range_and_how_far() {
     let world = World::new();

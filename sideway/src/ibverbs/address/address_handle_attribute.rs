@@ -78,8 +78,8 @@ impl AddressHandleAttribute {
 
     /// `static_rate`: the highest rate on the path.
     pub fn setup_static_rate(&mut self, static_rate: StaticRate) -> &mut Self {
-        // All values of the enum are below 256, and `from_raw` with more has no meaning to C.
-        self.attr.static_rate = static_rate.raw() as u8;
+        // All values that have a name are below 128. A larger one than the field holds stays one that has none.
+        self.attr.static_rate = u8::try_from(static_rate.raw()).unwrap_or(u8::MAX);
         self
     }
 
@@ -267,6 +267,8 @@ mod tests {
         assert_eq!((back.grh_dest_gid(), back.static_rate()), (gid, StaticRate::Gbps100));
         assert!(!way.clear_grh().is_global());
         assert!(way.grh_dest_gid().is_zero());
+        // 256 is not "as fast as the port".
+        assert_eq!(way.setup_static_rate(StaticRate::from_raw(256)).static_rate(), StaticRate::from_raw(255));
     }
 
     #[test]

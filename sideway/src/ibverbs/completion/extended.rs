@@ -51,6 +51,9 @@ impl ExtendedCompletionQueue {
 
     /// `ibv_start_poll(cq, attr)` — begins to poll; the queue is polled until the poller is dropped.
     ///
+    /// Beginning takes the first completion off the queue already: it is lost where the poller is dropped before its first
+    /// [`next`](ExtendedPoller::next). All others stay in the queue until `next` comes to them.
+    ///
     /// Drivers hold the queue's lock until then: dropping a queue pair that uses the queue while the poller is out waits
     /// for ever. Note what is to be dropped, and drop it behind the poll.
     ///
@@ -129,8 +132,10 @@ impl AsCore for ExtendedCompletionQueue {
 
 impl CompletionQueue for ExtendedCompletionQueue {}
 
-/// A poll under way; dropping it ends the poll (`ibv_end_poll`).
+/// A poll under way; dropping it ends the poll (`ibv_end_poll`). The completion that [`next`](Self::next) would give first is off the
+/// queue.
 #[doc(alias = "ibv_end_poll")]
+#[must_use = "the first completion is lost where the poller is dropped before `next`"]
 #[derive(Debug)]
 pub struct ExtendedPoller<'cq> {
     cq: NonNull<ibv_cq_ex>,

@@ -21,8 +21,8 @@ pub enum GenericCompletionQueue {
 }
 
 impl GenericCompletionQueue {
-    /// Begins to poll, as the queue's own `start_poll` does. Take all that the poller gives: what is left in it when it is dropped
-    /// stays in an extended queue, and is lost with a basic one.
+    /// Begins to poll, as the queue's own `start_poll` does. Take all that the poller gives: of what is left in it when it is dropped
+    /// an extended queue loses the first completion, where none was taken, and a basic one everything.
     ///
     /// # Errors
     ///

@@ -161,7 +161,8 @@ remote_operation!(
 unsafe impl SendOperation for Flush {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        let (placement, level) = (self.placement.bits(), self.level.raw() as u8);
+        // A larger level than the field holds stays one that has no name, which the peer refuses.
+        let (placement, level) = (self.placement.bits(), u8::try_from(self.level.raw()).unwrap_or(u8::MAX));
         // SAFETY: the caller's promise.
         unsafe { SendContext::flush(qp, self.rkey.raw(), self.remote_addr, self.length, placement, level) }
     }
