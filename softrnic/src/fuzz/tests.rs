@@ -1,12 +1,11 @@
-//! The inputs that are kept, run once each. Their names say what comes of them: `good-…` is believed to its end, `bad-…` is not, and of
-//! any other name only that no promise is broken.
+//! The inputs that are kept, run once each.
 
+mod corpus;
 mod seeds;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-type Target = fn(&[u8]) -> bool;
+use self::corpus::Target;
 
 const TARGETS: [(&str, Target); 6] = [
     ("greeting", super::greeting),
@@ -17,28 +16,6 @@ const TARGETS: [(&str, Target); 6] = [
     ("devices", super::devices),
 ];
 
-fn corpus(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
-}
-
-/// Runs all of a folder; how many were good and bad.
-fn replay(name: &str, target: Target) -> [usize; 2] {
-    let folder = corpus(name);
-    let mut counts = [0; 2];
-    for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
-        let path = entry.unwrap().path();
-        let is_believed = target(&fs::read(&path).unwrap());
-        let file = path.file_name().unwrap().to_string_lossy();
-        for (place, start, expected) in [(0, "good-", true), (1, "bad-", false)] {
-            if file.starts_with(start) {
-                assert_eq!(is_believed, expected, "{}", path.display());
-                counts[place] += 1;
-            }
-        }
-    }
-    counts
-}
-
 #[test]
 #[cfg_attr(miri, ignore = "reads files, and makes sockets")]
 fn what_is_kept_comes_out_as_its_name_says() {
@@ -46,19 +23,11 @@ fn what_is_kept_comes_out_as_its_name_says() {
     if !Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md").exists() {
         return println!("DID NOT RUN: this is not the repository");
     }
-    for (name, target) in TARGETS {
-        let [good, bad] = replay(name, target);
-        assert!(good > 0 && bad > 0, "{name}: {good} good inputs and {bad} bad ones");
-    }
+    corpus::replay(&TARGETS);
 }
 
 #[test]
 #[ignore = "writes the inputs that are kept: for who changes what they consist of"]
 fn write_what_is_kept() {
-    for (name, _) in TARGETS {
-        fs::create_dir_all(corpus(name)).unwrap();
-    }
-    for (path, bytes) in seeds::all() {
-        fs::write(corpus("").join(path), bytes).unwrap();
-    }
+    corpus::write(&TARGETS, seeds::all());
 }

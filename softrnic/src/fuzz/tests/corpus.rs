@@ -1,0 +1,49 @@
+//! The inputs that are kept, in the folder `fuzz/corpus` of the repository: runs them, and writes them. stride includes this file.
+//!
+//! Their names say what comes of them: `good-…` is believed to its end, `bad-…` is not, and of any other name only that no promise is
+//! broken.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A function of `fuzz`: whether it believed the bytes to their end.
+pub(super) type Target = fn(&[u8]) -> bool;
+
+/// Runs all that is kept for each of these. Each has good inputs and bad ones.
+pub(super) fn replay(targets: &[(&str, Target)]) {
+    for (name, target) in targets {
+        let [good, bad] = replay_one(&corpus().join(name), *target);
+        assert!(good > 0 && bad > 0, "{name}: {good} good inputs and {bad} bad ones");
+    }
+}
+
+/// Writes inputs by their paths below the folder, which gets a folder for each target.
+pub(super) fn write<P: AsRef<Path>>(targets: &[(&str, Target)], inputs: Vec<(P, Vec<u8>)>) {
+    for (name, _) in targets {
+        fs::create_dir_all(corpus().join(name)).unwrap();
+    }
+    for (path, bytes) in inputs {
+        fs::write(corpus().join(path), bytes).unwrap();
+    }
+}
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus")
+}
+
+/// Runs all of a folder; how many were good and bad.
+fn replay_one(folder: &Path, target: Target) -> [usize; 2] {
+    let mut counts = [0; 2];
+    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.unwrap().path();
+        let is_believed = target(&fs::read(&path).unwrap());
+        let file = path.file_name().unwrap().to_string_lossy();
+        for (place, start, expected) in [(0, "good-", true), (1, "bad-", false)] {
+            if file.starts_with(start) {
+                assert_eq!(is_believed, expected, "{}", path.display());
+                counts[place] += 1;
+            }
+        }
+    }
+    counts
+}
