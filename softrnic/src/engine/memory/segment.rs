@@ -56,12 +56,6 @@ impl Segment {
     /// No bytes.
     pub(crate) const EMPTY: Self = Self { place: Place::Null, length: 0, _hold: None };
 
-    /// Nothing: reads give zeros, and writes vanish.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for transports that move a message in pieces"))]
-    pub(crate) fn null(length: usize) -> Self {
-        Self { place: Place::Null, length, _hold: None }
-    }
-
     /// Memory that is not registered, such as a buffer of the NIC's own.
     ///
     /// # Safety
@@ -95,27 +89,6 @@ impl Segment {
         self.length == 0
     }
 
-    /// Keeps the first bytes, at most so many.
-    pub(crate) fn truncate(&mut self, length: usize) {
-        self.length = self.length.min(length);
-    }
-
-    /// Leaves out the first bytes, at most so many.
-    pub(crate) fn skip(&mut self, bytes: usize) {
-        let bytes = self.length.min(bytes);
-        self.place = self.place.offset(bytes);
-        self.length -= bytes;
-    }
-
-    /// Splits off the first bytes: this keeps the rest. The memory is held until both are dropped.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for transports that move a message in pieces"))]
-    pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
-        let mut first = Self { place: self.place, length: self.length, _hold: self._hold.clone() };
-        first.truncate(bytes);
-        self.skip(bytes);
-        first
-    }
-
     /// Whether it begins at a multiple of eight, as atomics must.
     #[inline]
     pub(super) fn is_aligned(&self) -> bool {
@@ -129,5 +102,34 @@ impl Segment {
     #[inline]
     pub(super) fn place(&self) -> Place {
         self.place
+    }
+}
+
+/// What tests make of memory.
+#[cfg(test)]
+impl Segment {
+    /// Nothing: reads give zeros, and writes vanish.
+    pub(crate) fn null(length: usize) -> Self {
+        Self { place: Place::Null, length, _hold: None }
+    }
+
+    /// Keeps the first bytes, at most so many.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// Leaves out the first bytes, at most so many.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        let bytes = self.length.min(bytes);
+        self.place = self.place.offset(bytes);
+        self.length -= bytes;
+    }
+
+    /// Splits off the first bytes: this keeps the rest. The memory is held until both are dropped.
+    pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
+        let mut first = Self { place: self.place, length: self.length, _hold: self._hold.clone() };
+        first.truncate(bytes);
+        self.skip(bytes);
+        first
     }
 }
