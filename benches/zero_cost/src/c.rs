@@ -63,13 +63,18 @@ impl Style {
     }
 }
 
-/// Compiles the loops into `folder`, in both styles, by `$CC` or `cc`, with `-O2`.
+/// What compiles the loops: `$CC`, else `cc`.
+pub fn compiler() -> OsString {
+    env::var_os("CC").filter(|value| !value.is_empty()).unwrap_or_else(|| OsString::from("cc"))
+}
+
+/// Compiles the loops into `folder`, in both styles, by the [`compiler`], with `-O2`.
 ///
 /// # Errors
 ///
 /// There is no compiler, or there are no headers.
 pub fn compile(folder: &Path) -> Result<()> {
-    let compiler = env::var_os("CC").filter(|value| !value.is_empty()).unwrap_or_else(|| OsString::from("cc"));
+    let compiler = compiler();
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for (name, text) in SOURCES.into_iter().chain([HEADER]) {
         let file = folder.join(name);

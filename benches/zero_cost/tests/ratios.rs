@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::Command;
 
+use sideway_zero_cost::c;
+
 #[test]
 fn no_loop_costs_more_than_it_may() {
     let did_not_run = |what: &str| {
@@ -14,9 +16,9 @@ fn no_loop_costs_more_than_it_may() {
     if cfg!(debug_assertions) {
         return did_not_run("built without optimisation: cargo xtask test --ring cost");
     }
-    for program in ["valgrind", "cc"] {
-        if !Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
-            return did_not_run(&format!("there is no {program}"));
+    for program in ["valgrind".into(), c::compiler()] {
+        if !Command::new(&program).arg("--version").output().is_ok_and(|output| output.status.success()) {
+            return did_not_run(&format!("there is no {}", program.display()));
         }
     }
     let output = Command::new(env!("CARGO_BIN_EXE_zero_cost")).output().unwrap();

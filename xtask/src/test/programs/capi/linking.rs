@@ -1,5 +1,6 @@
 //! What programs are linked to, and how they are linked.
 
+use std::mem;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
@@ -66,7 +67,24 @@ pub(super) fn beside(door: &Door) -> Result<()> {
 pub(super) fn flags(door: &Door, package: &str) -> Result<Vec<String>> {
     let mut ask = Command::new("pkg-config");
     ask.args(["--cflags", "--libs", package]).env("PKG_CONFIG_PATH", door.built.folder.join("lib/pkgconfig"));
-    Ok(said(&mut ask)?.split_whitespace().map(String::from).collect())
+    Ok(words(&said(&mut ask)?))
+}
+
+/// The words of what pkg-config prints, which is for a shell: a backslash stands before a space of a path, and before all else that a
+/// shell would not leave as it is.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => word.extend(letters.next()),
+            _ if letter.is_whitespace() => words.push(mem::take(&mut word)),
+            _ => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// A program that knows nothing of this library says the same with libibverbs and with it, whatever devices there are.
@@ -84,4 +102,16 @@ pub(super) fn as_libibverbs(door: &Door) -> Result<()> {
 
 fn output(mut command: Command) -> Result<Output> {
     command.output().with_context(|| format!("cannot run {}", command.get_program().display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_pkg_config_may_have_spaces() {
+        let printed = "-I/some\\ where/lib/../include -L/some\\ where\\\\lib  -lrdma_mummy \n";
+        assert_eq!(words(printed), ["-I/some where/lib/../include", r"-L/some where\lib", "-lrdma_mummy"]);
+        assert_eq!(words("\n"), [""; 0]);
+    }
 }
