@@ -7,6 +7,7 @@
 mod linking;
 mod names;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -47,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "capi_loopback", run: |door| soft(door, "loopback", "soft0", "all of them arrived") },
     Check { name: "capi_failures_without_rdma_core", run: failures },
     Check { name: "capi_devices_without_rdma_core", run: why_not },
+    Check { name: "capi_panic_ends_the_program", run: panic },
 ];
 
 /// Where things are.
@@ -58,7 +60,7 @@ pub(super) struct Door {
 }
 
 /// The programs of the tests, which are no examples.
-const TESTS: [&str; 2] = ["without", "list"];
+const TESTS: [(&str, &str); 3] = [("without", "c"), ("list", "c"), ("panic", "cpp")];
 
 /// How a program is linked.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +81,8 @@ pub(super) fn build(root: &Path) -> Result<Door> {
         let source = root.join(capi::SOURCES).join(source);
         door.built.compile_shared(&source, &door.program(name, Linked::Shared))?;
     }
-    for name in TESTS {
-        let source = root.join(capi::SOURCES).join("tests").join(name).with_extension("c");
+    for (name, language) in TESTS {
+        let source = root.join(capi::SOURCES).join("tests").join(name).with_extension(language);
         door.built.compile(&source, &door.program(name, Linked::Static))?;
         door.built.compile_shared(&source, &door.program(name, Linked::Shared))?;
     }
@@ -90,7 +92,7 @@ pub(super) fn build(root: &Path) -> Result<Door> {
 impl Door {
     fn program(&self, name: &str, linked: Linked) -> PathBuf {
         match linked {
-            Linked::Static if !TESTS.contains(&name) => self.built.examples().join(name),
+            Linked::Static if TESTS.iter().all(|(test, _)| *test != name) => self.built.examples().join(name),
             Linked::Static => self.programs.join(name),
             Linked::Shared => self.programs.join(format!("{name}-shared")),
         }
@@ -165,6 +167,26 @@ fn failures(door: &Door) -> Result<()> {
 fn why_not(door: &Door) -> Result<()> {
     for linked in [Linked::Static, Linked::Shared] {
         badly(door.command_alone("devices", linked), "libibverbs: cannot load libibverbs.so.1")?;
+    }
+    Ok(())
+}
+
+/// A panic is said, and ends the program there: no frame of C or C++ is unwound, and no call returns.
+fn panic(door: &Door) -> Result<()> {
+    for linked in [Linked::Static, Linked::Shared] {
+        let mut command = door.command("panic", linked);
+        command.env("RUST_BACKTRACE", "0");
+        let mut process = Process::start(command)?;
+        let Some(status) = process.wait(Instant::now() + LIMIT)? else { bail!("did not end\n{}", process.story()) };
+        ensure!(status.signal() == Some(libc::SIGABRT), "{status}\n{}", process.story());
+        let printed = process.printed();
+        let Some((_, after)) = printed.split_once("the clock stops\n") else {
+            bail!("ended before the panic\n{}", process.story());
+        };
+        ensure!(after.contains("panicked at"), "no panic is told\n{}", process.story());
+        for unwound in ["a frame of the program", "ibv_query_gid returned", "came as an exception"] {
+            ensure!(!after.contains(unwound), "the panic came to the program\n{}", process.story());
+        }
     }
     Ok(())
 }
