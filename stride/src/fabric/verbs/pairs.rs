@@ -24,11 +24,11 @@ pub(super) enum Pairs {
     Connected(Vec<GenericQueuePair>),
     /// With where the datagrams of each go, once it is known.
     Datagram(Vec<(GenericQueuePair<Datagram>, Option<DatagramSend>)>),
-    Extended(Vec<Extended>),
+    Xrc(Vec<XrcPair>),
 }
 
 /// The ends of two extended reliable connections, one for each direction. They go in this order.
-pub(super) struct Extended {
+pub(super) struct XrcPair {
     /// What sends.
     pub(super) sender: GenericQueuePair<ExtendedConnected>,
     /// What takes in the other side's messages.
@@ -90,8 +90,8 @@ impl Pairs {
                 (0..count).map(make).collect::<Result<_>>().map(Self::Datagram)
             }
             Transport::Xrc => {
-                let make = |_| Extended::new(pd, domain.context("an XRC domain")?, plan, queues, inline);
-                (0..count).map(make).collect::<Result<_>>().map(Self::Extended)
+                let make = |_| XrcPair::new(pd, domain.context("an XRC domain")?, plan, queues, inline);
+                (0..count).map(make).collect::<Result<_>>().map(Self::Xrc)
             }
         }
     }
@@ -117,12 +117,12 @@ impl Pairs {
         match self {
             Self::Connected(pairs) => Ok(pairs.iter().map(|pair| (pair.qp_number(), None)).collect()),
             Self::Datagram(pairs) => Ok(pairs.iter().map(|(pair, _)| (pair.qp_number(), None)).collect()),
-            Self::Extended(pairs) => pairs.iter().map(Extended::numbers).collect(),
+            Self::Xrc(pairs) => pairs.iter().map(XrcPair::numbers).collect(),
         }
     }
 }
 
-impl Extended {
+impl XrcPair {
     fn new(
         pd: &Arc<ProtectionDomain>,
         domain: &Arc<XrcDomain>,

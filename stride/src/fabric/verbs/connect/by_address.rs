@@ -32,7 +32,7 @@ const ANY_PORT: u16 = 18515;
 /// What the private data of a connection begins with.
 const MAGIC: [u8; 4] = *b"STRD";
 /// Both sides have been told before.
-const NOT_EXTENDED: &str = "--rdma-cm connects no queue pairs of XRC";
+const NOT_XRC: &str = "--rdma-cm connects no queue pairs of XRC";
 /// What who asks for another connection than is due gets to read.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
 
@@ -190,7 +190,7 @@ impl Meeting<'_> {
                 *target = Some(DatagramSend { way, number: found.qp_number(), qkey: found.qkey() });
                 Ok(None)
             }
-            Loose::Extended(_) => bail!(NOT_EXTENDED),
+            Loose::Xrc(_) => bail!(NOT_XRC),
         }
     }
 
@@ -251,7 +251,7 @@ impl Meeting<'_> {
                 request.accept_lookup(&self.parameter(own))?;
                 Ok(None)
             }
-            Loose::Extended(_) => bail!(NOT_EXTENDED),
+            Loose::Xrc(_) => bail!(NOT_XRC),
         }
     }
 

@@ -49,7 +49,7 @@ impl ByHand {
             Loose::Connected(pair) => {
                 joint.connect(|to| pair.modify(to), &self.route(own, their, their.number), Direction::Both)
             }
-            Loose::Extended(pair) => {
+            Loose::Xrc(pair) => {
                 let intake = their.intake.context("the other side has no queue that takes messages of XRC in")?;
                 joint.connect(|to| pair.receiver.modify(to), &self.route(own, their, their.number), Direction::In)?;
                 joint.connect(|to| pair.sender.modify(to), &self.route(own, their, intake.number), Direction::Out)

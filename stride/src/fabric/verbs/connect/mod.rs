@@ -14,7 +14,7 @@ use sideway::ibverbs::queue_pair::{
 
 pub(super) use self::by_address::Manager;
 pub(super) use self::by_hand::ByHand;
-use super::pairs::{Extended, Pairs};
+use super::pairs::{Pairs, XrcPair};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
 
@@ -26,7 +26,7 @@ pub(super) enum Loose<'p> {
     Connected(&'p GenericQueuePair),
     /// With where its datagrams are to go.
     Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
-    Extended(&'p Extended),
+    Xrc(&'p XrcPair),
 }
 
 impl Pairs {
@@ -34,7 +34,7 @@ impl Pairs {
         match self {
             Self::Connected(pairs) => pairs.iter().map(Loose::Connected).collect(),
             Self::Datagram(pairs) => pairs.iter_mut().map(|(pair, target)| Loose::Datagram(pair, target)).collect(),
-            Self::Extended(pairs) => pairs.iter().map(Loose::Extended).collect(),
+            Self::Xrc(pairs) => pairs.iter().map(Loose::Xrc).collect(),
         }
     }
 }

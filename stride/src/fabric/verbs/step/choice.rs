@@ -8,7 +8,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway::ibverbs::work_request::ReceiveQueue;
 
 use super::{Outcome, Step};
-use crate::fabric::verbs::pairs::{Extended, Pairs};
+use crate::fabric::verbs::pairs::{Pairs, XrcPair};
 use crate::plan::Operation;
 use crate::run::{
     Bell, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Intake, Poll, Read, SendImmediate, SendPlain, To,
@@ -73,9 +73,9 @@ impl Step<'_> {
                     Kinds::Extended(queues) => self.datagrams(queues, targets, sends, receives),
                 }
             }
-            Pairs::Extended(pairs) => match kinds(pairs.iter_mut().map(Extended::queues))? {
-                Kinds::Basic(queues) => self.extended(queues, sends, receives),
-                Kinds::Extended(queues) => self.extended(queues, sends, receives),
+            Pairs::Xrc(pairs) => match kinds(pairs.iter_mut().map(XrcPair::queues))? {
+                Kinds::Basic(queues) => self.xrc(queues, sends, receives),
+                Kinds::Extended(queues) => self.xrc(queues, sends, receives),
             },
         }
     }
@@ -96,7 +96,7 @@ impl Step<'_> {
         }
     }
 
-    fn extended<S, C>(&mut self, queues: Vec<Both<'_, S>>, sends: &mut C, receives: &mut C) -> Result<Outcome>
+    fn xrc<S, C>(&mut self, queues: Vec<Both<'_, S>>, sends: &mut C, receives: &mut C) -> Result<Outcome>
     where
         S: SendQueue<Service = ExtendedConnected>,
         C: Poll,
