@@ -82,7 +82,14 @@ fn one_server_serves_any_test() {
     let port = port();
     let _server = Server::start(&format!("-p {port}"));
     // What stands above the table, and the sizes with the messages of each; none where a time says how many.
-    let cases: [(&str, &str, &[u64], Option<u64>); 19] = [
+    let cases: [(&str, &str, &[u64], Option<u64>); 21] = [
+        (
+            "write bw -n 500 --flow-label 0x1234 --pkey-index 0",
+            "write bandwidth, RC, 1 queue pair,",
+            &[65536],
+            Some(500),
+        ),
+        ("write bw -n 500 --flow-label 99 -R", "write bandwidth, RC, 1 queue pair,", &[65536], Some(500)),
         ("write bw -n 500", "write bandwidth, RC, 1 queue pair,", &[65536], Some(500)),
         ("read bw -n 500 -q 3 --threads 2", "read bandwidth, RC, 3 queue pairs,", &[65536], Some(1500)),
         ("send bw -n 500 -s 64,1K", "send bandwidth, RC,", &[64, 1024], Some(500)),
@@ -128,6 +135,8 @@ fn a_server_says_at_once_what_it_has_not() {
         ("--device nothing", "nothing"),
         ("--device soft0 --ib-port 7", "7"),
         ("--device soft0 --gid-index 9999", "--gid-index 9999"),
+        ("--device soft0 --pkey-index 9999", "--pkey-index 9999"),
+        ("--device soft0 --dlid 7", "--dlid 7"),
         ("--cpu 65535", "65535"),
     ] {
         let (_, err) = ends(&run(&format!("{words} --port {}", port())), 1);
@@ -230,6 +239,15 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("write bw -d nothing --loopback", 1, "nothing"),
         ("write bw -d soft0 --loopback --use-cuda gpu0", 2, "its PCI address, such as 0000:3b:00.0"),
         ("write bw -d soft0 -R -x 0 --loopback", 2, "with --rdma-cm the addresses decide"),
+        (
+            "write bw -d soft0 -R --pkey-index 0 --loopback",
+            2,
+            "with --rdma-cm the connection manager chooses the partition",
+        ),
+        ("write bw -d soft0 --pkey-index 1 --loopback", 1, "port 1 of soft0 has no P_Key there, but 0 (0xffff)"),
+        ("write bw -d soft0 --remote-pkey-index 1 --loopback", 1, "the server: --pkey-index 1: port 1 of soft0"),
+        ("write bw -d soft0 --dlid 0x13 --loopback", 1, "--dlid 19: port 1 of soft0 is on Ethernet"),
+        ("write bw -d soft0 --flow-label 0x100000 --loopback", 2, "--flow-label is 1048576: it can be 0 to 1048575"),
         ("write bw -d soft0 --odp --loopback", 1, "--odp: soft0 has no on-demand paging"),
         ("write bw --odp --remote-use-cuda 0 --loopback", 2, "--odp is for pages of the host"),
         ("write bw -p 1 127.0.0.1", 1, "127.0.0.1"),

@@ -55,6 +55,7 @@ pub(super) fn plan(
         qp_timeout: network.qp_timeout.unwrap_or(14),
         service_level: network.sl.unwrap_or(0),
         traffic_class: network.tclass.unwrap_or(0),
+        flow_label: network.flow_label.unwrap_or(0),
         is_relaxed: !load.no_relaxed_ordering,
         is_on_demand: load.odp,
         has_events: load.events,

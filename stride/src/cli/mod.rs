@@ -179,7 +179,7 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
 }
 
 /// Options that only the client has a use for.
-const CLIENT_ONLY: [&str; 15] = [
+const CLIENT_ONLY: [&str; 17] = [
     "--json",
     "--json-stream",
     "--csv",
@@ -192,6 +192,8 @@ const CLIENT_ONLY: [&str; 15] = [
     "--remote-device",
     "--remote-ib-port",
     "--remote-gid-index",
+    "--remote-pkey-index",
+    "--remote-dlid",
     "--remote-huge-pages",
     "--remote-use-cuda",
     "--remote-cpu",

@@ -14,6 +14,21 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
     u32::try_from(size::parse(text)?).map_err(|_| "too large".to_owned())
 }
 
+/// A number of 32 bits, or one with `0x` in hexadecimal digits, as labels are written.
+pub(super) fn hexadecimal(text: &str) -> Result<u32, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "not a number of 32 bits, such as 99 or 0x63".to_owned())
+}
+
+/// A local identifier, likewise.
+pub(super) fn lid(text: &str) -> Result<u16, String> {
+    let number = hexadecimal(text).ok().and_then(|number| u16::try_from(number).ok());
+    number.ok_or_else(|| "not a number of 16 bits, such as 19 or 0x13".to_owned())
+}
+
 /// A time: seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
@@ -91,5 +106,15 @@ mod tests {
         }
         assert_eq!(microseconds("3.5"), Ok(Duration::from_nanos(3500)));
         assert_eq!(microseconds("1ms"), Ok(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn identifiers_and_labels_may_be_hexadecimal() {
+        assert_eq!([hexadecimal("99"), hexadecimal("0xfffff"), hexadecimal("0")], [Ok(99), Ok(0xfffff), Ok(0)]);
+        assert_eq!([lid("19"), lid("0x13"), lid("65535")], [Ok(19), Ok(0x13), Ok(0xffff)]);
+        for wrong in ["", "0x", "x1", "-1", "1k", "4294967296", "0x100000000"] {
+            assert!(hexadecimal(wrong).is_err() && lid(wrong).is_err(), "{wrong}");
+        }
+        assert!(lid("65536").is_err());
     }
 }

@@ -107,6 +107,14 @@ impl Server<'_> {
         if plan.by_address && own.gid_index.take().is_some() {
             self.note("the server's --gid-index does not count with --rdma-cm, where addresses decide".to_owned())?;
         }
+        if plan.by_address && own.pkey_index.take().is_some() {
+            self.note(
+                "the server's --pkey-index does not count with --rdma-cm, which chooses the partition".to_owned(),
+            )?;
+        }
+        if plan.by_address && own.dlid.take().is_some() {
+            self.note("the server's --dlid does not count with --rdma-cm, which asks for the way".to_owned())?;
+        }
         plan.server = plan.server.clone().or(&own);
         // It was right before.
         let options = own.options().join(" ");

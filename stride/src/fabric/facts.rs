@@ -37,6 +37,12 @@ pub struct Facts {
     pub mtu: u32,
     /// Local identifier, of InfiniBand.
     pub lid: u16,
+    /// The LID that its packets go to, where it was given one by hand.
+    #[serde(default)]
+    pub dlid: Option<u16>,
+    /// The partition of its queue pairs; none where the connection manager chooses it, or the device has none.
+    #[serde(default)]
+    pub partition: Option<Partition>,
     /// The GIDs of the port.
     pub gids: Vec<GidFact>,
     /// Where the messages lie.
@@ -74,6 +80,66 @@ pub struct GidFact {
     pub prefix: Option<u8>,
 }
 
+/// An entry of a port's table of P_Keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Its index.
+    pub index: u16,
+    /// The key: the partition, and in the highest bit whether the port is a full member.
+    pub key: u16,
+}
+
+impl Partition {
+    const FULL: u16 = 1 << 15;
+
+    /// The partition of an entry of a table with so many.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user, where it has no such entry, or an empty one.
+    pub(super) fn find(index: u16, length: u16, key: impl Fn(u16) -> Option<u16>, whose: &str) -> Result<Self, String> {
+        let is_used = |key: &u16| key & !Self::FULL != 0;
+        if let Some(key) = Some(index).filter(|index| *index < length).and_then(&key).filter(is_used) {
+            return Ok(Self { index, key });
+        }
+        let keys: Vec<_> = (0..length).filter_map(|at| Some((at, key(at).filter(is_used)?))).collect();
+        let mut texts: Vec<_> = keys.iter().take(8).map(|(index, key)| format!("{index} ({key:#06x})")).collect();
+        if keys.len() > texts.len() {
+            texts.push(format!("{} more", keys.len() - texts.len()));
+        }
+        let there = if texts.is_empty() { "none at all".to_owned() } else { texts.join(", ") };
+        Err(format!("--pkey-index {index}: {whose} has no P_Key there, but {there}"))
+    }
+
+    /// Whether packets of one port are taken in by the other: both are members of one partition, and not both limited ones.
+    pub fn meets(self, other: Self) -> bool {
+        (self.key ^ other.key) & !Self::FULL == 0 && (self.key | other.key) & Self::FULL != 0
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "P_Key {:#06x} (index {})", self.key, self.index)
+    }
+}
+
+impl Facts {
+    /// Whether a side can send to what a place names.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user.
+    pub(super) fn check_dlid(&self) -> Result<(), String> {
+        match self.dlid {
+            Some(lid) if self.link_layer != "InfiniBand" => Err(format!(
+                "--dlid {lid}: port {} of {} is on {}, where addresses lead and not LIDs: leave it out",
+                self.port, self.device, self.link_layer
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuFact {
@@ -109,5 +175,43 @@ impl fmt::Display for Registration {
             Self::DmaBuf => "DMA buffer",
             Self::PeerMemory => "peer memory",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_have_members_of_two_kinds() {
+        let of = |key| Partition { index: 0, key };
+        for (one, other, expected) in [
+            (0xffff, 0xffff, true),
+            (0xffff, 0x7fff, true),
+            (0x7fff, 0x7fff, false),
+            (0x8001, 0xffff, false),
+            (0x8001, 1, true),
+        ] {
+            assert_eq!(of(one).meets(of(other)), expected, "{one:#x} {other:#x}");
+            assert_eq!(of(other).meets(of(one)), expected, "{one:#x} {other:#x}");
+        }
+    }
+
+    #[test]
+    fn entries_of_partitions_that_are_not_there_are_named_with_those_that_are() {
+        let keys = [0xffff, 0, 0x8001, 0x8000];
+        let find = |index, length| {
+            Partition::find(index, length, |index| keys.get(usize::from(index)).copied(), "port 1 of it")
+        };
+        assert_eq!(find(2, 4), Ok(Partition { index: 2, key: 0x8001 }));
+        let there = "0 (0xffff), 2 (0x8001)";
+        for (index, length, there) in
+            [(1, 4, there), (3, 4, there), (4, 4, there), (2, 1, "0 (0xffff)"), (0, 0, "none at all")]
+        {
+            let expected = format!("--pkey-index {index}: port 1 of it has no P_Key there, but {there}");
+            assert_eq!(find(index, length), Err(expected));
+        }
+        let many = Partition::find(100, 20, |index| Some(index + 1), "it").unwrap_err();
+        assert!(many.ends_with(", 7 (0x0008), 12 more"), "{many}");
     }
 }

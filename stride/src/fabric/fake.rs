@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 
-use super::{End, Ends, Fabric, Facts, GidFact, Path, Role, Side};
+use super::{End, Ends, Fabric, Facts, GidFact, Partition, Path, Role, Side};
 use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
 use crate::stats::{Bandwidth, Figures, Latency};
 
@@ -32,7 +32,12 @@ pub struct Fake {
     pub waits: Option<Role>,
     /// Bytes of a packet, where they are fewer than 4096.
     pub mtu: Option<u32>,
+    /// It is one of InfiniBand, rather than Ethernet.
+    pub is_infiniband: bool,
 }
+
+/// The P_Keys of a port.
+const PKEYS: [u16; 3] = [0xffff, 0x8001, 0x0001];
 
 /// Nanoseconds of a message of no bytes.
 const BASE: f64 = 1000.0;
@@ -44,6 +49,17 @@ impl Fabric for Fake {
     fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
         let mut facts = facts(place, role);
         facts.mtu = self.mtu.unwrap_or(facts.mtu);
+        if self.is_infiniband {
+            facts.link_layer = "InfiniBand".to_owned();
+            facts.lid = if role == Role::Client { 1 } else { 2 };
+            facts.gids.truncate(1);
+            facts.gids.iter_mut().for_each(|gid| gid.kind = "IB".to_owned());
+        }
+        facts.check_dlid().map_err(Error::msg)?;
+        let (index, length) = (place.pkey_index.unwrap_or(0), PKEYS.len() as u16);
+        let key = |index: u16| PKEYS.get(usize::from(index)).copied();
+        let partition = Partition::find(index, length, key, "port 1 of fake0").map_err(Error::msg)?;
+        facts.partition = Some(partition).filter(|_| !plan.by_address);
         let side = FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts, prepared: None };
         side.reach(Stage::Open)?;
         Ok(Box::new(side))
@@ -146,6 +162,8 @@ fn facts(place: &Place, role: Role) -> Facts {
         gigabits: Some(100.0),
         mtu: 4096,
         lid: 0,
+        dlid: place.dlid,
+        partition: None,
         gids: vec![
             gid(0, &format!("fe80::{last}"), "RoCE v1"),
             gid(1, &format!("fe80::{last}"), "RoCE v2"),

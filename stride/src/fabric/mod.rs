@@ -9,7 +9,7 @@ mod verbs;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-pub use self::facts::{Facts, GidFact, GpuFact, Registration};
+pub use self::facts::{Facts, GidFact, GpuFact, Partition, Registration};
 pub use self::verbs::{Gpus, NearGpus, Nearness, PortFacts, Verbs, gpus, ports};
 use crate::plan::{Place, Plan};
 use crate::stats::Figures;

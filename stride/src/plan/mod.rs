@@ -69,6 +69,9 @@ pub struct Plan {
     pub service_level: u8,
     /// Traffic class, of which the upper six bits are the DSCP.
     pub traffic_class: u8,
+    /// Flow label of the header that GIDs stand in, of 20 bits.
+    #[serde(default)]
+    pub flow_label: u32,
     /// Whether the device may write in any order.
     pub is_relaxed: bool,
     /// Pages are not pinned: the device asks for them as it uses them.
@@ -121,6 +124,7 @@ impl Plan {
             qp_timeout: 14,
             service_level: 0,
             traffic_class: 0,
+            flow_label: 0,
             is_relaxed: true,
             is_on_demand: false,
             has_events: false,

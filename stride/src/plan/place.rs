@@ -11,6 +11,12 @@ pub struct Place {
     pub port: Option<u8>,
     /// Index in the table of GIDs.
     pub gid_index: Option<u32>,
+    /// Index in the table of P_Keys, of partitions.
+    #[serde(default)]
+    pub pkey_index: Option<u16>,
+    /// The LID that its packets go to; none is the one that the other side says of itself.
+    #[serde(default)]
+    pub dlid: Option<u16>,
     /// Where the messages lie.
     pub memory: Option<Memory>,
     /// Processors, one for each thread in turn.
@@ -37,6 +43,8 @@ impl Place {
             device: self.device.or_else(|| other.device.clone()),
             port: self.port.or(other.port),
             gid_index: self.gid_index.or(other.gid_index),
+            pkey_index: self.pkey_index.or(other.pkey_index),
+            dlid: self.dlid.or(other.dlid),
             memory: self.memory.or_else(|| other.memory.clone()),
             cpus: self.cpus.or_else(|| other.cpus.clone()),
         }
@@ -56,12 +64,14 @@ impl Place {
         self.each().into_iter().flatten().collect()
     }
 
-    fn each(&self) -> [Option<String>; 5] {
+    fn each(&self) -> [Option<String>; 7] {
         let cpus = |cpus: &Vec<u32>| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         [
             self.device.as_ref().map(|name| format!("--device {name}")),
             self.port.map(|port| format!("--ib-port {port}")),
             self.gid_index.map(|index| format!("--gid-index {index}")),
+            self.pkey_index.map(|index| format!("--pkey-index {index}")),
+            self.dlid.map(|lid| format!("--dlid {lid}")),
             self.memory.as_ref().map(|memory| match memory {
                 Memory::Host => "memory of the host".to_owned(),
                 Memory::HugePages => "--huge-pages".to_owned(),

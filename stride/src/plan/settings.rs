@@ -55,7 +55,7 @@ impl Plan {
             Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
             Amount::Time { time, warm_up } => (format!("{time:?}"), format!("{warm_up:?}")),
         };
-        let values: [(&'static [&'static str], String); 25] = [
+        let values: [(&'static [&'static str], String); 26] = [
             (&["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"], sizes(&self.sizes)),
             (&["--iters", "--duration"], amount),
             (&["--warm-up"], warm_up),
@@ -76,6 +76,7 @@ impl Plan {
             (&["--qp-timeout"], self.qp_timeout.to_string()),
             (&["--sl"], self.service_level.to_string()),
             (&["--tclass"], self.traffic_class.to_string()),
+            (&["--flow-label"], self.flow_label.to_string()),
             (&["--transport"], self.transport.to_string()),
             (&["--rdma-cm"], yes(self.by_address)),
             (&["--events"], yes(self.has_events)),

@@ -175,7 +175,10 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         let memory = facts.gpu.as_ref().zip(facts.registration);
         let memory =
             memory.map_or_else(String::new, |(gpu, registration)| format!(", memory of {gpu} as {registration}"));
-        format!("{} port {} on {}{gid}{memory}", facts.device, facts.port, facts.host)
+        let partition = facts.partition.filter(|partition| partition.index > 0);
+        let partition = partition.map_or_else(String::new, |partition| format!(", {partition}"));
+        let lid = facts.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
+        format!("{} port {} on {}{gid}{lid}{partition}{memory}", facts.device, facts.port, facts.host)
     };
     let pairs = match plan.queue_pairs {
         1 => "1 queue pair".to_owned(),

@@ -162,11 +162,19 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("qp_timeout", plan.qp_timeout.to_string()),
         ("service_level", plan.service_level.to_string()),
         ("traffic_class", plan.traffic_class.to_string()),
+        ("flow_label", plan.flow_label.to_string()),
         ("validated", plan.is_validated.to_string()),
         ("rate_limit_gigabits_per_second", text(plan.rate_limit)),
         ("client_gid_index", text(environment.path.client_gid)),
         ("server_gid_index", text(environment.path.server_gid)),
     ];
+    let (client, server) = (&environment.client, &environment.server);
+    for (names, facts) in
+        [(["client_pkey_index", "client_dlid"], client), (["server_pkey_index", "server_dlid"], server)]
+    {
+        let values = [text(facts.partition.map(|partition| partition.index)), text(facts.dlid)];
+        all.extend(names.into_iter().zip(values));
+    }
     all.extend(CLIENT.into_iter().zip(side(&environment.client)));
     all.extend(SERVER.into_iter().zip(side(&environment.server)));
     all.push(("time", environment.time.clone()));

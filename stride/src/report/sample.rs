@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Environment, Row};
-use crate::fabric::{Facts, GidFact, Path};
+use crate::fabric::{Facts, GidFact, Partition, Path};
 use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
 use crate::stats::{Bandwidth, Figures, Latency};
 
@@ -48,6 +48,8 @@ pub(super) fn facts(host: &str) -> Facts {
         gigabits: Some(400.0),
         mtu: 4096,
         lid: 0,
+        dlid: None,
+        partition: Some(Partition { index: 0, key: 0xffff }),
         gids: vec![GidFact {
             index: 3,
             gid: "::ffff:10.0.0.1".to_owned(),

@@ -24,6 +24,10 @@ pub(in crate::cli) struct Network {
     /// Traffic class, four times the DSCP [default: 0].
     #[arg(long, value_name = "N")]
     pub(in crate::cli) tclass: Option<u8>,
+    /// Flow label of the GRH, of 20 bits, by which networks with several ways choose one: with RoCE v2 most devices make the UDP source
+    /// port of it [default: 0].
+    #[arg(long, value_name = "N", value_parser = values::hexadecimal)]
+    pub(in crate::cli) flow_label: Option<u32>,
     /// The connection manager connects the queue pairs.
     #[arg(short = 'R', long)]
     pub(in crate::cli) rdma_cm: bool,

@@ -18,6 +18,12 @@ pub(in crate::cli) struct Local {
     /// Index in the port's table of GIDs; where it is left out, a pair is chosen from the tables of both sides.
     #[arg(short = 'x', long, value_name = "N")]
     pub(in crate::cli) gid_index: Option<u32>,
+    /// Index in the port's table of P_Keys, of the partition that queue pairs are in; not with --rdma-cm [default: 0].
+    #[arg(long, value_name = "N")]
+    pub(in crate::cli) pkey_index: Option<u16>,
+    /// The LID that packets go to, for another way than that of the one which the other side says of itself; InfiniBand only.
+    #[arg(long, value_name = "LID", value_parser = values::lid)]
+    pub(in crate::cli) dlid: Option<u16>,
     /// Messages lie in the memory of a GPU: its index, or its PCI address.
     #[arg(long, value_name = "GPU", value_parser = values::gpu)]
     pub(in crate::cli) use_cuda: Option<Memory>,
@@ -42,6 +48,12 @@ pub(in crate::cli) struct Remote {
     /// Index in the table of GIDs of the server's port.
     #[arg(long, value_name = "N")]
     pub(in crate::cli) remote_gid_index: Option<u32>,
+    /// Index in the table of P_Keys of the server's port.
+    #[arg(long, value_name = "N")]
+    pub(in crate::cli) remote_pkey_index: Option<u16>,
+    /// The LID that the server's packets go to; InfiniBand only.
+    #[arg(long, value_name = "LID", value_parser = values::lid)]
+    pub(in crate::cli) remote_dlid: Option<u16>,
     /// The server's messages lie in the memory of this GPU of its.
     #[arg(long, value_name = "GPU", value_parser = values::gpu)]
     pub(in crate::cli) remote_use_cuda: Option<Memory>,
@@ -72,6 +84,8 @@ impl Local {
             device: self.device.clone(),
             port: self.ib_port,
             gid_index: self.gid_index,
+            pkey_index: self.pkey_index,
+            dlid: self.dlid,
             memory,
             cpus: self.cpu.clone().map(|cpus| cpus.0),
         })
@@ -85,6 +99,8 @@ impl Remote {
             device: self.remote_device.clone(),
             port: self.remote_ib_port,
             gid_index: self.remote_gid_index,
+            pkey_index: self.remote_pkey_index,
+            dlid: self.remote_dlid,
             memory: self.remote_use_cuda.clone().or(self.remote_huge_pages.then_some(Memory::HugePages)),
             cpus: self.remote_cpu.clone().map(|cpus| cpus.0),
         }

@@ -16,7 +16,7 @@ use std::io;
 use super::wire::{Deadline, Wire, read_some, write_all};
 
 /// The version of the protocol. 2: a side that takes messages in which may be lost says how many came.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 
 /// First byte: no text. Last byte: none that a gateway would change.
 pub(super) const MAGIC: [u8; 8] = *b"\x93stride\n";

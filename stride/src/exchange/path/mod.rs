@@ -35,15 +35,27 @@ pub fn choose(
             client.device, client.link_layer, server.device, server.link_layer
         ));
     }
+    check_partitions(client, server)?;
     let mtu = packet(client, server, plan.mtu)?;
     let gids = if client.link_layer == "InfiniBand" {
-        // Only the header that GIDs stand in has a traffic class.
-        by_identifier(client, server, asked, plan.traffic_class != 0)?
+        // Only the header that GIDs stand in has a traffic class and a flow label.
+        by_identifier(client, server, asked, plan.traffic_class != 0 || plan.flow_label != 0)?
     } else {
         Some(by_address(client, server, asked, near)?)
     };
     let [client_gid, server_gid] = gids.map_or([None, None], |pair| pair.map(Some));
     Ok(Path { client_gid, server_gid, mtu })
+}
+
+/// Whether both are in one partition, where another than the first was asked for.
+fn check_partitions(client: &Facts, server: &Facts) -> Result<(), Contradiction> {
+    match (client.partition, server.partition) {
+        (Some(ours), Some(theirs)) if ours.index.max(theirs.index) > 0 && !ours.meets(theirs) => refuse(format!(
+            "the client's {ours} and the server's {theirs} do not go together: both sides have to be in one partition, and one of them as \
+             a full member (0x8000 and more): give other --pkey-index and --remote-pkey-index"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a path that a client names is one of this side's.

@@ -110,11 +110,36 @@ fn infiniband_needs_gids_between_subnets_only() {
     assert_eq!(pair(&here, &port(0, "fe80::2/64"), NONE, Near::default()), Ok([0, 0]));
     assert_eq!(pair(&here, &port(4, "fe80::2/64"), [Some(0), None], Near::default()), Ok([0, 0]));
     assert!(pair(&here, &port(4, "fe80::2/64"), [None, Some(3)], Near::default()).is_err());
-    let plan = Plan { traffic_class: 104, ..Plan::example() };
-    let path = choose(&here, &port(4, "fe80::2/64"), NONE, &plan, Near::default()).unwrap();
-    assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
+    for plan in [Plan { traffic_class: 104, ..Plan::example() }, Plan { flow_label: 1, ..Plan::example() }] {
+        let path = choose(&here, &port(4, "fe80::2/64"), NONE, &plan, Near::default()).unwrap();
+        assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
+    }
     let ethernet = side("a", &[("10.0.0.1/24", "RoCE v2")]);
     assert!(pair(&here, &ethernet, NONE, Near::default()).unwrap_err().contains("is on InfiniBand"));
+}
+
+#[test]
+fn partitions_are_one() {
+    let fake = |pkey_index, role| {
+        let place = Place { pkey_index, ..Place::default() };
+        let side = Fake::default().open(&Plan::example(), &place, role).unwrap();
+        side.facts().clone()
+    };
+    let of = |ours, theirs| {
+        let (ours, theirs) = (fake(ours, Role::Client), fake(theirs, Role::Server));
+        choose(&ours, &theirs, NONE, &Plan::example(), Near::default()).map(drop).map_err(|sentence| sentence.0)
+    };
+    for (ours, theirs) in [(None, None), (Some(1), Some(1)), (Some(1), Some(2))] {
+        assert_eq!(of(ours, theirs), Ok(()));
+    }
+    assert!(of(Some(2), Some(2)).is_err());
+    let said = of(Some(1), None).unwrap_err();
+    assert!(
+        said.starts_with("the client's P_Key 0x8001 (index 1) and the server's P_Key 0xffff (index 0) do not"),
+        "{said}"
+    );
+    let unknown = Facts { partition: None, ..fake(None, Role::Server) };
+    assert!(choose(&fake(Some(1), Role::Client), &unknown, NONE, &Plan::example(), Near::default()).is_ok());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
 
 use super::memory::{self, Gpus, NearGpus};
 use crate::fabric::numa::{self, Nodes};
-use crate::fabric::{Facts, GidFact};
+use crate::fabric::{Facts, GidFact, Partition};
 use crate::plan::{Memory, Place};
 
 /// The devices, those of softrnic last.
@@ -115,7 +115,19 @@ pub fn ports(gpus: &Gpus) -> Result<Vec<PortFacts>> {
 
 /// What there is to say of a port that is active.
 pub(super) fn facts(context: &DeviceContext, port: u8, place: &Place) -> Result<Facts> {
-    describe(context, port, &active(context, port)?, place)
+    let facts = describe(context, port, &active(context, port)?, place)?;
+    facts.check_dlid().map_err(Error::msg)?;
+    Ok(facts)
+}
+
+/// The partition that a place names, or the first.
+fn partition(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Place) -> Result<Option<Partition>> {
+    let whose = format!("port {port} of {}", context.name());
+    let key = |index| context.query_pkey(port, index).ok();
+    match Partition::find(place.pkey_index.unwrap_or(0), attributes.pkey_tbl_len(), key, &whose) {
+        Err(why) if place.pkey_index.is_some() => bail!(why),
+        found => Ok(found.ok()),
+    }
 }
 
 fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Place) -> Result<Facts> {
@@ -140,6 +152,8 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         // One that nobody knows is taken for the smallest.
         mtu: attributes.active_mtu().bytes().unwrap_or(256),
         lid: attributes.lid(),
+        dlid: place.dlid,
+        partition: partition(context, port, attributes, place)?,
         gids: gids.map(gid).collect(),
         memory: place.memory.clone().unwrap_or(Memory::Host),
         gpu: None,

@@ -51,6 +51,9 @@ impl VerbsSide {
             (context, port, None)
         };
         let mut facts = device::facts(&context, port, place)?;
+        if plan.by_address {
+            facts.partition = None;
+        }
         let pd = context.alloc_pd()?;
         let memory = Source::open(&pd, plan, &facts.memory)?;
         memory.describe(&mut facts);
@@ -122,7 +125,7 @@ impl Side for VerbsSide {
         let own = self.ends.clone().context("the queue pairs are made before they are connected")?;
         let (here, there) = (own.queue_pairs.len(), theirs.queue_pairs.len());
         ensure!(here == there, "the other side has {there} queue pairs, and this one {here}");
-        let by_hand = ByHand::new(&self.plan, self.port, self.gid_index(path), theirs)?;
+        let by_hand = ByHand::new(&self.plan, &self.facts, self.gid_index(path), theirs)?;
         let mtu = Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))?;
         let asks = self.facts.reads[0].min(theirs.reads.into()).min(255) as u8;
         let joint = Joint { plan: &self.plan, mtu, asks, answers: own.reads };

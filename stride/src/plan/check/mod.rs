@@ -32,6 +32,10 @@ pub const MOST_SAMPLES: u64 = 100_000_000;
 const MOST_MESSAGES: u64 = 1 << 48;
 /// The most intervals of a test by time.
 const MOST_INTERVALS: f64 = 100_000.0;
+/// A flow label has 20 bits.
+const MOST_FLOW_LABEL: u64 = (1 << 20) - 1;
+/// The LIDs of single ports; those above are of multicast groups.
+const LIDS: std::ops::RangeInclusive<u64> = 1..=0xbfff;
 /// The longest test.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -244,6 +248,7 @@ impl Plan {
         {
             return refuse(format!("--mtu is {mtu}: it can be 256, 512, 1024, 2048 or 4096"));
         }
+        let places = [&self.client, &self.server];
         let has_index = self.client.gid_index.is_some() || self.server.gid_index.is_some();
         if self.by_address && has_index {
             return refuse(
@@ -251,10 +256,23 @@ impl Plan {
                  leave them out",
             );
         }
+        if self.by_address && places.iter().any(|place| place.pkey_index.is_some()) {
+            return refuse(
+                "--pkey-index and --remote-pkey-index are for queue pairs that are connected by hand: with --rdma-cm the connection manager \
+                 chooses the partition, leave them out",
+            );
+        }
+        if self.by_address && places.iter().any(|place| place.dlid.is_some()) {
+            return refuse(
+                "--dlid and --remote-dlid are for queue pairs that are connected by hand: with --rdma-cm the connection manager asks for the \
+                 way, leave them out",
+            );
+        }
         if self.by_address && self.transport == Transport::Xrc {
             return refuse("--rdma-cm connects queue pairs of RC, UC and UD: leave it out, or give --transport rc");
         }
         within("--qp-timeout", self.qp_timeout.into(), 0..=31)?;
+        within("--flow-label", self.flow_label.into(), 0..=MOST_FLOW_LABEL)?;
         within("--sl", self.service_level.into(), 0..=15)
     }
 }
@@ -262,6 +280,9 @@ impl Plan {
 fn check_place(place: &Place) -> Result<(), Contradiction> {
     if place.port == Some(0) {
         return refuse("--ib-port is 0: ports count from 1");
+    }
+    if let Some(lid) = place.dlid {
+        within("--dlid", lid.into(), LIDS)?;
     }
     let texts = [place.device.as_deref(), place.memory.as_ref().and_then(Memory::cuda)];
     if let Some(text) = texts.into_iter().flatten().find(|text| text.is_empty() || text.len() > 64) {

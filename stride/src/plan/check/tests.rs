@@ -23,7 +23,7 @@ fn a_plan_without_contradictions_passes() {
 #[test]
 fn each_number_has_its_range() {
     type Case = (&'static str, fn(&mut Plan));
-    let cases: [Case; 14] = [
+    let cases: [Case; 17] = [
         ("--qp-count is 0", |plan| plan.queue_pairs = 0),
         ("--threads is 0", |plan| plan.threads = 0),
         ("--tx-depth is 65537", |plan| plan.tx_depth = 65537),
@@ -35,6 +35,9 @@ fn each_number_has_its_range() {
         ("--cq-mod is 0", |plan| plan.cq_moderation = 0),
         ("--qp-timeout is 32", |plan| plan.qp_timeout = 32),
         ("--sl is 16", |plan| plan.service_level = 16),
+        ("--flow-label is 1048576", |plan| plan.flow_label = 1 << 20),
+        ("--dlid is 0", |plan| plan.client.dlid = Some(0)),
+        ("--dlid is 49152", |plan| plan.server.dlid = Some(0xc000)),
         ("--mtu is 1500", |plan| plan.mtu = Some(1500)),
         ("--msg-size is 0", |plan| plan.sizes = vec![0]),
         ("--iters is 0", |plan| plan.amount = Amount::Messages { count: 0, warm_up: 0 }),
@@ -131,6 +134,12 @@ fn addresses_decide_where_the_connection_manager_connects() {
     assert_eq!(complaint(|plan| plan.by_address = true), "");
     let index = |plan: &mut Plan| (plan.by_address, plan.server.gid_index) = (true, Some(1));
     assert!(complaint(index).contains("with --rdma-cm the addresses decide"));
+    assert_eq!(complaint(|plan| (plan.by_address, plan.flow_label) = (true, 7)), "");
+    for of_hand in [Place { pkey_index: Some(0), ..Place::default() }, Place { dlid: Some(1), ..Place::default() }] {
+        assert_eq!(complaint(|plan| plan.server = of_hand.clone()), "");
+        let said = complaint(|plan| (plan.by_address, plan.server) = (true, of_hand.clone()));
+        assert!(said.contains("with --rdma-cm the connection manager"), "{said}");
+    }
     let extended = |plan: &mut Plan| (plan.by_address, plan.transport) = (true, Transport::Xrc);
     assert!(complaint(extended).contains("give --transport rc"));
     assert_eq!(complaint(|plan| plan.transport = Transport::Xrc), "");

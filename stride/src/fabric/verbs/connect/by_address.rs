@@ -262,11 +262,14 @@ impl Meeting<'_> {
         parameter
     }
 
-    /// Gives a way the service level that was asked for, if any was.
+    /// Gives a way the service level and the flow label that were asked for, if any were.
     fn level(&self, way: &mut AddressHandleAttribute) {
-        let level = self.joint.plan.service_level;
-        if level != 0 {
-            way.setup_service_level(level);
+        let Plan { service_level, flow_label, .. } = *self.joint.plan;
+        if service_level != 0 {
+            way.setup_service_level(service_level);
+        }
+        if flow_label != 0 && way.is_global() {
+            way.setup_grh_flow_label(flow_label);
         }
     }
 

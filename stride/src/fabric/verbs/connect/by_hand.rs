@@ -9,7 +9,7 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::QueuePair;
 
 use super::{Address, Direction, Joint, Loose, Route};
-use crate::fabric::{End, Ends};
+use crate::fabric::{End, Ends, Facts};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
 
@@ -21,20 +21,22 @@ const QKEY: u32 = 0x1111_1111;
 /// The way to the other side.
 pub(in super::super) struct ByHand {
     port: u8,
+    pkey_index: u16,
     way: AddressHandleAttribute,
 }
 
 impl ByHand {
-    /// From this port, by the GID of this index.
-    pub(in super::super) fn new(plan: &Plan, port: u8, gid: Option<u32>, theirs: &Ends) -> Result<Self> {
+    /// From the port of this side, by the GID of this index.
+    pub(in super::super) fn new(plan: &Plan, own: &Facts, gid: Option<u32>, theirs: &Ends) -> Result<Self> {
+        let port = own.port;
         let mut way = AddressHandleAttribute::new();
-        way.setup_port(port).setup_service_level(plan.service_level).setup_dest_lid(theirs.lid);
+        way.setup_port(port).setup_service_level(plan.service_level).setup_dest_lid(own.dlid.unwrap_or(theirs.lid));
         if let (Some(index), Some(gid)) = (gid, &theirs.gid) {
             let gid: Ipv6Addr = gid.parse().with_context(|| format!("the other side's GID is `{gid}`"))?;
             let index = u8::try_from(index).context("the index of a GID has 8 bits")?;
-            way.setup_grh(&Gid::from(gid), 0, index, HOP_LIMIT, plan.traffic_class);
+            way.setup_grh(&Gid::from(gid), plan.flow_label, index, HOP_LIMIT, plan.traffic_class);
         }
-        Ok(Self { port, way })
+        Ok(Self { port, pkey_index: own.partition.map_or(0, |partition| partition.index), way })
     }
 
     /// Connects a queue pair with another.
@@ -55,7 +57,10 @@ impl ByHand {
                 joint.connect(|to| pair.sender.modify(to), &self.route(own, their, intake.number), Direction::Out)
             }
             Loose::Datagram(pair, target) => {
-                Joint::make_ready(pair, &Address { port: self.port, pkey_index: 0, qkey: QKEY, psn: own.psn })?;
+                Joint::make_ready(
+                    pair,
+                    &Address { port: self.port, pkey_index: self.pkey_index, qkey: QKEY, psn: own.psn },
+                )?;
                 *target = Some(self.target(pd, their, QKEY)?);
                 Ok(())
             }
@@ -64,11 +69,44 @@ impl ByHand {
 
     fn route(&self, own: &End, their: &End, their_number: u32) -> Route {
         let (own_psn, their_psn) = (own.psn, their.psn);
-        Route { port: self.port, pkey_index: 0, way: self.way, own_psn, their_psn, their_number }
+        Route { port: self.port, pkey_index: self.pkey_index, way: self.way, own_psn, their_psn, their_number }
     }
 
     /// Where datagrams to a queue pair go.
     pub(super) fn target(&self, pd: &Arc<ProtectionDomain>, their: &End, qkey: u32) -> Result<DatagramSend> {
         Ok(DatagramSend { way: pd.create_ah(&self.way)?, number: their.number, qkey })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::fake::Fake;
+    use crate::fabric::{Fabric, Role};
+    use crate::plan::Place;
+
+    fn way(plan: &Plan, place: &Place, gid: Option<u32>) -> ByHand {
+        let fake = Fake { is_infiniband: true, ..Fake::default() };
+        let side = fake.open(plan, place, Role::Client).unwrap();
+        let theirs =
+            Ends { lid: 2, gid: Some("fe80::2".to_owned()), reads: 16, queue_pairs: Vec::new(), listening: None };
+        ByHand::new(plan, side.facts(), gid, &theirs).unwrap()
+    }
+
+    #[test]
+    fn the_other_sides_lid_counts_unless_one_is_given() {
+        let plan = Plan::example();
+        let found = way(&plan, &Place::default(), None);
+        assert_eq!((found.way.dest_lid(), found.way.is_global(), found.pkey_index), (2, false, 0));
+        let place = Place { dlid: Some(0x13), pkey_index: Some(1), ..Place::default() };
+        let found = way(&plan, &place, None);
+        assert_eq!((found.way.dest_lid(), found.way.is_global(), found.pkey_index), (0x13, false, 1));
+    }
+
+    #[test]
+    fn labels_and_classes_stand_in_the_header_of_gids() {
+        let plan = Plan { flow_label: 0xabcde, traffic_class: 104, ..Plan::example() };
+        let way = way(&plan, &Place::default(), Some(0)).way;
+        assert_eq!((way.grh_flow_label(), way.grh_traffic_class(), way.grh_hop_limit()), (0xabcde, 104, HOP_LIMIT));
     }
 }
