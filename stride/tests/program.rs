@@ -82,7 +82,15 @@ fn one_server_serves_any_test() {
     let port = port();
     let _server = Server::start(&format!("-p {port}"));
     // What stands above the table, and the sizes with the messages of each; none where a time says how many.
-    let cases: [(&str, &str, &[u64], Option<u64>); 21] = [
+    let cases: [(&str, &str, &[u64], Option<u64>); 24] = [
+        (
+            "write bw -n 500 -q 3 --threads 2 --mr-per-qp --validate",
+            "write bandwidth, RC, 3 queue pairs,",
+            &[65536],
+            Some(1500),
+        ),
+        ("write bw -n 500 --rate-limit 20 --burst-size 50", "write bandwidth, RC,", &[65536], Some(500)),
+        ("send lat -n 50 --gap 20", "send latency (oneway), RC,", &[2], Some(50)),
         (
             "write bw -n 500 --flow-label 0x1234 --pkey-index 0",
             "write bandwidth, RC, 1 queue pair,",
@@ -246,6 +254,10 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ),
         ("write bw -d soft0 --pkey-index 1 --loopback", 1, "port 1 of soft0 has no P_Key there, but 0 (0xffff)"),
         ("write bw -d soft0 --remote-pkey-index 1 --loopback", 1, "the server: --pkey-index 1: port 1 of soft0"),
+        ("write bw --burst-size 8 --loopback", 2, "give --rate-limit as well, or leave it out"),
+        ("write bw --gap 5 --loopback", 2, "--gap is for `lat`"),
+        ("write lat --gap 11s --loopback", 2, "--gap is 11s: it can be 1us to 10s"),
+        ("write bw --mr-per-qp --loopback", 2, "give --qp-count, or leave it out"),
         ("write bw -d soft0 --dlid 0x13 --loopback", 1, "--dlid 19: port 1 of soft0 is on Ethernet"),
         ("write bw -d soft0 --flow-label 0x100000 --loopback", 2, "--flow-label is 1048576: it can be 0 to 1048575"),
         ("write bw -d soft0 --odp --loopback", 1, "--odp: soft0 has no on-demand paging"),

@@ -276,6 +276,58 @@ fn a_rate_is_not_exceeded() {
 }
 
 #[test]
+fn bursts_keep_the_rate() {
+    // 200 messages of 64 bytes a second, of which the first ten go at once, and the last ten 40 later.
+    let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
+    let amount = Amount::Messages { count: 50, warm_up: 0 };
+    let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
+    let plan = Plan { rate_limit, burst_size: Some(10), amount, sizes: vec![64], ..plan };
+    for (post_list, has_events) in [(1, false), (5, false), (1, true)] {
+        for figures in play(&Plan { post_list, has_events, ..plan.clone() }) {
+            let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+            assert!(bandwidth.messages == 50 && bandwidth.seconds >= 40.0 / 200.0, "{bandwidth:?}");
+        }
+    }
+}
+
+#[test]
+fn a_latency_has_pauses_where_they_are_asked_for() {
+    let gap = Duration::from_millis(2);
+    let amount = Amount::Messages { count: 20, warm_up: 2 };
+    for (operation, semantics) in [
+        (Operation::Write, Semantics::Ack),
+        (Operation::Write, Semantics::Oneway),
+        (Operation::Send, Semantics::Rtt),
+        (Operation::Read, Semantics::Ack),
+    ] {
+        for has_events in [false, true].into_iter().filter(|events| !events || semantics != Semantics::Oneway) {
+            let plan = plan(operation, Measure::Latency(semantics), Transport::Rc);
+            let plan = Plan { gap: Some(gap), has_events, amount, sizes: vec![64], tx_depth: 1, ..plan };
+            let started = Instant::now();
+            for figures in play(&plan) {
+                let Figures::Latency(latency) = figures else { panic!("{figures:?}") };
+                assert_eq!(latency.samples, 20, "{operation} {semantics}");
+            }
+            assert!(started.elapsed() >= gap * 21, "{operation} {semantics}");
+        }
+    }
+}
+
+#[test]
+fn queue_pairs_have_regions_of_their_own_where_they_are_asked_for() {
+    for transport in SERVICES {
+        for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
+            let plan = plan(operation, Measure::Bandwidth, transport);
+            let plan = Plan { has_own_regions: true, queue_pairs: 3, threads: 2, post_list: 4, ..plan };
+            for figures in play(&plan) {
+                let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+                assert_eq!(bandwidth.messages, 600, "{transport} {operation}");
+            }
+        }
+    }
+}
+
+#[test]
 fn threads_sleep_until_something_comes() {
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {

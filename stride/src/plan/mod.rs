@@ -77,6 +77,9 @@ pub struct Plan {
     /// Pages are not pinned: the device asks for them as it uses them.
     #[serde(default)]
     pub is_on_demand: bool,
+    /// Each queue pair has memory regions of its own, rather than a part of its thread's.
+    #[serde(default)]
+    pub has_own_regions: bool,
     /// Threads sleep until a completion event comes, instead of polling.
     pub has_events: bool,
     /// What lies in memory after each size is compared with what was sent.
@@ -87,6 +90,12 @@ pub struct Plan {
     /// Gigabits a second that the senders do not exceed.
     #[serde(rename = "rate_limit_gigabits_per_second")]
     pub rate_limit: Option<f64>,
+    /// Messages of a thread that go out at once where the rate is limited; none is one.
+    #[serde(default)]
+    pub burst_size: Option<u32>,
+    /// How long who measures a latency waits between a message and the next; none is not at all.
+    #[serde(rename = "gap_seconds", with = "amount::maybe_seconds", default)]
+    pub gap: Option<Duration>,
     /// The length of the intervals that a bandwidth is told of; none is such that there are ten or more.
     #[serde(rename = "interval_seconds", with = "amount::maybe_seconds")]
     pub interval: Option<Duration>,
@@ -127,10 +136,13 @@ impl Plan {
             flow_label: 0,
             is_relaxed: true,
             is_on_demand: false,
+            has_own_regions: false,
             has_events: false,
             is_validated: false,
             timeout: amount::half_a_minute(),
             rate_limit: None,
+            burst_size: None,
+            gap: None,
             interval: None,
             by_address: false,
             address: None,

@@ -55,7 +55,7 @@ impl Plan {
             Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
             Amount::Time { time, warm_up } => (format!("{time:?}"), format!("{warm_up:?}")),
         };
-        let values: [(&'static [&'static str], String); 26] = [
+        let values: [(&'static [&'static str], String); 29] = [
             (&["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"], sizes(&self.sizes)),
             (&["--iters", "--duration"], amount),
             (&["--warm-up"], warm_up),
@@ -82,8 +82,11 @@ impl Plan {
             (&["--events"], yes(self.has_events)),
             (&["--no-relaxed-ordering"], yes(!self.is_relaxed)),
             (&["--odp"], yes(self.is_on_demand)),
+            (&["--mr-per-qp"], yes(self.has_own_regions)),
             (&["--validate"], yes(self.is_validated)),
             (&["--rate-limit"], or(self.rate_limit.map(|rate| format!("{rate} Gb/s")), "none")),
+            (&["--burst-size"], or(self.burst_size.map(|size| format!("{size} messages")), "one message")),
+            (&["--gap"], or(self.gap.map(|time| format!("{time:?}")), "none")),
             (&["--interval"], or(self.interval.map(|time| format!("{time:?}")), "by the length of the run")),
         ];
         let imm = matches!(self.operation, Operation::WriteWithImmediate | Operation::SendWithImmediate);

@@ -157,6 +157,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("mtu_bytes", environment.path.mtu.to_string()),
         ("relaxed_ordering", plan.is_relaxed.to_string()),
         ("on_demand_paging", plan.is_on_demand.to_string()),
+        ("mr_per_qp", plan.has_own_regions.to_string()),
         ("events", plan.has_events.to_string()),
         ("rdma_cm", plan.by_address.to_string()),
         ("qp_timeout", plan.qp_timeout.to_string()),
@@ -165,6 +166,8 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("flow_label", plan.flow_label.to_string()),
         ("validated", plan.is_validated.to_string()),
         ("rate_limit_gigabits_per_second", text(plan.rate_limit)),
+        ("burst_size", text(plan.burst_size)),
+        ("gap_seconds", text(plan.gap.map(|gap| gap.as_secs_f64()))),
         ("client_gid_index", text(environment.path.client_gid)),
         ("server_gid_index", text(environment.path.server_gid)),
     ];

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use sideway::ibverbs::queue_pair::SendQueue;
 
+use super::gap::Gap;
 use super::lane::Lane;
 use super::poll::Poll;
 use super::receive::Receives;
@@ -40,6 +41,8 @@ pub(crate) struct Turns {
     pub(crate) until: Until,
     /// Where messages may be lost.
     pub(crate) patience: Option<Patience>,
+    /// The pause before each message but the first, of the side that begins.
+    pub(crate) gap: Option<Gap>,
 }
 
 /// How long a message is waited for that may have been lost.
@@ -160,6 +163,11 @@ impl Samples {
         self.last = Some(Instant::now());
     }
 
+    /// The next time is from now on, whatever has passed since the last.
+    pub(super) fn begin_anew(&mut self) {
+        self.last = Some(Instant::now());
+    }
+
     /// With a first stamp.
     #[cfg(test)]
     pub(crate) fn since(self, first: Instant) -> Self {
@@ -180,11 +188,11 @@ impl Samples {
     }
 }
 
-/// Each message to its completion here.
+/// Each message to its completion here, the first of the turns alone.
 pub(crate) fn acknowledged<S, R, C>(
     lane: &mut Lane<'_, S, R>,
     queue: &mut C,
-    until: Until,
+    turns: Turns,
     samples: &mut Samples,
     signal: &Signal,
 ) -> Result<()>
@@ -194,7 +202,10 @@ where
     C: Poll,
 {
     let mut count = 0;
-    while !until.is_reached(count, samples.stamp()) && !signal.has_stopped() {
+    while !turns.until.is_reached(count, samples.stamp()) && !signal.has_stopped() {
+        if let Some(gap) = turns.gap.filter(|_| count > 0) {
+            gap.pass(lane, queue, samples, signal)?;
+        }
         lane.post(1, true)?;
         wait_own(lane, queue, signal)?;
         count += 1;
@@ -230,6 +241,9 @@ where
         let now = samples.stamp();
         if begins && until.is_reached(count, now) {
             return Ok(());
+        }
+        if let Some(gap) = turns.gap.filter(|_| begins && count > 0) {
+            gap.pass(lane, queue, samples, signal)?;
         }
         turn = turn.wrapping_add(1);
         if !begins && !comes((back, turn), queue, lane, Wait::new(turns, count), signal)? {
@@ -317,6 +331,9 @@ where
         let now = samples.stamp();
         if begins && until.is_reached(count, now) || !begins && !arrives(receives, count)? {
             return Ok(());
+        }
+        if let Some(gap) = turns.gap.filter(|_| begins && count > 0) {
+            gap.pass(lane, queue, samples, signal)?;
         }
         lane.post(1, true)?;
         wait_own(lane, queue, signal)?;

@@ -9,11 +9,13 @@
 //! receive    the other side of messages that take receives
 //! pattern    what messages hold where their bytes are checked
 //! latency    one message under way, or two sides in turn
+//! gap        the pause between two of them
 //! cause      what a failed completion means
 //! ```
 
 mod bandwidth;
 mod cause;
+mod gap;
 mod lane;
 mod latency;
 pub(crate) mod pattern;
@@ -26,6 +28,7 @@ mod tests;
 mod wait;
 
 pub(crate) use self::bandwidth::{Send, Window, send};
+pub(crate) use self::gap::Gap;
 pub(crate) use self::lane::{Lane, Places};
 pub(crate) use self::latency::{Patience, Samples, Turns, Until, acknowledged, by_memory, by_receives};
 pub(crate) use self::poll::Poll;

@@ -130,6 +130,7 @@ fn what_is_done_in_a_time_counts_whenever_it_began() {
         list: 1,
         interval: Some(Duration::from_millis(4)),
         rate: None,
+        burst: 1,
     };
     let window = send(&mut lane, &mut late, None, &rules, &Signal::default()).unwrap();
     let Late { told, .. } = late;
@@ -158,6 +159,7 @@ fn a_window_ends_where_nothing_is_done_any_more() {
         list: 1,
         interval: None,
         rate: None,
+        burst: 1,
     };
     let window = send(&mut lane, &mut late, None, &rules, &Signal::default()).unwrap();
     assert!(window.messages == 0 && window.ended < next, "{window:?}");
@@ -167,7 +169,7 @@ fn a_window_ends_where_nothing_is_done_any_more() {
 fn alone(begins: bool, until: Until, by_memory_too: bool) -> String {
     let [mut near, far] = two_ends(QueuePairType::UnreliableConnection);
     let patience = Patience { most: Duration::from_millis(40), service: Transport::Uc };
-    let turns = Turns { begins, until, patience: Some(patience) };
+    let turns = Turns { begins, until, patience: Some(patience), gap: None };
     let (mut samples, signal) = (Samples::new(8, 0), Signal::default());
     let bytes = (near.memory.as_ptr(), near.memory.as_ptr().wrapping_add(64));
     if by_memory_too {
@@ -196,12 +198,49 @@ fn a_message_that_is_lost_is_not_waited_for_without_end() {
     }
 }
 
+/// So many messages of one side.
+fn alone_for(count: u64) -> Turns {
+    Turns { begins: true, until: Until::Count(count), patience: None, gap: None }
+}
+
+#[test]
+fn a_pause_is_part_of_no_time() {
+    let length = Duration::from_millis(2);
+    for sleeps in [false, true] {
+        let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
+        let mut lane = lane!(near, far, Write, 1);
+        let (mut samples, signal, begin) = (Samples::new(16, 0), Signal::default(), Instant::now());
+        let turns = Turns { gap: Some(Gap { length, sleeps }), ..alone_for(11) };
+        acknowledged(&mut lane, &mut near.sends, turns, &mut samples, &signal).unwrap();
+        let passed = begin.elapsed();
+        let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
+        assert_eq!((latency.samples, signal.done()), (11, 11));
+        let times = Duration::from_secs_f64(latency.mean * 11.0 * 0.999 / 1e9);
+        assert!(passed >= length * 10 + times, "{passed:?} with {times:?} of messages");
+    }
+    // Nobody waits for the end of a pause who is to stop.
+    let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
+    let mut lane = lane!(near, far, Write, 1);
+    let signal = Signal::default();
+    let turns = Turns { gap: Some(Gap { length: Duration::from_secs(3600), sleeps: true }), ..alone_for(2) };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while signal.done() == 0 {
+                thread::yield_now();
+            }
+            signal.stop();
+        });
+        acknowledged(&mut lane, &mut near.sends, turns, &mut Samples::none(), &signal).unwrap();
+    });
+    assert!(signal.done() >= 1);
+}
+
 #[test]
 fn times_beyond_the_room_are_kept_as_a_histogram() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut lane = lane!(near, far, Write, 1);
     let mut samples = Samples::new(16, 5);
-    acknowledged(&mut lane, &mut near.sends, Until::Count(105), &mut samples, &Signal::default()).unwrap();
+    acknowledged(&mut lane, &mut near.sends, alone_for(105), &mut samples, &Signal::default()).unwrap();
     assert!(samples.room() < 32, "{samples:?}");
     let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
     assert_eq!((latency.samples, latency.histogram.iter().map(|bin| bin.1).sum::<u64>()), (100, 100));
@@ -212,7 +251,7 @@ fn a_long_time_is_as_long_as_it_is() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut lane = lane!(near, far, Write, 1);
     let mut samples = Samples::new(16, 0).since(Instant::now() - Duration::from_secs(10));
-    acknowledged(&mut lane, &mut near.sends, Until::Count(1), &mut samples, &Signal::default()).unwrap();
+    acknowledged(&mut lane, &mut near.sends, alone_for(1), &mut samples, &Signal::default()).unwrap();
     let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
     assert_eq!(latency.samples, 2);
     assert!(latency.max >= 10e9 && latency.min < 10e9, "{latency:?}");

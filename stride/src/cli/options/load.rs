@@ -51,9 +51,18 @@ pub(in crate::cli) struct Load {
     /// Memory is not pinned: the devices of both sides ask for its pages as they use them (on-demand paging).
     #[arg(long)]
     pub(in crate::cli) odp: bool,
+    /// Each queue pair has memory regions of its own, with keys of their own, rather than a part of those of its thread.
+    #[arg(long)]
+    pub(in crate::cli) mr_per_qp: bool,
     /// Gigabits a second that the senders of a side do not exceed.
     #[arg(long, value_name = "GBPS", value_parser = values::positive)]
     pub(in crate::cli) rate_limit: Option<f64>,
+    /// With --rate-limit: so many messages of a thread go out at once, and then none until as many are due [default: 1].
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    pub(in crate::cli) burst_size: Option<u32>,
+    /// With lat: the pause between a message and the next, which counts for neither; microseconds, or with a unit, such as 1ms.
+    #[arg(long, value_name = "TIME", value_parser = values::microseconds, visible_alias = "latency-gap")]
+    pub(in crate::cli) gap: Option<Duration>,
     /// Length of the intervals of which the slowest, middle and fastest are told [default: 1, and less in a run
     /// shorter than ten of them].
     #[arg(long, value_name = "SECONDS", value_parser = values::duration)]

@@ -35,7 +35,7 @@ pub(super) fn fill(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> R
     let (outgoing, incoming) = areas(plan, part(plan, role));
     for lane in 0..corner.unposted.len() {
         let place = corner.memory.offset(lane);
-        let memory = &mut corner.memory;
+        let memory = corner.memory.of_mut(lane);
         for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
             let message: Vec<u8> = (0..size as usize)
                 .map(|index| match area {
@@ -71,14 +71,14 @@ pub(super) fn check(corner: &Corner, plan: &Plan, role: Role, size: u64) -> Resu
     match plan.operation {
         Operation::FetchAdd if other.sends => check_sum(corner, plan, size),
         Operation::FetchAdd | Operation::CompareSwap => Ok(()),
-        Operation::Read if sends => check_area(corner, plan, size, &corner.memory.outgoing),
+        Operation::Read if sends => check_area(corner, plan, size, |pair| &pair.outgoing),
         Operation::Read => Ok(()),
-        _ if other.sends => check_area(corner, plan, size, &corner.memory.incoming),
+        _ if other.sends => check_area(corner, plan, size, |pair| &pair.incoming),
         _ => Ok(()),
     }
 }
 
-fn check_area(corner: &Corner, plan: &Plan, size: u64, memory: &memory::Area) -> Result<()> {
+fn check_area(corner: &Corner, plan: &Plan, size: u64, memory: fn(&memory::Pair) -> &memory::Area) -> Result<()> {
     // The last byte is a counter where a side waits for it.
     let in_turn = matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.operation == Operation::Write);
@@ -94,7 +94,7 @@ fn check_area(corner: &Corner, plan: &Plan, size: u64, memory: &memory::Area) ->
         let mut messages = Vec::new();
         for offset in offsets(plan, size, Area::Blank) {
             let mut message = vec![0; size as usize];
-            memory.read_at(place + offset, &mut message)?;
+            memory(corner.memory.of(lane)).read_at(place + offset, &mut message)?;
             messages.push(message);
         }
         pattern::check_all(&messages, least, lane, spare).map_err(|wrong| anyhow!("{wrong}"))?;
@@ -111,7 +111,7 @@ fn check_sum(corner: &Corner, plan: &Plan, size: u64) -> Result<()> {
         let mut sum = 0_u64;
         for offset in Places::offsets(size, false) {
             let mut word = [0; 8];
-            corner.memory.incoming.read_at(place + offset, &mut word)?;
+            corner.memory.of(lane).incoming.read_at(place + offset, &mut word)?;
             // A peer can write anything there.
             sum = sum.wrapping_add(u64::from_ne_bytes(word));
         }

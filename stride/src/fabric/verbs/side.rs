@@ -105,7 +105,7 @@ impl Side for VerbsSide {
                     number,
                     psn,
                     address: corner.memory.places(lane).1,
-                    rkey: corner.memory.incoming.rkey().into(),
+                    rkey: corner.memory.of(lane).incoming.rkey().into(),
                     intake,
                 });
             }

@@ -1,7 +1,12 @@
 //! What a latency cannot have, and what cannot be done in the memory of a GPU.
 
+use std::time::Duration;
+
 use super::{Contradiction, refuse};
 use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics};
+
+/// The longest pause between two messages of a latency.
+const LONGEST_GAP: Duration = Duration::from_secs(10);
 
 impl Plan {
     pub(super) fn check_latency(&self, semantics: Semantics) -> Result<(), Contradiction> {
@@ -58,7 +63,29 @@ impl Plan {
         }
     }
 
+    pub(super) fn check_gap(&self) -> Result<(), Contradiction> {
+        let Some(gap) = self.gap else { return Ok(()) };
+        if self.measure == Measure::Bandwidth {
+            return refuse("--gap is for `lat`: a bandwidth has no pauses but those of --rate-limit, leave it out");
+        }
+        if gap < Duration::from_micros(1) || gap > LONGEST_GAP {
+            return refuse(format!("--gap is {gap:?}: it can be 1us to {LONGEST_GAP:?}"));
+        }
+        if !self.transport.is_reliable() && gap >= self.timeout {
+            return refuse(format!(
+                "--gap {gap:?} is not below --timeout {:?}, after which a message over {} counts as lost: give a longer --timeout",
+                self.timeout, self.transport
+            ));
+        }
+        Ok(())
+    }
+
     pub(super) fn check_memory(&self) -> Result<(), Contradiction> {
+        if self.has_own_regions && self.queue_pairs == 1 {
+            return refuse(
+                "--mr-per-qp is for several queue pairs, and there is one, which has its own regions: give --qp-count, or leave it out",
+            );
+        }
         let on_gpu = |place: &Place| matches!(place.memory, Some(Memory::Cuda(_)));
         let (ours, theirs) = (on_gpu(&self.client), on_gpu(&self.server));
         if self.polls_memory() && (ours || theirs) {

@@ -68,6 +68,7 @@ impl Plan {
         }
         self.check_validation()?;
         self.check_memory()?;
+        self.check_gap()?;
         check_place(&self.client)?;
         check_place(&self.server)
     }
@@ -220,8 +221,23 @@ impl Plan {
         }
         match self.rate_limit {
             Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),
-            _ => Ok(()),
+            _ => self.check_bursts(),
         }
+    }
+
+    fn check_bursts(&self) -> Result<(), Contradiction> {
+        let Some(size) = self.burst_size else { return Ok(()) };
+        within("--burst-size", size.into(), 1..=u32::MAX.into())?;
+        if self.rate_limit.is_none() {
+            return refuse("--burst-size is of a limited rate: give --rate-limit as well, or leave it out");
+        }
+        let list = self.post_list;
+        if size % list != 0 {
+            return refuse(format!(
+                "--burst-size {size} is not so many times --post-list {list}, and lists go out whole: give a multiple of {list}"
+            ));
+        }
+        Ok(())
     }
 
     /// Lists go out whole, so that a queue may be full before a request is in it that is signaled.

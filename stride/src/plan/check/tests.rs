@@ -146,6 +146,44 @@ fn addresses_decide_where_the_connection_manager_connects() {
 }
 
 #[test]
+fn bursts_are_of_a_limited_rate() {
+    let burst = |size, list, rate_limit| {
+        complaint(|plan| (plan.burst_size, plan.post_list, plan.rate_limit) = (Some(size), list, rate_limit))
+    };
+    assert!(burst(10, 1, None).contains("give --rate-limit as well"));
+    assert!(burst(0, 1, Some(1.0)).starts_with("--burst-size is 0: it can be 1 to "));
+    assert!(burst(10, 4, Some(1.0)).contains("give a multiple of 4"));
+    for (size, list) in [(1, 1), (10, 1), (1000, 1), (12, 4)] {
+        assert_eq!(burst(size, list, Some(1.0)), "");
+    }
+}
+
+#[test]
+fn pauses_are_of_latencies() {
+    let gap = |time| move |plan: &mut Plan| plan.gap = Some(time);
+    assert!(complaint(gap(Duration::from_micros(5))).starts_with("--gap is for `lat`"));
+    assert_eq!(latency(gap(Duration::from_micros(5))), "");
+    for wrong in [Duration::ZERO, Duration::from_nanos(999), Duration::from_secs(11)] {
+        assert!(latency(gap(wrong)).contains(": it can be 1us to 10s"), "{wrong:?}");
+    }
+    let lost = |timeout| {
+        latency(|plan| {
+            (plan.gap, plan.timeout) = (Some(Duration::from_secs(5)), Duration::from_secs(timeout));
+            (plan.operation, plan.transport) = (Operation::Send, Transport::Uc);
+        })
+    };
+    assert!(lost(5).contains("give a longer --timeout"));
+    assert_eq!(lost(6), "");
+}
+
+#[test]
+fn regions_of_their_own_are_for_several_queue_pairs() {
+    let own = |count| complaint(|plan| (plan.has_own_regions, plan.queue_pairs) = (true, count));
+    assert!(own(1).contains("give --qp-count"));
+    assert_eq!(own(2), "");
+}
+
+#[test]
 fn places_are_looked_at() {
     assert!(complaint(|plan| plan.server.port = Some(0)).contains("--ib-port"));
     assert!(complaint(|plan| plan.server.device = Some(String::new())).contains("stride-perf devices"));

@@ -40,6 +40,8 @@ pub(crate) struct Send {
     pub(crate) interval: Option<Duration>,
     /// Messages a second of all lanes together, at most.
     pub(crate) rate: Option<f64>,
+    /// And so many of them at once.
+    pub(crate) burst: u32,
 }
 
 /// Sends until the amount is done or the loop is to stop; what comes meanwhile, where anything does, is received.
@@ -133,7 +135,7 @@ where
             told: 0,
             watch: Watch::new(),
             clock: None,
-            pace: rules.rate.map(Pace::new),
+            pace: rules.rate.map(|rate| Pace::new(rate, rules.burst)),
             idle: Idle::default(),
             is_cut: false,
         }

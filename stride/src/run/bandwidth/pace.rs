@@ -4,20 +4,21 @@ use std::time::{Duration, Instant};
 
 use crate::run::wait::LONGEST;
 
-/// A rate that is not exceeded.
+/// A rate that is not exceeded, by bursts of so many messages.
 pub(super) struct Pace {
     per_second: f64,
+    burst: u64,
     started: Option<Instant>,
     pub(super) sent: u64,
 }
 
 impl Pace {
-    pub(super) fn new(per_second: f64) -> Self {
-        Self { per_second, started: None, sent: 0 }
+    pub(super) fn new(per_second: f64, burst: u32) -> Self {
+        Self { per_second, burst: u64::from(burst.max(1)), started: None, sent: 0 }
     }
 
     /// How many messages may go now.
-    /// What was let pass, as nothing could be sent, is not made up for: there are never more than `most`.
+    /// What was let pass, as nothing could be sent, is not made up for: there are never more than `most`, or a burst.
     pub(super) fn allowed(&mut self, most: u64) -> u64 {
         let passed = self.started.get_or_insert_with(Instant::now).elapsed();
         self.due(passed, most)
@@ -25,14 +26,15 @@ impl Pace {
 
     fn due(&mut self, passed: Duration, most: u64) -> u64 {
         // Saturating, and never below zero.
-        let due = ((passed.as_secs_f64() * self.per_second) as u64).saturating_add(1);
-        self.sent = self.sent.max(due.saturating_sub(most));
+        let bursts = (passed.as_secs_f64() * self.per_second / self.burst as f64) as u64;
+        let due = bursts.saturating_add(1).saturating_mul(self.burst);
+        self.sent = self.sent.max(due.saturating_sub(most.max(self.burst)));
         due.saturating_sub(self.sent)
     }
 
     /// How long it is until the next may go, if not too long.
     pub(super) fn wait(&self) -> Duration {
-        let next = self.sent as f64 / self.per_second;
+        let next = (self.sent - self.sent % self.burst) as f64 / self.per_second;
         let passed = self.started.map_or(0.0, |started| started.elapsed().as_secs_f64());
         Duration::try_from_secs_f64(next - passed).unwrap_or_default().min(LONGEST)
     }
@@ -44,13 +46,44 @@ mod tests {
 
     #[test]
     fn what_was_let_pass_is_not_made_up_for() {
-        let mut pace = Pace::new(1000.0);
+        let mut pace = Pace::new(1000.0, 1);
         assert_eq!(pace.due(Duration::from_millis(10), 4), 4);
         pace.sent += 4;
         assert_eq!(pace.due(Duration::from_millis(10), 4), 0);
         assert_eq!(pace.due(Duration::from_millis(12), 4), 2);
         pace.sent += 2;
         assert_eq!(pace.due(Duration::from_secs(5), 4), 4);
-        assert_eq!(Pace::new(1e300).due(Duration::from_secs(5), 4), 4);
+        assert_eq!(Pace::new(1e300, 1).due(Duration::from_secs(5), 4), 4);
+    }
+
+    #[test]
+    fn bursts_are_due_whole() {
+        let mut pace = Pace::new(1000.0, 10);
+        assert_eq!(pace.due(Duration::ZERO, 128), 10);
+        pace.sent += 10;
+        assert_eq!(pace.due(Duration::from_millis(9), 128), 0);
+        assert_eq!(pace.due(Duration::from_millis(10), 128), 10);
+        // What is left of a burst is due at once.
+        pace.sent += 4;
+        assert_eq!(pace.due(Duration::from_millis(19), 128), 6);
+        assert_eq!(pace.due(Duration::from_millis(20), 128), 16);
+        // One that is longer than what can be under way loses nothing, and is not made up for either.
+        let mut pace = Pace::new(1000.0, 1000);
+        assert_eq!(pace.due(Duration::ZERO, 4), 1000);
+        pace.sent += 4;
+        assert_eq!(pace.due(Duration::from_millis(999), 4), 996);
+        assert_eq!(pace.due(Duration::from_secs(5), 4), 1000);
+        assert_eq!(Pace::new(1e300, u32::MAX).due(Duration::from_secs(5), 4), u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn the_next_burst_is_waited_for() {
+        // An hour from one to the next.
+        let mut pace = Pace::new(10.0 / 3600.0, 10);
+        assert_eq!(pace.allowed(128), 10);
+        pace.sent += 10;
+        assert_eq!(pace.wait(), LONGEST);
+        pace.sent -= 1;
+        assert_eq!(pace.wait(), Duration::ZERO);
     }
 }

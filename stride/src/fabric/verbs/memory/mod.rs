@@ -117,16 +117,24 @@ impl Area {
     }
 }
 
-/// The memory of a thread: for each of its queue pairs, a place of as many bytes in both areas.
+/// The memory of a thread: for each of its queue pairs, a place of as many bytes for messages either way.
 #[derive(Debug)]
 pub(super) struct Areas {
+    /// One for all queue pairs, or one for each.
+    pairs: Vec<Pair>,
+    is_shared: bool,
+    /// Bytes of a place.
+    pub(super) room: u64,
+}
+
+/// Two regions.
+#[derive(Debug)]
+pub(super) struct Pair {
     /// What messages go out from, and what is fetched comes to. Requests of this side alone reach it, so that it may be read as a slice
     /// where it is the host's.
     pub(super) outgoing: Area,
     /// What a peer writes, reads or changes, and what is received.
     pub(super) incoming: Area,
-    /// Bytes of a place.
-    pub(super) room: u64,
 }
 
 impl Areas {
@@ -137,30 +145,48 @@ impl Areas {
         room: u64,
         queue_pairs: u32,
     ) -> Result<Self> {
-        let bytes =
-            usize::try_from(room * u64::from(queue_pairs)).context("the memory of all messages is too large")?;
+        let (regions, places) = if plan.has_own_regions { (queue_pairs, 1) } else { (1, queue_pairs) };
+        let bytes = usize::try_from(room * u64::from(places)).context("the memory of all messages is too large")?;
         let mut common = AccessFlags::LocalWrite;
         // Who looks at memory for a message needs its last byte to come last.
         common.set(AccessFlags::RelaxedOrdering, plan.is_relaxed && !plan.polls_memory());
         common.set(AccessFlags::OnDemand, plan.is_on_demand);
         let area = |access| source.area(pd, bytes, access);
-        Ok(Self { outgoing: area(common)?, incoming: area(common | rights(plan.operation))?, room })
+        let pair = |_| Ok(Pair { outgoing: area(common)?, incoming: area(common | rights(plan.operation))? });
+        let pairs = (0..regions).map(pair).collect::<Result<_>>();
+        let pairs = if plan.has_own_regions { pairs.context("--mr-per-qp")? } else { pairs? };
+        Ok(Self { pairs, is_shared: !plan.has_own_regions, room })
     }
 
     /// Whether the processor can look at it.
     pub(super) fn is_host(&self) -> bool {
-        matches!((&self.outgoing, &self.incoming), (Area::Host(_), Area::Host(_)))
+        self.pairs.iter().all(|pair| matches!((&pair.outgoing, &pair.incoming), (Area::Host(_), Area::Host(_))))
     }
 
-    /// How far from the start of its areas the places of a queue pair are.
+    fn index(&self, lane: usize) -> usize {
+        if self.is_shared { 0 } else { lane }
+    }
+
+    /// The regions of a queue pair.
+    pub(super) fn of(&self, lane: usize) -> &Pair {
+        &self.pairs[self.index(lane)]
+    }
+
+    /// The same, to be written.
+    pub(super) fn of_mut(&mut self, lane: usize) -> &mut Pair {
+        let index = self.index(lane);
+        &mut self.pairs[index]
+    }
+
+    /// How far from the start of its regions the places of a queue pair are.
     pub(super) fn offset(&self, lane: usize) -> u64 {
-        self.room * lane as u64
+        if self.is_shared { self.room * lane as u64 } else { 0 }
     }
 
     /// Where the messages of a queue pair go out from, and where those of the other side come in.
     pub(super) fn places(&self, lane: usize) -> (u64, u64) {
-        let offset = self.offset(lane);
-        (self.outgoing.start() + offset, self.incoming.start() + offset)
+        let (pair, offset) = (self.of(lane), self.offset(lane));
+        (pair.outgoing.start() + offset, pair.incoming.start() + offset)
     }
 }
 

@@ -40,13 +40,34 @@ fn no_peer_reaches_what_goes_out() {
         assert_eq!(attack(&plan, |_, _| ()), Ok(()), "{operation}");
         let own_key = attack(&plan, |memory, end| {
             end.address = memory.places(0).0;
-            end.rkey = memory.outgoing.rkey().into();
+            end.rkey = memory.of(0).outgoing.rkey().into();
         });
         let other_key = attack(&plan, |memory, end| end.address = memory.places(0).0);
         for refused in [own_key, other_key] {
             let why = refused.expect_err("the other side refuses");
             assert!(why.contains("does not allow the access"), "{operation}: {why}");
         }
+    }
+}
+
+#[test]
+fn queue_pairs_share_regions_unless_they_have_their_own() {
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    for has_own_regions in [false, true] {
+        let plan = Plan { has_own_regions, queue_pairs: 3, ..plan(Operation::Write) };
+        let mut side = VerbsSide::open(&plan, &plan.client, Role::Client).unwrap();
+        let ends = side.make_ends(&path).unwrap();
+        let mut keys: Vec<_> = ends.queue_pairs.iter().map(|end| end.rkey).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), if has_own_regions { 3 } else { 1 });
+        let mut places: Vec<_> = ends.queue_pairs.iter().map(|end| end.address).collect();
+        places.sort_unstable();
+        let room = side.corners[0].memory.room;
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= room), "{places:?}");
+        // One's region does not reach into another's.
+        let ends: Vec<_> = (0..3).map(|lane| side.corners[0].memory.of(lane)).collect();
+        assert_eq!(std::ptr::eq(ends[0], ends[2]), !has_own_regions);
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Outcome, Step};
 use crate::fabric::Role;
 use crate::plan::{Amount, Measure, Plan, Semantics};
 use crate::run::{
-    Lane, Patience, Poll, Receives, Request, Samples, Send, Turns, Until, acknowledged, by_memory, by_receives,
+    Gap, Lane, Patience, Poll, Receives, Request, Samples, Send, Turns, Until, acknowledged, by_memory, by_receives,
     receive, send, take_count,
 };
 
@@ -39,6 +39,7 @@ impl Step<'_> {
                     list: self.plan.post_list,
                     interval: self.plan.interval,
                     rate: self.rate(),
+                    burst: self.plan.burst_size.unwrap_or(1),
                 };
                 let mut window = send(lanes, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
                 if is_receiving {
@@ -104,9 +105,9 @@ impl Step<'_> {
                 (Until::Time(begin + time), samples.from(begin))
             }
         };
-        let Plan { transport: service, timeout: most, .. } = *self.plan;
+        let Plan { transport: service, timeout: most, gap, has_events: sleeps, .. } = *self.plan;
         let patience = (!service.is_reliable()).then_some(Patience { most, service });
-        let turns = Turns { begins, until, patience };
+        let turns = Turns { begins, until, patience, gap: gap.map(|length| Gap { length, sleeps }) };
         if semantics == Semantics::Ack || self.plan.operation.fetches() {
             if !is_sending {
                 if self.plan.operation.takes_receive() {
@@ -115,7 +116,7 @@ impl Step<'_> {
                 }
                 return Ok(self.wait());
             }
-            acknowledged(lane, sends, until, &mut samples, self.signal)?;
+            acknowledged(lane, sends, turns, &mut samples, self.signal)?;
         } else if self.plan.operation.takes_receive() {
             by_receives(lane, sends, receives, turns, &mut samples, self.signal)?;
         } else {

@@ -48,7 +48,7 @@ pub(super) fn prepare(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -
         if contents::is_in_one_place(plan) {
             // Where a side looks for a counter.
             let offset = corner.memory.offset(lane) + size.max(1) - 1;
-            corner.memory.incoming.write_at(offset, &[0])?;
+            corner.memory.of_mut(lane).incoming.write_at(offset, &[0])?;
         }
     }
     if part(plan, role).receives {
@@ -70,7 +70,10 @@ fn with_step(
     signal: &Signal,
     is_preparing: bool,
 ) -> Result<Outcome> {
-    let places = (0..corner.unposted.len()).map(|lane| corner.memory.places(lane)).collect();
+    let lanes = 0..corner.unposted.len();
+    let places = lanes.clone().map(|lane| corner.memory.places(lane)).collect();
+    let pairs = lanes.map(|lane| corner.memory.of(lane));
+    let keys = pairs.map(|pair| (pair.outgoing.lkey(), pair.incoming.lkey())).collect();
     let room = corner.room();
     let Corner { pairs, sends, receives, bell, memory, theirs, inline, unposted, .. } = corner;
     let mut step = Step {
@@ -80,8 +83,7 @@ fn with_step(
         signal,
         places,
         theirs,
-        outgoing: memory.outgoing.lkey(),
-        incoming: memory.incoming.lkey(),
+        keys,
         is_host: memory.is_host(),
         is_inline: size > 0 && size <= u64::from(*inline),
         room,
@@ -109,8 +111,7 @@ struct Step<'s> {
     places: Vec<(u64, u64)>,
     theirs: &'s [End],
     /// The keys of both.
-    outgoing: LocalKey,
-    incoming: LocalKey,
+    keys: Vec<(LocalKey, LocalKey)>,
     /// The processor can look at both.
     is_host: bool,
     is_inline: bool,
@@ -176,7 +177,7 @@ impl Step<'_> {
             Places::new(self.size, local, their.address)
         };
         let memory = Memory {
-            lkey: self.outgoing,
+            lkey: self.keys[lane].0,
             rkey: RemoteKey::from(their.rkey),
             length: self.size as u32,
             is_inline: self.is_inline,
@@ -192,6 +193,6 @@ impl Step<'_> {
     unsafe fn refill<'q>(&self, lane: usize, intake: Intake<'q>) -> Refill<'q> {
         let batch = self.plan.receive_list.unwrap_or(self.plan.rx_depth / 4);
         // SAFETY: the caller's promise.
-        unsafe { Refill::new(intake, self.incoming, self.places[lane].1, self.room, batch) }
+        unsafe { Refill::new(intake, self.keys[lane].1, self.places[lane].1, self.room, batch) }
     }
 }
