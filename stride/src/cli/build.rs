@@ -66,6 +66,7 @@ pub(super) fn plan(
         burst_size: load.burst_size,
         gap: load.gap,
         interval: load.interval.or_else(|| interval(amount)),
+        counters: test.output.counters.clone().unwrap_or_default(),
         by_address: network.rdma_cm,
         address: None,
         client,

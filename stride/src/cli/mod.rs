@@ -179,10 +179,11 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
 }
 
 /// Options that only the client has a use for.
-const CLIENT_ONLY: [&str; 17] = [
+const CLIENT_ONLY: [&str; 18] = [
     "--json",
     "--json-stream",
     "--csv",
+    "--counters",
     "--plot",
     "--compare",
     "--threshold",

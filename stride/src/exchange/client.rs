@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::message::{Done, Message, Offer, Request};
 use super::path::{self, Near};
 use super::pulse::Pulse;
-use crate::fabric::{Fabric, Facts, Path, Role, Side};
+use crate::fabric::{Counted, Fabric, Facts, Path, Role, Side};
 use crate::stats::Figures;
 
 /// Who looks on while a test runs.
@@ -40,6 +40,8 @@ pub struct Step {
     pub client: Option<Figures>,
     /// What the server has.
     pub server: Option<Figures>,
+    /// By how much counters have changed, where any were asked for.
+    pub counters: Option<Counted>,
     /// It was done as planned, and not ended before.
     pub is_whole: bool,
 }
@@ -189,6 +191,7 @@ impl Client<'_> {
                 other => return self.connection.unexpected(&other, "figures"),
             }
         }
+        let counters = self.count(side)?;
         // Of a step that was cut short not every place has its bytes.
         if self.request.plan.is_validated && is_whole {
             side.check(size)?;
@@ -197,7 +200,19 @@ impl Client<'_> {
                 other => return self.connection.unexpected(&other, "checked"),
             }
         }
-        Ok(Step { size, client, server: server.flatten(), is_whole })
+        Ok(Step { size, client, server: server.flatten(), counters, is_whole })
+    }
+
+    /// What the counters of both sides say, where any are asked for.
+    fn count(&mut self, side: &mut dyn Side) -> Result<Option<Counted>, Failure> {
+        if self.request.plan.counters.is_empty() {
+            return Ok(None);
+        }
+        let client = side.counted();
+        match self.receive()? {
+            Message::Counted(server) => Ok(Some(Counted { client, server })),
+            other => self.connection.unexpected(&other, "counted"),
+        }
     }
 
     /// What this side has measured, and what the server has, if it was done first; and whether the user has let both do all.

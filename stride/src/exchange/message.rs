@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::fabric::{Ends, Facts, Path};
+use crate::fabric::{Changes, Ends, Facts, Path};
 use crate::plan::{Given, Plan};
 use crate::stats::Figures;
 
@@ -72,6 +72,8 @@ pub enum Message {
     Figures(Option<Figures>),
     /// Server, where messages are checked: those that it got are right.
     Checked,
+    /// Server, where counters are asked for: by how much they have changed.
+    Counted(Option<Changes>),
     /// Both: a sentence for the other's user.
     Note(String),
     /// Both: what failed. Nothing comes after it.
@@ -109,6 +111,7 @@ impl Message {
             Self::Error(_) => 14,
             Self::End => 15,
             Self::Checked => 16,
+            Self::Counted(_) => 17,
         }
     }
 
@@ -129,6 +132,7 @@ impl Message {
             Self::Progress(done) => serde_json::to_vec(done),
             Self::Done(done) => serde_json::to_vec(done),
             Self::Figures(figures) => serde_json::to_vec(figures),
+            Self::Counted(changes) => serde_json::to_vec(changes),
             Self::Note(text) | Self::Error(text) => serde_json::to_vec(text),
             Self::Connected | Self::Ready | Self::Go | Self::End | Self::Checked => Ok(Vec::new()),
         }
@@ -158,6 +162,7 @@ impl Message {
             14 => Self::Error(read(kind, body)?),
             15 => Self::End,
             16 => Self::Checked,
+            17 => Self::Counted(read(kind, body)?),
             _ => return Err(Unread::Kind(kind)),
         })
     }
@@ -181,6 +186,7 @@ fn name(kind: u16) -> &'static str {
         "error",
         "end",
         "checked",
+        "counted",
     ];
     names.get(usize::from(kind).wrapping_sub(1)).copied().unwrap_or("nothing")
 }
@@ -188,16 +194,25 @@ fn name(kind: u16) -> &'static str {
 /// Makes every text of the other side's one that can be printed.
 fn clean(value: &mut Value) {
     match value {
-        Value::String(text) if text.contains(char::is_control) => {
-            *text = text
-                .chars()
-                .map(|letter| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter })
+        Value::String(text) => *text = cleaned(text).unwrap_or_else(|| std::mem::take(text)),
+        Value::Array(values) => values.iter_mut().for_each(clean),
+        Value::Object(values) => {
+            let members = std::mem::take(values).into_iter();
+            *values = members
+                .map(|(name, mut value)| {
+                    clean(&mut value);
+                    (cleaned(&name).unwrap_or(name), value)
+                })
                 .collect();
         }
-        Value::Array(values) => values.iter_mut().for_each(clean),
-        Value::Object(values) => values.values_mut().for_each(clean),
         _ => {}
     }
+}
+
+/// A text without what steers a terminal, where it has any.
+fn cleaned(text: &str) -> Option<String> {
+    let clean = |letter: char| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter };
+    text.contains(char::is_control).then(|| text.chars().map(clean).collect())
 }
 
 #[cfg(test)]
@@ -227,6 +242,8 @@ mod tests {
             Message::Size(u64::MAX),
             Message::Done(Done { is_whole: true }),
             Message::Figures(None),
+            Message::Counted(Some(Changes([("counters/symbol_error".to_owned(), -3)].into()))),
+            Message::Counted(None),
             Message::Error("a sentence".to_owned()),
             Message::End,
         ];
@@ -241,6 +258,10 @@ mod tests {
         let body = serde_json::to_vec("\u{1b}[2Jgone\u{7}\nline").unwrap();
         let Message::Note(text) = Message::unpack(13, &body).unwrap() else { panic!() };
         assert_eq!(text, "\u{fffd}[2Jgone\u{fffd}\nline");
+        let Message::Counted(Some(changes)) = Message::unpack(17, br#"{"\u001b[2Jx": 1, "y": 2}"#).unwrap() else {
+            panic!()
+        };
+        assert_eq!(changes.to_string(), "y +2, \u{fffd}[2Jx +1");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! size                                  ready             for each size: what is to be received is posted
 //! go                                                      both begin
 //! progress …, done                      progress …, figures
+//!                                       counted           where counters are asked for
 //!                                       checked           where messages are checked
 //! end
 //! ```

@@ -191,6 +191,9 @@ impl Server<'_> {
             }
         }
         let is_whole = done.is_some_and(|done| done.is_whole);
+        if !plan.counters.is_empty() {
+            self.connection.send(&Message::Counted(side.counted()))?;
+        }
         if plan.is_validated && is_whole {
             side.check(size)?;
             self.connection.send(&Message::Checked)?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Error, Result, bail};
 
+use super::counters::{self, ALL, Changes};
 use super::{End, Ends, Fabric, Facts, GidFact, Partition, Path, Role, Side};
 use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
 use crate::stats::{Bandwidth, Figures, Latency};
@@ -39,6 +40,9 @@ pub struct Fake {
 /// The P_Keys of a port.
 const PKEYS: [u16; 3] = [0xffff, 0x8001, 0x0001];
 
+/// The counters of a port, of which the last never changes.
+const COUNTERS: [&str; 3] = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_buffer"];
+
 /// Nanoseconds of a message of no bytes.
 const BASE: f64 = 1000.0;
 
@@ -60,6 +64,7 @@ impl Fabric for Fake {
         let key = |index: u16| PKEYS.get(usize::from(index)).copied();
         let partition = Partition::find(index, length, key, "port 1 of fake0").map_err(Error::msg)?;
         facts.partition = Some(partition).filter(|_| !plan.by_address);
+        counters::find(&COUNTERS.map(str::to_owned), &plan.counters, "port 1 of fake0").map_err(Error::msg)?;
         let side = FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts, prepared: None };
         side.reach(Stage::Open)?;
         Ok(Box::new(side))
@@ -122,6 +127,15 @@ impl Side for FakeSide {
         self.reach(Stage::Prepare)?;
         self.prepared = Some(size);
         Ok(())
+    }
+
+    fn counted(&mut self) -> Option<Changes> {
+        let names = counters::find(&COUNTERS.map(str::to_owned), &self.plan.counters, "").ok()?;
+        let of = |name: &str| if name == COUNTERS[2] { 0 } else { 1 + i64::from(name.len() as u32) };
+        let changes = names.into_iter().map(|name| (of(&name), name)).map(|(change, name)| (name, change));
+        let is_all = self.plan.counters == [ALL];
+        let changes = Changes(changes.filter(|(_, change)| !is_all || *change != 0).collect());
+        (!self.plan.counters.is_empty()).then_some(changes)
     }
 
     fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>> {

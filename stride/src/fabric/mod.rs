@@ -2,6 +2,7 @@
 
 pub mod fake;
 
+mod counters;
 mod facts;
 mod numa;
 mod verbs;
@@ -9,6 +10,7 @@ mod verbs;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+pub use self::counters::{ALL, Changes, Counted};
 pub use self::facts::{Facts, GidFact, GpuFact, Partition, Registration};
 pub use self::verbs::{Gpus, NearGpus, Nearness, PortFacts, Verbs, gpus, ports};
 use crate::plan::{Place, Plan};
@@ -142,6 +144,12 @@ pub trait Side {
 
     /// Ends the connections, once both sides are done.
     fn end(&mut self) {}
+
+    /// By how much the counters that the plan names have changed since the side was made ready for the step, once both sides have run it;
+    /// none where it names none, or all and the device has none.
+    fn counted(&mut self) -> Option<Changes> {
+        None
+    }
 
     /// Looks at what has come, where the plan says so, once both sides have run.
     ///

@@ -99,6 +99,9 @@ pub struct Plan {
     /// The length of the intervals that a bandwidth is told of; none is such that there are ten or more.
     #[serde(rename = "interval_seconds", with = "amount::maybe_seconds")]
     pub interval: Option<Duration>,
+    /// Counters of the ports whose changes are told at each size, or `all`.
+    #[serde(default)]
+    pub counters: Vec<String>,
     /// The queue pairs are connected by the connection manager, rather than by hand.
     pub by_address: bool,
     /// The server's address then, as the client has reached it over TCP; none where both sides are in one process.
@@ -144,6 +147,7 @@ impl Plan {
             burst_size: None,
             gap: None,
             interval: None,
+            counters: Vec::new(),
             by_address: false,
             address: None,
             client: Place::default(),

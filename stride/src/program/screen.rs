@@ -117,7 +117,7 @@ impl Watch for Screen {
 
     fn step(&mut self, step: &Step) {
         let Some(figures) = together(step).filter(|figures| step.is_whole || has_some(figures)) else { return };
-        let row = Row { size: step.size, figures, is_whole: step.is_whole };
+        let row = Row { size: step.size, figures, counters: step.counters.clone(), is_whole: step.is_whole };
         self.rows.push(row.clone());
         let is_stream = self.is_stream;
         self.print(|table, out| if is_stream { Ok(Event::Row(row).write(out)?) } else { Ok(table.row(out, &row)?) });

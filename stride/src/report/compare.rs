@@ -167,8 +167,19 @@ pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
 }
 
 /// Members of an object that say nothing of how fast it is.
-const IDLE: [&str; 10] =
-    ["sizes_bytes", "version", "gids", "lid", "port", "client", "server", "client_gid", "server_gid", "partition"];
+const IDLE: [&str; 11] = [
+    "sizes_bytes",
+    "version",
+    "gids",
+    "lid",
+    "port",
+    "client",
+    "server",
+    "client_gid",
+    "server_gid",
+    "partition",
+    "counters",
+];
 
 fn differing(old: &Value, new: &Value, whose: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

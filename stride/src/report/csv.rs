@@ -5,7 +5,7 @@
 use std::io::{Result, Write};
 
 use super::{Environment, Row};
-use crate::fabric::Facts;
+use crate::fabric::{Changes, Counted, Facts};
 use crate::plan::{Amount, Measure, Memory};
 use crate::stats::Latency;
 
@@ -28,7 +28,7 @@ impl Csv {
     ///
     /// Those of the writer.
     pub fn head(&self, out: &mut dyn Write) -> Result<()> {
-        let names = self.names().iter().chain(self.environment.iter().map(|(name, _)| name));
+        let names = self.names().iter().chain(&COUNTERS).chain(self.environment.iter().map(|(name, _)| name));
         line(out, names)
     }
 
@@ -42,7 +42,8 @@ impl Csv {
             Measure::Bandwidth => bandwidth(row),
             Measure::Latency(_) => latency(row),
         };
-        line(out, figures.iter().chain(self.environment.iter().map(|(_, value)| value)))
+        let counters = counters(row);
+        line(out, figures.iter().chain(&counters).chain(self.environment.iter().map(|(_, value)| value)))
     }
 
     fn names(&self) -> &'static [&'static str] {
@@ -124,6 +125,19 @@ fn latency(row: &Row) -> Vec<String> {
         of(|figures| figures.mean),
         of(|figures| figures.stdev),
     ]
+}
+
+const COUNTERS: [&str; 2] = ["client_counters", "server_counters"];
+
+/// Each with its change, as `name=change`, with spaces between them.
+fn counters(row: &Row) -> [String; 2] {
+    let text = |changes: &Changes| {
+        let each = changes.0.iter().map(|(name, change)| format!("{name}={change}"));
+        each.collect::<Vec<_>>().join(" ")
+    };
+    let of =
+        |side: fn(&Counted) -> Option<&Changes>| row.counters.as_ref().and_then(side).map_or_else(String::new, text);
+    [of(|counted| counted.client.as_ref()), of(|counted| counted.server.as_ref())]
 }
 
 /// The columns after the figures.
@@ -251,11 +265,14 @@ mod tests {
 
     #[test]
     fn bandwidths() {
-        let found = read(Measure::Bandwidth, &sample::bandwidth_row(4096, 1_000_000));
+        let row = Row { counters: Some(sample::counted()), ..sample::bandwidth_row(4096, 1_000_000) };
+        let found = read(Measure::Bandwidth, &row);
         let expected = [
             ("size_bytes", "4096"),
             ("average_gigabits_per_second", "32.768"),
             ("messages", "1000000"),
+            ("client_counters", "counters/symbol_error=0 hw_counters/out_of_buffer=-6"),
+            ("server_counters", ""),
             ("operation", "write"),
             ("semantics", ""),
             ("asked_seconds", "1"),

@@ -208,13 +208,20 @@ mod tests {
         (bandwidth.sent, bandwidth.arrived) = (Some(128), Some(100));
     }
 
+    /// Counters were asked for.
+    fn counted(mut document: Document) -> Document {
+        document.environment.plan.counters = vec!["symbol_error".to_owned(), "out_of_buffer".to_owned()];
+        document.rows[0].counters = Some(sample::counted());
+        document
+    }
+
     #[test]
     fn documents_are_as_the_schema_says() {
         let mut failed = bandwidth();
         failed.error = Some("the peer is gone".to_owned());
         let mut lost = bandwidth();
         lose(&mut lost);
-        for document in [bandwidth(), latency(), failed, lost] {
+        for document in [bandwidth(), latency(), failed, lost, counted(bandwidth()), counted(latency())] {
             let text = sample::written(|out| document.write(out));
             let value = serde_json::from_str(&text).unwrap();
             assert_eq!(faults("document", &value), Vec::<String>::new(), "{text}");
@@ -225,7 +232,7 @@ mod tests {
     fn events_are_as_the_schema_says() {
         let mut lost = bandwidth();
         lose(&mut lost);
-        for document in [bandwidth(), latency(), lost] {
+        for document in [bandwidth(), latency(), lost, counted(bandwidth()), counted(latency())] {
             for event in events(&document) {
                 let text = sample::written(|out| event.write(out));
                 assert_eq!(text.lines().count(), 1);

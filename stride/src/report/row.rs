@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fabric::Counted;
 use crate::plan::{Measure, Operation};
 use crate::stats::{Bandwidth, Figures, Latency, Rates};
 
@@ -13,6 +14,8 @@ pub struct Row {
     pub size: u64,
     /// What came out.
     pub figures: Figures,
+    /// By how much counters have changed, where any were asked for.
+    pub counters: Option<Counted>,
     /// All that was planned was measured: the user has not ended the test meanwhile.
     pub is_whole: bool,
 }
@@ -20,7 +23,7 @@ pub struct Row {
 impl Row {
     /// Of a size that was measured as planned.
     pub fn new(size: u64, figures: Figures) -> Self {
-        Self { size, figures, is_whole: true }
+        Self { size, figures, counters: None, is_whole: true }
     }
 
     /// What came out, where it is a bandwidth.
@@ -70,6 +73,8 @@ struct Record {
     is_whole: bool,
     #[serde(flatten)]
     figures: Figures,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    counters: Option<Counted>,
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     average: Option<Rates>,
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
@@ -88,13 +93,14 @@ impl From<Row> for Record {
     fn from(row: Row) -> Self {
         let average = row.average();
         let intervals = row.jitter().map(|[slowest, median, fastest]| Intervals { slowest, median, fastest });
-        Self { size_bytes: row.size, is_whole: row.is_whole, figures: row.figures, average, intervals }
+        let Row { size, figures, counters, is_whole } = row;
+        Self { size_bytes: size, is_whole, figures, counters, average, intervals }
     }
 }
 
 impl From<Record> for Row {
     fn from(record: Record) -> Self {
-        Self { size: record.size_bytes, figures: record.figures, is_whole: record.is_whole }
+        Self { size: record.size_bytes, figures: record.figures, counters: record.counters, is_whole: record.is_whole }
     }
 }
 
@@ -105,7 +111,9 @@ mod tests {
 
     #[test]
     fn rows_come_back_as_they_went() {
-        for row in [sample::bandwidth_row(4096, 1_000_000), sample::latency_row(8, 1000)] {
+        let mut counted = sample::latency_row(8, 1000);
+        counted.counters = Some(sample::counted());
+        for row in [sample::bandwidth_row(4096, 1_000_000), sample::latency_row(8, 1000), counted] {
             let text = serde_json::to_string(&row).unwrap();
             assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), row, "{text}");
         }

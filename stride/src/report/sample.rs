@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Environment, Row};
-use crate::fabric::{Facts, GidFact, Partition, Path};
+use crate::fabric::{Changes, Counted, Facts, GidFact, Partition, Path};
 use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
 use crate::stats::{Bandwidth, Figures, Latency};
 
@@ -20,6 +20,12 @@ pub(super) fn latency_row(size: u64, nanoseconds: u64) -> Row {
     let ticks = (0..1000).map(|i| nanoseconds + nanoseconds * i / 1000);
     let latency = Latency::of(ticks, 1.0, Semantics::Rtt).unwrap();
     Row::new(size, Figures::Latency(latency))
+}
+
+/// Counters of both sides, of which one has none.
+pub(super) fn counted() -> Counted {
+    let changes = [("counters/symbol_error", 0), ("hw_counters/out_of_buffer", -6)];
+    Counted { client: Some(Changes(changes.map(|(name, change)| (name.to_owned(), change)).into())), server: None }
 }
 
 pub(super) fn plan(measure: Measure) -> Plan {

@@ -4,6 +4,7 @@ use std::io::{Result, Write};
 
 use super::units::count;
 use super::{Row, Style, bytes, fixed};
+use crate::fabric::{Changes, Counted};
 use crate::plan::{Measure, Semantics};
 use crate::stats::Latency;
 
@@ -51,7 +52,8 @@ impl Table {
         out.flush()
     }
 
-    /// Writes the line of a row. A column that a row knows nothing of has a dash; a row that is not whole says so.
+    /// Writes the line of a row. A column that a row knows nothing of has a dash; a row that is not whole says so. What counters say stands
+    /// below.
     ///
     /// # Errors
     ///
@@ -59,6 +61,13 @@ impl Table {
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
         let mark = if row.is_whole { "" } else { "  cut short" };
         writeln!(out, "{}{mark}", self.line(|column| column.text(row)))?;
+        if let Some(Counted { client, server }) = &row.counters {
+            let dim = self.style.dim;
+            for (side, changes) in [("client", client), ("server", server)] {
+                let text = changes.as_ref().map_or_else(|| "its device has no counters".to_owned(), Changes::to_string);
+                writeln!(out, "{dim}    {side}: {text}{dim:#}")?;
+            }
+        }
         out.flush()
     }
 
@@ -222,6 +231,17 @@ mod tests {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
         let row = Row { is_whole: false, ..sample::bandwidth_row(64, 5) };
         assert!(lines(&table, &[row])[2].ends_with("  cut short"));
+    }
+
+    #[test]
+    fn counters_stand_below_their_row() {
+        let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
+        let row = Row { counters: Some(sample::counted()), ..sample::bandwidth_row(64, 5) };
+        let expected = [
+            "    client: counters/symbol_error +0, hw_counters/out_of_buffer -6",
+            "    server: its device has no counters",
+        ];
+        assert_eq!(lines(&table, &[row])[3..], expected);
     }
 
     #[test]

@@ -34,6 +34,33 @@ fn latencies_and_datagrams_run() {
 }
 
 #[test]
+fn counters_of_both_sides_come_with_each_size() {
+    let counted = |names: &[&str]| {
+        let request = request(|plan| {
+            (plan.sizes, plan.is_validated) = (vec![2, 64], true);
+            plan.counters = names.iter().map(|name| (*name).to_owned()).collect();
+        });
+        loopback(&Fake::default(), &request, LONG, &mut ()).map(|outcome| outcome.steps)
+    };
+    assert!(counted(&[]).unwrap().iter().all(|step| step.counters.is_none()));
+    for (names, expected) in [
+        (&["all"][..], "counters/port_rcv_data +23, counters/port_xmit_data +24"),
+        (&["out_of_buffer", "counters/port_rcv_data"], "counters/port_rcv_data +23, hw_counters/out_of_buffer +0"),
+    ] {
+        let steps = counted(names).unwrap();
+        assert_eq!(steps.len(), 2);
+        for step in steps {
+            let both = step.counters.unwrap();
+            for side in [both.client, both.server] {
+                assert_eq!(side.unwrap().to_string(), expected);
+            }
+        }
+    }
+    let said = counted(&["symbol_error"]).unwrap_err().to_string();
+    assert!(said.starts_with("--counters symbol_error: port 1 of fake0 has no such counter, but counters/"), "{said}");
+}
+
+#[test]
 fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     let fake = Fake { mtu: Some(1024), ..Fake::default() };
     let mut request = request(|plan| {

@@ -7,7 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::{DeviceContext, Mtu};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 
@@ -17,8 +18,9 @@ use super::corner::Corner;
 use super::device;
 use super::memory::Source;
 use super::step::{self, Outcome};
+use crate::fabric::counters::Counters;
 use crate::fabric::numa;
-use crate::fabric::{End, Ends, Facts, Path, Role, Side};
+use crate::fabric::{Changes, End, Ends, Facts, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan};
 use crate::run::{Signal, Window};
 use crate::stats::{Bandwidth, Figures};
@@ -37,6 +39,8 @@ pub(super) struct VerbsSide {
     ends: Option<Ends>,
     /// Where the connection manager connects the queue pairs.
     manager: Option<Manager>,
+    /// What the plan wants counted.
+    counters: Option<Counters>,
     pd: Arc<ProtectionDomain>,
 }
 
@@ -54,10 +58,29 @@ impl VerbsSide {
         if plan.by_address {
             facts.partition = None;
         }
+        let whose = format!("port {port} of {}", facts.device);
+        let folder = context.sysfs_path().map(|path| path.join("ports").join(port.to_string()));
+        let counters = Counters::open(folder, &plan.counters, &whose).map_err(Error::msg)?;
+        if role == Role::Client && counters.is_none() && !plan.counters.is_empty() {
+            bail!(
+                "--counters: {whose} has no counters, or none that can be read: leave it out, or name another device with -d"
+            );
+        }
         let pd = context.alloc_pd()?;
         let memory = Source::open(&pd, plan, &facts.memory)?;
         memory.describe(&mut facts);
-        Ok(Self { plan: plan.clone(), role, port, facts, memory, corners: Vec::new(), ends: None, manager, pd })
+        Ok(Self {
+            plan: plan.clone(),
+            role,
+            port,
+            facts,
+            memory,
+            corners: Vec::new(),
+            ends: None,
+            manager,
+            counters,
+            pd,
+        })
     }
 
     /// Whether what a place names is there.
@@ -153,7 +176,13 @@ impl Side for VerbsSide {
 
     fn prepare(&mut self, size: u64) -> Result<()> {
         let (plan, role) = (&self.plan, self.role);
-        self.corners.iter_mut().try_for_each(|corner| step::prepare(corner, plan, role, size))
+        self.corners.iter_mut().try_for_each(|corner| step::prepare(corner, plan, role, size))?;
+        self.counters.iter_mut().for_each(Counters::begin);
+        Ok(())
+    }
+
+    fn counted(&mut self) -> Option<Changes> {
+        self.counters.as_ref().map(Counters::changes)
     }
 
     fn check(&mut self, size: u64) -> Result<()> {

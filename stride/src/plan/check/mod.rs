@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size};
+use crate::fabric::ALL;
 
 /// Why a plan cannot be: a sentence that names the option and what to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ const MOST_INTERVALS: f64 = 100_000.0;
 const MOST_FLOW_LABEL: u64 = (1 << 20) - 1;
 /// The LIDs of single ports; those above are of multicast groups.
 const LIDS: std::ops::RangeInclusive<u64> = 1..=0xbfff;
+/// The most counters that are named one by one.
+const MOST_COUNTERS: usize = 256;
 /// The longest test.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -69,6 +72,7 @@ impl Plan {
         self.check_validation()?;
         self.check_memory()?;
         self.check_gap()?;
+        self.check_counters()?;
         check_place(&self.client)?;
         check_place(&self.server)
     }
@@ -222,6 +226,22 @@ impl Plan {
         match self.rate_limit {
             Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),
             _ => self.check_bursts(),
+        }
+    }
+
+    fn check_counters(&self) -> Result<(), Contradiction> {
+        let is_all = |name: &String| name == ALL;
+        if self.counters.len() > 1 && self.counters.iter().any(is_all) {
+            return refuse("--counters all has every counter: leave out the other names");
+        }
+        if self.counters.len() > MOST_COUNTERS {
+            return refuse(format!("--counters has more than {MOST_COUNTERS} names: give --counters all"));
+        }
+        match self.counters.iter().find(|name| name.is_empty() || name.len() > 128) {
+            Some(name) => refuse(format!(
+                "--counters {name:?} is no name of a counter: give all, or names such as port_xmit_data"
+            )),
+            None => Ok(()),
         }
     }
 

@@ -184,6 +184,17 @@ fn regions_of_their_own_are_for_several_queue_pairs() {
 }
 
 #[test]
+fn counters_have_names() {
+    let of = |names: &[&str]| complaint(|plan| plan.counters = names.iter().map(|name| (*name).to_owned()).collect());
+    assert!(of(&["all", "x"]).contains("leave out the other names"));
+    assert!(of(&["x", ""]).starts_with("--counters \"\" is no name of a counter"));
+    assert!(of(&["x".repeat(129).as_str()]).contains("is no name of a counter"));
+    assert!(of(&["x"; 257]).contains("give --counters all"));
+    assert_eq!(of(&["all"]), "");
+    assert_eq!(of(&["port_xmit_data", "hw_counters/out_of_buffer"]), "");
+}
+
+#[test]
 fn places_are_looked_at() {
     assert!(complaint(|plan| plan.server.port = Some(0)).contains("--ib-port"));
     assert!(complaint(|plan| plan.server.device = Some(String::new())).contains("stride-perf devices"));
