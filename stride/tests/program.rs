@@ -218,6 +218,9 @@ fn both_sides_in_one_process_need_no_server() {
 fn a_limit_that_is_missed_has_an_exit_status_of_its_own() {
     let (_, err) = ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-gbps 1000000"), 3);
     assert!(err.contains("missed: "), "{err}");
+    let (_, err) = ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-mpps 1000000"), 3);
+    assert!(err.contains("less than the 1000000 of --min-mpps"), "{err}");
+    ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-mpps 0.000001 --min-gbps 0.000001"), 0);
     ends(&run("write lat -d soft0 -n 50 --loopback --max-p99 1h"), 0);
 }
 
@@ -265,12 +268,12 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("write bw -d soft0 --flow-label 0x100000 --loopback", 2, "--flow-label is 1048576: it can be 0 to 1048575"),
         ("write bw -d soft0 --odp --loopback", 1, "--odp: soft0 has no on-demand paging"),
         ("write bw --odp --remote-use-cuda 0 --loopback", 2, "--odp is for pages of the host"),
-        ("write bw -p 1 127.0.0.1", 1, "127.0.0.1"),
+        ("write bw -p 1 127.0.0.1", 4, "127.0.0.1"),
         ("write bw -d soft0 -n 10 --loopback --json /nowhere/run.json", 1, "/nowhere/run.json"),
         ("write bw -d soft0 --loopback --compare /nowhere/run.json", 1, "/nowhere/run.json"),
         ("write bw -d soft0 --loopback --cpu 60000", 1, "no thread can run on processor 60000, which --cpu names"),
         ("write bw -d soft0 --loopback --remote-cpu 60000", 1, "no thread can run on processor 60000"),
-        ("write bw -d soft0 names.invalid", 1, "the name names.invalid "),
+        ("write bw -d soft0 names.invalid", 4, "the name names.invalid "),
     ] {
         let (_, err) = ends(&run(words), status);
         assert!(err.contains(sentence), "{words}: {err}");
@@ -326,7 +329,7 @@ fn a_peer_that_is_no_stride_is_named() {
         // Until the program has gone.
         let _ = stream.read_to_end(&mut rest);
     });
-    let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 5 127.0.0.1")), 1);
+    let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 5 127.0.0.1")), 4);
     assert!(err.contains("SSH"), "{err}");
     other.join().unwrap();
 }

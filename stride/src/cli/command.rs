@@ -15,7 +15,16 @@ Examples:
   stride-perf write lat --latency ack -a HOST       latency of writes, of all sizes
   stride-perf write bw -a --loopback                a first look at a device, without a server
   stride-perf devices                               what there is to measure
-Each command has help of its own: stride-perf write bw --help";
+Each command has help of its own: stride-perf write bw --help
+
+Exit status:
+  0    done
+  1    failed, in another way than those below
+  2    arguments that make no sense
+  3    a limit (--min-gbps, --min-mpps, --max-p99) or the baseline (--compare) was missed
+  4    the other side was not reached, is busy or no stride-perf of this protocol, or has gone
+  5    RDMA failed: queue pairs did not connect, a request failed, or --validate found other bytes
+  130  ended by SIGINT (Ctrl-C), and 143 by SIGTERM";
 
 /// What stands below the help of a test.
 const TEST_EXAMPLES: &str = "\
@@ -29,7 +38,16 @@ Examples:
 A server needs no options: the client's count, on both sides.
 -d, -i, -x, --use-cuda, --huge-pages and --cpu are of the side where they are given.
 Sizes and numbers have the suffixes k, K, M and G, powers of 1024.
-Times have us, ms, s, m and h, and are seconds without.";
+Times have us, ms, s, m and h, and are seconds without.
+
+Exit status:
+  0    done
+  1    failed, in another way than those below
+  2    arguments that make no sense
+  3    a limit (--min-gbps, --min-mpps, --max-p99) or the baseline (--compare) was missed
+  4    the other side was not reached, is busy or no stride-perf of this protocol, or has gone
+  5    RDMA failed: queue pairs did not connect, a request failed, or --validate found other bytes
+  130  ended by SIGINT (Ctrl-C), and 143 by SIGTERM";
 
 /// Bandwidth and latency of RDMA, in host and GPU memory.
 ///

@@ -179,7 +179,7 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
 }
 
 /// Options that only the client has a use for.
-const CLIENT_ONLY: [&str; 18] = [
+const CLIENT_ONLY: [&str; 19] = [
     "--json",
     "--json-stream",
     "--csv",
@@ -188,6 +188,7 @@ const CLIENT_ONLY: [&str; 18] = [
     "--compare",
     "--threshold",
     "--min-gbps",
+    "--min-mpps",
     "--max-p99",
     "--wait-server",
     "--remote-device",
@@ -213,8 +214,11 @@ fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> 
     if output.min_gbps.is_some() && is_latency {
         return Err(Contradiction("--min-gbps is for `bw`: give --max-p99 for a latency".to_owned()));
     }
+    if output.min_mpps.is_some() && is_latency {
+        return Err(Contradiction("--min-mpps is for `bw`: give --max-p99 for a latency".to_owned()));
+    }
     if output.max_p99.is_some() && !is_latency {
-        return Err(Contradiction("--max-p99 is for `lat`: give --min-gbps for a bandwidth".to_owned()));
+        return Err(Contradiction("--max-p99 is for `lat`: give --min-gbps or --min-mpps for a bandwidth".to_owned()));
     }
     output.plot.as_deref().map_or(Ok(()), picture)
 }

@@ -96,12 +96,12 @@ impl Client<'_> {
         plan.check()?;
         let mut side = self.fabric.open(plan, &plan.client, Role::Client)?;
         self.connection.send(&Message::Request(Box::new(self.request.clone())))?;
-        let offer = match self.receive()? {
+        let mut offer = match self.receive()? {
             Message::Offer(offer) => *offer,
             other => return self.connection.unexpected(&other, "offer"),
         };
         let path = self.path(side.facts(), &offer, near)?;
-        self.connect(&mut *side, &path)?;
+        offer.facts.inline = self.connect(&mut *side, &path)?;
         self.watch.met(side.facts(), &offer.facts, &path);
         let mut steps: Vec<Step> = Vec::new();
         let sizes = self.fitting(path.mtu);
@@ -157,7 +157,8 @@ impl Client<'_> {
         sizes
     }
 
-    fn connect(&mut self, side: &mut dyn Side, path: &Path) -> Result<(), Failure> {
+    /// How many bytes of a message the server hands over inline.
+    fn connect(&mut self, side: &mut dyn Side, path: &Path) -> Result<Option<u32>, Failure> {
         self.connection.send(&Message::Path(path.clone()))?;
         let ours = side.make_ends(path)?;
         self.connection.send(&Message::Ends(ours))?;
@@ -169,14 +170,14 @@ impl Client<'_> {
         side.connect(path, &theirs).map_err(|error| self.connection.failed(error))?;
         self.connection.send(&Message::Connected)?;
         match self.receive()? {
-            Message::Connected => Ok(()),
+            Message::Connected => Ok(Some(theirs.inline)),
             other => self.connection.unexpected(&other, "connected"),
         }
     }
 
     fn step(&mut self, side: &mut dyn Side, size: u64) -> Result<Step, Failure> {
         self.connection.send(&Message::Size(size))?;
-        side.prepare(size)?;
+        side.prepare(size).map_err(Failure::rdma)?;
         match self.receive()? {
             Message::Ready => {}
             other => return self.connection.unexpected(&other, "ready"),
@@ -194,7 +195,7 @@ impl Client<'_> {
         let counters = self.count(side)?;
         // Of a step that was cut short not every place has its bytes.
         if self.request.plan.is_validated && is_whole {
-            side.check(size)?;
+            side.check(size).map_err(Failure::rdma)?;
             match self.receive()? {
                 Message::Checked => {}
                 other => return self.connection.unexpected(&other, "checked"),
@@ -246,8 +247,8 @@ impl Client<'_> {
             (Ok(client), None) => Ok((client, server, is_whole)),
             (Err(error), None) => match self.connection.arrived() {
                 // Both may have failed of the same cause, which only one of them sees.
-                Err(Failure::Theirs(_, theirs)) => Err(Failure::Ours(error.context(format!("the server: {theirs}")))),
-                _ => Err(Failure::Ours(error)),
+                Err(theirs @ Failure::Theirs(..)) => Err(Failure::rdma(error.context(theirs.to_string()))),
+                _ => Err(Failure::rdma(error)),
             },
         }
     }

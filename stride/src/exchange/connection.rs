@@ -3,9 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::failure::{Failure, name};
+use super::failure::{Cause, Failure, name};
 use super::frame::{Frame, PROTOCOL, Unframed, speaker};
-use super::message::{Hello, Message, Unread};
+use super::message::{Hello, Message, Reason, Unread};
 use super::wire::{Deadline, Wire, read_some};
 use crate::fabric::Role;
 
@@ -86,8 +86,8 @@ impl Connection {
     /// What failed here while both did the same, with what the other side says of it within a moment: both may have failed of one cause.
     pub(super) fn failed(&mut self, error: anyhow::Error) -> Failure {
         match self.read(Deadline::after(LAST_WORDS.min(self.timeout))) {
-            Err(Failure::Theirs(role, theirs)) => Failure::Ours(error.context(format!("the {}: {theirs}", name(role)))),
-            _ => Failure::Ours(error),
+            Err(theirs @ Failure::Theirs(..)) => Failure::rdma(error.context(theirs.to_string())),
+            _ => Failure::rdma(error),
         }
     }
 
@@ -120,12 +120,13 @@ impl Connection {
     /// Tells the other side why this one ends, where that is not what it has said itself.
     pub(super) fn part(&mut self, failure: &Failure) {
         let text = match failure {
-            Failure::Ours(error) => format!("{error:#}"),
+            Failure::Ours(error) | Failure::Rdma(error) => format!("{error:#}"),
             Failure::Broken(text) => text.clone(),
             Failure::Theirs(..) | Failure::Unreachable(_) | Failure::Busy(_) | Failure::Stranger(_) => return,
         };
         // It may be gone already.
-        let _ = self.write(&Message::Error(text));
+        let reason = Reason { text, is_rdma: failure.cause() == Cause::Rdma };
+        let _ = self.write(&Message::Error(reason));
         self.linger();
     }
 
@@ -151,9 +152,9 @@ impl Connection {
             let frame = Frame::read(&mut *self.wire, deadline).or_else(|unframed| self.unframed(unframed))?;
             self.heard = Instant::now();
             match Message::unpack(frame.kind, &frame.body) {
-                Ok(Message::Error(text)) => {
+                Ok(Message::Error(Reason { text, is_rdma })) => {
                     let other = if self.role == Role::Client { Role::Server } else { Role::Client };
-                    return Err(Failure::Theirs(other, short(text)));
+                    return Err(Failure::Theirs(other, Reason { text: short(text), is_rdma }));
                 }
                 Ok(Message::Note(text)) if self.notes.len() < MOST_NOTES => self.notes.push(short(text)),
                 Ok(Message::Note(_)) => {}

@@ -43,6 +43,15 @@ pub struct Done {
     pub is_whole: bool,
 }
 
+/// Why a side ends the test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// A sentence for the other's user.
+    pub text: String,
+    /// It is of RDMA: queue pairs, requests, the bytes that came.
+    pub is_rdma: bool,
+}
+
 /// A message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -77,7 +86,7 @@ pub enum Message {
     /// Both: a sentence for the other's user.
     Note(String),
     /// Both: what failed. Nothing comes after it.
-    Error(String),
+    Error(Reason),
     /// Client: that was all.
     End,
 }
@@ -133,7 +142,8 @@ impl Message {
             Self::Done(done) => serde_json::to_vec(done),
             Self::Figures(figures) => serde_json::to_vec(figures),
             Self::Counted(changes) => serde_json::to_vec(changes),
-            Self::Note(text) | Self::Error(text) => serde_json::to_vec(text),
+            Self::Note(text) => serde_json::to_vec(text),
+            Self::Error(reason) => serde_json::to_vec(reason),
             Self::Connected | Self::Ready | Self::Go | Self::End | Self::Checked => Ok(Vec::new()),
         }
     }
@@ -236,6 +246,7 @@ mod tests {
                 gid: None,
                 reads: 16,
                 queue_pairs: Vec::new(),
+                inline: 220,
                 listening: Some(Listening { port: 7, token: u64::MAX }),
             }),
             Message::Connected,
@@ -244,7 +255,7 @@ mod tests {
             Message::Figures(None),
             Message::Counted(Some(Changes([("counters/symbol_error".to_owned(), -3)].into()))),
             Message::Counted(None),
-            Message::Error("a sentence".to_owned()),
+            Message::Error(Reason { text: "a sentence".to_owned(), is_rdma: true }),
             Message::End,
         ];
         for message in messages {

@@ -158,7 +158,7 @@ impl Server<'_> {
     }
 
     fn step(&mut self, side: &mut dyn Side, plan: &Plan, size: u64) -> Result<(), Failure> {
-        side.prepare(size)?;
+        side.prepare(size).map_err(Failure::rdma)?;
         self.connection.send(&Message::Ready)?;
         match self.connection.receive()? {
             Message::Go => {}
@@ -182,7 +182,7 @@ impl Server<'_> {
         if let Some(failure) = trouble {
             return Err(failure);
         }
-        self.connection.send(&Message::Figures(run?))?;
+        self.connection.send(&Message::Figures(run.map_err(Failure::rdma)?))?;
         while done.is_none() {
             match self.connection.receive()? {
                 Message::Progress(_) => {}
@@ -195,7 +195,7 @@ impl Server<'_> {
             self.connection.send(&Message::Counted(side.counted()))?;
         }
         if plan.is_validated && is_whole {
-            side.check(size)?;
+            side.check(size).map_err(Failure::rdma)?;
             self.connection.send(&Message::Checked)?;
         }
         (self.tell)(if is_whole { Event::Step(size) } else { Event::Cut(size) });

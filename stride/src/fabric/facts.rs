@@ -63,6 +63,9 @@ pub struct Facts {
     pub near_cpus: String,
     /// Reads and atomics that its queue pairs can have under way, and can answer at a time.
     pub reads: [u32; 2],
+    /// Messages of up to so many bytes are handed over in the request itself; none before its queue pairs are made.
+    #[serde(rename = "inline_bytes", default)]
+    pub inline: Option<u32>,
 }
 
 /// An entry of a port's table of GIDs.

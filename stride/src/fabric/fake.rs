@@ -112,7 +112,9 @@ impl Side for FakeSide {
         let gid = self.facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
         let end = |number| End { number, psn: 0, address: 0x1000, rkey: 1, intake: None };
         let queue_pairs = (0..self.plan.queue_pairs).map(end).collect();
-        Ok(Ends { lid: self.facts.lid, gid, reads: 16, queue_pairs, listening: None })
+        let inline = self.plan.inline.unwrap_or(0);
+        self.facts.inline = Some(inline);
+        Ok(Ends { lid: self.facts.lid, gid, reads: 16, queue_pairs, inline, listening: None })
     }
 
     fn connect(&mut self, _path: &Path, theirs: &Ends) -> Result<()> {
@@ -192,6 +194,7 @@ fn facts(place: &Place, role: Role) -> Facts {
         thread_nodes: vec![0],
         near_cpus: "0-7".to_owned(),
         reads: [16, 16],
+        inline: None,
     }
 }
 

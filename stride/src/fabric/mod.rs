@@ -68,6 +68,9 @@ pub struct Ends {
     pub reads: u8,
     /// The queue pairs, in the order of the threads.
     pub queue_pairs: Vec<End>,
+    /// Messages of up to so many bytes are handed over in the request itself, as the queue pairs take them.
+    #[serde(rename = "inline_bytes")]
+    pub inline: u32,
     /// Where the server waits for the queue pairs of the client, where the connection manager connects them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<Listening>,

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write, stdout};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 
 use super::exit::Exit;
 use super::interrupt::Signal;
@@ -56,8 +56,9 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
         say(error);
         return Ok(Exit::Interrupted(signal));
     }
-    if let Some(error) = error {
-        bail!(error);
+    if let Err(failure) = &outcome {
+        say(&format!("error: {failure}"));
+        return Ok(Exit::of(failure));
     }
     judge(&output, &screen, baseline)
 }
@@ -187,7 +188,7 @@ fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
 /// Whether the limits were kept, and the baseline.
 fn judge(output: &Output, screen: &Screen, baseline: Option<Baseline>) -> Result<Exit> {
     let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
-    let misses = Limits { min_gbps: output.min_gbps, max_p99 }.missed(&screen.rows);
+    let misses = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 }.missed(&screen.rows);
     misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
     let mut exit = if misses.is_empty() { Exit::Done } else { Exit::Missed };
     if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
@@ -211,4 +212,40 @@ fn judge(output: &Output, screen: &Screen, baseline: Option<Baseline>) -> Result
         }
     }
     Ok(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{self, Job};
+    use crate::fabric::Role;
+    use crate::fabric::fake::{Fake, Stage};
+
+    fn exit(words: &str, fabric: &Fake) -> Exit {
+        match cli::parse(format!("stride-perf {words}").split_whitespace()) {
+            Ok(Job::Measure(measurement)) => measure(*measurement, fabric).unwrap(),
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_exit_says_what_has_failed() {
+        let words = "write bw -s 64 -n 1000 --loopback --json-stream";
+        assert_eq!(exit(words, &Fake::default()), Exit::Done);
+        for role in [Role::Client, Role::Server] {
+            for (stage, expected) in [
+                (Stage::Open, Exit::Failed),
+                (Stage::MakeEnds, Exit::Failed),
+                (Stage::Connect, Exit::Rdma),
+                (Stage::Prepare, Exit::Rdma),
+                (Stage::Run, Exit::Rdma),
+            ] {
+                let fabric = Fake { fails: Some((role, stage)), ..Fake::default() };
+                assert_eq!(exit(words, &fabric), expected, "{role:?} {stage:?}");
+            }
+        }
+        // The name has no address anywhere.
+        assert_eq!(exit("write bw names.invalid", &Fake::default()), Exit::NoContact);
+        assert_eq!(exit(&format!("{words} --min-mpps 1000"), &Fake::default()), Exit::Missed);
+    }
 }

@@ -180,6 +180,14 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         let lid = facts.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
         format!("{} port {} on {}{gid}{lid}{partition}{memory}", facts.device, facts.port, facts.host)
     };
+    // Of who sends data, which reads and atomics do not.
+    let inline = |facts: &Facts, sends: bool| {
+        let inline = facts.inline.filter(|_| sends && !plan.operation.fetches());
+        inline.map_or_else(String::new, |bytes| match bytes {
+            0 => ", none inline".to_owned(),
+            bytes => format!(", up to {bytes} bytes inline"),
+        })
+    };
     let pairs = match plan.queue_pairs {
         1 => "1 queue pair".to_owned(),
         count => format!("{count} queue pairs"),
@@ -190,12 +198,14 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         None => ", by address".to_owned(),
     };
     format!(
-        "{} {what}, {}, {pairs}, MTU {}{way}\n  client: {}\n  server: {}\n",
+        "{} {what}, {}, {pairs}, MTU {}{way}\n  client: {}{}\n  server: {}{}\n",
         plan.operation,
         plan.transport,
         path.mtu,
         side(client, path.client_gid),
-        side(server, path.server_gid)
+        inline(client, plan.client_sends()),
+        side(server, path.server_gid),
+        inline(server, plan.server_sends())
     )
 }
 

@@ -55,7 +55,13 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
     handle.close();
     // It has no result.
     let _ = watching.join();
-    told.map(|()| Exit::Done).map_err(|failure| anyhow!("{failure}"))
+    match told {
+        Ok(()) => Ok(Exit::Done),
+        Err(failure) => {
+            say(&format!("error: {failure}"));
+            Ok(Exit::of(&failure))
+        }
+    }
 }
 
 /// A line for each thing that happens.

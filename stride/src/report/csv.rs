@@ -200,7 +200,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
     all
 }
 
-const CLIENT: [&str; 10] = [
+const CLIENT: [&str; 11] = [
     "client_host",
     "client_kernel",
     "client_device",
@@ -211,9 +211,10 @@ const CLIENT: [&str; 10] = [
     "client_registration",
     "client_numa_node",
     "client_cpus",
+    "client_inline_bytes",
 ];
 
-const SERVER: [&str; 10] = [
+const SERVER: [&str; 11] = [
     "server_host",
     "server_kernel",
     "server_device",
@@ -224,9 +225,10 @@ const SERVER: [&str; 10] = [
     "server_registration",
     "server_numa_node",
     "server_cpus",
+    "server_inline_bytes",
 ];
 
-fn side(facts: &Facts) -> [String; 10] {
+fn side(facts: &Facts) -> [String; 11] {
     let memory = match &facts.memory {
         Memory::Host => "host".to_owned(),
         Memory::HugePages => "huge_pages".to_owned(),
@@ -236,7 +238,8 @@ fn side(facts: &Facts) -> [String; 10] {
     let cpus: Vec<_> = facts.cpus.iter().map(u32::to_string).collect();
     let known = [&facts.host, &facts.kernel, &facts.device, &facts.provider, &facts.firmware].map(String::clone);
     let [host, kernel, device, provider, firmware] = known;
-    [host, kernel, device, provider, firmware, memory, gpu, registration, text(facts.numa_node), cpus.join(" ")]
+    let (node, inline) = (text(facts.numa_node), text(facts.inline));
+    [host, kernel, device, provider, firmware, memory, gpu, registration, node, cpus.join(" "), inline]
 }
 
 fn text(value: Option<impl ToString>) -> String {
@@ -280,6 +283,7 @@ mod tests {
             ("client_host", "one"),
             ("server_host", "two"),
             ("client_cpus", "2"),
+            ("server_inline_bytes", "220"),
             ("time", "2026-07-01T12:00:00Z"),
             ("command_line", "stride-perf write bw server, one"),
         ];

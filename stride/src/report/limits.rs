@@ -1,5 +1,6 @@
 //! What rows must reach, for tests that are to fail.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
 
 use super::{Row, bytes};
@@ -10,6 +11,8 @@ use crate::plan::Measure;
 pub struct Limits {
     /// The least average, in 10^9 bits a second.
     pub min_gbps: Option<f64>,
+    /// The least average, in millions of messages a second.
+    pub min_mpps: Option<f64>,
     /// The longest 99th percentile, in microseconds.
     pub max_p99: Option<f64>,
 }
@@ -23,7 +26,7 @@ pub struct Miss {
     pub found: f64,
     /// What it must have.
     pub limit: f64,
-    /// Which of the two it is of.
+    /// Which of them it is of.
     pub measure: Measured,
 }
 
@@ -32,6 +35,8 @@ pub struct Miss {
 pub enum Measured {
     /// Average gigabits a second.
     Gigabits,
+    /// Average millions of messages a second.
+    Rate,
     /// 99th percentile in microseconds.
     P99,
 }
@@ -41,25 +46,33 @@ impl Limits {
     pub fn idle(&self, measure: Measure) -> Option<&'static str> {
         match measure {
             Measure::Bandwidth => self.max_p99.map(|_| "--max-p99"),
-            Measure::Latency(_) => self.min_gbps.map(|_| "--min-gbps"),
+            Measure::Latency(_) => self.min_gbps.map(|_| "--min-gbps").or(self.min_mpps.map(|_| "--min-mpps")),
         }
     }
 
     /// The rows that miss one. A row that does not know what is asked of it misses it.
     pub fn missed(&self, rows: &[Row]) -> Vec<Miss> {
-        rows.iter().filter_map(|row| self.miss(row)).collect()
+        rows.iter().flat_map(|row| self.misses(row)).flatten().collect()
     }
 
-    fn miss(&self, row: &Row) -> Option<Miss> {
+    fn misses(&self, row: &Row) -> [Option<Miss>; 2] {
         let size = row.size;
+        let miss = |found, limit, measure| Some(Miss { size, found, limit, measure });
         if let Some(latency) = row.latency() {
-            let (limit, found) = (self.max_p99?, latency.p99 / 1000.0);
-            let holds = found <= limit;
-            return (!holds).then_some(Miss { size, found, limit, measure: Measured::P99 });
+            let found = latency.p99 / 1000.0;
+            let limit = self.max_p99.filter(|limit| !matches!(found.partial_cmp(limit), Some(Less | Equal)));
+            return [limit.and_then(|limit| miss(found, limit, Measured::P99)), None];
         }
-        let (limit, found) = (self.min_gbps?, row.average()?.gigabits_per_second);
-        let holds = found >= limit;
-        (!holds).then_some(Miss { size, found, limit, measure: Measured::Gigabits })
+        let Some(average) = row.average() else { return [None; 2] };
+        let below = |limit: Option<f64>, found: f64, measure| {
+            let limit = limit.filter(|limit| !matches!(found.partial_cmp(limit), Some(Greater | Equal)));
+            limit.and_then(|limit| miss(found, limit, measure))
+        };
+        let rate = average.messages_per_second / 1e6;
+        [
+            below(self.min_gbps, average.gigabits_per_second, Measured::Gigabits),
+            below(self.min_mpps, rate, Measured::Rate),
+        ]
     }
 }
 
@@ -69,6 +82,9 @@ impl fmt::Display for Miss {
         let size = bytes(*size);
         match self.measure {
             Measured::Gigabits => write!(f, "{size}: {found:.3} Gb/s, less than the {limit} Gb/s of --min-gbps"),
+            Measured::Rate => {
+                write!(f, "{size}: {found:.6} million messages a second, less than the {limit} of --min-mpps")
+            }
             Measured::P99 => write!(f, "{size}: p99 of {found:.3} us, more than the {limit} us of --max-p99"),
         }
     }
@@ -83,16 +99,28 @@ mod tests {
     #[test]
     fn bandwidths_below() {
         let rows = [64, 4096, 8192].map(|size| sample::bandwidth_row(size, 1_000_000));
-        let limits = Limits { min_gbps: Some(32.768), max_p99: Some(0.0) };
+        let limits = Limits { min_gbps: Some(32.768), max_p99: Some(0.0), ..Limits::default() };
         let said: Vec<_> = limits.missed(&rows).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["64: 0.512 Gb/s, less than the 32.768 Gb/s of --min-gbps"]);
         assert_eq!(Limits::default().missed(&rows), []);
     }
 
     #[test]
+    fn message_rates_below() {
+        let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1_000_000 * (size / 64)));
+        let limits = Limits { min_mpps: Some(2.0), ..Limits::default() };
+        let said: Vec<_> = limits.missed(&rows).iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["64: 1.000000 million messages a second, less than the 2 of --min-mpps"]);
+        // A row can miss both.
+        let limits = Limits { min_gbps: Some(100.0), ..limits };
+        assert_eq!(limits.missed(&rows).len(), 3);
+        assert_eq!(limits.missed(&[sample::latency_row(2, 1000)]), []);
+    }
+
+    #[test]
     fn latencies_above() {
         let rows = [(2, 1000), (4096, 2000)].map(|(size, time)| sample::latency_row(size, time));
-        let limits = Limits { min_gbps: None, max_p99: Some(2.5) };
+        let limits = Limits { max_p99: Some(2.5), ..Limits::default() };
         let said: Vec<_> = limits.missed(&rows).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["4 KiB: p99 of 3.979 us, more than the 2.5 us of --max-p99"]);
     }
@@ -103,13 +131,15 @@ mod tests {
         if let crate::stats::Figures::Latency(latency) = &mut row.figures {
             latency.p99 = f64::NAN;
         }
-        assert_eq!(Limits { min_gbps: None, max_p99: Some(1e9) }.missed(&[row]).len(), 1);
+        assert_eq!(Limits { max_p99: Some(1e9), ..Limits::default() }.missed(&[row]).len(), 1);
     }
 
     #[test]
     fn limits_of_what_is_not_measured_are_named() {
-        let limits = Limits { min_gbps: Some(1.0), max_p99: None };
+        let limits = Limits { min_gbps: Some(1.0), ..Limits::default() };
         assert_eq!(limits.idle(Measure::Bandwidth), None);
         assert_eq!(limits.idle(Measure::Latency(Semantics::Ack)), Some("--min-gbps"));
+        let limits = Limits { min_mpps: Some(1.0), ..Limits::default() };
+        assert_eq!(limits.idle(Measure::Latency(Semantics::Ack)), Some("--min-mpps"));
     }
 }

@@ -71,6 +71,7 @@ pub(super) fn facts(host: &str) -> Facts {
         thread_nodes: vec![0],
         near_cpus: "0-7".to_owned(),
         reads: [16, 16],
+        inline: Some(220),
     }
 }
 

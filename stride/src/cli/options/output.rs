@@ -37,6 +37,9 @@ pub struct Output {
     /// Fails where a size has less than so many gigabits a second.
     #[arg(long, value_name = "GBPS", value_parser = values::positive)]
     pub min_gbps: Option<f64>,
+    /// Fails where a size has less than so many million messages a second.
+    #[arg(long, value_name = "MPPS", value_parser = values::positive)]
+    pub min_mpps: Option<f64>,
     /// Fails where 99 % of the messages of a size are not within so many microseconds; other units may be written, such as 1ms.
     #[arg(long, value_name = "TIME", value_parser = values::microseconds)]
     pub max_p99: Option<Duration>,
@@ -46,6 +49,7 @@ impl Output {
     /// Whether the results are for others than who reads standard output.
     pub fn has_others(&self) -> bool {
         let files = [&self.json, &self.csv, &self.plot, &self.compare];
-        files.into_iter().any(Option::is_some) || self.min_gbps.is_some() || self.max_p99.is_some()
+        let has_limits = self.min_gbps.is_some() || self.min_mpps.is_some() || self.max_p99.is_some();
+        has_limits || files.into_iter().any(Option::is_some)
     }
 }

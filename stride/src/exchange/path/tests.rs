@@ -167,6 +167,7 @@ fn what_a_client_names_is_looked_at() {
     assert!(check(&Path { server_gid: None, ..path.clone() }, &own).is_err());
     assert!(check(&Path { mtu: 8192, ..path.clone() }, &own).is_err());
     assert!(check(&Path { mtu: 1000, ..path.clone() }, &own).is_err());
-    let ends = Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: Vec::new(), listening: None };
+    let ends =
+        Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: Vec::new(), inline: 0, listening: None };
     assert!(check_ends(&ends, &path, &Plan::example()).unwrap_err().contains("0 queue pairs"));
 }

@@ -98,6 +98,7 @@ fn lies_are_named() {
             gid: Some("::1".to_owned()),
             reads: 16,
             queue_pairs: Vec::new(),
+            inline: 0,
             listening: None,
         }))
     };
@@ -111,7 +112,10 @@ fn lies_are_named() {
         (asks(|plan| plan.sizes = vec![u64::MAX]), "--msg-size is 18446744073709551615: it can be 1 to 2147483648"),
         ([asks(|_| ()), path(77)].concat(), "the client wants GID 77 of the server, which there is not"),
         ([asks(|_| ()), path(3), ends()].concat(), "the client has 0 queue pairs, where 1 were due"),
-        ([asks(|_| ()), message(&Message::Error("enough".to_owned()))].concat(), "the client: enough"),
+        (
+            [asks(|_| ()), message(&Message::Error(Reason { text: "enough".to_owned(), is_rdma: false }))].concat(),
+            "the client: enough",
+        ),
     ] {
         assert_eq!(server(script).unwrap_err().to_string(), said);
     }
@@ -205,8 +209,14 @@ fn a_client_sees_that_its_server_is_gone() {
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     let part = crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024 };
     let end = crate::fabric::End { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
-    let ends =
-        crate::fabric::Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: vec![end], listening: None };
+    let ends = crate::fabric::Ends {
+        lid: 0,
+        gid: Some("::1".to_owned()),
+        reads: 16,
+        queue_pairs: vec![end],
+        inline: 0,
+        listening: None,
+    };
     prop_oneof![
         Just(message(&Message::Request(Box::new(request(|_| ()))))),
         Just(message(&Message::Path(part))),

@@ -88,9 +88,11 @@ fn what_fails_at_a_side_is_told_by_its_name() {
     for stage in [Stage::Open, Stage::MakeEnds, Stage::Connect, Stage::Prepare, Stage::Run] {
         for role in [Role::Client, Role::Server] {
             let fake = Fake { fails: Some((role, stage)), waits: None, ..Fake::default() };
-            let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err().to_string();
+            let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err();
+            let is_rdma = !matches!(stage, Stage::Open | Stage::MakeEnds);
+            assert_eq!(failure.cause(), if is_rdma { Cause::Rdma } else { Cause::Other }, "{stage:?} {role:?}");
             let whose = if role == Role::Server { "the server: " } else { "" };
-            assert_eq!(failure, format!("{whose}fake0 fails at {stage:?}, as it was told to"));
+            assert_eq!(failure.to_string(), format!("{whose}fake0 fails at {stage:?}, as it was told to"));
         }
     }
 }
@@ -100,8 +102,9 @@ fn a_side_that_fails_ends_the_run_of_the_other() {
     let (client, server) = (Role::Client, Role::Server);
     for (fails, waits) in [(client, server), (server, client)] {
         let fake = Fake { fails: Some((fails, Stage::Run)), waits: Some(waits), ..Fake::default() };
-        let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err().to_string();
-        assert!(failure.contains("fails at Run"), "{failure}");
+        let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err();
+        assert_eq!(failure.cause(), Cause::Rdma);
+        assert!(failure.to_string().contains("fails at Run"), "{failure}");
     }
 }
 

@@ -163,6 +163,7 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         near_cpus: nodes.near(numa_node, &allowed),
         cpus,
         reads: [device.max_qp_init_rd_atom(), device.max_qp_rd_atom()],
+        inline: None,
     })
 }
 

@@ -139,7 +139,10 @@ impl Side for VerbsSide {
         };
         let reads = self.facts.reads[1].min(u8::MAX.into()) as u8;
         let listening = self.manager.as_ref().and_then(Manager::listening);
-        let ends = Ends { lid: self.facts.lid, gid, reads, queue_pairs, listening };
+        // The same on all threads.
+        let inline = corners.first().map_or(0, |corner| corner.inline);
+        self.facts.inline = Some(inline);
+        let ends = Ends { lid: self.facts.lid, gid, reads, queue_pairs, inline, listening };
         (self.corners, self.ends) = (corners, Some(ends.clone()));
         Ok(ends)
     }

@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use crate::exchange::{Done, Hello, Message, Offer, PROTOCOL, Request};
+use crate::exchange::{Done, Hello, Message, Offer, PROTOCOL, Reason, Request};
 use crate::fabric::fake::Fake;
 use crate::fabric::{End, Ends, Fabric, Facts, Path, Role};
 use crate::plan::{Given, Place, Plan};
@@ -76,9 +76,11 @@ fn conversations() -> [(&'static str, Vec<u8>); 6] {
     let offer = || Message::Offer(Box::new(Offer { facts: facts(Role::Server), gid_index: None }));
     let end = End { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
     let ends = || {
-        Message::Ends(Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: vec![end], listening: None })
+        let gid = Some("::1".to_owned());
+        Message::Ends(Ends { lid: 0, gid, reads: 16, queue_pairs: vec![end], inline: 0, listening: None })
     };
     let size = || Message::Size(64 << 10);
+    let enough = Reason { text: "enough".to_owned(), is_rdma: false };
     let done = Message::Done(Done { is_whole: true });
     let whole = [
         hello(),
@@ -106,7 +108,7 @@ fn conversations() -> [(&'static str, Vec<u8>); 6] {
         ("conversation/bad-order", said(SERVER, &[hello(), request(), size()])),
         ("conversation/bad-stranger", [&[SERVER][..], b"GET / HTTP/1.1\r\n\r\n"].concat()),
         ("conversation/bad-end", said(CLIENT, &served[..3])),
-        ("conversation/bad-error", said(CLIENT, &[hello(), Message::Error("enough".to_owned())])),
+        ("conversation/bad-error", said(CLIENT, &[hello(), Message::Error(enough)])),
     ]
 }
 

@@ -88,8 +88,14 @@ mod tests {
     fn way(plan: &Plan, place: &Place, gid: Option<u32>) -> ByHand {
         let fake = Fake { is_infiniband: true, ..Fake::default() };
         let side = fake.open(plan, place, Role::Client).unwrap();
-        let theirs =
-            Ends { lid: 2, gid: Some("fe80::2".to_owned()), reads: 16, queue_pairs: Vec::new(), listening: None };
+        let theirs = Ends {
+            lid: 2,
+            gid: Some("fe80::2".to_owned()),
+            reads: 16,
+            queue_pairs: Vec::new(),
+            listening: None,
+            inline: None,
+        };
         ByHand::new(plan, side.facts(), gid, &theirs).unwrap()
     }
 
