@@ -149,7 +149,12 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     if test.meeting.loopback {
         warnings = idle(&given, &["--one-off", "--wait-server", "--port", "--ipv4", "--ipv6"], "--loopback");
         // What is said of this side only holds for the other one too: both are here.
-        server = server.or(&Place { memory: None, cpus: None, ..own.clone() });
+        if server.gpu_registration.is_some() && server.memory.is_none() {
+            return Err(Contradiction(
+                "--remote-gpu-registration is of the memory of a GPU: give --remote-use-cuda as well".to_owned(),
+            ));
+        }
+        server = server.or(&Place { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
     Ok(Job::Measure(Box::new(Measurement {
         plan: build::plan(verb, is_latency, &test, own, server)?,
@@ -179,7 +184,7 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
 }
 
 /// Options that only the client has a use for.
-const CLIENT_ONLY: [&str; 19] = [
+const CLIENT_ONLY: [&str; 21] = [
     "--json",
     "--json-stream",
     "--csv",
@@ -199,6 +204,8 @@ const CLIENT_ONLY: [&str; 19] = [
     "--remote-huge-pages",
     "--remote-use-cuda",
     "--remote-cpu",
+    "--remote-gpu-registration",
+    "--remote-no-numa",
 ];
 
 /// A sentence for each of these that was given.

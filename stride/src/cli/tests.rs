@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::{Amount, Measure, Memory, Operation, Semantics, Transport, size};
+use crate::plan::{Amount, GpuRegistration, Measure, Memory, Operation, Semantics, Transport, size};
 
 fn run(line: &str) -> Result<Job, String> {
     parse(line.split_whitespace()).map_err(|error| error.to_string())
@@ -50,6 +50,11 @@ fn published_forms_are_understood() {
     assert_eq!(job.plan.client.memory, Some(Memory::Cuda("4".to_owned())));
     let job = client("stride-perf write bw -l 64 -t 4096 host");
     assert_eq!((job.plan.post_list, job.plan.tx_depth, job.plan.cq_moderation), (64, 4096, 64));
+    let job = client("stride-perf write bw --remote-use-cuda 1 --remote-gpu-registration dmabuf --remote-no-numa host");
+    assert_eq!(
+        (job.plan.server.gpu_registration, job.plan.server.is_bound),
+        (Some(GpuRegistration::DmaBuf), Some(false))
+    );
     let job = client("stride-perf send bw --recv-post-list 16 --remote-ib-port 2 --remote-huge-pages h");
     assert_eq!((job.plan.receive_list, job.plan.server.port), (Some(16), Some(2)));
     assert_eq!(job.plan.server.memory, Some(Memory::HugePages));
@@ -120,6 +125,11 @@ fn contradictions_are_sentences() {
         ("send bw -c ud -s 8K h", "--max-msg-size 4096"),
         ("write bw --use-cuda 0 -I 64 h", "--inline 0"),
         ("write bw --use-cuda 0 --huge-pages h", "give one of them"),
+        ("write bw --gpu-registration dmabuf h", "--use-cuda"),
+        ("write bw --use-cuda 0 --gpu-registration peermem h", "dmabuf, address"),
+        ("write bw --remote-huge-pages --remote-gpu-registration address h", "cannot be used with"),
+        ("write bw --no-numa --cpu 0 h", "cannot be used with"),
+        ("write bw --remote-no-numa --remote-cpu 0 h", "cannot be used with"),
         ("write bw --atomic fadd h", "stride-perf atomic"),
         ("read bw --imm h", "carry no immediate"),
         ("write bw --latency ack h", "--latency is for `lat`"),
@@ -163,6 +173,11 @@ fn both_sides_can_be_here() {
     assert_eq!(job.server, None);
     assert_eq!(job.plan.server, Place { device: Some("soft0".to_owned()), ..Place::default() });
     assert_eq!(job.warnings, ["--one-off does nothing for --loopback"]);
+    let job = client("stride-perf write bw --loopback --use-cuda 0 --gpu-registration address --no-numa");
+    assert_eq!(job.plan.client.gpu_registration, Some(GpuRegistration::Address));
+    assert_eq!(job.plan.server, Place { is_bound: Some(false), ..Place::default() });
+    let said = refusal("stride-perf write bw --loopback --remote-gpu-registration dmabuf");
+    assert!(said.contains("give --remote-use-cuda as well"), "{said}");
 }
 
 #[test]

@@ -61,6 +61,9 @@ pub struct Facts {
     pub thread_nodes: Vec<u32>,
     /// The processors of the device's node, as `--cpu` takes them; empty where they are not known.
     pub near_cpus: String,
+    /// Its threads are bound to those processors, though nobody has named any.
+    #[serde(rename = "is_bound_to_node", default)]
+    pub is_bound: bool,
     /// Reads and atomics that its queue pairs can have under way, and can answer at a time.
     pub reads: [u32; 2],
     /// Messages of up to so many bytes are handed over in the request itself; none before its queue pairs are made.

@@ -193,6 +193,7 @@ fn facts(place: &Place, role: Role) -> Facts {
         cpus: place.cpus.clone().unwrap_or_default(),
         thread_nodes: vec![0],
         near_cpus: "0-7".to_owned(),
+        is_bound: false,
         reads: [16, 16],
         inline: None,
     }

@@ -41,6 +41,15 @@ impl Nodes {
         self.0.iter().filter(|(_, own)| has(own)).map(|(node, _)| *node).collect()
     }
 
+    /// Where threads run that nobody has placed: on the processors of the device's node. None where the machine has one node, where the
+    /// device has none with processors, or where these threads may not run on all processors that are `online`: somebody has placed them.
+    pub(super) fn bound(&self, node: Option<u32>, allowed: &[u32], online: &[u32]) -> Option<Vec<u32>> {
+        let has_several = self.0.iter().filter(|(_, own)| !own.is_empty()).count() > 1;
+        let is_placed = online.is_empty() || online.iter().any(|cpu| !allowed.contains(cpu));
+        let (_, own) = self.0.iter().find(|(number, own)| Some(*number) == node && !own.is_empty())?;
+        (has_several && !is_placed).then(|| own.clone())
+    }
+
     /// The processors of a node that are among these, as `--cpu` takes them; empty where there are none, or the node is not known.
     pub(super) fn near(&self, node: Option<u32>, among: &[u32]) -> String {
         let found = self.0.iter().find(|(number, _)| Some(*number) == node);
@@ -49,20 +58,55 @@ impl Nodes {
     }
 }
 
+/// The processors that are at work; none where the system does not say.
+pub(super) fn online() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    cpus::parse(text.trim()).unwrap_or_default()
+}
+
 /// The processors where this thread may run.
 pub(super) fn allowed() -> Vec<u32> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).filter_map(|cpu| u32::try_from(cpu).ok()).collect()
 }
 
-/// Has this thread run on one processor.
-pub(super) fn pin(cpu: u32) -> io::Result<()> {
+/// Has this thread run on these processors.
+pub(super) fn run_on(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    if cpu as usize >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
+    for cpu in cpus {
+        if *cpu as usize >= CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        set.set(*cpu as usize);
     }
-    set.set(cpu as usize);
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Whether threads can be had to run there.
+pub(super) fn can_run_on(cpus: &[u32]) -> bool {
+    thread::scope(|scope| scope.spawn(|| run_on(cpus).is_ok()).join()).unwrap_or(false)
+}
+
+/// This thread is on some processors, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Bound(Option<CpuSet>);
+
+/// Has this thread run on these processors for a while; where there are none, and where the system does not let it, it stays where it is.
+pub(super) fn bind(cpus: &[u32]) -> Bound {
+    if cpus.is_empty() {
+        return Bound(None);
+    }
+    let before = sched_getaffinity(None).ok();
+    Bound(before.filter(|_| run_on(cpus).is_ok()))
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // It ran there before.
+            let _ = sched_setaffinity(None, before);
+        }
+    }
 }
 
 /// Whether threads can run on these processors.
@@ -74,7 +118,7 @@ pub(super) fn check(wanted: &[u32]) -> Result<()> {
     let allowed = allowed();
     // In a thread of its own, as it moves.
     let tried = thread::scope(|scope| {
-        let try_all = || wanted.iter().find_map(|cpu| pin(*cpu).err().map(|error| (*cpu, error)));
+        let try_all = || wanted.iter().find_map(|cpu| run_on(&[*cpu]).err().map(|error| (*cpu, error)));
         scope.spawn(try_all).join()
     });
     match tried {
@@ -116,6 +160,42 @@ mod tests {
             assert_eq!(nodes.near(none, &all), "");
         }
         assert!(Nodes::read(Path::new("/nonexistent")).is_err());
+    }
+
+    #[test]
+    fn threads_go_to_the_node_of_the_device_where_nobody_has_placed_them() {
+        let nodes = machine();
+        let all: Vec<u32> = (0..16).collect();
+        let second = vec![4, 5, 6, 7, 12, 13, 14, 15];
+        assert_eq!(nodes.bound(Some(1), &all, &all), Some(second.clone()));
+        // By taskset, numactl or a container; and of a system that does not say what there is.
+        assert_eq!(nodes.bound(Some(1), &all[..8], &all), None);
+        assert_eq!(nodes.bound(Some(1), &second, &all), None);
+        assert_eq!(nodes.bound(Some(1), &all, &[]), None);
+        // A device of no node, of one that is of memory alone, and of one that is not there.
+        for none in [None, Some(2), Some(3)] {
+            assert_eq!(nodes.bound(none, &all, &all), None);
+        }
+        let one = Nodes(vec![(0, all.clone()), (1, Vec::new())]);
+        assert_eq!(one.bound(Some(0), &all, &all), None, "all is near");
+        assert_eq!(Nodes::default().bound(Some(0), &all, &all), None);
+    }
+
+    #[test]
+    fn a_thread_goes_back_where_it_was() {
+        thread::spawn(|| {
+            let before = allowed();
+            let bound = bind(&before[..1]);
+            assert_eq!(allowed(), before[..1]);
+            drop(bound);
+            assert_eq!(allowed(), before);
+            drop(bind(&[]));
+            drop(bind(&[60_000]));
+            assert_eq!(allowed(), before);
+            assert!(can_run_on(&before) && !can_run_on(&[60_000]));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A place on the PCI bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciAddress {
@@ -19,6 +21,26 @@ pub enum GpuName {
     Index(u32),
     /// Where it is.
     Address(PciAddress),
+}
+
+/// How memory of a GPU is to be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuRegistration {
+    /// As a DMA buffer of the kernel's.
+    DmaBuf,
+    /// By its address, which takes a module that explains it to drivers.
+    Address,
+}
+
+impl fmt::Display for GpuRegistration {
+    /// As the option has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::DmaBuf => "dmabuf",
+            Self::Address => "address",
+        })
+    }
 }
 
 /// What is no name of a GPU.

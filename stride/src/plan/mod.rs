@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::amount::Amount;
 pub use self::check::{Contradiction, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS};
-pub use self::gpu::{GpuName, NoGpuName, PciAddress};
+pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
 pub use self::operation::{Measure, Operation, Semantics, Transport};
 pub use self::place::{Memory, Place};
 pub use self::settings::{Given, Setting};

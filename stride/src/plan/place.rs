@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::GpuRegistration;
+
 /// The device, memory and processors of a side. What is none is chosen by that side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
@@ -21,6 +23,12 @@ pub struct Place {
     pub memory: Option<Memory>,
     /// Processors, one for each thread in turn.
     pub cpus: Option<Vec<u32>>,
+    /// How memory of a GPU is registered.
+    #[serde(default)]
+    pub gpu_registration: Option<GpuRegistration>,
+    /// Threads that have no processors may be bound to those of the device's NUMA node; none is yes.
+    #[serde(default)]
+    pub is_bound: Option<bool>,
 }
 
 /// Where messages lie.
@@ -39,6 +47,9 @@ impl Place {
     /// This one, and what it leaves open as another has it.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
+        // Of memory that is not taken the registration is not either.
+        let is_gpu = self.memory.as_ref().is_none_or(|memory| memory.cuda().is_some());
+        let registration = other.gpu_registration.filter(|_| is_gpu);
         Self {
             device: self.device.or_else(|| other.device.clone()),
             port: self.port.or(other.port),
@@ -47,6 +58,8 @@ impl Place {
             dlid: self.dlid.or(other.dlid),
             memory: self.memory.or_else(|| other.memory.clone()),
             cpus: self.cpus.or_else(|| other.cpus.clone()),
+            gpu_registration: self.gpu_registration.or(registration),
+            is_bound: self.is_bound.or(other.is_bound),
         }
     }
 
@@ -64,7 +77,7 @@ impl Place {
         self.each().into_iter().flatten().collect()
     }
 
-    fn each(&self) -> [Option<String>; 7] {
+    fn each(&self) -> [Option<String>; 9] {
         let cpus = |cpus: &Vec<u32>| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         [
             self.device.as_ref().map(|name| format!("--device {name}")),
@@ -78,6 +91,8 @@ impl Place {
                 Memory::Cuda(gpu) => format!("--use-cuda {gpu}"),
             }),
             self.cpus.as_ref().map(|list| format!("--cpu {}", cpus(list))),
+            self.gpu_registration.map(|way| format!("--gpu-registration {way}")),
+            self.is_bound.filter(|is_bound| !is_bound).map(|_| "--no-numa".to_owned()),
         ]
     }
 }
@@ -107,5 +122,21 @@ mod tests {
             told,
             ["the server was given --device mlx5_1; the client asks for --device mlx5_0 there, which counts"]
         );
+    }
+
+    #[test]
+    fn how_memory_is_registered_goes_with_the_memory() {
+        let own = Place {
+            memory: Some(Memory::Cuda("0".to_owned())),
+            gpu_registration: Some(GpuRegistration::DmaBuf),
+            is_bound: Some(false),
+            ..Place::default()
+        };
+        assert_eq!(own.options(), ["--use-cuda 0", "--gpu-registration dmabuf", "--no-numa"]);
+        assert_eq!(Place::default().or(&own), own);
+        let other = Place { memory: Some(Memory::Cuda("1".to_owned())), ..Place::default() };
+        assert_eq!(other.or(&own).gpu_registration, Some(GpuRegistration::DmaBuf));
+        let host = Place { memory: Some(Memory::HugePages), ..Place::default() };
+        assert_eq!(host.or(&own).gpu_registration, None);
     }
 }

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_exit_says_what_has_failed() {
-        let words = "write bw -s 64 -n 1000 --loopback --json-stream";
+        let words = "write bw -s 64 -n 1000 --loopback";
         assert_eq!(exit(words, &Fake::default()), Exit::Done);
         for role in [Role::Client, Role::Server] {
             for (stage, expected) in [

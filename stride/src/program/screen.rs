@@ -178,7 +178,9 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         let partition = facts.partition.filter(|partition| partition.index > 0);
         let partition = partition.map_or_else(String::new, |partition| format!(", {partition}"));
         let lid = facts.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
-        format!("{} port {} on {}{gid}{lid}{partition}{memory}", facts.device, facts.port, facts.host)
+        let node = facts.numa_node.filter(|_| facts.is_bound);
+        let node = node.map_or_else(String::new, |node| format!(", threads on NUMA node {node}"));
+        format!("{} port {} on {}{gid}{lid}{partition}{memory}{node}", facts.device, facts.port, facts.host)
     };
     // Of who sends data, which reads and atomics do not.
     let inline = |facts: &Facts, sends: bool| {
@@ -214,7 +216,7 @@ mod tests {
     use super::*;
     use crate::fabric::fake::Fake;
     use crate::fabric::{Fabric, Role};
-    use crate::plan::Place;
+    use crate::plan::{Operation, Place};
 
     fn line_of(change: impl FnOnce(&mut Plan)) -> String {
         let mut plan = Plan::example();
@@ -230,6 +232,22 @@ mod tests {
         assert!(head.contains(", RC, 1 queue pair, MTU 1024\n"), "{head}");
         assert_eq!(head.matches(", GID ").count(), 2, "{head}");
         assert!(line_of(|plan| plan.queue_pairs = 3).contains(" 3 queue pairs,"));
+    }
+
+    #[test]
+    fn what_goes_inline_is_said_of_who_sends() {
+        let facts = Fake::default().open(&Plan::example(), &Place::default(), Role::Client).unwrap().facts().clone();
+        let bound = Facts { inline: Some(220), is_bound: true, numa_node: Some(1), ..facts.clone() };
+        let none = Facts { inline: Some(0), ..facts };
+        let path = Path { client_gid: None, server_gid: None, mtu: 1024 };
+        let lines = |plan: &Plan| head(plan, &bound, &none, &path).lines().map(str::to_owned).collect::<Vec<_>>();
+        let both = lines(&Plan { is_bidirectional: true, ..Plan::example() });
+        assert!(both[1].ends_with(", threads on NUMA node 1, up to 220 bytes inline"), "{both:?}");
+        assert!(both[2].ends_with(", LID 0, none inline"), "{both:?}");
+        let one = lines(&Plan::example());
+        assert!(one[1].ends_with(" inline") && one[2].ends_with(", LID 0"), "{one:?}");
+        let read = lines(&Plan { operation: Operation::Read, ..Plan::example() });
+        assert!(read[1].ends_with(", threads on NUMA node 1"), "{read:?}");
     }
 
     #[test]

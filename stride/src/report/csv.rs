@@ -200,7 +200,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
     all
 }
 
-const CLIENT: [&str; 11] = [
+const CLIENT: [&str; 12] = [
     "client_host",
     "client_kernel",
     "client_device",
@@ -211,10 +211,11 @@ const CLIENT: [&str; 11] = [
     "client_registration",
     "client_numa_node",
     "client_cpus",
+    "client_bound_to_node",
     "client_inline_bytes",
 ];
 
-const SERVER: [&str; 11] = [
+const SERVER: [&str; 12] = [
     "server_host",
     "server_kernel",
     "server_device",
@@ -225,10 +226,11 @@ const SERVER: [&str; 11] = [
     "server_registration",
     "server_numa_node",
     "server_cpus",
+    "server_bound_to_node",
     "server_inline_bytes",
 ];
 
-fn side(facts: &Facts) -> [String; 11] {
+fn side(facts: &Facts) -> [String; 12] {
     let memory = match &facts.memory {
         Memory::Host => "host".to_owned(),
         Memory::HugePages => "huge_pages".to_owned(),
@@ -239,7 +241,8 @@ fn side(facts: &Facts) -> [String; 11] {
     let known = [&facts.host, &facts.kernel, &facts.device, &facts.provider, &facts.firmware].map(String::clone);
     let [host, kernel, device, provider, firmware] = known;
     let (node, inline) = (text(facts.numa_node), text(facts.inline));
-    [host, kernel, device, provider, firmware, memory, gpu, registration, node, cpus.join(" "), inline]
+    let is_bound = facts.is_bound.to_string();
+    [host, kernel, device, provider, firmware, memory, gpu, registration, node, cpus.join(" "), is_bound, inline]
 }
 
 fn text(value: Option<impl ToString>) -> String {

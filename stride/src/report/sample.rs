@@ -70,6 +70,7 @@ pub(super) fn facts(host: &str) -> Facts {
         cpus: vec![2],
         thread_nodes: vec![0],
         near_cpus: "0-7".to_owned(),
+        is_bound: false,
         reads: [16, 16],
         inline: Some(220),
     }

@@ -136,6 +136,10 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
     let gids = table.iter().filter(|entry| entry.port_num() == u32::from(port) && !entry.gid().is_zero());
     let (nodes, allowed, numa_node) = (Nodes::of_system(), numa::allowed(), context.numa_node());
     let cpus = place.cpus.clone().unwrap_or_default();
+    let is_free = cpus.is_empty() && place.is_bound != Some(false);
+    let bound = nodes.bound(numa_node, &allowed, &numa::online()).filter(|near| is_free && numa::can_run_on(near));
+    let is_bound = bound.is_some();
+    let runs_on = if cpus.is_empty() { bound.unwrap_or_else(|| allowed.clone()) } else { cpus.clone() };
     let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     Ok(Facts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -159,9 +163,10 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         gpu: None,
         registration: None,
         numa_node,
-        thread_nodes: nodes.of(if cpus.is_empty() { &allowed } else { &cpus }),
+        thread_nodes: nodes.of(&runs_on),
         near_cpus: nodes.near(numa_node, &allowed),
         cpus,
+        is_bound,
         reads: [device.max_qp_init_rd_atom(), device.max_qp_rd_atom()],
         inline: None,
     })

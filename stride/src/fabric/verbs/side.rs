@@ -21,7 +21,7 @@ use super::step::{self, Outcome};
 use crate::fabric::counters::Counters;
 use crate::fabric::numa;
 use crate::fabric::{Changes, End, Ends, Facts, Path, Role, Side};
-use crate::plan::{Amount, Place, Plan};
+use crate::plan::{Amount, Place, Plan, cpus};
 use crate::run::{Signal, Window};
 use crate::stats::{Bandwidth, Figures};
 
@@ -67,7 +67,7 @@ impl VerbsSide {
             );
         }
         let pd = context.alloc_pd()?;
-        let memory = Source::open(&pd, plan, &facts.memory)?;
+        let memory = Source::open(&pd, plan, place)?;
         memory.describe(&mut facts);
         Ok(Self {
             plan: plan.clone(),
@@ -93,7 +93,12 @@ impl VerbsSide {
         {
             bail!("--gid-index {index}: port {port} of {} has no such GID: see `stride-perf devices`", facts.device);
         }
-        Source::find(&context.alloc_pd()?, &facts.memory).map(drop)
+        Source::find(&context.alloc_pd()?, place).map(drop)
+    }
+
+    /// Processors where its threads run that have none of their own, and where its memory is touched first; empty where the system decides.
+    fn near(&self) -> Vec<u32> {
+        if self.facts.is_bound { cpus::parse(&self.facts.near_cpus).unwrap_or_default() } else { Vec::new() }
     }
 
     fn context(&self) -> &Arc<DeviceContext> {
@@ -115,6 +120,7 @@ impl Side for VerbsSide {
     }
 
     fn make_ends(&mut self, path: &Path) -> Result<Ends> {
+        let _bound = numa::bind(&self.near());
         let (plan, threads) = (&self.plan, self.plan.threads.max(1));
         // As many on each thread as can be, and one more on the first.
         let share = |thread: u32| plan.queue_pairs / threads + u32::from(thread < plan.queue_pairs % threads);
@@ -178,6 +184,8 @@ impl Side for VerbsSide {
     }
 
     fn prepare(&mut self, size: u64) -> Result<()> {
+        // What is paged on demand is touched here.
+        let _bound = numa::bind(&self.near());
         let (plan, role) = (&self.plan, self.role);
         self.corners.iter_mut().try_for_each(|corner| step::prepare(corner, plan, role, size))?;
         self.counters.iter_mut().for_each(Counters::begin);
@@ -196,6 +204,7 @@ impl Side for VerbsSide {
     }
 
     fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>> {
+        let near = self.near();
         let Self { plan, role, corners, facts, .. } = self;
         let (signal, count) = (Signal::default(), corners.len());
         let (expected, started) = (expected(plan), Instant::now());
@@ -203,11 +212,11 @@ impl Side for VerbsSide {
             let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
             let (up, are_up) = mpsc::channel();
             for (index, corner) in corners.iter_mut().enumerate() {
-                let (signal, plan, role, cpus) = (&signal, &*plan, *role, &*facts.cpus);
+                let (signal, plan, role, cpus, near) = (&signal, &*plan, *role, &*facts.cpus, &*near);
                 let (start, started) = mpsc::channel();
                 let up = up.clone();
                 let body = move || {
-                    pin(cpus, index);
+                    place(cpus, near, index);
                     // All begin together, or none does where one of them could not be had.
                     if up.send(()).is_err() || started.recv().is_err() {
                         return Ok(Outcome::Nothing);
@@ -316,10 +325,12 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     Some(Figures::Bandwidth(if plan.interval.is_some() { bandwidth } else { bandwidth.settled(plan.cq_moderation) }))
 }
 
-/// Has this thread run on one of these processors.
-fn pin(cpus: &[u32], thread: usize) {
-    if let Some(cpu) = cpus.get(thread % cpus.len().max(1)) {
+/// Has this thread run on one of its processors, or on those near the device.
+fn place(cpus: &[u32], near: &[u32], thread: usize) {
+    let own = cpus.get(thread % cpus.len().max(1));
+    let cpus = own.map_or(near, std::slice::from_ref);
+    if !cpus.is_empty() {
         // It could when the side was opened.
-        let _ = numa::pin(*cpu);
+        let _ = numa::run_on(cpus);
     }
 }

@@ -95,6 +95,15 @@ impl Plan {
                  or --latency ack"
             ));
         }
+        // The server may have a GPU that its client does not name.
+        let is_host = |place: &Place| place.memory.as_ref().is_some_and(|memory| memory.cuda().is_none());
+        if self.client.gpu_registration.is_some() && !ours
+            || self.server.gpu_registration.is_some() && is_host(&self.server)
+        {
+            return refuse(
+                "--gpu-registration is of the memory of a GPU, and the messages lie in the host's: give --use-cuda as well, or leave it out",
+            );
+        }
         if self.is_on_demand && (ours || theirs) {
             return refuse("--odp is for pages of the host, and --use-cuda is of a GPU: give one of them");
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::GpuRegistration;
 
 fn complaint(change: impl FnOnce(&mut Plan)) -> String {
     let mut plan = Plan::example();
@@ -102,6 +103,12 @@ fn processors_do_not_reach_the_memory_of_gpus() {
     let imm = |plan: &mut Plan| (plan.client.memory, plan.operation) = (gpu(), Operation::WriteWithImmediate);
     assert_eq!(latency(imm), "");
     assert!(complaint(|plan| (plan.server.memory, plan.is_on_demand) = (gpu(), true)).contains("--odp"));
+    let way = Some(GpuRegistration::DmaBuf);
+    assert!(complaint(|plan| plan.client.gpu_registration = way).contains("give --use-cuda as well"));
+    assert_eq!(complaint(|plan| plan.server.gpu_registration = way), "");
+    let huge = |plan: &mut Plan| (plan.server.gpu_registration, plan.server.memory) = (way, Some(Memory::HugePages));
+    assert!(complaint(huge).contains("give --use-cuda as well"));
+    assert_eq!(complaint(|plan| (plan.client.gpu_registration, plan.client.memory) = (way, gpu())), "");
     assert_eq!(complaint(|plan| plan.is_on_demand = true), "");
     assert!(complaint(|plan| (plan.client.memory, plan.inline) = (gpu(), Some(64))).contains("--inline 0"));
     assert_eq!(complaint(|plan| (plan.server.memory, plan.inline) = (gpu(), Some(64))), "");

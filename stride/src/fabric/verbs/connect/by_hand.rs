@@ -94,7 +94,7 @@ mod tests {
             reads: 16,
             queue_pairs: Vec::new(),
             listening: None,
-            inline: None,
+            inline: 0,
         };
         ByHand::new(plan, side.facts(), gid, &theirs).unwrap()
     }

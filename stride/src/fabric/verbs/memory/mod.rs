@@ -5,7 +5,7 @@ mod on_demand;
 #[cfg(test)]
 mod tests;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::memory_region::{HugePageSize, HugePages, LocalKey, OwnedMemoryRegion, RemoteKey};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
@@ -15,7 +15,7 @@ use self::gpu::{Gpu, GpuRegion};
 pub use self::gpu::{Gpus, NearGpus, Nearness};
 pub(super) use self::gpu::{gpus, near};
 use crate::fabric::Facts;
-use crate::plan::{Memory, Operation, Plan};
+use crate::plan::{Memory, Operation, Place, Plan};
 
 /// What the memory of a side is of.
 #[derive(Debug)]
@@ -26,19 +26,25 @@ pub(super) enum Source {
 
 impl Source {
     /// What a place names, for a test.
-    pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, memory: &Memory) -> Result<Self> {
+    pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, place: &Place) -> Result<Self> {
         if plan.is_on_demand {
             on_demand::check(pd.device_context(), plan)?;
         }
-        Self::find(pd, memory)
+        Self::find(pd, place)
     }
 
     /// What a place names: a GPU is looked for, and the way to register its memory.
-    pub(super) fn find(pd: &Arc<ProtectionDomain>, memory: &Memory) -> Result<Self> {
+    pub(super) fn find(pd: &Arc<ProtectionDomain>, place: &Place) -> Result<Self> {
+        let memory = place.memory.as_ref().unwrap_or(&Memory::Host);
+        if let (None, Some(way)) = (memory.cuda(), place.gpu_registration) {
+            bail!(
+                "--gpu-registration {way} is of the memory of a GPU, and the messages lie in the host's: give --use-cuda as well"
+            );
+        }
         Ok(match memory {
             Memory::Host => Self::Host(HugePages::System),
             Memory::HugePages => Self::Host(HugePages::Reserved(HugePageSize::MIB_2)),
-            Memory::Cuda(name) => Self::Gpu(Gpu::open(pd, name)?),
+            Memory::Cuda(name) => Self::Gpu(Gpu::open(pd, name, place.gpu_registration)?),
         })
     }
 

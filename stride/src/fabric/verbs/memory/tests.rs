@@ -179,11 +179,11 @@ fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
 fn pages_come_on_demand_where_that_is_asked_for() {
     let mut plan = plan(Operation::Write);
     let pd = super::super::device::open(&plan.client).unwrap().0.alloc_pd().unwrap();
-    let source = Source::open(&pd, &plan, &Memory::Host).unwrap();
+    let source = Source::open(&pd, &plan, &Place::default()).unwrap();
     assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_ok());
     // softrnic has none.
     plan.is_on_demand = true;
     assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_err());
-    let why = Source::open(&pd, &plan, &Memory::Host).unwrap_err().to_string();
+    let why = Source::open(&pd, &plan, &Place::default()).unwrap_err().to_string();
     assert!(why.contains("soft0 has no on-demand paging"), "{why}");
 }

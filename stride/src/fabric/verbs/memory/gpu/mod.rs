@@ -23,7 +23,7 @@ pub(in crate::fabric::verbs) use self::list::{gpus, near};
 pub(super) use self::region::GpuRegion;
 use self::region::{Refusal, Way};
 use crate::fabric::{GpuFact, Registration};
-use crate::plan::GpuName;
+use crate::plan::{GpuName, GpuRegistration};
 
 /// The GPU of a side.
 #[derive(Debug)]
@@ -34,8 +34,12 @@ pub(in crate::fabric::verbs) struct Gpu {
 }
 
 impl Gpu {
-    /// The GPU of this name, and how the device of the domain reaches its memory.
-    pub(in crate::fabric::verbs::memory) fn open(pd: &Arc<ProtectionDomain>, name: &str) -> Result<Self> {
+    /// The GPU of this name, and how the device of the domain reaches its memory: in the way that is asked for, or the first that it has.
+    pub(in crate::fabric::verbs::memory) fn open(
+        pd: &Arc<ProtectionDomain>,
+        name: &str,
+        asked_way: Option<GpuRegistration>,
+    ) -> Result<Self> {
         let asked = name.parse::<GpuName>().with_context(|| format!("--use-cuda {name}"))?;
         let absent = |absent: &Absent| anyhow!("--use-cuda {name}: {absent}: {}", absent.remedy());
         let driver = Driver::get().map_err(|error| absent(&error))?;
@@ -45,7 +49,7 @@ impl Gpu {
         }
         let (card, fact) = find(driver, count, asked).with_context(|| format!("--use-cuda {name}"))?;
         let context = CardContext::new(card).with_context(|| format!("--use-cuda {name}"))?;
-        let way = Way::find(pd, &context).map_err(|refusal| refused(&fact, pd, &refusal))?;
+        let way = Way::find(pd, &context, asked_way.map(Way::from)).map_err(|refusal| refused(&fact, pd, &refusal))?;
         Ok(Self { context, fact, registration: way.registration() })
     }
 
@@ -84,9 +88,18 @@ fn find(driver: &'static Driver, count: u32, asked: GpuName) -> Result<(Card, Gp
 
 /// Why a device has no way to the memory of a GPU, and what can be done.
 fn refused(gpu: &GpuFact, pd: &ProtectionDomain, Refusal { by_dma_buf, by_address }: &Refusal) -> Error {
-    anyhow!(
-        "{} cannot register memory of {gpu}. As a DMA buffer: {by_dma_buf:#}; that needs Linux 5.12 or later, CUDA 11.7 or later and \
-         NVIDIA's open kernel modules. By its address: {by_address:#}; that needs the module nvidia_peermem (`modprobe nvidia_peermem`)",
-        pd.device_context().name()
-    )
+    let by_dma_buf = by_dma_buf.as_ref().map(|error| {
+        format!(
+            "As a DMA buffer: {error:#}; that needs Linux 5.12 or later, CUDA 11.7 or later and NVIDIA's open kernel modules"
+        )
+    });
+    let by_address = by_address.as_ref().map(|error| {
+        format!("By its address: {error:#}; that needs the module nvidia_peermem (`modprobe nvidia_peermem`)")
+    });
+    let other = match (&by_dma_buf, &by_address) {
+        (Some(_), Some(_)) => None,
+        _ => Some("--gpu-registration allows no other way: leave it out to have the other tried".to_owned()),
+    };
+    let parts: Vec<String> = [by_dma_buf, by_address, other].into_iter().flatten().collect();
+    anyhow!("{} cannot register memory of {gpu}. {}", pd.device_context().name(), parts.join(". "))
 }

@@ -10,6 +10,7 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 
 use super::card::{Allocation, CardContext};
 use crate::fabric::Registration;
+use crate::plan::GpuRegistration;
 
 /// How memory of a GPU is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +21,34 @@ pub(super) enum Way {
     Address,
 }
 
-/// What both ways have said.
+/// What the ways have said that were tried.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    pub(super) by_dma_buf: Error,
-    pub(super) by_address: Error,
+    pub(super) by_dma_buf: Option<Error>,
+    pub(super) by_address: Option<Error>,
 }
 
 impl Way {
-    /// The first way that a device has, tried on a little memory.
-    pub(super) fn find(pd: &Arc<ProtectionDomain>, context: &Arc<CardContext>) -> Result<Self, Refusal> {
-        Self::first(|way| {
+    /// The way that is asked for, or the first that a device has, tried on a little memory.
+    pub(super) fn find(
+        pd: &Arc<ProtectionDomain>,
+        context: &Arc<CardContext>,
+        asked: Option<Self>,
+    ) -> Result<Self, Refusal> {
+        let attempt = |way| {
             let access = AccessFlags::LocalWrite | AccessFlags::RemoteWrite;
             GpuRegion::new(pd, context, 1, access, way).map(drop)
+        };
+        match asked {
+            Some(way) => Self::only(way, attempt),
+            None => Self::first(attempt),
+        }
+    }
+
+    pub(super) fn only(way: Self, attempt: impl Fn(Self) -> Result<()>) -> Result<Self, Refusal> {
+        attempt(way).map(|()| way).map_err(|error| match way {
+            Self::DmaBuf => Refusal { by_dma_buf: Some(error), by_address: None },
+            Self::Address => Refusal { by_dma_buf: None, by_address: Some(error) },
         })
     }
 
@@ -40,13 +56,22 @@ impl Way {
         let Err(by_dma_buf) = attempt(Self::DmaBuf) else { return Ok(Self::DmaBuf) };
         log::info!("no DMA buffer of the GPU's memory: {by_dma_buf:#}");
         let Err(by_address) = attempt(Self::Address) else { return Ok(Self::Address) };
-        Err(Refusal { by_dma_buf, by_address })
+        Err(Refusal { by_dma_buf: Some(by_dma_buf), by_address: Some(by_address) })
     }
 
     pub(super) fn registration(self) -> Registration {
         match self {
             Self::DmaBuf => Registration::DmaBuf,
             Self::Address => Registration::PeerMemory,
+        }
+    }
+}
+
+impl From<GpuRegistration> for Way {
+    fn from(asked: GpuRegistration) -> Self {
+        match asked {
+            GpuRegistration::DmaBuf => Self::DmaBuf,
+            GpuRegistration::Address => Self::Address,
         }
     }
 }

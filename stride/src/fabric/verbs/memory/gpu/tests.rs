@@ -19,7 +19,7 @@ fn domain() -> Arc<ProtectionDomain> {
 }
 
 fn open(name: &str) -> Result<Gpu, String> {
-    Gpu::open(&domain(), name).map_err(|error| format!("{error:#}"))
+    Gpu::open(&domain(), name, None).map_err(|error| format!("{error:#}"))
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_descriptor_is_of_all_of_the_memory() {
 fn a_dma_buffer_goes_before_an_address() {
     let way = |works: &[Way]| {
         Way::first(|way| if works.contains(&way) { Ok(()) } else { Err(anyhow!("no {way:?}")) })
-            .map_err(|Refusal { by_dma_buf, by_address }| format!("{by_dma_buf}, {by_address}"))
+            .map_err(|Refusal { by_dma_buf, by_address }| format!("{}, {}", by_dma_buf.unwrap(), by_address.unwrap()))
     };
     assert_eq!(way(&[Way::DmaBuf, Way::Address]), Ok(Way::DmaBuf));
     assert_eq!(way(&[Way::Address]), Ok(Way::Address));
@@ -140,10 +140,31 @@ fn a_dma_buffer_goes_before_an_address() {
 }
 
 #[test]
+fn the_way_that_is_asked_for_is_the_only_one() {
+    let fake = Fake::load();
+    let open = |way| Gpu::open(&domain(), "0", Some(way)).map_err(|error| format!("{error:#}"));
+    fake.calls();
+    let gpu = open(GpuRegistration::Address).unwrap();
+    assert_eq!(gpu.registration(), Registration::PeerMemory);
+    assert!(!fake.calls().contains(&"cuMemGetHandleForAddressRange"), "no DMA buffer is asked for");
+    // softrnic takes no descriptor that is no DMA buffer, and its way by address is not tried.
+    let why = open(GpuRegistration::DmaBuf).unwrap_err();
+    assert!(fake.calls().contains(&"cuMemGetHandleForAddressRange"));
+    assert!(why.contains("soft0 cannot register memory of GPU 0") && why.contains("As a DMA buffer: "), "{why}");
+    assert!(why.contains("--gpu-registration allows no other way") && !why.contains("nvidia_peermem"), "{why}");
+    fake.fails(Some(("cuMemAlloc", 2)));
+    let why = open(GpuRegistration::Address).unwrap_err();
+    assert!(why.contains("By its address: ") && !why.contains("DMA buffer"), "{why}");
+    for way in [Way::DmaBuf, Way::Address] {
+        assert_eq!(Way::only(way, |_| Ok(())).unwrap(), way);
+    }
+}
+
+#[test]
 fn a_device_that_takes_neither_is_told_why() {
     let fake = Fake::load();
     let gpu = open("0").unwrap();
-    let refusal = Refusal { by_dma_buf: anyhow!("first"), by_address: anyhow!("second") };
+    let refusal = Refusal { by_dma_buf: Some(anyhow!("first")), by_address: Some(anyhow!("second")) };
     let why = refused(gpu.fact(), &domain(), &refusal).to_string();
     for part in
         ["soft0", "GPU 0 (Fake A", "first", "second", "modprobe nvidia_peermem", "Linux 5.12", "open kernel modules"]
