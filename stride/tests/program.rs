@@ -233,6 +233,46 @@ fn a_stream_is_a_line_for_each_event() {
 }
 
 #[test]
+fn a_stream_tells_how_it_goes() {
+    for (words, kind) in [
+        ("write bw -D 600ms", "bandwidth"),
+        ("send bw -D 600ms -b --threads 2", "bandwidth"),
+        ("send bw -D 600ms --reversed", "bandwidth"),
+        ("send bw -c ud -s 1K -D 600ms --reversed", "bandwidth"),
+        ("write lat -D 600ms", "latency"),
+        ("read lat -D 600ms", "latency"),
+    ] {
+        let (out, _) =
+            ends(&run(&format!("{words} --warm-up 50ms -d soft0 --loopback --interval 100ms --json-stream")), 0);
+        let events: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (row, events) = events[1..events.len() - 1].split_last().unwrap();
+        assert!(!events.is_empty() && row["event"] == "row", "{words}: {out}");
+        let (mut end, mut count) = (0.0, 0);
+        for event in events {
+            assert_eq!((event["event"].as_str(), event["kind"].as_str()), (Some("interval"), Some(kind)), "{event}");
+            let number = |name: &str| event[name].as_f64().unwrap();
+            assert!(number("start_seconds") >= end && number("end_seconds") > number("start_seconds"), "{out}");
+            end = number("end_seconds");
+            if kind == "latency" {
+                assert!(number("min_nanoseconds") <= number("mean_nanoseconds"), "{event}");
+                assert!(number("mean_nanoseconds") <= number("max_nanoseconds"), "{event}");
+                count += event["samples"].as_u64().unwrap();
+            } else {
+                assert_eq!(
+                    event["bytes"].as_u64().unwrap(),
+                    event["messages"].as_u64().unwrap() * row["size_bytes"].as_u64().unwrap()
+                );
+                count += event["messages"].as_u64().unwrap();
+            }
+        }
+        assert!(count > 0, "{words}: {out}");
+        if kind == "latency" {
+            assert!(count <= row["samples"].as_u64().unwrap(), "{words}: {out}");
+        }
+    }
+}
+
+#[test]
 fn what_is_wrong_is_told_in_a_sentence() {
     for (words, status, sentence) in [
         ("write bw -l 64 -t 32 --loopback", 2, "--post-list 64 is above --tx-depth 32"),

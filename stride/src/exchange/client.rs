@@ -5,8 +5,8 @@ use super::failure::Failure;
 use super::message::{Done, Message, Offer, Request};
 use super::path::{self, Near};
 use super::pulse::Pulse;
-use crate::fabric::{Counted, Fabric, Facts, Path, Role, Side};
-use crate::stats::Figures;
+use crate::fabric::{Counted, Fabric, Facts, Glimpse, Path, Role, Side};
+use crate::stats::{Figures, Interval};
 
 /// Who looks on while a test runs.
 pub trait Watch {
@@ -17,6 +17,9 @@ pub trait Watch {
     fn progress(&mut self, _size: u64, _done: f64) -> bool {
         true
     }
+
+    /// A part of the step of this size is over, which goes on: what this side has seen of it.
+    fn interval(&mut self, _size: u64, _interval: &Interval) {}
 
     /// A step is done.
     fn step(&mut self, _step: &Step) {}
@@ -227,10 +230,11 @@ impl Client<'_> {
         let mut pulse = Pulse::new();
         let (connection, watch) = (&mut *self.connection, &mut *self.watch);
         let only_answers = !self.request.plan.client_sends();
-        let run = side.run(size, &mut |done| {
+        let run = side.run(size, &mut |Glimpse { done, intervals }| {
             if trouble.is_some() || !is_whole {
                 return false;
             }
+            intervals.iter().for_each(|interval| watch.interval(size, interval));
             match pulse.beat(connection, done) {
                 Ok(None) => {}
                 Ok(Some(Message::Figures(figures))) if server.is_none() => server = Some(figures),

@@ -170,7 +170,7 @@ impl Server<'_> {
         let mut pulse = Pulse::new();
         let connection = &mut *self.connection;
         let run = side.run(size, &mut |part| {
-            match pulse.beat(connection, part) {
+            match pulse.beat(connection, part.done) {
                 Ok(None) if done.is_none() => trouble = trouble.take().or_else(|| silence(connection)),
                 Ok(None) => {}
                 Ok(Some(Message::Done(theirs))) if done.is_none() => done = Some(theirs),

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Error, Result, bail};
 
 use super::counters::{self, ALL, Changes};
-use super::{End, Ends, Fabric, Facts, GidFact, Partition, Path, Role, Side};
+use super::{End, Ends, Fabric, Facts, GidFact, Glimpse, Partition, Path, Role, Side};
 use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
-use crate::stats::{Bandwidth, Figures, Latency};
+use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
 /// What a side does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,15 @@ impl FakeSide {
         is_sender || self.plan.is_bidirectional || self.plan.operation.takes_receive()
     }
 
+    /// The one interval of each step.
+    fn interval(&self, size: u64) -> Interval {
+        let seen = match self.figures(size) {
+            Figures::Bandwidth(_) => Seen::Bandwidth { messages: (1e9 / gap(size)) as u64 },
+            Figures::Latency(Latency { samples, min, mean, max, .. }) => Seen::Latency { samples, min, mean, max },
+        };
+        Interval { start: 0.0, end: 1.0, seen }
+    }
+
     fn figures(&self, size: u64) -> Figures {
         match self.plan.measure {
             Measure::Bandwidth => Figures::Bandwidth(bandwidth(&self.plan, size)),
@@ -140,14 +149,19 @@ impl Side for FakeSide {
         (!self.plan.counters.is_empty()).then_some(changes)
     }
 
-    fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>> {
+    fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
         self.reach(Stage::Run)?;
         if self.prepared.take() != Some(size) {
             bail!("it was not prepared for {size} bytes");
         }
         let waits = self.fabric.waits == Some(self.role);
         let mut done = 0.0;
-        while tell(done) && (waits || done < 1.0) {
+        let interval = self.interval(size);
+        let mut see = |done: f64| {
+            let intervals: &[Interval] = if (0.5..0.75).contains(&done) { &[interval] } else { &[] };
+            tell(Glimpse { done, intervals })
+        };
+        while see(done) && (waits || done < 1.0) {
             done = if waits { 0.5 } else { done + 0.25 };
             std::thread::yield_now();
         }

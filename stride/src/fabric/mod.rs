@@ -14,7 +14,7 @@ pub use self::counters::{ALL, Changes, Counted};
 pub use self::facts::{Facts, GidFact, GpuFact, Partition, Registration};
 pub use self::verbs::{Gpus, NearGpus, Nearness, PortFacts, Verbs, gpus, ports};
 use crate::plan::{Place, Plan};
-use crate::stats::Figures;
+use crate::stats::{Figures, Interval};
 
 /// Which of the two a side is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +110,15 @@ pub struct Intake {
     pub srq: u32,
 }
 
+/// What is seen of a step while it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Glimpse<'a> {
+    /// How much of it is done, of one (0.0 to 1.0).
+    pub done: f64,
+    /// The intervals that are over since the last one.
+    pub intervals: &'a [Interval],
+}
+
 /// A side that is open.
 pub trait Side {
     /// What it is.
@@ -136,14 +145,13 @@ pub trait Side {
     /// A sentence for the user.
     fn prepare(&mut self, size: u64) -> Result<()>;
 
-    /// Does the step that it was prepared for. `tell` is called now and then, at least once a second, with what is done so far, of one (0.0
-    /// to 1.0); where it says `false` the step ends. At a side that only answers that is how it ends in any case: the other side is done,
+    /// Does the step that it was prepared for. `tell` is called now and then, at least once a second, with what is done so far; where it says `false` the step ends. At a side that only answers that is how it ends in any case: the other side is done,
     /// and what has arrived is still to be counted.
     ///
     /// # Errors
     ///
     /// A sentence for the user: what failed, on which queue pair, and what that usually means.
-    fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>>;
+    fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>>;
 
     /// Ends the connections, once both sides are done.
     fn end(&mut self) {}

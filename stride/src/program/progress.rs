@@ -1,4 +1,4 @@
-//! How far a step is, on a terminal.
+//! How far a step is, and how fast it goes, on a terminal.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report;
+use crate::stats::{Interval, Seen};
 
 /// So many steps has the bar.
 const STEPS: u64 = 1000;
@@ -16,7 +17,7 @@ pub(super) struct Progress(Option<ProgressBar>);
 
 impl Progress {
     pub(super) fn new(is_wanted: bool) -> Self {
-        let style = ProgressStyle::with_template("{msg} [{bar:30}] {percent} %").ok();
+        let style = ProgressStyle::with_template("{msg} [{bar:30}] {percent} %  {prefix}").ok();
         let Some(style) = style.filter(|_| is_wanted && stderr().is_terminal()) else { return Self(None) };
         let bar = ProgressBar::new(STEPS).with_style(style);
         bar.enable_steady_tick(Duration::from_millis(200));
@@ -28,6 +29,20 @@ impl Progress {
         if let Some(bar) = &self.0 {
             bar.set_message(report::bytes(size));
             bar.set_position((done * STEPS as f64) as u64);
+        }
+    }
+
+    /// So it goes at a size, since the last time.
+    pub(super) fn tell(&self, size: u64, interval: &Interval) {
+        if let Some(bar) = &self.0 {
+            bar.set_prefix(line(size, interval));
+        }
+    }
+
+    /// A size is done: what was told is of that.
+    pub(super) fn forget(&self) {
+        if let Some(bar) = &self.0 {
+            bar.set_prefix("");
         }
     }
 
@@ -44,5 +59,32 @@ impl Progress {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// An interval in a few words.
+fn line(size: u64, interval: &Interval) -> String {
+    match (interval.seen, interval.rates(size)) {
+        (Seen::Latency { min, mean, max, .. }, _) => {
+            let [min, mean, max] = [min, mean, max].map(|time| report::fixed(time / 1000.0, 9, 3));
+            format!("min {min}  mean {mean}  max {max} us")
+        }
+        (Seen::Bandwidth { .. }, rates) => rates.map_or_else(String::new, |rates| {
+            let [bits, rate] = [rates.gigabits_per_second, rates.messages_per_second / 1e6];
+            format!("{} Gb/s  {} Mmsg/s", report::fixed(bits, 9, 3), report::fixed(rate, 9, 3))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_told_in_a_line() {
+        let of = |seen| line(1000, &Interval { start: 2.0, end: 4.0, seen });
+        assert_eq!(of(Seen::Bandwidth { messages: 5_000_000 }), "20.000 Gb/s  2.500 Mmsg/s");
+        let times = Seen::Latency { samples: 5, min: 900.0, mean: 1234.5, max: 1e6 };
+        assert_eq!(of(times), "min 0.900  mean 1.234  max 1000.000 us");
     }
 }

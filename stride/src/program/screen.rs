@@ -16,7 +16,7 @@ use crate::report::hints::far_sides;
 use crate::report::json::Event;
 use crate::report::table::{Columns, Table};
 use crate::report::{Environment, Row, Style};
-use crate::stats::Figures;
+use crate::stats::{Figures, Interval};
 
 /// What a user sees while a test runs.
 pub(super) struct Screen {
@@ -115,7 +115,16 @@ impl Watch for Screen {
         self.trouble.is_none() && self.ended_by.is_none()
     }
 
+    fn interval(&mut self, size: u64, interval: &Interval) {
+        self.progress.tell(size, interval);
+        if self.is_stream {
+            let event = Event::interval(size, interval);
+            self.print(|_, out| Ok(event.write(out)?));
+        }
+    }
+
     fn step(&mut self, step: &Step) {
+        self.progress.forget();
         let Some(figures) = together(step).filter(|figures| step.is_whole || has_some(figures)) else { return };
         let row = Row { size: step.size, figures, counters: step.counters.clone(), is_whole: step.is_whole };
         self.rows.push(row.clone());

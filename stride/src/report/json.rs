@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Environment, Row, Series};
 use crate::plan::{Measure, Plan, Semantics};
+use crate::stats::{Interval, Seen};
 
 /// The number of the schema. It changes when a reader of the last one would read something wrong.
 pub const FORMAT: u32 = 1;
@@ -34,6 +35,8 @@ pub struct Document {
 pub enum Event {
     /// It begins.
     Start(Box<Start>),
+    /// A part of the time is over in which a size is measured.
+    Interval(Part),
     /// A size is measured.
     Row(Row),
     /// It is over.
@@ -49,6 +52,22 @@ pub struct Start {
     pub environment: Environment,
     /// What a latency is; none where a bandwidth was measured.
     pub semantics: Option<Semantics>,
+}
+
+/// A part of the time in which a size is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Bytes of a message.
+    pub size_bytes: u64,
+    /// What the side has seen that writes.
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// Of a bandwidth, all bytes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes: Option<u64>,
+    /// And their rate, 10^9 bits of payload a second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gigabits_per_second: Option<f64>,
 }
 
 /// A test is over.
@@ -75,6 +94,16 @@ impl Event {
     pub fn start(environment: Environment) -> Self {
         let semantics = semantics(&environment.plan);
         Self::Start(Box::new(Start { format: FORMAT, environment, semantics }))
+    }
+
+    /// A part of the time in which messages of a size are measured.
+    pub fn interval(size: u64, interval: &Interval) -> Self {
+        let bytes = match interval.seen {
+            Seen::Bandwidth { messages } => Some(messages.saturating_mul(size)),
+            Seen::Latency { .. } => None,
+        };
+        let gigabits_per_second = interval.rates(size).map(|rates| rates.gigabits_per_second);
+        Self::Interval(Part { size_bytes: size, interval: *interval, bytes, gigabits_per_second })
     }
 
     /// Writes it as a line.
@@ -151,6 +180,7 @@ fn gathered(events: Vec<Event>) -> Option<Document> {
     for event in events {
         match event {
             Event::Start(_) => return None,
+            Event::Interval(_) => {}
             Event::Row(row) => document.rows.push(row),
             Event::End(end) => (document.hints, document.error) = (end.hints, end.error),
         }
@@ -164,6 +194,7 @@ mod tests {
 
     use super::*;
     use crate::report::sample;
+    use crate::stats::Figures;
 
     fn bandwidth() -> Document {
         let rows = [64, 4096].map(|size| sample::bandwidth_row(size, 1000)).to_vec();
@@ -177,7 +208,14 @@ mod tests {
 
     fn events(document: &Document) -> Vec<Event> {
         let mut events = vec![Event::start(document.environment.clone())];
-        events.extend(document.rows.iter().cloned().map(Event::Row));
+        for row in &document.rows {
+            let seen = match &row.figures {
+                Figures::Bandwidth(_) => Seen::Bandwidth { messages: 1000 },
+                Figures::Latency(_) => Seen::Latency { samples: 7, min: 1.0, mean: 2.5, max: 3.0 },
+            };
+            events.push(Event::interval(row.size, &Interval { start: 0.0, end: 0.5, seen }));
+            events.push(Event::Row(row.clone()));
+        }
         let (hints, error) = (document.hints.clone(), document.error.clone());
         events.push(Event::End(End { rows: document.rows.len() as u64, hints, error }));
         events
@@ -204,7 +242,7 @@ mod tests {
 
     /// Messages that may be lost are counted on both sides.
     fn lose(document: &mut Document) {
-        let crate::stats::Figures::Bandwidth(bandwidth) = &mut document.rows[0].figures else { panic!("a bandwidth") };
+        let Figures::Bandwidth(bandwidth) = &mut document.rows[0].figures else { panic!("a bandwidth") };
         (bandwidth.sent, bandwidth.arrived) = (Some(128), Some(100));
     }
 
@@ -269,12 +307,29 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_has_what_follows_from_it() {
+        let interval = Interval { start: 1.0, end: 1.5, seen: Seen::Bandwidth { messages: 1_000_000 } };
+        let value = serde_json::to_value(Event::interval(64, &interval)).unwrap();
+        let expected = json!({
+            "event": "interval", "size_bytes": 64, "start_seconds": 1.0, "end_seconds": 1.5, "kind": "bandwidth", "messages": 1_000_000,
+            "bytes": 64_000_000, "gigabits_per_second": 1.024,
+        });
+        assert_eq!(value, expected);
+        let mut wrong = value.clone();
+        wrong.as_object_mut().unwrap().remove("end_seconds");
+        assert_ne!(faults("event", &wrong), Vec::<String>::new());
+        wrong["end_seconds"] = json!(1.5);
+        wrong["samples"] = json!(5);
+        assert_ne!(faults("event", &wrong), Vec::<String>::new(), "of a latency");
+    }
+
+    #[test]
     fn streams_are_read_as_documents() {
         let document = bandwidth();
         let events = events(&document);
         let text = |events: &[Event]| sample::written(|out| events.iter().try_for_each(|event| event.write(out)));
         assert_eq!(Document::read(&text(&events)).unwrap(), document);
-        let cut = Document::read(&text(&events[..2])).unwrap();
+        let cut = Document::read(&text(&events[..3])).unwrap();
         assert_eq!(cut.rows.len(), 1);
         assert!(cut.error.is_some());
     }

@@ -11,7 +11,7 @@ use super::lane::Lane;
 use super::poll::Poll;
 use super::receive::Receives;
 use super::request::Request;
-use super::signal::{Idle, LOOKS, Signal};
+use super::signal::{Idle, LOOKS, Signal, Spell};
 use super::wait::LONGEST;
 use crate::plan::Transport;
 use crate::stats::Tally;
@@ -109,6 +109,19 @@ pub(crate) struct Samples {
     /// Samples that are not kept, and the time before which none is.
     skip: u64,
     begin: Option<Instant>,
+    telling: Telling,
+}
+
+/// What of the times is told while the loop runs: reckoned when it is due, from the times that are kept, so that a message takes one look at
+/// whether it is.
+#[derive(Debug)]
+struct Telling {
+    length: Duration,
+    /// When it is due; none before the first time that is kept.
+    due: Option<Instant>,
+    /// What is not told yet, but for the times from an index on.
+    spell: Spell,
+    from: usize,
 }
 
 impl Samples {
@@ -117,7 +130,8 @@ impl Samples {
         // Written once, so that no page is missing while it is measured.
         let mut times = vec![1; room];
         times.clear();
-        Self { times, older: None, last: None, skip, begin: None }
+        let telling = Telling { length: Duration::from_secs(1), due: None, spell: Spell::new(Instant::now()), from: 0 };
+        Self { times, older: None, last: None, skip, begin: None, telling }
     }
 
     /// For the side of which nobody asks.
@@ -130,8 +144,14 @@ impl Samples {
         Self { begin: Some(begin), ..self }
     }
 
+    /// Told as often as that.
+    pub(crate) fn told_each(mut self, length: Duration) -> Self {
+        self.telling.length = length;
+        self
+    }
+
     #[inline]
-    fn stamp(&mut self) -> Instant {
+    fn stamp(&mut self, signal: &Signal) -> Instant {
         let now = Instant::now();
         if let Some(last) = self.last.replace(now) {
             if self.skip > 0 {
@@ -146,16 +166,56 @@ impl Samples {
                 Ok(short) if short < u32::MAX && self.times.len() < self.times.capacity() => self.times.push(short),
                 _ => self.fold(time),
             }
+            if self.telling.due.is_none_or(|due| now >= due) {
+                self.tell(last, now, signal);
+            }
         }
         now
+    }
+
+    /// Tells what has come since the last time; that is part of no time.
+    #[cold]
+    #[inline(never)]
+    fn tell(&mut self, last: Instant, now: Instant, signal: &Signal) {
+        if self.telling.due.is_some() {
+            self.gather();
+            signal.tell(self.telling.spell.until(now));
+            self.telling.spell = Spell::new(now);
+        } else {
+            // What a fold has added is of the first time, too.
+            self.telling.spell.start = last;
+        }
+        self.telling.due = now.checked_add(self.telling.length);
+        self.last = Some(Instant::now());
+    }
+
+    /// Adds the times that are kept to what is to be told.
+    fn gather(&mut self) {
+        let Telling { spell, from, .. } = &mut self.telling;
+        let more = self.times.get(*from..).unwrap_or_default();
+        *spell = more.iter().fold(*spell, |spell, &time| spell.with(time.into()));
+        *from = self.times.len();
+    }
+
+    /// Tells the rest, where it is half as long as what is told otherwise.
+    pub(crate) fn end(&mut self, signal: &Signal) {
+        let Some(last) = self.last.filter(|_| self.telling.due.is_some()) else { return };
+        self.gather();
+        let spell = self.telling.spell.until(last);
+        if spell.samples > 0 && last.saturating_duration_since(spell.start) >= self.telling.length / 2 {
+            signal.tell(spell);
+        }
     }
 
     /// Takes a time that does not go with the others: that there is room again is part of no time.
     #[cold]
     #[inline(never)]
     fn fold(&mut self, time: u64) {
+        self.gather();
+        self.telling.spell = self.telling.spell.with(time);
         let older = self.older.get_or_insert_with(Tally::new);
         if self.times.len() == self.times.capacity() {
+            self.telling.from = 0;
             older.add(self.times.iter().map(|&time| time.into()));
             self.times.clear();
         }
@@ -202,7 +262,7 @@ where
     C: Poll,
 {
     let mut count = 0;
-    while !turns.until.is_reached(count, samples.stamp()) && !signal.has_stopped() {
+    while !turns.until.is_reached(count, samples.stamp(signal)) && !signal.has_stopped() {
         if let Some(gap) = turns.gap.filter(|_| count > 0) {
             gap.pass(lane, queue, samples, signal)?;
         }
@@ -238,7 +298,7 @@ where
     let (out, back) = unsafe { (AtomicU8::from_ptr(out), AtomicU8::from_ptr(back)) };
     let (mut count, mut turn) = (0_u64, 0_u8);
     loop {
-        let now = samples.stamp();
+        let now = samples.stamp(signal);
         if begins && until.is_reached(count, now) {
             return Ok(());
         }
@@ -328,7 +388,7 @@ where
         Ok(true)
     };
     loop {
-        let now = samples.stamp();
+        let now = samples.stamp(signal);
         if begins && until.is_reached(count, now) || !begins && !arrives(receives, count)? {
             return Ok(());
         }

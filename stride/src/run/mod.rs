@@ -10,12 +10,14 @@
 //! pattern    what messages hold where their bytes are checked
 //! latency    one message under way, or two sides in turn
 //! gap        the pause between two of them
+//! interval   what is told of all that while it goes on
 //! cause      what a failed completion means
 //! ```
 
 mod bandwidth;
 mod cause;
 mod gap;
+mod interval;
 mod lane;
 mod latency;
 pub(crate) mod pattern;
@@ -29,6 +31,7 @@ mod wait;
 
 pub(crate) use self::bandwidth::{Send, Window, send};
 pub(crate) use self::gap::Gap;
+pub(crate) use self::interval::{Intervals, length};
 pub(crate) use self::lane::{Lane, Places};
 pub(crate) use self::latency::{Patience, Samples, Turns, Until, acknowledged, by_memory, by_receives};
 pub(crate) use self::poll::Poll;

@@ -197,6 +197,9 @@ pub(crate) fn take_count<C: Poll>(
         if clock.is_none() && end.is_none() && taken > 0 && taken >= warm_up {
             let new = Clock::begin(interval, taken);
             (before, counted, last) = (taken, taken, new.started);
+            signal.add(taken - told);
+            told = taken;
+            signal.open(new.started);
             clock = Some(new);
         }
         let Some(now) = watch.look() else { continue };
@@ -216,6 +219,7 @@ pub(crate) fn take_count<C: Poll>(
                 None if end.is_some() && is_within && now >= begin => {
                     let new = Clock::begin(interval, taken);
                     (before, counted, last) = (taken, taken, new.started);
+                    signal.open(new.started);
                     clock = Some(new);
                 }
                 _ => {}
@@ -230,6 +234,7 @@ pub(crate) fn take_count<C: Poll>(
     signal.add(receives.taken - told);
     let clock = clock.unwrap_or_else(|| Clock::begin(interval, counted));
     let last = last.max(clock.started);
+    signal.close(last);
     let window = clock.end_at(last, counted.saturating_sub(before));
     Ok(Window { arrived: Some(receives.taken), ..window })
 }

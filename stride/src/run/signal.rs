@@ -1,7 +1,8 @@
 //! What the threads of a side and the one that waits for them tell each other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// What the threads of a side and the one that waits for them tell each other.
 #[derive(Debug, Default)]
@@ -11,6 +12,45 @@ pub(crate) struct Signal {
     /// Those who do nothing until then sleep here: on a small machine, whoever looks each millisecond is seen in the figures.
     sleepers: Mutex<()>,
     stopped: Condvar,
+    /// The time in which messages count: its begin is the first thread's, and its end too.
+    opened: OnceLock<Moment>,
+    closed: OnceLock<Moment>,
+    /// Times of a latency, of which a thread tells seldom.
+    spells: Mutex<Vec<Spell>>,
+}
+
+/// A time, and how many messages were done then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) at: Instant,
+    pub(crate) done: u64,
+}
+
+/// Times of a latency between two moments, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spell {
+    pub(crate) start: Instant,
+    pub(crate) end: Instant,
+    pub(crate) samples: u64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    pub(crate) sum: u64,
+}
+
+impl Spell {
+    pub(crate) fn new(start: Instant) -> Self {
+        Self { start, end: start, samples: 0, min: u64::MAX, max: 0, sum: 0 }
+    }
+
+    /// With one more.
+    pub(crate) fn with(self, time: u64) -> Self {
+        let (min, max) = (self.min.min(time), self.max.max(time));
+        Self { samples: self.samples + 1, min, max, sum: self.sum.saturating_add(time), ..self }
+    }
+
+    pub(crate) fn until(self, end: Instant) -> Self {
+        Self { end, ..self }
+    }
 }
 
 impl Signal {
@@ -39,6 +79,34 @@ impl Signal {
     /// So many messages more are done.
     pub(crate) fn add(&self, messages: u64) {
         self.done.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    /// From now on messages count, on this thread.
+    pub(crate) fn open(&self, at: Instant) {
+        self.opened.get_or_init(|| Moment { at, done: self.done() });
+    }
+
+    /// And from now on none does any more.
+    pub(crate) fn close(&self, at: Instant) {
+        self.closed.get_or_init(|| Moment { at, done: self.done() });
+    }
+
+    pub(crate) fn opened(&self) -> Option<Moment> {
+        self.opened.get().copied()
+    }
+
+    pub(crate) fn closed(&self) -> Option<Moment> {
+        self.closed.get().copied()
+    }
+
+    /// Tells of times.
+    pub(crate) fn tell(&self, spell: Spell) {
+        self.spells.lock().unwrap_or_else(PoisonError::into_inner).push(spell);
+    }
+
+    /// What was told since the last look.
+    pub(crate) fn spells(&self) -> Vec<Spell> {
+        std::mem::take(&mut *self.spells.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How many are, of all threads.

@@ -239,8 +239,13 @@ fn a_pause_is_part_of_no_time() {
 fn times_beyond_the_room_are_kept_as_a_histogram() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut lane = lane!(near, far, Write, 1);
-    let mut samples = Samples::new(16, 5);
-    acknowledged(&mut lane, &mut near.sends, alone_for(105), &mut samples, &Signal::default()).unwrap();
+    let (mut samples, signal) = (Samples::new(16, 5).told_each(Duration::ZERO), Signal::default());
+    acknowledged(&mut lane, &mut near.sends, alone_for(105), &mut samples, &signal).unwrap();
+    samples.end(&signal);
+    // Told with each message after the first, and each time once, those too that have no room any more.
+    let spells = signal.spells();
+    assert_eq!((spells.len(), spells.iter().map(|spell| spell.samples).sum::<u64>()), (99, 100));
+    assert!(spells.windows(2).all(|pair| pair[0].end == pair[1].start));
     assert!(samples.room() < 32, "{samples:?}");
     let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
     assert_eq!((latency.samples, latency.histogram.iter().map(|bin| bin.1).sum::<u64>()), (100, 100));

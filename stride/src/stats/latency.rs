@@ -120,7 +120,7 @@ impl Tally {
 }
 
 /// The part of a time that a loop keeps that is the latency.
-fn share(semantics: Semantics) -> f64 {
+pub(crate) fn share(semantics: Semantics) -> f64 {
     match semantics {
         Semantics::Oneway => 0.5,
         Semantics::Ack | Semantics::Rtt => 1.0,

@@ -14,7 +14,8 @@ pub struct Output {
     /// Writes all results and all that they depend on as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Prints a line of JSON for each thing that happens, instead of the table.
+    /// Prints a line of JSON for each thing that happens, instead of the table: the start, each --interval of a size as it is over, each
+    /// size, the end.
     #[arg(long)]
     pub json_stream: bool,
     /// Writes a line for each size.

@@ -4,7 +4,7 @@ use super::*;
 use crate::fabric::Role;
 use crate::fabric::fake::Stage;
 use crate::plan::{Measure, Operation, Semantics, Transport};
-use crate::stats::Figures;
+use crate::stats::{Figures, Interval, Seen};
 
 #[test]
 fn every_operation_runs_at_every_size() {
@@ -21,6 +21,28 @@ fn every_operation_runs_at_every_size() {
             assert!(step.is_whole);
         }
     }
+}
+
+#[test]
+fn who_looks_on_is_told_of_intervals() {
+    #[derive(Default)]
+    struct Told(Vec<(u64, Interval)>);
+    impl Watch for Told {
+        fn interval(&mut self, size: u64, interval: &Interval) {
+            self.0.push((size, *interval));
+        }
+    }
+    let mut told = Told::default();
+    let mut request = request(|plan| plan.sizes = vec![2, 125_000]);
+    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
+    let sizes: Vec<_> = told.0.iter().map(|(size, _)| *size).collect();
+    assert_eq!(sizes, [2, 125_000]);
+    assert_eq!(told.0[1].1.rates(125_000).map(|rates| rates.gigabits_per_second), Some(100.0));
+    request.plan.measure = Measure::Latency(Semantics::Oneway);
+    (request.plan.tx_depth, request.plan.sizes) = (1, vec![2]);
+    let mut told = Told::default();
+    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
+    assert!(matches!(told.0[..], [(2, Interval { seen: Seen::Latency { samples: 5000, .. }, .. })]), "{:?}", told.0);
 }
 
 #[test]

@@ -20,9 +20,9 @@ use super::memory::Source;
 use super::step::{self, Outcome};
 use crate::fabric::counters::Counters;
 use crate::fabric::numa;
-use crate::fabric::{Changes, End, Ends, Facts, Path, Role, Side};
+use crate::fabric::{Changes, End, Ends, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan, cpus};
-use crate::run::{Signal, Window};
+use crate::run::{Intervals, Signal, Window};
 use crate::stats::{Bandwidth, Figures};
 
 /// How often what is done is told.
@@ -203,11 +203,11 @@ impl Side for VerbsSide {
         Ok(())
     }
 
-    fn run(&mut self, size: u64, tell: &mut dyn FnMut(f64) -> bool) -> Result<Option<Figures>> {
+    fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
         let near = self.near();
         let Self { plan, role, corners, facts, .. } = self;
         let (signal, count) = (Signal::default(), corners.len());
-        let (expected, started) = (expected(plan), Instant::now());
+        let (expected, started, mut intervals) = (expected(plan), Instant::now(), Intervals::new(plan));
         let outcomes = thread::scope(|scope| {
             let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
             let (up, are_up) = mpsc::channel();
@@ -245,10 +245,16 @@ impl Side for VerbsSide {
                     Expected::Messages(messages) => signal.done() as f64 / messages as f64,
                     Expected::Time(time) => started.elapsed().as_secs_f64() / time.as_secs_f64(),
                 };
-                if !tell(done.clamp(0.0, 1.0)) {
+                let seen = intervals.look(&signal, Instant::now());
+                if !tell(Glimpse { done: done.clamp(0.0, 1.0), intervals: &seen }) {
                     signal.stop();
                 }
                 thread::sleep(TICK);
+            }
+            let seen = intervals.look(&signal, Instant::now());
+            if !seen.is_empty() {
+                // It is over, whatever is said to that.
+                tell(Glimpse { done: 1.0, intervals: &seen });
             }
             let end = |thread: thread::ScopedJoinHandle<'_, Result<Outcome>>| {
                 thread.join().unwrap_or_else(|_| Err(anyhow!("a thread of the test has panicked")))

@@ -8,7 +8,7 @@ use crate::fabric::{End, Ends, Fabric, Facts, Path, Role};
 use crate::plan::{Given, Place, Plan};
 use crate::report::json::{Document, Event};
 use crate::report::{Environment, Row};
-use crate::stats::{Bandwidth, Figures};
+use crate::stats::{Bandwidth, Figures, Interval, Seen};
 
 const SERVER: u8 = 0;
 const CLIENT: u8 = 1;
@@ -66,6 +66,8 @@ fn document() -> Vec<u8> {
 fn stream() -> Vec<u8> {
     let mut text = Vec::new();
     Event::start(environment()).write(&mut text).unwrap();
+    let interval = Interval { start: 0.0, end: 1.0, seen: Seen::Bandwidth { messages: 7 } };
+    Event::interval(64, &interval).write(&mut text).unwrap();
     Event::Row(row()).write(&mut text).unwrap();
     text
 }

@@ -62,7 +62,7 @@ where
         Amount::Messages { count, warm_up } => {
             flow.burst(warm_up)?;
             let before = flow.done;
-            flow.clock = Some(Clock::begin(rules.interval, before));
+            flow.begin(Clock::begin(rules.interval, before));
             flow.burst(count)?;
             let window = flow.end(flow.done - before);
             flow.drain()?;
@@ -76,7 +76,7 @@ where
             let before = flow.done;
             let clock = Clock::begin(rules.interval, before);
             let end = clock.started + time;
-            flow.clock = Some(clock);
+            flow.begin(clock);
             flow.until(end)?;
             flow.until_completion(time / SHARE)?;
             let window = flow.end(flow.done - before);
@@ -159,10 +159,20 @@ where
         Ok(())
     }
 
+    /// Begins the window.
+    fn begin(&mut self, clock: Clock) {
+        self.tell();
+        self.signal.open(clock.started);
+        self.clock = Some(clock);
+    }
+
     /// Ends the window.
     fn end(&mut self, messages: u64) -> Window {
         let clock = self.clock.take().unwrap_or_else(|| Clock::begin(None, 0));
-        clock.end(messages)
+        let window = clock.end(messages);
+        self.tell();
+        self.signal.close(window.ended);
+        window
     }
 
     /// Messages until then.

@@ -10,7 +10,7 @@ use crate::fabric::Role;
 use crate::plan::{Amount, Measure, Plan, Semantics};
 use crate::run::{
     Gap, Lane, Patience, Poll, Receives, Request, Samples, Send, Turns, Until, acknowledged, by_memory, by_receives,
-    receive, send, take_count,
+    length, receive, send, take_count,
 };
 
 /// When nothing has come for so long after a side's own last message, the other one has ended too, or what it sent was lost.
@@ -56,7 +56,9 @@ impl Step<'_> {
                 take_count(receives, self.plan.amount, self.plan.interval, self.signal).map(Outcome::Window)
             }
             Measure::Bandwidth if is_receiving => {
+                self.signal.open(Instant::now());
                 receive(receives, self.messages(), None, self.signal)?;
+                self.signal.close(Instant::now());
                 Ok(Outcome::Nothing)
             }
             Measure::Latency(semantics) => self.time(semantics, lanes, sends, receives, is_sending),
@@ -93,7 +95,7 @@ impl Step<'_> {
     {
         let Some(lane) = lanes.first_mut() else { return Ok(Outcome::Nothing) };
         let begins = self.role == Role::Client;
-        let (until, mut samples) = match self.plan.amount {
+        let (until, samples) = match self.plan.amount {
             Amount::Messages { count, warm_up } => {
                 let samples = if begins { Samples::new(count as usize, warm_up) } else { Samples::none() };
                 (Until::Count(count + warm_up), samples)
@@ -105,6 +107,7 @@ impl Step<'_> {
                 (Until::Time(begin + time), samples.from(begin))
             }
         };
+        let mut samples = samples.told_each(length(self.plan));
         let Plan { transport: service, timeout: most, gap, has_events: sleeps, .. } = *self.plan;
         let patience = (!service.is_reliable()).then_some(Patience { most, service });
         let turns = Turns { begins, until, patience, gap: gap.map(|length| Gap { length, sleeps }) };
@@ -128,6 +131,7 @@ impl Step<'_> {
                 by_memory(lane, sends, (last(outgoing), last(incoming)), turns, &mut samples, self.signal)?;
             }
         }
+        samples.end(self.signal);
         Ok(if begins { Outcome::Times(samples) } else { Outcome::Nothing })
     }
 

@@ -1,0 +1,151 @@
+//! What is told of a step while it runs, from what its threads leave in the signal.
+
+use std::time::{Duration, Instant};
+
+use super::signal::{Moment, Signal, Spell};
+use crate::plan::{Measure, Plan, Semantics};
+use crate::stats::{Interval, Seen, share};
+
+/// As long is an interval of which nobody says how long it is.
+const USUAL: Duration = Duration::from_secs(1);
+/// And the shortest that is told while the step runs: who looks on does so seldom.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// How long the intervals of a plan are that are told while it runs.
+pub(crate) fn length(plan: &Plan) -> Duration {
+    plan.interval.unwrap_or(USUAL).max(SHORTEST)
+}
+
+/// The intervals of a step, in order.
+#[derive(Debug)]
+pub(crate) struct Intervals {
+    length: Duration,
+    semantics: Option<Semantics>,
+    /// When the first began.
+    begin: Option<Instant>,
+    /// Where the last one has ended, and when the next is over.
+    last: Option<(Moment, Instant)>,
+    is_over: bool,
+}
+
+impl Intervals {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let semantics = match plan.measure {
+            Measure::Bandwidth => None,
+            Measure::Latency(semantics) => Some(semantics),
+        };
+        Self { length: length(plan), semantics, begin: None, last: None, is_over: false }
+    }
+
+    /// Those that are over since the last look. What is left at the end is one where it is half as long as the others.
+    pub(crate) fn look(&mut self, signal: &Signal, now: Instant) -> Vec<Interval> {
+        match self.semantics {
+            Some(semantics) => signal.spells().iter().map(|spell| self.times(spell, semantics)).collect(),
+            None => self.messages(signal, now).into_iter().collect(),
+        }
+    }
+
+    fn messages(&mut self, signal: &Signal, now: Instant) -> Option<Interval> {
+        let opened = signal.opened()?;
+        let begin = *self.begin.get_or_insert(opened.at);
+        let (last, due) = *self.last.get_or_insert((opened, opened.at + self.length));
+        let closed = signal.closed();
+        if self.is_over {
+            return None;
+        }
+        self.is_over = closed.is_some();
+        let end = closed.unwrap_or(Moment { at: now, done: signal.done() });
+        let since = end.at.saturating_duration_since(last.at);
+        if end.at < due && (closed.is_none() || since < self.length / 2) {
+            return None;
+        }
+        // One that was looked at late is longer, and those after it end when they would have.
+        let late = end.at.saturating_duration_since(due).as_nanos() / self.length.as_nanos().max(1);
+        let next = due + self.length * u32::try_from(late + 1).unwrap_or(u32::MAX);
+        self.last = Some((end, next));
+        let from = |at: Instant| at.saturating_duration_since(begin).as_secs_f64();
+        let messages = end.done.saturating_sub(last.done);
+        Some(Interval { start: from(last.at), end: from(end.at), seen: Seen::Bandwidth { messages } })
+    }
+
+    fn times(&mut self, spell: &Spell, semantics: Semantics) -> Interval {
+        let begin = *self.begin.get_or_insert(spell.start);
+        let from = |at: Instant| at.saturating_duration_since(begin).as_secs_f64();
+        let (part, samples) = (share(semantics), spell.samples);
+        let mean = spell.sum as f64 / samples.max(1) as f64 * part;
+        let (min, max) = (spell.min as f64 * part, spell.max as f64 * part);
+        Interval { start: from(spell.start), end: from(spell.end), seen: Seen::Latency { samples, min, mean, max } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(measure: Measure) -> Plan {
+        Plan { measure, interval: Some(Duration::from_millis(200)), ..Plan::example() }
+    }
+
+    #[test]
+    fn messages_count_from_the_first_that_does() {
+        let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan(Measure::Bandwidth)));
+        let begin = Instant::now();
+        let at = |milliseconds| begin + Duration::from_millis(milliseconds);
+        let seen = |intervals: &mut Intervals, milliseconds| {
+            let seen = intervals.look(&signal, at(milliseconds));
+            seen.iter().map(|one| ((one.start * 1e3).round(), (one.end * 1e3).round(), one.seen)).collect::<Vec<_>>()
+        };
+        let messages = |messages| Seen::Bandwidth { messages };
+        signal.add(128);
+        assert_eq!(seen(&mut intervals, 900), [], "the warm-up is none");
+        signal.open(at(1000));
+        signal.add(10);
+        assert_eq!(seen(&mut intervals, 1190), []);
+        assert_eq!(seen(&mut intervals, 1210), [(0.0, 210.0, messages(10))]);
+        signal.add(20);
+        assert_eq!(seen(&mut intervals, 1390), []);
+        // Somebody else had the processor.
+        assert_eq!(seen(&mut intervals, 1830), [(210.0, 830.0, messages(20))]);
+        signal.add(5);
+        assert_eq!(seen(&mut intervals, 2010), [(830.0, 1010.0, messages(5))]);
+        signal.add(7);
+        signal.close(at(2110));
+        // What is done to empty the queues does not count.
+        signal.add(128);
+        assert_eq!(seen(&mut intervals, 2500), [(1010.0, 1110.0, messages(7))]);
+        assert_eq!(seen(&mut intervals, 9999), []);
+    }
+
+    #[test]
+    fn a_short_rest_is_not_told() {
+        let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan(Measure::Bandwidth)));
+        let begin = Instant::now();
+        signal.open(begin);
+        signal.close(begin + Duration::from_millis(99));
+        assert_eq!(intervals.look(&signal, begin + Duration::from_secs(9)), []);
+    }
+
+    #[test]
+    fn times_are_of_their_semantics() {
+        let plan = plan(Measure::Latency(Semantics::Oneway));
+        let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan));
+        let start = Instant::now();
+        let spell = |from, to| {
+            let at = |seconds| start + Duration::from_secs(seconds);
+            [1000, 4000].into_iter().fold(Spell::new(at(from)), |spell, time| spell.with(time)).until(at(to))
+        };
+        signal.tell(spell(5, 6));
+        signal.tell(spell(6, 8));
+        let seen = Seen::Latency { samples: 2, min: 500.0, mean: 1250.0, max: 2000.0 };
+        let expected = [(0.0, 1.0), (1.0, 3.0)].map(|(start, end)| Interval { start, end, seen });
+        assert_eq!(intervals.look(&signal, start), expected);
+        assert_eq!(intervals.look(&signal, start), []);
+    }
+
+    #[test]
+    fn intervals_are_long_enough_to_be_looked_at() {
+        let of = |interval| length(&Plan { interval, ..Plan::example() });
+        assert_eq!([None, Some(Duration::from_millis(1))].map(of), [USUAL, SHORTEST]);
+        assert_eq!(of(Some(Duration::from_secs(7))), Duration::from_secs(7));
+    }
+}
