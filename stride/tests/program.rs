@@ -215,6 +215,24 @@ fn both_sides_in_one_process_need_no_server() {
 }
 
 #[test]
+fn a_device_is_tried_with_all_that_there_is() {
+    let (out, err) = ends(&run("self-test -d soft0"), 0);
+    assert!(out.starts_with("self-test of soft0 port 1 on ") && out.contains("(softrnic), MTU "), "{out}");
+    assert!(out.ends_with("\n40 ok, 0 not supported by the device, 0 failed\n") && err.is_empty(), "{out}\n{err}");
+    let (out, err) = ends(&run("self-test -d nothing"), 1);
+    assert!(out.is_empty() && err.contains("nothing"), "{out}\n{err}");
+}
+
+#[test]
+fn what_is_set_to_be_like_perftest_is_said() {
+    let (out, err) = ends(&run("send lat -d soft0 --loopback --like-perftest"), 0);
+    assert!(err.contains("--like-perftest sets --warm-up 0 --recv-post-list 1 --inline 236;"), "{err}");
+    assert!(out.contains(", up to 236 bytes inline"), "{out}");
+    let (_, err) = ends(&run("send lat -d soft0 --loopback --like-perftest -I 0"), 0);
+    assert!(err.contains("--like-perftest sets --warm-up 0 --recv-post-list 1;"), "{err}");
+}
+
+#[test]
 fn a_limit_that_is_missed_has_an_exit_status_of_its_own() {
     let (_, err) = ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-gbps 1000000"), 3);
     assert!(err.contains("missed: "), "{err}");
@@ -449,6 +467,7 @@ fn every_command_has_help() {
         "atomic bw",
         "atomic lat",
         "server",
+        "self-test",
         "devices",
         "plot",
         "completions",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::options::{Atomic, Load, Messages, Test};
+use super::preset::Preset;
 use super::values;
 use crate::plan::{Amount, Contradiction, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size};
 
@@ -18,14 +19,15 @@ pub(super) enum Verb {
 /// The length of messages above which each has a completion of its own, as perftest has it.
 const LARGE: u64 = 8192;
 
-/// The plan of a test, checked. What was not given is as perftest has it, where that makes sense.
+/// The plan of a test, checked. What was not given is as perftest has it, where that makes sense; and what of it was set to be like
+/// perftest's altogether, as a sentence.
 pub(super) fn plan(
     verb: Verb,
     is_latency: bool,
     test: &Test,
     client: Place,
     server: Place,
-) -> Result<Plan, Contradiction> {
+) -> Result<(Plan, Option<String>), Contradiction> {
     let (messages, load, network) = (&test.messages, &test.load, &test.network);
     let operation = operation(verb, messages)?;
     let transport = network.transport.map_or(Transport::Rc, Transport::from);
@@ -34,7 +36,8 @@ pub(super) fn plan(
     let (sizes, is_sweep) = sizes(operation, transport, is_latency, messages, network.mtu)?;
     let threads = load.threads.unwrap_or(1);
     let post_list = load.post_list.unwrap_or(1);
-    let amount = amount(is_latency, tx_depth, messages)?;
+    let preset = Preset::of(test, operation, is_latency, transport);
+    let amount = amount(is_latency, tx_depth, messages, &preset)?;
     let mut plan = Plan {
         operation,
         measure,
@@ -45,12 +48,12 @@ pub(super) fn plan(
         tx_depth,
         rx_depth: load.rx_depth.unwrap_or(512),
         post_list,
-        receive_list: load.recv_post_list,
+        receive_list: load.recv_post_list.or(preset.receive_list),
         cq_moderation: moderation(load, tx_depth, post_list, &sizes, is_sweep),
         sizes,
         is_bidirectional: load.bidirectional,
         is_reversed: load.reversed,
-        inline: load.inline,
+        inline: load.inline.or(preset.inline),
         mtu: network.mtu,
         qp_timeout: network.qp_timeout.unwrap_or(14),
         service_level: network.sl.unwrap_or(0),
@@ -74,7 +77,8 @@ pub(super) fn plan(
     };
     plan.is_relaxed &= !plan.polls_memory();
     plan.check()?;
-    Ok(plan)
+    let said = preset.said(test, &plan);
+    Ok((plan, said))
 }
 
 /// Ten of them in a test by time, and more where they would be longer than a second.
@@ -187,7 +191,7 @@ fn sizes(
     Ok((vec![size], false))
 }
 
-fn amount(is_latency: bool, tx_depth: u32, messages: &Messages) -> Result<Amount, Contradiction> {
+fn amount(is_latency: bool, tx_depth: u32, messages: &Messages, preset: &Preset) -> Result<Amount, Contradiction> {
     let wrong = |text: &str, why: String| Contradiction(format!("--warm-up {text:?}: {why}"));
     if let Some(time) = messages.duration {
         if messages.iters.is_some() {
@@ -197,16 +201,15 @@ fn amount(is_latency: bool, tx_depth: u32, messages: &Messages) -> Result<Amount
         }
         let warm_up = match &messages.warm_up {
             Some(text) => values::duration(text).map_err(|why| wrong(text, why))?,
-            None => (time / 10).min(Duration::from_secs(2)),
+            None => preset.warm_up_of(time).unwrap_or_else(|| (time / 10).min(Duration::from_secs(2))),
         };
         return Ok(Amount::Time { time, warm_up });
     }
-    let count = messages.iters.unwrap_or(if is_latency { 1000 } else { 5000 });
+    let count = messages.iters.or(preset.count).unwrap_or(if is_latency { 1000 } else { 5000 });
     let warm_up = match &messages.warm_up {
         Some(text) => values::number(text)
             .map_err(|why| wrong(text, format!("{why}; it is a number of messages where --duration is not given")))?,
-        None if is_latency => count / 10,
-        None => u64::from(tx_depth),
+        None => preset.warm_up().unwrap_or(if is_latency { count / 10 } else { tx_depth.into() }),
     };
     Ok(Amount::Messages { count, warm_up })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use super::options::{Server, Test};
+use super::options::{Local, Server, Test};
 
 /// What stands below the help of the program.
 const EXAMPLES: &str = "\
@@ -15,6 +15,7 @@ Examples:
   stride-perf write lat --latency ack -a HOST       latency of writes, of all sizes
   stride-perf write bw -a --loopback                a first look at a device, without a server
   stride-perf devices                               what there is to measure
+  stride-perf self-test                             whether all of it works, on one device
 Each command has help of its own: stride-perf write bw --help
 
 Exit status:
@@ -25,6 +26,14 @@ Exit status:
   4    the other side was not reached, is busy or no stride-perf of this protocol, or has gone
   5    RDMA failed: queue pairs did not connect, a request failed, or --validate found other bytes
   130  ended by SIGINT (Ctrl-C), and 143 by SIGTERM";
+
+/// What stands below the help of the self-test.
+const SELF_TEST: &str = "\
+It takes some seconds. Exit status:
+  0  all that the device has works
+  1  it has nothing of it, or some failed, though no RDMA did
+  2  arguments that make no sense
+  5  RDMA failed: queue pairs did not connect, a request failed, or other bytes came than were sent";
 
 /// What stands below the help of a test.
 const TEST_EXAMPLES: &str = "\
@@ -74,6 +83,9 @@ pub(super) enum Word {
     Atomic(Measured),
     /// Serves one test after another, whichever a client asks for.
     Server(Server),
+    /// Tries every operation over every transport on a device, with both sides in this process, and checks what arrives.
+    #[command(after_help = SELF_TEST)]
+    SelfTest(Local),
     /// Lists devices, ports, GIDs and GPUs.
     Devices,
     /// Draws runs that --json has written, or that perftest has printed, over each other.

@@ -5,6 +5,7 @@ mod command;
 mod given;
 mod options;
 mod pages;
+mod preset;
 mod values;
 
 use std::ffi::OsString;
@@ -30,6 +31,8 @@ pub enum Job {
     Measure(Box<Measurement>),
     /// To serve those who measure.
     Serve(Box<Service>),
+    /// To try all that a device can.
+    SelfTest(Place),
     /// A list of what there is.
     Devices,
     /// A plot of runs.
@@ -62,6 +65,8 @@ pub struct Measurement {
     pub output: Output,
     /// Sentences on options that do nothing here.
     pub warnings: Vec<String>,
+    /// Sentences on what was set that was not given.
+    pub notes: Vec<String>,
 }
 
 /// A server.
@@ -97,6 +102,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
         Some(Word::Read(measured)) => test(Verb::Read, measured, given),
         Some(Word::Send(measured)) => test(Verb::Send, measured, given),
         Some(Word::Atomic(measured)) => test(Verb::Atomic, measured, given),
+        Some(Word::SelfTest(local)) => local.place().map(Job::SelfTest).map_err(Contradiction),
         Some(Word::Devices) => Ok(Job::Devices),
         Some(Word::Plot(plot)) => picture(&plot.output).map(|()| Job::Plot { runs: plot.runs, output: plot.output }),
         Some(Word::Completions { shell }) => Ok(Job::Completions(shell)),
@@ -138,7 +144,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     }
     check_output(is_latency, &test.output)?;
     if test.server.is_none() && !test.meeting.loopback {
-        let plan = build::plan(verb, is_latency, &test, Place::default(), own.clone())?;
+        let (plan, _) = build::plan(verb, is_latency, &test, Place::default(), own.clone())?;
         let idle = idle(&given, &CLIENT_ONLY, "a server, which this is as no server is named");
         let is_one_off = test.contact.one_off;
         let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: idle };
@@ -156,14 +162,16 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         }
         server = server.or(&Place { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
+    let (plan, note) = build::plan(verb, is_latency, &test, own, server)?;
     Ok(Job::Measure(Box::new(Measurement {
-        plan: build::plan(verb, is_latency, &test, own, server)?,
+        plan,
         given,
         server: test.server,
         contact,
         wait: test.meeting.wait_server,
         output: test.output,
         warnings,
+        notes: note.into_iter().collect(),
     })))
 }
 

@@ -183,6 +183,10 @@ fn both_sides_can_be_here() {
 #[test]
 fn other_words_have_their_jobs() {
     assert_eq!(run("stride-perf devices"), Ok(Job::Devices));
+    let place = Place { device: Some("mlx5_0".to_owned()), port: Some(2), ..Place::default() };
+    assert_eq!(run("stride-perf self-test -d mlx5_0 -i 2"), Ok(Job::SelfTest(place)));
+    assert!(refusal("stride-perf self-test write").contains("unexpected argument"));
+    assert!(refusal("stride-perf self-test --no-numa --cpu 1").contains("cannot be used with"));
     assert_eq!(run("stride-perf completions bash"), Ok(Job::Completions(Shell::Bash)));
     assert_eq!(run("stride-perf man write bw"), Ok(Job::Man(vec!["write".to_owned(), "bw".to_owned()])));
     let plot = Job::Plot { runs: vec!["a.json".into(), "b.json".into()], output: "o.svg".into() };

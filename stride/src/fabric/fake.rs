@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Error, Result, bail};
 
 use super::counters::{self, ALL, Changes};
-use super::{End, Ends, Fabric, Facts, GidFact, Glimpse, Partition, Path, Role, Side};
-use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
+use super::{End, Ends, Fabric, Facts, GidFact, Glimpse, Partition, Path, Role, Side, Unsupported};
+use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics};
 use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
 /// What a side does.
@@ -35,6 +35,8 @@ pub struct Fake {
     pub mtu: Option<u32>,
     /// It is one of InfiniBand, rather than Ethernet.
     pub is_infiniband: bool,
+    /// What the device has not.
+    pub lacks: Option<Operation>,
 }
 
 /// The P_Keys of a port.
@@ -66,6 +68,9 @@ impl Fabric for Fake {
         facts.partition = Some(partition).filter(|_| !plan.by_address);
         counters::find(&COUNTERS.map(str::to_owned), &plan.counters, "port 1 of fake0").map_err(Error::msg)?;
         let side = FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts, prepared: None };
+        if self.lacks == Some(plan.operation) {
+            return Err(Unsupported(format!("{} has no {}", side.facts.device, plan.operation)).into());
+        }
         side.reach(Stage::Open)?;
         Ok(Box::new(side))
     }

@@ -5,6 +5,7 @@ pub mod fake;
 mod counters;
 mod facts;
 mod numa;
+mod unsupported;
 mod verbs;
 
 use anyhow::Result;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::counters::{ALL, Changes, Counted};
 pub use self::facts::{Facts, GidFact, GpuFact, Partition, Registration};
+pub use self::unsupported::{Unsupported, is_unsupported};
 pub use self::verbs::{Gpus, NearGpus, Nearness, PortFacts, Verbs, gpus, ports};
 use crate::plan::{Place, Plan};
 use crate::stats::{Figures, Interval};

@@ -8,6 +8,7 @@ mod measure;
 mod paint;
 mod progress;
 mod screen;
+mod self_test;
 mod serve;
 
 use std::io::{self, Write};
@@ -25,6 +26,7 @@ pub fn run(job: Job) -> ExitCode {
     let done = match job {
         Job::Measure(measurement) => measure::measure(*measurement, &Verbs),
         Job::Serve(service) => serve::serve(*service, &Verbs),
+        Job::SelfTest(place) => self_test::self_test(&place, &Verbs),
         Job::Devices => print(devices::devices),
         Job::Plot { runs, output } => paint::paint(&runs, &output).map(|()| Exit::Done),
         Job::Completions(shell) => print(|out| Ok(cli::completions(shell, out)?)),

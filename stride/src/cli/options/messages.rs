@@ -51,6 +51,10 @@ pub(in crate::cli) struct Messages {
     /// came there (up to 64 places on a queue pair, one for receives and for messages above 2 KiB); of --atomic fadd the sum.
     #[arg(long)]
     pub(in crate::cli) validate: bool,
+    /// What is not given is as perftest has it, also where it is otherwise here: no --warm-up, or a quarter of --duration; 1000 --iters
+    /// but for bw of write; --recv-post-list 1; --inline 236 for lat of send over RC and UC, and 188 over UD. What it sets is said.
+    #[arg(long)]
+    pub(in crate::cli) like_perftest: bool,
 }
 
 /// An atomic.

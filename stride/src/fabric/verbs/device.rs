@@ -7,12 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, anyhow, bail};
 use sideway::ibverbs::address::GidEntry;
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError, TransportType};
-use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
+use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, PortAttr, PortState};
 
 use super::memory::{self, Gpus, NearGpus};
 use crate::fabric::numa::{self, Nodes};
-use crate::fabric::{Facts, GidFact, Partition};
-use crate::plan::{Memory, Place};
+use crate::fabric::{Facts, GidFact, Partition, Unsupported};
+use crate::plan::{Memory, Operation, Place};
 
 /// The devices, those of softrnic last.
 pub(super) fn list() -> Result<DeviceList> {
@@ -113,6 +113,24 @@ pub fn ports(gpus: &Gpus) -> Result<Vec<PortFacts>> {
     Ok(ports)
 }
 
+/// Whether a device has an operation, as far as it says so.
+pub(super) fn can(context: &DeviceContext, operation: Operation) -> Result<()> {
+    let device = context.query_device()?;
+    let atomics = device.atomic_cap() != AtomicCapability::None;
+    has(&context.name(), operation, atomics, device.max_qp_init_rd_atom().min(device.max_qp_rd_atom()) > 0)
+}
+
+fn has(device: &str, operation: Operation, has_atomics: bool, has_reads: bool) -> Result<()> {
+    let missing = match operation {
+        _ if operation.is_atomic() && !has_atomics => "atomics: measure another operation",
+        _ if operation.fetches() && !has_reads => {
+            "reads: its queue pairs can have none under way. Measure another operation"
+        }
+        _ => return Ok(()),
+    };
+    Err(Unsupported(format!("{device} has no {missing}, or name another device with -d")).into())
+}
+
 /// What there is to say of a port that is active.
 pub(super) fn facts(context: &DeviceContext, port: u8, place: &Place) -> Result<Facts> {
     let facts = describe(context, port, &active(context, port)?, place)?;
@@ -192,6 +210,21 @@ fn gid(entry: &GidEntry) -> GidFact {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_device_says_it_has_not_is_not_tried() {
+        let said = |operation, atomics, reads| {
+            has("efa_0", operation, atomics, reads).map_err(|error| error.downcast::<Unsupported>().unwrap().0)
+        };
+        for operation in [Operation::FetchAdd, Operation::CompareSwap] {
+            assert!(said(operation, false, true).unwrap_err().starts_with("efa_0 has no atomics: "));
+            assert!(said(operation, true, false).unwrap_err().starts_with("efa_0 has no reads: "));
+            assert_eq!(said(operation, true, true), Ok(()));
+        }
+        assert!(said(Operation::Read, true, false).is_err());
+        assert_eq!(said(Operation::Read, false, true), Ok(()));
+        assert_eq!(said(Operation::Send, false, false), Ok(()));
+    }
 
     #[test]
     fn devices_of_iwarp_are_refused_by_name() {

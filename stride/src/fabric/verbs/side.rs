@@ -54,6 +54,7 @@ impl VerbsSide {
             let (context, port) = device::open(place)?;
             (context, port, None)
         };
+        device::can(&context, plan.operation)?;
         let mut facts = device::facts(&context, port, place)?;
         if plan.by_address {
             facts.partition = None;

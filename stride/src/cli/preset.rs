@@ -1,0 +1,141 @@
+//! What perftest has where nobody says otherwise, and this program has not: for figures of both side by side.
+
+use std::time::Duration;
+
+use super::options::Test;
+use crate::plan::{Amount, Measure, Operation, Plan, Transport};
+
+/// What a test is that is to be like perftest's, where its options leave it open. All else is the same without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Preset {
+    is_on: bool,
+    /// Messages of a size.
+    pub(super) count: Option<u64>,
+    /// Receives that are posted together.
+    pub(super) receive_list: Option<u32>,
+    /// Bytes that are inline.
+    pub(super) inline: Option<u32>,
+}
+
+impl Preset {
+    pub(super) fn of(test: &Test, operation: Operation, is_latency: bool, transport: Transport) -> Self {
+        if !test.messages.like_perftest {
+            return Self::default();
+        }
+        let is_write = matches!(operation, Operation::Write | Operation::WriteWithImmediate);
+        let is_send = matches!(operation, Operation::Send | Operation::SendWithImmediate);
+        // Of writes it is what it is here, and XRC is not told apart.
+        let inline = match transport {
+            _ if !is_latency || !is_send || test.local.use_cuda.is_some() || test.remote.remote_use_cuda.is_some() => {
+                None
+            }
+            Transport::Rc | Transport::Uc => Some(236),
+            Transport::Ud => Some(188),
+            _ => None,
+        };
+        Self {
+            is_on: true,
+            count: (!is_latency && !is_write).then_some(1000),
+            receive_list: operation.takes_receive().then_some(1),
+            inline,
+        }
+    }
+
+    /// Messages before those that count.
+    pub(super) fn warm_up(&self) -> Option<u64> {
+        self.is_on.then_some(0)
+    }
+
+    /// The time before the one that counts.
+    pub(super) fn warm_up_of(&self, time: Duration) -> Option<Duration> {
+        self.is_on.then_some(time / 4)
+    }
+
+    /// What it has set in a plan, as options.
+    pub(super) fn said(&self, test: &Test, plan: &Plan) -> Option<String> {
+        if !self.is_on {
+            return None;
+        }
+        let mut set = Vec::new();
+        if test.messages.warm_up.is_none() {
+            set.push(match plan.amount {
+                Amount::Messages { warm_up, .. } => format!("--warm-up {warm_up}"),
+                Amount::Time { warm_up, .. } => format!("--warm-up {}ms", warm_up.as_millis()),
+            });
+        }
+        if test.messages.iters.is_none() && test.messages.duration.is_none() {
+            set.extend(self.count.map(|count| format!("--iters {count}")));
+        }
+        if test.load.recv_post_list.is_none() {
+            set.extend(self.receive_list.map(|list| format!("--recv-post-list {list}")));
+        }
+        if test.load.inline.is_none() {
+            set.extend(self.inline.map(|bytes| format!("--inline {bytes}")));
+        }
+        let set = if set.is_empty() { "nothing: all of it was given".to_owned() } else { set.join(" ") };
+        let depth = format!("--tx-depth {}", plan.tx_depth);
+        let same = match plan.measure {
+            Measure::Bandwidth => format!("{depth}, --cq-mod {}", plan.cq_moderation),
+            Measure::Latency(_) => depth,
+        };
+        Some(format!(
+            "--like-perftest sets {set}; the rest, such as {same}, is as perftest has it anyway or as it was given"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::cli::{Job, Measurement, parse};
+    use crate::plan::Amount;
+
+    fn client(words: &str) -> Measurement {
+        match parse(format!("stride-perf {words} host").split_whitespace()) {
+            Ok(Job::Measure(measurement)) => *measurement,
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+
+    fn sets(words: &str) -> String {
+        let notes = client(&format!("{words} --like-perftest")).notes;
+        let [note] = &notes[..] else { panic!("{words}: {notes:?}") };
+        let (set, rest) = note.strip_prefix("--like-perftest sets ").unwrap().split_once(';').unwrap();
+        assert!(rest.contains("--tx-depth"), "{rest}");
+        set.to_owned()
+    }
+
+    #[test]
+    fn what_is_set_is_said() {
+        for (words, set) in [
+            ("write bw", "--warm-up 0"),
+            ("read bw", "--warm-up 0 --iters 1000"),
+            ("send bw", "--warm-up 0 --iters 1000 --recv-post-list 1"),
+            ("write lat", "--warm-up 0"),
+            ("send lat", "--warm-up 0 --recv-post-list 1 --inline 236"),
+            ("send lat -c ud", "--warm-up 0 --recv-post-list 1 --inline 188"),
+            ("send lat -c uc --use-cuda 0", "--warm-up 0 --recv-post-list 1"),
+            ("write bw -D 10", "--warm-up 2500ms"),
+            ("send bw -n 7 --warm-up 3 --recv-post-list 4", "nothing: all of it was given"),
+        ] {
+            assert_eq!(sets(words), set, "{words}");
+        }
+    }
+
+    #[test]
+    fn the_plan_has_what_is_said_and_what_is_given_counts() {
+        let plan = client("send lat --like-perftest").plan;
+        assert_eq!(plan.amount, Amount::Messages { count: 1000, warm_up: 0 });
+        assert_eq!((plan.inline, plan.receive_list), (Some(236), Some(1)));
+        let plan = client("send bw --like-perftest").plan;
+        assert_eq!((plan.amount, plan.inline), (Amount::Messages { count: 1000, warm_up: 0 }, None));
+        let plan = client("write bw --like-perftest -D 8").plan;
+        let (time, warm_up) = (Duration::from_secs(8), Duration::from_secs(2));
+        assert_eq!(plan.amount, Amount::Time { time, warm_up });
+        let plan = client("send lat --like-perftest -I 64 -n 50 --warm-up 5 --recv-post-list 2").plan;
+        assert_eq!(plan.amount, Amount::Messages { count: 50, warm_up: 5 });
+        assert_eq!((plan.inline, plan.receive_list), (Some(64), Some(2)));
+        assert!(client("send lat").notes.is_empty());
+    }
+}

@@ -1,0 +1,286 @@
+//! All that a device can, each a short test with both sides in this process.
+
+use std::io::{self, Write, stdout};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::exit::Exit;
+use super::is_broken_pipe;
+use crate::exchange::{self, Cause, Failure, Request, Watch};
+use crate::fabric::{Fabric, Facts, Path, is_unsupported};
+use crate::plan::{Amount, Given, Measure, Operation, Place, Plan, Semantics, Transport};
+
+const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
+
+const OPERATIONS: [Operation; 7] = [
+    Operation::Write,
+    Operation::WriteWithImmediate,
+    Operation::Read,
+    Operation::Send,
+    Operation::SendWithImmediate,
+    Operation::FetchAdd,
+    Operation::CompareSwap,
+];
+
+/// Nothing takes longer that works.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Tries all of it on the device of a place.
+pub(super) fn self_test(place: &Place, fabric: &dyn Fabric) -> Result<Exit> {
+    // What is missing for all of it is said once.
+    fabric.look(place)?;
+    let mut out = stdout().lock();
+    let report = match run(place, fabric, &mut out) {
+        // Who reads the output has seen enough; what it has come to is in the exit status.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => run(place, fabric, &mut io::sink())?,
+        report => report?,
+    };
+    match report.write(&mut out).map_err(anyhow::Error::from) {
+        Err(error) if !is_broken_pipe(&error) => Err(error),
+        _ => Ok(report.exit()),
+    }
+}
+
+/// A test of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Case {
+    operation: Operation,
+    transport: Transport,
+    is_latency: bool,
+}
+
+impl Case {
+    fn name(self) -> String {
+        let measure = if self.is_latency { "lat" } else { "bw" };
+        format!("{} {measure} over {}", self.operation, self.transport)
+    }
+
+    /// Few messages of several sizes, more than one under way where that is measured.
+    fn plan(self, place: &Place) -> Plan {
+        let Self { operation, transport, is_latency } = self;
+        let on_gpu = place.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
+        let semantics = match operation {
+            Operation::Write if on_gpu => Semantics::Ack,
+            _ if operation.fetches() => Semantics::Ack,
+            _ => Semantics::Oneway,
+        };
+        let sizes = match transport {
+            _ if operation.is_atomic() => vec![8],
+            Transport::Ud => vec![1, 64, 1024],
+            _ => vec![1, 64, 4096, 65536],
+        };
+        let (count, depth) = if is_latency { (50, 1) } else { (200, 16) };
+        let mut plan = Plan {
+            operation,
+            measure: if is_latency { Measure::Latency(semantics) } else { Measure::Bandwidth },
+            transport,
+            sizes,
+            amount: Amount::Messages { count, warm_up: 4 },
+            queue_pairs: if is_latency { 1 } else { 2 },
+            tx_depth: depth,
+            cq_moderation: if is_latency { 1 } else { 4 },
+            is_validated: operation != Operation::CompareSwap,
+            timeout: TIMEOUT / 2,
+            client: place.clone(),
+            server: place.clone(),
+            ..Plan::example()
+        };
+        plan.is_relaxed &= !plan.polls_memory();
+        plan
+    }
+}
+
+/// What came of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// All bytes came.
+    Works,
+    /// The device has it not, and why.
+    Lacks(String),
+    /// It failed, and what of.
+    Fails(Cause, String),
+}
+
+impl Verdict {
+    fn of(case: Case, place: &Place, fabric: &dyn Fabric, met: &mut dyn Watch) -> Self {
+        let plan = case.plan(place);
+        if let Err(contradiction) = plan.check() {
+            return Self::Lacks(contradiction.0);
+        }
+        let request = Request { plan, given: Given::default() };
+        match exchange::loopback(fabric, &request, TIMEOUT, met) {
+            Ok(_) => Self::Works,
+            Err(Failure::Ours(error) | Failure::Rdma(error)) if is_unsupported(&error) => {
+                Self::Lacks(format!("{error:#}"))
+            }
+            Err(failure) => Self::Fails(failure.cause(), failure.to_string()),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Works => "ok",
+            Self::Lacks(_) => "no",
+            Self::Fails(..) => "FAIL",
+        }
+    }
+}
+
+/// Where the head comes from.
+#[derive(Default)]
+struct Met(Option<(Facts, Path)>);
+
+impl Watch for Met {
+    fn met(&mut self, client: &Facts, _: &Facts, path: &Path) {
+        self.0.get_or_insert_with(|| (client.clone(), path.clone()));
+    }
+}
+
+/// All that came out.
+#[derive(Debug, Default)]
+struct Report(Vec<(Case, Verdict)>);
+
+/// Tries all, and writes a line for each operation as it is done.
+fn run(place: &Place, fabric: &dyn Fabric, out: &mut dyn Write) -> io::Result<Report> {
+    let (mut report, mut met) = (Report::default(), Met::default());
+    for operation in OPERATIONS {
+        let mut words = Vec::new();
+        for transport in TRANSPORTS {
+            for is_latency in [false, true] {
+                let case = Case { operation, transport, is_latency };
+                if !transport.has(operation) {
+                    words.push("-");
+                    continue;
+                }
+                let verdict = Verdict::of(case, place, fabric, &mut met);
+                words.push(verdict.word());
+                report.0.push((case, verdict));
+            }
+        }
+        if operation == OPERATIONS[0] {
+            head(met.0.as_ref(), out)?;
+        }
+        let words: Vec<_> = words.chunks(2).map(|pair| format!("{:>6} {:>4}", pair[0], pair[1])).collect();
+        writeln!(out, "{:<22}{}", operation.to_string(), words.join(" "))?;
+        out.flush()?;
+    }
+    Ok(report)
+}
+
+fn head(met: Option<&(Facts, Path)>, out: &mut dyn Write) -> io::Result<()> {
+    if let Some((facts, path)) = met {
+        let Facts { device, port, host, provider, .. } = facts;
+        writeln!(out, "self-test of {device} port {port} on {host} ({provider}), MTU {}\n", path.mtu)?;
+    }
+    let names: Vec<_> = TRANSPORTS.iter().map(|transport| format!("{:>11}", transport.to_string())).collect();
+    writeln!(out, "{:22}{}", "", names.join(" "))?;
+    writeln!(out, "{:22}{}", "", vec![format!("{:>6} {:>4}", "bw", "lat"); TRANSPORTS.len()].join(" "))
+}
+
+impl Report {
+    /// What stands below the table: the reasons, each once, and the sum.
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out)?;
+        let mut told: Vec<(&str, &str, Vec<String>)> = Vec::new();
+        for (case, verdict) in &self.0 {
+            let (Verdict::Lacks(text) | Verdict::Fails(_, text)) = verdict else { continue };
+            match told.iter_mut().find(|(word, known, _)| (*word, *known) == (verdict.word(), text.as_str())) {
+                Some((.., cases)) => cases.push(case.name()),
+                None => told.push((verdict.word(), text, vec![case.name()])),
+            }
+        }
+        for (word, text, cases) in told {
+            writeln!(out, "{word}: {}: {text}", cases.join(", "))?;
+        }
+        let count = |word| self.0.iter().filter(|(_, verdict)| verdict.word() == word).count();
+        writeln!(out, "{} ok, {} not supported by the device, {} failed", count("ok"), count("no"), count("FAIL"))?;
+        out.flush()
+    }
+
+    fn exit(&self) -> Exit {
+        let failed =
+            |of: Cause| self.0.iter().any(|(_, verdict)| matches!(verdict, Verdict::Fails(cause, _) if *cause == of));
+        let works = self.0.iter().any(|(_, verdict)| *verdict == Verdict::Works);
+        match () {
+            () if failed(Cause::Rdma) => Exit::Rdma,
+            // Where nothing works nothing was tested.
+            () if failed(Cause::Other) || failed(Cause::Contact) || !works => Exit::Failed,
+            () => Exit::Done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::Role;
+    use crate::fabric::fake::{Fake, Stage};
+    use crate::plan::Memory;
+
+    fn play(fabric: &Fake) -> (Exit, String) {
+        let mut out = Vec::new();
+        let report = run(&Place::default(), fabric, &mut out).unwrap();
+        report.write(&mut out).unwrap();
+        (report.exit(), String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn what_works_is_a_table() {
+        let (exit, text) = play(&Fake::default());
+        assert_eq!(exit, Exit::Done);
+        assert_eq!(
+            text,
+            "self-test of fake0 port 1 on fake, Linux (fake), MTU 4096\n\n\
+             \u{20}                              RC          UC          UD         XRC\n\
+             \u{20}                         bw  lat     bw  lat     bw  lat     bw  lat\n\
+             write                     ok   ok     ok   ok      -    -     ok   ok\n\
+             write with immediate      ok   ok     ok   ok      -    -     ok   ok\n\
+             read                      ok   ok      -    -      -    -     ok   ok\n\
+             send                      ok   ok     ok   ok     ok   ok     ok   ok\n\
+             send with immediate       ok   ok     ok   ok     ok   ok     ok   ok\n\
+             fetch-and-add             ok   ok      -    -      -    -     ok   ok\n\
+             compare-and-swap          ok   ok      -    -      -    -     ok   ok\n\
+             \n\
+             40 ok, 0 not supported by the device, 0 failed\n"
+        );
+    }
+
+    #[test]
+    fn what_a_device_has_not_is_no_failure() {
+        let (exit, text) = play(&Fake { lacks: Some(Operation::Read), ..Fake::default() });
+        assert_eq!(exit, Exit::Done);
+        let reason = "no: read bw over RC, read lat over RC, read bw over XRC, read lat over XRC: fake0 has no read";
+        assert!(text.contains(reason), "{text}");
+        assert!(text.ends_with("36 ok, 4 not supported by the device, 0 failed\n"), "{text}");
+    }
+
+    #[test]
+    fn what_fails_decides_the_exit() {
+        for (stage, expected) in [(Stage::Run, Exit::Rdma), (Stage::Open, Exit::Failed)] {
+            let (exit, text) = play(&Fake { fails: Some((Role::Server, stage)), ..Fake::default() });
+            assert_eq!(exit, expected);
+            assert!(text.contains(&format!("the server: fake0 fails at {stage:?}, as it was told to\n")), "{text}");
+            assert!(text.ends_with("0 ok, 0 not supported by the device, 40 failed\n"), "{text}");
+        }
+        let nothing = Report(Vec::new());
+        assert_eq!(nothing.exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn every_plan_can_be() {
+        for (operation, transport) in OPERATIONS.into_iter().flat_map(|one| TRANSPORTS.map(|other| (one, other))) {
+            for is_latency in [false, true] {
+                let case = Case { operation, transport, is_latency };
+                let plan = case.plan(&Place::default());
+                assert_eq!(plan.check().is_ok(), transport.has(operation), "{}", case.name());
+            }
+        }
+        // A GPU's memory is not watched, and over UC nothing is acknowledged.
+        let place = Place { memory: Some(Memory::Cuda("0".to_owned())), ..Place::default() };
+        let case = Case { operation: Operation::Write, transport: Transport::Rc, is_latency: true };
+        assert_eq!(case.plan(&place).check(), Ok(()));
+        let case = Case { transport: Transport::Uc, ..case };
+        assert!(matches!(Verdict::of(case, &place, &Fake::default(), &mut ()), Verdict::Lacks(_)));
+    }
+}
