@@ -82,7 +82,13 @@ fn one_server_serves_any_test() {
     let port = port();
     let _server = Server::start(&format!("-p {port}"));
     // What stands above the table, and the sizes with the messages of each; none where a time says how many.
-    let cases: [(&str, &str, &[u64], Option<u64>); 24] = [
+    let cases: [(&str, &str, &[u64], Option<u64>); 25] = [
+        (
+            "send bw -n 500 -q 3 --threads 2 -R -c xrc -b",
+            "send bandwidth, both ways, XRC, 3 queue pairs,",
+            &[65536],
+            Some(3000),
+        ),
         (
             "write bw -n 500 -q 3 --threads 2 --mr-per-qp --validate",
             "write bandwidth, RC, 3 queue pairs,",

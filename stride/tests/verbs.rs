@@ -396,7 +396,7 @@ fn of_softrnic() {
 #[test]
 fn the_connection_manager_connects_every_service() {
     of_softrnic();
-    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+    for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             for (measure, queue_pairs, threads) in [
                 (Measure::Bandwidth, 3, 2),
@@ -420,7 +420,9 @@ fn the_connection_manager_connects_every_service() {
 #[test]
 fn both_directions_go_by_address() {
     of_softrnic();
-    for (operation, transport) in [(Operation::Write, Transport::Rc), (Operation::Send, Transport::Ud)] {
+    for (operation, transport) in
+        [(Operation::Write, Transport::Rc), (Operation::Send, Transport::Ud), (Operation::Send, Transport::Xrc)]
+    {
         let plan = plan(operation, Measure::Bandwidth, transport);
         for figures in play(&Plan { by_address: true, is_bidirectional: true, queue_pairs: 2, ..plan }) {
             let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };

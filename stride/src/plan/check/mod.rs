@@ -304,9 +304,6 @@ impl Plan {
                  way, leave them out",
             );
         }
-        if self.by_address && self.transport == Transport::Xrc {
-            return refuse("--rdma-cm connects queue pairs of RC, UC and UD: leave it out, or give --transport rc");
-        }
         within("--qp-timeout", self.qp_timeout.into(), 0..=31)?;
         within("--flow-label", self.flow_label.into(), 0..=MOST_FLOW_LABEL)?;
         within("--sl", self.service_level.into(), 0..=15)

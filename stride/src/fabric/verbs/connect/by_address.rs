@@ -17,8 +17,9 @@ use sideway::rdmacm::{Connection, ConnectionParameter, Connector, Identifier, Li
 
 use super::addresses::{agree, is_of_link, own, unreachable};
 use super::by_hand::ByHand;
-use super::{Address, Direction, Joint, Loose, Route};
+use super::{Address, Direction, Joint, Loose, Route, intake};
 use crate::fabric::verbs::device;
+use crate::fabric::verbs::pairs::XrcPair;
 use crate::fabric::{End, Ends, Listening, Role};
 use crate::plan::{Place, Plan, Transport};
 use crate::run::DatagramSend;
@@ -31,8 +32,6 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const ANY_PORT: u16 = 18515;
 /// What the private data of a connection begins with.
 const MAGIC: [u8; 4] = *b"STRD";
-/// Both sides have been told before.
-const NOT_XRC: &str = "--rdma-cm connects no queue pairs of XRC";
 /// What who asks for another connection than is due gets to read.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
 
@@ -175,22 +174,28 @@ impl Meeting<'_> {
         match pair {
             Loose::Connected(pair) => {
                 let connection = resolved.connect_with(&parameter, |id, info| {
-                    expect(info.qp_number(), their)?;
+                    expect(info.qp_number(), their.number)?;
                     self.through(id, pair)
+                })?;
+                Ok(Some(connection))
+            }
+            Loose::Xrc(pair) => {
+                let connection = resolved.connect_with(&parameter, |id, info| {
+                    expect(info.qp_number(), intake(their)?.number)?;
+                    self.both_ways(id, pair, (own, their), Role::Client)
                 })?;
                 Ok(Some(connection))
             }
             Loose::Datagram(pair, target) => {
                 make_ready(resolved.identifier(), pair, own)?;
                 let found = resolved.lookup(&parameter)?;
-                expect(found.qp_number(), their)?;
+                expect(found.qp_number(), their.number)?;
                 let mut way = *found.address_handle_attribute();
                 self.level(&mut way);
                 let way = self.pd.create_ah(&way)?;
                 *target = Some(DatagramSend { way, number: found.qp_number(), qkey: found.qkey() });
                 Ok(None)
             }
-            Loose::Xrc(_) => bail!(NOT_XRC),
         }
     }
 
@@ -244,6 +249,12 @@ impl Meeting<'_> {
                 self.through(&id, pair)?;
                 Ok(Some(request.accept(&self.parameter(own))?))
             }
+            Loose::Xrc(pair) => {
+                self.both_ways(&id, pair, (own, their), Role::Server)?;
+                let mut parameter = self.parameter(own);
+                parameter.setup_qp_number(pair.receiver.qp_number());
+                Ok(Some(request.accept(&parameter)?))
+            }
             Loose::Datagram(pair, target) => {
                 let qkey = make_ready(&id, pair, own)?;
                 // Who is looked up does not learn the way back, but the sides have told each other.
@@ -251,7 +262,6 @@ impl Meeting<'_> {
                 request.accept_lookup(&self.parameter(own))?;
                 Ok(None)
             }
-            Loose::Xrc(_) => bail!(NOT_XRC),
         }
     }
 
@@ -275,20 +285,37 @@ impl Meeting<'_> {
 
     /// Moves a queue pair of a connection, whose way the connection manager knows, to where it sends and receives.
     fn through(&self, id: &Identifier, pair: &impl QueuePair) -> Result<()> {
+        self.joint.connect(|to| pair.modify(to), &self.route(id)?, Direction::Both)
+    }
+
+    /// Moves the queue pairs of both directions: the connection is that of the client's messages, and the server's take the same way, with
+    /// the numbers that the sides have told each other.
+    fn both_ways(&self, id: &Identifier, pair: &XrcPair, (own, their): (&End, &End), role: Role) -> Result<()> {
+        let asked = self.route(id)?;
+        let of_ends = |their_number| Route { own_psn: own.psn, their_psn: their.psn, their_number, ..asked };
+        let (out, back) = match role {
+            Role::Client => (asked, of_ends(their.number)),
+            Role::Server => (of_ends(intake(their)?.number), asked),
+        };
+        self.joint.connect(|to| pair.receiver.modify(to), &back, Direction::In)?;
+        self.joint.connect(|to| pair.sender.modify(to), &out, Direction::Out)
+    }
+
+    /// The way of a connection, as the connection manager knows it.
+    fn route(&self, id: &Identifier) -> Result<Route> {
         let init = id.get_qp_attr(QueuePairState::Init)?;
         let receive = id.get_qp_attr(QueuePairState::ReadyToReceive)?;
         let send = id.get_qp_attr(QueuePairState::ReadyToSend)?;
         let mut way = receive.address_vector();
         self.level(&mut way);
-        let route = Route {
+        Ok(Route {
             port: init.port(),
             pkey_index: init.pkey_index(),
             way,
             own_psn: send.sq_psn(),
             their_psn: receive.rq_psn(),
             their_number: receive.dest_qp_num(),
-        };
-        self.joint.connect(|to| pair.modify(to), &route, Direction::Both)
+        })
     }
 }
 
@@ -329,11 +356,10 @@ fn take<'d>(due: &mut [Option<Due<'d>>], request: &Request, token: u64) -> Optio
     Some((index, slot.take()?))
 }
 
-fn expect(number: u32, their: &End) -> Result<()> {
+fn expect(number: u32, theirs: u32) -> Result<()> {
     ensure!(
-        number == their.number,
-        "the connection manager leads to queue pair {number:#x}, and the server's is {:#x}",
-        their.number
+        number == theirs,
+        "the connection manager leads to queue pair {number:#x}, and the server's is {theirs:#x}"
     );
     Ok(())
 }

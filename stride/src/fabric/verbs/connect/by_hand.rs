@@ -8,7 +8,7 @@ use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::QueuePair;
 
-use super::{Address, Direction, Joint, Loose, Route};
+use super::{Address, Direction, Joint, Loose, Route, intake};
 use crate::fabric::{End, Ends, Facts};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
@@ -52,7 +52,7 @@ impl ByHand {
                 joint.connect(|to| pair.modify(to), &self.route(own, their, their.number), Direction::Both)
             }
             Loose::Xrc(pair) => {
-                let intake = their.intake.context("the other side has no queue that takes messages of XRC in")?;
+                let intake = intake(their)?;
                 joint.connect(|to| pair.receiver.modify(to), &self.route(own, their, their.number), Direction::In)?;
                 joint.connect(|to| pair.sender.modify(to), &self.route(own, their, intake.number), Direction::Out)
             }

@@ -4,7 +4,7 @@ mod addresses;
 mod by_address;
 mod by_hand;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::device_context::Mtu;
@@ -15,6 +15,7 @@ use sideway::ibverbs::queue_pair::{
 pub(super) use self::by_address::Manager;
 pub(super) use self::by_hand::ByHand;
 use super::pairs::{Pairs, XrcPair};
+use crate::fabric::{End, Intake};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
 
@@ -49,6 +50,7 @@ pub(super) struct Joint<'p> {
 }
 
 /// The way of one of them.
+#[derive(Clone, Copy)]
 struct Route {
     port: u8,
     pkey_index: u16,
@@ -74,6 +76,11 @@ struct Address {
     pkey_index: u16,
     qkey: u32,
     psn: u32,
+}
+
+/// What takes messages of XRC in at the other side.
+fn intake(their: &End) -> Result<Intake> {
+    their.intake.context("the other side has no queue that takes messages of XRC in")
 }
 
 impl Joint<'_> {
