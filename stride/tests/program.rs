@@ -309,6 +309,7 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("plot /nowhere/run.json -o x.svg", 1, "cannot read /nowhere/run.json"),
         ("plot run.json -o x.gif", 2, "a plot is .svg or .png"),
         ("man fly", 1, "there is no command \"fly\""),
+        ("atomic bw -c srd --loopback", 2, "--transport srd has no fetch-and-add"),
         ("read bw -c uc --loopback", 2, "--transport uc has no read: give --transport rc"),
         ("write lat -e --loopback", 2, "leave out --events, or give --imm or --latency ack"),
         ("write bw -d nothing --loopback", 1, "nothing"),
@@ -350,6 +351,26 @@ fn a_device_that_the_address_does_not_lead_to_is_told() {
     let output = program("write bw -d soft1 -R --loopback").env("SOFTRNIC_DEVICES", "2").output().unwrap();
     let (_, err) = ends(&output, 1);
     assert!(err.contains("--device is soft1, and with --rdma-cm 127.0.0.1 leads to soft0"), "{err}");
+}
+
+#[test]
+fn transports_of_vendors_need_their_devices_and_not_their_libraries() {
+    for (transport, vendor, variable) in
+        [("dc", "mlx5 (ConnectX, BlueField)", "RDMA_MUMMY_LIBMLX5"), ("srd", "EFA", "RDMA_MUMMY_LIBEFA")]
+    {
+        for path in [None, Some("/nowhere/lib.so")] {
+            let mut command = program(&format!("send bw -d soft0 -n 10 -s 64 --loopback -c {transport}"));
+            let (_, err) = ends(&command.envs(path.map(|path| (variable, path))).output().unwrap(), 1);
+            let sentence = format!(
+                "--transport {transport} needs a device of {vendor}, which soft0 of the client is not (it is of softrnic): name another with -d, or \
+                 give --transport rc"
+            );
+            assert!(err.contains(&sentence), "{err}");
+            // Who asks for neither does not look for them.
+            let mut command = program("send bw -d soft0 -n 10 -s 64 --loopback");
+            ends(&command.envs(path.map(|path| (variable, path))).output().unwrap(), 0);
+        }
+    }
 }
 
 #[test]

@@ -33,7 +33,9 @@ pub(super) fn plan(
     let transport = network.transport.map_or(Transport::Rc, Transport::from);
     let measure = measure(operation, is_latency, messages, [&client, &server])?;
     let tx_depth = load.tx_depth.unwrap_or(if is_latency { 1 } else { 128 });
-    let (sizes, is_sweep) = sizes(operation, transport, is_latency, messages, network.mtu)?;
+    let watches =
+        operation == Operation::Write && matches!(measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
+    let (sizes, is_sweep) = sizes(operation, (transport, watches), is_latency, messages, network.mtu)?;
     let threads = load.threads.unwrap_or(1);
     let post_list = load.post_list.unwrap_or(1);
     let preset = Preset::of(test, operation, is_latency, transport);
@@ -49,7 +51,7 @@ pub(super) fn plan(
         rx_depth: load.rx_depth.unwrap_or(512),
         post_list,
         receive_list: load.recv_post_list.or(preset.receive_list),
-        cq_moderation: moderation(load, tx_depth, post_list, &sizes, is_sweep),
+        cq_moderation: moderation(load, transport, tx_depth, post_list, &sizes, is_sweep),
         sizes,
         is_bidirectional: load.bidirectional,
         is_reversed: load.reversed,
@@ -89,12 +91,13 @@ fn interval(amount: Amount) -> Option<Duration> {
     }
 }
 
-/// How many messages have one completion: what was given; else a post list; else each, for a latency and where all messages are large and
+/// How many messages have one completion: what was given; else one, where they are done in no order; else a post list; else each, for a latency and where all messages are large and
 /// of chosen sizes; else 100 or as many as are under way.
-fn moderation(load: &Load, tx_depth: u32, post_list: u32, sizes: &[u64], is_sweep: bool) -> u32 {
+fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: u32, sizes: &[u64], is_sweep: bool) -> u32 {
     let all_large = !is_sweep && sizes.iter().all(|size| *size > LARGE);
     match load.cq_mod {
         Some(given) => given,
+        None if !transport.is_ordered() => 1,
         None if load.post_list.is_some() => post_list,
         None if all_large => 1,
         None => tx_depth.min(100),
@@ -142,10 +145,10 @@ fn measure(
     Ok(Measure::Latency(messages.latency.map_or(default, Semantics::from)))
 }
 
-/// The sizes, and whether they are a sweep.
+/// The sizes, and whether they are a sweep. Who watches memory sees a packet come where they have no order.
 fn sizes(
     operation: Operation,
-    transport: Transport,
+    (transport, watches): (Transport, bool),
     is_latency: bool,
     messages: &Messages,
     mtu: Option<u32>,
@@ -163,13 +166,14 @@ fn sizes(
         return Ok((sizes.clone(), sizes.len() > 1));
     }
     let is_datagram = transport == Transport::Ud;
+    let is_packet = is_datagram || watches && !transport.is_ordered();
     if is_sweep {
         if operation.is_atomic() {
             return Err(Contradiction(
                 "atomics are of eight bytes: leave out --all-sizes and the options of it".to_owned(),
             ));
         }
-        let largest = if is_datagram { u64::from(mtu.unwrap_or(4096)) } else { 8 << 20 };
+        let largest = if is_packet { u64::from(mtu.unwrap_or(4096)) } else { 8 << 20 };
         let (from, to) = (messages.min_msg_size, messages.max_msg_size.unwrap_or(largest));
         if let Some(from) = from
             && from > to
@@ -186,6 +190,10 @@ fn sizes(
         _ if operation.is_atomic() => 8,
         true => 2,
         false if is_datagram => u64::from(mtu.unwrap_or(1024)),
+        // What every device has room for in a message.
+        false if transport == Transport::Srd && matches!(operation, Operation::Send | Operation::SendWithImmediate) => {
+            4096
+        }
         false => 64 << 10,
     };
     Ok((vec![size], false))

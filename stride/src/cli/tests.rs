@@ -77,6 +77,14 @@ fn what_is_not_given_is_as_perftest_has_it() {
     assert_eq!((plan.operation, plan.sizes), (Operation::CompareSwap, vec![8]));
     let plan = client("stride-perf send bw -c UD host").plan;
     assert_eq!((plan.transport, plan.sizes), (Transport::Ud, vec![1024]));
+    assert_eq!(client("stride-perf read lat -c DC host").plan.transport, Transport::Dc);
+    let sizes = |line: &str| client(&format!("stride-perf {line} -c srd host")).plan.sizes;
+    assert_eq!([sizes("send bw"), sizes("read bw"), sizes("write lat")], [vec![4096], vec![65536], vec![2]]);
+    let last = |line: &str| sizes(line).last().copied();
+    assert_eq!(
+        [last("send bw -a"), last("write lat -a"), last("write lat -a --imm")],
+        [8 << 20, 4096, 8 << 20].map(Some)
+    );
     assert_eq!(client("stride-perf send bw --transport ud -m 2048 host").plan.sizes, [2048]);
     assert_eq!(client("stride-perf send bw --transport ud -a host").plan.sizes.last(), Some(&4096));
 }
@@ -92,6 +100,8 @@ fn moderation_follows_its_rule() {
     assert_eq!(every("-s 64 -l 8"), 8);
     assert_eq!(every("-s 64 -l 8 -Q 4"), 4);
     assert_eq!(every("-s 64K -Q 100"), 100);
+    assert_eq!([every("-s 64 -c srd"), every("-s 64 -l 8 -c srd")], [1; 2], "they are done in any order");
+    assert!(run("stride-perf write bw -Q 4 -c srd host").unwrap_err().contains("--cq-mod has to be 1"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::message::{Done, Message, Offer, Request};
 use super::path::{self, Near};
 use super::pulse::Pulse;
 use crate::fabric::{Counted, Fabric, Facts, Glimpse, Path, Role, Side};
+use crate::plan::{Room, Transport};
 use crate::stats::{Figures, Interval};
 
 /// Who looks on while a test runs.
@@ -107,7 +108,7 @@ impl Client<'_> {
         offer.facts.inline = self.connect(&mut *side, &path)?;
         self.watch.met(side.facts(), &offer.facts, &path);
         let mut steps: Vec<Step> = Vec::new();
-        let sizes = self.fitting(path.mtu);
+        let sizes = self.fitting(path.room(&[side.facts(), &offer.facts]));
         for size in &sizes {
             if !self.watch.progress(*size, 0.0) {
                 break;
@@ -143,19 +144,25 @@ impl Client<'_> {
         let asked = [plan.client.gid_index, offer.gid_index];
         let path = path::choose(client, &offer.facts, asked, plan, near)?;
         let is_default = !self.request.given.has(&["--msg-size", "--max-msg-size"]);
-        if !is_default || !plan.sizes.iter().any(|size| plan.fits(*size, path.mtu)) {
-            plan.check_mtu(path.mtu)?;
+        let room = path.room(&[client, &offer.facts]);
+        if !is_default || !plan.sizes.iter().any(|size| plan.fits(*size, room)) {
+            plan.check_room(room)?;
         }
         Ok(path)
     }
 
-    /// The sizes; a sweep that nobody gave an end has it where messages are no packets any more.
-    fn fitting(&mut self, mtu: u32) -> Vec<u64> {
+    /// The sizes; a sweep that nobody gave an end has it where messages have no room any more.
+    fn fitting(&mut self, room: Room) -> Vec<u64> {
         let plan = &self.request.plan;
-        let (sizes, others): (Vec<u64>, _) = plan.sizes.iter().partition(|size| plan.fits(**size, mtu));
+        let (sizes, others): (Vec<u64>, _) = plan.sizes.iter().partition(|size| plan.fits(**size, room));
         if !others.is_empty() {
-            self.watch
-                .remark(&format!("a datagram is a packet, of {mtu} bytes at most here: larger ones are left out"));
+            let most = plan.limit(room).unwrap_or(u32::MAX);
+            let remark = if plan.transport == Transport::Ud {
+                format!("a datagram is a packet, of {most} bytes at most here: larger ones are left out")
+            } else {
+                format!("a message over {} has {most} bytes at most here: larger ones are left out", plan.transport)
+            };
+            self.watch.remark(&remark);
         }
         sizes
     }

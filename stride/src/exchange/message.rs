@@ -230,13 +230,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fabric::Listening;
+    use crate::fabric::{End, Intake, Listening};
 
     #[test]
     fn messages_come_as_they_went() {
         let request = Request { plan: Plan::example(), given: std::iter::once("--iters".to_owned()).collect() };
         let hello = Hello { version: "1".to_owned(), busy: None };
         let path = Path { client_gid: Some(3), server_gid: None, mtu: 4096 };
+        let end = |intake| End { number: 1, psn: 2, address: u64::MAX, rkey: 4, intake };
+        let target = Intake::Dc { number: 0xff_ffff, key: u64::MAX - 1 };
+        let ends = [end(None), end(Some(Intake::Xrc { number: 5, srq: 6 })), end(Some(target))];
         let messages = [
             Message::Hello(hello),
             Message::Request(Box::new(request)),
@@ -248,6 +251,14 @@ mod tests {
                 queue_pairs: Vec::new(),
                 inline: 220,
                 listening: Some(Listening { port: 7, token: u64::MAX }),
+            }),
+            Message::Ends(Ends {
+                lid: 0,
+                gid: None,
+                reads: 0,
+                queue_pairs: ends.to_vec(),
+                inline: 220,
+                listening: None,
             }),
             Message::Connected,
             Message::Size(u64::MAX),

@@ -84,7 +84,7 @@ impl Server<'_> {
         (self.tell)(Event::Met(Box::new(side.facts().clone()), path.clone()));
         loop {
             match self.connection.receive()? {
-                Message::Size(size) if plan.sizes.contains(&size) && plan.fits(size, path.mtu) => {
+                Message::Size(size) if plan.sizes.contains(&size) && plan.fits(size, path.room(&[side.facts()])) => {
                     self.step(&mut *side, &plan, size)?;
                 }
                 Message::Size(size) => {

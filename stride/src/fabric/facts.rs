@@ -35,6 +35,9 @@ pub struct Facts {
     /// The most bytes of payload in a packet of the port's.
     #[serde(rename = "mtu_bytes")]
     pub mtu: u32,
+    /// The most bytes of a message, where the service has a limit of its own.
+    #[serde(default, rename = "longest_message_bytes", skip_serializing_if = "Option::is_none")]
+    pub longest: Option<u32>,
     /// Local identifier, of InfiniBand.
     pub lid: u16,
     /// The LID that its packets go to, where it was given one by hand.

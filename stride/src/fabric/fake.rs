@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Error, Result, bail};
 
 use super::counters::{self, ALL, Changes};
-use super::{End, Ends, Fabric, Facts, GidFact, Glimpse, Partition, Path, Role, Side, Unsupported};
-use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics};
+use super::{End, Ends, Fabric, Facts, GidFact, Glimpse, Intake, Partition, Path, Role, Side, Unsupported};
+use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport};
 use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
 /// What a side does.
@@ -37,6 +37,8 @@ pub struct Fake {
     pub is_infiniband: bool,
     /// What the device has not.
     pub lacks: Option<Operation>,
+    /// Bytes of the longest message of each side, where there is a limit.
+    pub longest: [Option<u32>; 2],
 }
 
 /// The P_Keys of a port.
@@ -67,6 +69,7 @@ impl Fabric for Fake {
         let partition = Partition::find(index, length, key, "port 1 of fake0").map_err(Error::msg)?;
         facts.partition = Some(partition).filter(|_| !plan.by_address);
         counters::find(&COUNTERS.map(str::to_owned), &plan.counters, "port 1 of fake0").map_err(Error::msg)?;
+        facts.longest = self.longest[usize::from(role == Role::Server)];
         let side = FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts, prepared: None };
         if self.lacks == Some(plan.operation) {
             return Err(Unsupported(format!("{} has no {}", side.facts.device, plan.operation)).into());
@@ -124,7 +127,12 @@ impl Side for FakeSide {
         self.reach(Stage::MakeEnds)?;
         let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
         let gid = self.facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
-        let end = |number| End { number, psn: 0, address: 0x1000, rkey: 1, intake: None };
+        let intake = |number| match self.plan.transport {
+            Transport::Xrc => Some(Intake::Xrc { number, srq: number }),
+            Transport::Dc => Some(Intake::Dc { number, key: u64::MAX - u64::from(number) }),
+            Transport::Rc | Transport::Uc | Transport::Ud | Transport::Srd => None,
+        };
+        let end = |number| End { number, psn: 0, address: 0x1000, rkey: 1, intake: intake(number) };
         let queue_pairs = (0..self.plan.queue_pairs).map(end).collect();
         let inline = self.plan.inline.unwrap_or(0);
         self.facts.inline = Some(inline);
@@ -196,6 +204,7 @@ fn facts(place: &Place, role: Role) -> Facts {
         link_layer: "Ethernet".to_owned(),
         gigabits: Some(100.0),
         mtu: 4096,
+        longest: None,
         lid: 0,
         dlid: place.dlid,
         partition: None,

@@ -15,7 +15,7 @@ pub use self::counters::{ALL, Changes, Counted};
 pub use self::facts::{Facts, GidFact, GpuFact, Partition, Registration};
 pub use self::unsupported::{Unsupported, is_unsupported};
 pub use self::verbs::{Gpus, NearGpus, Nearness, PortFacts, Verbs, gpus, ports};
-use crate::plan::{Place, Plan};
+use crate::plan::{Place, Plan, Room, Transport};
 use crate::stats::{Figures, Interval};
 
 /// Which of the two a side is.
@@ -57,6 +57,13 @@ pub struct Path {
     /// Bytes of payload in a packet.
     #[serde(rename = "mtu_bytes")]
     pub mtu: u32,
+}
+
+impl Path {
+    /// What it has room for, with these sides at its ends.
+    pub fn room(&self, sides: &[&Facts]) -> Room {
+        Room { mtu: self.mtu, longest: sides.iter().filter_map(|side| side.longest).min() }
+    }
 }
 
 /// Where a side's queue pairs are, and its memory.
@@ -103,13 +110,35 @@ pub struct End {
     pub intake: Option<Intake>,
 }
 
-/// The receiving end of an extended reliable connection.
+/// What takes messages in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intake {
-    /// The number of the queue pair that the other side's is connected with.
-    pub number: u32,
-    /// The number of the shared receive queue that messages are to name.
-    pub srq: u32,
+#[serde(rename_all = "snake_case")]
+pub enum Intake {
+    /// The receiving end of an extended reliable connection.
+    Xrc {
+        /// The number of the queue pair that the other side's is connected with.
+        number: u32,
+        /// The number of the shared receive queue that messages are to name.
+        srq: u32,
+    },
+    /// A target of dynamic connections.
+    Dc {
+        /// Its number.
+        number: u32,
+        /// Its access key.
+        key: u64,
+    },
+}
+
+impl Intake {
+    /// Whether it is what a queue pair of a service has.
+    pub fn is_of(intake: Option<&Self>, transport: Transport) -> bool {
+        match transport {
+            Transport::Xrc => matches!(intake, Some(Self::Xrc { .. })),
+            Transport::Dc => matches!(intake, Some(Self::Dc { .. })),
+            Transport::Rc | Transport::Uc | Transport::Ud | Transport::Srd => intake.is_none(),
+        }
+    }
 }
 
 /// What is seen of a step while it runs.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::amount::Amount;
-pub use self::check::{Contradiction, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS};
+pub use self::check::{Contradiction, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, Room};
 pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
 pub use self::operation::{Measure, Operation, Semantics, Transport};
 pub use self::place::{Memory, Place};

@@ -99,18 +99,29 @@ pub enum Transport {
     Ud,
     /// Extended reliable connection: each direction has a connection of its own, and a message names a shared receive queue.
     Xrc,
+    /// Dynamic connections, of mlx5: initiators that name a target with each request.
+    Dc,
+    /// Scalable reliable datagrams, of EFA: acknowledged, and in any order.
+    Srd,
 }
 
 impl Transport {
     /// Whether messages are acknowledged.
     pub fn is_reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc)
+        matches!(self, Self::Rc | Self::Xrc | Self::Dc | Self::Srd)
     }
 
-    /// Whether it has the operation (InfiniBand specification, volume 1, table 42).
+    /// Whether messages come, and are done, in the order in which they were sent.
+    pub fn is_ordered(self) -> bool {
+        self != Self::Srd
+    }
+
+    /// Whether it has the operation: as the InfiniBand specification says (volume 1, table 42), dynamic connections what a
+    /// reliable connection has, and scalable reliable datagrams all but atomics.
     pub fn has(self, operation: Operation) -> bool {
         match self {
-            Self::Rc | Self::Xrc => true,
+            Self::Rc | Self::Xrc | Self::Dc => true,
+            Self::Srd => !operation.is_atomic(),
             Self::Uc => !operation.fetches(),
             Self::Ud => matches!(operation, Operation::Send | Operation::SendWithImmediate),
         }
@@ -124,6 +135,8 @@ impl fmt::Display for Transport {
             Self::Uc => "UC",
             Self::Ud => "UD",
             Self::Xrc => "XRC",
+            Self::Dc => "DC",
+            Self::Srd => "SRD",
         })
     }
 }
@@ -139,6 +152,8 @@ mod tests {
         let of = |transport: Transport| all.map(|operation| transport.has(operation));
         assert_eq!(of(Transport::Rc), [true; 7]);
         assert_eq!(of(Transport::Xrc), [true; 7]);
+        assert_eq!(of(Transport::Dc), [true; 7]);
+        assert_eq!(of(Transport::Srd), [true, true, true, true, true, false, false]);
         assert_eq!(of(Transport::Uc), [true, true, false, true, true, false, false]);
         assert_eq!(of(Transport::Ud), [false, false, false, true, true, false, false]);
     }

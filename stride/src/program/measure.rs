@@ -67,8 +67,11 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
 /// What a signal has left of a test.
 fn cut(signal: Signal, screen: &Screen, plan: &Plan) -> String {
     let rows = &screen.rows;
-    let mtu = screen.environment.as_ref().map_or(u32::MAX, |environment| environment.path.mtu);
-    let all = plan.sizes.iter().filter(|size| plan.fits(**size, mtu)).count();
+    let room = screen
+        .environment
+        .as_ref()
+        .map(|environment| environment.path.room(&[&environment.client, &environment.server]));
+    let all = plan.sizes.iter().filter(|size| room.is_none_or(|room| plan.fits(**size, room))).count();
     let whole = rows.iter().filter(|row| row.is_whole).count();
     let part = rows.iter().find(|row| !row.is_whole);
     let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes(row.size)));

@@ -193,6 +193,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::plan::Transport;
     use crate::report::sample;
     use crate::stats::Figures;
 
@@ -259,7 +260,9 @@ mod tests {
         failed.error = Some("the peer is gone".to_owned());
         let mut lost = bandwidth();
         lose(&mut lost);
-        for document in [bandwidth(), latency(), failed, lost, counted(bandwidth()), counted(latency())] {
+        let mut limited = bandwidth();
+        (limited.environment.plan.transport, limited.environment.server.longest) = (Transport::Srd, Some(8928));
+        for document in [bandwidth(), latency(), failed, lost, counted(bandwidth()), counted(latency()), limited] {
             let text = sample::written(|out| document.write(out));
             let value = serde_json::from_str(&text).unwrap();
             assert_eq!(faults("document", &value), Vec::<String>::new(), "{text}");

@@ -53,6 +53,7 @@ pub(super) fn facts(host: &str) -> Facts {
         link_layer: "Ethernet".to_owned(),
         gigabits: Some(400.0),
         mtu: 4096,
+        longest: None,
         lid: 0,
         dlid: None,
         partition: Some(Partition { index: 0, key: 0xffff }),

@@ -109,10 +109,13 @@ impl<'q, S: SendQueue, R: Request<Service = S::Service>> Lane<'q, S, R> {
         Ok(batch.post()?)
     }
 
-    /// A request of this number is done, and all before it; how many that were. A number that no request has is of none.
+    /// A request of this number is done, and all before it where they have an order; how many that were. A number that no request has is of
+    /// none.
     #[inline]
     pub(crate) fn finish(&mut self, wr_id: u64) -> u64 {
-        let more = newly_done(wr_id, self.done, self.posted);
+        // Each tells of itself alone where they have no order.
+        let more =
+            if R::IS_ORDERED { newly_done(wr_id, self.done, self.posted) } else { one_done(self.done, self.posted) };
         self.done += more;
         more
     }
@@ -129,6 +132,12 @@ fn newly_done(wr_id: u64, done: u64, posted: u64) -> u64 {
     // The lower half of the count, which is never 2^32 ahead.
     let more = u64::from((wr_id as u32).wrapping_sub(done as u32));
     if more > posted.saturating_sub(done) { 0 } else { more }
+}
+
+/// How many requests are done that were not, now that another one is: more than were posted are none.
+#[inline]
+fn one_done(done: u64, posted: u64) -> u64 {
+    u64::from(done < posted)
 }
 
 /// Which lane a request was of.
@@ -150,6 +159,13 @@ mod tests {
         for wr_id in [3, 10, u64::MAX] {
             assert_eq!(newly_done(wr_id, 4, 9), 0, "{wr_id}");
         }
+    }
+
+    #[test]
+    fn without_an_order_each_counts_for_itself() {
+        // The third of four comes first: it says nothing of the two before it.
+        assert_eq!([0, 1, 2, 3].map(|done| one_done(done, 4)), [1; 4]);
+        assert_eq!(one_done(4, 4), 0);
     }
 
     #[test]

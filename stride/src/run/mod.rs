@@ -37,8 +37,8 @@ pub(crate) use self::latency::{Patience, Samples, Turns, Until, acknowledged, by
 pub(crate) use self::poll::Poll;
 pub(crate) use self::receive::{Intake, Receives, Refill, receive, take_count};
 pub(crate) use self::request::{
-    CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Memory, Read, Request, SendImmediate, SendPlain, To,
-    Write, WriteImmediate,
+    AtPeer, AtTarget, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Memory, Read, Request, SendImmediate,
+    SendPlain, Target, To, Write, WriteImmediate,
 };
 pub(crate) use self::signal::Signal;
 pub(crate) use self::wait::Bell;

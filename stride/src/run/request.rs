@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use sideway::efa::ScalableReliableDatagram;
 use sideway::ibverbs::address::AddressHandle;
 use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
 use sideway::ibverbs::queue_pair::{Connected, Datagram, ExtendedConnected, PostSendGuard, Service};
 use sideway::ibverbs::work_request::{HoldsFor, WorkRequestHandle};
+use sideway::mlx5::{DynamicallyConnected, SetDcAddress};
 
 /// The number that immediates have.
 const IMMEDIATE: u32 = 0x5354_5244;
@@ -34,6 +36,9 @@ pub(crate) struct Memory {
 pub(crate) trait Request: Send {
     /// The service of the queue pairs that take it.
     type Service: Service;
+
+    /// Requests are done in the order in which they were posted, so that one that is signaled tells of those before it.
+    const IS_ORDERED: bool = true;
 
     /// Adds one to a batch.
     ///
@@ -72,9 +77,46 @@ macro_rules! data {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct To<R>(pub(crate) R, pub(crate) u32);
 
-/// Declares operations of connected queue pairs, and of extended connections.
+/// Where a request of dynamic connections goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) way: Arc<AddressHandle>,
+    pub(crate) number: u32,
+    pub(crate) key: u64,
+}
+
+/// A request of dynamic connections, which names a target of the other side.
+#[derive(Clone, Debug)]
+pub(crate) struct AtTarget<R>(pub(crate) R, pub(crate) Target);
+
+/// A request of scalable reliable datagrams.
+#[derive(Clone, Debug)]
+pub(crate) struct AtPeer<R>(pub(crate) R, pub(crate) DatagramSend);
+
+/// Declares an operation of scalable reliable datagrams, which have no atomics.
+macro_rules! scalable {
+    ($Name:ident, atomic, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr) => {};
+    ($Name:ident, message, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr) => {
+        impl Request for AtPeer<$Name> {
+            type Service = ScalableReliableDatagram;
+
+            const IS_ORDERED: bool = false;
+
+            #[inline(always)]
+            unsafe fn build<'g, G>(&'g self, $handle: WorkRequestHandle<'_, G>, $memory: &Memory, $slot: Slot)
+            where
+                G: PostSendGuard<Service = ScalableReliableDatagram> + HoldsFor<'g>,
+            {
+                let DatagramSend { way, number, qkey } = &self.1;
+                data!($data: $request.setup_ud_addr(way, *number, *qkey), $memory, $slot)
+            }
+        }
+    };
+}
+
+/// Declares operations of connected queue pairs, of extended and of dynamic connections, and of scalable reliable datagrams.
 macro_rules! connected {
-    ($($(#[$doc:meta])* $Name:ident, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr;)*) => {$(
+    ($($(#[$doc:meta])* $Name:ident, $kind:ident, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct $Name;
@@ -102,24 +144,39 @@ macro_rules! connected {
                 data!($data: $request.setup_xrc_srqn(self.1), $memory, $slot)
             }
         }
+
+        impl Request for AtTarget<$Name> {
+            type Service = DynamicallyConnected;
+
+            #[inline(always)]
+            unsafe fn build<'g, G>(&'g self, $handle: WorkRequestHandle<'_, G>, $memory: &Memory, $slot: Slot)
+            where
+                G: PostSendGuard<Service = DynamicallyConnected> + HoldsFor<'g>,
+            {
+                let Target { way, number, key } = &self.1;
+                data!($data: $request.setup_dc_addr(way, *number, *key), $memory, $slot)
+            }
+        }
+
+        scalable!($Name, $kind, $data => |$handle, $memory, $slot| $request);
     )*};
 }
 
 connected! {
     /// RDMA write.
-    Write, either => |handle, memory, slot| handle.setup_write(memory.rkey, slot.remote);
+    Write, message, either => |handle, memory, slot| handle.setup_write(memory.rkey, slot.remote);
     /// RDMA write with immediate.
-    WriteImmediate, either => |handle, memory, slot| handle.setup_write_imm(memory.rkey, slot.remote, IMMEDIATE);
+    WriteImmediate, message, either => |handle, memory, slot| handle.setup_write_imm(memory.rkey, slot.remote, IMMEDIATE);
     /// RDMA read.
-    Read, gathered => |handle, memory, slot| handle.setup_read(memory.rkey, slot.remote);
+    Read, message, gathered => |handle, memory, slot| handle.setup_read(memory.rkey, slot.remote);
     /// Send.
-    SendPlain, either => |handle, memory, slot| handle.setup_send();
+    SendPlain, message, either => |handle, memory, slot| handle.setup_send();
     /// Send with immediate.
-    SendImmediate, either => |handle, memory, slot| handle.setup_send_imm(IMMEDIATE);
+    SendImmediate, message, either => |handle, memory, slot| handle.setup_send_imm(IMMEDIATE);
     /// Atomic addition of one.
-    FetchAdd, gathered => |handle, memory, slot| handle.setup_atomic_fetch_add(memory.rkey, slot.remote, 1);
+    FetchAdd, atomic, gathered => |handle, memory, slot| handle.setup_atomic_fetch_add(memory.rkey, slot.remote, 1);
     /// Atomic exchange of zero by zero.
-    CompareSwap, gathered => |handle, memory, slot| handle.setup_atomic_compare_swap(memory.rkey, slot.remote, 0, 0);
+    CompareSwap, atomic, gathered => |handle, memory, slot| handle.setup_atomic_compare_swap(memory.rkey, slot.remote, 0, 0);
 }
 
 /// Where a datagram goes.

@@ -1,6 +1,7 @@
 //! libefa, for devices that are of the system: scalable reliable datagrams.
 //!
-//! `without` takes `efa` (the device is another vendor's), `rdma_read`, `rdma_write`, `wc_read_sgid`.
+//! `without` takes `efa` (the device is another vendor's), `rdma_read`, `rdma_write`, `rnr_retry`,
+//! `wc_read_sgid`.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -61,7 +62,10 @@ unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attr: *mut efa
         (*attr).max_rq_sge = 3;
         (*attr).inline_buf_size = 32;
         (*attr).max_rdma_size = 1 << 30;
-        (*attr).device_caps = u32::from(has("rdma_read")) | u32::from(has("rdma_write")) << 3 | 1 << 20;
+        (*attr).device_caps = u32::from(has("rdma_read"))
+            | u32::from(has("rdma_write")) << 3
+            | 1 << 20
+            | u32::from(has("rnr_retry")) << 1;
         inner.output("efadv_query_device", attr);
     }
     0

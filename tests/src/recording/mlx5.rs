@@ -136,6 +136,10 @@ unsafe extern "C" fn create_qp(
         }
         let qp = forever::<ffi::ibv_qp_ex>();
         set_up(&mut inner, qp.cast(), attr.pd, &*ptr::from_ref(attr).cast());
+        if mlx5.dc_init_attr.dc_type == mlx5dv_dc_type::MLX5DV_DCTYPE_DCT {
+            // The device gives it one as it becomes ready.
+            (*qp).qp_base.qp_num = 0;
+        }
         if mlx5.dc_init_attr.dc_type == mlx5dv_dc_type::MLX5DV_DCTYPE_DCI {
             set_functions(&inner, qp, attr.send_ops_flags);
             let has = |name: &str| !inner.script.without.contains(name);

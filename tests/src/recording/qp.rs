@@ -141,6 +141,10 @@ pub(super) unsafe extern "C" fn modify_qp(
         inner.qp_attr = Some(*attr);
         if attr_mask as u32 & mask::IBV_QP_STATE.0 != 0 {
             (*qp).state = attr.qp_state;
+            if (*qp).qp_num == 0 && attr.qp_state == ffi::ibv_qp_state::IBV_QPS_RTR {
+                // The target of a dynamic connection.
+                (*qp).qp_num = inner.handle();
+            }
             flush(&mut inner, qp);
         }
     }

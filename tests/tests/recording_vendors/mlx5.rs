@@ -327,7 +327,9 @@ fn a_target_has_a_key_a_shared_receive_queue_and_no_requests() {
         target.modify(&ready).unwrap_err().to_string(),
         "ibv_modify_qp(Init -> ReadyToReceive): EINVAL: needs AddressVector"
     );
+    assert_eq!(target.qp_number(), 0, "the device has not given it one yet");
     target.modify(ready.setup_address_vector(&AddressHandleAttribute::new())).unwrap();
+    assert_ne!(target.qp_number(), 0);
     assert_eq!(target.state(), QueuePairState::ReadyToReceive);
     // The target keeps the C object of the queue.
     drop((builder, srq));

@@ -44,6 +44,10 @@ pub(in crate::cli) enum Service {
     Ud,
     /// Extended reliable connection.
     Xrc,
+    /// Dynamic connections, of mlx5 devices.
+    Dc,
+    /// Scalable reliable datagrams, of EFA devices.
+    Srd,
 }
 
 impl From<Service> for Transport {
@@ -53,6 +57,8 @@ impl From<Service> for Transport {
             Service::Uc => Self::Uc,
             Service::Ud => Self::Ud,
             Service::Xrc => Self::Xrc,
+            Service::Dc => Self::Dc,
+            Service::Srd => Self::Srd,
         }
     }
 }

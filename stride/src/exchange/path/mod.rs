@@ -5,7 +5,7 @@ mod gid;
 use std::net::IpAddr;
 
 use self::gid::Gid;
-use crate::fabric::{Ends, Facts, Path};
+use crate::fabric::{Ends, Facts, Intake, Path};
 use crate::plan::{Contradiction, Plan};
 
 /// The addresses by which the sides talk over TCP; none where they do not.
@@ -87,6 +87,12 @@ pub(super) fn check_ends(ends: &Ends, path: &Path, plan: &Plan) -> Result<(), St
     let (found, due) = (ends.queue_pairs.len(), plan.queue_pairs);
     if found != due as usize {
         return Err(format!("has {found} queue pairs, where {due} were due"));
+    }
+    if let Some(index) = ends.queue_pairs.iter().position(|end| !Intake::is_of(end.intake.as_ref(), plan.transport)) {
+        return Err(format!(
+            "says of queue pair {index} what takes messages in otherwise than {} has it",
+            plan.transport
+        ));
     }
     match &ends.gid {
         Some(text) if text.parse::<std::net::Ipv6Addr>().is_err() => Err(format!("has a GID that is none: {text:?}")),

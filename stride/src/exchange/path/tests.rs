@@ -1,7 +1,7 @@
 use super::*;
 use crate::fabric::fake::Fake;
-use crate::fabric::{Fabric, GidFact, Role};
-use crate::plan::{Place, Plan};
+use crate::fabric::{End, Fabric, GidFact, Role};
+use crate::plan::{Place, Plan, Transport};
 
 /// A side with these GIDs: an address, and its kind.
 fn side(host: &str, gids: &[(&str, &str)]) -> Facts {
@@ -170,4 +170,36 @@ fn what_a_client_names_is_looked_at() {
     let ends =
         Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: Vec::new(), inline: 0, listening: None };
     assert!(check_ends(&ends, &path, &Plan::example()).unwrap_err().contains("0 queue pairs"));
+    let (xrc, dc) = (Intake::Xrc { number: 1, srq: 2 }, Intake::Dc { number: 1, key: 2 });
+    let all = [None, Some(xrc), Some(dc)];
+    for (transport, right) in [
+        (Transport::Rc, None),
+        (Transport::Ud, None),
+        (Transport::Srd, None),
+        (Transport::Xrc, Some(xrc)),
+        (Transport::Dc, Some(dc)),
+    ] {
+        let plan = Plan { transport, queue_pairs: 2, ..Plan::example() };
+        for wrong in all {
+            let end = |intake| End { number: 1, psn: 2, address: 3, rkey: 4, intake };
+            let ends = Ends { queue_pairs: vec![end(right), end(wrong)], ..ends.clone() };
+            let expected = format!("says of queue pair 1 what takes messages in otherwise than {transport} has it");
+            let expected = if wrong == right { Ok(()) } else { Err(expected) };
+            assert_eq!(check_ends(&ends, &path, &plan), expected);
+        }
+    }
+}
+
+#[test]
+fn devices_of_efa_reach_each_other_by_the_one_gid_that_each_has() {
+    let efa = |host, gid| {
+        let mut facts = side(host, &[(gid, "IB")]);
+        facts.link_layer = "Unspecified".to_owned();
+        facts
+    };
+    let (client, server) = (efa("a", "fe80::1/64"), efa("b", "fe80::2/64"));
+    let plan = Plan { transport: Transport::Srd, ..Plan::example() };
+    let path = choose(&client, &server, [None; 2], &plan, Near::default()).unwrap();
+    assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
+    assert_eq!(check(&path, &server), Ok(()));
 }

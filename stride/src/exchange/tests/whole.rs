@@ -83,6 +83,14 @@ fn counters_of_both_sides_come_with_each_size() {
 }
 
 #[test]
+fn every_service_is_agreed_on() {
+    for transport in [Transport::Rc, Transport::Uc, Transport::Xrc, Transport::Dc, Transport::Srd] {
+        let outcome = loopback(&Fake::default(), &request(|plan| plan.transport = transport), LONG, &mut ());
+        assert_eq!(outcome.unwrap().steps.len(), 1, "{transport}");
+    }
+}
+
+#[test]
 fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     let fake = Fake { mtu: Some(1024), ..Fake::default() };
     let mut request = request(|plan| {
@@ -103,6 +111,30 @@ fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     request.given = ["--max-msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
     assert!(failure.contains("the largest message is to have 4096: give --max-msg-size 1024"), "{failure}");
+}
+
+#[test]
+fn a_sweep_ends_at_the_longest_message_of_both_sides() {
+    let fake = Fake { longest: [Some(2048), Some(1024)], ..Fake::default() };
+    let mut request = request(|plan| {
+        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Srd, vec![512, 1024, 2048, 4096]);
+    });
+    struct Remarks(Vec<String>);
+    impl Watch for Remarks {
+        fn remark(&mut self, text: &str) {
+            self.0.push(text.to_owned());
+        }
+    }
+    let mut remarks = Remarks(Vec::new());
+    let outcome = loopback(&fake, &request, LONG, &mut remarks).unwrap();
+    assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [512, 1024]);
+    assert_eq!(remarks.0, ["a message over SRD has 1024 bytes at most here: larger ones are left out"]);
+    request.given = ["--msg-size".to_owned()].into_iter().collect();
+    let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
+    assert!(failure.contains("to have 4096: give --max-msg-size 1024"), "{failure}");
+    // Of others it says nothing.
+    request.plan.transport = Transport::Rc;
+    assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 4);
 }
 
 #[test]

@@ -173,6 +173,7 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         gigabits: attributes.throughput(),
         // One that nobody knows is taken for the smallest.
         mtu: attributes.active_mtu().bytes().unwrap_or(256),
+        longest: None,
         lid: attributes.lid(),
         dlid: place.dlid,
         partition: partition(context, port, attributes, place)?,

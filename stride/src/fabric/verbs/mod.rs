@@ -4,10 +4,13 @@ mod connect;
 mod contents;
 mod corner;
 mod device;
+mod dynamic;
 mod memory;
 mod pairs;
+mod scalable;
 mod side;
 mod step;
+mod vendor;
 
 use anyhow::Result;
 

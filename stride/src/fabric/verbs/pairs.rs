@@ -6,18 +6,20 @@ use anyhow::{Context, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
-    BasicService, Datagram, ExtendedConnected, GenericQueuePair, GenericSendQueue, QueuePair, QueuePairBuilder,
-    QueuePairType,
+    Datagram, ExtendedConnected, GenericQueuePair, GenericSendQueue, QueuePair, QueuePairBuilder, QueuePairType,
+    Service,
 };
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::xrc_domain::{XrcDomain, XrcDomainFlags, XrcReceiveQueuePair};
 
+use super::dynamic::Dynamic;
+use super::scalable::{self, Scalable};
 use crate::fabric::Intake;
 use crate::plan::{Measure, Plan, Transport};
 use crate::run::{self, DatagramSend};
 
 /// Bytes that messages of latency tests hand over in the request where nobody says otherwise.
-const INLINE: u32 = 220;
+pub(super) const INLINE: u32 = 220;
 
 /// The queue pairs.
 pub(super) enum Pairs {
@@ -25,6 +27,8 @@ pub(super) enum Pairs {
     /// With where the datagrams of each go, once it is known.
     Datagram(Vec<(GenericQueuePair<Datagram>, Option<DatagramSend>)>),
     Xrc(Vec<XrcPair>),
+    Dynamic(Vec<Dynamic>),
+    Scalable(Vec<Scalable>),
 }
 
 /// The ends of two extended reliable connections, one for each direction. They go in this order.
@@ -38,7 +42,7 @@ pub(super) struct XrcPair {
 }
 
 /// The completion queues of sends and of receives.
-type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);
+pub(super) type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);
 
 impl Pairs {
     /// So many; with how many bytes they take inline.
@@ -54,6 +58,7 @@ impl Pairs {
             // The processor would read the data.
             _ if plan.operation.fetches() || !can_inline => vec![0],
             (Some(inline), _) => vec![inline],
+            (None, Measure::Latency(_)) if plan.transport == Transport::Srd => scalable::inline(pd, plan)?,
             (None, Measure::Latency(_)) => vec![INLINE, 64, 0],
             (None, Measure::Bandwidth) => vec![0],
         };
@@ -93,6 +98,14 @@ impl Pairs {
                 let make = |_| XrcPair::new(pd, domain.context("an XRC domain")?, plan, queues, inline);
                 (0..count).map(make).collect::<Result<_>>().map(Self::Xrc)
             }
+            Transport::Dc => {
+                let make = |_| Dynamic::new(pd, plan, queues, inline);
+                (0..count).map(make).collect::<Result<_>>().map(Self::Dynamic)
+            }
+            Transport::Srd => {
+                let make = |_| Scalable::new(pd, plan, queues, inline);
+                (0..count).map(make).collect::<Result<_>>().map(Self::Scalable)
+            }
         }
     }
 
@@ -118,6 +131,8 @@ impl Pairs {
             Self::Connected(pairs) => Ok(pairs.iter().map(|pair| (pair.qp_number(), None)).collect()),
             Self::Datagram(pairs) => Ok(pairs.iter().map(|(pair, _)| (pair.qp_number(), None)).collect()),
             Self::Xrc(pairs) => pairs.iter().map(XrcPair::numbers).collect(),
+            Self::Dynamic(pairs) => Ok(pairs.iter().map(Dynamic::numbers).collect()),
+            Self::Scalable(pairs) => Ok(pairs.iter().map(|pair| (pair.pair.qp_number(), None)).collect()),
         }
     }
 }
@@ -144,7 +159,7 @@ impl XrcPair {
     }
 
     fn numbers(&self) -> Result<(u32, Option<Intake>)> {
-        let intake = Intake { number: self.receiver.qp_number(), srq: self.queue.srq_number()? };
+        let intake = Intake::Xrc { number: self.receiver.qp_number(), srq: self.queue.srq_number()? };
         Ok((self.sender.qp_number(), Some(intake)))
     }
 }
@@ -158,7 +173,12 @@ fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
     })
 }
 
-fn equip<T: BasicService>(builder: &mut QueuePairBuilder<T>, plan: &Plan, (sends, receives): Queues<'_>, inline: u32) {
+pub(super) fn equip<T: Service>(
+    builder: &mut QueuePairBuilder<T>,
+    plan: &Plan,
+    (sends, receives): Queues<'_>,
+    inline: u32,
+) {
     // One more for the last request of a timed test, which is signaled.
     builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_recv_wr(plan.receives().max(1));
     builder.setup_max_inline_data(inline).setup_send_cq(sends).setup_recv_cq(receives);

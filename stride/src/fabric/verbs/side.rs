@@ -18,6 +18,7 @@ use super::corner::Corner;
 use super::device;
 use super::memory::Source;
 use super::step::{self, Outcome};
+use super::vendor;
 use crate::fabric::counters::Counters;
 use crate::fabric::numa;
 use crate::fabric::{Changes, End, Ends, Facts, Glimpse, Path, Role, Side};
@@ -67,6 +68,7 @@ impl VerbsSide {
                 "--counters: {whose} has no counters, or none that can be read: leave it out, or name another device with -d"
             );
         }
+        facts.longest = vendor::check(&context, plan, &facts, role)?;
         let pd = context.alloc_pd()?;
         let memory = Source::open(&pd, plan, place)?;
         memory.describe(&mut facts);
@@ -127,19 +129,6 @@ impl Side for VerbsSide {
         let share = |thread: u32| plan.queue_pairs / threads + u32::from(thread < plan.queue_pairs % threads);
         let make = |thread| Corner::new(&self.pd, plan, &self.memory, thread, share(thread));
         let corners: Vec<Corner> = (0..threads).map(make).collect::<Result<_>>()?;
-        let mut queue_pairs = Vec::new();
-        for corner in &corners {
-            for (lane, (number, intake)) in corner.pairs.numbers()?.into_iter().enumerate() {
-                let psn = (RandomState::new().hash_one(number) & 0xff_ffff) as u32;
-                queue_pairs.push(End {
-                    number,
-                    psn,
-                    address: corner.memory.places(lane).1,
-                    rkey: corner.memory.of(lane).incoming.rkey().into(),
-                    intake,
-                });
-            }
-        }
         let gid = match self.gid_index(path) {
             Some(index) => Some(Ipv6Addr::from(self.context().query_gid(self.port, index)?).to_string()),
             None => None,
@@ -148,8 +137,23 @@ impl Side for VerbsSide {
         let listening = self.manager.as_ref().and_then(Manager::listening);
         // The same on all threads.
         let inline = corners.first().map_or(0, |corner| corner.inline);
+        let mut ends = Ends { lid: self.facts.lid, gid, reads, queue_pairs: Vec::new(), inline, listening };
+        // A target has a number once it is ready, which takes this side's own address and no other.
+        let here = ByHand::new(plan, &self.facts, self.gid_index(path), &ends)?;
+        corners.iter().try_for_each(|corner| here.open_targets(&corner.pairs, plan, packets(path)?))?;
+        for corner in &corners {
+            for (lane, (number, intake)) in corner.pairs.numbers()?.into_iter().enumerate() {
+                let psn = (RandomState::new().hash_one(number) & 0xff_ffff) as u32;
+                ends.queue_pairs.push(End {
+                    number,
+                    psn,
+                    address: corner.memory.places(lane).1,
+                    rkey: corner.memory.of(lane).incoming.rkey().into(),
+                    intake,
+                });
+            }
+        }
         self.facts.inline = Some(inline);
-        let ends = Ends { lid: self.facts.lid, gid, reads, queue_pairs, inline, listening };
         (self.corners, self.ends) = (corners, Some(ends.clone()));
         Ok(ends)
     }
@@ -159,7 +163,7 @@ impl Side for VerbsSide {
         let (here, there) = (own.queue_pairs.len(), theirs.queue_pairs.len());
         ensure!(here == there, "the other side has {there} queue pairs, and this one {here}");
         let by_hand = ByHand::new(&self.plan, &self.facts, self.gid_index(path), theirs)?;
-        let mtu = Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))?;
+        let mtu = packets(path)?;
         let asks = self.facts.reads[0].min(theirs.reads.into()).min(255) as u8;
         let joint = Joint { plan: &self.plan, mtu, asks, answers: own.reads };
         let mut pairs = Vec::with_capacity(here);
@@ -264,6 +268,11 @@ impl Side for VerbsSide {
         })?;
         Ok(sum(outcomes, plan))
     }
+}
+
+/// The packets of a path.
+fn packets(path: &Path) -> Result<Mtu> {
+    Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))
 }
 
 /// What is done when all is.

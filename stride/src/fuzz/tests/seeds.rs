@@ -4,8 +4,8 @@ use std::time::UNIX_EPOCH;
 
 use crate::exchange::{Done, Hello, Message, Offer, PROTOCOL, Reason, Request};
 use crate::fabric::fake::Fake;
-use crate::fabric::{End, Ends, Fabric, Facts, Path, Role};
-use crate::plan::{Given, Place, Plan};
+use crate::fabric::{End, Ends, Fabric, Facts, Intake, Path, Role};
+use crate::plan::{Given, Place, Plan, Transport};
 use crate::report::json::{Document, Event};
 use crate::report::{Environment, Row};
 use crate::stats::{Bandwidth, Figures, Interval, Seen};
@@ -72,15 +72,23 @@ fn stream() -> Vec<u8> {
     text
 }
 
-fn conversations() -> [(&'static str, Vec<u8>); 6] {
+fn conversations() -> [(&'static str, Vec<u8>); 7] {
     let hello = || Message::Hello(Hello { version: "1".to_owned(), busy: None });
-    let request = || Message::Request(Box::new(Request { plan: Plan::example(), given: Given::default() }));
+    let of = |plan| Message::Request(Box::new(Request { plan, given: Given::default() }));
+    let request = || of(Plan::example());
     let offer = || Message::Offer(Box::new(Offer { facts: facts(Role::Server), gid_index: None }));
-    let end = End { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
-    let ends = || {
-        let gid = Some("::1".to_owned());
-        Message::Ends(Ends { lid: 0, gid, reads: 16, queue_pairs: vec![end], inline: 0, listening: None })
+    let ends_with = |intake| {
+        let end = End { number: 1, psn: 2, address: 3, rkey: 4, intake };
+        Message::Ends(Ends {
+            lid: 0,
+            gid: Some("::1".to_owned()),
+            reads: 16,
+            queue_pairs: vec![end],
+            inline: 0,
+            listening: None,
+        })
     };
+    let ends = || ends_with(None);
     let size = || Message::Size(64 << 10);
     let enough = Reason { text: "enough".to_owned(), is_rdma: false };
     let done = Message::Done(Done { is_whole: true });
@@ -95,6 +103,9 @@ fn conversations() -> [(&'static str, Vec<u8>); 6] {
         done,
         Message::End,
     ];
+    let target = ends_with(Some(Intake::Dc { number: 5, key: 6 }));
+    let dynamic = [hello(), of(Plan { transport: Transport::Dc, ..Plan::example() }), Message::Path(path()), target];
+    let dynamic = [&dynamic[..], &whole[4..]].concat();
     let served = [
         hello(),
         Message::Note("a note".to_owned()),
@@ -106,6 +117,7 @@ fn conversations() -> [(&'static str, Vec<u8>); 6] {
     ];
     [
         ("conversation/good-client", said(SERVER, &whole)),
+        ("conversation/good-dynamic", said(SERVER, &dynamic)),
         ("conversation/good-server", said(CLIENT, &served)),
         ("conversation/bad-order", said(SERVER, &[hello(), request(), size()])),
         ("conversation/bad-stranger", [&[SERVER][..], b"GET / HTTP/1.1\r\n\r\n"].concat()),

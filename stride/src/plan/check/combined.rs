@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Contradiction, refuse};
-use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics};
+use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport};
 
 /// The longest pause between two messages of a latency.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
@@ -112,6 +112,12 @@ impl Plan {
             return refuse(format!(
                 "--inline {inline} is for data that is sent, and {} sends none: leave it out",
                 self.operation
+            ));
+        }
+        if self.transport == Transport::Srd && !matches!(self.operation, Operation::Send | Operation::SendWithImmediate)
+        {
+            return refuse(format!(
+                "--inline {inline}: over SRD devices take data in the request with a send alone: leave it out, or measure `send`"
             ));
         }
         if ours && self.client_sends() || theirs && self.server_sends() {

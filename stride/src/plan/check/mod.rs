@@ -21,6 +21,15 @@ impl fmt::Display for Contradiction {
 
 impl Error for Contradiction {}
 
+/// What the way between two sides has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of payload in a packet.
+    pub mtu: u32,
+    /// Bytes of the longest message, where the devices have a limit of their own for it.
+    pub longest: Option<u32>,
+}
+
 /// The most queue pairs of a test.
 pub const MOST_QUEUE_PAIRS: u32 = 16384;
 /// The most threads of a side.
@@ -77,24 +86,45 @@ impl Plan {
         check_place(&self.server)
     }
 
-    /// Whether its messages fit into the packets of a path, where they have to.
+    /// Whether its messages have room on a path.
     ///
     /// # Errors
     ///
     /// The same.
-    pub fn check_mtu(&self, mtu: u32) -> Result<(), Contradiction> {
-        match self.sizes.iter().max() {
-            Some(largest) if !self.fits(*largest, mtu) => refuse(format!(
-                "a datagram is a packet, of {mtu} bytes at most here, and the largest message is to have {largest}: give --max-msg-size {mtu}, \
-                 or --transport rc"
-            )),
-            _ => Ok(()),
+    pub fn check_room(&self, room: Room) -> Result<(), Contradiction> {
+        let Some(largest) = self.sizes.iter().max().filter(|largest| !self.fits(**largest, room)) else {
+            return Ok(());
+        };
+        let (Room { mtu, .. }, most) = (room, self.limit(room).unwrap_or(u32::MAX));
+        let instead = format!("and the largest message is to have {largest}: give --max-msg-size {most}");
+        if self.transport == Transport::Ud {
+            return refuse(format!(
+                "a datagram is a packet, of {mtu} bytes at most here, {instead}, or --transport rc"
+            ));
         }
+        let service = self.transport;
+        if self.polls_memory() && most == mtu {
+            return refuse(format!(
+                "packets of {service} come in any order, so that the last byte in memory tells of a message of one packet alone, of {mtu} bytes \
+                 at most here, {instead}, or --imm, or --latency ack"
+            ));
+        }
+        refuse(format!("a {} over {service} has {most} bytes at most here, {instead}", self.operation))
     }
 
-    /// Whether messages of so many bytes fit into the packets of a path, where they have to.
-    pub fn fits(&self, size: u64, mtu: u32) -> bool {
-        self.transport != Transport::Ud || size <= u64::from(mtu)
+    /// Whether messages of so many bytes have room on a path.
+    pub fn fits(&self, size: u64, room: Room) -> bool {
+        self.limit(room).is_none_or(|most| size <= u64::from(most))
+    }
+
+    /// Bytes of the longest message on a path, where that is less than all services have.
+    pub fn limit(&self, Room { mtu, longest }: Room) -> Option<u32> {
+        match self.transport {
+            Transport::Ud => Some(mtu),
+            Transport::Srd if self.polls_memory() => Some(longest.map_or(mtu, |longest| longest.min(mtu))),
+            Transport::Srd => longest,
+            Transport::Rc | Transport::Uc | Transport::Xrc | Transport::Dc => None,
+        }
     }
 
     /// Whether a side waits for messages by looking at its memory: what arrives by a plain write says nothing else.
@@ -130,6 +160,7 @@ impl Plan {
             return Ok(());
         }
         let instead = match self.transport {
+            Transport::Srd => "no device of EFA has one, with another give --transport rc",
             Transport::Ud if !self.operation.fetches() => "give --transport rc or uc, or measure `send`",
             _ => "give --transport rc",
         };
@@ -153,7 +184,7 @@ impl Plan {
         for bytes in &self.sizes {
             within("--msg-size", *bytes, 1..=size::LARGEST)?;
         }
-        self.check_mtu(self.mtu.unwrap_or(4096))
+        self.check_room(Room { mtu: self.mtu.unwrap_or(4096), longest: None })
     }
 
     fn check_amount(&self) -> Result<(), Contradiction> {
@@ -209,6 +240,12 @@ impl Plan {
         }
         if self.is_reversed && self.is_bidirectional {
             return refuse("--reversed has the server send alone, and --bidirectional both: give one of them");
+        }
+        if !self.transport.is_ordered() && self.cq_moderation != 1 {
+            return refuse(format!(
+                "messages over {} are done in any order, and each has a completion of its own: --cq-mod has to be 1, leave it out",
+                self.transport
+            ));
         }
         self.check_completions()?;
         if let Some(interval) = self.interval
@@ -303,6 +340,17 @@ impl Plan {
                 "--dlid and --remote-dlid are for queue pairs that are connected by hand: with --rdma-cm the connection manager asks for the \
                  way, leave them out",
             );
+        }
+        if self.by_address && matches!(self.transport, Transport::Dc | Transport::Srd) {
+            return refuse(
+                "--rdma-cm connects queue pairs of RC, UC, UD and XRC: leave it out, or give --transport rc",
+            );
+        }
+        if self.is_on_demand && matches!(self.transport, Transport::Dc | Transport::Srd) {
+            let service = self.transport;
+            return refuse(format!(
+                "--odp: verbs do not tell whether a device has on-demand paging over {service}: leave it out"
+            ));
         }
         within("--qp-timeout", self.qp_timeout.into(), 0..=31)?;
         within("--flow-label", self.flow_label.into(), 0..=MOST_FLOW_LABEL)?;

@@ -77,9 +77,51 @@ fn transports_limit_operations_and_sizes() {
     let large = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::Send, Transport::Ud);
     assert!(complaint(large).contains("--max-msg-size 4096"));
     assert!(complaint(|plan| plan.operation = Operation::FetchAdd).contains("eight bytes"));
+    assert!(complaint(|plan| (plan.is_on_demand, plan.transport) = (true, Transport::Dc)).contains("leave it out"));
     let datagram = Plan { operation: Operation::Send, transport: Transport::Ud, sizes: vec![2048], ..Plan::example() };
     assert_eq!(datagram.check(), Ok(()));
-    assert!(datagram.check_mtu(1024).is_err());
+    assert!(datagram.check_room(Room { mtu: 1024, longest: None }).is_err());
+}
+
+#[test]
+fn scalable_datagrams_have_their_own_limits() {
+    let srd = |operation, size| Plan { operation, sizes: vec![size], transport: Transport::Srd, ..Plan::example() };
+    let refused = |plan: &Plan, longest| plan.check_room(Room { mtu: 4096, longest }).err().map(|why| why.0);
+    for operation in [Operation::Write, Operation::Read, Operation::Send, Operation::WriteWithImmediate] {
+        assert_eq!(srd(operation, 1 << 20).check(), Ok(()), "a device may have room for it");
+        assert_eq!(refused(&srd(operation, 8928), Some(8928)), None);
+        let why = format!(
+            "a {operation} over SRD has 8928 bytes at most here, and the largest message is to have 8929: give --max-msg-size 8928"
+        );
+        assert_eq!(refused(&srd(operation, 8929), Some(8928)), Some(why));
+    }
+    let atomic = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::FetchAdd, Transport::Srd);
+    assert!(complaint(atomic).starts_with("--transport srd has no fetch-and-add: no device of EFA has one"));
+    let moderated = |plan: &mut Plan| (plan.cq_moderation, plan.transport) = (2, Transport::Srd);
+    assert!(complaint(moderated).contains("--cq-mod has to be 1"));
+    let inline = |operation| {
+        complaint(|plan| (plan.operation, plan.inline, plan.transport) = (operation, Some(16), Transport::Srd))
+    };
+    assert!(inline(Operation::Write).contains("measure `send`"));
+    assert_eq!(inline(Operation::Send), "");
+    assert!(complaint(|plan| (plan.is_on_demand, plan.transport) = (true, Transport::Srd)).contains("over SRD"));
+}
+
+#[test]
+fn the_last_byte_tells_of_one_packet_where_they_have_no_order() {
+    let watched = |operation, semantics, size| {
+        latency(|plan| {
+            (plan.operation, plan.measure, plan.sizes) = (operation, Measure::Latency(semantics), vec![size]);
+            plan.transport = Transport::Srd;
+        })
+    };
+    for semantics in [Semantics::Oneway, Semantics::Rtt] {
+        assert_eq!(watched(Operation::Write, semantics, 4096), "");
+        let why = watched(Operation::Write, semantics, 4097);
+        assert!(why.contains("give --max-msg-size 4096, or --imm, or --latency ack"), "{why}");
+        assert_eq!(watched(Operation::WriteWithImmediate, semantics, 4097), "");
+    }
+    assert_eq!(watched(Operation::Write, Semantics::Ack, 4097), "");
 }
 
 #[test]
@@ -148,6 +190,11 @@ fn addresses_decide_where_the_connection_manager_connects() {
         assert!(said.contains("with --rdma-cm the connection manager"), "{said}");
     }
     assert_eq!(complaint(|plan| (plan.by_address, plan.transport) = (true, Transport::Xrc)), "");
+    for transport in [Transport::Dc, Transport::Srd] {
+        let refused = complaint(|plan| (plan.by_address, plan.transport) = (true, transport));
+        assert!(refused.contains("give --transport rc"), "{refused}");
+        assert_eq!(complaint(|plan| plan.transport = transport), "");
+    }
 }
 
 #[test]

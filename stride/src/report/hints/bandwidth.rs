@@ -49,7 +49,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
         && !is_shallow
     {
         all.extend(posting(given, row));
-        if plan.cq_moderation == 1 && plan.post_list == 1 {
+        if plan.cq_moderation == 1 && plan.post_list == 1 && plan.transport.is_ordered() {
             all.push(Hint::EachSignaled);
         }
     }
@@ -66,7 +66,8 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
 fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     let plan = given.plan;
     let remedy = match plan {
-        _ if given.fetches() && plan.queue_pairs == 1 => {
+        // EFA does not say how many it has.
+        _ if given.fetches() && plan.queue_pairs == 1 && plan.transport.is_ordered() => {
             Remedy::Reads(given.sides[0].reads[0].min(given.sides[1].reads[1]))
         }
         _ if plan.post_list == 1 => Remedy::PostList,
@@ -147,6 +148,11 @@ mod tests {
         let mut case = small();
         case.plan.cq_moderation = 1;
         assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
+        // Where they are done in any order there is no other way; and EFA says of no number of reads.
+        case.plan.transport = Transport::Srd;
+        assert_eq!(case.hints(), [posting(Remedy::PostList)]);
+        (case.plan.operation, case.plan.queue_pairs) = (Operation::Read, 1);
+        assert_eq!(case.hints(), [posting(Remedy::PostList)]);
     }
 
     #[test]

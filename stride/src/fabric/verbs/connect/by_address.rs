@@ -32,6 +32,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const ANY_PORT: u16 = 18515;
 /// What the private data of a connection begins with.
 const MAGIC: [u8; 4] = *b"STRD";
+/// Both sides have been told before.
+const NOT_CONNECTED: &str = "--rdma-cm connects queue pairs of RC, UC, UD and XRC alone";
 /// What who asks for another connection than is due gets to read.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
 
@@ -181,7 +183,7 @@ impl Meeting<'_> {
             }
             Loose::Xrc(pair) => {
                 let connection = resolved.connect_with(&parameter, |id, info| {
-                    expect(info.qp_number(), intake(their)?.number)?;
+                    expect(info.qp_number(), intake(their)?.0)?;
                     self.both_ways(id, pair, (own, their), Role::Client)
                 })?;
                 Ok(Some(connection))
@@ -196,6 +198,7 @@ impl Meeting<'_> {
                 *target = Some(DatagramSend { way, number: found.qp_number(), qkey: found.qkey() });
                 Ok(None)
             }
+            Loose::Dynamic(_) | Loose::Scalable(_) => bail!(NOT_CONNECTED),
         }
     }
 
@@ -262,6 +265,7 @@ impl Meeting<'_> {
                 request.accept_lookup(&self.parameter(own))?;
                 Ok(None)
             }
+            Loose::Dynamic(_) | Loose::Scalable(_) => bail!(NOT_CONNECTED),
         }
     }
 
@@ -295,7 +299,7 @@ impl Meeting<'_> {
         let of_ends = |their_number| Route { own_psn: own.psn, their_psn: their.psn, their_number, ..asked };
         let (out, back) = match role {
             Role::Client => (asked, of_ends(their.number)),
-            Role::Server => (of_ends(intake(their)?.number), asked),
+            Role::Server => (of_ends(intake(their)?.0), asked),
         };
         self.joint.connect(|to| pair.receiver.modify(to), &back, Direction::In)?;
         self.joint.connect(|to| pair.sender.modify(to), &out, Direction::Out)
@@ -323,7 +327,8 @@ impl Meeting<'_> {
 fn make_ready(id: &Identifier, pair: &impl QueuePair, own: &End) -> Result<u32> {
     let init = id.get_qp_attr(QueuePairState::Init)?;
     let qkey = init.qkey();
-    Joint::make_ready(pair, &Address { port: init.port(), pkey_index: init.pkey_index(), qkey, psn: own.psn })?;
+    let (port, pkey_index) = (init.port(), init.pkey_index());
+    Joint::make_ready(pair, &Address { port, pkey_index, qkey, psn: own.psn, retries: None })?;
     Ok(qkey)
 }
 

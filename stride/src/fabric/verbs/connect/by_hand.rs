@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use sideway::efa::EfaDeviceCapabilityFlags;
 use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::QueuePair;
@@ -20,9 +21,9 @@ const QKEY: u32 = 0x1111_1111;
 
 /// The way to the other side.
 pub(in super::super) struct ByHand {
-    port: u8,
+    pub(super) port: u8,
     pkey_index: u16,
-    way: AddressHandleAttribute,
+    pub(super) way: AddressHandleAttribute,
 }
 
 impl ByHand {
@@ -52,19 +53,29 @@ impl ByHand {
                 joint.connect(|to| pair.modify(to), &self.route(own, their, their.number), Direction::Both)
             }
             Loose::Xrc(pair) => {
-                let intake = intake(their)?;
+                let (number, _) = intake(their)?;
                 joint.connect(|to| pair.receiver.modify(to), &self.route(own, their, their.number), Direction::In)?;
-                joint.connect(|to| pair.sender.modify(to), &self.route(own, their, intake.number), Direction::Out)
+                joint.connect(|to| pair.sender.modify(to), &self.route(own, their, number), Direction::Out)
             }
+            Loose::Dynamic(pair) => self.initiate(joint, pd, pair, (own, their)),
             Loose::Datagram(pair, target) => {
-                Joint::make_ready(
-                    pair,
-                    &Address { port: self.port, pkey_index: self.pkey_index, qkey: QKEY, psn: own.psn },
-                )?;
+                Joint::make_ready(pair, &self.address(own, None))?;
                 *target = Some(self.target(pd, their, QKEY)?);
                 Ok(())
             }
+            Loose::Scalable(pair) => {
+                let has_retries = pd.device_context().query_efa_device()?.device_caps();
+                // For ever, as those of connections.
+                let retries = has_retries.contains(EfaDeviceCapabilityFlags::ResponderNotReadyRetry).then_some(7);
+                Joint::make_ready(&pair.pair, &self.address(own, retries))?;
+                pair.there = Some(self.target(pd, their, QKEY)?);
+                Ok(())
+            }
         }
+    }
+
+    fn address(&self, own: &End, retries: Option<u8>) -> Address {
+        Address { port: self.port, pkey_index: self.pkey_index, qkey: QKEY, psn: own.psn, retries }
     }
 
     fn route(&self, own: &End, their: &End, their_number: u32) -> Route {

@@ -3,8 +3,9 @@
 mod addresses;
 mod by_address;
 mod by_hand;
+mod dynamic;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::device_context::Mtu;
@@ -14,7 +15,9 @@ use sideway::ibverbs::queue_pair::{
 
 pub(super) use self::by_address::Manager;
 pub(super) use self::by_hand::ByHand;
+use super::dynamic::Dynamic;
 use super::pairs::{Pairs, XrcPair};
+use super::scalable::Scalable;
 use crate::fabric::{End, Intake};
 use crate::plan::Plan;
 use crate::run::DatagramSend;
@@ -28,6 +31,9 @@ pub(super) enum Loose<'p> {
     /// With where its datagrams are to go.
     Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
     Xrc(&'p XrcPair),
+    /// With where its requests are to go.
+    Dynamic(&'p mut Dynamic),
+    Scalable(&'p mut Scalable),
 }
 
 impl Pairs {
@@ -36,6 +42,8 @@ impl Pairs {
             Self::Connected(pairs) => pairs.iter().map(Loose::Connected).collect(),
             Self::Datagram(pairs) => pairs.iter_mut().map(|(pair, target)| Loose::Datagram(pair, target)).collect(),
             Self::Xrc(pairs) => pairs.iter().map(Loose::Xrc).collect(),
+            Self::Dynamic(pairs) => pairs.iter_mut().map(Loose::Dynamic).collect(),
+            Self::Scalable(pairs) => pairs.iter_mut().map(Loose::Scalable).collect(),
         }
     }
 }
@@ -76,11 +84,16 @@ struct Address {
     pkey_index: u16,
     qkey: u32,
     psn: u32,
+    /// How often a message goes out again that finds no receive, where that can be said.
+    retries: Option<u8>,
 }
 
-/// What takes messages of XRC in at the other side.
-fn intake(their: &End) -> Result<Intake> {
-    their.intake.context("the other side has no queue that takes messages of XRC in")
+/// The numbers of the queue pair and of the shared receive queue that take messages of XRC in at the other side.
+fn intake(their: &End) -> Result<(u32, u32)> {
+    match their.intake {
+        Some(Intake::Xrc { number, srq }) => Ok((number, srq)),
+        Some(Intake::Dc { .. }) | None => bail!("the other side has no queue that takes messages of XRC in"),
+    }
 }
 
 impl Joint<'_> {
@@ -125,6 +138,10 @@ impl Joint<'_> {
         let mut receive = QueuePairAttribute::new();
         pair.modify(receive.setup_state(QueuePairState::ReadyToReceive))?;
         let mut send = QueuePairAttribute::new();
-        Ok(pair.modify(send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(address.psn))?)
+        send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(address.psn);
+        if let Some(retries) = address.retries {
+            send.setup_rnr_retry(retries);
+        }
+        Ok(pair.modify(&send)?)
     }
 }

@@ -18,6 +18,8 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
         Transport::Uc => all.unreliable_connection(),
         Transport::Ud => all.unreliable_datagram(),
         Transport::Xrc => all.reliable_connection_extended(),
+        // The verbs do not tell, and a plan does not ask.
+        Transport::Dc | Transport::Srd => Can::empty(),
     };
     check_transport(&device, can, plan)
 }

@@ -1,18 +1,21 @@
 //! From the plan to the types of the loop: which queues there are, and which requests.
 
 use anyhow::{Result, bail};
+use sideway::efa::ScalableReliableDatagram;
 use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::queue_pair::{
     BasicSendQueue, Connected, Datagram, ExtendedConnected, ExtendedSendQueue, GenericSendQueue, SendQueue,
 };
 use sideway::ibverbs::work_request::ReceiveQueue;
+use sideway::mlx5::DynamicallyConnected;
 
 use super::{Outcome, Step};
+use crate::fabric::verbs::dynamic::Dynamic;
 use crate::fabric::verbs::pairs::{Pairs, XrcPair};
 use crate::plan::Operation;
 use crate::run::{
-    Bell, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Intake, Poll, Read, SendImmediate, SendPlain, To,
-    Write, WriteImmediate,
+    AtPeer, AtTarget, Bell, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Intake, Poll, Read,
+    SendImmediate, SendPlain, Target, To, Write, WriteImmediate,
 };
 
 /// Where the requests of a lane go, and its receives.
@@ -73,6 +76,14 @@ impl Step<'_> {
                     Kinds::Extended(queues) => self.datagrams(queues, targets, sends, receives),
                 }
             }
+            Pairs::Dynamic(pairs) => {
+                let targets = pairs.iter().filter_map(|pair| pair.there.clone()).collect();
+                self.dynamic(pairs.iter_mut().map(Dynamic::queues).collect(), targets, sends, receives)
+            }
+            Pairs::Scalable(pairs) => {
+                let targets = pairs.iter().filter_map(|pair| pair.there.clone()).collect();
+                self.scalable(pairs.iter_mut().map(|pair| own(pair.queues())).collect(), targets, sends, receives)
+            }
             Pairs::Xrc(pairs) => match kinds(pairs.iter_mut().map(XrcPair::queues))? {
                 Kinds::Basic(queues) => self.xrc(queues, sends, receives),
                 Kinds::Extended(queues) => self.xrc(queues, sends, receives),
@@ -101,7 +112,14 @@ impl Step<'_> {
         S: SendQueue<Service = ExtendedConnected>,
         C: Poll,
     {
-        let numbers: Vec<u32> = self.theirs.iter().map(|end| end.intake.map_or(0, |intake| intake.srq)).collect();
+        let numbers: Vec<u32> = self
+            .theirs
+            .iter()
+            .map(|end| match end.intake {
+                Some(crate::fabric::Intake::Xrc { srq, .. }) => srq,
+                _ => 0,
+            })
+            .collect();
         let to = |lane: usize| numbers[lane];
         match self.plan.operation {
             Operation::Write => self.act(queues, |lane| To(Write, to(lane)), sends, receives),
@@ -111,6 +129,45 @@ impl Step<'_> {
             Operation::SendWithImmediate => self.act(queues, |lane| To(SendImmediate, to(lane)), sends, receives),
             Operation::FetchAdd => self.act(queues, |lane| To(FetchAdd, to(lane)), sends, receives),
             Operation::CompareSwap => self.act(queues, |lane| To(CompareSwap, to(lane)), sends, receives),
+        }
+    }
+
+    fn dynamic<C: Poll>(
+        &mut self,
+        queues: Vec<Both<'_, ExtendedSendQueue<DynamicallyConnected>>>,
+        targets: Vec<Target>,
+        sends: &mut C,
+        receives: &mut C,
+    ) -> Result<Outcome> {
+        let to = |lane: usize| targets[lane].clone();
+        match self.plan.operation {
+            Operation::Write => self.act(queues, |lane| AtTarget(Write, to(lane)), sends, receives),
+            Operation::WriteWithImmediate => {
+                self.act(queues, |lane| AtTarget(WriteImmediate, to(lane)), sends, receives)
+            }
+            Operation::Read => self.act(queues, |lane| AtTarget(Read, to(lane)), sends, receives),
+            Operation::Send => self.act(queues, |lane| AtTarget(SendPlain, to(lane)), sends, receives),
+            Operation::SendWithImmediate => self.act(queues, |lane| AtTarget(SendImmediate, to(lane)), sends, receives),
+            Operation::FetchAdd => self.act(queues, |lane| AtTarget(FetchAdd, to(lane)), sends, receives),
+            Operation::CompareSwap => self.act(queues, |lane| AtTarget(CompareSwap, to(lane)), sends, receives),
+        }
+    }
+
+    fn scalable<C: Poll>(
+        &mut self,
+        queues: Vec<Both<'_, ExtendedSendQueue<ScalableReliableDatagram>>>,
+        targets: Vec<DatagramSend>,
+        sends: &mut C,
+        receives: &mut C,
+    ) -> Result<Outcome> {
+        let to = |lane: usize| targets[lane].clone();
+        match self.plan.operation {
+            Operation::Write => self.act(queues, |lane| AtPeer(Write, to(lane)), sends, receives),
+            Operation::WriteWithImmediate => self.act(queues, |lane| AtPeer(WriteImmediate, to(lane)), sends, receives),
+            Operation::Read => self.act(queues, |lane| AtPeer(Read, to(lane)), sends, receives),
+            Operation::Send => self.act(queues, |lane| AtPeer(SendPlain, to(lane)), sends, receives),
+            Operation::SendWithImmediate => self.act(queues, |lane| AtPeer(SendImmediate, to(lane)), sends, receives),
+            Operation::FetchAdd | Operation::CompareSwap => bail!("SRD has no atomics"),
         }
     }
 

@@ -1,0 +1,353 @@
+//! What the vendors' libraries are asked by both sides of a test, on devices that only write down what is done with them.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+use rdma_mummy_sys::{ibv_mtu, ibv_qp_attr_mask as mask, ibv_qp_state as state};
+use sideway_tests::recording::{Call, Failure, Recording, install_efa, install_mlx5};
+use stride_perf::fabric::{Ends, Fabric, Intake, Path, Role, Side, Verbs};
+use stride_perf::plan::{Amount, Measure, Operation, Place, Plan, Semantics, Transport};
+use stride_perf::stats::Figures;
+
+/// `IBV_QPT_DRIVER`.
+const DRIVER: u64 = 0xff;
+/// `MLX5DV_DCTYPE_DCT` and `MLX5DV_DCTYPE_DCI`.
+const TARGET: u64 = 1;
+const INITIATOR: u64 = 2;
+const QUEUE_PAIRS: u32 = 3;
+
+fn plan(recording: &Recording, transport: Transport, operation: Operation) -> Plan {
+    let place = Place { device: Some(recording.name()), ..Place::default() };
+    Plan {
+        operation,
+        transport,
+        sizes: vec![8],
+        amount: Amount::Messages { count: 20, warm_up: 5 },
+        queue_pairs: QUEUE_PAIRS,
+        threads: 2,
+        tx_depth: 8,
+        rx_depth: 16,
+        traffic_class: 32,
+        service_level: 3,
+        client: place.clone(),
+        server: place,
+        ..Plan::example()
+    }
+}
+
+fn path() -> Path {
+    Path { client_gid: Some(0), server_gid: Some(0), mtu: 1024 }
+}
+
+fn open(plan: &Plan, role: Role) -> Box<dyn Side> {
+    plan.check().unwrap();
+    Verbs.open(plan, if role == Role::Client { &plan.client } else { &plan.server }, role).unwrap()
+}
+
+fn of<'c>(calls: &'c [Call], verb: &str) -> Vec<&'c Call> {
+    calls.iter().filter(|call| call.verb == verb).collect()
+}
+
+/// The states that queue pairs were moved to, with what they were told on the way.
+fn moves(calls: &[Call]) -> Vec<(u64, u64)> {
+    of(calls, "modify_qp").iter().map(|call| (call.argument("state"), call.argument("mask"))).collect()
+}
+
+fn bits(all: &[mask]) -> u64 {
+    all.iter().fold(mask::IBV_QP_STATE.0, |all, one| all | one.0).into()
+}
+
+fn target(ends: &Ends, lane: usize) -> (u32, u64) {
+    let Some(Intake::Dc { number, key }) = ends.queue_pairs[lane].intake else { panic!("{ends:?}") };
+    (number, key)
+}
+
+#[test]
+fn targets_are_ready_before_the_other_side_hears_of_them() {
+    install_mlx5();
+    let recording = Recording::of_system();
+    for (operation, rights) in [(Operation::Write, 0b0110), (Operation::Send, 0b0110), (Operation::FetchAdd, 0b1110)] {
+        let mut side = open(&plan(&recording, Transport::Dc, operation), Role::Client);
+        recording.calls();
+        let ends = side.make_ends(&path()).unwrap();
+        let calls = recording.calls();
+        let made = of(&calls, "mlx5dv_create_qp");
+        let of_type = |kind| made.iter().filter(|call| call.argument("dc_type") == kind).copied().collect::<Vec<_>>();
+        let (targets, initiators) = (of_type(TARGET), of_type(INITIATOR));
+        assert_eq!([targets.len(), initiators.len(), made.len()], [3, 3, 6]);
+        for (lane, (target_made, initiator)) in targets.iter().zip(&initiators).enumerate() {
+            assert_eq!([target_made.argument("qp_type"), initiator.argument("qp_type")], [DRIVER; 2]);
+            assert_eq!([target_made.argument("max_send_wr"), initiator.argument("max_recv_wr")], [0; 2]);
+            // One more for the last request of a timed test.
+            assert_eq!(initiator.argument("max_send_wr"), 9);
+            assert_ne!(target_made.argument("srq"), 0);
+            let (number, key) = target(&ends, lane);
+            assert_eq!(target_made.argument("dct_access_key"), key);
+            assert_ne!([number, ends.queue_pairs[lane].number], [0; 2]);
+        }
+        let keys: std::collections::BTreeSet<u64> = (0..3).map(|lane| target(&ends, lane).1).collect();
+        assert_eq!(keys.len(), 3, "each has a key of its own");
+        // One queue of receives for each target.
+        let receives = if operation == Operation::Send { 16 } else { 1 };
+        let queues = of(&calls, "create_srq");
+        assert_eq!(queues.iter().map(|call| call.argument("max_wr")).collect::<Vec<_>>(), [receives; 3]);
+        let init = bits(&[mask::IBV_QP_PKEY_INDEX, mask::IBV_QP_PORT, mask::IBV_QP_ACCESS_FLAGS]);
+        let ready = bits(&[mask::IBV_QP_PATH_MTU, mask::IBV_QP_MIN_RNR_TIMER, mask::IBV_QP_AV]);
+        let each = [(state::IBV_QPS_INIT.0.into(), init), (state::IBV_QPS_RTR.0.into(), ready)];
+        assert_eq!(moves(&calls), [each; 3].concat(), "of targets alone");
+        let told = recording.qp_attr().unwrap();
+        assert_eq!((told.path_mtu, told.min_rnr_timer), (ibv_mtu::IBV_MTU_1024, 12));
+        assert_eq!((told.ah_attr.is_global, told.ah_attr.port_num, told.ah_attr.sl), (1, 1, 3));
+        assert_eq!((told.ah_attr.grh.sgid_index, told.ah_attr.grh.traffic_class), (0, 32));
+        // The rights come with the first step, which a failure at the second leaves as the last.
+        recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
+        side.make_ends(&path()).unwrap_err();
+        assert_eq!(recording.qp_attr().unwrap().qp_access_flags, rights, "{operation}");
+        drop(side);
+        assert_eq!(recording.live(), [], "left over");
+    }
+}
+
+#[test]
+fn initiators_name_the_target_of_the_other_side_with_each_request() {
+    install_mlx5();
+    let recording = Recording::of_system();
+    for operation in [
+        Operation::Write,
+        Operation::WriteWithImmediate,
+        Operation::Read,
+        Operation::Send,
+        Operation::SendWithImmediate,
+        Operation::FetchAdd,
+        Operation::CompareSwap,
+    ] {
+        let plan = plan(&recording, Transport::Dc, operation);
+        let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
+        let (near, far) = (client.make_ends(&path()).unwrap(), server.make_ends(&path()).unwrap());
+        recording.calls();
+        client.connect(&path(), &far).unwrap();
+        let calls = recording.calls();
+        let init = bits(&[mask::IBV_QP_PKEY_INDEX, mask::IBV_QP_PORT]);
+        let receive = bits(&[mask::IBV_QP_PATH_MTU]);
+        let send = bits(&[
+            mask::IBV_QP_TIMEOUT,
+            mask::IBV_QP_RETRY_CNT,
+            mask::IBV_QP_RNR_RETRY,
+            mask::IBV_QP_MAX_QP_RD_ATOMIC,
+            mask::IBV_QP_SQ_PSN,
+        ]);
+        let [to_init, to_receive, to_send] =
+            [state::IBV_QPS_INIT, state::IBV_QPS_RTR, state::IBV_QPS_RTS].map(|to| u64::from(to.0));
+        assert_eq!(moves(&calls), [[(to_init, init), (to_receive, receive), (to_send, send)]; 3].concat());
+        let told = recording.qp_attr().unwrap();
+        assert_eq!((told.timeout, told.retry_cnt, told.rnr_retry, told.max_rd_atomic), (14, 7, 7, 16));
+        assert_eq!(of(&calls, "create_ah").len(), 3);
+        server.connect(&path(), &near).unwrap();
+        recording.calls();
+        // Receives wait where the target finds them.
+        server.prepare(8).unwrap();
+        let posted = recording.posted();
+        let receives = if operation.takes_receive() { 16 * 3 } else { 0 };
+        assert_eq!(posted.iter().filter(|request| request.opcode.is_none()).count(), receives, "{operation}");
+        assert!(of(&recording.calls(), "post_recv").is_empty(), "nothing is posted to a queue pair");
+        client.prepare(8).unwrap();
+        recording.calls();
+        recording.posted();
+        let figures = client.run(8, &mut |_| true).unwrap().unwrap();
+        let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+        assert_eq!(bandwidth.messages, 3 * 20, "{operation}");
+        let calls = recording.calls();
+        let mut named: Vec<(u32, u64)> = of(&calls, "wr_set_dc_addr")
+            .iter()
+            .map(|call| (call.argument("dctn") as u32, call.argument("dc_key")))
+            .collect();
+        named.sort_unstable();
+        let mut due: Vec<(u32, u64)> = (0..3).flat_map(|lane| [target(&far, lane); 25]).collect();
+        due.sort_unstable();
+        assert_eq!(named, due, "{operation}");
+        let posted = recording.posted();
+        assert_eq!(posted.len(), 75);
+        for request in posted.iter().filter(|_| !matches!(operation, Operation::Send | Operation::SendWithImmediate)) {
+            let keys: Vec<u32> = far.queue_pairs.iter().map(|end| end.rkey).collect();
+            assert!(keys.contains(&request.rkey), "{operation}: {request:?}");
+        }
+        drop((client, server));
+        assert_eq!(recording.live(), [], "left over");
+    }
+}
+
+#[test]
+fn a_latency_of_dynamic_connections_is_of_one_request_at_a_time() {
+    install_mlx5();
+    let recording = Recording::of_system();
+    let plan = Plan {
+        measure: Measure::Latency(Semantics::Ack),
+        queue_pairs: 1,
+        threads: 1,
+        tx_depth: 1,
+        ..plan(&recording, Transport::Dc, Operation::Write)
+    };
+    let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
+    let (near, far) = (client.make_ends(&path()).unwrap(), server.make_ends(&path()).unwrap());
+    client.connect(&path(), &far).unwrap();
+    server.connect(&path(), &near).unwrap();
+    client.prepare(8).unwrap();
+    let Some(Figures::Latency(latency)) = client.run(8, &mut |_| true).unwrap() else { panic!("it has times") };
+    assert_eq!(latency.samples, 20);
+    assert_eq!(of(&recording.calls(), "wr_set_dc_addr").len(), 25);
+    // What the client has posted was inline: the device was made so.
+    assert!(recording.posted().iter().all(|request| request.inline.as_ref().is_some_and(|bytes| bytes.len() == 8)));
+}
+
+#[test]
+fn what_names_no_target_is_not_connected() {
+    install_mlx5();
+    let recording = Recording::of_system();
+    let mut side = open(&plan(&recording, Transport::Dc, Operation::Write), Role::Client);
+    let mut ends = side.make_ends(&path()).unwrap();
+    ends.queue_pairs[0].intake = Some(Intake::Xrc { number: 1, srq: 2 });
+    let why = side.connect(&path(), &ends).unwrap_err().to_string();
+    assert_eq!(why, "the other side has no target that takes messages of DC in");
+}
+
+#[test]
+fn scalable_datagrams_name_the_queue_pair_of_the_other_side_with_each_request() {
+    install_efa();
+    let recording = Recording::of_system();
+    recording.edit(|facts| facts.port.max_msg_sz = 8928);
+    for operation in [
+        Operation::Write,
+        Operation::WriteWithImmediate,
+        Operation::Read,
+        Operation::Send,
+        Operation::SendWithImmediate,
+    ] {
+        let plan = plan(&recording, Transport::Srd, operation);
+        let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
+        let is_send = matches!(operation, Operation::Send | Operation::SendWithImmediate);
+        assert_eq!(client.facts().longest, Some(if is_send { 8928 } else { 1 << 30 }), "{operation}");
+        recording.calls();
+        let near = client.make_ends(&path()).unwrap();
+        let calls = recording.calls();
+        let made = of(&calls, "efadv_create_qp_ex");
+        assert_eq!(made.len(), 3);
+        for call in made {
+            // EFADV_QP_DRIVER_TYPE_SRD is 0.
+            assert_eq!([call.argument("qp_type"), call.argument("driver_qp_type")], [DRIVER, 0]);
+            assert_eq!([call.argument("max_send_wr"), call.argument("max_inline_data")], [9, 0]);
+            assert_eq!(call.argument("max_recv_wr"), if operation.takes_receive() { 16 } else { 1 });
+        }
+        assert_eq!(moves(&calls), []);
+        let far = server.make_ends(&path()).unwrap();
+        assert!(far.queue_pairs.iter().all(|end| end.intake.is_none()));
+        recording.calls();
+        client.connect(&path(), &far).unwrap();
+        let init = bits(&[mask::IBV_QP_PKEY_INDEX, mask::IBV_QP_PORT, mask::IBV_QP_QKEY]);
+        let [to_init, to_receive, to_send] =
+            [state::IBV_QPS_INIT, state::IBV_QPS_RTR, state::IBV_QPS_RTS].map(|to| u64::from(to.0));
+        let send = bits(&[mask::IBV_QP_SQ_PSN, mask::IBV_QP_RNR_RETRY]);
+        let due = [(to_init, init), (to_receive, bits(&[])), (to_send, send)];
+        assert_eq!(moves(&recording.calls()), [due; 3].concat());
+        assert_eq!(recording.qp_attr().unwrap().rnr_retry, 7);
+        server.connect(&path(), &near).unwrap();
+        recording.posted();
+        server.prepare(8).unwrap();
+        let receives = if operation.takes_receive() { 16 * 3 } else { 0 };
+        assert_eq!(recording.posted().iter().filter(|request| request.opcode.is_none()).count(), receives);
+        client.prepare(8).unwrap();
+        recording.calls();
+        recording.posted();
+        let figures = client.run(8, &mut |_| true).unwrap().unwrap();
+        let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
+        assert_eq!(bandwidth.messages, 3 * 20, "{operation}");
+        let calls = recording.calls();
+        let named = of(&calls, "wr_set_ud_addr");
+        assert!(named.iter().all(|call| call.argument("qkey") == 0x1111_1111));
+        let mut numbers: Vec<u32> = named.iter().map(|call| call.argument("qpn") as u32).collect();
+        numbers.sort_unstable();
+        let mut due: Vec<u32> = far.queue_pairs.iter().flat_map(|end| [end.number; 25]).collect();
+        due.sort_unstable();
+        assert_eq!(numbers, due, "{operation}");
+        // Devices of EFA take no other: IBV_SEND_SIGNALED.
+        let posted = recording.posted();
+        assert!(posted.len() == 75 && posted.iter().all(|request| request.flags == 1 << 1), "{operation}: {posted:?}");
+        drop((client, server));
+        assert_eq!(recording.live(), [], "left over");
+    }
+}
+
+#[test]
+fn a_latency_of_scalable_datagrams_has_sends_inline_as_far_as_the_device_says() {
+    install_efa();
+    let recording = Recording::of_system();
+    for (operation, most) in [(Operation::Send, 32), (Operation::Write, 0), (Operation::WriteWithImmediate, 0)] {
+        let measure = Measure::Latency(Semantics::Ack);
+        let plan =
+            Plan { measure, queue_pairs: 1, threads: 1, tx_depth: 1, ..plan(&recording, Transport::Srd, operation) };
+        let mut side = open(&plan, Role::Client);
+        recording.calls();
+        side.make_ends(&path()).unwrap();
+        let calls = recording.calls();
+        let made: Vec<u64> =
+            of(&calls, "efadv_create_qp_ex").iter().map(|call| call.argument("max_inline_data")).collect();
+        assert_eq!(made, [most], "{operation}");
+    }
+}
+
+#[test]
+fn how_often_a_message_goes_out_again_is_said_where_the_device_has_that_alone() {
+    install_efa();
+    let recording = Recording::of_system();
+    recording.without("rnr_retry");
+    let plan = plan(&recording, Transport::Srd, Operation::Send);
+    let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
+    let far = server.make_ends(&path()).unwrap();
+    client.make_ends(&path()).unwrap();
+    // The key comes with the first step, which a failure at the second leaves as the last.
+    recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
+    client.connect(&path(), &far).unwrap_err();
+    assert_eq!(recording.qp_attr().unwrap().qkey, 0x1111_1111, "as requests name it");
+    client.connect(&path(), &far).unwrap();
+    let last = moves(&recording.calls()).pop().unwrap().1;
+    assert_eq!(last, bits(&[mask::IBV_QP_SQ_PSN]));
+}
+
+#[test]
+fn operations_that_a_device_has_not_are_refused_by_name() {
+    install_efa();
+    let recording = Recording::of_system();
+    recording.without("rdma_read").without("rdma_write");
+    for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::Read] {
+        let plan = plan(&recording, Transport::Srd, operation);
+        let Err(why) = Verbs.open(&plan, &plan.server, Role::Server) else { panic!("it has no {operation}") };
+        let due = format!(
+            "--transport srd: {} of the server has no {operation}: measure `send`, or name another device",
+            recording.name()
+        );
+        assert_eq!(why.to_string(), due);
+    }
+    let plan = plan(&recording, Transport::Srd, Operation::Send);
+    assert!(Verbs.open(&plan, &plan.client, Role::Client).is_ok());
+}
+
+#[test]
+fn devices_of_other_vendors_are_refused_by_name() {
+    install_mlx5();
+    install_efa();
+    let recording = Recording::of_system();
+    recording.without("mlx5dv_is_supported").without("efa");
+    for (transport, name, vendor) in
+        [(Transport::Dc, "dc", "mlx5 (ConnectX, BlueField)"), (Transport::Srd, "srd", "EFA")]
+    {
+        let plan = plan(&recording, transport, Operation::Write);
+        for (role, place, side, option) in [
+            (Role::Client, &plan.client, "the client", "with -d,"),
+            (Role::Server, &plan.server, "the server", "with --remote-device,"),
+        ] {
+            let Err(why) = Verbs.open(&plan, place, role) else { panic!("it is of neither") };
+            let (why, device) = (format!("{why:#}"), recording.name());
+            let start = format!("--transport {name} needs a device of {vendor}, which {device} of {side} is not (");
+            assert!(why.starts_with(&start) && why.contains(option) && why.ends_with("give --transport rc"), "{why}");
+        }
+    }
+    assert_eq!(recording.live(), [], "left over");
+}
