@@ -312,6 +312,24 @@ fn how_often_a_message_goes_out_again_is_said_where_the_device_has_that_alone() 
 }
 
 #[test]
+fn of_devices_that_nobody_names_one_of_the_vendor_is_taken() {
+    install_mlx5();
+    install_efa();
+    let (first, second) = (Recording::of_system(), Recording::of_system());
+    first.without("mlx5dv_is_supported");
+    second.without("efa");
+    for (transport, taken) in [(Transport::Rc, &first), (Transport::Dc, &second), (Transport::Srd, &first)] {
+        let plan = Plan { client: Place::default(), ..plan(&first, transport, Operation::Write) };
+        assert_eq!(open(&plan, Role::Client).facts().device, taken.name(), "{transport}");
+    }
+    // Where none is, the sentence is of the first.
+    second.without("mlx5dv_is_supported");
+    let plan = Plan { client: Place::default(), ..plan(&first, Transport::Dc, Operation::Write) };
+    let Err(why) = Verbs.open(&plan, &plan.client, Role::Client) else { panic!("none is of mlx5") };
+    assert!(why.to_string().contains(&format!("which {} of the client is not", first.name())), "{why}");
+}
+
+#[test]
 fn operations_that_a_device_has_not_are_refused_by_name() {
     install_efa();
     let recording = Recording::of_system();

@@ -91,8 +91,8 @@ fn interval(amount: Amount) -> Option<Duration> {
     }
 }
 
-/// How many messages have one completion: what was given; else one, where they are done in no order; else a post list; else each, for a latency and where all messages are large and
-/// of chosen sizes; else 100 or as many as are under way.
+/// How many messages have one completion: what was given; else one, where they are done in no order; else a post list; else each, for a
+/// latency and where all messages are large and of chosen sizes; else 100 or as many as are under way.
 fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: u32, sizes: &[u64], is_sweep: bool) -> u32 {
     let all_large = !is_sweep && sizes.iter().all(|size| *size > LARGE);
     match load.cq_mod {

@@ -32,6 +32,11 @@ fn no_device() -> Error {
 
 /// Opens the device that is named, or the first with an active port.
 pub(super) fn open(place: &Place) -> Result<(Arc<DeviceContext>, u8)> {
+    open_one(place, |_| true)
+}
+
+/// The same, where of devices that nobody names one that suits goes before others.
+pub(super) fn open_one(place: &Place, suits: impl Fn(&DeviceContext) -> bool) -> Result<(Arc<DeviceContext>, u8)> {
     let list = list()?;
     if let Some(name) = &place.device {
         let context = list.find(name)?.open()?;
@@ -40,9 +45,15 @@ pub(super) fn open(place: &Place) -> Result<(Arc<DeviceContext>, u8)> {
         active(&context, port)?;
         return Ok((context, port));
     }
-    let mut able = list.iter().filter(|device| connects(&device.name(), device.transport_type()).is_ok());
-    let found = able.find_map(|device| first_active(&device, place.port));
-    found.context("no RDMA device has an active port: see `stride-perf devices`")
+    let able = list.iter().filter(|device| connects(&device.name(), device.transport_type()).is_ok());
+    let mut first = None;
+    for found in able.filter_map(|device| first_active(&device, place.port)) {
+        if suits(&found.0) {
+            return Ok(found);
+        }
+        first = first.or(Some(found));
+    }
+    first.context("no RDMA device has an active port: see `stride-perf devices`")
 }
 
 /// Whether its queue pairs can be moved from state to state as those of InfiniBand and RoCE are.

@@ -52,7 +52,7 @@ impl VerbsSide {
             let (context, port, manager) = Manager::open(plan, place, role)?;
             (context, port, Some(manager))
         } else {
-            let (context, port) = device::open(place)?;
+            let (context, port) = device::open_one(place, |context| vendor::has(context, plan.transport))?;
             (context, port, None)
         };
         device::can(&context, plan.operation)?;

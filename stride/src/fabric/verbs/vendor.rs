@@ -8,6 +8,15 @@ use sideway::ibverbs::device_context::DeviceContext;
 use crate::fabric::{Facts, Role};
 use crate::plan::{Operation, Plan, Transport};
 
+/// Whether a device is one of the vendor's whose transport this is.
+pub(super) fn has(context: &DeviceContext, transport: Transport) -> bool {
+    match transport {
+        Transport::Dc => context.query_mlx5_device().is_ok(),
+        Transport::Srd => context.query_efa_device().is_ok(),
+        Transport::Rc | Transport::Uc | Transport::Ud | Transport::Xrc => true,
+    }
+}
+
 /// Sees to it that the device is one of the vendor's whose transport a plan has, and has the operation; gives the bytes of the longest
 /// message, where the transport has a limit. That vendor's library is opened by this, and not where no plan asks for it.
 pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &Facts, role: Role) -> Result<Option<u32>> {

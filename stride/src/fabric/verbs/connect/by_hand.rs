@@ -64,9 +64,9 @@ impl ByHand {
                 Ok(())
             }
             Loose::Scalable(pair) => {
-                let has_retries = pd.device_context().query_efa_device()?.device_caps();
+                let has = pd.device_context().query_efa_device()?.device_caps();
                 // For ever, as those of connections.
-                let retries = has_retries.contains(EfaDeviceCapabilityFlags::ResponderNotReadyRetry).then_some(7);
+                let retries = has.contains(EfaDeviceCapabilityFlags::ResponderNotReadyRetry).then_some(7);
                 Joint::make_ready(&pair.pair, &self.address(own, retries))?;
                 pair.there = Some(self.target(pd, their, QKEY)?);
                 Ok(())
