@@ -262,6 +262,7 @@ fn a_stream_tells_how_it_goes() {
         ("write bw -D 600ms", "bandwidth"),
         ("send bw -D 600ms -b --threads 2", "bandwidth"),
         ("send bw -D 600ms --reversed", "bandwidth"),
+        ("write bw -D 600ms --reversed", "bandwidth"),
         ("send bw -c ud -s 1K -D 600ms --reversed", "bandwidth"),
         ("write lat -D 600ms", "latency"),
         ("read lat -D 600ms", "latency"),

@@ -19,7 +19,7 @@ pub trait Watch {
         true
     }
 
-    /// A part of the step of this size is over, which goes on: what this side has seen of it.
+    /// A part of the step of this size is over, which goes on: what this side has seen of it, or the server where this one sees nothing.
     fn interval(&mut self, _size: u64, _interval: &Interval) {}
 
     /// A step is done.
@@ -198,6 +198,9 @@ impl Client<'_> {
         while server.is_none() {
             match self.receive()? {
                 Message::Progress(_) => {}
+                Message::Interval(interval) if !self.request.plan.client_sends() => {
+                    self.watch.interval(size, &interval);
+                }
                 Message::Figures(figures) => server = Some(figures),
                 other => return self.connection.unexpected(&other, "figures"),
             }
@@ -245,6 +248,7 @@ impl Client<'_> {
             match pulse.beat(connection, done) {
                 Ok(None) => {}
                 Ok(Some(Message::Figures(figures))) if server.is_none() => server = Some(figures),
+                Ok(Some(Message::Interval(interval))) if only_answers => watch.interval(size, &interval),
                 Ok(Some(other)) => trouble = connection.unexpected::<()>(&other, "figures").err(),
                 Err(failure) => trouble = Some(failure),
             }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::fabric::{Changes, Ends, Facts, Path};
 use crate::plan::{Given, Plan};
-use crate::stats::Figures;
+use crate::stats::{Figures, Interval};
 
 /// What both say first, of whichever version they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +77,8 @@ pub enum Message {
     Progress(f64),
     /// Client: its part of the step is over.
     Done(Done),
+    /// Server, while a step runs of which the client sees nothing: a part of it is over.
+    Interval(Interval),
     /// Server: its part is over, and what it measured.
     Figures(Option<Figures>),
     /// Server, where messages are checked: those that it got are right.
@@ -121,6 +123,7 @@ impl Message {
             Self::End => 15,
             Self::Checked => 16,
             Self::Counted(_) => 17,
+            Self::Interval(_) => 18,
         }
     }
 
@@ -139,6 +142,7 @@ impl Message {
             Self::Ends(ends) => serde_json::to_vec(ends),
             Self::Size(size) => serde_json::to_vec(size),
             Self::Progress(done) => serde_json::to_vec(done),
+            Self::Interval(interval) => serde_json::to_vec(interval),
             Self::Done(done) => serde_json::to_vec(done),
             Self::Figures(figures) => serde_json::to_vec(figures),
             Self::Counted(changes) => serde_json::to_vec(changes),
@@ -173,6 +177,7 @@ impl Message {
             15 => Self::End,
             16 => Self::Checked,
             17 => Self::Counted(read(kind, body)?),
+            18 => Self::Interval(read(kind, body)?),
             _ => return Err(Unread::Kind(kind)),
         })
     }
@@ -197,6 +202,7 @@ fn name(kind: u16) -> &'static str {
         "end",
         "checked",
         "counted",
+        "interval",
     ];
     names.get(usize::from(kind).wrapping_sub(1)).copied().unwrap_or("nothing")
 }
@@ -231,6 +237,7 @@ mod tests {
 
     use super::*;
     use crate::fabric::{End, Intake, Listening};
+    use crate::stats::Seen;
 
     #[test]
     fn messages_come_as_they_went() {
@@ -263,6 +270,7 @@ mod tests {
             Message::Connected,
             Message::Size(u64::MAX),
             Message::Done(Done { is_whole: true }),
+            Message::Interval(Interval { start: 0.0, end: 1.5, seen: Seen::Bandwidth { messages: 7 } }),
             Message::Figures(None),
             Message::Counted(Some(Changes([("counters/symbol_error".to_owned(), -3)].into()))),
             Message::Counted(None),

@@ -9,7 +9,7 @@
 //! connected                             connected
 //! size                                  ready             for each size: what is to be received is posted
 //! go                                                      both begin
-//! progress …, done                      progress …, figures
+//! progress …, done                      progress …, interval …, figures
 //!                                       counted           where counters are asked for
 //!                                       checked           where messages are checked
 //! end

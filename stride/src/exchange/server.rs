@@ -166,10 +166,15 @@ impl Server<'_> {
         }
         // A side that sends a number of messages of its own goes on to the last one, even where the client is done with its own.
         let ends_alone = plan.is_reversed || plan.is_bidirectional && matches!(plan.amount, Amount::Messages { .. });
+        // The client would see nothing before the figures.
+        let tells = plan.is_reversed && !plan.operation.takes_receive();
         let (mut done, mut trouble) = (None, None);
         let mut pulse = Pulse::new();
         let connection = &mut *self.connection;
         let run = side.run(size, &mut |part| {
+            for interval in part.intervals.iter().filter(|_| tells && done.is_none()) {
+                trouble = trouble.take().or_else(|| connection.send(&Message::Interval(*interval)).err());
+            }
             match pulse.beat(connection, part.done) {
                 Ok(None) if done.is_none() => trouble = trouble.take().or_else(|| silence(connection)),
                 Ok(None) => {}

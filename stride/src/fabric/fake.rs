@@ -169,9 +169,10 @@ impl Side for FakeSide {
         }
         let waits = self.fabric.waits == Some(self.role);
         let mut done = 0.0;
-        let interval = self.interval(size);
+        let (interval, measures) = (self.interval(size), self.measures());
         let mut see = |done: f64| {
-            let intervals: &[Interval] = if (0.5..0.75).contains(&done) { &[interval] } else { &[] };
+            let is_due = measures && (0.5..0.75).contains(&done);
+            let intervals: &[Interval] = if is_due { &[interval] } else { &[] };
             tell(Glimpse { done, intervals })
         };
         while see(done) && (waits || done < 1.0) {

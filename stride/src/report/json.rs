@@ -59,7 +59,7 @@ pub struct Start {
 pub struct Part {
     /// Bytes of a message.
     pub size_bytes: u64,
-    /// What the side has seen that writes.
+    /// What was seen of it.
     #[serde(flatten)]
     pub interval: Interval,
     /// Of a bandwidth, all bytes.

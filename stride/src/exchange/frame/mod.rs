@@ -16,8 +16,8 @@ use std::io;
 use super::wire::{Deadline, Wire, read_some, write_all};
 
 /// The version of the protocol. 2: a side that takes messages in which may be lost says how many came. 3: what fails
-/// is said with what it is of, ends say how much goes inline and of which kind is what takes messages in, and sides tell what
-/// their ports have counted.
+/// is said with what it is of, ends say how much goes inline and of which kind is what takes messages in, sides tell what
+/// their ports have counted, and a server that sends alone tells of intervals.
 pub const PROTOCOL: u16 = 3;
 
 /// First byte: no text. Last byte: none that a gateway would change.

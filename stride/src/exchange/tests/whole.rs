@@ -38,6 +38,12 @@ fn who_looks_on_is_told_of_intervals() {
     let sizes: Vec<_> = told.0.iter().map(|(size, _)| *size).collect();
     assert_eq!(sizes, [2, 125_000]);
     assert_eq!(told.0[1].1.rates(125_000).map(|rates| rates.gigabits_per_second), Some(100.0));
+    // What the server alone sends the client does not see: it is told.
+    (request.plan.is_reversed, request.plan.sizes) = (true, vec![2, 3]);
+    let mut told = Told::default();
+    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
+    assert_eq!(told.0.iter().map(|(size, _)| *size).collect::<Vec<_>>(), [2, 3]);
+    request.plan.is_reversed = false;
     request.plan.measure = Measure::Latency(Semantics::Oneway);
     (request.plan.tx_depth, request.plan.sizes) = (1, vec![2]);
     let mut told = Told::default();
