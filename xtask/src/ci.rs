@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: the whole gate, step by step.
 
+mod aarch64;
 mod api;
 mod deny;
 mod features;
@@ -52,6 +53,8 @@ enum Step {
     Doc,
     /// The two libraries build with rustc alone: no C compiler, cmake, libclang or rdma-core
     Plain,
+    /// What programs are built from builds for AArch64, where its standard library can be had
+    Aarch64,
     /// The committed bindings are what the generator makes
     Bindings,
     /// The public crates build with the Rust that they promise, where it can be had
@@ -122,6 +125,7 @@ fn run(step: Step, write: bool) -> Result<()> {
             plain::check()?;
             cargo(&["build", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])
         }
+        Step::Aarch64 => aarch64::check(),
         Step::Bindings => bindings::main(&Bindings::CHECK),
         Step::Msrv => msrv::check(&repo::root()?),
         Step::Minimal => minimal::check(&repo::root()?),

@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use crate::packages::Install;
 use crate::repo;
 
-/// A toolchain that is not there and cannot be had.
+/// A toolchain, or a part of one, that is not there and cannot be had; the words by which rustup installs it.
 #[derive(Debug)]
-pub(crate) struct Missing(String);
+pub(crate) struct Missing(Vec<String>);
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(name) = self;
-        write!(f, "its toolchain is not installed (rustup toolchain install {name} --profile minimal)")
+        let Self(words) = self;
+        write!(f, "its toolchain is not installed (rustup {})", words.join(" "))
     }
 }
 
@@ -32,14 +32,31 @@ pub(crate) fn require(root: &Path, name: &str) -> Result<()> {
         let version = repo::toolchain_cargo(root, name).arg("--version").output();
         version.is_ok_and(|output| output.status.success())
     };
-    let missing = || Err(Missing(name.to_owned()).into());
+    install(&["toolchain", "install", name, "--no-self-update", "--profile", "minimal"], is_there)
+}
+
+/// The same of the standard library for another platform, of the toolchain that builds this.
+///
+/// # Errors
+///
+/// As [`require`].
+pub(crate) fn require_target(target: &str) -> Result<()> {
+    let is_there = || {
+        let folder = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+        folder.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
+    };
+    install(&["target", "add", target], is_there)
+}
+
+/// Has rustup install what is not there, where that is allowed.
+fn install(words: &[&str], is_there: impl Fn() -> bool) -> Result<()> {
+    let missing = || Err(Missing(words.iter().copied().map(str::to_owned).collect()).into());
     if is_there() {
         return Ok(());
     }
     if !Install::InCiOrAsRoot.allowed() {
         return missing();
     }
-    let words = ["toolchain", "install", name, "--no-self-update", "--profile", "minimal"];
     let status = Command::new("rustup").args(words).status().context("cannot run rustup")?;
     if !status.success() {
         println!("rustup {}: {status}", words.join(" "));
