@@ -9,7 +9,7 @@ use rdma_mummy_sys::{ibv_alloc_dm_attr, ibv_dm, ibv_dm_mask};
 
 use super::AccessFlags;
 use super::device_context::DeviceContext;
-use super::memory_region::{Backing, MemoryRegion, explain_registration};
+use super::memory_region::{Backing, MemoryRegion, Registration, explain_registration};
 use super::protection_domain::ProtectionDomain;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno, check_pointer, last_errno};
@@ -95,8 +95,9 @@ impl ProtectionDomain {
         let mr = unsafe { sys::ibv_reg_dm_mr(self.raw(), dm.handle.as_ptr(), offset, len, access.bits()) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
         let backing = Some(Backing::DeviceMemory(Arc::clone(dm)));
-        // SAFETY: just registered in this domain, ours alone, and of this memory.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, Some(0), backing) }))
+        let registration = Registration { iova: Some(0), len, access: Some(access) };
+        // SAFETY: just registered so in this domain, ours alone, and of this memory.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }
 

@@ -14,7 +14,7 @@ use rdma_mummy_sys::{ibv_dm, ibv_mr, ibv_pd};
 
 use super::device_context::DeviceContext;
 use super::device_memory::DeviceMemory;
-use super::memory_region::MemoryRegion;
+use super::memory_region::{MemoryRegion, Registration};
 use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
@@ -96,7 +96,8 @@ impl DeviceContext {
 impl ProtectionDomain {
     /// `ibv_import_mr(pd, mr_handle)` — imports a memory region by its [`handle`](MemoryRegion::handle), and so learns its
     /// keys. Its address in this process is not known ([`get_ptr`](MemoryRegion::get_ptr) gives zero), nor is its
-    /// [`iova`](MemoryRegion::iova). Dropping an import calls `ibv_unimport_mr`; the registration stands.
+    /// [`iova`](MemoryRegion::iova), nor what it allows, so that no window is bound to it. Dropping an import calls
+    /// `ibv_unimport_mr`; the registration stands.
     ///
     /// # Errors
     ///
@@ -118,7 +119,7 @@ impl ProtectionDomain {
         // SAFETY: just made, ours alone, and this is its verb.
         let handle = unsafe { Handle::new(mr, unimport_mr, "ibv_unimport_mr") };
         // SAFETY: the region is of this domain; its memory is kept by whoever registered it.
-        Ok(Arc::new(unsafe { MemoryRegion::from_handle(handle, self, None, None) }))
+        Ok(Arc::new(unsafe { MemoryRegion::from_handle(handle, self, Registration::UNKNOWN, None) }))
     }
 }
 

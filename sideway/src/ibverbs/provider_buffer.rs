@@ -9,7 +9,7 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::later::ibv_buf;
 
 use super::AccessFlags;
-use super::memory_region::{Backing, MemoryRegion, explain_registration, known_iova};
+use super::memory_region::{Backing, MemoryRegion, Registration, explain_registration};
 use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
@@ -135,8 +135,9 @@ impl ProtectionDomain {
         let mr = unsafe { sys::ibv_reg_buf_mr(self.raw(), buffer.handle.as_ptr(), first.cast(), len, flags) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
         let backing = Some(Backing::Buffer(Arc::clone(buffer)));
-        // SAFETY: just registered in this domain, ours alone, and of this buffer.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, known_iova(first as u64, access), backing) }))
+        let registration = Registration::new(first as u64, len, access);
+        // SAFETY: just registered so in this domain, ours alone, and of this buffer.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }
 

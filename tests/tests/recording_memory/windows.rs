@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::memory_region::{MemoryRegion, SurvivingRegion};
 use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
 use sideway::ibverbs::queue_pair::QueuePairState;
 use sideway::ibverbs::work_request::WorkRequestFlags;
@@ -132,7 +133,10 @@ fn what_does_not_belong_together_is_refused_before_c_hears_of_it() {
         (foreign.bind_mw(qp.queues().0, 1, none, &BindInformation::unbind()), "another device context"),
         (window.bind_mw(raw_packets.queues().0, 1, none, &good), "RawPacket bind no windows"),
         (window.bind_mw(qp.queues().0, 1, none, &of(&null, 0)), "null region"),
-        (window.bind_mw(qp.queues().0, 1, none, &of(elsewhere.region(), 0)), "another protection domain"),
+        (
+            window.bind_mw(qp.queues().0, 1, none, &of(elsewhere.region(), elsewhere.addr())),
+            "another protection domain",
+        ),
     ];
     for (result, words) in errors {
         let error = result.unwrap_err();
@@ -147,10 +151,93 @@ fn what_does_not_belong_together_is_refused_before_c_hears_of_it() {
     {
         world.recording.fail("bind_mw", 0, failure);
         let error = window.bind_mw(qp.queues().0, 1, none, &good).unwrap_err();
-        assert!(error.to_string().contains("without MemoryWindowBind"), "{error}");
+        assert!(error.to_string().contains("the driver does not take this range or access"), "{error}");
         assert_eq!(window.rkey(), old);
     }
     assert_eq!(qp.queues().0.state(), QueuePairState::Reset);
     drop((window, type_2, foreign, raw_packets, qp, null, elsewhere, region));
+    world.end();
+}
+
+/// What a driver like mlx5's lets through: neither the rights of the region nor its range are looked at.
+#[test]
+fn a_window_gives_nothing_that_the_region_was_not_registered_for() {
+    let world = World::new();
+    let mut window = window(&world);
+    for mut qp in world.queue_pairs() {
+        for (access, asked, words) in [
+            (AccessFlags::LocalWrite, AccessFlags::RemoteWrite, "add it to the access flags"),
+            (AccessFlags::LocalWrite | AccessFlags::RemoteWrite, AccessFlags::RemoteRead, "without MemoryWindowBind"),
+            (AccessFlags::MemoryWindowBind, AccessFlags::RemoteWrite, "registered with LocalWrite"),
+            (AccessFlags::MemoryWindowBind, AccessFlags::RemoteAtomic, "registered with LocalWrite"),
+        ] {
+            let mut region = world.pd.reg_owned_mr(4096, access).unwrap();
+            world.recording.calls();
+            let bind = BindInformation::new(region.region(), region.addr(), 4096, asked);
+            let error = window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &bind).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(world.recording.verbs(), [""; 0]);
+            assert_eq!(region.as_mut_slice().is_ok(), access == AccessFlags::LocalWrite);
+        }
+        let region = world.pd.reg_owned_mr(4096, BINDABLE).unwrap();
+        let end = region.addr() + 4096;
+        for (addr, length) in [(region.addr() - 1, 2), (region.addr(), 4097), (end - 1, 2), (0, 1), (end, u64::MAX)] {
+            world.recording.calls();
+            let bind = BindInformation::new(region.region(), addr, length, AccessFlags::RemoteRead);
+            let error = window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &bind).unwrap_err();
+            assert!(error.to_string().contains("the range is not within the region"), "{error}");
+            assert_eq!(world.recording.verbs(), [""; 0]);
+        }
+    }
+    drop(window);
+    world.end();
+}
+
+#[test]
+fn what_a_region_allows_is_what_it_was_registered_with_last() {
+    let world = World::new();
+    let mut window = window(&world);
+    let [mut qp, _] = world.queue_pairs();
+    let owned = world.pd.reg_owned_mr(4096, AccessFlags::LocalWrite).unwrap();
+    let addr = owned.addr();
+    let mut region = Arc::clone(owned.region());
+    drop(owned);
+    let mut bind = |region: &MemoryRegion, length| {
+        let bind = BindInformation::new(region, addr, length, AccessFlags::RemoteWrite);
+        let bound = window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &bind);
+        // So that the region can be registered anew.
+        if bound.is_ok() {
+            window.bind_mw(qp.queues().0, 1, WorkRequestFlags::empty(), &BindInformation::unbind()).unwrap();
+        }
+        bound.map_err(|error| error.to_string())
+    };
+    assert!(bind(&region, 4096).unwrap_err().contains("without MemoryWindowBind"));
+
+    let anew = Arc::get_mut(&mut region).unwrap();
+    // SAFETY: no request names the region, no window is bound to it, and nobody refers to its pages.
+    unsafe { anew.rereg_mr(None, None, Some(BINDABLE)) }.unwrap();
+    bind(anew, 4096).unwrap();
+    // SAFETY: as above; it is a part of the pages.
+    unsafe { anew.rereg_mr(None, Some((addr as usize, 64)), None) }.unwrap();
+    bind(anew, 64).unwrap();
+    assert!(bind(anew, 65).unwrap_err().contains("the range is not within"));
+    // SAFETY: as above.
+    unsafe { anew.rereg_mr(None, None, Some(AccessFlags::LocalWrite)) }.unwrap();
+    assert!(bind(anew, 64).unwrap_err().contains("without MemoryWindowBind"));
+
+    // What failed halfway may be either.
+    // SAFETY: as above.
+    unsafe { anew.rereg_mr(None, None, Some(BINDABLE)) }.unwrap();
+    bind(anew, 64).unwrap();
+    world.recording.fail_rereg(-4, libc::EIO);
+    // SAFETY: as above.
+    let error = unsafe { anew.rereg_mr(None, None, Some(BINDABLE)) }.unwrap_err();
+    assert_eq!(error.region(), SurvivingRegion::Neither);
+    assert!(bind(anew, 64).unwrap_err().contains("not known here"));
+
+    // SAFETY: the region is ours, and nobody uses its keys.
+    let imported = unsafe { world.pd.import_mr(region.handle()) }.unwrap();
+    assert!(bind(&imported, 64).unwrap_err().contains("not known here"));
+    drop((imported, region, window, qp));
     world.end();
 }

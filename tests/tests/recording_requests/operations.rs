@@ -181,6 +181,9 @@ fn windows_of_another_device_and_bindings_that_cannot_be_are_refused() {
     let (region, foreign_region) =
         (world.pd.reg_owned_mr(64, access).unwrap(), other.pd.reg_owned_mr(64, access).unwrap());
     let allocate = |world: &World, window_type| world.pd.alloc_mw(window_type).unwrap();
+    // Drivers need not look at these (mlx5).
+    let plain = world.pd.reg_owned_mr(64, AccessFlags::LocalWrite | AccessFlags::RemoteRead).unwrap();
+    let short = world.pd.reg_owned_mr(23, access).unwrap();
     let (window, foreign) = (allocate(&world, MemoryWindowType::Type2), allocate(&other, MemoryWindowType::Type2));
     let first_type = allocate(&world, MemoryWindowType::Type1);
     let mut builder = sized(&world, world.pd.create_qp_builder());
@@ -189,6 +192,8 @@ fn windows_of_another_device_and_bindings_that_cannot_be_are_refused() {
         (&foreign, &foreign_region, "of another device context than the queue pair"),
         (&window, &foreign_region, "of another protection domain than the window"),
         (&first_type, &region, "a window of type 1 is bound by MemoryWindow::bind_mw"),
+        (&window, &plain, "registered without MemoryWindowBind: add it"),
+        (&window, &short, "the range is not within the region"),
     ] {
         for outcome in
             on_each_kind(&world, &builder, &Windows { window, region: region.region(), addr: region.addr() }, &Send {})

@@ -22,6 +22,7 @@ mod owned_builder;
 mod pages;
 mod register;
 mod register_ex;
+mod registration;
 mod reregister;
 
 use std::mem;
@@ -38,9 +39,11 @@ pub use self::huge_pages::{HugePageSize, HugePages};
 pub use self::key::{LocalKey, RemoteKey};
 pub use self::owned::OwnedMemoryRegion;
 pub use self::owned_builder::MemoryRegionBuilder;
-pub(crate) use self::register::{explain_registration, known_iova};
+pub(crate) use self::register::explain_registration;
 pub use self::register_ex::RegistrationAttributes;
+pub(crate) use self::registration::Registration;
 pub use self::reregister::{ReregisterError, SurvivingRegion};
+use super::AccessFlags;
 use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::Handle;
@@ -56,7 +59,7 @@ pub struct MemoryRegion {
     handle: Option<Handle<ibv_mr>>,
     /// What the device reaches through the region, where that is this crate's to keep.
     backing: Option<Backing>,
-    iova: Option<u64>,
+    registration: Registration,
     pd: Arc<ProtectionDomain>,
 }
 
@@ -73,21 +76,22 @@ const _: () = {
 };
 
 impl MemoryRegion {
-    /// Takes a fresh registration over. `iova` is the address by which requests name its first byte, where that is known.
+    /// Takes a fresh registration over.
     ///
     /// # Safety
     ///
     /// `mr` is live, was made in `pd`, and is nobody else's; it reaches no other memory of this crate's than `backing`.
+    /// `registration` is what it was registered with.
     pub(crate) unsafe fn from_raw(
         mr: NonNull<ibv_mr>,
         pd: &Arc<ProtectionDomain>,
-        iova: Option<u64>,
+        registration: Registration,
         backing: Option<Backing>,
     ) -> Self {
         // SAFETY: the caller's promise; ibv_dereg_mr is the verb for it.
         let handle = unsafe { Handle::new(mr, sys::ibv_dereg_mr, "ibv_dereg_mr") };
         // SAFETY: the caller's promise.
-        unsafe { Self::from_handle(handle, pd, iova, backing) }
+        unsafe { Self::from_handle(handle, pd, registration, backing) }
     }
 
     /// As [`from_raw`](Self::from_raw), with another way to end.
@@ -98,10 +102,10 @@ impl MemoryRegion {
     pub(crate) unsafe fn from_handle(
         handle: Handle<ibv_mr>,
         pd: &Arc<ProtectionDomain>,
-        iova: Option<u64>,
+        registration: Registration,
         backing: Option<Backing>,
     ) -> Self {
-        Self { mr: handle.as_non_null(), handle: Some(handle), backing, iova, pd: Arc::clone(pd) }
+        Self { mr: handle.as_non_null(), handle: Some(handle), backing, registration, pd: Arc::clone(pd) }
     }
 
     /// The key that local requests name the region by.
@@ -137,7 +141,7 @@ impl MemoryRegion {
     /// tell: for an imported region, and with [`ZeroBased`](super::AccessFlags::ZeroBased).
     #[inline]
     pub fn iova(&self) -> Option<u64> {
-        self.iova
+        self.registration.iova
     }
 
     /// The kernel's number for the region, by which whoever shares the device's descriptor
@@ -159,6 +163,15 @@ impl MemoryRegion {
     /// It is used only while `self` lives, and neither deregistered nor registered anew.
     pub unsafe fn mr(&self) -> NonNull<ibv_mr> {
         self.mr
+    }
+
+    /// Why no window with this access can be bound to `length` bytes at `addr`.
+    #[inline]
+    pub(crate) fn refuses_window(&self, addr: u64, length: u64, access: AccessFlags) -> Option<&'static str> {
+        if self.is_null_region() {
+            return Some("the null region has no windows");
+        }
+        self.registration.refuses_window(addr, length, access)
     }
 
     /// Whether this is the null region, which some verbs must not see.

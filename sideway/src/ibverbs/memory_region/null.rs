@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
 
-use super::{Backing, MemoryRegion};
+use super::{Backing, MemoryRegion, Registration};
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
+use crate::ibverbs::AccessFlags;
 use crate::ibverbs::protection_domain::ProtectionDomain;
 
 impl ProtectionDomain {
@@ -26,7 +27,8 @@ impl ProtectionDomain {
     pub fn alloc_null_mr(self: &Arc<Self>) -> Result<Arc<MemoryRegion>, VerbError> {
         // SAFETY: the PD is live.
         let mr = check_pointer("ibv_alloc_null_mr", unsafe { sys::ibv_alloc_null_mr(self.raw()) })?;
+        let registration = Registration::new(0, 0, AccessFlags::empty());
         // SAFETY: just made in this PD, ours alone; it reaches no memory.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, Some(0), Some(Backing::Null)) }))
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, Some(Backing::Null)) }))
     }
 }

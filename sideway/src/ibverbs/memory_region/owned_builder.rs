@@ -6,7 +6,7 @@ use rdma_mummy_sys as sys;
 
 use super::pages::Pages;
 use super::register::{explain_registration, flags};
-use super::{Backing, HugePages, MemoryRegion, OwnedMemoryRegion};
+use super::{Backing, HugePages, MemoryRegion, OwnedMemoryRegion, Registration};
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
 use crate::ibverbs::AccessFlags;
@@ -86,9 +86,9 @@ impl MemoryRegionBuilder {
         // against it; what a peer does else is to change or to see bytes, of which every value is legal.
         let mr = unsafe { sys::ibv_reg_mr(self.pd.raw(), first.as_ptr().cast(), self.len, flags(self.access)) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, self.len, self.access))?;
-        let iova = Some(first.as_ptr() as u64);
-        // SAFETY: just registered in this domain, ours alone, and of these pages.
-        let region = unsafe { MemoryRegion::from_raw(mr, &self.pd, iova, Some(Backing::Pages(pages))) };
+        let registration = Registration::new(first.as_ptr() as u64, self.len, self.access);
+        // SAFETY: just registered so in this domain, ours alone, and of these pages.
+        let region = unsafe { MemoryRegion::from_raw(mr, &self.pd, registration, Some(Backing::Pages(pages))) };
         // SAFETY: the region holds at least so many bytes there, all zero, reached by nothing else, and nobody else has it.
         Ok(unsafe { OwnedMemoryRegion::new(region, first, self.len, self.access) })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use libc::c_int;
 use rdma_mummy_sys as sys;
 
-use super::MemoryRegion;
+use super::{MemoryRegion, Registration};
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
 use crate::ibverbs::AccessFlags;
@@ -53,8 +53,9 @@ impl ProtectionDomain {
         // SAFETY: the PD is live; the range is the caller's promise, and the kernel checks that it is mapped.
         let mr = unsafe { sys::ibv_reg_mr(self.raw(), memory(ptr), len, flags(access)) };
         let mr = check_pointer("ibv_reg_mr", mr).map_err(|error| explain_registration(error, len, access))?;
-        // SAFETY: just registered in this PD, ours alone; its memory is the caller's.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, known_iova(ptr as u64, access), None) }))
+        let registration = Registration::new(ptr as u64, len, access);
+        // SAFETY: just registered so in this PD, ours alone; its memory is the caller's.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 
     /// `ibv_reg_mr_iova(pd, addr, length, iova, access)` — registers `len` bytes at `ptr`, which requests and peers name
@@ -92,8 +93,9 @@ impl ProtectionDomain {
                 _ => explain_registration(error, len, access),
             }
         })?;
-        // SAFETY: just registered in this PD, ours alone; its memory is the caller's.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, known_iova(iova, access), None) }))
+        let registration = Registration::new(iova, len, access);
+        // SAFETY: just registered so in this PD, ours alone; its memory is the caller's.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 
     /// `ibv_reg_mr(pd, NULL, SIZE_MAX, access | IBV_ACCESS_ON_DEMAND)` — registers the whole address space of the process,
@@ -125,8 +127,9 @@ impl ProtectionDomain {
             }
             _ => error,
         })?;
-        // SAFETY: just registered in this PD, ours alone; its memory is the caller's.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, Some(0), None) }))
+        let registration = Registration { iova: Some(0), len: usize::MAX, access: Some(access) };
+        // SAFETY: just registered so in this PD, ours alone; its memory is the caller's.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 
     /// `ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access)` — registers `length` bytes from `offset` of a dma-buf,
@@ -156,20 +159,15 @@ impl ProtectionDomain {
         // SAFETY: the PD and the descriptor are live; the memory behind it is the caller's promise.
         let mr = unsafe { sys::ibv_reg_dmabuf_mr(self.raw(), offset, length, iova, fd.as_raw_fd(), flags(access)) };
         let mr = check_pointer("ibv_reg_dmabuf_mr", mr).map_err(|error| explain_registration(error, length, access))?;
-        // SAFETY: just registered in this PD, ours alone; its memory is the caller's.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, known_iova(iova, access), None) }))
+        let registration = Registration::new(iova, length, access);
+        // SAFETY: just registered so in this PD, ours alone; its memory is the caller's.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, None) }))
     }
 }
 
 /// An address as C takes it. Whoever registered it exposed its provenance by making a number of it; the device needs none.
 pub(super) fn memory(ptr: usize) -> *mut libc::c_void {
     ptr::with_exposed_provenance_mut(ptr)
-}
-
-/// The address by which requests name the first byte of what was registered from `iova` on; `None` with
-/// [`ZeroBased`](AccessFlags::ZeroBased).
-pub(crate) fn known_iova(iova: u64, access: AccessFlags) -> Option<u64> {
-    (!access.contains(AccessFlags::ZeroBased)).then_some(iova)
 }
 
 /// The flags as C takes them.

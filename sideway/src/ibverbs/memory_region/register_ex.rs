@@ -10,8 +10,8 @@ use rdma_mummy_sys::later::{
     ibv_mr_init_attr,
 };
 
-use super::register::{explain_registration, flags, known_iova, memory};
-use super::{Backing, MemoryRegion};
+use super::register::{explain_registration, flags, memory};
+use super::{Backing, MemoryRegion, Registration};
 use crate::error::VerbError;
 use crate::ffi::check_pointer;
 use crate::ibverbs::AccessFlags;
@@ -125,9 +125,10 @@ impl ProtectionDomain {
         // mask; the memory is the caller's promise.
         let mr = unsafe { sys::ibv_reg_mr_ex(self.raw(), &mut attr) };
         let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, *length, *access))?;
-        let iova = iova.or(ptr.map(|ptr| ptr as u64)).and_then(|iova| known_iova(iova, *access));
+        let iova = iova.or(ptr.map(|ptr| ptr as u64));
+        let registration = iova.map_or(Registration::UNKNOWN, |iova| Registration::new(iova, *length, *access));
         let backing = dma_handle.clone().map(Backing::DmaHandle);
-        // SAFETY: just registered in this domain, ours alone; its memory is the caller's, and it needs this handle alone.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, iova, backing) }))
+        // SAFETY: just registered so in this domain, ours alone; its memory is the caller's, and it needs this handle alone.
+        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }

@@ -131,16 +131,13 @@ impl MemoryRegion {
         };
         let failure = if ret == 0 { None } else { Some(failed(ret, len, access.unwrap_or_default())) };
         if failure.as_ref().is_none_or(|failure| failure.region == SurvivingRegion::New) {
-            // One whose addresses count from its start stays so unless its access changes.
-            let zero_based = access.map_or(self.iova.is_none(), |access| access.contains(AccessFlags::ZeroBased));
-            if zero_based {
-                self.iova = None;
-            } else if range.is_some() {
-                self.iova = Some(ptr as u64);
-            }
+            self.registration = self.registration.changed(range.map(|(ptr, len)| (ptr as u64, len)), access);
             if let Some(pd) = pd {
                 self.pd = Arc::clone(pd);
             }
+        }
+        if failure.as_ref().is_some_and(|failure| failure.region == SurvivingRegion::Neither) {
+            self.registration = self.registration.broken();
         }
         failure.map_or(Ok(()), Err)
     }

@@ -19,7 +19,8 @@ use crate::ibverbs::work_request::WorkRequestFlags;
 #[derive(Clone, Copy, Debug)]
 pub struct BindInformation<'r> {
     info: ibv_mw_bind_info,
-    null_region: bool,
+    /// Why no window can be bound so, whichever it is.
+    refused: Option<&'static str>,
     region: PhantomData<&'r MemoryRegion>,
 }
 
@@ -34,17 +35,22 @@ impl<'r> BindInformation<'r> {
     /// [`RemoteAtomic`](AccessFlags::RemoteAtomic) (the latter two where the region has
     /// [`LocalWrite`](AccessFlags::LocalWrite)) and [`ZeroBased`](AccessFlags::ZeroBased): then peers name the first byte of
     /// the window by 0.
+    ///
+    /// Binding is refused, before a driver sees it, where the region was registered without
+    /// [`MemoryWindowBind`](AccessFlags::MemoryWindowBind), the range is not within it, or what it was registered with is not
+    /// known (an [imported](crate::ibverbs::protection_domain::ProtectionDomain::import_mr) one).
     #[inline]
     pub fn new(region: &'r MemoryRegion, addr: u64, length: u64, access: AccessFlags) -> Self {
         let info = ibv_mw_bind_info { mr: region.raw(), addr, length, mw_access_flags: access.bits() };
-        Self { info, null_region: region.is_null_region(), region: PhantomData }
+        // It stays so: what is borrowed is not registered anew.
+        Self { info, refused: region.refuses_window(addr, length, access), region: PhantomData }
     }
 
     /// Nothing: takes the binding back of a window of type 1.
     #[inline]
     pub const fn unbind() -> BindInformation<'static> {
         let info = ibv_mw_bind_info { mr: ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
-        BindInformation { info, null_region: false, region: PhantomData }
+        BindInformation { info, refused: None, region: PhantomData }
     }
 
     /// Whether it is [`unbind`](Self::unbind).
@@ -77,7 +83,8 @@ impl<'r> BindInformation<'r> {
         self.info
     }
 
-    /// Whether a window can be bound so: the region is of its domain, and is one that can have windows.
+    /// Whether a window can be bound so: the region is of its domain, has the range, and was registered for what peers may do.
+    /// Safe code gives no leave that the region's registration had not given, whether the driver looks or not.
     ///
     /// # Errors
     ///
@@ -87,8 +94,8 @@ impl<'r> BindInformation<'r> {
         // SAFETY: the region is null or borrowed, hence live, and its domain is written by `rereg_mr` alone, which takes
         // the region for itself.
         let pd = unsafe { self.info.mr.as_ref() }.map(|mr| mr.pd);
-        if self.null_region {
-            return Err("the null region has no windows");
+        if let Some(reason) = self.refused {
+            return Err(reason);
         }
         if pd.is_some_and(|pd| pd != window.pd.raw()) {
             return Err("the region is of another protection domain than the window");
@@ -109,8 +116,8 @@ impl MemoryWindow {
     /// # Errors
     ///
     /// - `EINVAL`: the window is of type 2, the queue pair of another device or of a service without windows, the region
-    ///   of another domain or the null region; or the driver refuses range or access: a region without
-    ///   [`MemoryWindowBind`](AccessFlags::MemoryWindowBind).
+    ///   of another domain, the null region, or one that has no such window ([`BindInformation::new`]); or the driver refuses
+    ///   range or access.
     /// - `ENOMEM`: the queue is full.
     /// - `EPERM`, `EOPNOTSUPP`: the device has no such windows.
     ///
@@ -148,8 +155,8 @@ impl MemoryWindow {
         let ret = unsafe { sys::ibv_bind_mw(core.raw(), self.raw(), &mut bind) };
         check_errno(VERB, ret).map_err(|error| match error.errno().raw() {
             libc::EINVAL => error.with_hint(
-                "the range is not within the region, the region was registered without MemoryWindowBind, or it has no \
-                 LocalWrite for a window with RemoteWrite or RemoteAtomic",
+                "the driver does not take this range or access, although the region has them: some bind no windows to \
+                 regions with ZeroBased, or none with it",
             ),
             _ => error,
         })?;

@@ -13,7 +13,9 @@
 //!
 //! Soft-RoCE of Linux 6.1 checks what comes through a window against the range of the region, not against that of the window.
 //!
-//! Binding is safe: it gives no leave that the region's registration had not given. What registers memory of the caller
+//! Binding is safe: it gives no leave that the region's registration had not given, which is seen to here, as not all drivers
+//! do (mlx5): the region has `MemoryWindowBind`, for a window that peers write through also
+//! [`LocalWrite`](super::AccessFlags::LocalWrite), and all of the range. What registers memory of the caller
 //! ([`reg_mr`](super::protection_domain::ProtectionDomain::reg_mr)) promises for `MemoryWindowBind` what it would for remote
 //! access, and an [`OwnedMemoryRegion`](super::memory_region::OwnedMemoryRegion) with it gives no references.
 
