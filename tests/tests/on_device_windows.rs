@@ -57,7 +57,7 @@ impl<Q: Kind> Fixture<Q> {
         batch.post().unwrap();
         let bound = pair.far.success();
         assert_eq!((bound.wr_id, bound.opcode), (wr_id, Some(Operation::BindMemoryWindow)), "{}", Q::NAME);
-        window.set_rkey(rkey);
+        window.set_rkey(rkey).unwrap();
         rkey
     }
 

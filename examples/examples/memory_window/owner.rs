@@ -68,7 +68,7 @@ impl Owner {
         batch.construct_wr(1, SIGNALED).setup_bind_mw(&self.window, rkey, bind);
         batch.post()?;
         self.side.expect("binding the window")?;
-        self.window.set_rkey(rkey);
+        self.window.set_rkey(rkey)?;
         Ok(part)
     }
 

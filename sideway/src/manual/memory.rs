@@ -192,7 +192,7 @@
 //! batch.construct_wr(1, WorkRequestFlags::Signaled).setup_bind_mw(&window, key, part);
 //! batch.post()?;
 //! # assert_eq!(wait(&mut far.cq)?.status, WorkCompletionStatus::Success);
-//! window.set_rkey(key); // once the binding has completed
+//! window.set_rkey(key)?; // once the binding has completed
 //!
 //! // The peer writes there; a byte further, its request would fail.
 //! let mut batch = near.qp.start_post_send();

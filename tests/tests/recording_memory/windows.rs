@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::memory_region::{MemoryRegion, SurvivingRegion};
+use sideway::ibverbs::memory_region::{MemoryRegion, RemoteKey, SurvivingRegion};
 use sideway::ibverbs::memory_window::{BindInformation, MemoryWindow, MemoryWindowType};
 use sideway::ibverbs::queue_pair::QueuePairState;
 use sideway::ibverbs::work_request::WorkRequestFlags;
@@ -78,7 +78,7 @@ fn binding_posts_what_was_asked_for_and_gives_the_new_key() {
         assert_eq!((rkey, window.rkey()), (old.inc_rkey(), rkey));
 
         // The completion told that it failed.
-        window.set_rkey(old);
+        window.set_rkey(old).unwrap();
         assert_eq!(window.rkey(), old);
 
         window.bind_mw(qp.queues().0, 8, WorkRequestFlags::empty(), &BindInformation::unbind()).unwrap();
@@ -239,5 +239,27 @@ fn what_a_region_allows_is_what_it_was_registered_with_last() {
     let imported = unsafe { world.pd.import_mr(region.handle()) }.unwrap();
     assert!(bind(&imported, 64).unwrap_err().contains("not known here"));
     drop((imported, region, window, qp));
+    world.end();
+}
+
+/// A driver takes what a binding changes from the window's key.
+#[test]
+fn a_window_does_not_take_the_key_of_another_or_of_a_region() {
+    let world = World::new();
+    let (mut window, other) = (window(&world), window(&world));
+    let region = world.pd.reg_owned_mr(64, AccessFlags::LocalWrite).unwrap();
+    let own = window.rkey();
+    for rkey in [other.rkey(), region.rkey(), RemoteKey::from_raw(own.raw() ^ 0x100), RemoteKey::from_raw(!own.raw())] {
+        let error = window.set_rkey(rkey).unwrap_err();
+        assert_eq!(error.errno().raw(), libc::EINVAL);
+        assert!(error.to_string().contains(&format!("the key {rkey} is none of this window's")), "{error}");
+        assert_eq!(window.rkey(), own);
+    }
+    for tag in 0..=255 {
+        let rkey = RemoteKey::from_raw(own.raw() & !0xff | tag);
+        window.set_rkey(rkey).unwrap();
+        assert_eq!(window.rkey(), rkey);
+    }
+    drop((region, other, window));
     world.end();
 }

@@ -51,6 +51,8 @@ pub struct MemoryWindow {
     // Dropped first: the domain must outlive it.
     handle: Handle<ibv_mw>,
     window_type: MemoryWindowType,
+    /// The key that it was allocated with: all of its keys have the index of this.
+    first_rkey: RemoteKey,
     pd: Arc<ProtectionDomain>,
 }
 
@@ -89,8 +91,18 @@ impl ProtectionDomain {
         let mw = check_pointer(VERB, unsafe { sys::ibv_alloc_mw(self.raw(), sys::ibv_mw_type(window_type.raw())) })?;
         // SAFETY: just made, ours alone, and this is its verb.
         let handle = unsafe { Handle::new(mw, dealloc, "ibv_dealloc_mw") };
-        Ok(MemoryWindow { handle, window_type, pd: Arc::clone(self) })
+        // SAFETY: the window is live, and nobody else has it.
+        let first_rkey = RemoteKey::from_raw(unsafe { (*mw.as_ptr()).rkey });
+        Ok(MemoryWindow { handle, window_type, first_rkey, pd: Arc::clone(self) })
     }
+}
+
+#[cold]
+fn of_another(rkey: RemoteKey, own: RemoteKey) -> VerbError {
+    let hint = format!(
+        "the key {rkey} is none of this window's, which are {own} but for the low 8 bits: RemoteKey::inc_rkey gives the next"
+    );
+    VerbError::invalid("ibv_mw::rkey", hint)
 }
 
 impl MemoryWindow {
@@ -103,11 +115,20 @@ impl MemoryWindow {
 
     /// Sets the key, where the completion of a binding tells that it failed and the window still has the one before, or
     /// where a window of type 2 was bound with another.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the key is of another window or region: all that differs between keys of one is the tag, the low 8 bits.
+    /// Drivers find by this key what a binding changes (mlx5).
     #[inline]
-    pub fn set_rkey(&mut self, rkey: RemoteKey) {
-        // SAFETY: the window is live and ours alone. The field is a number for requests; a wrong one is refused by the
-        // device.
+    pub fn set_rkey(&mut self, rkey: RemoteKey) -> Result<(), VerbError> {
+        if (rkey.raw() ^ self.first_rkey.raw()) >> 8 != 0 {
+            return Err(of_another(rkey, self.first_rkey));
+        }
+        // SAFETY: the window is live and ours alone, and the key is one of its own; where the tag is wrong, the device
+        // refuses what names it.
         unsafe { (*self.raw()).rkey = rkey.raw() };
+        Ok(())
     }
 
     /// How the window is bound.
