@@ -2,8 +2,8 @@
 
 use rdma_mummy_sys::ibv_wr_opcode as opcode;
 use sideway::ibverbs::queue_pair::{
-    PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairCreateFlags, QueuePairState,
-    QueuePairType, RawPacket, SendOperationFlags,
+    ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairCreateFlags,
+    QueuePairState, QueuePairType, RawPacket, SendOperationFlags,
 };
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 use sideway_tests::recording::{Failure, Posted, World};
@@ -20,7 +20,7 @@ batch!(Send of RawPacket {}, |_this, guard| {
 batch!(Each of RawPacket {}, |_this, guard| {
     // SAFETY: the recording device touches no memory of packets that have a length.
     unsafe {
-        guard.construct_wr(1, SIGNALED | WorkRequestFlags::IpChecksum).setup_send().setup_sge(7, 70, 60);
+        guard.construct_wr(1, SIGNALED).setup_send().setup_sge(7, 70, 60);
         guard.construct_wr(2, SIGNALED).setup_send_tso(HEADER, 1400).setup_sge(7, 70, 3000);
     }
 });
@@ -39,12 +39,7 @@ fn packets_arrive_as_they_were_given() {
         let request =
             |wr_id, code: opcode| Posted { wr_id, opcode: Some(code.0), flags: SIGNALED.bits(), ..Posted::default() };
         let expected = [
-            Posted {
-                flags: (SIGNALED | WorkRequestFlags::IpChecksum).bits(),
-                entries: vec![(7, 70, 60)],
-                length: 60,
-                ..request(1, opcode::IBV_WR_SEND)
-            },
+            Posted { entries: vec![(7, 70, 60)], length: 60, ..request(1, opcode::IBV_WR_SEND) },
             Posted {
                 segments: Some((HEADER.to_vec(), 1400)),
                 entries: vec![(7, 70, 3000)],
@@ -176,4 +171,70 @@ fn a_port_that_the_device_does_not_confirm_does_not_reach_the_driver() {
     let error = qp.modify(&init).unwrap_err();
     assert_eq!((error.verb_error().verb(), error.verb_error().errno().raw()), ("ibv_query_device_ex", libc::EIO));
     assert!(!world.recording.verbs().contains(&"modify_qp"));
+}
+
+/// The driver of mlx5 refuses checksums as the request is begun, where it does not know that the device writes them, and then
+/// writes the data to where no request is.
+#[test]
+fn checksums_are_asked_of_a_driver_that_knows_its_port_alone() {
+    let raw_checksums = 1 << 26;
+    for (flags, link_layer, writes) in [(raw_checksums, 2, true), (0, 2, false), (raw_checksums, 1, false)] {
+        let world = World::new();
+        world.recording.edit(|facts| {
+            facts.device.orig_attr.device_cap_flags = flags;
+            facts.port.link_layer = link_layer;
+        });
+        let mut builder = builder(&world);
+        builder.setup_send_ops_flags(all_operations()).setup_max_tso_header(64);
+        let mut qp = builder.build_ex().unwrap();
+        let post = |qp: &mut ExtendedQueuePair<RawPacket>, flags, segmented| {
+            world.recording.calls();
+            let mut guard = qp.start_post_send();
+            let request = guard.construct_wr(7, SIGNALED | flags);
+            if segmented {
+                // SAFETY: the recording device touches no memory of packets that have a length.
+                unsafe { request.setup_send_tso(HEADER, 1400).setup_sge(7, 70, 3000) };
+            } else {
+                request.setup_send().setup_inline_data(b"14 bytes and 2");
+            }
+            let result = guard.post().map_err(|error| error.to_string());
+            (result, world.recording.verbs())
+        };
+        let refused = |(result, verbs): (Result<(), String>, Vec<&'static str>)| {
+            let text = result.unwrap_err();
+            assert!(text.contains("IpChecksum needs a queue pair that was given an Ethernet port"), "{text}");
+            assert!(text.contains("wr_id 7; nothing of the batch was posted"), "{text}");
+            assert_eq!(verbs, ["wr_start", "wr_abort"]);
+        };
+        for segmented in [false, true] {
+            refused(post(&mut qp, WorkRequestFlags::IpChecksum, segmented));
+            post(&mut qp, WorkRequestFlags::empty(), segmented).0.unwrap();
+        }
+        qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::Init).setup_port(1)).unwrap();
+        for segmented in [false, true] {
+            let posted = post(&mut qp, WorkRequestFlags::IpChecksum, segmented);
+            if writes {
+                posted.0.unwrap();
+                let flags = world.recording.posted().last().unwrap().flags;
+                assert_ne!(flags & WorkRequestFlags::IpChecksum.bits(), 0);
+            } else {
+                refused(posted);
+            }
+        }
+        // A port that the driver is not given says nothing, nor does a state alone.
+        let mut other = builder.build_ex().unwrap();
+        world.recording.fail("modify_qp", 0, Failure::documented(libc::EINVAL));
+        other.modify(QueuePairAttribute::new().setup_state(QueuePairState::Init).setup_port(1)).unwrap_err();
+        refused(post(&mut other, WorkRequestFlags::IpChecksum, false));
+    }
+}
+
+#[test]
+fn a_basic_queue_pair_leaves_checksums_to_its_driver() {
+    let world = World::new();
+    let mut qp = builder(&world).build().unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(7, SIGNALED | WorkRequestFlags::IpChecksum).setup_send().setup_inline_data(b"14 bytes and 2");
+    guard.post().unwrap();
+    assert_eq!(world.recording.posted()[0].flags & WorkRequestFlags::IpChecksum.bits(), 1 << 4);
 }

@@ -11,6 +11,7 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 
 use super::missing_operation::SendContext;
 use super::multicast::Groups;
+use super::packet_offloads::PacketOffloads;
 use super::parents::{Kept, Parents};
 use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
@@ -29,6 +30,8 @@ pub struct QueuePairCore {
     /// Taken by who destroys the queue pair.
     handle: Option<Handle<ibv_qp>>,
     send_context: Option<NonNull<SendContext>>,
+    /// What the send context has, where there is one.
+    packets: Option<Arc<PacketOffloads>>,
     qp_type: QueuePairType,
     transitions: TransitionTable,
     /// The multicast groups that it is in: C does not destroy a queue pair that is in one.
@@ -64,11 +67,24 @@ impl QueuePairCore {
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_qp is the verb for it.
         let handle = Some(unsafe { Handle::new(qp, sys::ibv_destroy_qp, "ibv_destroy_qp") });
+        // SAFETY: the caller's promise; nobody posts to the queue pair yet.
+        let packets = send_context.map(|context| unsafe { SendContext::packets(context) });
         let threads = parents.threads();
         let (control, groups) = (Mutex::default(), Groups::default());
         let kept = Mutex::new(mem::take(&mut parents.kept));
-        let core =
-            Arc::new(Self { qp, handle, send_context, qp_type, transitions, groups, parents, control, kept, context });
+        let core = Arc::new(Self {
+            qp,
+            handle,
+            send_context,
+            packets,
+            qp_type,
+            transitions,
+            groups,
+            parents,
+            control,
+            kept,
+            context,
+        });
         // Events find a queue pair from any thread, and so must not find one that is bound to its own.
         if threads == Threads::Any {
             core.context.objects().queue_pairs.insert(qp, &core);
@@ -137,7 +153,15 @@ impl QueuePairCore {
         // SAFETY: the QP is live, and the attributes are complete for the mask.
         let ret =
             self.alone(|| unsafe { sys::ibv_modify_qp(self.raw(), &mut attr, attribute.mask().bits() as libc::c_int) });
-        if ret == 0 { Ok(()) } else { Err(ModifyQueuePairError::diagnose(self, attribute, errno_of(ret))) }
+        if ret != 0 {
+            return Err(ModifyQueuePairError::diagnose(self, attribute, errno_of(ret)));
+        }
+        if let (QueuePairType::RawPacket, true, Some(packets)) =
+            (self.qp_type, attribute.mask().contains(Mask::Port), &self.packets)
+        {
+            packets.note_port(&self.context, attribute.port());
+        }
+        Ok(())
     }
 
     /// The same for who holds a part of the queue pair alone: not to Reset. A reset sets the driver's indices into its queues

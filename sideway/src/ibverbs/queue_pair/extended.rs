@@ -15,7 +15,9 @@ use super::missing_operation::SendContext;
 use super::pair::SendQueue;
 use super::{Connected, QueuePairCore, Service};
 use crate::ffi::errno_of;
-use crate::ibverbs::work_request::{HoldsFor, PostSendError, PostSendGuard, SendData, SendOperation, SendSink};
+use crate::ibverbs::work_request::{
+    HoldsFor, PostSendError, PostSendGuard, SendData, SendOperation, SendSink, WorkRequestFlags,
+};
 
 /// The send queue of an extended queue pair, which one thread at a time posts to.
 #[derive(Debug)]
@@ -85,6 +87,9 @@ impl<T: Service> SendSink for ExtendedPostSendGuard<'_, T> {
         unsafe {
             (*qp).wr_id = wr_id;
             (*qp).wr_flags = flags | D::FLAGS;
+            if T::PACKETS && flags & WorkRequestFlags::IpChecksum.bits() != 0 {
+                SendContext::expect_checksums(qp);
+            }
             operation.begin(qp);
             data.give(qp);
         }

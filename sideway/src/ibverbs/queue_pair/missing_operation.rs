@@ -13,12 +13,14 @@
 use std::any::Any;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use libc::{c_int, c_void};
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 
 use super::SendOperationFlags as Operation;
+use super::packet_offloads::PacketOffloads;
 use crate::ibverbs::work_request::{FailedRequest, Refusal, RefusalReason};
 
 type Function = Option<unsafe extern "C" fn()>;
@@ -36,6 +38,8 @@ pub(crate) struct SendContext {
     later: LaterOperations,
     /// What a vendor's module keeps with the queue pair: `later` points to it.
     vendor: Option<VendorData>,
+    /// The core of the queue pair has it too, and notes there what other threads change.
+    packets: Arc<PacketOffloads>,
 }
 
 /// A box that is pointed to: owned as a raw pointer, so that moving it leaves the others valid.
@@ -75,6 +79,7 @@ impl SendContext {
             saved: None,
             later: LaterOperations::NONE,
             vendor: None,
+            packets: Arc::default(),
         })))
     }
 
@@ -86,6 +91,31 @@ impl SendContext {
     pub(crate) unsafe fn free(context: NonNull<Self>) {
         // SAFETY: the caller's promise; `allocate` leaked a box.
         drop(unsafe { Box::from_raw(context.as_ptr()) });
+    }
+
+    /// What the core of the queue pair shares.
+    ///
+    /// # Safety
+    ///
+    /// `context` came from [`allocate`](Self::allocate), and nobody else uses it meanwhile.
+    pub(crate) unsafe fn packets(context: NonNull<Self>) -> Arc<PacketOffloads> {
+        // SAFETY: the caller's promise.
+        Arc::clone(unsafe { &(*context.as_ptr()).packets })
+    }
+
+    /// Refuses the request, and with it the batch, unless the driver lets the device write checksums.
+    ///
+    /// # Safety
+    ///
+    /// As [`atomic_write`](Self::atomic_write), with `wr_id` set.
+    #[inline]
+    pub(crate) unsafe fn expect_checksums(qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        let reason = unsafe { Self::of(qp) }.and_then(|context| context.packets.refuses_checksums());
+        if let Some(reason) = reason {
+            // SAFETY: as above.
+            unsafe { refuse(qp, reason) }
+        }
     }
 
     /// Takes out what was refused in the batch that has just ended.

@@ -40,6 +40,7 @@ mod missing_operation;
 mod modify_error;
 mod multicast;
 mod operation_flags;
+mod packet_offloads;
 mod pair;
 mod pair_ref;
 mod parents;

@@ -18,6 +18,11 @@ use crate::ibverbs::work_request::{
 /// The requests that it [`Offers`] are complete: a driver whose queue pairs were built for this service, with each
 /// operation enabled or not, never follows a pointer or finishes a request that such a request has left unset.
 pub unsafe trait Service: std::fmt::Debug + Sized + 'static {
+    /// Whether requests are packets with all their headers, into which the device may write checksums: extended queue pairs of
+    /// these see first whether it does.
+    #[doc(hidden)]
+    const PACKETS: bool = false;
+
     /// What a transition between two states needs and takes, by which errors are explained; `None` where there is none such.
     fn transition(qp_type: QueuePairType, from: QueuePairState, to: QueuePairState) -> Option<Transition> {
         standard_transition(qp_type, from, to)
@@ -112,7 +117,9 @@ unsafe impl Service for Connected {
     }
 }
 // SAFETY: a packet has its address in its headers. (One without data has none: it cannot mark an end.)
-unsafe impl Service for RawPacket {}
+unsafe impl Service for RawPacket {
+    const PACKETS: bool = true;
+}
 // SAFETY: only sends with an address are offered.
 unsafe impl Service for Datagram {}
 // SAFETY: operations with data are offered with the number of a shared receive queue alone; the others go to no peer.

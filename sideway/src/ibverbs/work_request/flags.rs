@@ -16,7 +16,8 @@ bitflags::bitflags! {
         const Solicited = raw::IBV_SEND_SOLICITED.0;
         /// Set by `setup_inline_data` itself; given here, it has no effect.
         const Inline = raw::IBV_SEND_INLINE.0;
-        /// The device computes the IP checksums.
+        /// The device computes the IP checksums. An extended queue pair for raw packets takes it once the queue pair was given
+        /// an Ethernet port of a device with `RawIpChecksum`, and else refuses it.
         const IpChecksum = raw::IBV_SEND_IP_CSUM.0;
         // Later flags pass through.
         const _ = !0;
