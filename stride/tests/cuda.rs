@@ -65,6 +65,18 @@ fn every_operation_reaches_gpus_on_either_side() {
 }
 
 #[test]
+fn the_way_that_is_asked_for_is_taken() {
+    let Some(_) = found() else { return };
+    let words = "write bw -d soft0 -n 100 --loopback --use-cuda 0 --remote-use-cuda 0 --gpu-registration address";
+    let (output, out, err) = run(&format!("{words} --remote-gpu-registration address"));
+    assert!(output.status.success() && out.contains("as peer memory"), "{out}\n{err}");
+    // softrnic takes no DMA buffer.
+    let (output, out, err) = run(&format!("{words} --remote-gpu-registration dmabuf"));
+    assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
+    assert!(err.contains("--gpu-registration allows no other way"), "{err}");
+}
+
+#[test]
 fn what_a_gpu_cannot_do_is_told() {
     let Some(gpus) = found() else { return };
     for (words, sentence) in [

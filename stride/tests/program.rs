@@ -3,11 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
+use stride_perf::exchange::PROTOCOL;
 use stride_perf::fabric::{Gpus, gpus};
 
 fn program(words: &str) -> Command {
@@ -420,14 +421,62 @@ fn a_peer_that_is_no_stride_is_named() {
     other.join().unwrap();
 }
 
+/// A message as the sides send it.
+fn frame(protocol: u16, kind: u16, body: &str) -> Vec<u8> {
+    let mut bytes = b"\x93stride\n".to_vec();
+    bytes.extend(protocol.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend((body.len() as u32).to_be_bytes());
+    bytes.extend(body.as_bytes());
+    bytes
+}
+
+#[test]
+fn the_exit_status_tells_what_has_failed() {
+    let hello = frame(PROTOCOL, 1, r#"{"version":"9"}"#);
+    let error = |is_rdma: bool| {
+        let body = format!(r#"{{"text":"a request failed","is_rdma":{is_rdma}}}"#);
+        [hello.clone(), frame(PROTOCOL, 14, &body)].concat()
+    };
+    let old = frame(PROTOCOL - 1, 1, r#"{"version":"9"}"#);
+    let busy = frame(PROTOCOL, 1, r#"{"version":"9","busy":"the server is busy"}"#);
+    for (said, status, sentence) in [
+        (error(true), 5, "error: the server: a request failed"),
+        (error(false), 1, "error: the server: a request failed"),
+        (hello.clone(), 4, "error: the server has gone away"),
+        (old, 4, "use the same on both"),
+        (busy, 4, "error: the server is busy"),
+        (Vec::new(), 4, "closed the connection before it said who it is"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&said).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            // Until the program has gone.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 20 127.0.0.1")), status);
+        assert!(err.contains(sentence), "{sentence}: {err}");
+        server.join().unwrap();
+    }
+}
+
 #[test]
 fn devices_pages_and_help_are_printed() {
     let (out, _) = ends(&run("devices"), 0);
     assert!(out.contains("soft0") && out.contains("127.0.0.1"), "{out}");
     assert!(ends(&run("completions bash"), 0).0.contains("stride-perf"));
     assert!(ends(&run("man"), 0).0.contains(".TH stride-perf"));
+    for page in ["man", "man write bw", "write bw --help", "--help"] {
+        let (text, _) = ends(&run(page), 0);
+        assert!(text.contains("Exit status:") && text.contains("RDMA failed"), "{page}: {text}");
+    }
     let (help, _) = ends(&run("write bw --help"), 0);
-    for option in ["--post-list", "--validate", "--remote-device", "--min-gbps"] {
+    for option in
+        ["--post-list", "--validate", "--remote-device", "--min-gbps", "--min-mpps", "--like-perftest", "--no-numa"]
+    {
         assert!(help.contains(option), "{help}");
     }
 }

@@ -12,7 +12,7 @@ use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, PortAttr
 use super::memory::{self, Gpus, NearGpus};
 use crate::fabric::numa::{self, Nodes};
 use crate::fabric::{Facts, GidFact, Partition, Unsupported};
-use crate::plan::{Memory, Operation, Place};
+use crate::plan::{Memory, Operation, Place, Plan, Transport};
 
 /// The devices, those of softrnic last.
 pub(super) fn list() -> Result<DeviceList> {
@@ -124,11 +124,14 @@ pub fn ports(gpus: &Gpus) -> Result<Vec<PortFacts>> {
     Ok(ports)
 }
 
-/// Whether a device has an operation, as far as it says so.
-pub(super) fn can(context: &DeviceContext, operation: Operation) -> Result<()> {
+/// Whether a device has the operation of a plan, as far as it says so.
+pub(super) fn can(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let device = context.query_device()?;
     let atomics = device.atomic_cap() != AtomicCapability::None;
-    has(&context.name(), operation, atomics, device.max_qp_init_rd_atom().min(device.max_qp_rd_atom()) > 0)
+    // What this says is of connections alone.
+    let is_counted = matches!(plan.transport, Transport::Rc | Transport::Xrc);
+    let reads = device.max_qp_init_rd_atom().min(device.max_qp_rd_atom());
+    has(&context.name(), plan.operation, atomics, !is_counted || reads > 0)
 }
 
 fn has(device: &str, operation: Operation, has_atomics: bool, has_reads: bool) -> Result<()> {

@@ -55,7 +55,7 @@ impl VerbsSide {
             let (context, port) = device::open_one(place, |context| vendor::has(context, plan.transport))?;
             (context, port, None)
         };
-        device::can(&context, plan.operation)?;
+        device::can(&context, plan)?;
         let mut facts = device::facts(&context, port, place)?;
         if plan.by_address {
             facts.partition = None;
