@@ -15,7 +15,7 @@ use crate::plan::{Measure, Plan};
 use crate::report::hints::far_sides;
 use crate::report::json::Event;
 use crate::report::table::{Columns, Table};
-use crate::report::{Environment, Row, Style};
+use crate::report::{self, Environment, Row, Style};
 use crate::stats::{Figures, Interval};
 
 /// What a user sees while a test runs.
@@ -187,8 +187,7 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         let partition = facts.partition.filter(|partition| partition.index > 0);
         let partition = partition.map_or_else(String::new, |partition| format!(", {partition}"));
         let lid = facts.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
-        let node = facts.numa_node.filter(|_| facts.is_bound);
-        let node = node.map_or_else(String::new, |node| format!(", threads on NUMA node {node}"));
+        let node = report::bound(facts);
         format!("{} port {} on {}{gid}{lid}{partition}{memory}{node}", facts.device, facts.port, facts.host)
     };
     // Of who sends data, which reads and atomics do not.

@@ -82,7 +82,10 @@ fn tell(event: Event) {
             format!("  {} {what}, {sizes}", plan.operation)
         }
         Event::Note(text) => format!("  {text}"),
-        Event::Met(facts, path) => format!("  on {} port {}, MTU {}", facts.device, facts.port, path.mtu),
+        Event::Met(facts, path) => {
+            let node = report::bound(&facts);
+            format!("  on {} port {}, MTU {}{node}", facts.device, facts.port, path.mtu)
+        }
         Event::Step(size) => format!("  {} done", report::bytes(size)),
         Event::Cut(size) => format!("  {} ended by the client", report::bytes(size)),
         Event::End => "  done".to_owned(),

@@ -40,3 +40,9 @@ impl Environment {
         Self { version, time: rfc3339(time), command_line, plan, path, client, server }
     }
 }
+
+/// Where the threads of a side are bound to by themselves, as the end of a line; empty where they are not.
+pub fn bound(facts: &Facts) -> String {
+    let node = facts.numa_node.filter(|_| facts.is_bound);
+    node.map_or_else(String::new, |node| format!(", threads on NUMA node {node}"))
+}

@@ -22,7 +22,7 @@ pub mod table;
 #[cfg(test)]
 mod sample;
 
-pub use self::environment::Environment;
+pub use self::environment::{Environment, bound};
 pub use self::read::series;
 pub use self::row::{Row, Series};
 pub use self::style::{Style, columns};

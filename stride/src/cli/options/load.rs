@@ -63,8 +63,8 @@ pub(in crate::cli) struct Load {
     /// With lat: the pause between a message and the next, which counts for neither; microseconds, or with a unit, such as 1ms.
     #[arg(long, value_name = "TIME", value_parser = values::microseconds, visible_alias = "latency-gap")]
     pub(in crate::cli) gap: Option<Duration>,
-    /// Length of the intervals of which the slowest, middle and fastest are told [default: 1, and less in a run
-    /// shorter than ten of them].
+    /// Length of the intervals of which the slowest, middle and fastest are told, and each while it goes on where it is of 100ms or
+    /// more [default: 1, and less in a run shorter than ten of them].
     #[arg(long, value_name = "SECONDS", value_parser = values::duration)]
     pub(in crate::cli) interval: Option<Duration>,
 }

@@ -1,0 +1,110 @@
+//! What the program's exit status says, of tests that are done, missed or fail.
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use stride_perf::exchange::PROTOCOL;
+
+fn run(words: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
+    command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap()
+}
+
+/// What a run that ended with this status has said, on standard output and beside it.
+#[track_caller]
+fn ends(output: &Output, status: i32) -> (String, String) {
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());
+    assert_eq!(output.status.code(), Some(status), "{out}\n{err}");
+    assert!(!err.contains("panicked"), "{err}");
+    (out, err)
+}
+
+/// A message as the sides send it.
+fn frame(protocol: u16, kind: u16, body: &str) -> Vec<u8> {
+    let mut bytes = b"\x93stride\n".to_vec();
+    bytes.extend(protocol.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend((body.len() as u32).to_be_bytes());
+    bytes.extend(body.as_bytes());
+    bytes
+}
+
+#[test]
+fn the_exit_status_tells_what_has_failed() {
+    let hello = frame(PROTOCOL, 1, r#"{"version":"9"}"#);
+    let error = |is_rdma: bool| {
+        let body = format!(r#"{{"text":"a request failed","is_rdma":{is_rdma}}}"#);
+        [hello.clone(), frame(PROTOCOL, 14, &body)].concat()
+    };
+    let old = frame(PROTOCOL - 1, 1, r#"{"version":"9"}"#);
+    let busy = frame(PROTOCOL, 1, r#"{"version":"9","busy":"the server is busy"}"#);
+    for (said, status, sentence) in [
+        (error(true), 5, "error: the server: a request failed"),
+        (error(false), 1, "error: the server: a request failed"),
+        (hello.clone(), 4, "error: the server has gone away"),
+        (old, 4, "use the same on both"),
+        (busy, 4, "error: the server is busy"),
+        (Vec::new(), 4, "closed the connection before it said who it is"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&said).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            // Until the program has gone.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 20 127.0.0.1")), status);
+        assert!(err.contains(sentence), "{sentence}: {err}");
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_is_no_stride_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let other = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+        let mut rest = Vec::new();
+        // Until the program has gone.
+        let _ = stream.read_to_end(&mut rest);
+    });
+    let (_, err) = ends(&run(&format!("write bw -d soft0 -p {port} --timeout 5 127.0.0.1")), 4);
+    assert!(err.contains("SSH"), "{err}");
+    other.join().unwrap();
+}
+
+#[test]
+fn a_limit_that_is_missed_has_an_exit_status_of_its_own() {
+    let (_, err) = ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-gbps 1000000"), 3);
+    assert!(err.contains("missed: "), "{err}");
+    let (_, err) = ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-mpps 1000000"), 3);
+    assert!(err.contains("less than the 1000000 of --min-mpps"), "{err}");
+    ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-mpps 0.000001 --min-gbps 0.000001"), 0);
+    ends(&run("write lat -d soft0 -n 50 --loopback --max-p99 1h"), 0);
+}
+
+#[test]
+fn a_device_is_tried_with_all_that_there_is() {
+    let (out, err) = ends(&run("self-test -d soft0"), 0);
+    assert!(out.starts_with("self-test of soft0 port 1 on ") && out.contains("(softrnic), MTU "), "{out}");
+    assert!(out.ends_with("\n40 ok, 0 not supported by the device, 0 failed\n") && err.is_empty(), "{out}\n{err}");
+    let (out, err) = ends(&run("self-test -d nothing"), 1);
+    assert!(out.is_empty() && err.contains("nothing"), "{out}\n{err}");
+}
+
+#[test]
+fn what_is_set_to_be_like_perftest_is_said() {
+    let (out, err) = ends(&run("send lat -d soft0 --loopback --like-perftest"), 0);
+    assert!(err.contains("--like-perftest sets --warm-up 0 --recv-post-list 1 --inline 236;"), "{err}");
+    assert!(out.contains(", up to 236 bytes inline"), "{out}");
+    let (_, err) = ends(&run("send lat -d soft0 --loopback --like-perftest -I 0"), 0);
+    assert!(err.contains("--like-perftest sets --warm-up 0 --recv-post-list 1;"), "{err}");
+}
