@@ -52,8 +52,7 @@ struct Case {
 
 impl Case {
     fn name(self) -> String {
-        let measure = if self.is_latency { "lat" } else { "bw" };
-        format!("{} {measure} over {}", self.operation, self.transport)
+        format!("{} {}", self.operation, if self.is_latency { "lat" } else { "bw" })
     }
 
     /// Few messages of several sizes, more than one under way where that is measured.
@@ -182,20 +181,34 @@ impl Report {
     /// What stands below the table: the reasons, each once, and the sum.
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
-        let mut told: Vec<(&str, &str, Vec<String>)> = Vec::new();
+        let mut told: Vec<(&str, &str, Vec<Case>)> = Vec::new();
         for (case, verdict) in &self.0 {
             let (Verdict::Lacks(text) | Verdict::Fails(_, text)) = verdict else { continue };
             match told.iter_mut().find(|(word, known, _)| (*word, *known) == (verdict.word(), text.as_str())) {
-                Some((.., cases)) => cases.push(case.name()),
-                None => told.push((verdict.word(), text, vec![case.name()])),
+                Some((.., cases)) => cases.push(*case),
+                None => told.push((verdict.word(), text, vec![*case])),
             }
         }
         for (word, text, cases) in told {
-            writeln!(out, "{word}: {}: {text}", cases.join(", "))?;
+            writeln!(out, "{word}: {}: {text}", self.names(&cases))?;
         }
         let count = |word| self.0.iter().filter(|(_, verdict)| verdict.word() == word).count();
         writeln!(out, "{} ok, {} not supported by the device, {} failed", count("ok"), count("no"), count("FAIL"))?;
         out.flush()
+    }
+
+    /// Tests by their transport, in few words where they are all of it.
+    fn names(&self, cases: &[Case]) -> String {
+        if cases.len() == self.0.len() {
+            return "everything".to_owned();
+        }
+        let of = |transport| {
+            let own: Vec<_> = cases.iter().filter(|case| case.transport == transport).map(|case| case.name()).collect();
+            let all = self.0.iter().filter(|(case, _)| case.transport == transport).count();
+            let what = if own.len() == all { "everything".to_owned() } else { own.join(", ") };
+            (!own.is_empty()).then(|| format!("{what} over {transport}"))
+        };
+        TRANSPORTS.into_iter().filter_map(of).collect::<Vec<_>>().join("; ")
     }
 
     fn exit(&self) -> Exit {
@@ -250,7 +263,7 @@ mod tests {
     fn what_a_device_has_not_is_no_failure() {
         let (exit, text) = play(&Fake { lacks: Some(Operation::Read), ..Fake::default() });
         assert_eq!(exit, Exit::Done);
-        let reason = "no: read bw over RC, read lat over RC, read bw over XRC, read lat over XRC: fake0 has no read";
+        let reason = "no: read bw, read lat over RC; read bw, read lat over XRC: fake0 has no read\n";
         assert!(text.contains(reason), "{text}");
         assert!(text.ends_with("36 ok, 4 not supported by the device, 0 failed\n"), "{text}");
     }
@@ -260,11 +273,31 @@ mod tests {
         for (stage, expected) in [(Stage::Run, Exit::Rdma), (Stage::Open, Exit::Failed)] {
             let (exit, text) = play(&Fake { fails: Some((Role::Server, stage)), ..Fake::default() });
             assert_eq!(exit, expected);
-            assert!(text.contains(&format!("the server: fake0 fails at {stage:?}, as it was told to\n")), "{text}");
+            assert!(
+                text.contains(&format!("FAIL: everything: the server: fake0 fails at {stage:?}, as it was told to\n")),
+                "{text}"
+            );
             assert!(text.ends_with("0 ok, 0 not supported by the device, 40 failed\n"), "{text}");
         }
         let nothing = Report(Vec::new());
         assert_eq!(nothing.exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn a_transport_of_which_nothing_works_is_named_once() {
+        let case = |transport, is_latency| Case { operation: Operation::Send, transport, is_latency };
+        let lacks = || Verdict::Lacks("it has none".to_owned());
+        let report = Report(vec![
+            (case(Transport::Rc, false), Verdict::Works),
+            (case(Transport::Rc, true), lacks()),
+            (case(Transport::Xrc, false), lacks()),
+            (case(Transport::Xrc, true), lacks()),
+        ]);
+        let mut out = Vec::new();
+        report.write(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\nno: send lat over RC; everything over XRC: it has none\n"), "{text}");
+        assert_eq!(report.exit(), Exit::Done);
     }
 
     #[test]
@@ -273,7 +306,7 @@ mod tests {
             for is_latency in [false, true] {
                 let case = Case { operation, transport, is_latency };
                 let plan = case.plan(&Place::default());
-                assert_eq!(plan.check().is_ok(), transport.has(operation), "{}", case.name());
+                assert_eq!(plan.check().is_ok(), transport.has(operation), "{} over {transport}", case.name());
             }
         }
         // A GPU's memory is not watched, and over UC nothing is acknowledged.
