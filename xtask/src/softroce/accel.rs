@@ -21,6 +21,8 @@ pub(crate) enum Asked {
     Kvm,
     /// QEMU's translator: works everywhere, slower
     Tcg,
+    /// QEMU's translator with one processor, whose clock counts its instructions, one a nanosecond: times repeat
+    Count,
 }
 
 /// What runs the guest.
@@ -30,6 +32,8 @@ pub(crate) enum Accelerator {
     Kvm,
     /// QEMU's translator.
     Tcg,
+    /// QEMU's translator, with a clock that counts instructions.
+    Count,
 }
 
 /// Until the kernel's first line; a working KVM needs a tenth of a second.
@@ -39,10 +43,12 @@ const FIRST_PROGRAM: Duration = Duration::from_secs(12);
 
 impl Accelerator {
     /// QEMU's arguments.
-    pub(crate) fn arguments(self) -> [&'static str; 4] {
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
-            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
-            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+            Self::Kvm => &["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => &["-accel", "tcg,thread=multi", "-cpu", "max"],
+            // 2^0 nanoseconds an instruction; an idle processor waits for real time.
+            Self::Count => &["-accel", "tcg,thread=single", "-cpu", "max", "-icount", "shift=0"],
         }
     }
 
@@ -52,7 +58,7 @@ impl Accelerator {
             Self::Kvm => "",
             // The translator counts for all processors by one clock. The kernel cannot know, and would read a timer of the machine
             // in its place: two to three microseconds and a system call each time that a program asks what time it is.
-            Self::Tcg => "tsc=reliable",
+            Self::Tcg | Self::Count => "tsc=reliable",
         }
     }
 
@@ -61,6 +67,7 @@ impl Accelerator {
         match self {
             Self::Kvm => "KVM",
             Self::Tcg => "TCG",
+            Self::Count => "TCG that counts instructions",
         }
     }
 }
@@ -70,6 +77,7 @@ pub(crate) fn choose(asked: Asked, machine: &Machine, home: &Path) -> Result<(Ac
     match asked {
         Asked::Kvm => return Ok((Accelerator::Kvm, "asked for".into())),
         Asked::Tcg => return Ok((Accelerator::Tcg, "asked for".into())),
+        Asked::Count => return Ok((Accelerator::Count, "asked for".into())),
         Asked::Auto => {}
     }
     if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/kvm") {

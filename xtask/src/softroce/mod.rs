@@ -100,8 +100,9 @@ pub(crate) struct Guest {
     #[arg(long, value_name = "MiB", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(512..))]
     memory: u32,
 
-    /// Processors of the guest
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Processors of the guest; one where instructions are counted
+    #[arg(long, value_name = "N", default_value_t = 2, default_value_if("accel", "count", "1"),
+        value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
 
     /// A release of your distribution's kernel (6.1.0-13-amd64), or the path of an image of yours
@@ -191,6 +192,11 @@ fn supported_host() -> Result<()> {
 
 /// Everything up to the call of QEMU, under the lock.
 fn prepare(guest: &Guest, home: &Path, install: Install) -> Result<Machine> {
+    ensure!(
+        guest.accel != accel::Asked::Count || guest.cpus == 1,
+        "--accel count has one processor, since the clock counts the instructions of all: leave --cpus {} out",
+        guest.cpus
+    );
     let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref())?;
     let lock = Lock::take(home)?;
     let kernel = kernel::prepare(&choice, home, install)?;
@@ -214,4 +220,31 @@ fn prepare(guest: &Guest, home: &Path, install: Install) -> Result<Machine> {
         guest.memory
     );
     Ok(machine)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        guest: Guest,
+    }
+
+    #[test]
+    fn who_counts_has_one_processor() {
+        let cpus = |words: &[&str]| {
+            let words = std::iter::once(&"softroce").chain(words);
+            Asked::try_parse_from(words).map(|asked| asked.guest.cpus).expect("the words are right")
+        };
+        assert_eq!(cpus(&["--accel", "tcg"]), 2);
+        assert_eq!(cpus(&["--accel", "count"]), 1);
+        let guest =
+            Asked::try_parse_from(["softroce", "--accel", "count", "--cpus", "2"]).expect("the words are right").guest;
+        let said = prepare(&guest, Path::new("/nonexistent"), Install::Never).expect_err("it is refused").to_string();
+        assert!(said.contains("--accel count") && said.contains("--cpus 2"), "{said}");
+    }
 }
