@@ -112,6 +112,44 @@ fn what_was_measured_is_kept_and_the_server_goes_on() {
 }
 
 #[test]
+fn what_has_no_end_has_rows_until_it_is_ended() {
+    for (words, rows_of) in
+        [("write bw --interval 100ms", "bandwidth"), ("write lat --imm --run-infinitely", "latency")]
+    {
+        let json = format!("{}/endless-{rows_of}.json", env!("CARGO_TARGET_TMPDIR"));
+        let forever = if words.contains("infinitely") { "" } else { "-D forever" };
+        let mut only =
+            Running::start(&format!("{words} {forever} --warm-up 0 -d soft0 -s 64 --loopback --json {json}"));
+        only.await_row();
+        only.await_row();
+        only.signal(Signal::INT);
+        let (status, out, err) = only.end();
+        assert_eq!(status, Some(0), "{out}\n{err}");
+        assert!(err.contains("it goes on until Ctrl-C") && !err.contains("incomplete"), "{err}");
+        let (_, total) = out.split_once("all of it:\n").expect("a total");
+        assert!(is_row(total.lines().next().unwrap()) && !total.contains("cut short"), "{out}");
+        let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        let rows = document["rows"].as_array().unwrap();
+        assert!(rows.len() == 1 && rows[0]["is_whole"] == true && rows[0]["kind"] == rows_of, "{document}");
+        assert!(document["error"].is_null() && document["environment"]["plan"]["is_endless"] == true, "{document}");
+    }
+}
+
+#[test]
+fn an_end_in_the_warm_up_is_none() {
+    let mut only = Running::start("write bw -D forever --warm-up 1h -d soft0 -s 64 --loopback");
+    let mut line = String::new();
+    while !line.contains("Gb/s") {
+        line.clear();
+        assert_ne!(only.out.read_line(&mut line).unwrap(), 0, "it has ended");
+    }
+    only.signal(Signal::INT);
+    let (status, out, err) = only.end();
+    assert_eq!(status, Some(130), "{out}\n{err}");
+    assert!(!out.contains("all of it") && err.contains("ended by SIGINT"), "{out}\n{err}");
+}
+
+#[test]
 fn both_sides_in_one_process_end_too() {
     let mut only = Running::start("write bw -d soft0 -D 3s --warm-up 0 -s 64,65,66 --loopback");
     only.await_row();

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::options::{Atomic, Load, Messages, Test};
 use super::preset::Preset;
-use super::values;
-use crate::plan::{Amount, Contradiction, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size};
+use super::values::{self, Length};
+use crate::plan::{
+    Amount, Contradiction, LONGEST, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size,
+};
 
 /// What the command's first word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +41,14 @@ pub(super) fn plan(
     let threads = load.threads.unwrap_or(1);
     let post_list = load.post_list.unwrap_or(1);
     let preset = Preset::of(test, operation, is_latency, transport);
-    let amount = amount(is_latency, tx_depth, messages, &preset)?;
+    let is_endless = messages.run_infinitely || messages.duration == Some(Length::Forever);
+    let amount = amount(is_latency, tx_depth, is_endless, messages, &preset)?;
     let mut plan = Plan {
         operation,
         measure,
         transport,
         amount,
+        is_endless,
         queue_pairs: load.qp_count.unwrap_or(threads),
         threads,
         tx_depth,
@@ -199,9 +203,20 @@ fn sizes(
     Ok((vec![size], false))
 }
 
-fn amount(is_latency: bool, tx_depth: u32, messages: &Messages, preset: &Preset) -> Result<Amount, Contradiction> {
+fn amount(
+    is_latency: bool,
+    tx_depth: u32,
+    is_endless: bool,
+    messages: &Messages,
+    preset: &Preset,
+) -> Result<Amount, Contradiction> {
     let wrong = |text: &str, why: String| Contradiction(format!("--warm-up {text:?}: {why}"));
-    if let Some(time) = messages.duration {
+    let time = match messages.duration {
+        _ if is_endless => Some(LONGEST),
+        Some(Length::Time(time)) => Some(time),
+        Some(Length::Forever) | None => None,
+    };
+    if let Some(time) = time {
         if messages.iters.is_some() {
             return Err(Contradiction(
                 "--duration and --iters each say how long a test is: give one of them".to_owned(),
@@ -209,6 +224,7 @@ fn amount(is_latency: bool, tx_depth: u32, messages: &Messages, preset: &Preset)
         }
         let warm_up = match &messages.warm_up {
             Some(text) => values::duration(text).map_err(|why| wrong(text, why))?,
+            None if is_endless => Duration::from_secs(2),
             None => preset.warm_up_of(time).unwrap_or_else(|| (time / 10).min(Duration::from_secs(2))),
         };
         return Ok(Amount::Time { time, warm_up });

@@ -63,7 +63,7 @@ impl Preset {
                 Amount::Time { warm_up, .. } => format!("--warm-up {}ms", warm_up.as_millis()),
             });
         }
-        if test.messages.iters.is_none() && test.messages.duration.is_none() {
+        if test.messages.iters.is_none() && matches!(plan.amount, Amount::Messages { .. }) {
             set.extend(self.count.map(|count| format!("--iters {count}")));
         }
         if test.load.recv_post_list.is_none() {

@@ -230,3 +230,39 @@ fn every_option_that_hints_name_is_there() {
         }
     }
 }
+
+#[test]
+fn a_test_can_have_no_end() {
+    let plan = client("stride-perf write bw -D forever --interval 2s h").plan;
+    let warm_up = Duration::from_secs(2);
+    assert!(plan.is_endless && plan.amount == Amount::Time { time: crate::plan::LONGEST, warm_up });
+    assert_eq!(plan.interval, Some(warm_up));
+    assert!(client("stride-perf read lat --run-infinitely --like-perftest h").plan.is_endless);
+    assert!(!client("stride-perf write bw -D 5 h").plan.is_endless);
+    for (words, said) in [
+        ("-D forever -n 5", "--duration and --iters"),
+        ("--run-infinitely -D 5", "cannot be used with"),
+        ("-D forever -a", "give one --msg-size"),
+        ("-D ever", "and forever is as long as you like"),
+    ] {
+        let sentence = refusal(&format!("stride-perf write bw {words} h"));
+        assert!(sentence.contains(said), "{words}: {sentence}");
+    }
+}
+
+#[test]
+fn sides_have_partitions_and_ways_of_their_own() {
+    let plan = client(
+        "stride-perf write bw --pkey-index 1 --dlid 0x13 --remote-pkey-index 2 --remote-dlid 20 --flow-label 0xfffff -W x,y h",
+    )
+    .plan;
+    assert_eq!((plan.client.pkey_index, plan.client.dlid), (Some(1), Some(0x13)));
+    assert_eq!((plan.server.pkey_index, plan.server.dlid), (Some(2), Some(20)));
+    assert_eq!((plan.flow_label, plan.counters.len()), (0xfffff, 2));
+    let service = server("stride-perf --pkey-index 3 --dlid 4");
+    assert_eq!((service.place.pkey_index, service.place.dlid), (Some(3), Some(4)));
+    // Both sides of one process are of one device.
+    assert_eq!(client("stride-perf write bw --pkey-index 3 --loopback").plan.server.pkey_index, Some(3));
+    let idle = server("stride-perf write bw -W all");
+    assert!(idle.warnings.iter().any(|warning| warning.starts_with("--counters does nothing")), "{:?}", idle.warnings);
+}

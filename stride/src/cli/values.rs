@@ -46,6 +46,22 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| "too long".to_owned())
 }
 
+/// How long a size is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Time(Duration),
+    /// Until the user ends it.
+    Forever,
+}
+
+/// A time, or `forever`.
+pub(super) fn length(text: &str) -> Result<Length, String> {
+    match text {
+        "forever" => Ok(Length::Forever),
+        _ => duration(text).map(Length::Time).map_err(|why| format!("{why}; and forever is as long as you like")),
+    }
+}
+
 /// A time of a message: microseconds, or a number with a unit.
 pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
     let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');

@@ -194,6 +194,8 @@ impl Client<'_> {
         }
         self.connection.send(&Message::Go)?;
         let (client, mut server, is_whole) = self.run(side, size)?;
+        // What has no end of its own is whole when the user ends it.
+        let is_whole = is_whole || self.request.plan.is_endless;
         self.connection.send(&Message::Done(Done { is_whole }))?;
         while server.is_none() {
             match self.receive()? {

@@ -165,7 +165,8 @@ impl Server<'_> {
             other => return self.connection.unexpected(&other, "go"),
         }
         // A side that sends a number of messages of its own goes on to the last one, even where the client is done with its own.
-        let ends_alone = plan.is_reversed || plan.is_bidirectional && matches!(plan.amount, Amount::Messages { .. });
+        let sends_all = plan.is_reversed || plan.is_bidirectional && matches!(plan.amount, Amount::Messages { .. });
+        let ends_alone = sends_all && !plan.is_endless;
         // The client would see nothing before the figures.
         let tells = plan.is_reversed && !plan.operation.takes_receive();
         let (mut done, mut trouble) = (None, None);

@@ -167,7 +167,7 @@ impl Side for FakeSide {
         if self.prepared.take() != Some(size) {
             bail!("it was not prepared for {size} bytes");
         }
-        let waits = self.fabric.waits == Some(self.role);
+        let waits = self.fabric.waits == Some(self.role) || self.plan.is_endless;
         let mut done = 0.0;
         let (interval, measures) = (self.interval(size), self.measures());
         let mut see = |done: f64| {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::amount::Amount;
-pub use self::check::{Contradiction, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, Room};
+pub use self::check::{Contradiction, LONGEST, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, Room};
 pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
 pub use self::operation::{Measure, Operation, Semantics, Transport};
 pub use self::place::{Memory, Place};
@@ -37,6 +37,9 @@ pub struct Plan {
     pub sizes: Vec<u64>,
     /// How much of it, at each size.
     pub amount: Amount,
+    /// The user ends it, with all that was measured so far; the amount is the longest time then.
+    #[serde(default)]
+    pub is_endless: bool,
     /// Queue pairs, of all threads together.
     pub queue_pairs: u32,
     /// Threads of each side, with a completion queue each.
@@ -122,6 +125,7 @@ impl Plan {
             transport: Transport::Rc,
             sizes: vec![64 << 10],
             amount: Amount::Messages { count: 5000, warm_up: 128 },
+            is_endless: false,
             queue_pairs: 1,
             threads: 1,
             tx_depth: 128,

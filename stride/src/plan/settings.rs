@@ -52,12 +52,13 @@ impl Plan {
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
         let (amount, warm_up) = match self.amount {
+            Amount::Time { warm_up, .. } if self.is_endless => ("forever".to_owned(), format!("{warm_up:?}")),
             Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
             Amount::Time { time, warm_up } => (format!("{time:?}"), format!("{warm_up:?}")),
         };
         let values: [(&'static [&'static str], String); 29] = [
             (&["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"], sizes(&self.sizes)),
-            (&["--iters", "--duration"], amount),
+            (&["--iters", "--duration", "--run-infinitely"], amount),
             (&["--warm-up"], warm_up),
             (&["--qp-count"], self.queue_pairs.to_string()),
             (&["--threads"], self.threads.to_string()),

@@ -48,12 +48,15 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
         end(&screen, &hints, &output)?;
     }
     let failure = outcome.as_ref().err().map(Failure::to_string);
-    let interrupted = screen.ended_by.map(|signal| cut(signal, &screen, &request.plan));
+    // A test without an end of its own has come to it by a signal, once there is something of it.
+    let is_end = request.plan.is_endless && failure.is_none() && !screen.rows.is_empty();
+    let ended_by = screen.ended_by.filter(|_| !is_end);
+    let interrupted = ended_by.map(|signal| cut(signal, &screen, &request.plan));
     let error = failure.or_else(|| interrupted.clone());
     if let Some(environment) = &screen.environment {
         keep(&output, environment, &screen.rows, &hints, error.clone())?;
     }
-    if let Some((signal, error)) = screen.ended_by.zip(error.as_ref()) {
+    if let Some((signal, error)) = ended_by.zip(error.as_ref()) {
         say(error);
         return Ok(Exit::Interrupted(signal));
     }

@@ -51,7 +51,7 @@ impl Screen {
             is_stream,
             goes_on_unseen: output.has_others(),
             table: Table::new(plan.measure, columns, Style::of(&stdout())),
-            progress: Progress::new(!is_stream),
+            progress: Progress::new(!is_stream && !plan.is_endless),
             interrupt: Interrupt::default(),
             ended_by: None,
             warned: Vec::new(),
@@ -98,6 +98,9 @@ impl Watch for Screen {
         let environment =
             Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);
         self.environment = Some(environment.clone());
+        if self.plan.is_endless {
+            say("it goes on until Ctrl-C");
+        }
         if self.is_stream {
             self.print(|_, out| Ok(Event::start(environment).write(out)?));
             return;
@@ -120,16 +123,28 @@ impl Watch for Screen {
         if self.is_stream {
             let event = Event::interval(size, interval);
             self.print(|_, out| Ok(event.write(out)?));
+        } else if self.plan.is_endless {
+            self.print(|table, out| Ok(table.interval(out, size, interval)?));
         }
     }
 
     fn step(&mut self, step: &Step) {
         self.progress.forget();
-        let Some(figures) = together(step).filter(|figures| step.is_whole || has_some(figures)) else { return };
+        // What has no end of its own may end before it has begun.
+        let is_planned = step.is_whole && !self.plan.is_endless;
+        let Some(figures) = together(step).filter(|figures| is_planned || has_some(figures)) else { return };
         let row = Row { size: step.size, figures, counters: step.counters.clone(), is_whole: step.is_whole };
         self.rows.push(row.clone());
-        let is_stream = self.is_stream;
-        self.print(|table, out| if is_stream { Ok(Event::Row(row).write(out)?) } else { Ok(table.row(out, &row)?) });
+        let (is_stream, is_endless) = (self.is_stream, self.plan.is_endless);
+        self.print(|table, out| {
+            if is_stream {
+                return Ok(Event::Row(row).write(out)?);
+            }
+            if is_endless {
+                writeln!(out, "all of it:")?;
+            }
+            Ok(table.row(out, &row)?)
+        });
     }
 
     fn remark(&mut self, text: &str) {

@@ -149,6 +149,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
     };
     let (messages, seconds) = match plan.amount {
         Amount::Messages { count, .. } => (count.to_string(), String::new()),
+        Amount::Time { .. } if plan.is_endless => (String::new(), String::new()),
         Amount::Time { time, .. } => (String::new(), time.as_secs_f64().to_string()),
     };
     let mut all = vec![

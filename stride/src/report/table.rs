@@ -6,7 +6,7 @@ use super::units::count;
 use super::{Row, Style, bytes, fixed};
 use crate::fabric::{Changes, Counted};
 use crate::plan::{Measure, Semantics};
-use crate::stats::Latency;
+use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
 /// Which columns a table of bandwidths has beside those that it always has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,36 @@ impl Table {
             }
         }
         out.flush()
+    }
+
+    /// Writes the line of a part of a row that is not over: what there is to say of it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn interval(&self, out: &mut dyn Write, size: u64, interval: &Interval) -> Result<()> {
+        let unknown = f64::NAN;
+        let figures = match interval.seen {
+            Seen::Bandwidth { messages } => Figures::Bandwidth(Bandwidth {
+                messages,
+                seconds: interval.end - interval.start,
+                ..Bandwidth::default()
+            }),
+            Seen::Latency { samples, min, mean, max } => Figures::Latency(Latency {
+                samples,
+                min,
+                mean,
+                stdev: unknown,
+                p50: unknown,
+                p90: unknown,
+                p99: unknown,
+                p99_9: unknown,
+                p99_99: unknown,
+                max,
+                histogram: Vec::new(),
+            }),
+        };
+        self.row(out, &Row::new(size, figures))
     }
 
     fn line(&self, text: impl Fn(&Column) -> String) -> String {
@@ -177,7 +207,6 @@ mod tests {
 
     use super::*;
     use crate::report::sample;
-    use crate::stats::{Bandwidth, Figures};
 
     fn lines(table: &Table, rows: &[Row]) -> Vec<String> {
         let text = sample::written(|out| {
@@ -231,6 +260,24 @@ mod tests {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
         let row = Row { is_whole: false, ..sample::bandwidth_row(64, 5) };
         assert!(lines(&table, &[row])[2].ends_with("  cut short"));
+    }
+
+    #[test]
+    fn intervals_have_what_is_known_of_them() {
+        let line = |measure, seen| {
+            let table = Table::new(measure, Columns { intervals: true, cpu: true }, Style::plain());
+            let interval = Interval { start: 3.0, end: 4.0, seen };
+            sample::written(|out| table.interval(out, 64, &interval))
+        };
+        assert_eq!(
+            line(Measure::Bandwidth, Seen::Bandwidth { messages: 5_000_000 }),
+            "        64       5000000      2.560          -          -          -      305.18    5.000000        -\n"
+        );
+        let seen = Seen::Latency { samples: 7, min: 900.0, mean: 1234.5, max: 1e6 };
+        assert_eq!(
+            line(Measure::Latency(Semantics::Rtt), seen),
+            "        64           7     0.900         -         -         -         -         -  1000.000     1.234         -\n"
+        );
     }
 
     #[test]

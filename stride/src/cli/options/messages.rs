@@ -1,10 +1,8 @@
 //! What is sent, and how much of it.
 
-use std::time::Duration;
-
 use clap::{Args, ValueEnum};
 
-use super::super::values;
+use super::super::values::{self, Length};
 use crate::plan::Semantics;
 
 /// What is sent, and how much of it.
@@ -29,9 +27,13 @@ pub(in crate::cli) struct Messages {
     /// Messages of each size on each queue pair [default: 5000 for bw, 1000 for lat].
     #[arg(short = 'n', long, value_name = "N", value_parser = values::number)]
     pub(in crate::cli) iters: Option<u64>,
-    /// Time of each size, rather than a number of messages: seconds, or with a unit, such as 500ms, 10s, 2m.
-    #[arg(short = 'D', long, value_name = "TIME", value_parser = values::duration)]
-    pub(in crate::cli) duration: Option<Duration>,
+    /// Time of each size, rather than a number of messages: seconds, or with a unit, such as 500ms, 10s, 2m; or forever, which Ctrl-C
+    /// ends with what was measured until then.
+    #[arg(short = 'D', long, value_name = "TIME", value_parser = values::length)]
+    pub(in crate::cli) duration: Option<Length>,
+    /// The same as --duration forever.
+    #[arg(long, conflicts_with_all = ["duration", "iters"])]
+    pub(in crate::cli) run_infinitely: bool,
     /// What is done before and does not count: with --duration a time [default: a tenth of it, 2s at most], else a number of messages
     /// [default: --tx-depth for bw, a tenth of --iters for lat].
     #[arg(long, value_name = "TIME|N")]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fabric::Role;
 use crate::fabric::fake::Stage;
-use crate::plan::{Measure, Operation, Semantics, Transport};
+use crate::plan::{Amount, LONGEST, Measure, Operation, Semantics, Transport};
 use crate::stats::{Figures, Interval, Seen};
 
 #[test]
@@ -86,6 +86,37 @@ fn counters_of_both_sides_come_with_each_size() {
     }
     let said = counted(&["symbol_error"]).unwrap_err().to_string();
     assert!(said.starts_with("--counters symbol_error: port 1 of fake0 has no such counter, but counters/"), "{said}");
+}
+
+/// A user who has seen enough soon.
+struct Soon(u32);
+
+impl Watch for Soon {
+    fn progress(&mut self, _size: u64, _done: f64) -> bool {
+        self.0 += 1;
+        self.0 < 4
+    }
+}
+
+#[test]
+fn what_has_no_end_is_whole_when_the_user_ends_it() {
+    for (operation, is_reversed, is_bidirectional) in
+        [(Operation::Write, false, false), (Operation::Write, true, false), (Operation::Send, false, true)]
+    {
+        let mut request = request(|plan| {
+            (plan.operation, plan.is_reversed, plan.is_bidirectional) = (operation, is_reversed, is_bidirectional);
+            plan.amount = Amount::Time { time: LONGEST, warm_up: Duration::ZERO };
+            plan.is_endless = true;
+        });
+        let outcome = loopback(&Fake::default(), &request, LONG, &mut Soon(0)).unwrap();
+        let [step] = &outcome.steps[..] else { panic!("{:?}", outcome.steps) };
+        assert!(step.is_whole && (step.client.is_some() || step.server.is_some()), "{step:?}");
+        // One that has an end is cut short by the same user.
+        (request.plan.is_endless, request.plan.amount) = (false, Amount::Time { time: LONG, warm_up: Duration::ZERO });
+        let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
+        let outcome = loopback(&fake, &request, LONG, &mut Soon(0)).unwrap();
+        assert!(!outcome.steps[0].is_whole);
+    }
 }
 
 #[test]

@@ -338,7 +338,11 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
         sent: windows.iter().map(|window| window.sent).sum(),
         arrived: windows.iter().map(|window| window.arrived).sum(),
     };
-    Some(Figures::Bandwidth(if plan.interval.is_some() { bandwidth } else { bandwidth.settled(plan.cq_moderation) }))
+    Some(Figures::Bandwidth(if plan.interval_kept().is_some() {
+        bandwidth
+    } else {
+        bandwidth.settled(plan.cq_moderation)
+    }))
 }
 
 /// Has this thread run on one of its processors, or on those near the device.

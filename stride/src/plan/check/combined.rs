@@ -63,6 +63,29 @@ impl Plan {
         }
     }
 
+    pub(super) fn check_endless(&self) -> Result<(), Contradiction> {
+        if !self.is_endless {
+            return Ok(());
+        }
+        if self.sizes.len() > 1 {
+            return refuse("--duration forever is of one size, after which no other comes: give one --msg-size");
+        }
+        if self.is_validated {
+            return refuse(
+                "--validate looks at memory after a whole size, and --duration forever has no end of its own: leave it out",
+            );
+        }
+        if !matches!(self.amount, Amount::Time { .. }) {
+            return refuse("--duration forever has no number of messages: leave out --iters");
+        }
+        Ok(())
+    }
+
+    /// The length of the intervals whose messages are kept until the end: where nobody knows when that is, they become longer.
+    pub fn interval_kept(&self) -> Option<Duration> {
+        self.interval.filter(|_| !self.is_endless)
+    }
+
     pub(super) fn check_gap(&self) -> Result<(), Contradiction> {
         let Some(gap) = self.gap else { return Ok(()) };
         if self.measure == Measure::Bandwidth {

@@ -49,7 +49,7 @@ const LIDS: std::ops::RangeInclusive<u64> = 1..=0xbfff;
 /// The most counters that are named one by one.
 const MOST_COUNTERS: usize = 256;
 /// The longest test.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 fn refuse<T>(sentence: impl Into<String>) -> Result<T, Contradiction> {
     Err(Contradiction(sentence.into()))
@@ -81,6 +81,7 @@ impl Plan {
         self.check_validation()?;
         self.check_memory()?;
         self.check_gap()?;
+        self.check_endless()?;
         self.check_counters()?;
         check_place(&self.client)?;
         check_place(&self.server)
@@ -255,6 +256,7 @@ impl Plan {
         }
         if let (Some(interval), Amount::Time { time, .. }) = (self.interval, self.amount)
             && time.as_secs_f64() / interval.as_secs_f64() > MOST_INTERVALS
+            && !self.is_endless
         {
             return refuse(format!(
                 "--interval {interval:?} would be more than {MOST_INTERVALS} of them in {time:?}: give a longer one"

@@ -236,6 +236,20 @@ fn regions_of_their_own_are_for_several_queue_pairs() {
 }
 
 #[test]
+fn what_has_no_end_is_of_one_size() {
+    let endless = |change: fn(&mut Plan)| {
+        complaint(|plan| {
+            (plan.is_endless, plan.amount) = (true, Amount::Time { time: LONGEST, warm_up: Duration::ZERO });
+            change(plan);
+        })
+    };
+    assert_eq!(endless(|plan| plan.interval = Some(Duration::from_millis(1))), "");
+    assert!(endless(|plan| plan.sizes = vec![2, 64]).contains("give one --msg-size"));
+    assert!(endless(|plan| plan.is_validated = true).starts_with("--validate looks at memory"));
+    assert!(endless(|plan| plan.amount = Plan::example().amount).contains("leave out --iters"));
+}
+
+#[test]
 fn counters_have_names() {
     let of = |names: &[&str]| complaint(|plan| plan.counters = names.iter().map(|name| (*name).to_owned()).collect());
     assert!(of(&["all", "x"]).contains("leave out the other names"));

@@ -77,8 +77,11 @@ where
             let clock = Clock::begin(rules.interval, before);
             let end = clock.started + time;
             flow.begin(clock);
-            flow.until(end)?;
-            flow.until_completion(time / SHARE)?;
+            // Who was told to stop before has measured nothing.
+            if !flow.is_cut {
+                flow.until(end)?;
+                flow.until_completion(time / SHARE)?;
+            }
             let window = flow.end(flow.done - before);
             flow.drain()?;
             Ok(window)

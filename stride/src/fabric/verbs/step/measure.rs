@@ -37,7 +37,7 @@ impl Step<'_> {
                     amount: self.plan.amount,
                     depth: self.plan.tx_depth.into(),
                     list: self.plan.post_list,
-                    interval: self.plan.interval,
+                    interval: self.plan.interval_kept(),
                     rate: self.rate(),
                     burst: self.plan.burst_size.unwrap_or(1),
                 };
@@ -53,7 +53,7 @@ impl Step<'_> {
                 Ok(Outcome::Window(window))
             }
             Measure::Bandwidth if is_receiving && self.plan.counts_arrivals() => {
-                take_count(receives, self.plan.amount, self.plan.interval, self.signal).map(Outcome::Window)
+                take_count(receives, self.plan.amount, self.plan.interval_kept(), self.signal).map(Outcome::Window)
             }
             Measure::Bandwidth if is_receiving => {
                 self.signal.open(Instant::now());
