@@ -24,7 +24,7 @@ const OPERATIONS: [Operation; 7] = [
 ];
 
 /// Nothing takes longer that works.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Tries all of it on the device of a place.
 pub(super) fn self_test(place: &Place, fabric: &dyn Fabric) -> Result<Exit> {

@@ -304,11 +304,16 @@ fn what_arrives_after_the_warm_up_counts() {
 #[test]
 fn what_arrives_within_a_time_counts() {
     let amount = Amount::Time { time: Duration::from_millis(20), warm_up: Duration::from_millis(5) };
-    let window = counted(amount, 300, &Signal::default());
-    assert_eq!(window.arrived, Some(300));
-    let length = window.ended - window.started;
-    assert!(window.messages > 0 && window.messages < 300, "{window:?}");
-    assert!(length > Duration::ZERO && length <= Duration::from_millis(21), "{window:?}");
+    let mut windows = (0..50).map(|_| {
+        let window = counted(amount, 300, &Signal::default());
+        assert_eq!(window.arrived, Some(300));
+        let length = window.ended - window.started;
+        assert!(window.messages < 300 && length <= Duration::from_millis(21), "{window:?}");
+        window
+    });
+    // Where others have the processors, the time may pass before anything is looked at.
+    let found = windows.find(|window| window.messages > 0);
+    assert!(found.is_some_and(|window| window.ended > window.started));
 }
 
 #[test]
