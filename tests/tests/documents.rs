@@ -1,0 +1,161 @@
+//! What the documents point to is there: links, and the files and folders that stand between backticks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is not looked into: nothing of the repository's own is there, or more than anybody names.
+const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
+/// What the crates that are published are in. Their pages in a registry have no repository around them.
+const PUBLISHED: [&str; 3] = ["rdma-mummy-sys", "sideway", "softrnic"];
+/// The documents of which each path is looked for.
+const NAMING_PATHS: [&str; 4] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SAFETY.md"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files and folders of the repository, from its root.
+fn all() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let entries =
+            fs::read_dir(root().join(&folder)).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for entry in entries {
+            let name = entry.unwrap_or_else(|error| panic!("{error}")).file_name();
+            let is_left_out = LEFT_OUT.iter().any(|left_out| name == **left_out);
+            let path = folder.join(name);
+            found.insert(path.to_string_lossy().into_owned());
+            if !is_left_out && root().join(&path).is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    assert!(found.len() > 500, "{} files", found.len());
+    found
+}
+
+/// A document without its blocks of code.
+fn prose(text: &str) -> String {
+    let mut is_code = false;
+    let lines = text.lines().filter(|line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Where the links of a document lead, but those to other hosts.
+fn links(text: &str) -> Vec<String> {
+    let text = prose(text);
+    let targets = text.split("](").skip(1).filter_map(|after| Some(after.split_once(')')?.0.to_owned()));
+    targets.filter(|target| !target.starts_with("https://")).collect()
+}
+
+/// The names by which a link finds the headings of a document.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let anchor = |heading: &str| {
+        let kept = heading.to_lowercase().replace(' ', "-");
+        kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// What of these links leads nowhere, from a document in `folder`.
+fn dead_links(folder: &Path, text: &str) -> Vec<String> {
+    let is_alive = |link: &str| {
+        let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let target = folder.join(path);
+        match (path, anchor) {
+            (_, "") => target.exists(),
+            ("", _) => anchors(text).contains(anchor),
+            _ => fs::read_to_string(target).is_ok_and(|text| anchors(&text).contains(anchor)),
+        }
+    };
+    links(text).into_iter().filter(|link| !is_alive(link)).collect()
+}
+
+/// The paths between backticks: two names and a slash at least, of the letters that paths here have. The last may end in `*`.
+fn paths(text: &str) -> Vec<String> {
+    let text = prose(text);
+    let codes = text.split('`').skip(1).step_by(2).map(|code| code.trim_start_matches("../"));
+    let is_path = |code: &str| {
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '.' | '*');
+        code.split_once('/').is_some_and(|(first, _)| !first.is_empty()) && code.chars().all(is_letter)
+    };
+    // What is built is not of the repository.
+    codes.filter(|code| is_path(code) && !code.starts_with("target/")).map(str::to_owned).collect()
+}
+
+/// Whether there is such a file or folder, by its path from the root or by the end of it.
+fn is_there(path: &str, all: &BTreeSet<String>) -> bool {
+    let path = path.trim_end_matches('/');
+    all.iter().any(|known| {
+        // As many names as the path has, from the end.
+        let at = known.rmatch_indices('/').nth(path.matches('/').count()).map_or(0, |(at, _)| at + 1);
+        let end = &known[at..];
+        match path.split_once('*') {
+            None => end == path,
+            Some((start, rest)) => end.len() >= path.len() - 1 && end.starts_with(start) && end.ends_with(rest),
+        }
+    })
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let documents: Vec<String> = all().into_iter().filter(|path| path.ends_with(".md")).collect();
+    assert!(documents.len() > 10, "{documents:?}");
+    let mut count = 0;
+    for document in documents {
+        let path = root().join(&document);
+        // Rust's documentation has links of its own, which rustdoc looks after.
+        if document.starts_with("sideway/src/") {
+            continue;
+        }
+        let text = read(&path);
+        let dead = dead_links(path.parent().unwrap(), &text);
+        assert!(dead.is_empty(), "{document}: {dead:?}");
+        count += links(&text).len();
+    }
+    assert!(count > 30, "{count} links");
+}
+
+#[test]
+fn what_a_registry_shows_has_no_link_into_the_repository() {
+    for package in PUBLISHED {
+        let links = links(&read(&root().join(package).join("README.md")));
+        let outside: Vec<&String> = links.iter().filter(|link| !link.starts_with('#')).collect();
+        assert!(outside.is_empty(), "{package}/README.md: {outside:?}");
+    }
+}
+
+#[test]
+fn paths_that_are_named_are_there() {
+    let all = all();
+    for document in NAMING_PATHS {
+        let paths = paths(&read(&root().join(document)));
+        assert!(!paths.is_empty(), "{document} names no path");
+        let gone: Vec<&String> = paths.iter().filter(|path| !is_there(path, &all)).collect();
+        assert!(gone.is_empty(), "{document}: {gone:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_found() {
+    let text = "# One thing\n[a](#one-thing) [b](#other) [c](README.md) [d](no/such.md) [e](README.md#no-such)\n```\n[f](gone)\n```\n";
+    assert_eq!(dead_links(&root(), text), ["#other", "no/such.md", "README.md#no-such"]);
+    assert_eq!(paths("`a/b.rs` `word` `two words/x` `../c/d*` `target/x`\n```\n`e/f`\n```\n"), ["a/b.rs", "c/d*"]);
+    let all = BTreeSet::from(["one/two/three.rs".to_owned(), "four".to_owned()]);
+    for (path, expected) in
+        [("two/three.rs", true), ("two/th*.rs", true), ("o/three.rs", false), ("two/", false), ("two/x*", false)]
+    {
+        assert_eq!(is_there(path, &all), expected, "{path}");
+    }
+}
