@@ -124,7 +124,7 @@ fn packets(qp: &mut GenericQueuePair<RawPacket>) {
     let signaled = WorkRequestFlags::Signaled;
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, signaled).setup_send().setup_inline_data(b"inline");
-    guard.construct_wr(2, signaled).setup_send_tso(b"header", 2).setup_no_data();
+    guard.construct_wr(2, signaled).setup_send_tso(b"ethernet header", 2).setup_no_data();
     guard.post().unwrap();
 }
 
@@ -177,7 +177,9 @@ fn no_request_of_any_service_takes_memory() {
     let all = SendOperationFlags::from_bits_retain(0x1fff);
     let connected = of_each_kind(&world, world.pd.create_qp_builder(), all);
     let unconnected = of_each_kind(&world, world.pd.create_ud_qp_builder(), all);
-    let packets_pairs = of_each_kind(&world, world.pd.create_raw_packet_qp_builder(), all);
+    let mut packets_builder = world.pd.create_raw_packet_qp_builder();
+    packets_builder.setup_max_tso_header(64);
+    let packets_pairs = of_each_kind(&world, packets_builder, all);
     let initiators = of_each_kind(&world, world.pd.create_xrc_send_qp_builder(), all);
     let World { mut send_cq, recording, .. } = world;
     recording.quiet();

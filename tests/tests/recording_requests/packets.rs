@@ -33,7 +33,7 @@ fn builder(world: &World) -> QueuePairBuilder<RawPacket> {
 fn packets_arrive_as_they_were_given() {
     let world = World::new();
     let mut builder = builder(&world);
-    builder.setup_send_ops_flags(all_operations());
+    builder.setup_send_ops_flags(all_operations()).setup_max_tso_header(HEADER.len() as u16);
     for outcome in on_each_kind(&world, &builder, &Each {}, &Send {}) {
         outcome.result.unwrap();
         let request =
@@ -93,7 +93,7 @@ fn a_header_longer_than_a_request_can_say() {
     });
     let world = World::new();
     let mut builder = builder(&world);
-    builder.setup_send_ops_flags(all_operations());
+    builder.setup_send_ops_flags(all_operations()).setup_max_tso_header(u16::MAX);
     for outcome in on_each_kind(&world, &builder, &Long { header: &header }, &Send {}) {
         let error = outcome.result.unwrap_err();
         assert_eq!((error.kind(), error.posted()), (PostErrorKind::InvalidWorkRequest, Some(0)));
@@ -119,6 +119,49 @@ fn a_header_longer_than_a_request_can_say() {
         outcome.result.unwrap();
         assert_eq!(outcome.posted[0].segments.as_ref().unwrap().0.len(), 65535);
     }
+}
+
+/// The driver of mlx5 refuses such a header as the request is begun, and then writes the data to where no request is.
+#[test]
+fn a_header_that_the_queue_pair_was_not_built_for_does_not_reach_its_driver() {
+    let header = [0; 65];
+    for (most, takes) in [(64, 14..=64), (14, 14..=14), (20, 14..=20)] {
+        let world = World::new();
+        let mut builder = builder(&world);
+        builder.setup_send_ops_flags(all_operations()).setup_max_tso_header(most);
+        let mut qp = builder.build_ex().unwrap();
+        for length in 0..=header.len() {
+            world.recording.calls();
+            let mut guard = qp.start_post_send();
+            // SAFETY: the recording device touches no memory of packets that have a length.
+            unsafe { guard.construct_wr(7, SIGNALED).setup_send_tso(&header[..length], 1400).setup_sge(7, 70, 60) };
+            let result = guard.post();
+            let verbs = world.recording.verbs();
+            if takes.contains(&length) {
+                result.unwrap();
+                assert_eq!(verbs, ["wr_start", "wr_send_tso", "wr_set_sge", "wr_complete"]);
+                continue;
+            }
+            let (error, words) = (
+                result.unwrap_err(),
+                match length {
+                    0..14 => format!("the header is {length} bytes long, and that of Ethernet alone has 14; wr_id 7"),
+                    _ => format!(
+                        "{length} bytes long and the queue pair was built for {most}: QueuePairBuilder::setup_max_tso"
+                    ),
+                },
+            );
+            assert_eq!((error.kind(), error.posted()), (PostErrorKind::InvalidWorkRequest, Some(0)));
+            assert!(error.to_string().contains(&words), "{error}");
+            assert_eq!(verbs, ["wr_start", "wr_abort"]);
+        }
+    }
+    // One that was built for segmenting, and for no header.
+    let world = World::new();
+    let mut qp = builder(&world).setup_send_ops_flags(all_operations()).build_ex().unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(7, SIGNALED).setup_send_tso(HEADER, 1400).setup_no_data();
+    assert!(guard.post().unwrap_err().to_string().contains("was built for 0"));
 }
 
 #[test]

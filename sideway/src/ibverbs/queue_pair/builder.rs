@@ -110,7 +110,7 @@ impl<T: Service> QueuePairBuilder<T> {
     }
 
     /// Bytes of packet header that [segmented sends](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso) have at
-    /// most.
+    /// most; unless set, an extended queue pair takes none.
     pub fn setup_max_tso_header(&mut self, max_tso_header: u16) -> &mut Self {
         self.max_tso_header = max_tso_header;
         self

@@ -11,6 +11,7 @@ use rdma_mummy_sys::{
 };
 
 use super::missing_operation::{self, SendContext};
+use super::packet_offloads::SegmentHeaders;
 use super::{
     BasicQueuePair, BasicSendQueue, BasicService, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Maker,
     Parents, QueuePairBuilder, QueuePairCore, QueuePairType, SendOperationFlags, Service,
@@ -198,7 +199,8 @@ impl<T: Service> QueuePairBuilder<T> {
         create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
         attach: impl FnOnce(NonNull<ibv_qp_ex>) -> Result<D, VerbError>,
     ) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
-        let send_context = SendContext::allocate();
+        let segments = operations.contains(SendOperationFlags::TcpSegmentationOffload);
+        let send_context = SendContext::allocate(SegmentHeaders(segments.then_some(self.max_tso_header)));
         let mut attr = self.attributes_ex(&parents);
         attr.qp_context = send_context.as_ptr().cast();
         attr.comp_mask |= mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;

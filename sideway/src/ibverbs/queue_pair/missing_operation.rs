@@ -20,7 +20,7 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 
 use super::SendOperationFlags as Operation;
-use super::packet_offloads::PacketOffloads;
+use super::packet_offloads::{PacketOffloads, SegmentHeaders};
 use crate::ibverbs::work_request::{FailedRequest, Refusal, RefusalReason};
 
 type Function = Option<unsafe extern "C" fn()>;
@@ -40,6 +40,7 @@ pub(crate) struct SendContext {
     vendor: Option<VendorData>,
     /// The core of the queue pair has it too, and notes there what other threads change.
     packets: Arc<PacketOffloads>,
+    headers: SegmentHeaders,
 }
 
 /// A box that is pointed to: owned as a raw pointer, so that moving it leaves the others valid.
@@ -73,13 +74,14 @@ struct Saved {
 
 impl SendContext {
     /// A context on the heap; [`free`](Self::free) takes it back.
-    pub(crate) fn allocate() -> NonNull<Self> {
+    pub(crate) fn allocate(headers: SegmentHeaders) -> NonNull<Self> {
         NonNull::from(Box::leak(Box::new(Self {
             refusal: None,
             saved: None,
             later: LaterOperations::NONE,
             vendor: None,
             packets: Arc::default(),
+            headers,
         })))
     }
 
@@ -101,6 +103,18 @@ impl SendContext {
     pub(crate) unsafe fn packets(context: NonNull<Self>) -> Arc<PacketOffloads> {
         // SAFETY: the caller's promise.
         Arc::clone(unsafe { &(*context.as_ptr()).packets })
+    }
+
+    /// The length of the header of a segmented send, where the driver takes it.
+    ///
+    /// # Safety
+    ///
+    /// As [`atomic_write`](Self::atomic_write).
+    #[inline]
+    pub(crate) unsafe fn header_length(qp: *mut ibv_qp_ex, given: usize) -> Result<u16, RefusalReason> {
+        // SAFETY: as for `atomic_write`.
+        let headers = unsafe { (*(*qp).qp_base.qp_context.cast::<Self>()).headers };
+        headers.check(given)
     }
 
     /// Refuses the request, and with it the batch, unless the driver lets the device write checksums.

@@ -5,8 +5,32 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::SendOperationFlags;
 use crate::ibverbs::device_context::{DeviceCapabilityFlags, DeviceContext, LinkLayer};
 use crate::ibverbs::work_request::RefusalReason;
+
+/// Bytes of an Ethernet header: none of a packet is shorter.
+const LEAST_HEADER: usize = 14;
+
+/// The bytes that the header of a segmented send may have: those that a queue pair was built for, or none where it was not built
+/// for such sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentHeaders(pub(crate) Option<u16>);
+
+impl SegmentHeaders {
+    /// The length of a header that the driver takes.
+    #[inline]
+    pub(crate) fn check(self, given: usize) -> Result<u16, RefusalReason> {
+        let Some(limit) = self.0 else {
+            return Err(RefusalReason::NotEnabled(SendOperationFlags::TcpSegmentationOffload));
+        };
+        match u16::try_from(given) {
+            Ok(_) if given < LEAST_HEADER => Err(RefusalReason::HeaderTooShort { given, least: LEAST_HEADER }),
+            Ok(length) if length <= limit => Ok(length),
+            _ => Err(RefusalReason::HeaderTooLong { given, limit: limit.into() }),
+        }
+    }
+}
 
 /// Whether the driver lets the device write checksums into packets of a queue pair. It finds out when the queue pair is given a
 /// port, which threads other than the one that posts may do.

@@ -84,12 +84,19 @@ pub enum RefusalReason {
         /// Bytes.
         limit: usize,
     },
-    /// A packet header longer than a request can say.
+    /// A packet header longer than a request can say, or than the queue pair was built for.
     HeaderTooLong {
         /// Bytes.
         given: usize,
         /// Bytes.
         limit: usize,
+    },
+    /// A packet header shorter than that of Ethernet.
+    HeaderTooShort {
+        /// Bytes.
+        given: usize,
+        /// Bytes.
+        least: usize,
     },
     /// An object that the request names is of another device context.
     OfAnotherDevice,
@@ -157,7 +164,19 @@ impl PostError {
             RefusalReason::HeaderTooLong { given, limit } => (
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
-                format!("the header is {given} bytes long and can be {limit}"),
+                if limit == usize::from(u16::MAX) {
+                    format!("the header is {given} bytes long and can be {limit}")
+                } else {
+                    format!(
+                        "the header is {given} bytes long and the queue pair was built for {limit}: \
+                         QueuePairBuilder::setup_max_tso_header"
+                    )
+                },
+            ),
+            RefusalReason::HeaderTooShort { given, least } => (
+                PostErrorKind::InvalidWorkRequest,
+                libc::EINVAL,
+                format!("the header is {given} bytes long, and that of Ethernet alone has {least}"),
             ),
             RefusalReason::OfAnotherDevice => (
                 PostErrorKind::InvalidWorkRequest,

@@ -139,7 +139,8 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
     }
 
     /// `ibv_wr_send_tso(qp, hdr, hdr_sz, mss)` — a packet that the device cuts into segments of `mss` bytes, each behind a copy
-    /// of `header` (at most as long as the capabilities of the device say).
+    /// of `header`: of 14 bytes, which is an Ethernet header, to as many as the queue pair was built for
+    /// ([`setup_max_tso_header`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_tso_header)).
     #[doc(alias = "ibv_wr_send_tso")]
     #[inline]
     pub fn setup_send_tso<'q>(self, header: &'q [u8], mss: u16) -> LocalBufferHandle<'g, G, SendTso<'q>>

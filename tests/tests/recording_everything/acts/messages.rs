@@ -164,10 +164,12 @@ pub(super) fn other_services(recording: &Recording) -> Outcome {
     let group = "ff0e::1".parse()?;
     datagrams.attach_mcast(&group, 0)?;
     datagrams.detach_mcast(&group, 0)?;
-    let mut packets = ground.sized(ground.pd.create_raw_packet_qp_builder()).build_ex()?;
+    let mut packets = ground.sized(ground.pd.create_raw_packet_qp_builder()).setup_max_tso_header(64).build_ex()?;
     let mut guard = packets.start_post_send();
     // SAFETY: the recording device touches no memory.
-    unsafe { guard.construct_wr(2, SIGNALED).setup_send_tso(b"header", 1400).setup_sge(ground.region.lkey(), 0, 64) };
+    unsafe {
+        guard.construct_wr(2, SIGNALED).setup_send_tso(b"ethernet header", 1400).setup_sge(ground.region.lkey(), 0, 64)
+    };
     guard.post()?;
     let mut initiator = ground.sized(ground.pd.create_xrc_send_qp_builder()).build_ex()?;
     let mut guard = initiator.start_post_send();

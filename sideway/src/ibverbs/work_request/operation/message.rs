@@ -5,6 +5,7 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_wr_opcode as raw};
 
 use super::SendOperation;
 use crate::ibverbs::memory_region::RemoteKey;
+use crate::ibverbs::queue_pair::{SendContext, refuse};
 use crate::ibverbs::work_request::RefusalReason;
 
 /// `ibv_wr_send`.
@@ -83,17 +84,20 @@ unsafe impl SendOperation for SendInv {
 unsafe impl SendOperation for SendTso<'_> {
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        let Ok(length) = u16::try_from(self.header.len()) else {
-            // SAFETY: the caller's promise: a batch is being built.
-            return unsafe { crate::ibverbs::queue_pair::refuse(qp, self.too_long()) };
-        };
-        // SAFETY: the caller's promise; drivers read the header before they return.
-        unsafe { sys::ibv_wr_send_tso(qp, self.header.as_ptr().cast_mut().cast(), length, self.mss) }
+        // SAFETY: the caller's promise: a batch is being built; drivers read the header before they return.
+        unsafe {
+            match SendContext::header_length(qp, self.header.len()) {
+                Ok(length) => sys::ibv_wr_send_tso(qp, self.header.as_ptr().cast_mut().cast(), length, self.mss),
+                Err(reason) => refuse(qp, reason),
+            }
+        }
     }
 
     #[inline]
     unsafe fn write(self, wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        let hdr_sz = u16::try_from(self.header.len()).map_err(|_| self.too_long())?;
+        // What the queue pair was built for, drivers hold it against before they write anything.
+        let hdr_sz = u16::try_from(self.header.len())
+            .map_err(|_| RefusalReason::HeaderTooLong { given: self.header.len(), limit: u16::MAX.into() })?;
         wr.opcode = raw::IBV_WR_TSO;
         wr.__bindgen_anon_2.tso = sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_2 {
             hdr: self.header.as_ptr().cast_mut().cast(),
@@ -101,11 +105,5 @@ unsafe impl SendOperation for SendTso<'_> {
             mss: self.mss,
         };
         Ok(())
-    }
-}
-
-impl SendTso<'_> {
-    fn too_long(&self) -> RefusalReason {
-        RefusalReason::HeaderTooLong { given: self.header.len(), limit: u16::MAX.into() }
     }
 }
