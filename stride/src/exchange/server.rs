@@ -10,7 +10,7 @@ use super::message::{Message, Offer, Request};
 use super::path;
 use super::pulse::Pulse;
 use crate::fabric::{Fabric, Facts, Path, Role, Side};
-use crate::plan::{Amount, Given, Place, Plan};
+use crate::plan::{Given, Place, Plan};
 
 /// What a server was given.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -164,9 +164,8 @@ impl Server<'_> {
             Message::Go => {}
             other => return self.connection.unexpected(&other, "go"),
         }
-        // A side that sends a number of messages of its own goes on to the last one, even where the client is done with its own.
-        let sends_all = plan.is_reversed || plan.is_bidirectional && matches!(plan.amount, Amount::Messages { .. });
-        let ends_alone = sends_all && !plan.is_endless;
+        // A side that sends messages of its own goes on to the last one, even where the client is done with its own.
+        let ends_alone = (plan.is_reversed || plan.is_bidirectional) && !plan.is_endless;
         // The client would see nothing before the figures.
         let tells = plan.is_reversed && !plan.operation.takes_receive();
         let (mut done, mut trouble) = (None, None);

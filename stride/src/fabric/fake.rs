@@ -1,5 +1,6 @@
 //! A fabric without devices, that makes figures up from the plan: for tests of all but the loops.
 
+use std::thread::{sleep, yield_now};
 use std::time::Duration;
 
 use anyhow::{Error, Result, bail};
@@ -31,6 +32,8 @@ pub struct Fake {
     pub fails: Option<(Role, Stage)>,
     /// The side whose run does not end before it is told to.
     pub waits: Option<Role>,
+    /// The side whose run takes much longer than the other's.
+    pub late: Option<Role>,
     /// Bytes of a packet, where they are fewer than 4096.
     pub mtu: Option<u32>,
     /// It is one of InfiniBand, rather than Ethernet.
@@ -46,6 +49,9 @@ const PKEYS: [u16; 3] = [0xffff, 0x8001, 0x0001];
 
 /// The counters of a port, of which the last never changes.
 const COUNTERS: [&str; 3] = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_buffer"];
+
+/// Between two looks of a side that is late: the other's words have come meanwhile.
+const BEAT: Duration = Duration::from_millis(50);
 
 /// Nanoseconds of a message of no bytes.
 const BASE: f64 = 1000.0;
@@ -177,9 +183,17 @@ impl Side for FakeSide {
         };
         while see(done) && (waits || done < 1.0) {
             done = if waits { 0.5 } else { done + 0.25 };
-            std::thread::yield_now();
+            if self.fabric.late == Some(self.role) { sleep(BEAT) } else { yield_now() }
         }
-        Ok(self.measures().then(|| self.figures(size)))
+        let mut figures = self.figures(size);
+        if let Figures::Bandwidth(bandwidth) = &mut figures
+            && !waits
+        {
+            // What it was not let do it has not measured.
+            bandwidth.messages = (bandwidth.messages as f64 * done) as u64;
+            bandwidth.seconds *= done;
+        }
+        Ok(self.measures().then_some(figures))
     }
 }
 

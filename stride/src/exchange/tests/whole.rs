@@ -218,6 +218,22 @@ fn a_client_that_only_answers_is_done_when_the_server_is() {
 }
 
 #[test]
+fn a_server_that_sends_too_does_all_of_its_own() {
+    let fake = Fake { late: Some(Role::Server), ..Fake::default() };
+    let time = Duration::from_secs(1);
+    for amount in [Amount::Time { time, warm_up: time / 10 }, Amount::Messages { count: 5000, warm_up: 0 }] {
+        let request = request(|plan| (plan.is_bidirectional, plan.amount) = (true, amount));
+        let step = loopback(&fake, &request, LONG, &mut ()).unwrap().steps.remove(0);
+        let of = |figures: &Option<Figures>| match figures {
+            Some(Figures::Bandwidth(bandwidth)) => (bandwidth.messages, bandwidth.seconds),
+            other => panic!("{other:?}"),
+        };
+        assert!(step.is_whole);
+        assert_eq!(of(&step.server), of(&step.client), "{amount:?}");
+    }
+}
+
+#[test]
 fn who_looks_on_can_end_it() {
     struct Impatient(Vec<u64>);
     impl Watch for Impatient {
