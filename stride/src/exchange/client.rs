@@ -248,6 +248,8 @@ impl Client<'_> {
             }
             intervals.iter().for_each(|interval| watch.interval(size, interval));
             match pulse.beat(connection, done) {
+                // Who has told its figures says nothing more.
+                Ok(None) if server.is_none() => trouble = connection.silence(),
                 Ok(None) => {}
                 Ok(Some(Message::Figures(figures))) if server.is_none() => server = Some(figures),
                 Ok(Some(Message::Interval(interval))) if only_answers => watch.interval(size, &interval),

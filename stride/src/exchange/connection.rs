@@ -97,9 +97,10 @@ impl Connection {
         if has_input { self.receive().map(Some) } else { Ok(None) }
     }
 
-    /// When the other side has said something last.
-    pub(super) fn heard(&self) -> Instant {
-        self.heard
+    /// The failure that the other side is where it does not say that it is at work, while a step runs.
+    pub(super) fn silence(&self) -> Option<Failure> {
+        let text = || format!("says nothing since {:?} while it measures: it hangs, or was stopped", self.timeout);
+        (self.heard.elapsed() > self.timeout).then(|| self.broken::<()>(text()).err()).flatten()
     }
 
     /// Sentences for this side's user, that came since the last call.

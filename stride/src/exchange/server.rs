@@ -1,7 +1,5 @@
 //! The side that serves.
 
-use std::time::{Duration, Instant};
-
 use anyhow::anyhow;
 
 use super::connection::Connection;
@@ -176,7 +174,7 @@ impl Server<'_> {
                 trouble = trouble.take().or_else(|| connection.send(&Message::Interval(*interval)).err());
             }
             match pulse.beat(connection, part.done) {
-                Ok(None) if done.is_none() => trouble = trouble.take().or_else(|| silence(connection)),
+                Ok(None) if done.is_none() => trouble = trouble.take().or_else(|| connection.silence()),
                 Ok(None) => {}
                 Ok(Some(Message::Done(theirs))) if done.is_none() => done = Some(theirs),
                 Ok(Some(other)) => trouble = connection.unexpected::<()>(&other, "done").err(),
@@ -206,11 +204,4 @@ impl Server<'_> {
         (self.tell)(if is_whole { Event::Step(size) } else { Event::Cut(size) });
         Ok(())
     }
-}
-
-/// The failure that a client is who does not say that it is at work.
-fn silence(connection: &Connection) -> Option<Failure> {
-    let since: Duration = Instant::now().saturating_duration_since(connection.heard());
-    let text = || format!("says nothing since {:?} while it measures: it hangs, or was stopped", connection.timeout());
-    (since > connection.timeout()).then(|| connection.broken::<()>(text()).err()).flatten()
 }

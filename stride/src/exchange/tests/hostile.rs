@@ -2,13 +2,15 @@
 
 use std::io::{self, Cursor, Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use proptest::prelude::*;
 
 use super::super::frame::{Frame, MAGIC};
 use super::super::wire::Deadline;
 use super::*;
-use crate::fabric::Role;
+use crate::fabric::{Fabric, Role};
+use crate::plan::Place;
 
 /// Says what it was told to, and then nothing more.
 struct Script(Cursor<Vec<u8>>);
@@ -203,6 +205,40 @@ fn a_client_sees_that_its_server_is_gone() {
     let failure = measure(met.connection, met.near, &waits, &request(|_| ()), &mut ()).unwrap_err();
     assert_eq!(failure.to_string(), "the server has gone away: it ended, or was stopped");
     assert!(server.join().is_err());
+}
+
+#[test]
+fn a_client_sees_that_its_server_hangs() {
+    struct Patience(Instant);
+    impl Watch for Patience {
+        fn progress(&mut self, _: u64, _: f64) -> bool {
+            self.0.elapsed() < LONG
+        }
+    }
+    let (ours, theirs) = pipe();
+    let server = thread::spawn(move || {
+        let (mut connection, _) = Connection::greet(theirs, Role::Server, LONG).unwrap();
+        let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Server).unwrap();
+        let mut says = |message| connection.send(&message).and_then(|()| connection.receive()).unwrap();
+        let offer = Offer { facts: side.facts().clone(), gid_index: None };
+        assert!(matches!(says(Message::Note("it begins".to_owned())), Message::Request(_)));
+        assert!(matches!(says(Message::Offer(Box::new(offer))), Message::Path(_)));
+        let Message::Ends(ends) = says(Message::Note("it is connected".to_owned())) else { panic!("no ends") };
+        assert_eq!(says(Message::Ends(ends)), Message::Connected);
+        assert!(matches!(says(Message::Connected), Message::Size(_)));
+        assert_eq!(says(Message::Ready), Message::Go);
+        // From here on it says nothing, and hears all.
+        while connection.receive().is_ok() {}
+    });
+    let (connection, _) = Connection::greet(ours, Role::Client, LONG).unwrap();
+    let connection = connection.with_timeout(Duration::from_secs(1));
+    // As one that only takes in what never comes: its run ends when it is told to.
+    let waits = Fake { waits: Some(Role::Client), ..Fake::default() };
+    let mut patience = Patience(Instant::now());
+    let failure = measure(connection, Near::default(), &waits, &request(|_| ()), &mut patience).unwrap_err();
+    let said = "the server says nothing since 1s while it measures: it hangs, or was stopped";
+    assert_eq!(failure.to_string(), said);
+    server.join().unwrap();
 }
 
 /// Any message that a client can send, some with what the server cannot have.
