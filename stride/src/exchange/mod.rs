@@ -5,7 +5,7 @@
 //! hello                                 hello             who is there: told apart from whatever else may listen
 //! request                                                 the plan
 //!                                       note …, offer     its side is open
-//! path, ends                            ends
+//! path, ends                            ends              the server's when it has the client's: both can be long
 //! connected                             connected
 //! size                                  ready             for each size: what is to be received is posted
 //! go                                                      both begin

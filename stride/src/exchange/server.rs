@@ -141,11 +141,12 @@ impl Server<'_> {
         };
         path::check(&path, side.facts()).or_else(|what| self.connection.broken(what))?;
         let ours = side.make_ends(&path)?;
-        self.connection.send(&Message::Ends(ours))?;
+        // The client sends before it receives: where both did, each could wait for the other to take in what is long.
         let theirs = match self.connection.receive()? {
             Message::Ends(ends) => ends,
             other => return self.connection.unexpected(&other, "ends"),
         };
+        self.connection.send(&Message::Ends(ours))?;
         path::check_ends(&theirs, &path, plan).or_else(|what| self.connection.broken(what))?;
         side.connect(&path, &theirs).map_err(|error| self.connection.failed(error))?;
         self.connection.send(&Message::Connected)?;

@@ -58,6 +58,19 @@ fn message(message: &Message) -> Vec<u8> {
     bytes(message.kind(), &message.pack().unwrap())
 }
 
+/// The ends of so many queue pairs.
+fn ends(count: usize) -> Vec<u8> {
+    let end = crate::fabric::End { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
+    message(&Message::Ends(crate::fabric::Ends {
+        lid: 0,
+        gid: Some("::1".to_owned()),
+        reads: 16,
+        queue_pairs: vec![end; count],
+        inline: 0,
+        listening: None,
+    }))
+}
+
 /// What a server makes of a client that says this.
 fn server(script: Vec<u8>) -> Result<(), Failure> {
     let (connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Server, LONG)?;
@@ -94,16 +107,6 @@ fn lies_are_named() {
     let path = |index| {
         message(&Message::Path(crate::fabric::Path { client_gid: Some(3), server_gid: Some(index), mtu: 1024 }))
     };
-    let ends = || {
-        message(&Message::Ends(crate::fabric::Ends {
-            lid: 0,
-            gid: Some("::1".to_owned()),
-            reads: 16,
-            queue_pairs: Vec::new(),
-            inline: 0,
-            listening: None,
-        }))
-    };
     for (script, said) in [
         (hello(), "the client has gone away: it ended, or was stopped"),
         ([hello(), message(&Message::Go)].concat(), "the client sent `go` where `request` was due"),
@@ -113,7 +116,7 @@ fn lies_are_named() {
         (asks(|plan| plan.queue_pairs = u32::MAX), "--qp-count is 4294967295: it can be 1 to 16384"),
         (asks(|plan| plan.sizes = vec![u64::MAX]), "--msg-size is 18446744073709551615: it can be 1 to 2147483648"),
         ([asks(|_| ()), path(77)].concat(), "the client wants GID 77 of the server, which there is not"),
-        ([asks(|_| ()), path(3), ends()].concat(), "the client has 0 queue pairs, where 1 were due"),
+        ([asks(|_| ()), path(3), ends(0)].concat(), "the client has 0 queue pairs, where 1 were due"),
         (
             [asks(|_| ()), message(&Message::Error(Reason { text: "enough".to_owned(), is_rdma: false }))].concat(),
             "the client: enough",
@@ -169,8 +172,8 @@ fn a_server_outlives_what_its_clients_are() {
         stream.write_all(&message(&Message::Request(Box::new(request(|_| ()))))).unwrap();
         let path = Message::Path(crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024 });
         stream.write_all(&message(&path)).unwrap();
-        let ends = await_kind(5);
-        stream.write_all(&bytes(5, &ends.body)).unwrap();
+        stream.write_all(&ends(1)).unwrap();
+        await_kind(5);
         stream.write_all(&message(&Message::Connected)).unwrap();
         stream.write_all(&message(&Message::Size(64 << 10))).unwrap();
         await_kind(8);
@@ -244,19 +247,10 @@ fn a_client_sees_that_its_server_hangs() {
 /// Any message that a client can send, some with what the server cannot have.
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     let part = crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024 };
-    let end = crate::fabric::End { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
-    let ends = crate::fabric::Ends {
-        lid: 0,
-        gid: Some("::1".to_owned()),
-        reads: 16,
-        queue_pairs: vec![end],
-        inline: 0,
-        listening: None,
-    };
     prop_oneof![
         Just(message(&Message::Request(Box::new(request(|_| ()))))),
         Just(message(&Message::Path(part))),
-        Just(message(&Message::Ends(ends))),
+        Just(ends(1)),
         Just(message(&Message::Connected)),
         Just(message(&Message::Size(64 << 10))),
         Just(message(&Message::Go)),

@@ -52,6 +52,12 @@ fn who_looks_on_is_told_of_intervals() {
 }
 
 #[test]
+fn queue_pairs_can_be_many() {
+    let request = request(|plan| plan.queue_pairs = 4096);
+    assert_eq!(loopback(&Fake::default(), &request, LONG, &mut ()).unwrap().steps.len(), 1);
+}
+
+#[test]
 fn latencies_and_datagrams_run() {
     let request = request(|plan| {
         (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Ud, vec![1024]);
