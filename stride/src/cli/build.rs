@@ -74,7 +74,7 @@ pub(super) fn plan(
         rate_limit: load.rate_limit,
         burst_size: load.burst_size,
         gap: load.gap,
-        interval: load.interval.or_else(|| interval(amount)),
+        interval: load.interval,
         counters: test.output.counters.clone().unwrap_or_default(),
         by_address: network.rdma_cm,
         address: None,
@@ -85,14 +85,6 @@ pub(super) fn plan(
     plan.check()?;
     let said = preset.said(test, &plan);
     Ok((plan, said))
-}
-
-/// Ten of them in a test by time, and more where they would be longer than a second.
-fn interval(amount: Amount) -> Option<Duration> {
-    match amount {
-        Amount::Time { time, .. } => Some((time / 10).clamp(Duration::from_millis(1), Duration::from_secs(1))),
-        Amount::Messages { .. } => None,
-    }
 }
 
 /// How many messages have one completion: what was given; else one, where they are done in no order; else a post list; else each, for a

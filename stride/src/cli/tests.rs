@@ -46,6 +46,9 @@ fn published_forms_are_understood() {
     assert_eq!(job.plan.client.device.as_deref(), Some("mlx5_0"));
     assert_eq!(job.plan.differences(&job.given, &offered, &given), Vec::<String>::new());
 
+    let interval = |options| client(&format!("stride-perf write bw {options} host")).plan.interval;
+    let time = Duration::from_millis(20);
+    assert_eq!([interval("-D 5"), interval("-D 5 --interval 20ms")], [None, Some(time)]);
     let job = client("stride-perf write bw -d mlx5_0 -a --use-cuda 4 host");
     assert_eq!(job.plan.client.memory, Some(Memory::Cuda("4".to_owned())));
     let job = client("stride-perf write bw -l 64 -t 4096 host");

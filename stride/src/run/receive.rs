@@ -188,6 +188,8 @@ pub(crate) fn take_count<C: Poll>(
     // Messages when the window began, and when there were last more of them within it.
     let (mut before, mut counted, mut last) = (0, 0, begun);
     let (mut told, mut quiet, mut stopped) = (0, None, None);
+    // The last look, which is not late where nothing has come.
+    let mut looked = begun;
     while receives.taken < all {
         if receives.take()? == 0 && receives.rest(&mut idle)? {
             watch.is_due_next();
@@ -203,6 +205,7 @@ pub(crate) fn take_count<C: Poll>(
             clock = Some(new);
         }
         let Some(now) = watch.look() else { continue };
+        let before_now = std::mem::replace(&mut looked, now);
         if signal.has_stopped() && now.duration_since(*stopped.get_or_insert(now)) > LONGEST_LINGER {
             break;
         }
@@ -212,6 +215,7 @@ pub(crate) fn take_count<C: Poll>(
             let is_within = end.is_none_or(|end| now <= end);
             match &mut clock {
                 Some(clock) if is_within => {
+                    clock.look(before_now, counted);
                     clock.look(now, taken);
                     (counted, last) = (taken, now);
                 }

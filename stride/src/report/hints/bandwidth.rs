@@ -97,8 +97,9 @@ fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     is_coarse.then_some(Hint::FewCompletions { size: row.size, messages, each })
 }
 
-/// The hint, and how much of the median the slowest interval has.
+/// The hint, and how much of the median the slowest interval has. Those of a short window say nothing.
 fn jitter(row: &Row) -> Option<(f64, Hint)> {
+    row.bandwidth().filter(|bandwidth| bandwidth.seconds >= WINDOW)?;
     let [slowest, median, _] = row.jitter()?.map(|rates: Rates| rates.gigabits_per_second);
     (slowest < STEADY * median).then_some((slowest / median, Hint::Jitter { size: row.size, slowest, median }))
 }
@@ -268,5 +269,11 @@ mod tests {
         let [Hint::Jitter { size, slowest, median }] = case.hints()[..] else { panic!("{:?}", case.hints()) };
         assert_eq!(size, 131_072);
         assert!((slowest * 5.0 - median).abs() < 1e-6, "{slowest} {median}");
+        // Intervals of a short window differ in any case.
+        for row in &mut case.rows {
+            let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
+            bandwidth.seconds = 0.05;
+        }
+        assert_eq!(case.hints(), [Hint::ShortWindow { size: 65_536, seconds: 0.05 }]);
     }
 }

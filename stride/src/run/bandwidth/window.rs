@@ -39,6 +39,8 @@ pub(in crate::run) struct Clock {
     intervals: Vec<u64>,
     /// Messages at the end of the last.
     last: u64,
+    /// When there was a look, and how many messages there were.
+    looked: (Instant, u64),
 }
 
 impl Clock {
@@ -47,14 +49,32 @@ impl Clock {
         let (cpu, started) = (thread_time(), Instant::now());
         let next = started.checked_add(length);
         let next = next.filter(|_| !length.is_zero());
-        Self { started, cpu, length, is_given, next, intervals: Vec::with_capacity(ROOM), last: done }
+        let (intervals, looked) = (Vec::with_capacity(ROOM), (started, done));
+        Self { started, cpu, length, is_given, next, intervals, last: done, looked }
     }
 
-    /// Ends intervals that are over.
+    /// Ends intervals that are over. When the messages since the last look were done nobody knows: as if they came evenly, so that a look
+    /// that is late gives each of the intervals that it ends a part of them.
+    #[inline]
     pub(in crate::run) fn look(&mut self, now: Instant, done: u64) {
+        if self.next.is_some_and(|next| next <= now) {
+            self.end_intervals(now, done);
+        }
+        self.looked = (now.max(self.looked.0), done);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_intervals(&mut self, now: Instant, done: u64) {
+        let (looked, before) = self.looked;
+        let since = now.saturating_duration_since(looked).as_secs_f64();
         while let Some(next) = self.next.filter(|next| *next <= now) {
-            self.intervals.push(done - self.last);
-            self.last = done;
+            let part = next.saturating_duration_since(looked).as_secs_f64() / since;
+            // Without time between the looks it is not a number, and all are done.
+            let part = if part < 1.0 { (done.saturating_sub(before) as f64 * part).round() as u64 } else { u64::MAX };
+            let at_end = before.saturating_add(part).min(done);
+            self.intervals.push(at_end.saturating_sub(self.last));
+            self.last = at_end;
             if !self.is_given && self.intervals.len() == ROOM {
                 in_pairs(&mut self.intervals);
                 self.length *= 2;
@@ -84,6 +104,19 @@ fn thread_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_late_look_gives_each_interval_its_part() {
+        let mut clock = Clock::begin(Some(SHORTEST), 100);
+        let at = |tenths: u32| clock.started + SHORTEST * tenths / 10;
+        let looks =
+            [(5, 150), (40, 500), (45, 500), (60, 560), (60, 570), (70, 570)].map(|(time, done)| (at(time), done));
+        for (time, done) in looks {
+            clock.look(time, done);
+        }
+        // 350 from 0.5 to 4.0, then none to 4.5, and 60 from there to 6.0.
+        assert_eq!(clock.intervals, [100, 100, 100, 100, 20, 40, 10]);
+    }
 
     #[test]
     fn intervals_grow_in_a_long_run() {
