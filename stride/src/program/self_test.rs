@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::exit::Exit;
-use super::is_broken_pipe;
 use crate::exchange::{self, Cause, Failure, Request, Watch};
 use crate::fabric::{Fabric, Facts, Path, is_unsupported};
 use crate::plan::{Amount, Given, Measure, Operation, Place, Plan, Semantics, Transport};
@@ -31,15 +30,9 @@ pub(super) fn self_test(place: &Place, fabric: &dyn Fabric) -> Result<Exit> {
     // What is missing for all of it is said once.
     fabric.look(place)?;
     let mut out = stdout().lock();
-    let report = match run(place, fabric, &mut out) {
-        // Who reads the output has seen enough; what it has come to is in the exit status.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => run(place, fabric, &mut io::sink())?,
-        report => report?,
-    };
-    match report.write(&mut out).map_err(anyhow::Error::from) {
-        Err(error) if !is_broken_pipe(&error) => Err(error),
-        _ => Ok(report.exit()),
-    }
+    let report = run(place, fabric, &mut out)?;
+    report.write(&mut out)?;
+    Ok(report.exit())
 }
 
 /// A test of them.
