@@ -40,6 +40,8 @@ pub struct Fake {
     pub is_infiniband: bool,
     /// What the device has not.
     pub lacks: Option<Operation>,
+    /// Its driver in the kernel, where it is to be of another.
+    pub provider: Option<&'static str>,
     /// Bytes of the longest message of each side, where there is a limit.
     pub longest: [Option<u32>; 2],
 }
@@ -63,6 +65,7 @@ impl Fabric for Fake {
     fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
         let mut facts = facts(place, role);
         facts.mtu = self.mtu.unwrap_or(facts.mtu);
+        facts.provider = self.provider.unwrap_or(&facts.provider).to_owned();
         if self.is_infiniband {
             facts.link_layer = "InfiniBand".to_owned();
             facts.lid = if role == Role::Client { 1 } else { 2 };

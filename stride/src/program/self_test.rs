@@ -7,10 +7,14 @@ use anyhow::Result;
 
 use super::exit::Exit;
 use crate::exchange::{self, Cause, Failure, Request, Watch};
-use crate::fabric::{Fabric, Facts, Path, is_unsupported};
+use crate::fabric::{Fabric, Facts, Path, Role, is_unsupported};
 use crate::plan::{Amount, Given, Measure, Operation, Place, Plan, Semantics, Transport};
 
+/// What a device of any vendor may have.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
+
+/// What those with a driver in the kernel of this name may have besides.
+const OF_VENDORS: [(&str, Transport); 2] = [("mlx5_core", Transport::Dc), ("efa", Transport::Srd)];
 
 const OPERATIONS: [Operation; 7] = [
     Operation::Write,
@@ -59,7 +63,8 @@ impl Case {
         };
         let sizes = match transport {
             _ if operation.is_atomic() => vec![8],
-            Transport::Ud => vec![1, 64, 1024],
+            // One packet.
+            Transport::Ud | Transport::Srd => vec![1, 64, 1024],
             _ => vec![1, 64, 4096, 65536],
         };
         let (count, depth) = if is_latency { (50, 1) } else { (200, 16) };
@@ -71,7 +76,7 @@ impl Case {
             amount: Amount::Messages { count, warm_up: 4 },
             queue_pairs: if is_latency { 1 } else { 2 },
             tx_depth: depth,
-            cq_moderation: if is_latency { 1 } else { 4 },
+            cq_moderation: if is_latency || transport == Transport::Srd { 1 } else { 4 },
             is_validated: operation != Operation::CompareSwap,
             timeout: TIMEOUT / 2,
             client: place.clone(),
@@ -133,12 +138,22 @@ impl Watch for Met {
 #[derive(Debug, Default)]
 struct Report(Vec<(Case, Verdict)>);
 
+/// The transports that the device of a place may have.
+fn transports(place: &Place, fabric: &dyn Fabric) -> Vec<Transport> {
+    // Where it cannot be opened, each test says so.
+    let side = fabric.open(&Plan::example(), place, Role::Client);
+    let provider = side.map_or_else(|_| String::new(), |side| side.facts().provider.clone());
+    let of_vendor = OF_VENDORS.into_iter().filter(|(driver, _)| *driver == provider).map(|(_, transport)| transport);
+    TRANSPORTS.into_iter().chain(of_vendor).collect()
+}
+
 /// Tries all, and writes a line for each operation as it is done.
 fn run(place: &Place, fabric: &dyn Fabric, out: &mut dyn Write) -> io::Result<Report> {
     let (mut report, mut met) = (Report::default(), Met::default());
+    let transports = transports(place, fabric);
     for operation in OPERATIONS {
         let mut words = Vec::new();
-        for transport in TRANSPORTS {
+        for &transport in &transports {
             for is_latency in [false, true] {
                 let case = Case { operation, transport, is_latency };
                 if !transport.has(operation) {
@@ -151,7 +166,7 @@ fn run(place: &Place, fabric: &dyn Fabric, out: &mut dyn Write) -> io::Result<Re
             }
         }
         if operation == OPERATIONS[0] {
-            head(met.0.as_ref(), out)?;
+            head(met.0.as_ref(), &transports, out)?;
         }
         let words: Vec<_> = words.chunks(2).map(|pair| format!("{:>6} {:>4}", pair[0], pair[1])).collect();
         writeln!(out, "{:<22}{}", operation.to_string(), words.join(" "))?;
@@ -160,14 +175,14 @@ fn run(place: &Place, fabric: &dyn Fabric, out: &mut dyn Write) -> io::Result<Re
     Ok(report)
 }
 
-fn head(met: Option<&(Facts, Path)>, out: &mut dyn Write) -> io::Result<()> {
+fn head(met: Option<&(Facts, Path)>, transports: &[Transport], out: &mut dyn Write) -> io::Result<()> {
     if let Some((facts, path)) = met {
         let Facts { device, port, host, provider, .. } = facts;
         writeln!(out, "self-test of {device} port {port} on {host} ({provider}), MTU {}\n", path.mtu)?;
     }
-    let names: Vec<_> = TRANSPORTS.iter().map(|transport| format!("{:>11}", transport.to_string())).collect();
+    let names: Vec<_> = transports.iter().map(|transport| format!("{:>11}", transport.to_string())).collect();
     writeln!(out, "{:22}{}", "", names.join(" "))?;
-    writeln!(out, "{:22}{}", "", vec![format!("{:>6} {:>4}", "bw", "lat"); TRANSPORTS.len()].join(" "))
+    writeln!(out, "{:22}{}", "", vec![format!("{:>6} {:>4}", "bw", "lat"); transports.len()].join(" "))
 }
 
 impl Report {
@@ -201,7 +216,8 @@ impl Report {
             let what = if own.len() == all { "everything".to_owned() } else { own.join(", ") };
             (!own.is_empty()).then(|| format!("{what} over {transport}"))
         };
-        TRANSPORTS.into_iter().filter_map(of).collect::<Vec<_>>().join("; ")
+        let all = TRANSPORTS.into_iter().chain(OF_VENDORS.map(|(_, transport)| transport));
+        all.filter_map(of).collect::<Vec<_>>().join("; ")
     }
 
     fn exit(&self) -> Exit {
@@ -220,7 +236,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::Role;
     use crate::fabric::fake::{Fake, Stage};
     use crate::plan::Memory;
 
@@ -250,6 +265,15 @@ mod tests {
              \n\
              40 ok, 0 not supported by the device, 0 failed\n"
         );
+    }
+
+    #[test]
+    fn what_one_vendor_has_is_tried_on_its_devices() {
+        for (provider, name) in [("mlx5_core", " DC"), ("efa", "SRD")] {
+            let (exit, text) = play(&Fake { provider: Some(provider), ..Fake::default() });
+            assert_eq!(exit, Exit::Done);
+            assert!(text.lines().nth(2).unwrap().ends_with(name), "{text}");
+        }
     }
 
     #[test]
@@ -295,7 +319,10 @@ mod tests {
 
     #[test]
     fn every_plan_can_be() {
-        for (operation, transport) in OPERATIONS.into_iter().flat_map(|one| TRANSPORTS.map(|other| (one, other))) {
+        for (operation, transport) in OPERATIONS.into_iter().flat_map(|one| {
+            let all = TRANSPORTS.into_iter().chain(OF_VENDORS.map(|(_, transport)| transport));
+            all.map(move |other| (one, other))
+        }) {
             for is_latency in [false, true] {
                 let case = Case { operation, transport, is_latency };
                 let plan = case.plan(&Place::default());
