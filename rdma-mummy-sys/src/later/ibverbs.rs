@@ -27,6 +27,7 @@ symbols! {
     fn ibv_reg_buf_mr(pd: *mut ibv_pd, buf: *mut ibv_buf, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr = null, by pd, by_name;
     fn ibv_alloc_user_buf(pd: *mut ibv_pd, addr: *mut c_void, size: usize, dmabuf_fd: c_int) -> *mut ibv_buf, by_name;
     fn ibv_free_user_buf(buf: *mut ibv_buf) -> (), by_name;
+    fn ibv_export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int = minus_one, by buf, by_name;
 
     fn ibv_query_comp_cntr_caps(context: *mut ibv_context, caps: *mut ibv_comp_cntr_caps) -> c_int = code, by context, by_name;
     fn ibv_create_comp_cntr(context: *mut ibv_context, cc_attr: *mut ibv_comp_cntr_init_attr) -> *mut ibv_comp_cntr = null, by context, by_name;

@@ -196,9 +196,13 @@ fn a_buffer_goes_back_to_its_maker() {
         let (mut of_one, mut of_two) = (null_mut(), null_mut());
         assert!(!ffi::ibv_alloc_buf(one, 8, &mut of_one).is_null());
         assert!(!ffi::ibv_alloc_buf(two, 8, &mut of_two).is_null());
+        assert_eq!(ffi::ibv_export_buf_dmabuf_fd(of_two), 2);
         ffi::ibv_free_buf(of_one);
         ffi::ibv_free_buf(of_two);
-        assert_eq!(calls(), [(1, "alloc_buf"), (2, "alloc_buf"), (1, "free_buf"), (2, "free_buf")]);
+        let made = [(1, "alloc_buf"), (2, "alloc_buf"), (2, "export_buf_dmabuf_fd")];
+        assert_eq!(calls(), [&made[..], &[(1, "free_buf"), (2, "free_buf")]].concat());
+        // Nobody's, and without a library: as with other functions that return a descriptor.
+        assert_eq!((ffi::ibv_export_buf_dmabuf_fd(null_mut()), errno()), (-1, libc::EINVAL));
         // What no table has fails alone.
         assert!(ffi::ibv_reg_mr_ex(one, null_mut()).is_null());
         assert_eq!(errno(), libc::EOPNOTSUPP);

@@ -132,6 +132,11 @@ mod verbs {
         drop(unsafe { Box::from_raw(buf.cast::<[u64; 1]>()) });
     }
 
+    pub(super) unsafe extern "C" fn export_buf_dmabuf_fd<const N: usize>(_buf: *mut ffi::ibv_buf) -> c_int {
+        called(N, "export_buf_dmabuf_fd");
+        N as c_int
+    }
+
     pub(super) unsafe extern "C" fn ack_async_event<const N: usize>(_event: *mut ffi::ibv_async_event) {
         called(N, "ack_async_event");
     }
@@ -150,6 +155,7 @@ pub(crate) fn table<const N: usize>() -> IbverbsTable {
         later: IbverbsLater {
             ibv_alloc_buf: Some(verbs::alloc_buf::<N>),
             ibv_free_buf: Some(verbs::free_buf::<N>),
+            ibv_export_buf_dmabuf_fd: Some(verbs::export_buf_dmabuf_fd::<N>),
             ..Default::default()
         },
         ..Default::default()
