@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::signal::{Moment, Signal, Spell};
+use super::stamp::Stamp;
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen, share};
 
@@ -21,8 +22,9 @@ pub(crate) fn length(plan: &Plan) -> Duration {
 pub(crate) struct Intervals {
     length: Duration,
     semantics: Option<Semantics>,
-    /// When the first began.
+    /// When the first began, of messages and of times.
     begin: Option<Instant>,
+    first: Option<Stamp>,
     /// Where the last one has ended, and when the next is over.
     last: Option<(Moment, Instant)>,
     is_over: bool,
@@ -34,7 +36,7 @@ impl Intervals {
             Measure::Bandwidth => None,
             Measure::Latency(semantics) => Some(semantics),
         };
-        Self { length: length(plan), semantics, begin: None, last: None, is_over: false }
+        Self { length: length(plan), semantics, begin: None, first: None, last: None, is_over: false }
     }
 
     /// Those that are over since the last look. What is left at the end is one where it is half as long as the others.
@@ -69,8 +71,8 @@ impl Intervals {
     }
 
     fn times(&mut self, spell: &Spell, semantics: Semantics) -> Interval {
-        let begin = *self.begin.get_or_insert(spell.start);
-        let from = |at: Instant| at.saturating_duration_since(begin).as_secs_f64();
+        let first = *self.first.get_or_insert(spell.start);
+        let from = |at: Stamp| Duration::from_nanos(at.since(first)).as_secs_f64();
         let (part, samples) = (share(semantics), spell.samples);
         let mean = spell.sum as f64 / samples.max(1) as f64 * part;
         let (min, max) = (spell.min as f64 * part, spell.max as f64 * part);
@@ -129,17 +131,17 @@ mod tests {
     fn times_are_of_their_semantics() {
         let plan = plan(Measure::Latency(Semantics::Oneway));
         let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan));
-        let start = Instant::now();
+        let (start, now) = (Stamp::now(), Instant::now());
         let spell = |from, to| {
-            let at = |seconds| start + Duration::from_secs(seconds);
+            let at = |seconds| start.after(Duration::from_secs(seconds));
             [1000, 4000].into_iter().fold(Spell::new(at(from)), |spell, time| spell.with(time)).until(at(to))
         };
         signal.tell(spell(5, 6));
         signal.tell(spell(6, 8));
         let seen = Seen::Latency { samples: 2, min: 500.0, mean: 1250.0, max: 2000.0 };
         let expected = [(0.0, 1.0), (1.0, 3.0)].map(|(start, end)| Interval { start, end, seen });
-        assert_eq!(intervals.look(&signal, start), expected);
-        assert_eq!(intervals.look(&signal, start), []);
+        assert_eq!(intervals.look(&signal, now), expected);
+        assert_eq!(intervals.look(&signal, now), []);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::poll::Poll;
 use super::receive::Receives;
 use super::request::Request;
 use super::signal::{Idle, LOOKS, Signal, Spell};
+use super::stamp::Stamp;
 use super::wait::LONGEST;
 use crate::plan::Transport;
 use crate::stats::Tally;
@@ -20,12 +21,12 @@ use crate::stats::Tally;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Count(u64),
-    Time(Instant),
+    Time(Stamp),
 }
 
 impl Until {
     #[inline]
-    fn is_reached(self, count: u64, now: Instant) -> bool {
+    fn is_reached(self, count: u64, now: Stamp) -> bool {
         match self {
             Self::Count(end) => count >= end,
             Self::Time(end) => now >= end,
@@ -105,10 +106,10 @@ pub(crate) struct Samples {
     times: Vec<u32>,
     /// Those for which there was no room any more, and those that are longer.
     older: Option<Tally>,
-    last: Option<Instant>,
+    last: Option<Stamp>,
     /// Samples that are not kept, and the time before which none is.
     skip: u64,
-    begin: Option<Instant>,
+    begin: Option<Stamp>,
     telling: Telling,
 }
 
@@ -117,8 +118,9 @@ pub(crate) struct Samples {
 #[derive(Debug)]
 struct Telling {
     length: Duration,
-    /// When it is due; none before the first time that is kept.
-    due: Option<Instant>,
+    /// When it is due: at once, where no time is kept yet.
+    due: Stamp,
+    has_begun: bool,
     /// What is not told yet, but for the times from an index on.
     spell: Spell,
     from: usize,
@@ -130,7 +132,9 @@ impl Samples {
         // Written once, so that no page is missing while it is measured.
         let mut times = vec![1; room];
         times.clear();
-        let telling = Telling { length: Duration::from_secs(1), due: None, spell: Spell::new(Instant::now()), from: 0 };
+        let spell = Spell::new(Stamp::default());
+        let telling =
+            Telling { length: Duration::from_secs(1), due: Stamp::default(), has_begun: false, spell, from: 0 };
         Self { times, older: None, last: None, skip, begin: None, telling }
     }
 
@@ -140,7 +144,7 @@ impl Samples {
     }
 
     /// Those before `begin` are left out too.
-    pub(crate) fn from(self, begin: Instant) -> Self {
+    pub(crate) fn from(self, begin: Stamp) -> Self {
         Self { begin: Some(begin), ..self }
     }
 
@@ -151,8 +155,8 @@ impl Samples {
     }
 
     #[inline]
-    fn stamp(&mut self, signal: &Signal) -> Instant {
-        let now = Instant::now();
+    fn stamp(&mut self, signal: &Signal) -> Stamp {
+        let now = Stamp::now();
         if let Some(last) = self.last.replace(now) {
             if self.skip > 0 {
                 self.skip -= 1;
@@ -161,12 +165,12 @@ impl Samples {
             if self.begin.is_some_and(|begin| last < begin) {
                 return now;
             }
-            let time = (now - last).as_nanos() as u64;
+            let time = now.since(last);
             match u32::try_from(time) {
                 Ok(short) if short < u32::MAX && self.times.len() < self.times.capacity() => self.times.push(short),
                 _ => self.fold(time),
             }
-            if self.telling.due.is_none_or(|due| now >= due) {
+            if now >= self.telling.due {
                 self.tell(last, now, signal);
             }
         }
@@ -176,17 +180,18 @@ impl Samples {
     /// Tells what has come since the last time; that is part of no time.
     #[cold]
     #[inline(never)]
-    fn tell(&mut self, last: Instant, now: Instant, signal: &Signal) {
-        if self.telling.due.is_some() {
+    fn tell(&mut self, last: Stamp, now: Stamp, signal: &Signal) {
+        if self.telling.has_begun {
             self.gather();
             signal.tell(self.telling.spell.until(now));
             self.telling.spell = Spell::new(now);
         } else {
             // What a fold has added is of the first time, too.
             self.telling.spell.start = last;
+            self.telling.has_begun = true;
         }
-        self.telling.due = now.checked_add(self.telling.length);
-        self.last = Some(Instant::now());
+        self.telling.due = now.after(self.telling.length);
+        self.last = Some(Stamp::now());
     }
 
     /// Adds the times that are kept to what is to be told.
@@ -199,10 +204,10 @@ impl Samples {
 
     /// Tells the rest, where it is half as long as what is told otherwise.
     pub(crate) fn end(&mut self, signal: &Signal) {
-        let Some(last) = self.last.filter(|_| self.telling.due.is_some()) else { return };
+        let Some(last) = self.last.filter(|_| self.telling.has_begun) else { return };
         self.gather();
         let spell = self.telling.spell.until(last);
-        if spell.samples > 0 && last.saturating_duration_since(spell.start) >= self.telling.length / 2 {
+        if spell.samples > 0 && u128::from(last.since(spell.start)) >= self.telling.length.as_nanos() / 2 {
             signal.tell(spell);
         }
     }
@@ -220,17 +225,17 @@ impl Samples {
             self.times.clear();
         }
         older.add(std::iter::once(time));
-        self.last = Some(Instant::now());
+        self.last = Some(Stamp::now());
     }
 
     /// The next time is from now on, whatever has passed since the last.
     pub(super) fn begin_anew(&mut self) {
-        self.last = Some(Instant::now());
+        self.last = Some(Stamp::now());
     }
 
     /// With a first stamp.
     #[cfg(test)]
-    pub(crate) fn since(self, first: Instant) -> Self {
+    pub(crate) fn since(self, first: Stamp) -> Self {
         Self { last: Some(first), ..self }
     }
 

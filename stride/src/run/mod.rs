@@ -11,6 +11,7 @@
 //! latency    one message under way, or two sides in turn
 //! gap        the pause between two of them
 //! interval   what is told of all that while it goes on
+//! stamp      when, in nanoseconds
 //! cause      what a failed completion means
 //! ```
 
@@ -25,6 +26,7 @@ mod poll;
 mod receive;
 mod request;
 mod signal;
+mod stamp;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -41,4 +43,5 @@ pub(crate) use self::request::{
     SendPlain, Target, To, Write, WriteImmediate,
 };
 pub(crate) use self::signal::Signal;
+pub(crate) use self::stamp::Stamp;
 pub(crate) use self::wait::Bell;

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use super::stamp::Stamp;
+
 /// What the threads of a side and the one that waits for them tell each other.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
@@ -29,8 +31,8 @@ pub(crate) struct Moment {
 /// Times of a latency between two moments, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spell {
-    pub(crate) start: Instant,
-    pub(crate) end: Instant,
+    pub(crate) start: Stamp,
+    pub(crate) end: Stamp,
     pub(crate) samples: u64,
     pub(crate) min: u64,
     pub(crate) max: u64,
@@ -38,7 +40,7 @@ pub(crate) struct Spell {
 }
 
 impl Spell {
-    pub(crate) fn new(start: Instant) -> Self {
+    pub(crate) fn new(start: Stamp) -> Self {
         Self { start, end: start, samples: 0, min: u64::MAX, max: 0, sum: 0 }
     }
 
@@ -48,7 +50,7 @@ impl Spell {
         Self { samples: self.samples + 1, min, max, sum: self.sum.saturating_add(time), ..self }
     }
 
-    pub(crate) fn until(self, end: Instant) -> Self {
+    pub(crate) fn until(self, end: Stamp) -> Self {
         Self { end, ..self }
     }
 }

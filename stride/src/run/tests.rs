@@ -187,7 +187,7 @@ fn alone(begins: bool, until: Until, by_memory_too: bool) -> String {
 
 #[test]
 fn a_message_that_is_lost_is_not_waited_for_without_end() {
-    for until in [Until::Count(5), Until::Time(Instant::now() + Duration::from_secs(600))] {
+    for until in [Until::Count(5), Until::Time(Stamp::now().after(Duration::from_secs(600)))] {
         for by_memory_too in [false, true] {
             let said = alone(true, until, by_memory_too);
             assert!(said.starts_with("message 1, or the answer to it, was lost: nothing has come for 40ms"), "{said}");
@@ -255,7 +255,7 @@ fn times_beyond_the_room_are_kept_as_a_histogram() {
 fn a_long_time_is_as_long_as_it_is() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut lane = lane!(near, far, Write, 1);
-    let mut samples = Samples::new(16, 0).since(Instant::now() - Duration::from_secs(10));
+    let mut samples = Samples::new(16, 0).since(Stamp::now().before(Duration::from_secs(10)));
     acknowledged(&mut lane, &mut near.sends, alone_for(1), &mut samples, &Signal::default()).unwrap();
     let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
     assert_eq!(latency.samples, 2);

@@ -9,8 +9,8 @@ use super::{Outcome, Step};
 use crate::fabric::Role;
 use crate::plan::{Amount, Measure, Plan, Semantics};
 use crate::run::{
-    Gap, Lane, Patience, Poll, Receives, Request, Samples, Send, Turns, Until, acknowledged, by_memory, by_receives,
-    length, receive, send, take_count,
+    Gap, Lane, Patience, Poll, Receives, Request, Samples, Send, Stamp, Turns, Until, acknowledged, by_memory,
+    by_receives, length, receive, send, take_count,
 };
 
 /// When nothing has come for so long after a side's own last message, the other one has ended too, or what it sent was lost.
@@ -103,8 +103,8 @@ impl Step<'_> {
             Amount::Time { time, warm_up } => {
                 // Its memory takes time, which is no part of the test's, and only one side uses it: the other waits meanwhile.
                 let samples = if begins { Samples::new(ROOM, 0) } else { Samples::none() };
-                let begin = Instant::now() + warm_up;
-                (Until::Time(begin + time), samples.from(begin))
+                let begin = Stamp::now().after(warm_up);
+                (Until::Time(begin.after(time)), samples.from(begin))
             }
         };
         let mut samples = samples.told_each(length(self.plan));
