@@ -50,6 +50,10 @@ struct Arguments {
     #[arg(short = 'Q', long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     cq_mod: u32,
 
+    /// Both sides of sends sleep until an event comes: on one processor, who polls in vain keeps the other from it
+    #[arg(short, long)]
+    events: bool,
+
     /// How often each of the two runs
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -88,6 +92,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         gid_index: arguments.gid_index,
         iterations: arguments.iterations,
         cq_mod: arguments.cq_mod,
+        events: arguments.events,
         timeout: Duration::from_secs(arguments.timeout),
     };
     let theirs = Pair::Perftest { by: arguments.perftest_by.clone() };

@@ -17,6 +17,7 @@ pub(crate) struct Settings {
     pub(crate) gid_index: u32,
     pub(crate) iterations: u32,
     pub(crate) cq_mod: u32,
+    pub(crate) events: bool,
     pub(crate) timeout: Duration,
 }
 
@@ -98,6 +99,9 @@ fn tell_both(command: &mut Command, test: Test, size: Option<u64>, settings: &Se
     if !test.is_latency() {
         command.args(["-Q", &settings.cq_mod.to_string()]);
     }
+    if settings.events && test.takes_receives() {
+        command.arg("--events");
+    }
     match size {
         _ if test.has_one_size() => {}
         Some(size) => {
@@ -105,6 +109,33 @@ fn tell_both(command: &mut Command, test: Test, size: Option<u64>, settings: &Se
         }
         None => {
             command.arg("-a");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sleep_in_sends_alone() {
+        let settings = |events| Settings {
+            device: "soft0".to_owned(),
+            gid_index: 0,
+            iterations: 5,
+            cq_mod: 1,
+            events,
+            timeout: Duration::from_secs(1),
+        };
+        let sleeps = |command: Command| command.get_args().any(|argument| argument == "--events");
+        for test in [Test::SendBw, Test::SendLat, Test::WriteBw, Test::ReadLat, Test::AtomicBw] {
+            let is_send = matches!(test, Test::SendBw | Test::SendLat);
+            for events in [false, true] {
+                let settings = settings(events);
+                assert_eq!(sleeps(perftest(None, test, Some(64), &settings)), events && is_send, "{test:?}");
+                let ours = stride_client(Path::new("stride-perf"), test, Some(64), &settings);
+                assert_eq!(sleeps(ours), events && is_send, "{test:?}");
+            }
         }
     }
 }

@@ -35,6 +35,11 @@ impl Test {
         matches!(self, Self::WriteLat | Self::ReadLat | Self::SendLat | Self::AtomicLat)
     }
 
+    /// Whether both sides wait for completions.
+    pub(crate) fn takes_receives(self) -> bool {
+        matches!(self, Self::SendBw | Self::SendLat)
+    }
+
     /// Atomics are of eight bytes.
     pub(crate) fn has_one_size(self) -> bool {
         matches!(self, Self::AtomicBw | Self::AtomicLat)
