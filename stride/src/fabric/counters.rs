@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::plan::ALL_COUNTERS;
+
 /// The folders, below that of a port.
 const KINDS: [&str; 2] = ["counters", "hw_counters"];
-/// The word for all of them.
-pub const ALL: &str = "all";
 /// A driver may give the numbers that it has read so many milliseconds ago; the file says how many.
 const LIFESPAN: &str = "hw_counters/lifespan";
 /// No longer is waited for newer ones.
@@ -53,7 +53,7 @@ impl fmt::Display for Changes {
 ///
 /// A sentence for the user: what there is not, and all that there is.
 pub(super) fn find(there: &[String], asked: &[String], whose: &str) -> Result<Vec<String>, String> {
-    if asked == [ALL] {
+    if asked == [ALL_COUNTERS] {
         return Ok(there.to_vec());
     }
     let mut found = Vec::new();
@@ -93,7 +93,7 @@ impl Counters {
         }
         let folder = folder.unwrap_or_default();
         let names = find(&there(&folder), asked, whose)?;
-        let is_all = asked == [ALL];
+        let is_all = asked == [ALL_COUNTERS];
         Ok((!names.is_empty()).then(|| Self { folder, names, is_all, before: BTreeMap::new() }))
     }
 
@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(said, Some(format!("--counters {name}: port 1 of it has no such counter, but {there}")));
         }
         assert!(port.open(&[]).unwrap().is_none());
-        let all = [ALL.to_owned()];
+        let all = [ALL_COUNTERS.to_owned()];
         assert!(Counters::open(None, &all, "it").unwrap().is_none());
         let said = Counters::open(None, &["x".to_owned()], "it").err();
         assert_eq!(said.as_deref(), Some("--counters x: it has no such counter, but none at all"));

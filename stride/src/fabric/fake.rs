@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Error, Result, bail};
 
-use super::counters::{self, ALL, Changes};
+use super::counters::{self, Changes};
 use super::{End, Ends, Fabric, Facts, GidFact, Glimpse, Intake, Partition, Path, Role, Side, Unsupported};
-use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport};
+use crate::plan::{ALL_COUNTERS, Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport};
 use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 
 /// What a side does.
@@ -166,7 +166,7 @@ impl Side for FakeSide {
         let names = counters::find(&COUNTERS.map(str::to_owned), &self.plan.counters, "").ok()?;
         let of = |name: &str| if name == COUNTERS[2] { 0 } else { 1 + i64::from(name.len() as u32) };
         let changes = names.into_iter().map(|name| (of(&name), name)).map(|(change, name)| (name, change));
-        let is_all = self.plan.counters == [ALL];
+        let is_all = self.plan.counters == [ALL_COUNTERS];
         let changes = Changes(changes.filter(|(_, change)| !is_all || *change != 0).collect());
         (!self.plan.counters.is_empty()).then_some(changes)
     }

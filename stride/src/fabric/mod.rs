@@ -11,7 +11,7 @@ mod verbs;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-pub use self::counters::{ALL, Changes, Counted};
+pub use self::counters::{Changes, Counted};
 pub use self::facts::{Facts, GidFact, GpuFact, Partition, Registration};
 pub use self::unsupported::{Unsupported, is_unsupported};
 pub use self::verbs::{Gpus, NearGpus, Nearness, PortFacts, Verbs, gpus, ports};

@@ -23,6 +23,9 @@ pub use self::operation::{Measure, Operation, Semantics, Transport};
 pub use self::place::{Memory, Place};
 pub use self::settings::{Given, Setting};
 
+/// The word for every counter of a port.
+pub const ALL_COUNTERS: &str = "all";
+
 /// A test: the same operation at one size after another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {

@@ -1,4 +1,4 @@
-//! What a latency cannot have, and what cannot be done in the memory of a GPU.
+//! What a latency cannot have, nor a test without an end, and what cannot be done in the memory of a GPU.
 
 use std::time::Duration;
 
@@ -79,11 +79,6 @@ impl Plan {
             return refuse("--duration forever has no number of messages: leave out --iters");
         }
         Ok(())
-    }
-
-    /// The length of the intervals whose messages are kept until the end: where nobody knows when that is, they become longer.
-    pub fn interval_kept(&self) -> Option<Duration> {
-        self.interval.filter(|_| !self.is_endless)
     }
 
     pub(super) fn check_gap(&self) -> Result<(), Contradiction> {

@@ -6,8 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size};
-use crate::fabric::ALL;
+use super::{ALL_COUNTERS, Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size};
 
 /// Why a plan cannot be: a sentence that names the option and what to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +150,11 @@ impl Plan {
             || matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
+    /// The length of the intervals whose messages are kept until the end: where nobody knows when that is, they become longer.
+    pub fn interval_kept(&self) -> Option<Duration> {
+        self.interval.filter(|_| !self.is_endless)
+    }
+
     /// Receives that wait on a queue pair: none where nothing takes any.
     pub fn receives(&self) -> u32 {
         if self.operation.takes_receive() { self.rx_depth } else { 0 }
@@ -269,7 +273,7 @@ impl Plan {
     }
 
     fn check_counters(&self) -> Result<(), Contradiction> {
-        let is_all = |name: &String| name == ALL;
+        let is_all = |name: &String| name == ALL_COUNTERS;
         if self.counters.len() > 1 && self.counters.iter().any(is_all) {
             return refuse("--counters all has every counter: leave out the other names");
         }

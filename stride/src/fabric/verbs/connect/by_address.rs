@@ -193,7 +193,7 @@ impl Meeting<'_> {
                 let found = resolved.lookup(&parameter)?;
                 expect(found.qp_number(), their.number)?;
                 let mut way = *found.address_handle_attribute();
-                self.level(&mut way);
+                self.level(&mut way)?;
                 let way = self.pd.create_ah(&way)?;
                 *target = Some(DatagramSend { way, number: found.qp_number(), qkey: found.qkey() });
                 Ok(None)
@@ -277,14 +277,20 @@ impl Meeting<'_> {
     }
 
     /// Gives a way the service level and the flow label that were asked for, if any were.
-    fn level(&self, way: &mut AddressHandleAttribute) {
+    fn level(&self, way: &mut AddressHandleAttribute) -> Result<()> {
         let Plan { service_level, flow_label, .. } = *self.joint.plan;
         if service_level != 0 {
             way.setup_service_level(service_level);
         }
-        if flow_label != 0 && way.is_global() {
+        if flow_label != 0 {
+            ensure!(
+                way.is_global(),
+                "--flow-label: the way that the connection manager has found has no GRH, where the label would stand: leave it or --rdma-cm \
+                 out"
+            );
             way.setup_grh_flow_label(flow_label);
         }
+        Ok(())
     }
 
     /// Moves a queue pair of a connection, whose way the connection manager knows, to where it sends and receives.
@@ -311,7 +317,7 @@ impl Meeting<'_> {
         let receive = id.get_qp_attr(QueuePairState::ReadyToReceive)?;
         let send = id.get_qp_attr(QueuePairState::ReadyToSend)?;
         let mut way = receive.address_vector();
-        self.level(&mut way);
+        self.level(&mut way)?;
         Ok(Route {
             port: init.port(),
             pkey_index: init.pkey_index(),
