@@ -114,7 +114,7 @@
 //!
 //! | kind | usual cause | what to change |
 //! |---|---|---|
-//! | [`NotEnoughResources`](PostErrorKind::NotEnoughResources) | the queue is full: completions were not polled, or too few requests are signaled | poll, then post; signal at least one in each queue length |
+//! | [`NotEnoughResources`](PostErrorKind::NotEnoughResources) | the queue is full: completions were not polled, or too few requests are signaled | poll, then post; signal at least one in each queue length; on an extended queue pair count what is outstanding, as this error comes too late there ([`quirks`](super::quirks#all-drivers)) |
 //! | [`InvalidWorkRequest`](PostErrorKind::InvalidWorkRequest) | too many entries, too much inline data, an object of another device; some drivers say so of a wrong state | the limits of the builder, such as [`setup_max_inline_data`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_inline_data) |
 //! | [`InvalidQueuePair`](PostErrorKind::InvalidQueuePair) | the state takes no requests: sends need ReadyToSend, receives Init | order of the steps |
 //! | [`OperationNotEnabled`](PostErrorKind::OperationNotEnabled) | not among those it was built for | [`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags) |

@@ -17,6 +17,10 @@
 //! - **Either kind**: `GenericQueuePair` and `GenericCompletionQueue` choose by a match per request and per field. To take
 //!   the choice out of a loop, match once outside ([`queues`](crate::ibverbs::queue_pair::Pair::queues) lends the send queue to match on),
 //!   and run the loop on the queues inside: it is the loop of that kind, and costs as much. See the example below.
+//! - **No more than fits**: who posts to an extended send queue counts what is outstanding, and posts no more than
+//!   [`setup_max_send_wr`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_send_wr) said. That a queue is full is not
+//!   looked at here, and mlx5 damages the last request when it is ([`quirks`](super::quirks#all-drivers)). A loop that rather
+//!   posts until the error comes takes a basic queue pair.
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
 //! - **Basic queue pairs** hold as many requests as they were built for, in place; a batch is linked and posted without an
 //!   allocation. Batches of one length find the list linked as they left it.

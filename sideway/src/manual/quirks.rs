@@ -59,7 +59,10 @@
 //! - mlx4 reads the first entry of a raw packet's list also where the list is empty: it always has memory to point to here.
 //! - An asynchronous event's descriptor says nothing when the device has gone (`read` answers EAGAIN): readers also look at
 //!   what `poll(2)` says of it.
-//! - mlx5 writes a request that an extended send queue has no room for over the one before it, and then fails the batch:
-//!   count the requests outstanding, and do not find the end of the queue by its error.
+//! - mlx5 writes a request that an extended send queue has no room for over the one before it, which may be in flight, and then
+//!   fails the batch. That is no mere nuisance: the request in flight may go on with the key, the address and the bytes of the new
+//!   one, and it is the one place where safe code can do so. Nothing here sees it in time: count the requests outstanding, and do
+//!   not find the end of the queue by its error ([`ExtendedPostSendGuard`](crate::ibverbs::queue_pair::ExtendedPostSendGuard)).
+//!   Basic queue pairs are posted to after a look at the room.
 //! - Verbs are documented to return an errno value; some drivers return its negative, or -1 with `errno` set. All three
 //!   are understood.

@@ -163,7 +163,8 @@ impl<T: Service> QueuePairBuilder<T> {
         self.operations.is_some()
     }
 
-    /// Send requests that can be outstanding.
+    /// Send requests that can be outstanding. Of an extended queue pair the program sees to it that they are no more:
+    /// [`ExtendedPostSendGuard`](super::ExtendedPostSendGuard).
     pub fn setup_max_send_wr(&mut self, max_send_wr: u32) -> &mut Self {
         self.cap.max_send_wr = max_send_wr;
         self
