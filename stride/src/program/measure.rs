@@ -86,7 +86,7 @@ fn told(screen: &Screen) -> Vec<String> {
     let Some(environment) = &screen.environment else { return Vec::new() };
     let Environment { plan, path, client, server, .. } = environment;
     let rows: Vec<_> = screen.rows.iter().filter(|row| row.is_whole).cloned().collect();
-    let given = Given { plan, path, sides: [client, server], rows: &rows };
+    let given = Given { plan, path, sides: [client, server], rows: &rows, unmeasured: &screen.unmeasured };
     hints(&given).iter().map(ToString::to_string).collect()
 }
 
@@ -195,7 +195,8 @@ fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
 /// Whether the limits were kept, and the baseline.
 fn judge(output: &Output, screen: &Screen, baseline: Option<Baseline>) -> Result<Exit> {
     let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
-    let misses = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 }.missed(&screen.rows);
+    let misses = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 }
+        .missed(&screen.rows, &screen.unmeasured);
     misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
     let mut exit = if misses.is_empty() { Exit::Done } else { Exit::Missed };
     if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
@@ -246,5 +247,13 @@ mod tests {
         // The name has no address anywhere.
         assert_eq!(exit("write bw names.invalid", &Fake::default()), Exit::NoContact);
         assert_eq!(exit(&format!("{words} --min-mpps 1000"), &Fake::default()), Exit::Missed);
+    }
+
+    #[test]
+    fn what_was_not_measured_misses_a_limit() {
+        let fabric = Fake { is_idle: true, ..Fake::default() };
+        let words = "write lat --loopback -D 1ms -s 8M";
+        assert_eq!(exit(words, &fabric), Exit::Done);
+        assert_eq!(exit(&format!("{words} --max-p99 1"), &fabric), Exit::Missed);
     }
 }

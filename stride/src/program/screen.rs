@@ -36,6 +36,8 @@ pub(super) struct Screen {
     /// What it runs in, once that is known.
     pub(super) environment: Option<Environment>,
     pub(super) rows: Vec<Row>,
+    /// Sizes that were done as planned, and of which there is no row.
+    pub(super) unmeasured: Vec<u64>,
     /// Standard output did not take something.
     pub(super) trouble: Option<io::Error>,
 }
@@ -57,6 +59,7 @@ impl Screen {
             warned: Vec::new(),
             environment: None,
             rows: Vec::new(),
+            unmeasured: Vec::new(),
             trouble: None,
         }
     }
@@ -132,7 +135,15 @@ impl Watch for Screen {
         self.progress.forget();
         // What has no end of its own may end before it has begun.
         let is_planned = step.is_whole && !self.plan.is_endless;
-        let Some(figures) = together(step).filter(|figures| is_planned || has_some(figures)) else { return };
+        let Some(figures) = together(step).filter(|figures| is_planned || has_some(figures)) else {
+            if step.is_whole {
+                self.unmeasured.push(step.size);
+            }
+            if step.is_whole && !self.is_stream {
+                self.print(|table, out| Ok(table.blank(out, step.size)?));
+            }
+            return;
+        };
         let row = Row { size: step.size, figures, counters: step.counters.clone(), is_whole: step.is_whole };
         self.rows.push(row.clone());
         let (is_stream, is_endless) = (self.is_stream, self.plan.is_endless);

@@ -22,7 +22,7 @@ pub struct Limits {
 pub struct Miss {
     /// Bytes of a message.
     pub size: u64,
-    /// What it has.
+    /// What it has; not a number where nothing was measured.
     pub found: f64,
     /// What it must have.
     pub limit: f64,
@@ -50,9 +50,15 @@ impl Limits {
         }
     }
 
-    /// The rows that miss one. A row that does not know what is asked of it misses it.
-    pub fn missed(&self, rows: &[Row]) -> Vec<Miss> {
-        rows.iter().flat_map(|row| self.misses(row)).flatten().collect()
+    /// The rows that miss one, and sizes that were done and have no row, which miss all. A row that does not know what is asked of it, or has
+    /// no messages, misses it.
+    pub fn missed(&self, rows: &[Row], unmeasured: &[u64]) -> Vec<Miss> {
+        let all = [(self.min_gbps, Measured::Gigabits), (self.min_mpps, Measured::Rate), (self.max_p99, Measured::P99)];
+        let none = unmeasured.iter().flat_map(|&size| {
+            let miss = move |limit, measure| Miss { size, found: f64::NAN, limit, measure };
+            all.into_iter().filter_map(move |(limit, measure)| Some(miss(limit?, measure)))
+        });
+        rows.iter().flat_map(|row| self.misses(row)).flatten().chain(none).collect()
     }
 
     fn misses(&self, row: &Row) -> [Option<Miss>; 2] {
@@ -64,8 +70,10 @@ impl Limits {
             return [limit.and_then(|limit| miss(found, limit, Measured::P99)), None];
         }
         let Some(average) = row.average() else { return [None; 2] };
+        let has_some = row.bandwidth().is_some_and(|bandwidth| bandwidth.messages > 0);
         let below = |limit: Option<f64>, found: f64, measure| {
-            let limit = limit.filter(|limit| !matches!(found.partial_cmp(limit), Some(Greater | Equal)));
+            let is_kept = |limit: &f64| has_some && matches!(found.partial_cmp(limit), Some(Greater | Equal));
+            let limit = limit.filter(|limit| !is_kept(limit));
             limit.and_then(|limit| miss(found, limit, measure))
         };
         let rate = average.messages_per_second / 1e6;
@@ -80,6 +88,14 @@ impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { size, found, limit, .. } = self;
         let size = bytes(*size);
+        if found.is_nan() {
+            let option = match self.measure {
+                Measured::Gigabits => "--min-gbps",
+                Measured::Rate => "--min-mpps",
+                Measured::P99 => "--max-p99",
+            };
+            return write!(f, "{size}: nothing was measured, where {option} asks for {limit}");
+        }
         match self.measure {
             Measured::Gigabits => write!(f, "{size}: {found:.3} Gb/s, less than the {limit} Gb/s of --min-gbps"),
             Measured::Rate => {
@@ -100,28 +116,28 @@ mod tests {
     fn bandwidths_below() {
         let rows = [64, 4096, 8192].map(|size| sample::bandwidth_row(size, 1_000_000));
         let limits = Limits { min_gbps: Some(32.768), max_p99: Some(0.0), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = limits.missed(&rows, &[]).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["64: 0.512 Gb/s, less than the 32.768 Gb/s of --min-gbps"]);
-        assert_eq!(Limits::default().missed(&rows), []);
+        assert_eq!(Limits::default().missed(&rows, &[]), []);
     }
 
     #[test]
     fn message_rates_below() {
         let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1_000_000 * (size / 64)));
         let limits = Limits { min_mpps: Some(2.0), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = limits.missed(&rows, &[]).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["64: 1.000000 million messages a second, less than the 2 of --min-mpps"]);
         // A row can miss both.
         let limits = Limits { min_gbps: Some(100.0), ..limits };
-        assert_eq!(limits.missed(&rows).len(), 3);
-        assert_eq!(limits.missed(&[sample::latency_row(2, 1000)]), []);
+        assert_eq!(limits.missed(&rows, &[]).len(), 3);
+        assert_eq!(limits.missed(&[sample::latency_row(2, 1000)], &[]), []);
     }
 
     #[test]
     fn latencies_above() {
         let rows = [(2, 1000), (4096, 2000)].map(|(size, time)| sample::latency_row(size, time));
         let limits = Limits { max_p99: Some(2.5), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = limits.missed(&rows, &[]).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["4 KiB: p99 of 3.979 us, more than the 2.5 us of --max-p99"]);
     }
 
@@ -131,7 +147,21 @@ mod tests {
         if let crate::stats::Figures::Latency(latency) = &mut row.figures {
             latency.p99 = f64::NAN;
         }
-        assert_eq!(Limits { max_p99: Some(1e9), ..Limits::default() }.missed(&[row]).len(), 1);
+        assert_eq!(Limits { max_p99: Some(1e9), ..Limits::default() }.missed(&[row], &[]).len(), 1);
+    }
+
+    #[test]
+    fn what_was_not_measured_misses_all() {
+        let limits = Limits { max_p99: Some(1.0), ..Limits::default() };
+        let said: Vec<_> = limits.missed(&[], &[8 << 20]).iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["8 MiB: nothing was measured, where --max-p99 asks for 1"]);
+        assert_eq!(Limits::default().missed(&[], &[8 << 20]), []);
+        let mut none = sample::bandwidth_row(64, 1_000_000);
+        if let crate::stats::Figures::Bandwidth(bandwidth) = &mut none.figures {
+            bandwidth.messages = 0;
+        }
+        let limits = Limits { min_gbps: Some(0.0), min_mpps: Some(0.0), ..Limits::default() };
+        assert_eq!(limits.missed(&[none], &[]).len(), 2);
     }
 
     #[test]

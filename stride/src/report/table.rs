@@ -101,6 +101,20 @@ impl Table {
         self.row(out, &Row::new(size, figures))
     }
 
+    /// Writes the line of a size at which nothing was measured.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn blank(&self, out: &mut dyn Write, size: u64) -> Result<()> {
+        let text = |column: &Column| match column.value {
+            Value::Size => column.size(size),
+            Value::Count(_) | Value::Number(..) => "-".to_owned(),
+        };
+        writeln!(out, "{}  nothing was measured", self.line(text))?;
+        out.flush()
+    }
+
     fn line(&self, text: impl Fn(&Column) -> String) -> String {
         let cells = self.columns.iter().map(|column| format!("{:>width$}", text(column), width = column.width));
         cells.collect::<Vec<_>>().join(GAP)
@@ -138,14 +152,16 @@ enum Value {
 impl Column {
     fn text(&self, row: &Row) -> String {
         let known = match self.value {
-            Value::Size => {
-                let short = bytes(row.size);
-                Some(if short.len() <= self.width { short } else { count(row.size, self.width) })
-            }
+            Value::Size => Some(self.size(row.size)),
             Value::Count(of) => of(row).map(|value| count(value, self.width)),
             Value::Number(decimals, of) => of(row).map(|value| fixed(value, self.width, decimals)),
         };
         known.unwrap_or_else(|| "-".to_owned())
+    }
+
+    fn size(&self, size: u64) -> String {
+        let short = bytes(size);
+        if short.len() <= self.width { short } else { count(size, self.width) }
     }
 }
 
@@ -278,6 +294,14 @@ mod tests {
             line(Measure::Latency(Semantics::Rtt), seen),
             "        64           7     0.900         -         -         -         -         -  1000.000     1.234         -\n"
         );
+    }
+
+    #[test]
+    fn a_size_without_figures_has_dashes() {
+        let table = Table::new(Measure::Latency(Semantics::Oneway), Columns::default(), Style::plain());
+        let line = sample::written(|out| table.blank(out, 8 << 20));
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words, ["8", "MiB", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "nothing", "was", "measured"]);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Given<'a> {
     pub sides: [&'a Facts; 2],
     /// What came out.
     pub rows: &'a [Row],
+    /// Sizes that were done, and of which nothing came out.
+    pub unmeasured: &'a [u64],
 }
 
 /// What likely limits a test. As text it is a sentence of what is, and one of what to try.
@@ -57,6 +59,8 @@ pub enum Hint {
         /// Whether the port has its MTU from a network interface.
         is_ethernet: bool,
     },
+    /// Nothing was measured at a size, of so many bytes.
+    Nothing(u64),
     /// Posting limits small messages.
     Posting {
         /// The largest of them, in bytes.
@@ -157,6 +161,7 @@ pub fn far_sides(sides: [&Facts; 2]) -> impl Iterator<Item = Hint> {
 /// All hints of a test, the weightiest first.
 pub fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = sides::hints(given);
+    all.extend(given.unmeasured.first().map(|size| Hint::Nothing(*size)));
     all.extend(bandwidth::hints(given));
     all.extend(latency::hints(given));
     all
@@ -193,6 +198,7 @@ pub(super) mod tests {
         pub(super) path: Path,
         pub(super) sides: [Facts; 2],
         pub(super) rows: Vec<Row>,
+        pub(super) unmeasured: Vec<u64>,
     }
 
     impl Case {
@@ -205,6 +211,7 @@ pub(super) mod tests {
                 path: sample::path(),
                 sides: ["one", "two"].map(sample::facts),
                 rows,
+                unmeasured: Vec::new(),
             }
         }
 
@@ -220,7 +227,7 @@ pub(super) mod tests {
         pub(super) fn hints(&self) -> Vec<Hint> {
             let [client, server] = &self.sides;
             let sides = [client, server];
-            hints(&Given { plan: &self.plan, path: &self.path, sides, rows: &self.rows })
+            hints(&Given { plan: &self.plan, path: &self.path, sides, rows: &self.rows, unmeasured: &self.unmeasured })
         }
     }
 
@@ -235,5 +242,7 @@ pub(super) mod tests {
         let mut case = Case::bandwidth();
         case.rows.clear();
         assert_eq!(case.hints(), []);
+        case.unmeasured = vec![4096, 8 << 20];
+        assert_eq!(case.hints(), [Hint::Nothing(4096)]);
     }
 }

@@ -45,6 +45,11 @@ impl fmt::Display for Hint {
                 f,
                 "Packets have {mtu} bytes, which is all that the port of {host} allows. The subnet manager sets it: 4096 is the most."
             ),
+            Self::Nothing(size) => write!(
+                f,
+                "At {} nothing was measured: the time was over before a message was. Try a longer -D, or -n.",
+                bytes(*size)
+            ),
             Self::Posting { size, rate, remedy } => {
                 let (size, rate) = (bytes(*size), rate / 1e6);
                 write!(f, "Messages of up to {size} come to {rate:.2} million a second whatever the link carries: ")?;
@@ -133,6 +138,7 @@ mod tests {
             Hint::MtuAsked(1024),
             Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: true },
             Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: false },
+            Hint::Nothing(8 << 20),
             Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::PostList },
             Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Threads },
             Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Reads(16) },
