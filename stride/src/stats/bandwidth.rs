@@ -112,9 +112,28 @@ impl Bandwidth {
     }
 
     /// What both directions of a test come to together, each of which had a window of its own: the messages of both, in the time that they
-    /// take at the sum of both averages.
+    /// take at the sum of both averages. Where messages may be lost, each direction has the part of them that arrived.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
+        let (sent, arrived) = (self.sent.zip(other.sent), self.arrived.zip(other.arrived));
+        match (sent, arrived) {
+            (Some(_), Some((here, there))) => self.part(there).sum(&other.part(here)),
+            _ => self.sum(other),
+        }
+    }
+
+    /// With as many of the messages as arrived at the other side of those that were sent.
+    fn part(&self, arrived: u64) -> Self {
+        let share = (arrived as f64 / self.sent.unwrap_or(0).max(1) as f64).min(1.0);
+        let of = |messages: u64| (messages as f64 * share) as u64;
+        Self {
+            messages: of(self.messages),
+            intervals: self.intervals.iter().copied().map(of).collect(),
+            ..self.clone()
+        }
+    }
+
+    fn sum(&self, other: &Self) -> Self {
         let messages = self.messages.saturating_add(other.messages);
         let rate = |one: &Self| if one.seconds > 0.0 { one.messages as f64 / one.seconds } else { 0.0 };
         let rates = rate(self) + rate(other);
@@ -140,10 +159,8 @@ impl Bandwidth {
         if receiver.messages > 0 && receiver.seconds > 0.0 {
             return Self { sent, arrived, cpu, ..receiver.clone() };
         }
-        // What came was too little for a window of its own.
-        let share = arrived.unwrap_or(0) as f64 / sent.unwrap_or(0).max(1) as f64;
-        let messages = (self.messages as f64 * share.min(1.0)) as u64;
-        Self { messages, arrived, intervals: Vec::new(), ..self.clone() }
+        // What came had no window of its own.
+        Self { arrived, intervals: Vec::new(), ..self.part(arrived.unwrap_or(0)) }
     }
 
     /// The window as a time.
@@ -221,6 +238,28 @@ mod tests {
         let both = sent.received(&of(0, 0.0, Some(64)));
         assert_eq!((both.messages, both.seconds), (50, 1.0));
         assert_eq!(sent.received(&of(0, 0.0, Some(0))).messages, 0);
+    }
+
+    #[test]
+    fn of_two_directions_counts_what_arrived() {
+        let of = |messages, sent, arrived| Bandwidth {
+            messages,
+            seconds: 1.0,
+            intervals: vec![messages / 2, messages / 2],
+            interval: 0.5,
+            sent: Some(sent),
+            arrived: Some(arrived),
+            ..Bandwidth::default()
+        };
+        // Of the one's 128 messages 64 arrived, of the other's 256 all.
+        let (one, other) = (of(100, 128, 256), of(200, 256, 64));
+        let both = one.with(&other);
+        assert_eq!((both.messages, both.sent, both.arrived), (250, Some(384), Some(320)));
+        assert_eq!(both.intervals, [125, 125]);
+        near(both.average(1).messages_per_second, 250.0);
+        let none = of(100, 128, 0).with(&of(200, 256, 0));
+        assert_eq!((none.messages, none.arrived), (0, Some(0)));
+        near(none.average(1).messages_per_second, 0.0);
     }
 
     #[test]

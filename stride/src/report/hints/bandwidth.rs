@@ -31,6 +31,9 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     let plan = given.plan;
     let mut all = Vec::new();
     all.extend(rows().filter_map(|row| lost(plan, row)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
+    if !plan.transport.is_reliable() && !plan.counts_arrivals() {
+        all.push(Hint::Unknown(plan.transport));
+    }
     let is_free = plan.rate_limit.is_none();
     let slow = || rows().filter(|row| is_free && given.is_below_link(row, ENOUGH));
     if plan.operation.takes_receive()
@@ -208,6 +211,15 @@ mod tests {
             "{lost}"
         );
         case.rows.remove(0);
+        assert_eq!(case.hints(), []);
+    }
+
+    #[test]
+    fn writes_that_nobody_counts() {
+        let mut case = Case::bandwidth();
+        case.plan.transport = Transport::Uc;
+        assert_eq!(case.hints(), [Hint::Unknown(Transport::Uc)]);
+        case.plan.operation = Operation::WriteWithImmediate;
         assert_eq!(case.hints(), []);
     }
 

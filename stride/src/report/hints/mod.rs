@@ -112,6 +112,8 @@ pub enum Hint {
         /// What they were sent by.
         service: Transport,
     },
+    /// Messages may have been lost, and nobody has counted them where they arrive. What they were sent by.
+    Unknown(Transport),
     /// More messages may be under way on a queue pair than the other side has receives for.
     FewReceives {
         /// Receives of a queue pair.

@@ -6,7 +6,7 @@ use super::{Hint, Remedy};
 use crate::report::bytes;
 
 /// The options that hints name.
-pub const OPTIONS: [&str; 15] = [
+pub const OPTIONS: [&str; 16] = [
     "-d",
     "--cpu",
     "--remote-cpu",
@@ -22,6 +22,7 @@ pub const OPTIONS: [&str; 15] = [
     "--events",
     "-r",
     "--rate-limit",
+    "--imm",
 ];
 
 impl fmt::Display for Hint {
@@ -92,6 +93,11 @@ impl fmt::Display for Hint {
                 "At {} {arrived} of {sent} messages arrived: {service} does not send again. Try a --rate-limit, or more receives with -r.",
                 bytes(*size)
             ),
+            Self::Unknown(service) => write!(
+                f,
+                "The writes were sent, and are not known to have arrived: {service} has no acknowledgements, and no completion tells the other \
+                 side of a write. Try --imm, with which it counts them."
+            ),
             Self::FewReceives { receives, sends } => write!(
                 f,
                 "A queue pair has up to {sends} messages under way and {receives} receives for them: a message that finds none is sent \
@@ -149,6 +155,7 @@ mod tests {
             Hint::FewCompletions { size: 8 << 20, messages: 100, each: 100 },
             Hint::Jitter { size: 64, slowest: 1.0, median: 2.0 },
             Hint::Lost { size: 64, arrived: 1, sent: 2, service: Transport::Ud },
+            Hint::Unknown(Transport::Uc),
             Hint::FewReceives { receives: 64, sends: 128 },
             Hint::FewSamples(1000),
             Hint::Tail { size: 64, p50: 1000.0, p99_9: 20_000.0 },
