@@ -171,7 +171,7 @@ const LONGEST_LINGER: Duration = Duration::from_secs(1);
 /// What arrives of messages that may be lost: how many in the whole step, and in which time those came that count.
 ///
 /// The window begins after as many messages, or as much time, as the other side's; it ends with the last message, as what does not come has
-/// no time.
+/// no time. A thread that was too late to see one has a window of no length.
 pub(crate) fn take_count<C: Poll>(
     receives: &mut Receives<'_, C>,
     amount: Amount,
@@ -240,5 +240,17 @@ pub(crate) fn take_count<C: Poll>(
     let last = last.max(clock.started);
     signal.close(last);
     let window = clock.end_at(last, counted.saturating_sub(before));
+    let window = if end.is_none() { with_first(window, counted.saturating_sub(warm_up)) } else { window };
     Ok(Window { arrived: Some(receives.taken), ..window })
+}
+
+/// A window by number with all of its messages. More of them may have been there than the warm-up's when it began: they have come at the
+/// rate of the others. Where these are less than half, the thread was late, and has no window of its own.
+fn with_first(window: Window, all: u64) -> Window {
+    let Window { started, ended, messages, .. } = window;
+    if messages == 0 || messages < all / 2 {
+        return Window { started: ended, messages: 0, intervals: Vec::new(), ..window };
+    }
+    let length = (ended - started).mul_f64(all as f64 / messages as f64);
+    Window { started: ended.checked_sub(length).unwrap_or(started), messages: all, ..window }
 }

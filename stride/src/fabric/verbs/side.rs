@@ -305,8 +305,14 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     if let crate::plan::Measure::Latency(semantics) = plan.measure {
         return times?.latency(1.0, semantics).map(Figures::Latency);
     }
-    // A thread that has seen too little for a window has none, and no part in that of all.
+    let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
     let has_length = |window: &&Window| window.ended > window.started;
+    // What a thread took in without a window of its own is in none: the time is that of who has sent it.
+    let is_late = |window: &Window| window.sent.is_none() && window.arrived > Some(0) && !has_length(&window);
+    if windows.iter().any(is_late) {
+        return Some(Figures::Bandwidth(Bandwidth { arrived: arrived(&windows), ..Bandwidth::default() }));
+    }
+    // A thread that has seen too little for a window has none, and no part in that of all.
     let is_any_long = windows.iter().any(|window| has_length(&window));
     let of_some = || windows.iter().filter(|window| !is_any_long || has_length(window));
     let started = of_some().map(|window| window.started).min()?;
@@ -336,7 +342,7 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
         interval,
         cpu: (seconds > 0.0).then(|| cpu.as_secs_f64() / seconds),
         sent: windows.iter().map(|window| window.sent).sum(),
-        arrived: windows.iter().map(|window| window.arrived).sum(),
+        arrived: arrived(&windows),
     };
     Some(Figures::Bandwidth(if plan.interval_kept().is_some() {
         bandwidth
@@ -352,5 +358,36 @@ fn place(cpus: &[u32], near: &[u32], thread: usize) {
     if !cpus.is_empty() {
         // It could when the side was opened.
         let _ = numa::run_on(cpus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_without_a_window_leaves_the_time_to_the_sender() {
+        let started = Instant::now();
+        let of = |milliseconds, messages, arrived| Window {
+            started,
+            ended: started + Duration::from_millis(milliseconds),
+            messages,
+            intervals: Vec::new(),
+            interval: Duration::from_millis(1),
+            cpu: Duration::ZERO,
+            sent: None,
+            arrived,
+        };
+        let plan = Plan { amount: Amount::Messages { count: 200, warm_up: 10 }, ..Plan::example() };
+        let sum = |windows: [Window; 2]| match sum(windows.map(Outcome::Window).into(), &plan) {
+            Some(Figures::Bandwidth(bandwidth)) => (bandwidth.messages, bandwidth.seconds, bandwidth.arrived),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(sum([of(20, 400, Some(420)), of(10, 200, Some(210))]), (600, 0.02, Some(630)));
+        assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(210))]), (0, 0.0, Some(630)));
+        // To which nothing came at all.
+        assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(0))]), (400, 0.02, Some(420)));
+        // Who sends may have had too short a time.
+        assert_eq!(sum([of(20, 400, None), of(0, 0, None)]), (400, 0.02, None));
     }
 }
