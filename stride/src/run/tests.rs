@@ -148,6 +148,25 @@ fn what_is_done_in_a_time_counts_whenever_it_began() {
 }
 
 #[test]
+fn a_rate_is_not_exceeded_in_a_short_run() {
+    let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
+    let mut lane = [lane!(near, far, Write, 1)];
+    for (warm_up, burst) in [(0, 1), (8, 1), (8, 5)] {
+        let rules = Send {
+            amount: Amount::Messages { count: 10, warm_up },
+            depth: DEPTH.into(),
+            list: 1,
+            interval: None,
+            rate: Some(1000.0),
+            burst,
+        };
+        let window = send(&mut lane, &mut near.sends, None, &rules, &Signal::default()).unwrap();
+        let length = window.ended - window.started;
+        assert!(window.messages == 10 && length >= Duration::from_millis(10), "{window:?}");
+    }
+}
+
+#[test]
 fn a_window_ends_where_nothing_is_done_any_more() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut lane = [lane!(near, far, Write, 1)];

@@ -166,6 +166,9 @@ where
     fn begin(&mut self, clock: Clock) {
         self.tell();
         self.signal.open(clock.started);
+        if let Some(pace) = &mut self.pace {
+            pace.begin(clock.started);
+        }
         self.clock = Some(clock);
     }
 

@@ -17,6 +17,11 @@ impl Pace {
         Self { per_second, burst: u64::from(burst.max(1)), started: None, sent: 0 }
     }
 
+    /// Begins anew, as if the last burst had gone now: what follows is not above the rate, however few there are.
+    pub(super) fn begin(&mut self, now: Instant) {
+        (self.started, self.sent) = (Some(now), self.burst);
+    }
+
     /// How many messages may go now.
     /// What was let pass, as nothing could be sent, is not made up for: there are never more than `most`, or a burst.
     pub(super) fn allowed(&mut self, most: u64) -> u64 {
@@ -54,6 +59,19 @@ mod tests {
         pace.sent += 2;
         assert_eq!(pace.due(Duration::from_secs(5), 4), 4);
         assert_eq!(Pace::new(1e300, 1).due(Duration::from_secs(5), 4), 4);
+    }
+
+    #[test]
+    fn a_window_has_nothing_of_what_was_due_before() {
+        for burst in [1, 10] {
+            let mut pace = Pace::new(1000.0, burst);
+            pace.sent += pace.due(Duration::from_millis(500), 128) - 1;
+            pace.begin(Instant::now());
+            let time = Duration::from_millis(burst.into());
+            assert_eq!(pace.due(Duration::ZERO, 128), 0);
+            assert_eq!(pace.due(time / 2, 128), 0);
+            assert_eq!(pace.due(time, 128), u64::from(burst));
+        }
     }
 
     #[test]

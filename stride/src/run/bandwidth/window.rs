@@ -9,6 +9,8 @@ use crate::stats::in_pairs;
 /// An interval of which nobody said how long it is begins with this, and is twice as long where there are so many of them.
 const SHORTEST: Duration = Duration::from_millis(1);
 const ROOM: usize = 4096;
+/// One whose length was given too, where there are as many as a test by time can have.
+const MOST: usize = 100_000;
 
 /// What a thread has done in its window.
 #[derive(Clone, Debug)]
@@ -33,8 +35,8 @@ pub(in crate::run) struct Clock {
     pub(in crate::run) started: Instant,
     cpu: Duration,
     length: Duration,
-    /// It does not grow.
-    is_given: bool,
+    /// With so many they are made twice as long.
+    most: usize,
     next: Option<Instant>,
     intervals: Vec<u64>,
     /// Messages at the end of the last.
@@ -45,12 +47,12 @@ pub(in crate::run) struct Clock {
 
 impl Clock {
     pub(in crate::run) fn begin(given: Option<Duration>, done: u64) -> Self {
-        let (length, is_given) = (given.unwrap_or(SHORTEST), given.is_some());
+        let (length, most) = given.map_or((SHORTEST, ROOM), |length| (length, MOST));
         let (cpu, started) = (thread_time(), Instant::now());
         let next = started.checked_add(length);
         let next = next.filter(|_| !length.is_zero());
         let (intervals, looked) = (Vec::with_capacity(ROOM), (started, done));
-        Self { started, cpu, length, is_given, next, intervals, last: done, looked }
+        Self { started, cpu, length, most, next, intervals, last: done, looked }
     }
 
     /// Ends intervals that are over. When the messages since the last look were done nobody knows: as if they came evenly, so that a look
@@ -75,7 +77,7 @@ impl Clock {
             let at_end = before.saturating_add(part).min(done);
             self.intervals.push(at_end.saturating_sub(self.last));
             self.last = at_end;
-            if !self.is_given && self.intervals.len() == ROOM {
+            if self.intervals.len() == self.most {
                 in_pairs(&mut self.intervals);
                 self.length *= 2;
             }
@@ -120,10 +122,13 @@ mod tests {
 
     #[test]
     fn intervals_grow_in_a_long_run() {
-        for (given, count, length) in [(None, ROOM / 2 + 5, 2), (Some(SHORTEST), ROOM + 10, 1)] {
+        let (given, many) = (Some(SHORTEST), MOST as u64);
+        for (given, looks, count, length) in
+            [(None, 4106, ROOM / 2 + 5, 2), (given, 4106, ROOM + 10, 1), (given, many + 10, MOST / 2 + 5, 2)]
+        {
             let mut clock = Clock::begin(given, 0);
             let started = clock.started;
-            for at in 1..=ROOM as u64 + 10 {
+            for at in 1..=looks {
                 clock.look(started + SHORTEST * at as u32, at * 3);
             }
             let window = clock.end(0);
