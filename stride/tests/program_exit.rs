@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
@@ -89,6 +91,17 @@ fn a_limit_that_is_missed_has_an_exit_status_of_its_own() {
     assert!(err.contains("less than the 1000000 of --min-mpps"), "{err}");
     ends(&run("write bw -d soft0 -n 200 -s 64 --loopback --min-mpps 0.000001 --min-gbps 0.000001"), 0);
     ends(&run("write lat -d soft0 -n 50 --loopback --max-p99 1h"), 0);
+}
+
+#[test]
+fn a_file_may_have_any_name_that_the_system_takes() {
+    let mut folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    folder.push(OsStr::from_bytes(b"a name \xff.json"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
+    command.args(["write", "bw", "-d", "soft0", "-n", "100", "-s", "64", "--loopback", "--json"]).arg(&folder);
+    ends(&command.stdin(Stdio::null()).output().unwrap(), 0);
+    let text = std::fs::read_to_string(&folder).unwrap();
+    assert!(text.contains("a name \u{fffd}.json"), "{text}");
 }
 
 #[test]

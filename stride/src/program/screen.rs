@@ -48,7 +48,7 @@ impl Screen {
         let columns = Columns { intervals: true, cpu: true };
         Self {
             plan: plan.clone(),
-            command_line: std::env::args().collect(),
+            command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             started: SystemTime::now(),
             is_stream,
             goes_on_unseen: output.has_others(),
