@@ -121,3 +121,35 @@ fn what_is_set_to_be_like_perftest_is_said() {
     let (_, err) = ends(&run("send lat -d soft0 --loopback --like-perftest -I 0"), 0);
     assert!(err.contains("--like-perftest sets --warm-up 0 --recv-post-list 1;"), "{err}");
 }
+
+#[test]
+fn a_stream_is_json_to_its_end_and_has_the_verdict() {
+    let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("verdict.json").display().to_string();
+    let words = "write bw -d soft0 -n 200 -s 64,128 --loopback";
+    ends(&run(&format!("{words} --json {file}")), 0);
+    let events = |more: &str, status| -> Vec<serde_json::Value> {
+        let (out, _) = ends(&run(&format!("{words} --json-stream {more}")), status);
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let all = events(&format!("--compare {file} --threshold 1000000 --min-gbps 1000000"), 3);
+    let verdict = &all.last().unwrap()["verdict"];
+    assert_eq!((&all[0]["event"], &all.last().unwrap()["event"]), (&"start".into(), &"end".into()));
+    assert_eq!(verdict["is_held"], false, "{verdict}");
+    assert_eq!(verdict["misses"].as_array().map(Vec::len), Some(2), "{verdict}");
+    assert_eq!(verdict["misses"][1]["size_bytes"], 128, "{verdict}");
+    assert_eq!(verdict["comparison"]["outcome"], "held", "{verdict}");
+    assert_eq!(verdict["comparison"]["sizes"].as_array().map(Vec::len), Some(2), "{verdict}");
+    assert!(events("", 0).last().unwrap()["verdict"].is_null());
+}
+
+#[test]
+fn a_stream_of_a_test_that_did_not_begin_has_an_end() {
+    let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("older.json");
+    std::fs::write(&file, "older").unwrap();
+    let (out, err) = ends(&run(&format!("write bw -d soft0 --json-stream --json {} names.invalid", file.display())), 4);
+    let event: serde_json::Value = serde_json::from_str(out.trim()).unwrap();
+    assert_eq!((&event["event"], &event["rows"]), (&"end".into(), &0.into()), "{event}");
+    assert!(event["error"].as_str().unwrap().contains("names.invalid"), "{event}");
+    assert!(err.contains("older.json stays as it was"), "{err}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "older");
+}

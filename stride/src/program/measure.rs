@@ -18,7 +18,8 @@ use crate::report::compare::{self, Comparison};
 use crate::report::csv::Csv;
 use crate::report::hints::{Given, hints};
 use crate::report::json::{Document, End, Event};
-use crate::report::limits::Limits;
+use crate::report::limits::{Limits, Miss};
+use crate::report::verdict::Verdict;
 use crate::report::{Environment, Row, Series, Style, bytes, columns, histogram, series};
 
 /// By how many per cent a row may be worse than the baseline.
@@ -53,9 +54,8 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     let ended_by = screen.ended_by.filter(|_| !is_end);
     let interrupted = ended_by.map(|signal| cut(signal, &screen, &request.plan));
     let error = failure.or_else(|| interrupted.clone());
-    if let Some(environment) = &screen.environment {
-        keep(&output, environment, &screen.rows, &hints, error.clone())?;
-    }
+    let judgement = if error.is_none() { Judgement::of(&output, &screen, baseline)? } else { Judgement::default() };
+    keep(&output, &screen, &hints, error.clone(), judgement.verdict())?;
     if let Some((signal, error)) = ended_by.zip(error.as_ref()) {
         say(error);
         return Ok(Exit::Interrupted(signal));
@@ -64,7 +64,8 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
         say(&format!("error: {failure}"));
         return Ok(Exit::of(failure));
     }
-    judge(&output, &screen, baseline)
+    judgement.tell(&output)?;
+    Ok(judgement.exit())
 }
 
 /// What a signal has left of a test.
@@ -106,21 +107,28 @@ fn end(screen: &Screen, hints: &[String], output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// Writes the files.
+/// Ends the stream, and writes the files.
 fn keep(
     output: &Output,
-    environment: &Environment,
-    rows: &[Row],
+    screen: &Screen,
     hints: &[String],
     error: Option<String>,
+    verdict: Option<Verdict>,
 ) -> Result<()> {
+    let rows = &screen.rows;
     if output.json_stream {
         let count = rows.len() as u64;
-        let end = Event::End(End { rows: count, hints: hints.to_vec(), error: error.clone() });
-        shown(output.has_others(), |out| Ok(end.write(out)?))?;
+        let end = End { rows: count, hints: hints.to_vec(), error: error.clone(), verdict: verdict.clone() };
+        shown(output.has_others(), |out| Ok(Event::End(end).write(out)?))?;
     }
-    let mut document = Document::new(environment.clone(), rows.to_vec(), hints.to_vec());
-    document.error = error;
+    let Some(environment) = &screen.environment else {
+        let files = [&output.json, &output.csv, &output.plot].into_iter().flatten();
+        let old = files.filter(|file| fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() > 0));
+        old.for_each(|file| say(&format!("nothing was measured: {} stays as it was", file.display())));
+        return Ok(());
+    };
+    let mut document = Document::new(environment.clone(), rows.clone(), hints.to_vec());
+    (document.error, document.verdict) = (error, verdict);
     if let Some(file) = &output.json {
         write(file, |out| Ok(document.write(out)?))?;
     }
@@ -193,33 +201,58 @@ fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
 }
 
 /// Whether the limits were kept, and the baseline.
-fn judge(output: &Output, screen: &Screen, baseline: Option<Baseline>) -> Result<Exit> {
-    let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
-    let misses = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 }
-        .missed(&screen.rows, &screen.unmeasured);
-    misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
-    let mut exit = if misses.is_empty() { Exit::Done } else { Exit::Missed };
-    if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
-        let now = this_run(&environment.plan, screen.rows.clone());
-        let comparison = Comparison::of(&baseline.series, &now, output.threshold.unwrap_or(THRESHOLD))?;
-        match &baseline.environment {
-            Some(before) => {
-                let differences = compare::differences(before, environment);
-                differences.iter().for_each(|difference| say(&format!("differs: {difference}")));
-            }
+#[derive(Default)]
+struct Judgement {
+    /// Something was asked.
+    is_asked: bool,
+    misses: Vec<Miss>,
+    /// With what else differs, where the baseline says what it ran in.
+    comparison: Option<(Comparison, Option<Vec<String>>)>,
+}
+
+impl Judgement {
+    fn of(output: &Output, screen: &Screen, baseline: Option<Baseline>) -> Result<Self> {
+        let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
+        let limits = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 };
+        let misses = limits.missed(&screen.rows, &screen.unmeasured);
+        let mut comparison = None;
+        if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
+            let now = this_run(&environment.plan, screen.rows.clone());
+            let compared = Comparison::of(&baseline.series, &now, output.threshold.unwrap_or(THRESHOLD))?;
+            let before = baseline.environment.as_ref();
+            comparison = Some((compared, before.map(|before| compare::differences(before, environment))));
+        }
+        Ok(Self { is_asked: !limits.are_none() || comparison.is_some(), misses, comparison })
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        let comparison = self.comparison.as_ref();
+        let compared = comparison.map(|(comparison, differences)| (comparison, differences.clone()));
+        self.is_asked.then(|| Verdict::new(&self.misses, compared))
+    }
+
+    /// Says it to people. A stream has had it in its last event.
+    fn tell(&self, output: &Output) -> Result<()> {
+        self.misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
+        let Some((comparison, differences)) = &self.comparison else { return Ok(()) };
+        match differences {
+            Some(differences) => differences.iter().for_each(|difference| say(&format!("differs: {difference}"))),
             None => say(
                 "the baseline is of perftest, which does not say all that it ran with: its options are yours to compare",
             ),
         }
+        if output.json_stream {
+            return Ok(());
+        }
         shown(output.has_others(), |out| {
             writeln!(out)?;
             Ok(comparison.write(out, Style::of(&stdout()))?)
-        })?;
-        if comparison.outcome() != compare::Outcome::Held {
-            exit = Exit::Missed;
-        }
+        })
     }
-    Ok(exit)
+
+    fn exit(&self) -> Exit {
+        if self.verdict().is_none_or(|verdict| verdict.is_held) { Exit::Done } else { Exit::Missed }
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io::{Result, Write};
 
 use anyhow::bail;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Environment, Row, Series, Style, bytes, fixed};
@@ -34,7 +35,8 @@ pub struct Change {
 }
 
 /// What a comparison comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// No size is worse by more than the threshold.
     Held,
@@ -88,16 +90,35 @@ impl Comparison {
         if self.changes.is_empty() {
             return Outcome::Nothing;
         }
-        let is_worse = self.changes.iter().any(|change| self.gain(change) < -self.threshold);
-        if is_worse { Outcome::Worse } else { Outcome::Held }
+        if self.changes.iter().any(|change| self.is_worse(change)) { Outcome::Worse } else { Outcome::Held }
     }
 
     /// By how much of a hundred a size is better: more of a bandwidth, less of a latency.
-    fn gain(&self, change: &Change) -> f64 {
+    pub fn gain(&self, change: &Change) -> f64 {
         match self.measure {
             Measure::Bandwidth => percent(change.values),
             Measure::Latency(_) => -percent(change.values),
         }
+    }
+
+    /// Whether a size is worse by more than the threshold.
+    pub fn is_worse(&self, change: &Change) -> bool {
+        self.gain(change) < -self.threshold
+    }
+
+    /// In per cent: what is less counts as the same.
+    pub fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// Sizes that only the old test has.
+    pub fn gone(&self) -> &[u64] {
+        &self.gone
+    }
+
+    /// Sizes that only the new test has.
+    pub fn added(&self) -> &[u64] {
+        &self.added
     }
 
     /// Writes a line for each size, and what is missing.
@@ -124,7 +145,7 @@ impl Comparison {
             let [old, new] = change.values.map(|value| fixed(value * scale, 11, 3));
             let gain = self.gain(change);
             let (colour, word) = match gain {
-                _ if gain < -self.threshold => (style.bad, "  worse"),
+                _ if self.is_worse(change) => (style.bad, "  worse"),
                 _ if gain > self.threshold => (style.good, "  better"),
                 _ => (style.dim, ""),
             };

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::verdict::Verdict;
 use super::{Environment, Row, Series};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen};
@@ -27,6 +28,9 @@ pub struct Document {
     pub hints: Vec<String>,
     /// What ended the test before its end.
     pub error: Option<String>,
+    /// What it comes to, where limits or a baseline were given and it came to its end.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
 }
 
 /// An event of a test, a line of a stream.
@@ -79,6 +83,9 @@ pub struct End {
     pub hints: Vec<String>,
     /// What ended the test before its end.
     pub error: Option<String>,
+    /// What it comes to, where limits or a baseline were given and it came to its end.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
 }
 
 /// What a latency of a plan is.
@@ -118,10 +125,11 @@ impl Event {
 }
 
 impl Document {
-    /// Of a test that came to its end; [`Document::error`] is to be set where it did not.
+    /// Of a test that came to its end; [`Document::error`] is to be set where it did not, and [`Document::verdict`] where
+    /// there is one.
     pub fn new(environment: Environment, rows: Vec<Row>, hints: Vec<String>) -> Self {
         let semantics = semantics(&environment.plan);
-        Self { format: FORMAT, environment, semantics, rows, hints, error: None }
+        Self { format: FORMAT, environment, semantics, rows, hints, error: None, verdict: None }
     }
 
     /// Writes it: a row on each line, so that it can be looked at and compared by line.
@@ -136,7 +144,8 @@ impl Document {
         let rows: Vec<_> = self.rows.iter().map(serde_json::to_string).collect::<serde_json::Result<_>>()?;
         writeln!(out, "\"rows\": [\n{}\n],", rows.join(",\n"))?;
         writeln!(out, "\"hints\": {},", serde_json::to_string_pretty(&self.hints)?)?;
-        writeln!(out, "\"error\": {}\n}}", serde_json::to_string(&self.error)?)?;
+        writeln!(out, "\"error\": {},", serde_json::to_string(&self.error)?)?;
+        writeln!(out, "\"verdict\": {}\n}}", serde_json::to_string_pretty(&self.verdict)?)?;
         out.flush()
     }
 
@@ -149,6 +158,11 @@ impl Document {
         #[derive(Deserialize)]
         struct Head {
             format: u32,
+        }
+        if let Some(Ok(Event::End(End { error: Some(error), .. }))) =
+            serde_json::Deserializer::from_str(text).into_iter::<Event>().next()
+        {
+            bail!("it has no results, as the test did not begin: {error}");
         }
         let head = serde_json::Deserializer::from_str(text).into_iter::<Head>().next().context("it is empty")?;
         let found = head.context("it is no JSON of stride-perf")?.format;
@@ -182,7 +196,9 @@ fn gathered(events: Vec<Event>) -> Option<Document> {
             Event::Start(_) => return None,
             Event::Interval(_) => {}
             Event::Row(row) => document.rows.push(row),
-            Event::End(end) => (document.hints, document.error) = (end.hints, end.error),
+            Event::End(end) => {
+                (document.hints, document.error, document.verdict) = (end.hints, end.error, end.verdict);
+            }
         }
     }
     Some(document)
@@ -194,6 +210,8 @@ mod tests {
 
     use super::*;
     use crate::plan::Transport;
+    use crate::report::compare::Comparison;
+    use crate::report::limits::Limits;
     use crate::report::sample;
     use crate::stats::Figures;
 
@@ -217,8 +235,8 @@ mod tests {
             events.push(Event::interval(row.size, &Interval { start: 0.0, end: 0.5, seen }));
             events.push(Event::Row(row.clone()));
         }
-        let (hints, error) = (document.hints.clone(), document.error.clone());
-        events.push(Event::End(End { rows: document.rows.len() as u64, hints, error }));
+        let (hints, error, verdict) = (document.hints.clone(), document.error.clone(), document.verdict.clone());
+        events.push(Event::End(End { rows: document.rows.len() as u64, hints, error, verdict }));
         events
     }
 
@@ -235,7 +253,7 @@ mod tests {
 
     #[test]
     fn documents_come_back_as_they_went() {
-        for document in [bandwidth(), latency()] {
+        for document in [bandwidth(), latency(), judged(bandwidth())] {
             let text = sample::written(|out| document.write(out));
             assert_eq!(Document::read(&text).unwrap(), document, "{text}");
         }
@@ -254,6 +272,16 @@ mod tests {
         document
     }
 
+    /// Limits and a baseline were given, and both are missed.
+    fn judged(mut document: Document) -> Document {
+        let (old, new) = (sample::bandwidth_row(64, 2000), sample::bandwidth_row(64, 1000));
+        let series = |row: &Row| Series { rows: vec![row.clone()], ..document.series("it") };
+        let comparison = Comparison::of(&series(&old), &series(&new), 5.0).unwrap();
+        let misses = Limits { min_gbps: Some(9.0), ..Limits::default() }.missed(&[new], &[4096]);
+        document.verdict = Some(Verdict::new(&misses, Some((&comparison, Some(vec!["the MTU".to_owned()])))));
+        document
+    }
+
     #[test]
     fn documents_are_as_the_schema_says() {
         let mut failed = bandwidth();
@@ -262,7 +290,16 @@ mod tests {
         lose(&mut lost);
         let mut limited = bandwidth();
         (limited.environment.plan.transport, limited.environment.server.longest) = (Transport::Srd, Some(8928));
-        for document in [bandwidth(), latency(), failed, lost, counted(bandwidth()), counted(latency()), limited] {
+        for document in [
+            bandwidth(),
+            latency(),
+            failed,
+            lost,
+            counted(bandwidth()),
+            counted(latency()),
+            limited,
+            judged(bandwidth()),
+        ] {
             let text = sample::written(|out| document.write(out));
             let value = serde_json::from_str(&text).unwrap();
             assert_eq!(faults("document", &value), Vec::<String>::new(), "{text}");
@@ -273,7 +310,7 @@ mod tests {
     fn events_are_as_the_schema_says() {
         let mut lost = bandwidth();
         lose(&mut lost);
-        for document in [bandwidth(), latency(), lost, counted(bandwidth()), counted(latency())] {
+        for document in [bandwidth(), latency(), lost, counted(bandwidth()), counted(latency()), judged(bandwidth())] {
             for event in events(&document) {
                 let text = sample::written(|out| event.write(out));
                 assert_eq!(text.lines().count(), 1);
@@ -328,7 +365,7 @@ mod tests {
 
     #[test]
     fn streams_are_read_as_documents() {
-        let document = bandwidth();
+        let document = judged(bandwidth());
         let events = events(&document);
         let text = |events: &[Event]| sample::written(|out| events.iter().try_for_each(|event| event.write(out)));
         assert_eq!(Document::read(&text(&events)).unwrap(), document);
@@ -344,6 +381,10 @@ mod tests {
         assert!(said("{}").starts_with("it is no JSON of stride-perf: missing field `format`"), "{}", said("{}"));
         assert!(said("hello").starts_with("it is no JSON of stride-perf: "), "{}", said("hello"));
         assert_eq!(said("{\"format\": 7}"), "it is of format 7, and this version of stride-perf reads format 1");
+        let error = Some("nobody listens".to_owned());
+        let end = Event::End(End { rows: 0, hints: Vec::new(), error, verdict: None });
+        let text = sample::written(|out| end.write(out));
+        assert_eq!(said(&text), "it has no results, as the test did not begin: nobody listens");
         assert!(said("{\"format\": 1}").contains("missing field"), "{}", said("{\"format\": 1}"));
     }
 }

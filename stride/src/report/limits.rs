@@ -41,7 +41,23 @@ pub enum Measured {
     P99,
 }
 
+impl Measured {
+    /// The option of such a limit.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Gigabits => "--min-gbps",
+            Self::Rate => "--min-mpps",
+            Self::P99 => "--max-p99",
+        }
+    }
+}
+
 impl Limits {
+    /// Whether anything is asked.
+    pub fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The limit that a test which measures this can say nothing of, by its option.
     pub fn idle(&self, measure: Measure) -> Option<&'static str> {
         match measure {

@@ -18,6 +18,7 @@ pub mod limits;
 pub mod perftest;
 pub mod plot;
 pub mod table;
+pub mod verdict;
 
 #[cfg(test)]
 mod sample;

@@ -1,0 +1,134 @@
+//! What a test comes to where limits or a baseline were given, for programs.
+
+use serde::{Deserialize, Serialize};
+
+use super::compare::{Comparison, Outcome};
+use super::limits::Miss;
+
+/// What a test comes to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Every limit is kept, and no size is worse than the baseline by more than the threshold.
+    pub is_held: bool,
+    /// The limits that were missed.
+    pub misses: Vec<Missed>,
+    /// Beside the baseline; none where none was given.
+    pub comparison: Option<Compared>,
+}
+
+/// A limit that a size has missed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Missed {
+    /// Bytes of a message.
+    pub size_bytes: u64,
+    /// The option that has set it.
+    pub option: String,
+    /// What it must have, in the option's unit.
+    pub limit: f64,
+    /// What it has; none where that is no number.
+    pub found: Option<f64>,
+}
+
+/// A test beside the baseline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// By so many per cent a size may be worse.
+    pub threshold_percent: f64,
+    /// What it comes to.
+    pub outcome: Outcome,
+    /// Each size of both.
+    pub sizes: Vec<Size>,
+    /// Sizes of the baseline that were not measured now.
+    pub missing_bytes: Vec<u64>,
+    /// Sizes that the baseline has not.
+    pub added_bytes: Vec<u64>,
+    /// What else differs, in sentences; none where the baseline does not say what it ran in.
+    pub differences: Option<Vec<String>>,
+}
+
+/// A size beside the baseline's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Size {
+    /// Bytes of a message.
+    pub size_bytes: u64,
+    /// What decides, then: average gigabits a second, or the median in nanoseconds.
+    pub old: Option<f64>,
+    /// And now.
+    pub new: Option<f64>,
+    /// By how many per cent it is better: more of a bandwidth, less of a latency. None where that is no number.
+    pub gain_percent: Option<f64>,
+    /// By more than the threshold.
+    pub is_worse: bool,
+}
+
+fn number(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+impl Verdict {
+    /// Of these misses, and this comparison with what else differs.
+    pub fn new(misses: &[Miss], compared: Option<(&Comparison, Option<Vec<String>>)>) -> Self {
+        let misses = misses.iter().map(|miss| Missed {
+            size_bytes: miss.size,
+            option: miss.measure.option().to_owned(),
+            limit: miss.limit,
+            found: number(miss.found),
+        });
+        let misses: Vec<_> = misses.collect();
+        let comparison = compared.map(|(comparison, differences)| Compared::new(comparison, differences));
+        let is_same = comparison.as_ref().is_none_or(|compared| compared.outcome == Outcome::Held);
+        Self { is_held: misses.is_empty() && is_same, misses, comparison }
+    }
+}
+
+impl Compared {
+    fn new(comparison: &Comparison, differences: Option<Vec<String>>) -> Self {
+        let sizes = comparison.changes().iter().map(|change| Size {
+            size_bytes: change.size,
+            old: number(change.values[0]),
+            new: number(change.values[1]),
+            gain_percent: number(comparison.gain(change)),
+            is_worse: comparison.is_worse(change),
+        });
+        Self {
+            threshold_percent: comparison.threshold(),
+            outcome: comparison.outcome(),
+            sizes: sizes.collect(),
+            missing_bytes: comparison.gone().to_vec(),
+            added_bytes: comparison.added().to_vec(),
+            differences,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Measure, Operation};
+    use crate::report::limits::Limits;
+    use crate::report::{Series, sample};
+
+    #[test]
+    fn limits_and_the_baseline_decide_together() {
+        let series = |rows: &[(u64, u64)]| Series {
+            name: "it".to_owned(),
+            operation: Some(Operation::Write),
+            measure: Measure::Bandwidth,
+            rows: rows.iter().map(|&(size, messages)| sample::bandwidth_row(size, messages)).collect(),
+        };
+        let (old, new) = (series(&[(2, 10), (64, 1000), (128, 0)]), series(&[(64, 900), (128, 10), (256, 10)]));
+        let comparison = Comparison::of(&old, &new, 5.0).unwrap();
+        let verdict = Verdict::new(&[], Some((&comparison, Some(vec!["mtu".to_owned()]))));
+        let compared = verdict.comparison.unwrap();
+        assert!(!verdict.is_held && compared.outcome == Outcome::Worse);
+        assert_eq!((compared.missing_bytes, compared.added_bytes), (vec![2], vec![256]));
+        let worse: Vec<_> = compared.sizes.iter().map(|size| (size.size_bytes, size.is_worse)).collect();
+        assert_eq!(worse, [(64, true), (128, false)]);
+        assert_eq!(compared.sizes[1].gain_percent, None, "from nothing");
+        let held = Comparison::of(&old, &new, 50.0).unwrap();
+        assert!(Verdict::new(&[], Some((&held, None))).is_held);
+        let misses = Limits { min_mpps: Some(1.0), ..Limits::default() }.missed(&new.rows[..1], &[]);
+        let verdict = Verdict::new(&misses, Some((&held, None)));
+        assert!(!verdict.is_held && verdict.misses[0].option == "--min-mpps");
+    }
+}
