@@ -195,6 +195,7 @@ impl Facts {
         device.orig_attr.max_srq = 64;
         device.orig_attr.max_qp_rd_atom = 16;
         device.orig_attr.max_qp_init_rd_atom = 16;
+        device.orig_attr.atomic_cap = ffi::ibv_atomic_cap::IBV_ATOMIC_HCA;
         device.orig_attr.max_srq_wr = 512;
         device.orig_attr.max_srq_sge = 4;
         port.state = ffi::ibv_port_state::IBV_PORT_ACTIVE;
