@@ -63,7 +63,7 @@ fn a_queue_pair_that_only_receives_is_flushed() {
     let pairs: [GenericQueuePair; 2] = [builder.build().unwrap().into(), builder.build_ex().unwrap().into()];
     drop(builder);
     for mut qp in pairs {
-        connect(&mut qp).expect("it connects");
+        connect(&qp).expect("it connects");
         let mut batch = qp.start_post_recv();
         batch.construct_wr(5).setup_no_data();
         batch.post().expect("it is posted");

@@ -71,11 +71,8 @@ mod tests {
 
     #[test]
     fn the_ratio_is_the_median_of_those_of_the_rounds() {
-        let row = |messages| Row {
-            size: 1000,
-            is_whole: true,
-            figures: Figures::Bandwidth(Bandwidth { messages, seconds: 8.0, ..Bandwidth::default() }),
-        };
+        let row =
+            |messages| Row::new(1000, Figures::Bandwidth(Bandwidth { messages, seconds: 8.0, ..Bandwidth::default() }));
         let mut report = Report::new(Test::WriteBw);
         for [theirs, ours] in [[1_000_000, 3_000_000], [2_000_000, 1_000_000], [4_000_000, 4_000_000]] {
             report.add(true, &[row(ours)]);
@@ -93,11 +90,7 @@ mod tests {
 
     #[test]
     fn a_size_that_one_lacks_is_left_out() {
-        let row = Row {
-            size: 2,
-            is_whole: true,
-            figures: Figures::Bandwidth(Bandwidth { messages: 1, seconds: 1.0, ..Bandwidth::default() }),
-        };
+        let row = Row::new(2, Figures::Bandwidth(Bandwidth { messages: 1, seconds: 1.0, ..Bandwidth::default() }));
         let mut report = Report::new(Test::WriteBw);
         report.add(true, &[row]);
         report.end_turn();
