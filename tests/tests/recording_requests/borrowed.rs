@@ -1,4 +1,5 @@
-//! Inline data that is not copied before the driver does it: what arrives, and what is left of batches that were not posted.
+//! Inline data, and that which is not copied before the driver does it: what arrives, and what is left of batches that were not
+//! posted.
 
 use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::PostSendError;
@@ -45,6 +46,33 @@ fn bytes_that_outlive_the_batch_arrive() {
         let expected =
             [(1, Some(b"sixteen bytes, 1".to_vec()), 16), (2, Some(Vec::new()), 0), (3, Some(b"three".to_vec()), 5)];
         assert_eq!(arrived, expected, "{}", outcome.kind);
+    }
+}
+
+#[test]
+fn bytes_of_every_length_are_copied() {
+    const MOST: u8 = 130;
+    let world = World::new();
+    let mut builder = sized(&world, world.pd.create_qp_builder());
+    let mut qp = builder.setup_max_inline_data(MOST.into()).build().unwrap();
+    // The interpreter takes its time: where the way of the copy changes.
+    let changes = [0, 15, 16, 17, 32, 33, 64, 65, MOST];
+    for length in (0..=MOST).filter(|length| !cfg!(miri) || changes.contains(length)) {
+        // As long as they are: a step beyond them is seen by the interpreter.
+        let bytes: Box<[u8]> = (0..length).map(|at| length ^ at.wrapping_mul(29)).collect();
+        let mut guard = qp.start_post_send();
+        // The place of a request is not that of its neighbours.
+        for wr_id in 0..3 {
+            let request = guard.construct_wr(wr_id, SIGNALED).setup_send();
+            if wr_id == 1 {
+                request.setup_inline_data(&bytes)
+            } else {
+                request.setup_inline_data(&[0xee; MOST as usize])
+            }
+        }
+        guard.post().unwrap();
+        let arrived: Vec<_> = world.recording.posted().into_iter().filter_map(|one| one.inline).collect();
+        assert_eq!(arrived, [vec![0xee; MOST.into()], bytes.to_vec(), vec![0xee; MOST.into()]], "{length}");
     }
 }
 

@@ -21,7 +21,11 @@ pub struct BasicSendQueue<T = Connected> {
     qp: *mut ibv_qp,
     requests: Requests<ibv_send_wr>,
     /// `max_inline` bytes for each request.
+    #[expect(dead_code, reason = "reached by `inline_origin`")]
     inline: Ring<u8>,
+    /// Where the bytes of a request of the [number](Batch::last_number) 0 would be, were there one: those of the first are as many times
+    /// `max_inline` behind it as its number says.
+    inline_origin: *mut u8,
     max_inline: usize,
     core: Arc<QueuePairCore>,
     service: PhantomData<T>,
@@ -53,7 +57,16 @@ impl<T: Service> BasicSendQueue<T> {
         let inline = inline.ok_or_else(|| {
             no_room(verb, format!("{max_inline} bytes of inline data for each of {} requests", cap.max_send_wr))
         })?;
-        Ok(Self { qp: core.raw(), requests, inline, max_inline, core: Arc::clone(core), service: PhantomData })
+        let inline_origin = inline.at(0).wrapping_sub(requests.first_number().wrapping_mul(max_inline));
+        Ok(Self {
+            qp: core.raw(),
+            requests,
+            inline,
+            inline_origin,
+            max_inline,
+            core: Arc::clone(core),
+            service: PhantomData,
+        })
     }
 }
 
@@ -66,7 +79,7 @@ impl<T: Service> SendQueue for BasicSendQueue<T> {
         BasicPostSendGuard {
             qp: self.qp,
             batch: self.requests.batch(),
-            inline: &self.inline,
+            inline_origin: self.inline_origin,
             max_inline: self.max_inline,
             service: PhantomData,
         }
@@ -84,7 +97,7 @@ impl<T: Service> AsQueuePairCore for BasicSendQueue<T> {
 pub struct BasicPostSendGuard<'q, T = Connected> {
     qp: *mut ibv_qp,
     batch: Batch<'q, ibv_send_wr>,
-    inline: &'q Ring<u8>,
+    inline_origin: *mut u8,
     max_inline: usize,
     service: PhantomData<T>,
 }
@@ -102,13 +115,13 @@ impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
         // uses them.
         let written = unsafe {
             (*wr).wr_id = wr_id;
-            (*wr).send_flags = flags;
+            (*wr).send_flags = flags | D::BASIC_FLAGS;
             operation.write(&mut *wr, self.qp).and_then(|()| {
                 data.write(BasicSlot {
                     wr,
                     sges: (*wr).sg_list,
                     max_sge: self.batch.max_sge(),
-                    inline: self.inline.at(self.batch.len() * self.max_inline),
+                    inline: self.inline_origin.wrapping_add(self.batch.last_number().wrapping_mul(self.max_inline)),
                     max_inline: self.max_inline,
                 })
             })

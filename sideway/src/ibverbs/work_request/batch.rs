@@ -166,6 +166,11 @@ impl<W: ListedRequest> Requests<W> {
         self.refusals.overflow
     }
 
+    /// The [number](Batch::last_number) of an empty batch.
+    pub(crate) fn first_number(&self) -> usize {
+        self.ring.at(0).addr() / size_of::<W>()
+    }
+
     /// Begins a batch.
     #[inline]
     pub(crate) fn batch(&mut self) -> Batch<'_, W> {
@@ -203,7 +208,7 @@ impl<W: ListedRequest> Batch<'_, W> {
         if self.last < self.requests.limit {
             return Some(self.last.wrapping_add(1));
         }
-        self.refuse_with(|index, refusals| refusals.too_many(index, wr_id));
+        self.last = self.no_place(wr_id);
         None
     }
 
@@ -213,14 +218,7 @@ impl<W: ListedRequest> Batch<'_, W> {
         if self.last < self.requests.limit_with_entry {
             return Some(self.last.wrapping_add(1));
         }
-        let has_place = self.last < self.requests.limit;
-        self.refuse_with(|index, refusals| {
-            if has_place {
-                refusals.note(index, wr_id, RefusalReason::TooManyEntries { given: 1, limit: 0 });
-            } else {
-                refusals.too_many(index, wr_id);
-            }
-        });
+        self.last = self.no_place(wr_id);
         None
     }
 
@@ -228,6 +226,13 @@ impl<W: ListedRequest> Batch<'_, W> {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         (self.last.addr() - self.requests.ring.at(0).addr()) / size_of::<W>()
+    }
+
+    /// Which place of all memory the last request has: one more than that of the request before. Their difference is an index, as
+    /// all places are as far from a multiple of their size.
+    #[inline]
+    pub(crate) fn last_number(&self) -> usize {
+        self.last.addr() / size_of::<W>()
     }
 
     /// Entries that a request may have.
@@ -242,20 +247,20 @@ impl<W: ListedRequest> Batch<'_, W> {
         self.last = self.last.wrapping_add(1);
     }
 
-    /// Refuses a request, and with it the batch.
+    /// Refuses the reserved request, and with it the batch.
     #[inline]
     pub(crate) fn refuse(&mut self, wr_id: u64, reason: RefusalReason) {
-        self.refuse_with(|index, refusals| refusals.note(index, wr_id, reason));
+        let index = self.len();
+        self.requests.refusals.note(index, wr_id, reason);
+        self.last = self.requests.limit.wrapping_add(1);
     }
 
-    /// The first refusal is the batch's.
+    /// The last of the batch that a request was refused in, for want of a place. One call and nothing else, so that a loop that
+    /// posts stays small.
     #[inline(always)]
-    fn refuse_with(&mut self, note: impl FnOnce(usize, &mut Refusals)) {
-        let refused = self.requests.limit.wrapping_add(1);
-        if self.last != refused {
-            note(self.len(), &mut self.requests.refusals);
-            self.last = refused;
-        }
+    fn no_place(&mut self, wr_id: u64) -> *mut W {
+        let Requests { ring, limit, refusals, .. } = &mut *self.requests;
+        refusals.no_place((ring.at(0), self.last, *limit), wr_id)
     }
 
     /// Hands the list to `post`, which gets its first request and the place for the one at fault.
@@ -301,10 +306,18 @@ impl Refusals {
         self.first = Some(Refusal { failed: FailedRequest { index: Some(index), wr_id }, reason });
     }
 
+    /// Refuses a request behind `last`, which has no place, or none with an entry; the first refusal is the batch's. `before` is
+    /// the place before the first request, `limit` the last request of all. Gives the last of a batch that is refused.
     #[cold]
     #[inline(never)]
-    fn too_many(&mut self, index: usize, wr_id: u64) {
-        self.note(index, wr_id, self.overflow);
+    fn no_place<W>(&mut self, (before, last, limit): (*mut W, *mut W, *mut W), wr_id: u64) -> *mut W {
+        let refused = limit.wrapping_add(1);
+        if last != refused {
+            let has_place = last < limit;
+            let reason = if has_place { RefusalReason::TooManyEntries { given: 1, limit: 0 } } else { self.overflow };
+            self.note((last.addr() - before.addr()) / size_of::<W>(), wr_id, reason);
+        }
+        refused
     }
 
     /// Why a batch from `first` to `last` was not posted, if it is an error. `limit` is the last request of all.

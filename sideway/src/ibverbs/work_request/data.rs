@@ -62,6 +62,9 @@ pub trait SendData {
     /// soft-RoCE does not.
     const FLAGS: u32 = 0;
 
+    /// The same for a request of a basic queue pair.
+    const BASIC_FLAGS: u32 = Self::FLAGS;
+
     /// Whether the data is one entry of a gather list, whatever it says: the place of such a request has room for it.
     const ONE_ENTRY: bool = false;
 
@@ -169,6 +172,8 @@ impl SendData for Nothing {
 }
 
 impl SendData for Within<'_> {
+    const BASIC_FLAGS: u32 = Inline::FLAGS;
+
     #[inline]
     unsafe fn give(self, _qp: *mut ibv_qp_ex) {}
 
@@ -191,7 +196,7 @@ impl SendData for Inline<'_> {
     #[inline]
     unsafe fn write(self, slot: BasicSlot) -> Result<(), RefusalReason> {
         // SAFETY: the caller's promise.
-        unsafe { write_inline(slot, self.0.len(), |to| to.copy_from_nonoverlapping(self.0.as_ptr(), self.0.len())) }
+        unsafe { write_inline(slot, self.0.len(), |to| copy(self.0, to)) }
     }
 }
 
@@ -264,6 +269,45 @@ unsafe fn write_inline(slot: BasicSlot, length: usize, copy: impl FnOnce(*mut u8
     unsafe { name_inline(slot, slot.inline, length) }
 }
 
+/// Copies the bytes to `to`: 16 to 64 of them, as small messages have, without a call.
+///
+/// # Safety
+///
+/// So many bytes can be written there, and are none of `bytes`.
+#[inline]
+unsafe fn copy(bytes: &[u8], to: *mut u8) {
+    type Piece = [u8; 16];
+    const PIECE: usize = size_of::<Piece>();
+    let length = bytes.len();
+    if !(PIECE..=4 * PIECE).contains(&length) {
+        // SAFETY: the caller's promise.
+        return unsafe { copy_by_a_call(bytes, to) };
+    }
+    let piece = |at: usize| {
+        // SAFETY: each place below has a piece behind it within `bytes`, and `to` has room for as many; a piece has no alignment.
+        unsafe { to.add(at).cast::<Piece>().write(bytes.as_ptr().add(at).cast::<Piece>().read()) }
+    };
+    // From both ends: what is in the middle is written twice.
+    if length > 2 * PIECE {
+        piece(PIECE);
+        piece(length - 2 * PIECE);
+    }
+    piece(0);
+    piece(length - PIECE);
+}
+
+/// Copies bytes of any number. Apart and cold, so that a loop that posts keeps its registers for the other way.
+///
+/// # Safety
+///
+/// As [`copy`].
+#[cold]
+#[inline(never)]
+unsafe fn copy_by_a_call(bytes: &[u8], to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+}
+
 /// Makes so many bytes the request's data.
 ///
 /// # Safety
@@ -279,7 +323,6 @@ unsafe fn name_inline(slot: BasicSlot, data: *const u8, length: usize) -> Result
     unsafe {
         slot.sges.write(ibv_sge { addr: data as u64, length: length as u32, lkey: 0 });
         (*slot.wr).num_sge = 1;
-        (*slot.wr).send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
     }
     Ok(())
 }
