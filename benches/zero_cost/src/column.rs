@@ -20,6 +20,8 @@ pub enum Column {
     Sideway,
     /// sideway, queues of either interface
     Generic,
+    /// sideway, queues of either interface, a completion and a field at a time
+    GenericSteps,
     /// sideway, queues of either interface, matched on before the loop
     Hoisted,
 }
@@ -31,7 +33,7 @@ impl Column {
             Self::C | Self::Sideway | Self::Hoisted => true,
             Self::CKept => task == Task::Refill || interface == Interface::Basic && task.posts_sends(),
             // What one interface alone has is behind a `Result` there.
-            Self::Generic => task != Task::Fields,
+            Self::Generic | Self::GenericSteps => task != Task::Fields,
         }
     }
 
@@ -46,6 +48,7 @@ impl Column {
             Self::CKept => c::run(objects, Style::Kept, interface, task, rounds),
             Self::Sideway => rust::run(By::Type, interface, task, rounds),
             Self::Generic => rust::run(By::Choice, interface, task, rounds),
+            Self::GenericSteps => rust::run(By::ChoiceInEachStep, interface, task, rounds),
             Self::Hoisted => rust::run(By::ChoiceBeforeTheLoop, interface, task, rounds),
         }
     }

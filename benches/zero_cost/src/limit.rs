@@ -9,17 +9,15 @@ pub fn of(column: Column, interface: Interface, task: Task) -> Option<f64> {
     use Interface::{Basic, Extended};
     Some(match (column, interface, task) {
         (Column::C | Column::CKept, _, _) => return None,
-        // Whether a completion is the first of a poll, and whether a list has room, is asked for each.
-        (Column::Sideway | Column::Hoisted, Extended, Task::Refill) => 1.05,
-        // A field that a queue has only where it was asked for is asked after.
-        (Column::Sideway | Column::Hoisted, Extended, Task::Fields) => 1.02,
-        // The copy is one more than C makes.
-        (Column::Sideway | Column::Hoisted, Basic, Task::InlineCopy) => 1.13,
+        // What is read waits on the stack until the last field is seen to be there.
+        (Column::Sideway | Column::Hoisted, Extended, Task::Fields) => 1.03,
         (Column::Sideway | Column::Hoisted, _, _) => 1.0,
+        // A match for each batch and each poll.
+        (Column::Generic, _, _) => 1.04,
         // A match for each step.
-        (Column::Generic, Extended, Task::Post1 | Task::Post32 | Task::Standard) => 1.17,
-        (Column::Generic, _, Task::Inline | Task::InlineCopy | Task::Refill) => 1.21,
-        (Column::Generic, Basic, Task::Standard) => 1.36,
-        (Column::Generic, _, _) => 1.1,
+        (Column::GenericSteps, Extended, Task::Post32 | Task::Standard) => 1.15,
+        (Column::GenericSteps, _, Task::Refill) => 1.19,
+        (Column::GenericSteps, Basic, Task::Standard) => 1.35,
+        (Column::GenericSteps, _, _) => 1.11,
     })
 }

@@ -49,6 +49,7 @@ pub fn all(program: &Path, folder: &Path, further: &[Further<'_>]) -> Result<Vec
                 ("C, lists kept", Column::CKept),
                 ("sideway", Column::Sideway),
                 ("generic", Column::Generic),
+                ("generic, by steps", Column::GenericSteps),
                 ("generic, hoisted", Column::Hoisted),
             ] {
                 others.push((name.to_owned(), Some(column), cost(column)?));

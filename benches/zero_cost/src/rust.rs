@@ -21,8 +21,10 @@ const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 pub enum By {
     /// Queues of one kind, named by their types.
     Type,
-    /// Queues of either kind, with the choice in each call.
+    /// Queues of either kind, with the choice in each batch and each poll.
     Choice,
+    /// Queues of either kind, with the choice in each step.
+    ChoiceInEachStep,
     /// Queues of either kind, with the choice before the loop.
     ChoiceBeforeTheLoop,
 }
@@ -49,6 +51,11 @@ pub fn run(by: By, interface: Interface, task: Task, rounds: u64) -> Result<u64>
             let (mut qp, mut cq) = either(interface, task)?;
             let (send, recv) = qp.queues();
             none_in(|| generic::run(task, send, recv, &mut cq, words, rounds))
+        }
+        (By::ChoiceInEachStep, _) => {
+            let (mut qp, mut cq) = either(interface, task)?;
+            let (send, recv) = qp.queues();
+            none_in(|| generic_steps::run(task, send, recv, &mut cq, words, rounds))
         }
         (By::ChoiceBeforeTheLoop, _) => {
             let (mut qp, mut cq) = either(interface, task)?;
@@ -110,8 +117,58 @@ macro_rules! add {
     };
 }
 
+/// Gives up to so many completions to a block, in one poll.
+macro_rules! each {
+    // The queue does.
+    (by_queue, $cq:ident, $most:expr, |$wc:ident| $body:block) => {
+        $cq.poll_each($most, |$wc| {
+            $body
+            Ok::<_, Error>(())
+        })?
+    };
+    // One after the other is asked for.
+    (by_steps, $cq:ident, $most:expr, |$wc:ident| $body:block) => {{
+        let mut taken = 0;
+        match $cq.start_poll() {
+            Ok(mut poller) => {
+                while taken < $most
+                    && let Some($wc) = poller.next()?
+                {
+                    $body
+                    taken += 1;
+                }
+            }
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => {}
+            Err(error) => return Err(error.into()),
+        }
+        taken
+    }};
+}
+
+/// Takes so many completions, which are all that there will be, by a block, in as many polls as it takes.
+macro_rules! all {
+    (by_queue, $cq:ident, $count:ident, |$wc:ident| $body:block) => {
+        while $count > 0 {
+            $count -= each!(by_queue, $cq, $count, |$wc| $body);
+        }
+    };
+    (by_steps, $cq:ident, $count:ident, |$wc:ident| $body:block) => {
+        while $count > 0 {
+            let mut poller = match $cq.start_poll() {
+                Ok(poller) => poller,
+                Err(PollCompletionQueueError::CompletionQueueEmpty) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            while let Some($wc) = poller.next()? {
+                $body
+                $count -= 1;
+            }
+        }
+    };
+}
+
 macro_rules! loops {
-    ($kind:ident, $Send:ty, $Cq:ty, |$count:ident| $goes_on:expr, |$sum:ident, $wc:ident| $further:block) => {
+    ($kind:ident, $Send:ty, $Cq:ty, $all:ident, $some:ident, |$sum:ident, $wc:ident| $further:block) => {
         mod $kind {
             use super::*;
 
@@ -138,39 +195,25 @@ macro_rules! loops {
             /// Takes one completion, and adds its number.
             #[inline(always)]
             fn take_1(cq: &mut $Cq, sum: &mut u64) -> Result<()> {
-                loop {
-                    let mut poller = match cq.start_poll() {
-                        Ok(poller) => poller,
-                        Err(PollCompletionQueueError::CompletionQueueEmpty) => continue,
-                        Err(error) => return Err(error.into()),
-                    };
-                    if let Some(completion) = poller.next()? {
-                        if completion.status() != WorkCompletionStatus::Success {
-                            return Err(failed(completion.status()));
-                        }
-                        *sum = sum.wrapping_add(completion.wr_id());
+                while each!($some, cq, 1, |completion| {
+                    if completion.status() != WorkCompletionStatus::Success {
+                        return Err(failed(completion.status()));
                     }
-                    return Ok(());
-                }
+                    *sum = sum.wrapping_add(completion.wr_id());
+                }) == 0
+                {}
+                Ok(())
             }
 
             /// Takes so many completions, and adds their numbers.
             #[inline(always)]
             fn take(cq: &mut $Cq, mut count: u32, sum: &mut u64) -> Result<()> {
-                while count > 0 {
-                    let mut poller = match cq.start_poll() {
-                        Ok(poller) => poller,
-                        Err(PollCompletionQueueError::CompletionQueueEmpty) => continue,
-                        Err(error) => return Err(error.into()),
-                    };
-                    while let Some(completion) = poller.next()? {
-                        if completion.status() != WorkCompletionStatus::Success {
-                            return Err(failed(completion.status()));
-                        }
-                        *sum = sum.wrapping_add(completion.wr_id());
-                        count -= 1;
+                all!($all, cq, count, |completion| {
+                    if completion.status() != WorkCompletionStatus::Success {
+                        return Err(failed(completion.status()));
                     }
-                }
+                    *sum = sum.wrapping_add(completion.wr_id());
+                });
                 Ok(())
             }
 
@@ -235,14 +278,7 @@ macro_rules! loops {
                 let mut sum = 0_u64;
                 for _ in 0..rounds {
                     let mut guard = recv.start_post_recv();
-                    {
-                    let mut poller = match cq.start_poll() {
-                        Ok(poller) => poller,
-                        Err(PollCompletionQueueError::CompletionQueueEmpty) => continue,
-                        Err(error) => return Err(error.into()),
-                    };
-                    let mut $count = 0;
-                    while $goes_on && let Some(completion) = poller.next()? {
+                    each!($some, cq, BATCH, |completion| {
                         if completion.status() != WorkCompletionStatus::Success {
                             return Err(failed(completion.status()));
                         }
@@ -250,9 +286,7 @@ macro_rules! loops {
                         let request = guard.construct_wr(completion.wr_id());
                         // SAFETY: the device touches no memory.
                         unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
-                        $count += 1;
-                    }
-                    }
+                    });
                     guard.post()?;
                 }
                 Ok(sum)
@@ -262,12 +296,9 @@ macro_rules! loops {
             fn standard(cq: &mut $Cq, rounds: u64) -> Result<u64> {
                 let mut sum = 0_u64;
                 for _ in 0..rounds {
-                    let mut poller = cq.start_poll()?;
-                    let mut $count = 0;
-                    while $goes_on && let Some(completion) = poller.next()? {
+                    each!($some, cq, BATCH, |completion| {
                         add_standard_fields!(sum, completion);
-                        $count += 1;
-                    }
+                    });
                 }
                 Ok(sum)
             }
@@ -276,13 +307,10 @@ macro_rules! loops {
             fn fields(cq: &mut $Cq, rounds: u64) -> Result<u64> {
                 let mut $sum = 0_u64;
                 for _ in 0..rounds {
-                    let mut poller = cq.start_poll()?;
-                    let mut $count = 0;
-                    while $goes_on && let Some($wc) = poller.next()? {
+                    each!($some, cq, BATCH, |$wc| {
                         add_standard_fields!($sum, $wc);
                         $further
-                        $count += 1;
-                    }
+                    });
                 }
                 Ok($sum)
             }
@@ -304,12 +332,12 @@ macro_rules! loops {
     };
 }
 
-// The poll of a basic queue ends with the batch.
-loops!(basic, BasicSendQueue, BasicCompletionQueue, |_count| true, |sum, wc| {
+loops!(basic, BasicSendQueue, BasicCompletionQueue, by_steps, by_queue, |sum, wc| {
     add!(sum, wc.pkey_index());
 });
-loops!(generic, GenericSendQueue, GenericCompletionQueue, |count| count < BATCH, |_sum, _wc| {});
-loops!(extended, ExtendedSendQueue, ExtendedCompletionQueue, |count| count < BATCH, |sum, wc| {
+loops!(generic, GenericSendQueue, GenericCompletionQueue, by_queue, by_queue, |_sum, _wc| {});
+loops!(generic_steps, GenericSendQueue, GenericCompletionQueue, by_steps, by_steps, |_sum, _wc| {});
+loops!(extended, ExtendedSendQueue, ExtendedCompletionQueue, by_steps, by_queue, |sum, wc| {
     add!(sum, wc.completion_timestamp()?);
     add!(sum, wc.completion_wallclock_ns()?);
     add!(sum, wc.cvlan()?);

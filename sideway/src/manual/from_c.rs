@@ -59,7 +59,7 @@
 //! |---|---|
 //! | `ibv_create_comp_channel` | [`create_comp_channel`](crate::ibverbs::device_context::DeviceContext::create_comp_channel): in non-blocking mode from the start |
 //! | `ibv_create_cq`, `ibv_create_cq_ex` | [`create_cq_builder`](crate::ibverbs::device_context::DeviceContext::create_cq_builder), `build`, `build_ex` |
-//! | `ibv_poll_cq(cq, n, wc)` | [`BasicCompletionQueue::start_poll`](crate::ibverbs::completion::BasicCompletionQueue::start_poll); `n` is [`setup_poll_batch`](crate::ibverbs::completion::BasicCompletionQueue::setup_poll_batch) |
+//! | `ibv_poll_cq(cq, n, wc)` | [`BasicCompletionQueue::start_poll`](crate::ibverbs::completion::BasicCompletionQueue::start_poll); `n` is [`setup_poll_batch`](crate::ibverbs::completion::BasicCompletionQueue::setup_poll_batch), or what [`poll_each`](crate::ibverbs::completion::BasicCompletionQueue::poll_each) is told |
 //! | `ibv_start_poll`, `ibv_next_poll`, `ibv_end_poll` | [`ExtendedCompletionQueue::start_poll`](crate::ibverbs::completion::ExtendedCompletionQueue::start_poll), `next` of the poller, and its drop |
 //! | 0, `ENOENT`: nothing there | [`CompletionQueueEmpty`](crate::ibverbs::completion::PollCompletionQueueError::CompletionQueueEmpty), an error, so that a poller has at least one completion |
 //! | `wc->…`, `ibv_wc_read_…` | methods of the completion, which is lent until `next` |

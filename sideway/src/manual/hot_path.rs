@@ -14,9 +14,14 @@
 //! - **One thread**: [`single_threaded`](crate::ibverbs::single_threaded) objects stay with their thread and take no lock where
 //!   the device has such queues.
 //! - **Batches**: build several requests under one guard; one `post` rings one doorbell.
-//! - **Either kind**: `GenericQueuePair` and `GenericCompletionQueue` choose by a match per request and per field. To take
+//! - **Completions** are given to a closure by `poll_each`, up to so many in one poll, or taken one after the other from the poller that
+//!   `start_poll` gives. The first leaves nothing to be asked between two completions, and is bounded; the second fits where the program goes
+//!   on elsewhere before the poll has ended. See the first example below.
+//! - **Either kind**: `GenericQueuePair` chooses by a match per batch. The
+//!   [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) of a `GenericCompletionQueue` chooses once per poll, and the
+//!   closure is compiled for each kind; taken one after the other, a completion is a match per field. To take
 //!   the choice out of a loop, match once outside ([`queues`](crate::ibverbs::queue_pair::Pair::queues) lends the send queue to match on),
-//!   and run the loop on the queues inside: it is the loop of that kind, and costs as much. See the example below.
+//!   and run the loop on the queues inside: it is the loop of that kind, and costs as much. See the second example below.
 //! - **No more than fits**: who posts to an extended send queue counts what is outstanding, and posts no more than
 //!   [`setup_max_send_wr`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_send_wr) said. That a queue is full is not
 //!   looked at here, and mlx5 damages the last request when it is ([`quirks`](super::quirks#all-drivers)). A loop that rather
@@ -24,9 +29,44 @@
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
 //! - **Basic queue pairs** hold as many requests as they were built for, in place; a batch is linked and posted without an
 //!   allocation. Batches of one length find the list linked as they left it.
-//! - **Inline data** is copied into the queue pair of a basic one before the call returns. Where the bytes outlive the batch,
+//! - **Inline data** is copied into the queue pair of a basic one before the call returns, 16 to 64 bytes of it in place. Where the
+//!   bytes outlive the batch,
 //!   [`setup_borrowed_inline_data`](crate::ibverbs::work_request::LocalBufferHandle::setup_borrowed_inline_data) leaves the copy to the
 //!   driver, as C does.
+//!
+//! Receives that have completed are posted again, up to 32 at a time, whatever kind the queue is of:
+//!
+//! ```
+//! use sideway::ibverbs::completion::{GenericCompletionQueue, WorkCompletionStatus};
+//! use sideway::ibverbs::memory_region::LocalKey;
+//! use sideway::ibverbs::work_request::ReceiveQueue;
+//!
+//! /// The receive `n` has the buffer of 4096 bytes that begins at `buffers + 4096 * n`; how many had completed.
+//! ///
+//! /// # Safety
+//! ///
+//! /// Nobody else uses the buffers while receives are outstanding.
+//! unsafe fn refill(
+//!     cq: &mut GenericCompletionQueue,
+//!     receives: &mut ReceiveQueue,
+//!     (lkey, buffers): (LocalKey, u64),
+//! ) -> Result<u32, Box<dyn std::error::Error>> {
+//!     let mut guard = receives.start_post_recv();
+//!     let taken = cq.poll_each(32, |completion| {
+//!         if completion.status() != WorkCompletionStatus::Success {
+//!             return Err(format!("receive {}: {}", completion.wr_id(), completion.status()).into());
+//!         }
+//!         let request = guard.construct_wr(completion.wr_id());
+//!         // SAFETY: the device has filled the buffer, and nobody else uses it.
+//!         unsafe { request.setup_sge(lkey, buffers + 4096 * completion.wr_id(), 4096) };
+//!         Ok::<_, Box<dyn std::error::Error>>(())
+//!     })?;
+//!     guard.post()?;
+//!     Ok(taken)
+//! }
+//! ```
+//!
+//! The choice of both queues before the loop:
 //!
 //! ```
 //! use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
@@ -41,18 +81,11 @@
 //!             let mut guard = $send.start_post_send();
 //!             guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"ping");
 //!             guard.post()?;
-//!             loop {
-//!                 match $cq.start_poll() {
-//!                     Ok(mut poller) => {
-//!                         while let Some(completion) = poller.next()? {
-//!                             println!("{}: {}", completion.wr_id(), completion.status());
-//!                         }
-//!                         break;
-//!                     }
-//!                     Err(PollCompletionQueueError::CompletionQueueEmpty) => continue,
-//!                     Err(error) => return Err(error.into()),
-//!                 }
-//!             }
+//!             while $cq.poll_each(1, |completion| {
+//!                 println!("{}: {}", completion.wr_id(), completion.status());
+//!                 Ok::<_, PollCompletionQueueError>(())
+//!             })? == 0
+//!             {}
 //!         }
 //!         Ok(())
 //!     }};

@@ -234,7 +234,12 @@ impl Recording {
     pub fn complete(&self, cq: &impl CompletionQueue, completion: Completion) -> &Self {
         // SAFETY: the pointer is used while the queue is borrowed.
         let cq = unsafe { cq.cq() };
-        completion::complete(&mut self.device.state.lock(), cq.as_ptr().addr(), completion);
+        self.complete_at(cq.as_ptr().addr(), completion)
+    }
+
+    /// The same for a queue that is known by its address.
+    pub fn complete_at(&self, cq: usize, completion: Completion) -> &Self {
+        completion::complete(&mut self.device.state.lock(), cq, completion);
         self
     }
 

@@ -3,8 +3,8 @@
 //!
 //! | hole | closed by |
 //! |---|---|
-//! | 1. completions that alias one cursor, collected or kept beyond the poll | compile-fail `completion_*`, `poller_is_no_iterator`; `polling::completions_are_lent_one_at_a_time` |
-//! | 2. two pollers on one queue | compile-fail `two_pollers_on_one_queue`, `shared_queue_is_not_polled`; `polling::a_poll_ends_before_the_next` |
+//! | 1. completions that alias one cursor, collected or kept beyond the poll | compile-fail `completion_*`, `poller_is_no_iterator`; `polling::completions_are_lent_one_at_a_time`, `poll_each::*` |
+//! | 2. two pollers on one queue | compile-fail `two_pollers_on_one_queue`, `shared_queue_is_not_polled`, `queue_is_not_polled_in_its_own_poll`; `polling::a_poll_ends_before_the_next` |
 //! | 3. a channel cloned, and so destroyed twice | compile-fail `completion_channel_is_no_clone`; `ownership::a_channel_is_destroyed_once` |
 //! | 4. a device out of any pointer | compile-fail `device_*`; `ownership::a_context_outlives_the_list` |
 //! | 5. readers of completions that are null | `polling::a_field_that_was_not_asked_for_is_none`, `polling::a_queue_without_a_reader_is_refused` |
@@ -26,6 +26,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod ownership;
+mod poll_each;
 mod polling;
 mod posting;
 mod values;

@@ -52,15 +52,51 @@ impl BasicCompletionQueue {
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn start_poll(&mut self) -> Result<BasicPoller<'_>, PollCompletionQueueError> {
+        self.take_off(self.batch.len())
+    }
+
+    /// `ibv_poll_cq(cq, n, wc)` — takes up to `most` completions off the queue, and no more than a batch, and gives them to `take`,
+    /// one after the other; how many these were, 0 where the queue is empty.
+    ///
+    /// # Errors
+    ///
+    /// What `take` gave: completions behind its own that were taken off the queue with it are lost. Else as
+    /// [`start_poll`](Self::start_poll).
+    ///
+    /// # References
+    ///
+    /// [ibv_poll_cq(3)](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline(always)]
+    pub fn poll_each<E: From<PollCompletionQueueError>>(
+        &mut self,
+        most: u32,
+        mut take: impl FnMut(BasicWorkCompletion<'_>) -> Result<(), E>,
+    ) -> Result<u32, E> {
+        let poller = match self.take_off(self.batch.len().min(most as usize)) {
+            Ok(poller) => poller,
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        let taken = poller.completions.len() as u32;
+        for wc in poller.completions {
+            take(BasicWorkCompletion { wc })?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes up to `most` completions off the queue, which is no more than the batch has room for.
+    #[inline]
+    fn take_off(&mut self, most: usize) -> Result<BasicPoller<'_>, PollCompletionQueueError> {
         // SAFETY: the CQ is live; the batch has room for as many as are asked for (`setup_poll_batch` keeps it within
         // `c_int`).
-        let polled = unsafe { sys::ibv_poll_cq(self.cq, self.batch.len() as c_int, self.batch.as_mut_ptr()) };
+        let polled = unsafe { sys::ibv_poll_cq(self.cq, most as c_int, self.batch.as_mut_ptr()) };
         if polled == 0 {
             return Err(PollCompletionQueueError::CompletionQueueEmpty);
         }
         // One comparison for two faults: a negative number is a large one, and no batch is that long (`MAX_BATCH`).
-        if polled as u32 > self.batch.len() as u32 {
-            return Err(not_so_many(polled, self.batch.len()));
+        if polled as u32 > most as u32 {
+            return Err(not_so_many(polled, most));
         }
         // SAFETY: so many entries are in the batch.
         let filled = unsafe { self.batch.get_unchecked(..polled as usize) };

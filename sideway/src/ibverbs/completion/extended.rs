@@ -81,6 +81,37 @@ impl ExtendedCompletionQueue {
         Ok(ExtendedPoller { cq: self.cq, fields: self.fields, first: true, queue: PhantomData })
     }
 
+    /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — gives up to `most` completions to `take`, one after
+    /// the other, in one poll; how many these were, 0 where the queue is empty.
+    ///
+    /// The poll ends when this returns, and also where `take` panics. What is left stays in the queue. While `take` runs, the queue
+    /// is polled: see [`start_poll`](Self::start_poll).
+    ///
+    /// # Errors
+    ///
+    /// What `take` gave, behind whose completion no other is taken; else the driver's errno: the queue is broken.
+    ///
+    /// # References
+    ///
+    /// [ibv_create_cq_ex(3)](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[doc(alias = "ibv_next_poll")]
+    #[doc(alias = "ibv_end_poll")]
+    #[inline(always)]
+    pub fn poll_each<E: From<PollCompletionQueueError>>(
+        &mut self,
+        most: u32,
+        take: impl FnMut(ExtendedWorkCompletion<'_>) -> Result<(), E>,
+    ) -> Result<u32, E> {
+        if most == 0 {
+            return Ok(0);
+        }
+        match self.start_poll() {
+            Ok(mut poller) => poller.give(most, take),
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds at least. What has completed and is not
     /// polled yet stays; [`cqe`](CompletionQueue::cqe) tells what the device made of it.
     ///
@@ -157,16 +188,39 @@ impl ExtendedPoller<'_> {
     pub fn next(&mut self) -> Result<Option<ExtendedWorkCompletion<'_>>, PollCompletionQueueError> {
         if self.first {
             self.first = false;
-        } else {
-            // SAFETY: the poll was started and has not ended.
-            let ret = unsafe { sys::ibv_next_poll(self.cq.as_ptr()) };
-            match ret {
-                0 => {}
-                libc::ENOENT => return Ok(None),
-                failed => return Err(failure("ibv_next_poll", failed)),
-            }
+        } else if !self.advance()? {
+            return Ok(None);
         }
         Ok(Some(ExtendedWorkCompletion { cq: self.cq, fields: self.fields, poller: PhantomData }))
+    }
+
+    /// Gives up to `most` completions, one at least, to `take`: that which the cursor stands on first, so that no step asks whether it
+    /// is. How many were given; the poll is to end then.
+    #[inline(always)]
+    pub(in crate::ibverbs) fn give<E: From<PollCompletionQueueError>>(
+        &mut self,
+        most: u32,
+        mut take: impl FnMut(ExtendedWorkCompletion<'_>) -> Result<(), E>,
+    ) -> Result<u32, E> {
+        let mut left = most;
+        loop {
+            take(ExtendedWorkCompletion { cq: self.cq, fields: self.fields, poller: PhantomData })?;
+            left -= 1;
+            if left == 0 || !self.advance()? {
+                return Ok(most - left);
+            }
+        }
+    }
+
+    /// Whether there is a further completion, which the cursor stands on then.
+    #[inline]
+    fn advance(&mut self) -> Result<bool, PollCompletionQueueError> {
+        // SAFETY: the poll was started and has not ended.
+        match unsafe { sys::ibv_next_poll(self.cq.as_ptr()) } {
+            0 => Ok(true),
+            libc::ENOENT => Ok(false),
+            failed => Err(failure("ibv_next_poll", failed)),
+        }
     }
 }
 

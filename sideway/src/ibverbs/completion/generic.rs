@@ -11,7 +11,8 @@ use super::{
 use crate::error::VerbError;
 use crate::ibverbs::memory_region::RemoteKey;
 
-/// A completion queue of either kind. To hoist the choice out of a hot loop, match on it once.
+/// A completion queue of either kind. [`poll_each`](Self::poll_each) chooses once a poll; to hoist the choice out of a hot loop altogether,
+/// match on the queue once.
 #[derive(Debug)]
 pub enum GenericCompletionQueue {
     /// Of the basic verbs.
@@ -33,6 +34,28 @@ impl GenericCompletionQueue {
         match self {
             Self::Basic(cq) => cq.start_poll().map(GenericPoller::Basic),
             Self::Extended(cq) => cq.start_poll().map(GenericPoller::Extended),
+        }
+    }
+
+    /// Gives up to `most` completions to `take`, one after the other, in one poll, as the queue's own `poll_each` does; how many these
+    /// were, 0 where the queue is empty.
+    ///
+    /// The kind of the queue is chosen once a poll, and the compiler makes a loop for each kind, in which the completion's methods choose
+    /// nothing. Where `take` is so large that it is not inlined into both, they do.
+    ///
+    /// # Errors
+    ///
+    /// As the queue's own: what `take` gave, or the driver's. With a basic queue, completions behind that which `take` failed with
+    /// are lost.
+    #[inline(always)]
+    pub fn poll_each<E: From<PollCompletionQueueError>>(
+        &mut self,
+        most: u32,
+        mut take: impl FnMut(GenericWorkCompletion<'_>) -> Result<(), E>,
+    ) -> Result<u32, E> {
+        match self {
+            Self::Basic(cq) => cq.poll_each(most, |wc| take(GenericWorkCompletion::Basic(wc))),
+            Self::Extended(cq) => cq.poll_each(most, |wc| take(GenericWorkCompletion::Extended(wc))),
         }
     }
 

@@ -11,7 +11,7 @@
 //! threads, give each a queue of its own, or put the queue into a mutex.
 //!
 //! Completions are lent: each borrows the poller until the next is asked for, because the extended interface moves one
-//! cursor over the queue.
+//! cursor over the queue. `poll_each` lends them to a closure instead, up to so many in one poll.
 //!
 //! What a completion has beside its number and status depends on the queue. A basic queue has the standard fields; an extended one
 //! those and what it was asked for with [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values; asked for

@@ -11,7 +11,7 @@ use super::{SingleThread, SingleThreadedDomain, SingleThreadedPoller};
 use crate::error::VerbError;
 use crate::ibverbs::completion::{
     CompletionModeration, CompletionQueue, CompletionQueueBuilder, CreateCompletionQueueWorkCompletionFlags,
-    ExtendedCompletionQueue, PollCompletionQueueError,
+    ExtendedCompletionQueue, ExtendedWorkCompletion, PollCompletionQueueError,
 };
 
 /// Makes completion queues without a lock, with the defaults of [`CompletionQueueBuilder`].
@@ -91,6 +91,32 @@ impl SingleThreadedCompletionQueue {
         Ok(SingleThreadedPoller::new(self.cq.start_poll()?, &self.polling))
     }
 
+    /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — gives up to `most` completions to `take`: see
+    /// [`ExtendedCompletionQueue::poll_each`].
+    ///
+    /// `take` may drop queue pairs of the queue: they are destroyed when the poll has ended.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_next_poll")]
+    #[doc(alias = "ibv_end_poll")]
+    #[inline(always)]
+    pub fn poll_each<E: From<PollCompletionQueueError>>(
+        &mut self,
+        most: u32,
+        take: impl FnMut(ExtendedWorkCompletion<'_>) -> Result<(), E>,
+    ) -> Result<u32, E> {
+        if most == 0 {
+            return Ok(0);
+        }
+        match self.start_poll() {
+            Ok(poller) => poller.give(most, take),
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// `ibv_resize_cq(cq, cqe)` — changes how many completions the queue holds: see [`ExtendedCompletionQueue::resize`].
     ///
     /// # Errors
@@ -167,7 +193,7 @@ const _: fn() = || {
     impl<T: ?Sized> NotSend<()> for T {}
     impl<T: ?Sized + Send> NotSend<u8> for T {}
     <SingleThreadedPoller<'static> as NotSend<_>>::check();
-    <crate::ibverbs::completion::ExtendedWorkCompletion<'static> as NotSend<_>>::check();
+    <ExtendedWorkCompletion<'static> as NotSend<_>>::check();
     <SingleThreadedDomain as NotSend<_>>::check();
     <SingleThreadedCompletionQueueBuilder as NotSend<_>>::check();
     <SingleThreadedCompletionQueue as NotSend<_>>::check();

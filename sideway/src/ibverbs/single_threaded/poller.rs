@@ -37,6 +37,16 @@ impl<'cq> SingleThreadedPoller<'cq> {
     pub fn next(&mut self) -> Result<Option<ExtendedWorkCompletion<'_>>, PollCompletionQueueError> {
         self.poller.next()
     }
+
+    /// Gives up to `most` completions, one at least, to `take`: see [`ExtendedPoller`].
+    #[inline(always)]
+    pub(super) fn give<E: From<PollCompletionQueueError>>(
+        mut self,
+        most: u32,
+        take: impl FnMut(ExtendedWorkCompletion<'_>) -> Result<(), E>,
+    ) -> Result<u32, E> {
+        self.poller.give(most, take)
+    }
 }
 
 /// Whether a completion queue is being polled.

@@ -1,0 +1,14 @@
+//! A completion that a closure gets ends with the call.
+
+use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
+
+fn keep(cq: &mut GenericCompletionQueue) -> u64 {
+    let mut kept = None;
+    let _ = cq.poll_each(2, |completion| {
+        kept = Some(completion);
+        Ok::<_, PollCompletionQueueError>(())
+    });
+    kept.unwrap().wr_id()
+}
+
+fn main() {}

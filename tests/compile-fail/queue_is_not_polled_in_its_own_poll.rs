@@ -1,0 +1,9 @@
+//! A closure that gets completions has no second poll of their queue.
+
+use sideway::ibverbs::completion::ExtendedCompletionQueue;
+
+fn twice(cq: &mut ExtendedCompletionQueue) {
+    let _ = cq.poll_each(2, |_| cq.start_poll().map(drop));
+}
+
+fn main() {}
