@@ -6,7 +6,7 @@ use super::options::{Atomic, Load, Messages, Test};
 use super::preset::Preset;
 use super::values::{self, Length};
 use crate::plan::{
-    Amount, Contradiction, LONGEST, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size,
+    Amount, Contradiction, LARGE, LONGEST, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size,
 };
 
 /// What the command's first word says.
@@ -17,9 +17,6 @@ pub(super) enum Verb {
     Send,
     Atomic,
 }
-
-/// The length of messages above which each has a completion of its own, as perftest has it.
-const LARGE: u64 = 8192;
 
 /// The plan of a test, checked. What was not given is as perftest has it, where that makes sense; and what of it was set to be like
 /// perftest's altogether, as a sentence.
@@ -43,6 +40,10 @@ pub(super) fn plan(
     let preset = Preset::of(test, operation, is_latency, transport);
     let is_endless = messages.run_infinitely || messages.duration == Some(Length::Forever);
     let amount = amount(is_latency, tx_depth, is_endless, messages, &preset)?;
+    let (cq_moderation, is_each_large_signaled) = match test.messages.like_perftest {
+        true => (perftest_moderation(load, transport, tx_depth, post_list, &sizes, is_sweep), false),
+        false => moderation(load, transport, tx_depth, post_list),
+    };
     let mut plan = Plan {
         operation,
         measure,
@@ -55,7 +56,8 @@ pub(super) fn plan(
         rx_depth: load.rx_depth.unwrap_or(512),
         post_list,
         receive_list: load.recv_post_list.or(preset.receive_list),
-        cq_moderation: moderation(load, transport, tx_depth, post_list, &sizes, is_sweep),
+        cq_moderation,
+        is_each_large_signaled,
         sizes,
         is_bidirectional: load.bidirectional,
         is_reversed: load.reversed,
@@ -87,16 +89,29 @@ pub(super) fn plan(
     Ok((plan, said))
 }
 
-/// How many messages have one completion: what was given; else one, where they are done in no order; else a post list; else each, for a
-/// latency and where all messages are large and of chosen sizes; else 100 or as many as are under way.
-fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: u32, sizes: &[u64], is_sweep: bool) -> u32 {
-    let all_large = !is_sweep && sizes.iter().all(|size| *size > LARGE);
+/// How many messages have one completion: what was given; else one, where they are done in no order; else a post list; else 100 or as many
+/// as are under way; and whether large ones have one each all the same.
+fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: u32) -> (u32, bool) {
     match load.cq_mod {
-        Some(given) => given,
-        None if !transport.is_ordered() => 1,
-        None if load.post_list.is_some() => post_list,
-        None if all_large => 1,
-        None => tx_depth.min(100),
+        Some(given) => (given, false),
+        None if !transport.is_ordered() => (1, false),
+        None if load.post_list.is_some() => (post_list, false),
+        None => (tx_depth.min(100), tx_depth > 1),
+    }
+}
+
+/// The same as perftest has it: large messages have one each only where all are large and of chosen sizes.
+fn perftest_moderation(
+    load: &Load,
+    transport: Transport,
+    tx_depth: u32,
+    post_list: u32,
+    sizes: &[u64],
+    is_sweep: bool,
+) -> u32 {
+    match moderation(load, transport, tx_depth, post_list) {
+        (_, true) if !is_sweep && sizes.iter().all(|size| *size > LARGE) => 1,
+        (every, _) => every,
     }
 }
 

@@ -68,7 +68,7 @@ fn published_forms_are_understood() {
 #[test]
 fn what_is_not_given_is_as_perftest_has_it() {
     let plan = client("stride-perf write bw host").plan;
-    assert_eq!(plan, Plan { cq_moderation: 1, ..Plan::example() });
+    assert_eq!(plan, Plan { cq_moderation: 100, is_each_large_signaled: true, ..Plan::example() });
     let plan = client("stride-perf write lat host").plan;
     assert_eq!((plan.sizes, plan.tx_depth, plan.cq_moderation), (vec![2], 1, 1));
     assert_eq!(plan.amount, Amount::Messages { count: 1000, warm_up: 100 });
@@ -94,15 +94,29 @@ fn what_is_not_given_is_as_perftest_has_it() {
 
 #[test]
 fn moderation_follows_its_rule() {
-    let every = |options: &str| client(&format!("stride-perf write bw {options} host")).plan.cq_moderation;
-    assert_eq!(every("-s 8192"), 100);
-    assert_eq!(every("-s 8193"), 1);
-    assert_eq!(every("-a"), 100);
-    assert_eq!(every("-s 64K,1M"), 100);
-    assert_eq!(every("-s 64 -t 16"), 16);
-    assert_eq!(every("-s 64 -l 8"), 8);
-    assert_eq!(every("-s 64 -l 8 -Q 4"), 4);
-    assert_eq!(every("-s 64K -Q 100"), 100);
+    let every = |options: &str| {
+        let plan = client(&format!("stride-perf write bw {options} host")).plan;
+        plan.sizes.iter().map(|size| plan.moderation(*size)).collect::<std::collections::BTreeSet<_>>()
+    };
+    let one = |options: &str| {
+        let every = every(options);
+        assert_eq!(every.len(), 1, "{options}");
+        every.first().copied().unwrap()
+    };
+    assert_eq!(one("-s 8192"), 100);
+    assert_eq!(one("-s 8193"), 1);
+    assert_eq!(one("-s 64 -t 16"), 16);
+    assert_eq!(one("-s 64 -l 8"), 8);
+    assert_eq!(one("-s 64 -l 8 -Q 4"), 4);
+    assert_eq!(one("-s 64K -Q 100"), 100);
+    assert_eq!(one("-s 64K -l 8"), 8);
+    // A size has the same alone and in a sweep.
+    assert_eq!(one("--min-msg-size 64K --max-msg-size 64K"), one("-s 64K"));
+    assert_eq!(one("-s 64K,1M"), 1);
+    assert_eq!(every("-a"), [1, 100].into());
+    // As perftest has it, where that is asked for.
+    assert_eq!([one("-a --like-perftest"), one("-s 64K --like-perftest")], [100, 1]);
+    let every = one;
     assert_eq!([every("-s 64 -c srd"), every("-s 64 -l 8 -c srd")], [1; 2], "they are done in any order");
     assert!(run("stride-perf write bw -Q 4 -c srd host").unwrap_err().contains("--cq-mod has to be 1"));
 }

@@ -25,6 +25,8 @@ pub use self::settings::{Given, Setting};
 
 /// The word for every counter of a port.
 pub const ALL_COUNTERS: &str = "all";
+/// Where nobody says otherwise, a message of more bytes has a completion of its own.
+pub const LARGE: u64 = 8192;
 
 /// A test: the same operation at one size after another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +60,9 @@ pub struct Plan {
     pub receive_list: Option<u32>,
     /// Of so many requests the last is signaled.
     pub cq_moderation: u32,
+    /// But each whose message is above [`LARGE`]: what a message is signaled with depends on its size alone, not on those beside it.
+    #[serde(default)]
+    pub is_each_large_signaled: bool,
     /// Both sides send.
     pub is_bidirectional: bool,
     /// The server sends, reads or changes, and the client only answers.
@@ -120,6 +125,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Of so many requests of this size the last is signaled.
+    pub fn moderation(&self, size: u64) -> u32 {
+        if self.is_each_large_signaled && size > LARGE { 1 } else { self.cq_moderation }
+    }
+
     /// Writes of 64 KiB, and all else as it is where nothing is said.
     pub fn example() -> Self {
         Self {
@@ -136,6 +146,7 @@ impl Plan {
             post_list: 1,
             receive_list: None,
             cq_moderation: 1,
+            is_each_large_signaled: false,
             is_bidirectional: false,
             is_reversed: false,
             inline: None,

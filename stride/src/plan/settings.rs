@@ -56,6 +56,7 @@ impl Plan {
             Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
             Amount::Time { time, warm_up } => (format!("{time:?}"), format!("{warm_up:?}")),
         };
+        let large = if self.is_each_large_signaled { ", and 1 above 8K" } else { "" };
         let values: [(&'static [&'static str], String); 29] = [
             (&["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"], sizes(&self.sizes)),
             (&["--iters", "--duration", "--run-infinitely"], amount),
@@ -66,7 +67,7 @@ impl Plan {
             (&["--rx-depth"], self.rx_depth.to_string()),
             (&["--post-list"], self.post_list.to_string()),
             (&["--recv-post-list"], or(self.receive_list.map(|list| list.to_string()), "a quarter of --rx-depth")),
-            (&["--cq-mod"], self.cq_moderation.to_string()),
+            (&["--cq-mod"], format!("{}{large}", self.cq_moderation)),
             (&["--bidirectional"], yes(self.is_bidirectional)),
             (&["--reversed"], yes(self.is_reversed)),
             (

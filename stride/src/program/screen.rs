@@ -11,7 +11,7 @@ use super::{is_broken_pipe, say};
 use crate::cli::Output;
 use crate::exchange::{Step, Watch};
 use crate::fabric::{Facts, Path};
-use crate::plan::{Measure, Plan};
+use crate::plan::{LARGE, Measure, Plan};
 use crate::report::hints::far_sides;
 use crate::report::json::Event;
 use crate::report::table::{Columns, Table};
@@ -233,8 +233,13 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         Some(address) => format!(", by address {address}"),
         None => ", by address".to_owned(),
     };
+    let queues = match plan.measure {
+        Measure::Bandwidth => format!(", -t {} -l {} {}", plan.tx_depth, plan.post_list, completions(plan)),
+        // One message at a time.
+        Measure::Latency(_) => String::new(),
+    };
     format!(
-        "{} {what}, {}, {pairs}, MTU {}{way}\n  client: {}{}\n  server: {}{}\n",
+        "{} {what}, {}, {pairs}, MTU {}{way}{queues}\n  client: {}{}\n  server: {}{}\n",
         plan.operation,
         plan.transport,
         path.mtu,
@@ -243,6 +248,18 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         side(server, path.server_gid),
         inline(server, plan.server_sends())
     )
+}
+
+/// How many messages have one completion, at all sizes.
+fn completions(plan: &Plan) -> String {
+    let all = |is: fn(&u64) -> bool| plan.sizes.iter().all(is);
+    match plan.cq_moderation {
+        _ if plan.is_each_large_signaled && all(|size| *size > LARGE) => "-Q 1".to_owned(),
+        every if plan.is_each_large_signaled && !all(|size| *size <= LARGE) => {
+            format!("-Q {every}, above {} -Q 1", report::bytes(LARGE))
+        }
+        every => format!("-Q {every}"),
+    }
 }
 
 #[cfg(test)]
@@ -263,9 +280,23 @@ mod tests {
     #[test]
     fn what_is_measured_stands_above_the_table() {
         let head = line_of(|_| {});
-        assert!(head.contains(", RC, 1 queue pair, MTU 1024\n"), "{head}");
+        assert!(head.contains(", RC, 1 queue pair, MTU 1024, -t 128 -l 1 -Q 1\n"), "{head}");
         assert_eq!(head.matches(", GID ").count(), 2, "{head}");
         assert!(line_of(|plan| plan.queue_pairs = 3).contains(" 3 queue pairs,"));
+    }
+
+    #[test]
+    fn completions_are_said_of_all_sizes() {
+        let said = |sizes: &[u64], by_size| {
+            let head = line_of(|plan| {
+                (plan.sizes, plan.cq_moderation, plan.is_each_large_signaled) = (sizes.to_vec(), 100, by_size);
+            });
+            head.lines().next().and_then(|line| line.split_once(" -l 1 ")).map(|(_, said)| said.to_owned()).unwrap()
+        };
+        assert_eq!(said(&[64, 8192], true), "-Q 100");
+        assert_eq!(said(&[64, 8193], true), "-Q 100, above 8 KiB -Q 1");
+        assert_eq!(said(&[8193], true), "-Q 1");
+        assert_eq!(said(&[8193], false), "-Q 100");
     }
 
     #[test]
@@ -287,6 +318,6 @@ mod tests {
     #[test]
     fn what_the_connection_manager_chooses_is_not_named() {
         let head = line_of(|plan| (plan.by_address, plan.address) = (true, "192.0.2.7".parse().ok()));
-        assert!(head.contains(", by address 192.0.2.7\n") && !head.contains("GID"), "{head}");
+        assert!(head.contains(", by address 192.0.2.7, -t ") && !head.contains("GID"), "{head}");
     }
 }

@@ -6,20 +6,20 @@ use std::io::{Result, Write};
 
 use super::{Environment, Row};
 use crate::fabric::{Changes, Counted, Facts};
-use crate::plan::{Amount, Measure, Memory};
+use crate::plan::{Amount, Measure, Memory, Plan};
 use crate::stats::Latency;
 
 /// Lines of one test.
 #[derive(Debug)]
 pub struct Csv {
-    measure: Measure,
+    plan: Plan,
     environment: Vec<(&'static str, String)>,
 }
 
 impl Csv {
     /// Of a test in an environment.
     pub fn new(environment: &Environment) -> Self {
-        Self { measure: environment.plan.measure, environment: columns(environment) }
+        Self { plan: environment.plan.clone(), environment: columns(environment) }
     }
 
     /// Writes the head.
@@ -38,16 +38,19 @@ impl Csv {
     ///
     /// Those of the writer.
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
-        let figures = match self.measure {
+        let figures = match self.plan.measure {
             Measure::Bandwidth => bandwidth(row),
             Measure::Latency(_) => latency(row),
         };
         let counters = counters(row);
-        line(out, figures.iter().chain(&counters).chain(self.environment.iter().map(|(_, value)| value)))
+        // What depends on the size.
+        let moderation = self.plan.moderation(row.size).to_string();
+        let values = self.environment.iter().map(|(name, value)| if *name == MODERATION { &moderation } else { value });
+        line(out, figures.iter().chain(&counters).chain(values))
     }
 
     fn names(&self) -> &'static [&'static str] {
-        match self.measure {
+        match self.plan.measure {
             Measure::Bandwidth => &BANDWIDTH,
             Measure::Latency(_) => &LATENCY,
         }
@@ -127,6 +130,8 @@ fn latency(row: &Row) -> Vec<String> {
     ]
 }
 
+const MODERATION: &str = "cq_moderation";
+
 const COUNTERS: [&str; 2] = ["client_counters", "server_counters"];
 
 /// Each with its change, as `name=change`, with spaces between them.
@@ -165,7 +170,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("rx_depth", plan.rx_depth.to_string()),
         ("post_list", plan.post_list.to_string()),
         ("receive_list", text(plan.receive_list)),
-        ("cq_moderation", plan.cq_moderation.to_string()),
+        (MODERATION, plan.cq_moderation.to_string()),
         ("bidirectional", plan.is_bidirectional.to_string()),
         ("reversed", plan.is_reversed.to_string()),
         ("inline_bytes", text(plan.inline)),
@@ -294,6 +299,21 @@ mod tests {
         for (name, value) in expected {
             assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn a_completion_of_each_large_message_is_in_its_line() {
+        let mut environment = sample::environment(Measure::Bandwidth);
+        (environment.plan.cq_moderation, environment.plan.is_each_large_signaled) = (100, true);
+        let csv = Csv::new(&environment);
+        let text = sample::written(|out| {
+            csv.head(out)?;
+            [8192, 8193].iter().try_for_each(|size| csv.row(out, &sample::bandwidth_row(*size, 10)))
+        });
+        let mut records = ::csv::Reader::from_reader(text.as_bytes());
+        let records = records.deserialize::<HashMap<String, String>>().map(|record| record.unwrap());
+        let found: Vec<_> = records.map(|record| record["cq_moderation"].clone()).collect();
+        assert_eq!(found, ["100", "1"]);
     }
 
     #[test]

@@ -28,8 +28,9 @@ pub(in crate::cli) struct Load {
     /// Receives that are posted together, as messages use them [default: a quarter of --rx-depth].
     #[arg(long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) recv_post_list: Option<u32>,
-    /// Of so many messages the last has a completion [default: --post-list where it is given; 1 where all sizes are above 8K and
-    /// there is no sweep; else 100, or --tx-depth where that is less; 1 for lat, and for --transport srd, which has no other].
+    /// Of so many messages the last has a completion [default: --post-list where it is given; else 1 for messages above 8K, and
+    /// 100 for others, or --tx-depth where that is less; 1 for lat, and for --transport srd, which has no other; with --like-perftest 1
+    /// where all sizes are above 8K and there is no sweep, and else 100 for all].
     #[arg(short = 'Q', long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) cq_mod: Option<u32>,
     /// Both sides send.

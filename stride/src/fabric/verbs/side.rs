@@ -270,7 +270,7 @@ impl Side for VerbsSide {
             };
             threads.into_iter().map(end).collect::<Result<Vec<_>>>()
         })?;
-        Ok(sum(outcomes, plan))
+        Ok(sum(outcomes, plan, size))
     }
 }
 
@@ -295,7 +295,7 @@ fn expected(plan: &Plan) -> Expected {
 }
 
 /// What all threads have done together.
-fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
+fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figures> {
     let mut windows: Vec<Window> = Vec::new();
     let mut times = None;
     for outcome in outcomes {
@@ -351,7 +351,7 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan) -> Option<Figures> {
     Some(Figures::Bandwidth(if plan.interval_kept().is_some() {
         bandwidth
     } else {
-        bandwidth.settled(plan.cq_moderation)
+        bandwidth.settled(plan.moderation(size))
     }))
 }
 

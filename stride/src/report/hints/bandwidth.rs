@@ -95,7 +95,7 @@ fn short(row: &Row) -> Option<Hint> {
 /// Of a test by time: what stands for many messages counts whole or not at all.
 fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     let messages = row.bandwidth()?.messages;
-    let each = u64::from(plan.cq_moderation);
+    let each = u64::from(plan.moderation(row.size));
     let is_coarse = each > 1 && messages < COMPLETIONS * each && matches!(plan.amount, Amount::Time { .. });
     is_coarse.then_some(Hint::FewCompletions { size: row.size, messages, each })
 }
@@ -170,7 +170,9 @@ mod tests {
         assert_eq!(case.hints(), []);
         case.plan.amount = Amount::Time { time, warm_up: time / 10 };
         assert_eq!(case.hints(), [Hint::FewCompletions { size: 8 << 20, messages: 300, each: 100 }]);
-        case.plan.cq_moderation = 1;
+        case.plan.is_each_large_signaled = true;
+        assert_eq!(case.hints(), []);
+        (case.plan.cq_moderation, case.plan.is_each_large_signaled) = (1, false);
         assert_eq!(case.hints(), []);
     }
 

@@ -182,7 +182,8 @@ impl Step<'_> {
             length: self.size as u32,
             is_inline: self.is_inline,
         };
-        let moderation = if matches!(self.plan.measure, Measure::Latency(_)) { 1 } else { self.plan.cq_moderation };
+        let moderation =
+            if matches!(self.plan.measure, Measure::Latency(_)) { 1 } else { self.plan.moderation(self.size) };
         // SAFETY: the caller's promise.
         unsafe { Lane::new(send, request, memory, places, lane as u32, moderation) }
     }
