@@ -15,6 +15,9 @@ pub struct Facts {
     pub host: String,
     /// As `uname` says it.
     pub kernel: String,
+    /// The system that runs on it, which its containers share, from one start of it to the next; empty where nobody says.
+    #[serde(default)]
+    pub machine: String,
     /// Name of the device.
     pub device: String,
     /// What provides it: `softrnic`, or the system's driver.
@@ -132,7 +135,15 @@ impl fmt::Display for Partition {
     }
 }
 
+/// The provider of devices in software.
+pub const SOFTRNIC: &str = "softrnic";
+
 impl Facts {
+    /// Whether its device is in software, and reaches no network.
+    pub fn is_soft(&self) -> bool {
+        self.provider == SOFTRNIC
+    }
+
     /// Whether a side can send to what a place names.
     ///
     /// # Errors

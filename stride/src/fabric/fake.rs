@@ -215,6 +215,7 @@ fn facts(place: &Place, role: Role) -> Facts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: "fake, Linux".to_owned(),
         kernel: "6.0".to_owned(),
+        machine: "fake".to_owned(),
         device: place.device.clone().unwrap_or_else(|| "fake0".to_owned()),
         provider: "fake".to_owned(),
         firmware: String::new(),

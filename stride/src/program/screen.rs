@@ -12,7 +12,7 @@ use crate::cli::Output;
 use crate::exchange::{Step, Watch};
 use crate::fabric::{Facts, Path};
 use crate::plan::{LARGE, Measure, Plan};
-use crate::report::hints::far_sides;
+use crate::report::hints::{Hint, far_sides, softrnic};
 use crate::report::json::Event;
 use crate::report::table::{Columns, Table};
 use crate::report::{self, Environment, Row, Style};
@@ -95,6 +95,9 @@ impl Watch for Screen {
             Ok(interrupt) => self.interrupt = interrupt,
             Err(error) => say(&format!("warning: Ctrl-C ends the program without results: {error}")),
         }
+        let stands_in = softrnic(&self.plan, [client, server]);
+        let stands_in = stands_in.filter(|hint| *hint == Hint::Softrnic { is_chosen: false });
+        self.warned.extend(stands_in.map(|hint| hint.to_string()));
         self.warned.extend(far_sides([client, server]).map(|hint| hint.to_string()));
         self.warned.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let sides = [client.clone(), server.clone()];

@@ -188,7 +188,8 @@ pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
 }
 
 /// Members of an object that say nothing of how fast it is.
-const IDLE: [&str; 11] = [
+const IDLE: [&str; 12] = [
+    "machine",
     "sizes_bytes",
     "version",
     "gids",

@@ -44,6 +44,7 @@ pub(super) fn facts(host: &str) -> Facts {
         version: "0.5.0".to_owned(),
         host: host.to_owned(),
         kernel: "Linux 6.1.0".to_owned(),
+        machine: host.to_owned(),
         device: "mlx5_0".to_owned(),
         provider: "mlx5".to_owned(),
         firmware: "28.39.1002".to_owned(),

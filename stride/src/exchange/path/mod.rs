@@ -29,6 +29,7 @@ pub fn choose(
     plan: &Plan,
     near: Near,
 ) -> Result<Path, Contradiction> {
+    check_softrnic(client, server, near)?;
     if client.link_layer != server.link_layer {
         return refuse(format!(
             "{} of the client is on {}, and {} of the server on {}: give another --device or --remote-device",
@@ -45,6 +46,37 @@ pub fn choose(
     };
     let [client_gid, server_gid] = gids.map_or([None, None], |pair| pair.map(Some));
     Ok(Path { client_gid, server_gid, mtu })
+}
+
+/// softrnic's devices reach those of their own machine.
+fn check_softrnic(client: &Facts, server: &Facts, near: Near) -> Result<(), Contradiction> {
+    let name = |facts: &Facts| format!("{} of {}", facts.device, facts.host);
+    match (client.is_soft(), server.is_soft()) {
+        (false, false) => Ok(()),
+        (true, true) => {
+            let is_known = !client.machine.is_empty() && !server.machine.is_empty();
+            let is_loopback = near.server.is_some_and(|address| address.is_loopback());
+            if !is_known || is_loopback || client.machine == server.machine {
+                return Ok(());
+            }
+            refuse(format!(
+                "{} and {} are softrnic's, which reaches the programs of its own machine alone, and these are two: name a device of a network \
+                 on both, with --device and --remote-device",
+                name(client),
+                name(server)
+            ))
+        }
+        (is_client, _) => {
+            let (soft, real, option) =
+                if is_client { (client, server, "--device") } else { (server, client, "--remote-device") };
+            refuse(format!(
+                "{} is softrnic's, which reaches the programs of its own machine and no device of a network such as {}: name another with \
+                 {option}",
+                name(soft),
+                name(real)
+            ))
+        }
+    }
 }
 
 /// Whether both are in one partition, where another than the first was asked for.

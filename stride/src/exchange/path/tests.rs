@@ -203,3 +203,25 @@ fn devices_of_efa_reach_each_other_by_the_one_gid_that_each_has() {
     assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
     assert_eq!(check(&path, &server), Ok(()));
 }
+
+#[test]
+fn softrnic_meets_itself_on_one_machine() {
+    let host = |machine: &str, provider: &str, last: u8| {
+        let side = side(machine, &[(&format!("10.0.0.{last}/24"), "RoCE v2")]);
+        Facts { machine: machine.to_owned(), provider: provider.to_owned(), ..side }
+    };
+    let soft = |machine: &str| host(machine, "softrnic", 1);
+    let said = |client: &Facts, server: &Facts, near| pair(client, server, NONE, near).err().unwrap_or_default();
+    let far = near("10.0.0.1", "10.0.0.2");
+    assert_eq!(said(&soft("a"), &soft("a"), far), "");
+    // Containers have names of their own, and share the machine.
+    assert_eq!(said(&Facts { host: "container".to_owned(), ..soft("a") }, &soft("a"), far), "");
+    assert_eq!(said(&soft("a"), &soft("b"), near("127.0.0.1", "127.0.0.1")), "");
+    assert_eq!(said(&soft(""), &soft("b"), far), "");
+    let two = said(&soft("a"), &soft("b"), far);
+    assert!(two.contains("its own machine alone, and these are two: name a device"), "{two}");
+    let server = said(&host("a", "mlx5", 2), &soft("b"), far);
+    assert!(server.starts_with("fake0 of b is softrnic's") && server.ends_with("--remote-device"), "{server}");
+    let client = said(&soft("a"), &host("a", "mlx5", 2), far);
+    assert!(client.starts_with("fake0 of a is softrnic's") && client.ends_with("with --device"), "{client}");
+}

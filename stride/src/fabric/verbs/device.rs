@@ -11,7 +11,7 @@ use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, PortAttr
 
 use super::memory::{self, Gpus, NearGpus};
 use crate::fabric::numa::{self, Nodes};
-use crate::fabric::{Facts, GidFact, Partition, Unsupported};
+use crate::fabric::{Facts, GidFact, Partition, SOFTRNIC, Unsupported};
 use crate::plan::{Memory, Operation, Place, Plan, Transport};
 
 /// The devices, those of softrnic last.
@@ -45,15 +45,34 @@ pub(super) fn open_one(place: &Place, suits: impl Fn(&DeviceContext) -> bool) ->
         active(&context, port)?;
         return Ok((context, port));
     }
-    let able = list.iter().filter(|device| connects(&device.name(), device.transport_type()).is_ok());
-    let mut first = None;
-    for found in able.filter_map(|device| first_active(&device, place.port)) {
-        if suits(&found.0) {
-            return Ok(found);
+    let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
+    let open = |device: &Device<'_>| first_active(device, place.port);
+    pick(list.iter(), is_soft, open, |found| suits(&found.0))
+}
+
+/// The first that suits, or else the first that opens, or why none does. softrnic's stand in only where the system has no other device: who has
+/// one that is down wants to know that.
+fn pick<D, T>(
+    devices: impl Iterator<Item = D>,
+    is_soft: impl Fn(&D) -> bool,
+    open: impl Fn(&D) -> Result<T, String>,
+    suits: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let (soft, real): (Vec<D>, Vec<D>) = devices.partition(is_soft);
+    let (mut first, mut reasons) = (None, Vec::new());
+    for device in if real.is_empty() { &soft } else { &real } {
+        match open(device) {
+            Ok(found) if suits(&found) => return Ok(found),
+            Ok(found) => first = first.or(Some(found)),
+            Err(why) => reasons.push(why),
         }
-        first = first.or(Some(found));
     }
-    first.context("no RDMA device has an active port: see `stride-perf devices`")
+    let instead = if real.is_empty() || soft.is_empty() {
+        ""
+    } else {
+        ". softrnic's device, which reaches the programs of this machine alone, is taken where it is named: -d soft0"
+    };
+    first.with_context(|| format!("no RDMA device can be used: {}{instead}", reasons.join("; ")))
 }
 
 /// Whether its queue pairs can be moved from state to state as those of InfiniBand and RoCE are.
@@ -66,13 +85,41 @@ pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     Ok(())
 }
 
-fn first_active(device: &Device<'_>, asked: Option<u8>) -> Option<(Arc<DeviceContext>, u8)> {
-    let context = device.open().ok()?;
-    let ports = u8::try_from(context.query_device().ok()?.phys_port_cnt()).unwrap_or(u8::MAX);
-    let port = (1..=ports)
-        .filter(|port| asked.is_none_or(|asked| asked == *port))
-        .find(|&port| context.query_port(port).is_ok_and(|attributes| attributes.port_state() == PortState::Active))?;
-    Some((context, port))
+/// The first active port of a device, or that which is asked for; or why there is none.
+fn first_active(device: &Device<'_>, asked: Option<u8>) -> Result<(Arc<DeviceContext>, u8), String> {
+    let name = device.name();
+    connects(&name, device.transport_type()).map_err(|error| format!("{error:#}"))?;
+    let context = device.open().map_err(|error| format!("{error:#}"))?;
+    let facts = context.query_device().map_err(|error| format!("{name}: {error}"))?;
+    let count = u8::try_from(facts.phys_port_cnt()).unwrap_or(u8::MAX);
+    let state = |port| match context.query_port(port) {
+        Ok(attributes) if attributes.port_state() == PortState::Active => Ok(()),
+        Ok(attributes) => Err(attributes.port_state().to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let port = active_port(&name, count, asked, state)?;
+    Ok((context, port))
+}
+
+/// Of so many ports.
+fn active_port(
+    name: &str,
+    count: u8,
+    asked: Option<u8>,
+    state: impl Fn(u8) -> Result<(), String>,
+) -> Result<u8, String> {
+    if let Some(asked) = asked.filter(|asked| !(1..=count).contains(asked)) {
+        let there = if count == 1 { "port 1 alone".to_owned() } else { format!("ports 1 to {count}") };
+        return Err(format!("{name} has no port {asked}, but {there}"));
+    }
+    let mut reasons = Vec::new();
+    for port in (1..=count).filter(|port| asked.is_none_or(|asked| asked == *port)) {
+        match state(port) {
+            Ok(()) => return Ok(port),
+            Err(why) => reasons.push(format!("port {port} of {name} is {why}")),
+        }
+    }
+    Err(if reasons.is_empty() { format!("{name} has no port") } else { reasons.join("; ") })
 }
 
 fn active(context: &DeviceContext, port: u8) -> Result<PortAttr> {
@@ -177,6 +224,7 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: text("/proc/sys/kernel/hostname"),
         kernel: text("/proc/sys/kernel/osrelease"),
+        machine: text("/proc/sys/kernel/random/boot_id"),
         device: context.name(),
         provider: provider(context),
         firmware: device.fw_ver().into_owned(),
@@ -206,7 +254,7 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
 }
 
 fn provider(context: &DeviceContext) -> String {
-    let Some(path) = context.sysfs_path() else { return "softrnic".to_owned() };
+    let Some(path) = context.sysfs_path() else { return SOFTRNIC.to_owned() };
     let driver = fs::read_link(path.join("device/driver")).ok();
     let name = driver.as_deref().and_then(|driver| driver.file_name()).map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| "kernel".to_owned())
@@ -239,6 +287,38 @@ mod tests {
         assert!(said(Operation::Read, true, false).is_err());
         assert_eq!(said(Operation::Read, false, true), Ok(()));
         assert_eq!(said(Operation::Send, false, false), Ok(()));
+    }
+
+    #[test]
+    fn softrnic_stands_in_for_what_is_not_there_alone() {
+        let pick_of = |devices: &[(&'static str, Result<u8, &str>)], suits: fn(&u8) -> bool| {
+            let opened = |device: &(&'static str, Result<u8, &str>)| device.1.map_err(str::to_owned);
+            let found = pick(devices.iter().copied(), |device| device.0.starts_with("soft"), opened, suits);
+            found.map_err(|error| error.to_string())
+        };
+        let any = |_: &u8| true;
+        let (soft, down) = (("soft0", Ok(9)), ("mlx5_0", Err("port 1 of mlx5_0 is down")));
+        assert_eq!(pick_of(&[soft], any), Ok(9));
+        assert_eq!(pick_of(&[down, ("mlx5_1", Ok(1)), ("mlx5_2", Ok(2)), soft], any), Ok(1));
+        assert_eq!(pick_of(&[("mlx5_1", Ok(1)), ("mlx5_2", Ok(2))], |found| *found == 2), Ok(2));
+        assert_eq!(pick_of(&[("mlx5_1", Ok(1)), soft], |found| *found == 9), Ok(1), "what it lacks is said later");
+        let said = pick_of(&[down, ("siw0", Err("siw0 is an iWARP device")), soft], any).unwrap_err();
+        let reasons =
+            "no RDMA device can be used: port 1 of mlx5_0 is down; siw0 is an iWARP device. softrnic's device";
+        assert!(said.starts_with(reasons) && said.ends_with("-d soft0"), "{said}");
+        assert!(pick_of(&[down], any).unwrap_err().ends_with("is down"));
+    }
+
+    #[test]
+    fn a_port_that_is_not_there_is_told_from_one_that_is_down() {
+        let of = |count, asked| {
+            active_port("mlx5_0", count, asked, |port| if port == 2 { Ok(()) } else { Err("down".to_owned()) })
+        };
+        assert_eq!((of(2, None), of(2, Some(2))), (Ok(2), Ok(2)));
+        assert_eq!(of(2, Some(1)), Err("port 1 of mlx5_0 is down".to_owned()));
+        assert_eq!(of(1, Some(2)), Err("mlx5_0 has no port 2, but port 1 alone".to_owned()));
+        assert_eq!(of(2, Some(0)), Err("mlx5_0 has no port 0, but ports 1 to 2".to_owned()));
+        assert_eq!(of(0, None), Err("mlx5_0 has no port".to_owned()));
     }
 
     #[test]

@@ -160,6 +160,12 @@ pub fn far_sides(sides: [&Facts; 2]) -> impl Iterator<Item = Hint> {
     sides.into_iter().zip(["--cpu", "--remote-cpu"]).filter_map(|(facts, option)| far(facts, option))
 }
 
+/// Whether softrnic's device was asked for, or stands in, where a side has it.
+pub fn softrnic(plan: &Plan, sides: [&Facts; 2]) -> Option<Hint> {
+    let is_chosen = [&plan.client, &plan.server].iter().any(|place| place.device.is_some());
+    sides.iter().any(|facts| facts.is_soft()).then_some(Hint::Softrnic { is_chosen })
+}
+
 /// All hints of a test, the weightiest first.
 pub fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = sides::hints(given);
@@ -172,7 +178,7 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
 impl Given<'_> {
     /// What the slower of the two ports is said to carry, in gigabits a second. softrnic's carry what they can.
     fn link(&self) -> Option<f64> {
-        let gigabits = |facts: &Facts| facts.gigabits.filter(|_| facts.provider != sides::SOFTRNIC);
+        let gigabits = |facts: &Facts| facts.gigabits.filter(|_| !facts.is_soft());
         self.sides.into_iter().map(gigabits).reduce(|a, b| Some(a?.min(b?))).flatten()
     }
 

@@ -1,32 +1,23 @@
 //! Hints of where the two sides stand.
 
-use super::{Given, Hint, far_sides};
-
-/// The provider of devices in software.
-pub(super) const SOFTRNIC: &str = "softrnic";
+use super::{Given, Hint, far_sides, softrnic};
 
 /// The most bytes of payload that a packet of any port has.
 const MOST: u32 = 4096;
 
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = Vec::new();
-    all.extend(softrnic(given));
+    all.extend(softrnic(given.plan, given.sides));
     all.extend(far_sides(given.sides));
     all.extend(mtu(given));
     all
-}
-
-fn softrnic(given: &Given<'_>) -> Option<Hint> {
-    let is_soft = given.sides.iter().any(|facts| facts.provider == SOFTRNIC);
-    let places = [&given.plan.client, &given.plan.server];
-    is_soft.then(|| Hint::Softrnic { is_chosen: places.iter().any(|place| place.device.is_some()) })
 }
 
 /// Of messages that are larger than a packet.
 fn mtu(given: &Given<'_>) -> Option<Hint> {
     let mtu = given.path.mtu;
     let is_small = mtu < MOST && given.rows.iter().any(|row| row.size > u64::from(mtu));
-    let is_soft = given.sides.iter().any(|facts| facts.provider == SOFTRNIC);
+    let is_soft = given.sides.iter().any(|facts| facts.is_soft());
     if !is_small || is_soft {
         return None;
     }
@@ -42,6 +33,7 @@ fn mtu(given: &Given<'_>) -> Option<Hint> {
 mod tests {
     use super::super::tests::Case;
     use super::*;
+    use crate::fabric::SOFTRNIC;
 
     #[test]
     fn softrnic_is_named() {
@@ -50,6 +42,7 @@ mod tests {
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: false }]);
         case.plan.server.device = Some("soft0".to_owned());
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: true }]);
+        assert!(!case.hints()[0].to_string().contains("-d"), "who has named it knows how");
     }
 
     #[test]

@@ -29,8 +29,11 @@ impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Softrnic { is_chosen } => {
-                let why = if *is_chosen { "The device is softrnic's" } else { "No RDMA device was found, so softrnic stands in" };
-                write!(f, "{why}: the numbers are of copies of memory by the processor, not of a network. Name a device with -d.")
+                let (why, remedy) = match is_chosen {
+                    true => ("The device is softrnic's", "."),
+                    false => ("No RDMA device was found, so softrnic stands in", ". Name one with -d where the system has one."),
+                };
+                write!(f, "{why}: the numbers are of copies of memory by the processor, not of a network{remedy}")
             }
             Self::Far { host, device, node, thread, option, near } => {
                 write!(f, "On {host} a thread may run on NUMA node {thread}, and {device} is at node {node}. Try {option} ")?;
