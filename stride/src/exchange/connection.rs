@@ -25,6 +25,8 @@ pub struct Connection {
     timeout: Duration,
     heard: Instant,
     notes: Vec<String>,
+    /// Of the other side's program, once it has said who it is.
+    version: Option<String>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -41,11 +43,13 @@ impl Connection {
     /// `Stranger` where it is no side of this version, `Busy` where it is a server that serves another, `Broken` where it is silent.
     pub fn greet(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Result<(Self, Hello), Failure> {
         let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: None };
-        let mut new = Self { wire: Box::new(wire), role, timeout, heard: Instant::now(), notes: Vec::new() };
+        let (wire, heard) = (Box::new(wire), Instant::now());
+        let mut new = Self { wire, role, timeout, heard, notes: Vec::new(), version: None };
         // A stranger may have closed already; what it has said tells more than that.
         let sent = new.write(&Message::Hello(hello));
         let theirs = new.hello()?;
         sent.map_err(|error| new.lost(&error))?;
+        new.version = Some(short(theirs.version.clone()));
         match theirs.busy {
             Some(why) => Err(Failure::Busy(why)),
             None => Ok((new, theirs)),
@@ -162,6 +166,12 @@ impl Connection {
                 Ok(message) => return Ok(message),
                 Err(Unread::Kind(kind)) => {
                     return self.broken(format!("sent a message of kind {kind}, which there is not"));
+                }
+                Err(Unread::Newer(member)) => {
+                    let (ours, theirs) = (env!("CARGO_PKG_VERSION"), self.version.as_deref().unwrap_or("another"));
+                    return self.broken(format!(
+                        "asks for `{member}`, which stride-perf {ours} here does not know, and is version {theirs}: use the same on both"
+                    ));
                 }
                 Err(Unread::Body(kind, error)) => {
                     return self.broken(format!("sent a `{kind}` that cannot be read: {error}"));

@@ -100,6 +100,8 @@ pub(super) enum Unread {
     Kind(u16),
     /// The JSON is not of it.
     Body(&'static str, serde_json::Error),
+    /// It asks for what this version does not know.
+    Newer(String),
 }
 
 impl Message {
@@ -161,7 +163,7 @@ impl Message {
         }
         Ok(match kind {
             1 => Self::Hello(read(kind, body)?),
-            2 => Self::Request(Box::new(read(kind, body)?)),
+            2 => Self::Request(Box::new(request(body)?)),
             3 => Self::Offer(Box::new(read(kind, body)?)),
             4 => Self::Path(read(kind, body)?),
             5 => Self::Ends(read(kind, body)?),
@@ -181,6 +183,35 @@ impl Message {
             _ => return Err(Unread::Kind(kind)),
         })
     }
+}
+
+/// A request of which this version knows all: what it left out would be another test than the one that was asked for.
+fn request(body: &[u8]) -> Result<Request, Unread> {
+    let unread = |error| Unread::Body(name(2), error);
+    let mut said: Value = serde_json::from_slice(body).map_err(unread)?;
+    clean(&mut said);
+    let request = Request::deserialize(&said).map_err(unread)?;
+    let known = serde_json::to_value(&request).map_err(unread)?;
+    match unknown(&said, &known) {
+        Some(member) => Err(Unread::Newer(member)),
+        None => Ok(request),
+    }
+}
+
+/// The first member that asks for something, and that is not among those that are known.
+fn unknown(said: &Value, known: &Value) -> Option<String> {
+    // What is none, no or empty asks for nothing.
+    let asks = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(values) => !values.is_empty(),
+        Value::Object(values) => !values.is_empty(),
+        _ => true,
+    };
+    let (said, known) = (said.as_object()?, known.as_object()?);
+    said.iter().find_map(|(name, value)| match known.get(name) {
+        None => asks(value).then(|| name.clone()),
+        Some(known) => unknown(value, known).map(|member| format!("{name}.{member}")),
+    })
 }
 
 fn name(kind: u16) -> &'static str {
@@ -280,6 +311,34 @@ mod tests {
         for message in messages {
             let body = message.pack().unwrap();
             assert_eq!(Message::unpack(message.kind(), &body).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_and_not_known_is_refused() {
+        let request = Request { plan: Plan::example(), given: Given::default() };
+        let whole = serde_json::to_value(&request).unwrap();
+        let read = |path: &str, value: Value| {
+            let mut body = whole.clone();
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            body.pointer_mut(parent).unwrap()[name] = value;
+            match Message::unpack(2, body.to_string().as_bytes()) {
+                Ok(message) => Ok(message == Message::Request(Box::new(request.clone()))),
+                Err(Unread::Newer(member)) => Err(member),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        for (path, member) in [
+            ("/plan/colour", "plan.colour"),
+            ("/plan/client/floor", "plan.client.floor"),
+            ("/plan/amount/messages/pauses", "plan.amount.messages.pauses"),
+            ("/weather", "weather"),
+        ] {
+            assert_eq!(read(path, Value::from(7)), Err(member.to_owned()));
+            // What a newer version says where it is not used.
+            for nothing in [Value::Null, Value::from(false), Value::Array(Vec::new())] {
+                assert_eq!(read(path, nothing), Ok(true), "{path}");
+            }
         }
     }
 
