@@ -19,6 +19,9 @@ pub const PORT: u16 = 18515;
 /// How long a client waits before it tries again.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How long a server that is busy is tried again where nobody asks to wait.
+const MOMENT: Duration = Duration::from_secs(2);
+
 /// How the sides meet over TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact {
@@ -50,15 +53,23 @@ pub struct Met {
     pub version: String,
 }
 
-/// Reaches a server by its name or address. With `wait` a server that is not there, or busy, is tried again for so long.
+/// Reaches a server by its name or address. With `wait` a server that is not there, or busy, is tried again for so long; without, one that is
+/// busy for a moment: it may be about to end its last test.
 ///
 /// # Errors
 ///
 /// `Unreachable`, `Busy`, `Stranger`, `Broken`.
 pub fn connect(host: &str, contact: &Contact, wait: Option<Duration>) -> Result<Met, Failure> {
     let begin = Instant::now();
+    let mut busy = None;
     loop {
         match connect_once(host, contact) {
+            Err(failure @ Failure::Busy(_)) if wait.is_none() && begin.elapsed() < MOMENT => {
+                busy.get_or_insert(failure);
+                thread::sleep(PAUSE);
+            }
+            // That it was there, and busy, says more.
+            Err(failure) if wait.is_none() => return Err(busy.unwrap_or(failure)),
             Err(failure @ (Failure::Unreachable(_) | Failure::Busy(_))) => {
                 let left = wait.unwrap_or_default().saturating_sub(begin.elapsed());
                 if left.is_zero() {

@@ -4,9 +4,9 @@ use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
@@ -20,8 +20,8 @@ use crate::fabric::{Fabric, Role};
 /// How long a client has to say who it is.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// How many clients at a time are told that the server is busy, each as long as it takes.
-const MOST_TOLD: usize = 16;
+/// How many clients at a time are listened to until they say who they are, or told that the server is busy, each as long as it takes.
+const MOST_AT_ONCE: usize = 16;
 
 /// How long one more of them is listened to.
 const HASTE: Duration = Duration::from_millis(50);
@@ -69,7 +69,15 @@ pub fn serve(
     std::thread::scope(|scope| {
         scope.spawn(|| accept(listener, &served, timeout, sender));
         let _stop = StopAtEnd(&stop);
-        for (stream, whom) in clients {
+        for arrival in clients {
+            let (stream, whom) = match arrival {
+                Arrival::Speaks(stream, whom) => (stream, whom),
+                Arrival::Silent(whom) => {
+                    let text = format!("{whom} says nothing since it has connected: it may be no stride-perf");
+                    tell(Event::Failed(text));
+                    continue;
+                }
+            };
             let (has_asked, result) = serve_stream(stream, whom, fabric, host, timeout, tell, &served);
             if is_one_off && has_asked {
                 return result;
@@ -135,9 +143,63 @@ impl Drop for Free<'_> {
     }
 }
 
+/// Who has connected.
+enum Arrival {
+    /// A client that has begun to say who it is, and has the server now.
+    Speaks(TcpStream, String),
+    /// Somebody who has said nothing in the time for it.
+    Silent(String),
+}
+
+/// Where clients come in.
+struct Door<'a> {
+    served: &'a Served,
+    clients: Sender<Arrival>,
+    is_closed: &'a AtomicBool,
+}
+
+impl Door<'_> {
+    /// Has a client served, or tells it that somebody else is. Who says nothing does not have the server meanwhile: not all that connects is a
+    /// client.
+    fn take_in(&self, stream: TcpStream, whom: String, time: Duration) {
+        if !self.speaks(&stream, time) {
+            // Where nobody is told any more, the server has ended.
+            let _ = self.clients.send(Arrival::Silent(whom));
+            return;
+        }
+        let mut place = lock(self.served);
+        if let Some(other) = &*place {
+            let why = format!("the server is busy with a test for {other}: try later, or give --wait-server");
+            drop(place);
+            return refuse(stream, why, time);
+        }
+        *place = Some(whom.clone());
+        drop(place);
+        let _ = self.clients.send(Arrival::Speaks(stream, whom));
+    }
+
+    /// Whether something comes within this time, which may be the end.
+    fn speaks(&self, stream: &TcpStream, time: Duration) -> bool {
+        let begin = Instant::now();
+        while !self.is_closed.load(Ordering::Relaxed) {
+            let left = time.saturating_sub(begin.elapsed()).min(PAUSE);
+            if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+                return false;
+            }
+            match stream.peek(&mut [0]) {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What is wrong with it is told where it is read.
+                _ => return stream.set_read_timeout(None).is_ok(),
+            }
+        }
+        false
+    }
+}
+
 /// Takes clients in: one is served, others are told that somebody is.
-fn accept(listener: &TcpListener, served: &Served, timeout: Duration, clients: Sender<(TcpStream, String)>) {
-    let told = AtomicUsize::new(0);
+fn accept(listener: &TcpListener, served: &Served, timeout: Duration, clients: Sender<Arrival>) {
+    let (waiting, is_closed) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         loop {
             let (stream, address) = match listener.accept() {
@@ -152,31 +214,20 @@ fn accept(listener: &TcpListener, served: &Served, timeout: Duration, clients: S
                 }
             };
             let whom = address.ip().to_canonical().to_string();
-            let mut place = lock(served);
-            match &*place {
-                None => {
-                    *place = Some(whom.clone());
-                    drop(place);
-                    if clients.send((stream, whom)).is_err() {
-                        break;
-                    }
-                }
-                Some(other) => {
-                    let why = format!("the server is busy with a test for {other}: try later, or give --wait-server");
-                    drop(place);
-                    if told.load(Ordering::Relaxed) >= MOST_TOLD {
-                        refuse(stream, why, HASTE);
-                        continue;
-                    }
-                    told.fetch_add(1, Ordering::Relaxed);
-                    let told = &told;
-                    scope.spawn(move || {
-                        refuse(stream, why, timeout.min(GREETING));
-                        told.fetch_sub(1, Ordering::Relaxed);
-                    });
-                }
+            let door = Door { served, clients: clients.clone(), is_closed: &is_closed };
+            if waiting.load(Ordering::Relaxed) >= MOST_AT_ONCE {
+                door.take_in(stream, whom, HASTE);
+                continue;
             }
+            waiting.fetch_add(1, Ordering::Relaxed);
+            let waiting = &waiting;
+            scope.spawn(move || {
+                door.take_in(stream, whom, timeout.min(GREETING));
+                waiting.fetch_sub(1, Ordering::Relaxed);
+            });
         }
+        is_closed.store(true, Ordering::Relaxed);
+        drop(clients);
     });
 }
 

@@ -48,6 +48,32 @@ fn the_second_client_is_told_that_the_server_is_busy() {
 }
 
 #[test]
+fn who_connects_and_says_nothing_does_not_have_the_server() {
+    let server = Running::usual();
+    let _silent = TcpStream::connect(server.address).unwrap();
+    let met = connect("127.0.0.1", &server.contact(), None).unwrap();
+    measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    assert_eq!(server.failure(), "127.0.0.1 says nothing since it has connected: it may be no stride-perf");
+}
+
+#[test]
+fn a_server_that_is_busy_for_a_moment_is_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let contact = Contact { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
+    let server = thread::spawn(move || {
+        for busy in [Some("busy".to_owned()), None] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let hello = Message::Hello(Hello { version: "9".to_owned(), busy });
+            connection::write(&mut stream, &hello, LONG).unwrap();
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    assert_eq!(connect("127.0.0.1", &contact, None).unwrap().version, "9");
+    server.join().unwrap();
+}
+
+#[test]
 fn a_server_that_was_waited_for_is_found() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
