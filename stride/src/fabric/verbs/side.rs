@@ -383,7 +383,7 @@ mod tests {
             arrived,
         };
         let plan = Plan { amount: Amount::Messages { count: 200, warm_up: 10 }, ..Plan::example() };
-        let sum = |windows: [Window; 2]| match sum(windows.map(Outcome::Window).into(), &plan) {
+        let sum = |windows: [Window; 2]| match sum(windows.map(Outcome::Window).into(), &plan, 64) {
             Some(Figures::Bandwidth(bandwidth)) => (bandwidth.messages, bandwidth.seconds, bandwidth.arrived),
             other => panic!("{other:?}"),
         };
