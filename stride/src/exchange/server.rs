@@ -171,7 +171,7 @@ impl Server<'_> {
         let mut pulse = Pulse::new();
         let connection = &mut *self.connection;
         let run = side.run(size, &mut |part| {
-            for interval in part.intervals.iter().filter(|_| tells && done.is_none()) {
+            for interval in part.intervals.iter().filter(|_| tells) {
                 trouble = trouble.take().or_else(|| connection.send(&Message::Interval(*interval)).err());
             }
             match pulse.beat(connection, part.done) {
