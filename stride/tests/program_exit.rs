@@ -153,3 +153,23 @@ fn a_stream_of_a_test_that_did_not_begin_has_an_end() {
     assert!(err.contains("older.json stays as it was"), "{err}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "older");
 }
+
+#[test]
+fn a_baseline_that_is_of_something_else_is_refused_before_anything_is_measured() {
+    let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("baseline.json").display().to_string();
+    ends(&run(&format!("write bw -d soft0 -n 100 -s 64,128 --loopback --json {file}")), 0);
+    for (words, sentence) in [
+        ("-s 4K", "no size is in both: it has 64, 128, and this run is to have 4 KiB. Give one of its sizes"),
+        ("-s 64 -b", "the baseline goes one way, and this run goes both ways"),
+        ("-s 64 -c uc", "the baseline is over RC, and this run is over UC"),
+        ("-s 64 --imm", "the baseline is of write, and this run is of write with immediate"),
+    ] {
+        let words = format!("write bw -d soft0 -n 100 --loopback {words} --compare {file}");
+        let (out, err) = ends(&run(&words), 1);
+        assert!(out.is_empty() && err.contains(sentence), "{words}: {out}{err}");
+    }
+    // It is compared with, and what else differs is said in words.
+    let (_, err) =
+        ends(&run(&format!("write bw -d soft0 -n 200 -s 64 --loopback --threshold 1000000 --compare {file}")), 0);
+    assert!(err.contains("differs: messages or time of each size: 100 messages then, 200 messages now"), "{err}");
+}

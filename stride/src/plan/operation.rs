@@ -25,6 +25,15 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The same without an immediate.
+    pub fn without_immediate(self) -> Self {
+        match self {
+            Self::WriteWithImmediate => Self::Write,
+            Self::SendWithImmediate => Self::Send,
+            other => other,
+        }
+    }
+
     /// Whether each message takes a receive of the other side's.
     pub fn takes_receive(self) -> bool {
         matches!(self, Self::WriteWithImmediate | Self::Send | Self::SendWithImmediate)

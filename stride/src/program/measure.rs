@@ -184,6 +184,17 @@ impl Baseline {
         for series in all {
             match Comparison::of(&series, &now, THRESHOLD) {
                 Ok(_) => {
+                    let is_there = |row: &Row| row.is_whole && plan.sizes.contains(&row.size);
+                    if !series.rows.iter().any(is_there) {
+                        let sizes = |all: Vec<u64>| all.into_iter().map(bytes).collect::<Vec<_>>().join(", ");
+                        let old = series.rows.iter().filter(|row| row.is_whole).map(|row| row.size).collect();
+                        trouble = trouble.or(Some(anyhow!(
+                            "no size is in both: it has {}, and this run is to have {}. Give one of its sizes with --msg-size",
+                            sizes(old),
+                            sizes(plan.sizes.clone())
+                        )));
+                        continue;
+                    }
                     let environment = Document::read(&text).ok().map(|document| document.environment);
                     return Ok(Self { series, environment });
                 }
@@ -197,7 +208,7 @@ impl Baseline {
 
 /// What is measured now, under its name.
 fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
-    Series { name: "this run".to_owned(), operation: Some(plan.operation), measure: plan.measure, rows }
+    Series::of_plan("this run", plan, rows)
 }
 
 /// Whether the limits were kept, and the baseline.

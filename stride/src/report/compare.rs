@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Environment, Row, Series, Style, bytes, fixed};
-use crate::plan::Measure;
+use crate::plan::{Measure, Plan};
 
 /// Rows of two tests, size by size.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,8 +58,21 @@ impl Comparison {
         }
         if let (Some(before), Some(now)) = (old.operation, new.operation)
             && before != now
+            && !((old.hides_immediates || new.hides_immediates)
+                && before.without_immediate() == now.without_immediate())
         {
             bail!("{} is of {before}, and {} is of {now}", old.name, new.name);
+        }
+        if let (Some(before), Some(now)) = (old.transport, new.transport)
+            && before != now
+        {
+            bail!("{} is over {before}, and {} is over {now}: give --transport", old.name, new.name);
+        }
+        if let (Some(before), Some(now)) = (old.is_bidirectional, new.is_bidirectional)
+            && before != now
+        {
+            let ways = |is_bidirectional| if is_bidirectional { "both ways" } else { "one way" };
+            bail!("{} goes {}, and {} goes {}: see --bidirectional", old.name, ways(before), new.name, ways(now));
         }
         let find = |rows: &[Row], size| rows.iter().find(|row| row.size == size && row.is_whole).cloned();
         let lacks = |rows: &[Row], of: &[Row]| {
@@ -180,11 +193,35 @@ impl Change {
     }
 }
 
-/// What differs between two tests beside their numbers: settings, devices, machines. Sizes, versions and addresses are not among it.
+/// What differs between two tests beside their numbers: settings, devices, machines, in words. Sizes, versions and addresses are not among
+/// it.
 pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
+    let mut all = settings(&old.plan, &new.plan);
     let [old, new] = [old, new].map(|environment| serde_json::to_value(environment).unwrap_or_default());
-    let parts = [("plan", ""), ("path", "the path's "), ("client", "the client's "), ("server", "the server's ")];
-    parts.into_iter().flat_map(|(part, whose)| differing(&old[part], &new[part], whose)).collect()
+    let parts = [("path", "the path's "), ("client", "the client's "), ("server", "the server's ")];
+    all.extend(parts.into_iter().flat_map(|(part, whose)| differing(&old[part], &new[part], whose)));
+    all
+}
+
+/// By the options that set them.
+fn settings(old: &Plan, new: &Plan) -> Vec<String> {
+    let mut all = Vec::new();
+    if old.title() != new.title() {
+        all.push(format!("the test: {} then, {} now", old.title(), new.title()));
+    }
+    let pairs = old.settings().into_iter().zip(new.settings());
+    let differing = pairs.filter(|(then, now)| {
+        let is_idle = now.options.iter().any(|option| ["--msg-size", "--imm"].contains(option));
+        !is_idle && then.value != now.value
+    });
+    all.extend(differing.map(|(then, now)| {
+        let name = match now.options[0] {
+            "--iters" => "messages or time of each size",
+            option => option,
+        };
+        format!("{name}: {} then, {} now", then.value, now.value)
+    }));
+    all
 }
 
 /// Members of an object that say nothing of how fast it is.
@@ -204,13 +241,31 @@ const IDLE: [&str; 12] = [
 ];
 
 fn differing(old: &Value, new: &Value, whose: &str) -> Vec<String> {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let members = new.as_object().into_iter().flatten().filter(|(name, _)| !IDLE.contains(&name.as_str()));
     members
         .map(|(name, value)| (name, &old[name.as_str()], value))
         .filter(|(_, before, now)| before != now)
-        .map(|(name, before, now)| format!("{whose}{name}: {} then, {} now", text(before), text(now)))
+        .map(|(name, before, now)| {
+            format!("{whose}{}: {} then, {} now", name.replace('_', " "), words(before), words(now))
+        })
         .collect()
+}
+
+/// A value as people say it.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::Bool(is) => if *is { "yes" } else { "no" }.to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) if text.is_empty() => "none".to_owned(),
+        Value::String(text) => text.replace('_', " "),
+        Value::Array(values) if values.is_empty() => "none".to_owned(),
+        Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(", "),
+        Value::Object(values) => {
+            let members = values.iter().map(|(name, value)| format!("{} {}", name.replace('_', " "), words(value)));
+            members.collect::<Vec<_>>().join(", ")
+        }
+    }
 }
 
 /// From the first to the second, of a hundred of the first.
@@ -235,17 +290,17 @@ fn called(measure: Measure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Operation, Semantics};
+    use crate::plan::{Operation, Semantics, Transport};
     use crate::report::sample;
 
     fn bandwidths(name: &str, rows: &[(u64, u64)]) -> Series {
         let rows = rows.iter().map(|&(size, messages)| sample::bandwidth_row(size, messages)).collect();
-        Series { name: name.to_owned(), operation: Some(Operation::Write), measure: Measure::Bandwidth, rows }
+        Series::of_plan(name, &sample::plan(Measure::Bandwidth), rows)
     }
 
     fn latencies(semantics: Semantics, rows: &[(u64, u64)]) -> Series {
         let rows = rows.iter().map(|&(size, time)| sample::latency_row(size, time)).collect();
-        Series { name: "it".to_owned(), operation: None, measure: Measure::Latency(semantics), rows }
+        Series { operation: None, ..Series::of_plan("it", &sample::plan(Measure::Latency(semantics)), rows) }
     }
 
     fn written(comparison: &Comparison) -> Vec<String> {
@@ -306,6 +361,27 @@ mod tests {
     }
 
     #[test]
+    fn services_and_ways_are_compared_with_themselves() {
+        let old = bandwidths("old", &[]);
+        let of = |old: &Series, change: fn(&mut Series)| {
+            let mut new = bandwidths("new", &[]);
+            change(&mut new);
+            Comparison::of(old, &new, 5.0).map(drop).map_err(|error| error.to_string())
+        };
+        let said = of(&old, |new| new.transport = Some(Transport::Uc)).unwrap_err();
+        assert_eq!(said, "old is over RC, and new is over UC: give --transport");
+        let said = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
+        assert_eq!(said, "old goes one way, and new goes both ways: see --bidirectional");
+        assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
+        // perftest calls both by one name.
+        let immediate = |new: &mut Series| new.operation = Some(Operation::WriteWithImmediate);
+        assert!(of(&old, immediate).is_err());
+        let old = Series { hides_immediates: true, ..old };
+        assert_eq!(of(&old, immediate), Ok(()));
+        assert!(of(&old, |new| new.operation = Some(Operation::SendWithImmediate)).is_err());
+    }
+
+    #[test]
     fn what_was_cut_short_is_not_compared() {
         let (mut old, new) = (bandwidths("old", &[(2, 10), (4, 10)]), bandwidths("new", &[(2, 10), (4, 10)]));
         old.rows[1].is_whole = false;
@@ -337,13 +413,19 @@ mod tests {
         new.plan.queue_pairs = 4;
         new.plan.operation = Operation::Read;
         new.plan.sizes.clear();
+        new.plan.amount = crate::plan::Amount::Messages { count: 7, warm_up: 3 };
+        (new.client.cpus, new.client.memory) = (vec![4, 5], crate::plan::Memory::Cuda("0".to_owned()));
         new.path.mtu = 1024;
         new.server.firmware = "2".to_owned();
         new.server.gids.clear();
         let expected = [
-            "operation: write then, read now",
-            "queue_pairs: 1 then, 4 now",
-            "the path's mtu_bytes: 4096 then, 1024 now",
+            "the test: write bw then, read bw now",
+            "messages or time of each size: 1s then, 7 messages now",
+            "--warm-up: 100ms then, 3 messages now",
+            "--qp-count: 1 then, 4 now",
+            "the path's mtu bytes: 4096 then, 1024 now",
+            "the client's cpus: 2 then, 4, 5 now",
+            "the client's memory: host then, cuda 0 now",
             "the server's firmware: 28.39.1002 then, 2 now",
         ];
         assert_eq!(differences(&old, &new), expected);

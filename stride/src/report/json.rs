@@ -175,13 +175,7 @@ impl Document {
 
     /// Its rows, under a name.
     pub fn series(&self, name: &str) -> Series {
-        let plan = &self.environment.plan;
-        Series {
-            name: name.to_owned(),
-            operation: Some(plan.operation),
-            measure: plan.measure,
-            rows: self.rows.clone(),
-        }
+        Series::of_plan(name, &self.environment.plan, self.rows.clone())
     }
 }
 

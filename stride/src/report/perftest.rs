@@ -1,7 +1,7 @@
 //! Reads what the programs of perftest print.
 
 use super::{Row, Series};
-use crate::plan::{Measure, Operation, Semantics};
+use crate::plan::{Measure, Operation, Semantics, Transport};
 use crate::stats::{Bandwidth, Figures, Latency};
 
 /// The tests in a text, each with its rows: bandwidths and latencies of any of its versions, of one size or of many, by count or by time.
@@ -16,6 +16,8 @@ pub fn read(text: &str, name: &str) -> Vec<Series> {
         if let Some(next) = Title::of(line) {
             title = next;
             columns.clear();
+        } else if let Some((_, rest)) = line.split_once("Connection type") {
+            title.transport = service(rest);
         } else if line.trim_start().starts_with("#bytes") {
             columns = head(line);
             all.push(title.series(name, &columns));
@@ -32,13 +34,19 @@ pub fn read(text: &str, name: &str) -> Vec<Series> {
 #[derive(Default)]
 struct Title {
     operation: Option<Operation>,
+    is_bidirectional: bool,
+    transport: Option<Transport>,
 }
 
 impl Title {
     fn of(line: &str) -> Option<Self> {
         let line = line.trim();
         let is_title = line.ends_with("Test") && (line.contains(" BW ") || line.contains(" Latency "));
-        is_title.then(|| Self { operation: KINDS.iter().find(|(text, _)| line.contains(text)).map(|kind| kind.1) })
+        is_title.then(|| Self {
+            operation: KINDS.iter().find(|(text, _)| line.contains(text)).map(|kind| kind.1),
+            is_bidirectional: line.contains("Bidirectional"),
+            transport: None,
+        })
     }
 
     fn series(&self, name: &str, columns: &[Column]) -> Series {
@@ -46,8 +54,23 @@ impl Title {
         let semantics = if self.operation.is_some_and(Operation::fetches) { Semantics::Ack } else { Semantics::Oneway };
         let is_latency = columns.iter().any(|column| matches!(column, Column::P50 | Column::Mean));
         let measure = if is_latency { Measure::Latency(semantics) } else { Measure::Bandwidth };
-        Series { name: name.to_owned(), operation: self.operation, measure, rows: Vec::new() }
+        Series {
+            name: name.to_owned(),
+            operation: self.operation,
+            hides_immediates: true,
+            measure,
+            transport: self.transport,
+            is_bidirectional: (!is_latency).then_some(self.is_bidirectional),
+            rows: Vec::new(),
+        }
     }
+}
+
+/// What stands behind `Connection type`.
+fn service(text: &str) -> Option<Transport> {
+    let word = text.trim_start_matches([' ', '\t', ':']).split_whitespace().next()?;
+    let all = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc, Transport::Dc, Transport::Srd];
+    all.into_iter().find(|transport| transport.to_string() == word)
 }
 
 /// Which operation a title names. Whether there are immediates it does not say.
@@ -212,10 +235,21 @@ mod tests {
         let head = "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]    CPU_Util[%]";
         let series = one(&page("Send Bidirectional BW", head, &["1024  1000 0.00  8.19  1.000000  12.50"]));
         near(series.rows[0].average().unwrap().messages_per_second, 1e6, 1e-9);
-        assert_eq!(series.operation, Some(Operation::Send));
+        assert_eq!((series.operation, series.is_bidirectional), (Some(Operation::Send), Some(true)));
         let head = "#bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]   BW Port1[MB/sec]   MsgRate Port1[Mpps]   BW Port2[MB/sec]   MsgRate Port2[Mpps]";
         let series = one(&page("RDMA_Write BW", head, &["1024 1000 0.00 976.56 1.000000 1 2 3 4"]));
         near(series.rows[0].average().unwrap().messages_per_second, 1e6, 1e-9);
+    }
+
+    #[test]
+    fn the_service_is_read_where_it_stands() {
+        let head = "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]";
+        let text = page("RDMA_Write BW", head, &["64 1000 0.00 8.19 1.000000"]);
+        let of = |line: &str| one(&text.replacen(" Mtu ", &format!("{line}\n Mtu "), 1));
+        let series = of(" Connection type : XRC\t\tUsing SRQ      : ON");
+        assert_eq!((series.transport, series.is_bidirectional), (Some(Transport::Xrc), Some(false)));
+        assert!(series.hides_immediates);
+        assert_eq!([of(" Connection type : RawEth").transport, one(&text).transport], [None, None]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fabric::Counted;
-use crate::plan::{Measure, Operation};
+use crate::plan::{Measure, Operation, Plan, Transport};
 use crate::stats::{Bandwidth, Figures, Latency, Rates};
 
 /// What was measured at one size.
@@ -60,10 +60,31 @@ pub struct Series {
     pub name: String,
     /// What was done; none where that is not known.
     pub operation: Option<Operation>,
+    /// Nobody says whether the messages had immediates.
+    pub hides_immediates: bool,
     /// What of it was measured.
     pub measure: Measure,
+    /// The service of the queue pairs; none where that is not known.
+    pub transport: Option<Transport>,
+    /// Whether both sides sent; none where that is not known.
+    pub is_bidirectional: Option<bool>,
     /// What came out.
     pub rows: Vec<Row>,
+}
+
+impl Series {
+    /// The rows of a plan.
+    pub fn of_plan(name: &str, plan: &Plan, rows: Vec<Row>) -> Self {
+        Self {
+            name: name.to_owned(),
+            operation: Some(plan.operation),
+            hides_immediates: false,
+            measure: plan.measure,
+            transport: Some(plan.transport),
+            is_bidirectional: Some(plan.is_bidirectional),
+            rows,
+        }
+    }
 }
 
 /// A row as documents have it: with what follows from the rest, so that readers need not reckon.

@@ -104,17 +104,15 @@ impl Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Measure, Operation};
+    use crate::plan::Measure;
     use crate::report::limits::Limits;
     use crate::report::{Series, sample};
 
     #[test]
     fn limits_and_the_baseline_decide_together() {
-        let series = |rows: &[(u64, u64)]| Series {
-            name: "it".to_owned(),
-            operation: Some(Operation::Write),
-            measure: Measure::Bandwidth,
-            rows: rows.iter().map(|&(size, messages)| sample::bandwidth_row(size, messages)).collect(),
+        let series = |rows: &[(u64, u64)]| {
+            let rows = rows.iter().map(|&(size, messages)| sample::bandwidth_row(size, messages)).collect();
+            Series::of_plan("it", &sample::plan(Measure::Bandwidth), rows)
         };
         let (old, new) = (series(&[(2, 10), (64, 1000), (128, 0)]), series(&[(64, 900), (128, 10), (256, 10)]));
         let comparison = Comparison::of(&old, &new, 5.0).unwrap();

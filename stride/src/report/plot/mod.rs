@@ -87,19 +87,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::{Measure, Operation, Semantics};
+    use crate::plan::{Measure, Semantics};
     use crate::report::{Row, sample};
     use crate::stats::{Bandwidth, Figures};
 
     fn bandwidth(name: &str, scale: u64) -> Series {
         let rows =
             (1..24).map(|shift| sample::bandwidth_row(1 << shift, scale * (20_000_000 >> (shift / 2)))).collect();
-        Series { name: name.to_owned(), operation: Some(Operation::Write), measure: Measure::Bandwidth, rows }
+        Series::of_plan(name, &sample::plan(Measure::Bandwidth), rows)
     }
 
     fn latency(name: &str, semantics: Semantics) -> Series {
         let rows = (1..24).map(|shift| sample::latency_row(1 << shift, 1000 + (1 << shift) / 40)).collect();
-        Series { name: name.to_owned(), operation: None, measure: Measure::Latency(semantics), rows }
+        Series { operation: None, ..Series::of_plan(name, &sample::plan(Measure::Latency(semantics)), rows) }
     }
 
     fn svg(series: &[Series]) -> String {
