@@ -6,7 +6,8 @@ use super::options::{Atomic, Load, Messages, Test};
 use super::preset::Preset;
 use super::values::{self, Length};
 use crate::plan::{
-    Amount, Contradiction, LARGE, LONGEST, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size,
+    Amount, BANDWIDTH_MESSAGES, Contradiction, LARGE, LATENCY_MESSAGES, LONGEST, Measure, Memory, Operation, Place,
+    Plan, Semantics, Transport, size,
 };
 
 /// What the command's first word says.
@@ -236,7 +237,8 @@ fn amount(
         };
         return Ok(Amount::Time { time, warm_up });
     }
-    let count = messages.iters.or(preset.count).unwrap_or(if is_latency { 1000 } else { 5000 });
+    let count =
+        messages.iters.or(preset.count).unwrap_or(if is_latency { LATENCY_MESSAGES } else { BANDWIDTH_MESSAGES });
     let warm_up = match &messages.warm_up {
         Some(text) => values::number(text)
             .map_err(|why| wrong(text, format!("{why}; it is a number of messages where --duration is not given")))?,

@@ -28,6 +28,12 @@ pub const ALL_COUNTERS: &str = "all";
 /// Where nobody says otherwise, a message of more bytes has a completion of its own.
 pub const LARGE: u64 = 8192;
 
+/// Messages of a latency, where nobody says how many.
+pub const LATENCY_MESSAGES: u64 = 1000;
+
+/// Messages of a bandwidth on each queue pair, likewise.
+pub const BANDWIDTH_MESSAGES: u64 = 5000;
+
 /// A test: the same operation at one size after another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {

@@ -1,7 +1,7 @@
 //! Hints of bandwidths.
 
 use super::{Given, Hint, Remedy};
-use crate::plan::{Amount, Plan};
+use crate::plan::{Amount, BANDWIDTH_MESSAGES, Plan};
 use crate::report::Row;
 use crate::stats::Rates;
 
@@ -13,6 +13,9 @@ const ENOUGH: f64 = 0.9;
 
 /// A window of so many seconds is steady enough.
 const WINDOW: f64 = 0.1;
+
+/// A window of so many seconds says roughly what there is.
+const LOOK: f64 = 0.01;
 
 /// With so many completions in a window, one more or less is little.
 const COMPLETIONS: u64 = 20;
@@ -59,7 +62,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     if !plan.is_relaxed && slow().any(|row| row.size > SMALL) {
         all.push(Hint::Ordered);
     }
-    all.extend(rows().find_map(short));
+    all.extend(rows().find_map(|row| short(plan, row)));
     all.extend(rows().find_map(|row| coarse(plan, row)));
     all.extend(rows().filter_map(jitter).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
     all
@@ -87,14 +90,21 @@ fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     (arrived < sent).then(|| (1.0 - arrived as f64 / sent as f64, hint))
 }
 
-fn short(row: &Row) -> Option<Hint> {
+fn short(plan: &Plan, row: &Row) -> Option<Hint> {
     let seconds = row.bandwidth()?.seconds;
-    (seconds < WINDOW).then_some(Hint::ShortWindow { size: row.size, seconds })
+    // Who has asked for no length has one that serves for a look.
+    let is_default = matches!(plan.amount, Amount::Messages { count: BANDWIDTH_MESSAGES, .. });
+    (seconds < if is_default { LOOK } else { WINDOW }).then_some(Hint::ShortWindow { size: row.size, seconds })
 }
 
 /// Of a test by time: what stands for many messages counts whole or not at all.
 fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
-    let messages = row.bandwidth()?.messages;
+    let bandwidth = row.bandwidth()?;
+    if bandwidth.arrived.is_some() {
+        // Those are counted one by one where they arrive.
+        return None;
+    }
+    let messages = bandwidth.messages;
     let each = u64::from(plan.moderation(row.size));
     let is_coarse = each > 1 && messages < COMPLETIONS * each && matches!(plan.amount, Amount::Time { .. });
     is_coarse.then_some(Hint::FewCompletions { size: row.size, messages, each })
@@ -170,10 +180,27 @@ mod tests {
         assert_eq!(case.hints(), []);
         case.plan.amount = Amount::Time { time, warm_up: time / 10 };
         assert_eq!(case.hints(), [Hint::FewCompletions { size: 8 << 20, messages: 300, each: 100 }]);
+        let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures else { unreachable!("a bandwidth") };
+        (bandwidth.sent, bandwidth.arrived) = (Some(300), Some(300));
+        assert_eq!(case.hints(), [], "what arrives is counted one by one");
+        case.rows = vec![sample::bandwidth_row(8 << 20, 300)];
         case.plan.is_each_large_signaled = true;
         assert_eq!(case.hints(), []);
         (case.plan.cq_moderation, case.plan.is_each_large_signaled) = (1, false);
         assert_eq!(case.hints(), []);
+    }
+
+    #[test]
+    fn short_windows_are_told_of_who_has_chosen_them() {
+        let mut case = Case::bandwidth();
+        let of = |case: &mut Case, count, seconds| {
+            case.plan.amount = Amount::Messages { count, warm_up: 0 };
+            let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures else { unreachable!("a bandwidth") };
+            bandwidth.seconds = seconds;
+            case.hints().iter().filter(|hint| matches!(hint, Hint::ShortWindow { .. })).count()
+        };
+        assert_eq!([of(&mut case, 5001, 0.05), of(&mut case, 5001, 0.2)], [1, 0]);
+        assert_eq!([of(&mut case, 5000, 0.05), of(&mut case, 5000, 0.005)], [0, 1]);
     }
 
     #[test]

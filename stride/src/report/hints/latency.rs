@@ -1,6 +1,7 @@
 //! Hints of latencies.
 
 use super::{Given, Hint};
+use crate::plan::{Amount, LATENCY_MESSAGES};
 use crate::report::Row;
 
 /// With fewer samples p99.99 is the longest of them.
@@ -17,7 +18,9 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
         all.push(Hint::Slept);
     }
     all.extend(given.rows.iter().filter_map(tail).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
-    if samples < SAMPLES {
+    // Who has asked for no number of them has one that serves for a look.
+    let is_default = matches!(given.plan.amount, Amount::Messages { count: LATENCY_MESSAGES, .. });
+    if samples < SAMPLES && !is_default {
         all.push(Hint::FewSamples(samples));
     }
     all
@@ -42,6 +45,10 @@ mod tests {
         let mut case = Case::latency();
         case.rows.push(crate::report::sample::latency_row(8, 1000));
         assert_eq!(case.hints(), [Hint::FewSamples(1000)]);
+        case.plan.amount = Amount::Messages { count: 2000, warm_up: 0 };
+        assert_eq!(case.hints(), [Hint::FewSamples(1000)]);
+        case.plan.amount = Amount::Messages { count: LATENCY_MESSAGES, warm_up: 100 };
+        assert_eq!(case.hints(), []);
     }
 
     #[test]
