@@ -20,7 +20,7 @@ use crate::report::hints::{Given, hints};
 use crate::report::json::{Document, End, Event};
 use crate::report::limits::{Limits, Miss};
 use crate::report::verdict::Verdict;
-use crate::report::{Environment, Row, Series, Style, bytes, columns, histogram, series};
+use crate::report::{Environment, Row, Series, Style, bytes, columns, histogram, series, text};
 
 /// By how many per cent a row may be worse than the baseline.
 const THRESHOLD: f64 = 5.0;
@@ -177,7 +177,8 @@ struct Baseline {
 impl Baseline {
     /// The first test of a file that is alike, before anything is measured.
     fn read(file: &Path, plan: &Plan) -> Result<Self> {
-        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let cannot = || format!("cannot read {}", file.display());
+        let text = text(fs::read(file).with_context(cannot)?).with_context(cannot)?;
         let all = series(&text, "the baseline").with_context(|| format!("{} is no run", file.display()))?;
         let now = this_run(plan, Vec::new());
         let mut trouble = None;

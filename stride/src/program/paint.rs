@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::report::plot::{self, Format};
-use crate::report::{Series, series};
+use crate::report::{Series, series, text};
 
 /// Draws the runs of these files, ours or perftest's, into one plot.
 pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
     let mut all = Vec::new();
-    for run in runs {
-        let text = fs::read_to_string(run).with_context(|| format!("cannot read {}", run.display()))?;
-        let name =
-            run.file_stem().map_or_else(|| run.display().to_string(), |stem| stem.to_string_lossy().into_owned());
+    for (run, name) in runs.iter().zip(names(runs)) {
+        let cannot = || format!("cannot read {}", run.display());
+        let text = text(fs::read(run).with_context(cannot)?).with_context(cannot)?;
         all.extend(series(&text, &name).with_context(|| format!("{} is no run", run.display()))?);
     }
     draw(&all, output)
@@ -24,4 +23,37 @@ pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
 pub(super) fn draw(series: &[Series], output: &Path) -> Result<()> {
     let picture = plot::draw(series, Format::of(output)?)?;
     fs::write(output, picture).with_context(|| format!("cannot write {}", output.display()))
+}
+
+/// What the runs are called: the names of their files without the ending, with as much of what stands around it as tells them apart.
+fn names(runs: &[PathBuf]) -> Vec<String> {
+    let of = |run: &PathBuf, folders: usize| {
+        let name = if folders == 0 { run.file_stem() } else { run.file_name() };
+        let mut parts: Vec<_> = run.iter().rev().skip(1).take(folders.saturating_sub(1)).collect();
+        parts.reverse();
+        parts.extend(name);
+        parts.into_iter().collect::<PathBuf>().display().to_string()
+    };
+    let deepest = runs.iter().map(|run| run.iter().count()).max().unwrap_or(0);
+    let is_alone = |run: &PathBuf, folders| {
+        runs.iter().filter(|other| *other != run).all(|other| of(other, folders) != of(run, folders))
+    };
+    let folders = |run: &PathBuf| (0..=deepest).find(|folders| is_alone(run, *folders)).unwrap_or(0);
+    runs.iter().map(|run| of(run, folders(run))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_have_the_part_of_their_names_that_tells_them_apart() {
+        let of = |runs: &[&str]| names(&runs.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(of(&["a/run.json", "b/other.json"]), ["run", "other"]);
+        assert_eq!(of(&["a/run.json", "b/run.json"]), ["a/run.json", "b/run.json"]);
+        assert_eq!(of(&["run.json", "run.txt"]), ["run.json", "run.txt"]);
+        assert_eq!(of(&["x/a/run.json", "y/a/run.json", "z/new.json"]), ["x/a/run.json", "y/a/run.json", "new"]);
+        assert_eq!(of(&["run.json", "run.json"]), ["run", "run"]);
+        assert_eq!(of(&["run.json", "a/run.json"]), ["run.json", "a/run.json"]);
+    }
 }

@@ -24,7 +24,7 @@ pub mod verdict;
 mod sample;
 
 pub use self::environment::{Environment, bound};
-pub use self::read::series;
+pub use self::read::{series, text};
 pub use self::row::{Row, Series};
 pub use self::style::{Style, columns};
 pub use self::time::rfc3339;

@@ -133,6 +133,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_done_and_over_what_is_named() {
+        let one = bandwidth("one", 1);
+        assert!(svg(&[one.clone(), bandwidth("two", 2)]).contains("Bandwidth of write, RC"));
+        let other = Series {
+            operation: Some(crate::plan::Operation::Read),
+            is_bidirectional: Some(true),
+            ..bandwidth("two", 2)
+        };
+        let text = svg(&[one, other]);
+        assert!(text.contains("one (write, RC)") && text.contains("two (read, RC, both ways)"), "{text}");
+        assert!(!text.contains("Bandwidth of"), "{text}");
+    }
+
+    #[test]
+    fn small_bandwidths_stand_apart_as_large_ones_do() {
+        let mut series = bandwidth("one", 1);
+        series.rows = [1, 1000, 1_000_000].map(|messages| sample::bandwidth_row(1 << 20, messages)).to_vec();
+        let text = svg(&[series]);
+        assert!(
+            ["0.01", "0.1", "1", "10", "100", "1000"].iter().all(|label| text.contains(&format!("\n{label}\n"))),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn each_kind_of_latency_has_its_panel() {
         let text =
             svg(&[latency("one", Semantics::Ack), latency("two", Semantics::Oneway), latency("three", Semantics::Ack)]);

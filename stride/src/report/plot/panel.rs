@@ -15,11 +15,15 @@ use crate::stats::Latency;
 /// Curves with the same axes.
 pub(super) struct Panel {
     measure: Measure,
+    /// What was done and over what, each once; empty where nobody says.
+    kinds: Vec<String>,
     curves: Vec<Curve>,
 }
 
 struct Curve {
     name: String,
+    /// What was done, and over what.
+    kind: String,
     /// Of the series that it is of: its colour.
     series: usize,
     /// Whether it is beside the point, and thinner.
@@ -34,11 +38,39 @@ pub(super) fn panels(series: &[Series]) -> Vec<Panel> {
         let found = curves(number, one);
         match panels.iter_mut().find(|panel| panel.measure == one.measure) {
             _ if found.is_empty() => {}
-            Some(panel) => panel.curves.extend(found),
-            None => panels.push(Panel { measure: one.measure, curves: found }),
+            Some(panel) => {
+                panel.curves.extend(found);
+                panel.kinds.push(kind(one));
+            }
+            None => panels.push(Panel { measure: one.measure, kinds: vec![kind(one)], curves: found }),
+        }
+    }
+    for panel in &mut panels {
+        panel.kinds.sort();
+        panel.kinds.dedup();
+        if panel.kinds.len() > 1 {
+            // Then each curve has its own.
+            panel.curves.iter_mut().for_each(Curve::tell);
         }
     }
     panels
+}
+
+/// What was done, and over what, as far as that is known.
+fn kind(series: &Series) -> String {
+    let operation = series.operation.map(|operation| operation.to_string());
+    let transport = series.transport.map(|transport| transport.to_string());
+    let both = series.is_bidirectional.filter(|both| *both).map(|_| "both ways".to_owned());
+    operation.into_iter().chain(transport).chain(both).collect::<Vec<_>>().join(", ")
+}
+
+impl Curve {
+    /// Has its kind in its name.
+    fn tell(&mut self) {
+        if !self.kind.is_empty() {
+            self.name = format!("{} ({})", self.name, self.kind);
+        }
+    }
 }
 
 /// Values that can be drawn; what is beyond was never measured.
@@ -50,7 +82,7 @@ fn curves(number: usize, series: &Series) -> Vec<Curve> {
         let mut points: Vec<_> = rows.filter_map(|row| Some((row.size as f64, value(row)?))).collect();
         points.retain(|point| DRAWN.contains(&point.1));
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Curve { name: format!("{}{suffix}", series.name), series: number, is_second, points }
+        Curve { name: format!("{}{suffix}", series.name), kind: kind(series), series: number, is_second, points }
     };
     let mut curves = match series.measure {
         Measure::Bandwidth => vec![of("", false, |row| row.average().map(|rates| rates.gigabits_per_second))],
@@ -89,18 +121,24 @@ impl Panel {
         let mut builder = ChartBuilder::on(area);
         builder.margin(16).x_label_area_size(52).y_label_area_size(80);
         match self.measure {
-            Measure::Bandwidth => {
-                builder.caption("Bandwidth", ("sans-serif", 24));
-                let mut chart = builder.build_cartesian_2d(sizes, 0.0..values.end * 1.08)?;
-                self.fill(&mut chart, "average, Gb/s")
-            }
+            Measure::Bandwidth => builder.caption(format!("Bandwidth{}", self.of()), ("sans-serif", 24)),
             Measure::Latency(semantics) => {
-                builder.caption(format!("Latency ({semantics})"), ("sans-serif", 24));
-                let values = values.start / 1.3..values.end * 1.3;
-                let steps = steps(&values);
-                let mut chart = builder.build_cartesian_2d(sizes, values.log_scale().with_key_points(steps))?;
-                self.fill(&mut chart, "latency, us")
+                builder.caption(format!("Latency ({semantics}){}", self.of()), ("sans-serif", 24))
             }
+        };
+        let label = if self.measure == Measure::Bandwidth { "average, Gb/s" } else { "latency, us" };
+        // Of both small sizes are a small part of large ones, and no less of interest.
+        let values = values.start / 1.3..values.end * 1.3;
+        let steps = steps(&values);
+        let mut chart = builder.build_cartesian_2d(sizes, values.log_scale().with_key_points(steps))?;
+        self.fill(&mut chart, label)
+    }
+
+    /// What was done and over what, where that is one of all curves.
+    fn of(&self) -> String {
+        match self.kinds.as_slice() {
+            [kind] if !kind.is_empty() => format!(" of {kind}"),
+            _ => String::new(),
         }
     }
 
