@@ -3,6 +3,7 @@
 mod build;
 mod command;
 mod given;
+mod idle;
 mod options;
 mod pages;
 mod preset;
@@ -18,6 +19,7 @@ pub use clap_complete::Shell;
 
 use self::build::Verb;
 use self::command::{Measured, Program, What, Word};
+use self::idle::{idle, idle_in};
 pub use self::options::Output;
 use self::options::Server;
 pub use self::pages::{completions, man};
@@ -119,8 +121,31 @@ fn with_test(mut error: clap::Error) -> clap::Error {
         let tip = format!("a client names its test before the server: stride-perf write bw {word}");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) =
+        (error.kind(), error.get(ContextKind::InvalidArg).cloned())
+        && let Some((_, tip)) = OF_PERFTEST.iter().find(|(name, _)| *name == word)
+    {
+        let tip = format!("of perftest's options, {tip}");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     error
 }
+
+/// What perftest calls otherwise, or has and this program has no need of.
+const OF_PERFTEST: [(&str, &str); 12] = [
+    ("--report_gbits", "this one is not needed: the table has Gb/s, leave it out"),
+    ("-F", "this one is not needed: no time is reckoned by the frequency of processors, leave it out"),
+    ("--CPU-freq", "this one is not needed: no time is reckoned by the frequency of processors, leave it out"),
+    ("--size", "this one is --msg-size here"),
+    ("--all", "this one is --all-sizes here"),
+    ("--ib-dev", "this one is --device here"),
+    ("--qp", "this one is --qp-count here"),
+    ("--run_infinitely", "this one is --run-infinitely here"),
+    ("--rdma_cm", "this one is --rdma-cm here"),
+    ("--post_list", "this one is --post-list here"),
+    ("--recv_post_list", "this one is --recv-post-list here"),
+    ("--use_cuda", "this one is --use-cuda here"),
+];
 
 fn serve(server: &Server) -> Result<Job, Contradiction> {
     Ok(Job::Serve(Box::new(Service {
@@ -150,6 +175,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: idle };
         return Ok(Job::Serve(Box::new(service)));
     }
+    test.server.as_deref().map_or(Ok(()), |server| reachable(server, contact.port))?;
     let mut server = test.remote.place();
     let mut warnings = idle(&given, &["--one-off"], "a client");
     if test.meeting.loopback {
@@ -163,6 +189,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         server = server.or(&Place { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
     let (plan, note) = build::plan(verb, is_latency, &test, own, server)?;
+    warnings.extend(idle_in(&plan, &given));
     Ok(Job::Measure(Box::new(Measurement {
         plan,
         given,
@@ -173,6 +200,28 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         warnings,
         notes: note.into_iter().collect(),
     })))
+}
+
+/// Whether a server can be meant by this name and port.
+fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
+    if port == 0 {
+        return Err(Contradiction(
+            "--port 0 has the system choose, for a server: give the port that the server has, or none".to_owned(),
+        ));
+    }
+    if let Some((name, port)) = server.rsplit_once(':')
+        && (!name.contains(':') || name.starts_with('[') && name.ends_with(']'))
+        && port.parse::<u16>().is_ok()
+    {
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        return Err(Contradiction(format!("{server:?} has a port in it: give the server as {name}, and -p {port}")));
+    }
+    match server.parse::<std::net::Ipv6Addr>() {
+        Ok(address) if address.is_unicast_link_local() => Err(Contradiction(format!(
+            "{server} is an address of one link, and there may be several: add the interface of this side, such as {server}%eth0"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
@@ -216,12 +265,6 @@ const CLIENT_ONLY: [&str; 21] = [
     "--remote-no-numa",
 ];
 
-/// A sentence for each of these that was given.
-fn idle(given: &Given, options: &[&str], whose: &str) -> Vec<String> {
-    let there = options.iter().filter(|option| given.has(&[option]));
-    there.map(|option| format!("{option} does nothing for {whose}")).collect()
-}
-
 fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> {
     if output.threshold.is_some() && output.compare.is_none() {
         return Err(Contradiction("--threshold is of a comparison: give --compare as well".to_owned()));
@@ -234,6 +277,18 @@ fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> 
     }
     if output.max_p99.is_some() && !is_latency {
         return Err(Contradiction("--max-p99 is for `lat`: give --min-gbps or --min-mpps for a bandwidth".to_owned()));
+    }
+    let files = [("--json", &output.json), ("--csv", &output.csv), ("--plot", &output.plot)];
+    let files: Vec<_> = files.into_iter().filter_map(|(option, file)| Some((option, file.as_deref()?))).collect();
+    for (at, (option, file)) in files.iter().enumerate() {
+        if *file == std::path::Path::new("-") {
+            return Err(Contradiction(format!(
+                "{option} writes to a file, and - is none: give a name, or /dev/stdout, or --json-stream for a line for each event"
+            )));
+        }
+        if let Some((other, _)) = files[..at].iter().find(|(_, other)| other == file) {
+            return Err(Contradiction(format!("{other} and {option} are one file, {file:?}: give each its own")));
+        }
     }
     output.plot.as_deref().map_or(Ok(()), picture)
 }
