@@ -389,6 +389,8 @@ fn a_machine_without_a_gpu_is_told_what_was_looked_for() {
 fn devices_pages_and_help_are_printed() {
     let (out, _) = ends(&run("devices"), 0);
     assert!(out.contains("soft0") && out.contains("127.0.0.1"), "{out}");
+    let row = out.lines().find(|line| line.contains("soft0")).unwrap();
+    assert!(out.contains(" usable ") && row.contains(" yes "), "{out}");
     assert!(ends(&run("completions bash"), 0).0.contains("stride-perf"));
     assert!(ends(&run("man"), 0).0.contains(".TH stride-perf"));
     for page in ["man", "man write bw", "write bw --help", "--help"] {

@@ -6,14 +6,27 @@ use anyhow::Result;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use crate::fabric::{GpuFact, Gpus, NearGpus, PortFacts, gpus, ports};
+use crate::fabric::{Found, GpuFact, Gpus, NearGpus, PortFacts, gpus, ports};
 
 /// Prints what there is to measure.
 pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
     let gpus = gpus();
     let mut table = Builder::default();
-    table.push_record(["device", "port", "state", "link", "Gb/s", "MTU", "NUMA", "from", "GPUs near", "GIDs"]);
-    for PortFacts { state, facts, gpus } in ports(&gpus)? {
+    table.push_record([
+        "device",
+        "port",
+        "state",
+        "usable",
+        "link",
+        "Gb/s",
+        "MTU",
+        "NUMA",
+        "from",
+        "GPUs near",
+        "GIDs",
+    ]);
+    let Found { ports, failed } = ports(&gpus)?;
+    for PortFacts { state, obstacle, facts, gpus } in ports {
         let gids = facts
             .gids
             .iter()
@@ -24,6 +37,7 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
             facts.device,
             facts.port.to_string(),
             state,
+            obstacle.map_or_else(|| "yes".to_owned(), |why| format!("no: {why}")),
             facts.link_layer,
             gigabits,
             facts.mtu.to_string(),
@@ -34,6 +48,7 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
         ]);
     }
     writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+    failed.iter().try_for_each(|why| writeln!(out, "no use: {why}"))?;
     match gpus {
         Gpus::Some(gpus) => print_gpus(out, &gpus),
         Gpus::None(why) => Ok(writeln!(out, "no GPU: {why}")?),

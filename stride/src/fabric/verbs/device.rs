@@ -139,36 +139,76 @@ fn active(context: &DeviceContext, port: u8) -> Result<PortAttr> {
 pub struct PortFacts {
     /// `active`, `down`, …
     pub state: String,
+    /// Why it cannot be measured with, in a word or two.
+    pub obstacle: Option<&'static str>,
     /// All else.
     pub facts: Facts,
     /// The GPUs that are nearest to the device.
     pub gpus: Option<NearGpus>,
 }
 
+/// What there is to measure with.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// All ports of the devices that open.
+    pub ports: Vec<PortFacts>,
+    /// Of each other one, why not.
+    pub failed: Vec<String>,
+}
+
 /// All ports of all devices, and which of these GPUs are near them.
 ///
 /// # Errors
 ///
-/// The list of devices cannot be had, or a device does not open or say what it is.
-pub fn ports(gpus: &Gpus) -> Result<Vec<PortFacts>> {
-    let mut ports = Vec::new();
-    for device in list()?.iter() {
-        let context = device.open()?;
-        let count = u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX);
-        let near = match gpus {
-            Gpus::Some(gpus) => {
-                let files = context.sysfs_path().map(|path| path.join("device"));
-                memory::near(files.as_deref(), context.numa_node(), gpus)
-            }
-            Gpus::None(_) => None,
-        };
-        for port in 1..=count {
-            let attributes = context.query_port(port)?;
-            let facts = describe(&context, port, &attributes, &Place::default())?;
-            ports.push(PortFacts { state: attributes.port_state().to_string(), facts, gpus: near.clone() });
+/// The list of devices cannot be had.
+pub fn ports(gpus: &Gpus) -> Result<Found> {
+    Ok(gather(list()?.iter(), |device| {
+        ports_of(device, gpus).map_err(|error| {
+            let (name, why) = (device.name(), format!("{error:#}"));
+            if why.contains(&*name) { why } else { format!("{name}: {why}") }
+        })
+    }))
+}
+
+/// One that cannot be opened hides no other.
+fn gather<D>(devices: impl Iterator<Item = D>, of: impl Fn(&D) -> Result<Vec<PortFacts>, String>) -> Found {
+    let mut found = Found::default();
+    for device in devices {
+        match of(&device) {
+            Ok(ports) => found.ports.extend(ports),
+            Err(why) => found.failed.push(why),
         }
     }
-    Ok(ports)
+    found
+}
+
+fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Vec<PortFacts>> {
+    let context = device.open()?;
+    let count = u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX);
+    let near = match gpus {
+        Gpus::Some(gpus) => {
+            let files = context.sysfs_path().map(|path| path.join("device"));
+            memory::near(files.as_deref(), context.numa_node(), gpus)
+        }
+        Gpus::None(_) => None,
+    };
+    let of = |port| {
+        let attributes = context.query_port(port)?;
+        let facts = describe(&context, port, &attributes, &Place::default())?;
+        let state = attributes.port_state();
+        let obstacle = obstacle(device.transport_type(), state);
+        Ok(PortFacts { state: state.to_string(), obstacle, facts, gpus: near.clone() })
+    };
+    (1..=count).map(of).collect()
+}
+
+/// Why a port cannot be measured with.
+fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> {
+    match (transport, state) {
+        (TransportType::IWarp, _) => Some("iWARP"),
+        (_, PortState::Active) => None,
+        _ => Some("not active"),
+    }
 }
 
 /// Whether a device has the operation of a plan, as far as it says so.
@@ -307,6 +347,26 @@ mod tests {
             "no RDMA device can be used: port 1 of mlx5_0 is down; siw0 is an iWARP device. softrnic's device";
         assert!(said.starts_with(reasons) && said.ends_with("-d soft0"), "{said}");
         assert!(pick_of(&[down], any).unwrap_err().ends_with("is down"));
+    }
+
+    #[test]
+    fn a_device_that_does_not_open_hides_no_other() {
+        let port = || {
+            let list = list().unwrap();
+            let soft = list.iter().find(|device| device.sysfs_path().is_none()).expect("softrnic is there");
+            ports_of(&soft, &Gpus::Some(Vec::new())).map_err(|error| error.to_string())
+        };
+        let of = |is_open: &bool| if *is_open { port() } else { Err("mlx5_0: permission denied".to_owned()) };
+        let found = gather([true, false, true].into_iter(), of);
+        assert_eq!((found.ports.len(), found.failed), (2, vec!["mlx5_0: permission denied".to_owned()]));
+        assert_eq!(found.ports[0].obstacle, None);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_with_is_said() {
+        assert_eq!(obstacle(TransportType::InfiniBand, PortState::Active), None);
+        assert_eq!(obstacle(TransportType::InfiniBand, PortState::Down), Some("not active"));
+        assert_eq!(obstacle(TransportType::IWarp, PortState::Active), Some("iWARP"));
     }
 
     #[test]

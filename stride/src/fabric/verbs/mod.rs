@@ -14,7 +14,7 @@ mod vendor;
 
 use anyhow::Result;
 
-pub use self::device::{PortFacts, ports};
+pub use self::device::{Found, PortFacts, ports};
 pub use self::memory::{Gpus, NearGpus, Nearness};
 use self::side::VerbsSide;
 use super::{Fabric, Role, Side};

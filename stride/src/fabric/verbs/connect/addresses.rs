@@ -68,7 +68,7 @@ pub(super) fn unreachable(address: IpAddr, role: Role, error: ConnectError) -> E
 
 /// The devices with their addresses.
 fn devices() -> String {
-    let Ok(ports) = device::ports(&Gpus::Some(Vec::new())) else { return "no device".to_owned() };
+    let Ok(device::Found { ports, .. }) = device::ports(&Gpus::Some(Vec::new())) else { return "no device".to_owned() };
     let texts: Vec<String> = ports
         .iter()
         .map(|port| {
