@@ -11,7 +11,7 @@ use super::interrupt::Signal;
 use super::screen::{Screen, shown};
 use super::{paint, say};
 use crate::cli::{Measurement, Output};
-use crate::exchange::{self, Failure, Request};
+use crate::exchange::{self, Request};
 use crate::fabric::Fabric;
 use crate::plan::Plan;
 use crate::report::compare::{self, Comparison};
@@ -48,7 +48,7 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     if !output.json_stream {
         end(&screen, &hints, &output)?;
     }
-    let failure = outcome.as_ref().err().map(Failure::to_string);
+    let failure = outcome.as_ref().err().map(|failure| screen.told(failure));
     // A test without an end of its own has come to it by a signal, once there is something of it.
     let is_end = request.plan.is_endless && failure.is_none() && !screen.rows.is_empty();
     let ended_by = screen.ended_by.filter(|_| !is_end);
@@ -61,7 +61,7 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
         return Ok(Exit::Interrupted(signal));
     }
     if let Err(failure) = &outcome {
-        say(&format!("error: {failure}"));
+        say(&format!("error: {}", screen.told(failure)));
         return Ok(Exit::of(failure));
     }
     judgement.tell(&output)?;
@@ -279,6 +279,21 @@ mod tests {
             Ok(Job::Measure(measurement)) => measure(*measurement, fabric).unwrap(),
             other => panic!("{words}: {other:?}"),
         }
+    }
+
+    #[test]
+    fn the_size_at_which_rdma_fails_is_told_where_there_are_several() {
+        let file = std::env::temp_dir().join(format!("stride-size-{}.json", std::process::id()));
+        let error = |sizes: &str| {
+            let fabric = Fake { fails: Some((Role::Server, Stage::Run)), ..Fake::default() };
+            let words = format!("write bw -s {sizes} -n 1000 --loopback --json {}", file.display());
+            assert_ne!(exit(&words, &fabric), Exit::Done);
+            let text = fs::read_to_string(&file).unwrap();
+            fs::remove_file(&file).unwrap();
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()["error"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(error("64K,128"), "at 64 KiB: the server: fake0 fails at Run, as it was told to");
+        assert_eq!(error("64K"), "the server: fake0 fails at Run, as it was told to");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::interrupt::{Interrupt, Signal};
 use super::progress::Progress;
 use super::{is_broken_pipe, say};
 use crate::cli::Output;
-use crate::exchange::{Step, Watch};
+use crate::exchange::{Cause, Failure, Step, Watch};
 use crate::fabric::{Facts, Path};
 use crate::plan::{LARGE, Measure, Plan};
 use crate::report::hints::{Hint, far_sides, softrnic};
@@ -29,6 +29,8 @@ pub(super) struct Screen {
     table: Table,
     progress: Progress,
     interrupt: Interrupt,
+    /// The size that is measured, or was last.
+    size: Option<u64>,
     /// The signal that has ended the test before its end.
     pub(super) ended_by: Option<Signal>,
     /// Warnings that were given before anything was measured.
@@ -55,12 +57,21 @@ impl Screen {
             table: Table::new(plan.measure, columns, Style::of(&stdout())),
             progress: Progress::new(!is_stream && !plan.is_endless),
             interrupt: Interrupt::default(),
+            size: None,
             ended_by: None,
             warned: Vec::new(),
             environment: None,
             rows: Vec::new(),
             unmeasured: Vec::new(),
             trouble: None,
+        }
+    }
+
+    /// A failure in a sentence, with the size at which RDMA has failed where there are several.
+    pub(super) fn told(&self, failure: &Failure) -> String {
+        match self.size.filter(|_| self.plan.sizes.len() > 1 && failure.cause() == Cause::Rdma) {
+            Some(size) => format!("at {}: {failure}", report::bytes(size)),
+            None => failure.to_string(),
         }
     }
 
@@ -119,6 +130,7 @@ impl Watch for Screen {
     }
 
     fn progress(&mut self, size: u64, done: f64) -> bool {
+        self.size = Some(size);
         self.progress.show(size, done);
         self.ended_by = self.interrupt.signal();
         self.trouble.is_none() && self.ended_by.is_none()
