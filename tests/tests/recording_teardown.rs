@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use sideway::ibverbs::completion::PollCompletions;
 use sideway::ibverbs::queue_pair::teardown::{DRAIN_MARKERS, DrainError, Drained, ResetReason};
-use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairState as State};
+use sideway::ibverbs::queue_pair::{
+    GenericQueuePair, Pair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState as State, SendQueue,
+};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::recording::{Completion, Failure, World, connect};
 
@@ -56,7 +58,13 @@ fn markers_stand_behind_everything_and_are_not_handed_over() {
 }
 
 #[test]
-fn a_queue_pair_that_only_receives_is_flushed() {
+fn queue_pairs_that_only_receive_are_flushed() {
+    fn flush<S: SendQueue>(world: &mut World, mut qp: Pair<S>) {
+        let mut seen = Vec::new();
+        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
+        let drained = qp.drain(&mut queues, Duration::from_secs(2), |record| seen.push(record.wr_id));
+        assert_eq!((drained, seen), (Ok(Drained::Flushed), vec![5]));
+    }
     let mut world = World::new();
     let mut builder = world.qp_builder();
     builder.setup_max_send_wr(0);
@@ -67,11 +75,20 @@ fn a_queue_pair_that_only_receives_is_flushed() {
         let mut batch = qp.start_post_recv();
         batch.construct_wr(5).setup_no_data();
         batch.post().expect("it is posted");
-        let mut seen = Vec::new();
-        let mut queues: [&mut dyn PollCompletions; 2] = [&mut world.send_cq, &mut world.recv_cq];
-        let drained = qp.drain(&mut queues, Duration::from_secs(2), |record| seen.push(record.wr_id));
-        assert_eq!((drained, seen), (Ok(Drained::Flushed), vec![5]));
+        flush(&mut world, qp);
     }
+    // No request that marks an end can stand among datagrams, and none has to.
+    let mut builder = world.pd.create_ud_qp_builder();
+    builder.setup_send_cq(&world.send_cq).setup_recv_cq(&world.recv_cq).setup_max_send_wr(0);
+    let mut qp = builder.build().unwrap();
+    drop(builder);
+    let mut init = QueuePairAttribute::new();
+    init.setup_state(State::Init).setup_pkey_index(0).setup_port(1).setup_qkey(7);
+    qp.modify(&init).unwrap();
+    let mut batch = qp.start_post_recv();
+    batch.construct_wr(5).setup_no_data();
+    batch.post().expect("it is posted");
+    flush(&mut world, qp);
     world.end();
 }
 

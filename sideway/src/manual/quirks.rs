@@ -27,6 +27,7 @@
 //! [rdma-core #1512]: https://github.com/linux-rdma/rdma-core/pull/1512
 //! [#1617]: https://github.com/linux-rdma/rdma-core/pull/1617
 //! [#1744]: https://github.com/linux-rdma/rdma-core/pull/1744
+//! [`setup_send_tso`]: crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso
 //! [`build_generic`]: crate::ibverbs::completion::CompletionQueueBuilder::build_generic
 //! [`build_generic` of queue pairs]: crate::ibverbs::queue_pair::QueuePairBuilder::build_generic
 //!
@@ -64,5 +65,9 @@
 //!   one, and it is the one place where safe code can do so. Nothing here sees it in time: count the requests outstanding, and do
 //!   not find the end of the queue by its error ([`ExtendedPostSendGuard`](crate::ibverbs::queue_pair::ExtendedPostSendGuard)).
 //!   Basic queue pairs are posted to after a look at the room.
+//! - mlx5 writes the entries of a segmented send ([`setup_send_tso`]) to where the device does not read them, behind the end of the
+//!   queue even, where a header of more than 18 bytes ends together with one of the 64-byte blocks of the send queue, or goes over
+//!   the end of it (by the source of rdma-core 55; not tried on a device). Have headers of 18 bytes at most there, or a queue in
+//!   which each request takes the same number of blocks and none is left over.
 //! - Verbs are documented to return an errno value; some drivers return its negative, or -1 with `errno` set. All three
 //!   are understood.

@@ -60,8 +60,8 @@ impl BasicCompletionQueue {
     ///
     /// # Errors
     ///
-    /// What `take` gave: completions behind its own that were taken off the queue with it are lost. Else as
-    /// [`start_poll`](Self::start_poll).
+    /// What `take` gave. Completions behind its own that were taken off the queue with it, up to a batch, are lost then, and where
+    /// `take` panics. Else as [`start_poll`](Self::start_poll).
     ///
     /// # References
     ///

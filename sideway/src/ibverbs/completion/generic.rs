@@ -45,8 +45,8 @@ impl GenericCompletionQueue {
     ///
     /// # Errors
     ///
-    /// As the queue's own: what `take` gave, or the driver's. With a basic queue, completions behind that which `take` failed with
-    /// are lost.
+    /// As the queue's own: what `take` gave, or the driver's. With a basic queue, completions behind that which `take` failed or
+    /// panicked with are lost.
     #[inline(always)]
     pub fn poll_each<E: From<PollCompletionQueueError>>(
         &mut self,

@@ -34,6 +34,8 @@ pub struct QueuePairCore {
     packets: Option<Arc<PacketOffloads>>,
     qp_type: QueuePairType,
     transitions: TransitionTable,
+    /// It was built for requests to be sent.
+    holds_sends: bool,
     /// The multicast groups that it is in: C does not destroy a queue pair that is in one.
     pub(super) groups: Groups,
     // Behind the handle: they must outlive it.
@@ -60,7 +62,7 @@ impl QueuePairCore {
     /// - where there is a `send_context`, it came from [`SendContext::allocate`] and is this `qp`'s `qp_context`.
     pub(crate) unsafe fn adopt(
         qp: NonNull<ibv_qp>,
-        (qp_type, transitions): (QueuePairType, TransitionTable),
+        (qp_type, transitions, holds_sends): (QueuePairType, TransitionTable, bool),
         send_context: Option<NonNull<SendContext>>,
         mut parents: Parents,
         context: Arc<DeviceContext>,
@@ -79,6 +81,7 @@ impl QueuePairCore {
             packets,
             qp_type,
             transitions,
+            holds_sends,
             groups,
             parents,
             control,
@@ -137,6 +140,11 @@ impl QueuePairCore {
         // write it meanwhile, in C: an atomic load gives the old state or the new one.
         let state = unsafe { AtomicU32::from_ptr((&raw mut (*self.raw()).state).cast()) };
         QueuePairState::from_raw(state.load(Ordering::Relaxed))
+    }
+
+    /// Whether it was built for requests to be sent.
+    pub(super) fn holds_sends(&self) -> bool {
+        self.holds_sends
     }
 
     /// The state as the driver has it now.

@@ -286,7 +286,8 @@ impl<T: Service> QueuePairBuilder<T> {
         // SAFETY: the caller's promise.
         unsafe {
             let context = Arc::clone(self.pd.device_context());
-            QueuePairCore::adopt(qp, (self.qp_type, T::transition), send_context, parents, context)
+            let kind = (self.qp_type, T::transition as _, self.cap.max_send_wr > 0);
+            QueuePairCore::adopt(qp, kind, send_context, parents, context)
         }
     }
 

@@ -134,7 +134,7 @@ impl RssQueuePairBuilder {
             Parents { pd: Some(Arc::clone(&self.pd)), rwq_ind_table: Some(Arc::clone(table)), ..Parents::default() };
         // SAFETY: just made in this domain with this table, and without a context; ours alone.
         let core = unsafe {
-            QueuePairCore::adopt(qp, (self.qp_type, standard_transition), None, parents, Arc::clone(context))
+            QueuePairCore::adopt(qp, (self.qp_type, standard_transition, false), None, parents, Arc::clone(context))
         };
         Ok(RssQueuePair { core })
     }

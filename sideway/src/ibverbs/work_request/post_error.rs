@@ -24,7 +24,6 @@ struct Inner {
     source: VerbError,
     failed: Option<FailedRequest>,
     posted: Option<usize>,
-    refused: Option<RefusalReason>,
 }
 
 /// What a program can do about it.
@@ -139,7 +138,7 @@ impl PostError {
             ),
             _ => source,
         };
-        Self(Box::new(Inner { kind, source, failed, posted, refused: None }))
+        Self(Box::new(Inner { kind, source, failed, posted }))
     }
 
     /// This crate refused the batch; nothing was posted.
@@ -214,8 +213,7 @@ impl PostError {
             RefusalReason::DriverFault(what) => (PostErrorKind::InvalidWorkRequest, libc::EOPNOTSUPP, what.to_owned()),
         };
         let source = VerbError::new(verb, Errno::from_raw(errno)).with_hint(hint);
-        let refused = Some(refusal.reason);
-        Self(Box::new(Inner { kind, source, failed: Some(refusal.failed), posted: Some(0), refused }))
+        Self(Box::new(Inner { kind, source, failed: Some(refusal.failed), posted: Some(0) }))
     }
 
     /// What a program can do about it.
@@ -235,11 +233,6 @@ impl PostError {
     /// fail to ring the doorbell.
     pub fn posted(&self) -> Option<usize> {
         self.0.posted
-    }
-
-    /// Whether the queue was built for no requests at all.
-    pub(crate) fn is_of_no_queue(&self) -> bool {
-        self.0.refused == Some(RefusalReason::BatchTooLong { limit: 0 })
     }
 
     /// The verb and its errno.

@@ -141,7 +141,8 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
 
     /// `ibv_wr_send_tso(qp, hdr, hdr_sz, mss)` — a packet that the device cuts into segments of `mss` bytes, each behind a copy
     /// of `header`: of 14 bytes, which is an Ethernet header, to as many as the queue pair was built for
-    /// ([`setup_max_tso_header`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_tso_header)).
+    /// ([`setup_max_tso_header`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_tso_header)). mlx5's driver has a fault with
+    /// some of more than 18 bytes: [`quirks`](crate::manual::quirks#all-drivers).
     #[doc(alias = "ibv_wr_send_tso")]
     #[inline]
     pub fn setup_send_tso<'q>(self, header: &'q [u8], mss: u16) -> LocalBufferHandle<'g, G, SendTso<'q>>

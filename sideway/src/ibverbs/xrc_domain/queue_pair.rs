@@ -97,7 +97,13 @@ impl XrcDomain {
         let parents = Parents { xrcd: Some(Arc::clone(self)), ..Parents::default() };
         // SAFETY: the caller's promise; it has no context.
         let core = unsafe {
-            QueuePairCore::adopt(qp, (RECEIVE, standard_transition), None, parents, Arc::clone(self.device_context()))
+            QueuePairCore::adopt(
+                qp,
+                (RECEIVE, standard_transition, false),
+                None,
+                parents,
+                Arc::clone(self.device_context()),
+            )
         };
         XrcReceiveQueuePair { core }
     }

@@ -106,7 +106,7 @@ impl<S: SendQueue> Pair<S> {
             return Some(ResetReason::Poll(error));
         }
         let (send, recv) = self.queues();
-        let mut ends = [End::ToPost, End::of_receives(recv)];
+        let mut ends = [End::of_sends(core), End::of_receives(recv)];
         let mut records = Vec::new();
         let mut silent_since = Instant::now();
         loop {

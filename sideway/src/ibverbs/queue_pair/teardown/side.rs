@@ -19,6 +19,11 @@ pub(super) enum End {
 }
 
 impl End {
+    /// The end of a send queue before anything was done.
+    pub(super) fn of_sends(core: &QueuePairCore) -> Self {
+        if core.holds_sends() { Self::ToPost } else { Self::Seen }
+    }
+
     /// The end of a receive queue before anything was done.
     pub(super) fn of_receives(queue: &ReceiveQueue) -> Self {
         match (queue.holds_requests(), queue.shares()) {
@@ -56,7 +61,6 @@ impl End {
     fn posted(&mut self, posted: Result<(), PostError>) -> Result<(), PostError> {
         match posted {
             Ok(()) => *self = Self::Posted,
-            Err(error) if error.is_of_no_queue() => *self = Self::Seen,
             // Room comes with the completions. Until then a try is harmless, also on mlx5, which writes the data of a
             // request too many over that of the one before it (`manual::quirks`): the queue pair is in the error state,
             // where requests are flushed and not carried out, and the number that its completion will have stands
