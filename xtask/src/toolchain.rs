@@ -1,6 +1,7 @@
 //! Toolchains beside the one that builds this, by way of rustup.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
@@ -57,7 +58,12 @@ fn install(words: &[&str], is_there: impl Fn() -> bool) -> Result<()> {
     if !Install::InCiOrAsRoot.allowed() {
         return missing();
     }
-    let status = Command::new("rustup").args(words).status().context("cannot run rustup")?;
+    let status = match Command::new("rustup").args(words).status() {
+        Ok(status) => status,
+        // A toolchain of the distribution's.
+        Err(error) if error.kind() == ErrorKind::NotFound => return missing(),
+        Err(error) => return Err(error).context("cannot run rustup"),
+    };
     if !status.success() {
         println!("rustup {}: {status}", words.join(" "));
     }

@@ -58,7 +58,7 @@ enum Ring {
     Cost,
     /// Needs a nightly toolchain with Miri: much of pure and embedded, in an interpreter that sees undefined behaviour
     Miri,
-    /// Needs a nightly toolchain: what Miri cannot run of embedded, with AddressSanitizer
+    /// Needs a nightly toolchain: what Miri cannot run of embedded, with AddressSanitizer and ThreadSanitizer
     Sanitizers,
     /// Needs QEMU and a distribution kernel: the kernel's rdma_rxe and the distribution's rdma-core
     Softroce,
@@ -107,7 +107,9 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
         rows.push(timed("miri", task.must_run(Ring::Miri), || miri::run(&root)));
     }
     if task.asks_for(Ring::Sanitizers) {
-        rows.push(timed("sanitizers", task.must_run(Ring::Sanitizers), || sanitizers::run(&root)));
+        rows.push(timed("sanitizers", task.must_run(Ring::Sanitizers), || {
+            sanitizers::run(&root, task.must_run(Ring::Sanitizers))
+        }));
     }
     // Built once for the two rings that run them.
     let mut binaries = None;

@@ -83,28 +83,31 @@ const THREAD: Sanitizer = Sanitizer {
 /// What the standard library is built from.
 const SOURCES: &str = "rustlib/src/rust/library/Cargo.toml";
 
-/// Runs each in turn, with the installed nightly toolchain.
-pub(crate) fn run(root: &Path) -> Result<Finished> {
+/// Runs each in turn, with the installed nightly toolchain. One that this has not is said; where all `must_run`, it is a failure.
+pub(crate) fn run(root: &Path, must_run: bool) -> Result<Finished> {
     let (host, libraries) = match platform() {
         Ok(found) => found,
         Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
     };
+    let mut counts = Counts::default();
+    let (mut fault, mut missing) = (None, Vec::new());
     for sanitizer in [&ADDRESS, &THREAD] {
         if let Err(error) = sanitizer.require(&host, &libraries) {
-            return Ok(Finished::did_not_run(format!("{error:#}")));
+            missing.push(format!("{error:#}"));
+            continue;
         }
-    }
-    let mut counts = Counts::default();
-    let mut fault = None;
-    for sanitizer in [&ADDRESS, &THREAD] {
         for run in sanitizer.runs {
             let (found, trouble) = sanitizer.run(root, &host, run)?;
             counts.add(&found);
             fault = trouble.or(fault);
         }
     }
-    let state = fault.map_or(State::Passed, State::Failed);
-    Ok(Finished { counts, state, note: None })
+    let note = (!missing.is_empty()).then(|| missing.join("; "));
+    if counts == Counts::default() && fault.is_none() {
+        return Ok(Finished::did_not_run(note.unwrap_or_default()));
+    }
+    let fault = fault.or_else(|| note.clone().filter(|_| must_run));
+    Ok(Finished { counts, state: fault.map_or(State::Passed, State::Failed), note })
 }
 
 impl Sanitizer {
