@@ -44,8 +44,19 @@ impl Held {
     /// It has not.
     #[track_caller]
     pub fn is_held_again(&self) {
+        self.is_held_again_while(|| {});
+    }
+
+    /// The same where something is to be done for it again and again, such as taking events.
+    ///
+    /// # Panics
+    ///
+    /// It has not.
+    #[track_caller]
+    pub fn is_held_again_while(&self, mut meanwhile: impl FnMut()) {
         let started = Instant::now();
         loop {
+            meanwhile();
             let now = Self::now();
             if now == *self {
                 return;
