@@ -231,6 +231,7 @@ impl Judgement {
         if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
             let now = this_run(&environment.plan, screen.rows.clone());
             let compared = Comparison::of(&baseline.series, &now, output.threshold.unwrap_or(THRESHOLD))?;
+            let compared = compared.with_unmeasured(&screen.unmeasured);
             let before = baseline.environment.as_ref();
             comparison = Some((compared, before.map(|before| compare::differences(before, environment))));
         }
@@ -273,6 +274,7 @@ mod tests {
     use crate::cli::{self, Job};
     use crate::fabric::Role;
     use crate::fabric::fake::{Fake, Stage};
+    use crate::report::sample;
 
     fn exit(words: &str, fabric: &Fake) -> Exit {
         match cli::parse(format!("stride-perf {words}").split_whitespace()) {
@@ -307,6 +309,23 @@ mod tests {
         // The name has no address anywhere.
         assert_eq!(exit("write bw names.invalid", &Fake::default()), Exit::NoContact);
         assert_eq!(exit(&format!("{words} --min-mpps 1000"), &Fake::default()), Exit::Missed);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_worse_than_the_baseline() {
+        let measure = crate::plan::Measure::Bandwidth;
+        let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1000)).to_vec();
+        let series = this_run(&sample::plan(measure), rows.clone());
+        let judged = |unmeasured: &[u64]| {
+            let output = Output::default();
+            let mut screen = Screen::new(&sample::plan(measure), &output);
+            screen.environment = Some(sample::environment(measure));
+            (screen.rows, screen.unmeasured) = (rows[..1].to_vec(), unmeasured.to_vec());
+            let baseline = Baseline { series: series.clone(), environment: None };
+            Judgement::of(&output, &screen, Some(baseline)).unwrap().exit()
+        };
+        assert_eq!(judged(&[]), Exit::Done);
+        assert_eq!(judged(&[128]), Exit::Missed);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct Comparison {
     gone: Vec<u64>,
     /// Sizes that only the new test has.
     added: Vec<u64>,
+    /// Sizes of the old test that were done now, and of which nothing was measured.
+    blank: Vec<u64>,
 }
 
 /// One size in both tests.
@@ -40,7 +42,7 @@ pub struct Change {
 pub enum Outcome {
     /// No size is worse by more than the threshold.
     Held,
-    /// At least one is.
+    /// At least one is, or nothing was measured of one that was done.
     Worse,
     /// The tests have no size in common.
     Nothing,
@@ -90,7 +92,14 @@ impl Comparison {
             changes,
             gone: lacks(&new.rows, &old.rows),
             added: lacks(&old.rows, &new.rows),
+            blank: Vec::new(),
         })
+    }
+
+    /// Of sizes that were done now and have no row, those that the old test has are worse.
+    pub fn with_unmeasured(mut self, sizes: &[u64]) -> Self {
+        self.blank = self.gone.iter().copied().filter(|size| sizes.contains(size)).collect();
+        self
     }
 
     /// Each size of both, in the order of the new test.
@@ -100,10 +109,11 @@ impl Comparison {
 
     /// What it comes to.
     pub fn outcome(&self) -> Outcome {
-        if self.changes.is_empty() {
+        if self.changes.is_empty() && self.blank.is_empty() {
             return Outcome::Nothing;
         }
-        if self.changes.iter().any(|change| self.is_worse(change)) { Outcome::Worse } else { Outcome::Held }
+        let is_blank = !self.blank.is_empty();
+        if is_blank || self.changes.iter().any(|change| self.is_worse(change)) { Outcome::Worse } else { Outcome::Held }
     }
 
     /// By how much of a hundred a size is better: more of a bandwidth, less of a latency.
@@ -170,10 +180,15 @@ impl Comparison {
                 bytes(change.size)
             )?;
         }
-        for (sizes, text) in [(&self.gone, "not measured now"), (&self.added, "not in the old test")] {
+        let left_out: Vec<_> = self.gone.iter().copied().filter(|size| !self.blank.contains(size)).collect();
+        for (sizes, text, colour) in [
+            (&self.blank, "worse, as nothing was measured of what the old test has", style.bad),
+            (&left_out, "not measured now", dim),
+            (&self.added, "not in the old test", dim),
+        ] {
             if !sizes.is_empty() {
                 let sizes: Vec<_> = sizes.iter().map(|&size| bytes(size)).collect();
-                writeln!(out, "{dim}{text}: {}{dim:#}", sizes.join(", "))?;
+                writeln!(out, "{colour}{text}: {}{colour:#}", sizes.join(", "))?;
             }
         }
         out.flush()
@@ -394,6 +409,22 @@ mod tests {
     fn nothing_in_common_is_no_success() {
         let comparison = Comparison::of(&bandwidths("old", &[(2, 10)]), &bandwidths("new", &[(4, 10)]), 5.0).unwrap();
         assert_eq!(comparison.outcome(), Outcome::Nothing);
+    }
+
+    #[test]
+    fn what_was_done_and_has_no_row_is_worse() {
+        let old = bandwidths("old", &[(2, 10), (4, 10), (64, 10)]);
+        let of = |new: &[(u64, u64)], unmeasured: &[u64]| {
+            Comparison::of(&old, &bandwidths("new", new), 5.0).unwrap().with_unmeasured(unmeasured)
+        };
+        let blank = of(&[(64, 10)], &[4, 8]);
+        assert_eq!(blank.outcome(), Outcome::Worse);
+        let expected = ["worse, as nothing was measured of what the old test has: 4", "not measured now: 2"];
+        assert_eq!(written(&blank)[2..], expected);
+        assert_eq!(blank.gone(), [2, 4]);
+        // What the old test has not is not held to it.
+        assert_eq!(of(&[(64, 10)], &[8]).outcome(), Outcome::Held);
+        assert_eq!(of(&[], &[64]).outcome(), Outcome::Worse, "it is in both");
     }
 
     #[test]

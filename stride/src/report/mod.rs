@@ -21,7 +21,7 @@ pub mod table;
 pub mod verdict;
 
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 
 pub use self::environment::{Environment, bound};
 pub use self::read::{series, text};

@@ -8,7 +8,7 @@ use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
 use crate::stats::{Bandwidth, Figures, Latency};
 
 /// So many messages in a second, in four intervals.
-pub(super) fn bandwidth_row(size: u64, messages: u64) -> Row {
+pub(crate) fn bandwidth_row(size: u64, messages: u64) -> Row {
     let intervals = [9, 10, 11, 10].map(|share| messages * share / 40).to_vec();
     let bandwidth =
         Bandwidth { messages, seconds: 1.0, intervals, interval: 0.25, cpu: Some(1.0), ..Bandwidth::default() };
@@ -28,7 +28,7 @@ pub(super) fn counted() -> Counted {
     Counted { client: Some(Changes(changes.map(|(name, change)| (name.to_owned(), change)).into())), server: None }
 }
 
-pub(super) fn plan(measure: Measure) -> Plan {
+pub(crate) fn plan(measure: Measure) -> Plan {
     Plan {
         measure,
         sizes: vec![64, 4096],
@@ -82,7 +82,7 @@ pub(super) fn path() -> Path {
     Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096 }
 }
 
-pub(super) fn environment(measure: Measure) -> Environment {
+pub(crate) fn environment(measure: Measure) -> Environment {
     let command_line = ["stride-perf", "write", "bw", "server, one"].map(str::to_owned).to_vec();
     let time = UNIX_EPOCH + Duration::from_secs(1_782_907_200);
     Environment::new(time, command_line, plan(measure), path(), ["one", "two"].map(facts))
