@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -132,6 +133,31 @@ fn what_has_no_end_has_rows_until_it_is_ended() {
         let rows = document["rows"].as_array().unwrap();
         assert!(rows.len() == 1 && rows[0]["is_whole"] == true && rows[0]["kind"] == rows_of, "{document}");
         assert!(document["error"].is_null() && document["environment"]["plan"]["is_endless"] == true, "{document}");
+    }
+}
+
+#[test]
+fn what_has_no_end_and_no_reader_ends_with_its_results() {
+    for (limit, status) in [("0.000001", 0), ("1000000", 3)] {
+        let json = format!("{}/unread-{status}.json", env!("CARGO_TARGET_TMPDIR"));
+        let mut only = Running::start(&format!(
+            "write bw -D forever --interval 100ms --warm-up 0 -d soft0 -s 64 --loopback --min-gbps {limit} --json {json}"
+        ));
+        only.await_row();
+        let Running { child, out, .. } = &mut only;
+        // As `head` does that has its lines.
+        let (reader, _) = std::io::pipe().unwrap();
+        drop(std::mem::replace(out, BufReader::new(ChildStdout::from(OwnedFd::from(reader)))));
+        let end = Instant::now() + LONG;
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < end, "it goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (found, _, err) = only.end();
+        assert_eq!((found, err.contains("missed: ")), (Some(status), status == 3), "{err}");
+        let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(document["verdict"]["is_held"], status == 0, "{document}");
+        assert_eq!(document["rows"].as_array().map(Vec::len), Some(1), "{document}");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::report::hints::{Hint, far_sides, softrnic};
 use crate::report::json::Event;
 use crate::report::table::{Columns, Table};
 use crate::report::{self, Environment, Row, Style};
-use crate::stats::{Figures, Interval};
+use crate::stats::{Figures, Interval, Seen};
 
 /// What a user sees while a test runs.
 pub(super) struct Screen {
@@ -40,6 +40,8 @@ pub(super) struct Screen {
     pub(super) rows: Vec<Row>,
     /// Sizes that were done as planned, and of which there is no row.
     pub(super) unmeasured: Vec<u64>,
+    /// Nobody looks any more at what has no end of its own.
+    is_left_alone: bool,
     /// Standard output did not take something.
     pub(super) trouble: Option<io::Error>,
 }
@@ -63,6 +65,7 @@ impl Screen {
             environment: None,
             rows: Vec::new(),
             unmeasured: Vec::new(),
+            is_left_alone: false,
             trouble: None,
         }
     }
@@ -80,12 +83,17 @@ impl Screen {
         self.progress.end();
     }
 
-    fn print(&mut self, print: impl FnOnce(&Table, &mut dyn Write) -> Result<()>) {
+    /// Whether somebody may have read it.
+    fn print(&mut self, print: impl FnOnce(&Table, &mut dyn Write) -> Result<()>) -> bool {
         let Self { progress, table, trouble, goes_on_unseen, .. } = self;
-        let printed = progress.suspend(|| shown(*goes_on_unseen, |out| print(table, out)));
-        if let Err(error) = printed {
-            let error = error.downcast::<io::Error>().unwrap_or_else(io::Error::other);
-            trouble.get_or_insert(error);
+        match progress.suspend(|| shown(false, |out| print(table, out))) {
+            Ok(()) => true,
+            Err(error) if *goes_on_unseen && is_broken_pipe(&error) => false,
+            Err(error) => {
+                let error = error.downcast::<io::Error>().unwrap_or_else(io::Error::other);
+                trouble.get_or_insert(error);
+                false
+            }
         }
     }
 }
@@ -133,17 +141,22 @@ impl Watch for Screen {
         self.size = Some(size);
         self.progress.show(size, done);
         self.ended_by = self.interrupt.signal();
-        self.trouble.is_none() && self.ended_by.is_none()
+        self.trouble.is_none() && self.ended_by.is_none() && !self.is_left_alone
     }
 
     fn interval(&mut self, size: u64, interval: &Interval) {
         self.progress.tell(size, interval);
-        if self.is_stream {
+        let is_read = if self.is_stream {
             let event = Event::interval(size, interval);
-            self.print(|_, out| Ok(event.write(out)?));
-        } else if self.plan.is_endless {
-            self.print(|table, out| Ok(table.interval(out, size, interval)?));
-        }
+            self.print(|_, out| Ok(event.write(out)?))
+        } else {
+            !self.plan.is_endless || self.print(|table, out| Ok(table.interval(out, size, interval)?))
+        };
+        // Else it would go on for ever. It ends as by a signal, now that there is something of it.
+        let has_some = match interval.seen {
+            Seen::Bandwidth { messages: count } | Seen::Latency { samples: count, .. } => count > 0,
+        };
+        self.is_left_alone |= self.plan.is_endless && has_some && !is_read;
     }
 
     fn step(&mut self, step: &Step) {
