@@ -5,6 +5,7 @@ use super::failure::Failure;
 use super::message::{Done, Message, Offer, Request};
 use super::path::{self, Near};
 use super::pulse::Pulse;
+use super::told::Told;
 use crate::fabric::{Counted, Fabric, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Room, Transport};
 use crate::stats::{Figures, Interval};
@@ -193,7 +194,8 @@ impl Client<'_> {
             other => return self.connection.unexpected(&other, "ready"),
         }
         self.connection.send(&Message::Go)?;
-        let (client, mut server, is_whole) = self.run(side, size)?;
+        let mut told = Told::new(&self.request.plan, size);
+        let (client, mut server, is_whole) = self.run(side, size, &mut told)?;
         // What has no end of its own is whole when the user ends it.
         let is_whole = is_whole || self.request.plan.is_endless;
         self.connection.send(&Message::Done(Done { is_whole }))?;
@@ -201,6 +203,7 @@ impl Client<'_> {
             match self.receive()? {
                 Message::Progress(_) => {}
                 Message::Interval(interval) if !self.request.plan.client_sends() => {
+                    told.take(&interval).or_else(|what| self.connection.broken(what))?;
                     self.watch.interval(size, &interval);
                 }
                 Message::Figures(figures) => server = Some(figures),
@@ -237,6 +240,7 @@ impl Client<'_> {
         &mut self,
         side: &mut dyn Side,
         size: u64,
+        told: &mut Told,
     ) -> Result<(Option<Figures>, Option<Option<Figures>>, bool), Failure> {
         let (mut server, mut trouble, mut is_whole) = (None, None, true);
         let mut pulse = Pulse::new();
@@ -249,11 +253,15 @@ impl Client<'_> {
             intervals.iter().for_each(|interval| watch.interval(size, interval));
             match pulse.beat(connection, done) {
                 // Who has told its figures says nothing more.
-                Ok(None) if server.is_none() => trouble = connection.silence(),
-                Ok(None) => {}
-                Ok(Some(Message::Figures(figures))) if server.is_none() => server = Some(figures),
-                Ok(Some(Message::Interval(interval))) if only_answers => watch.interval(size, &interval),
-                Ok(Some(other)) => trouble = connection.unexpected::<()>(&other, "figures").err(),
+                Ok(heard) if heard.is_empty() && server.is_none() => trouble = connection.silence(),
+                Ok(heard) => heard.into_iter().for_each(|message| match message {
+                    Message::Figures(figures) if server.is_none() => server = Some(figures),
+                    Message::Interval(interval) if only_answers && server.is_none() => match told.take(&interval) {
+                        Ok(()) => watch.interval(size, &interval),
+                        Err(what) => trouble = trouble.take().or_else(|| connection.broken::<()>(what).err()),
+                    },
+                    other => trouble = trouble.take().or_else(|| connection.unexpected::<()>(&other, "figures").err()),
+                }),
                 Err(failure) => trouble = Some(failure),
             }
             is_whole = watch.progress(size, done);

@@ -30,6 +30,7 @@ mod pipe;
 mod pulse;
 mod server;
 mod service;
+mod told;
 mod wire;
 
 pub use self::client::{Outcome, Step, Watch, measure};

@@ -10,6 +10,8 @@ use super::message::Message;
 const LOOK: Duration = Duration::from_millis(10);
 /// How often the other side is told, whose time-out may be shorter than this side's.
 const SAY: Duration = Duration::from_millis(500);
+/// How many messages are taken in at a look, at most: who floods this side does not hold it.
+const MOST: usize = 1000;
 
 /// Looks at a connection now and then, and tells the other side that this one is at work.
 #[derive(Debug)]
@@ -23,18 +25,31 @@ impl Pulse {
         Self { looked: None, told: Instant::now() }
     }
 
-    /// What has arrived, other than that the other side is at work, if it is time to look.
-    pub(super) fn beat(&mut self, connection: &mut Connection, done: f64) -> Result<Option<Message>, Failure> {
+    /// What has arrived, other than that the other side is at work, if it is time to look: intervals, and the first other message.
+    pub(super) fn beat(&mut self, connection: &mut Connection, done: f64) -> Result<Vec<Message>, Failure> {
         let now = Instant::now();
         let often = LOOK.min(connection.timeout() / 8);
         if self.looked.is_some_and(|looked| now.duration_since(looked) < often) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         self.looked = Some(now);
         if now.duration_since(self.told) >= SAY.min(connection.timeout() / 4) {
             self.told = now;
             connection.send(&Message::Progress(if done.is_finite() { done } else { 0.0 }))?;
         }
-        Ok(connection.arrived()?.filter(|message| !matches!(message, Message::Progress(_))))
+        let mut heard = Vec::new();
+        for _ in 0..MOST {
+            match connection.arrived()? {
+                None => break,
+                Some(Message::Progress(_)) => {}
+                Some(interval @ Message::Interval(_)) => heard.push(interval),
+                // What comes after it is of what follows.
+                Some(other) => {
+                    heard.push(other);
+                    break;
+                }
+            }
+        }
+        Ok(heard)
     }
 }

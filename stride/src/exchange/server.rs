@@ -175,10 +175,13 @@ impl Server<'_> {
                 trouble = trouble.take().or_else(|| connection.send(&Message::Interval(*interval)).err());
             }
             match pulse.beat(connection, part.done) {
-                Ok(None) if done.is_none() => trouble = trouble.take().or_else(|| connection.silence()),
-                Ok(None) => {}
-                Ok(Some(Message::Done(theirs))) if done.is_none() => done = Some(theirs),
-                Ok(Some(other)) => trouble = connection.unexpected::<()>(&other, "done").err(),
+                Ok(heard) if heard.is_empty() && done.is_none() => {
+                    trouble = trouble.take().or_else(|| connection.silence());
+                }
+                Ok(heard) => heard.into_iter().for_each(|message| match message {
+                    Message::Done(theirs) if done.is_none() => done = Some(theirs),
+                    other => trouble = connection.unexpected::<()>(&other, "done").err(),
+                }),
                 Err(failure) => trouble = Some(failure),
             }
             trouble.is_none() && done.is_none_or(|done| done.is_whole && ends_alone)

@@ -112,13 +112,13 @@ impl FakeSide {
         is_sender || self.plan.is_bidirectional || self.plan.operation.takes_receive()
     }
 
-    /// The one interval of each step.
-    fn interval(&self, size: u64) -> Interval {
+    /// An interval of a step: one is told, or one at each look where it does not end by itself.
+    fn interval(&self, size: u64, index: u32) -> Interval {
         let seen = match self.figures(size) {
             Figures::Bandwidth(_) => Seen::Bandwidth { messages: (1e9 / gap(size)) as u64 },
             Figures::Latency(Latency { samples, min, mean, max, .. }) => Seen::Latency { samples, min, mean, max },
         };
-        Interval { start: 0.0, end: 1.0, seen }
+        Interval { start: index.into(), end: (index + 1).into(), seen }
     }
 
     fn figures(&self, size: u64) -> Figures {
@@ -180,11 +180,12 @@ impl Side for FakeSide {
         }
         let waits = self.fabric.waits == Some(self.role) || self.plan.is_endless;
         let mut done = 0.0;
-        let (interval, measures) = (self.interval(size), self.measures());
+        let (measures, mut index) = (self.measures(), 0);
         let mut see = |done: f64| {
             let is_due = measures && (0.5..0.75).contains(&done);
-            let intervals: &[Interval] = if is_due { &[interval] } else { &[] };
-            tell(Glimpse { done, intervals })
+            let interval = is_due.then(|| self.interval(size, index));
+            index += u32::from(is_due);
+            tell(Glimpse { done, intervals: interval.as_slice() })
         };
         while see(done) && (waits || done < 1.0) {
             done = if waits { 0.5 } else { done + 0.25 };

@@ -7,10 +7,12 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::super::frame::{Frame, MAGIC};
+use super::super::pulse::Pulse;
 use super::super::wire::Deadline;
 use super::*;
 use crate::fabric::{Fabric, Role};
 use crate::plan::Place;
+use crate::stats::{Interval, Seen};
 
 /// Says what it was told to, and then nothing more.
 struct Script(Cursor<Vec<u8>>);
@@ -242,6 +244,62 @@ fn a_client_sees_that_its_server_hangs() {
     let said = "the server says nothing since 1s while it measures: it hangs, or was stopped";
     assert_eq!(failure.to_string(), said);
     server.join().unwrap();
+}
+
+/// What a client of which the server alone sends is told, up to the step and these messages in it.
+fn told(messages: &[Message]) -> Vec<u8> {
+    let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Server).unwrap();
+    let offer = Message::Offer(Box::new(Offer { facts: side.facts().clone(), gid_index: None }));
+    let before = [hello(), message(&offer), ends(1), message(&Message::Connected), message(&Message::Ready)].concat();
+    messages.iter().fold(before, |all, next| [all, message(next)].concat())
+}
+
+fn interval(start: f64, end: f64) -> Message {
+    Message::Interval(Interval { start, end, seen: Seen::Bandwidth { messages: 7 } })
+}
+
+#[test]
+fn intervals_that_cannot_be_are_refused() {
+    struct Count(usize);
+    impl Watch for Count {
+        fn interval(&mut self, _: u64, _: &Interval) {
+            self.0 += 1;
+        }
+    }
+    // In the step where its run goes on, and behind it where it is over before they come.
+    for waits in [Some(Role::Client), None] {
+        let fabric = Fake { waits, ..Fake::default() };
+        let client = |messages: &[Message]| {
+            let mut count = Count(0);
+            let (connection, _) = Connection::greet(Script(Cursor::new(told(messages))), Role::Client, LONG).unwrap();
+            let request = request(|plan| plan.is_reversed = true);
+            let done = measure(connection, Near::default(), &fabric, &request, &mut count);
+            (done.map(drop).map_err(|failure| failure.to_string()), count.0)
+        };
+        let figures = Message::Figures(None);
+        assert_eq!(client(&[interval(0.0, 1.0), interval(1.0, 2.0), figures.clone()]), (Ok(()), 2));
+        let times = Seen::Latency { samples: 1, min: 1.0, mean: 1.0, max: 1.0 };
+        let times = Message::Interval(Interval { start: 1.0, end: 2.0, seen: times });
+        for (wrong, said) in [
+            (times, "the server tells times, where messages are counted"),
+            (interval(0.5, 1.0), "the server tells an interval from 0.5 s to 1 s, where the last one ended at 1 s"),
+        ] {
+            let (done, count) = client(&[interval(0.0, 1.0), wrong, figures.clone()]);
+            assert_eq!((done.unwrap_err().as_str(), count), (said, 1), "{waits:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_intervals_holds_nothing_back() {
+    let mut flood: Vec<_> = (0..500).map(|at| interval(at.into(), (at + 1).into())).collect();
+    flood.extend([Message::Progress(0.5), Message::Figures(None), Message::Counted(None)]);
+    let script = flood.iter().fold(hello(), |all, next| [all, message(next)].concat());
+    let (mut connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Client, LONG).unwrap();
+    let heard = Pulse::new().beat(&mut connection, 0.0).unwrap();
+    assert_eq!((heard.len(), heard.last()), (501, Some(&Message::Figures(None))));
+    // What is said after the figures is asked for later.
+    assert_eq!(connection.receive().unwrap(), Message::Counted(None));
 }
 
 /// Any message that a client can send, some with what the server cannot have.
