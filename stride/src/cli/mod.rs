@@ -241,7 +241,7 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
 }
 
 /// Options that only the client has a use for.
-const CLIENT_ONLY: [&str; 21] = [
+const CLIENT_ONLY: [&str; 22] = [
     "--json",
     "--json-stream",
     "--csv",
@@ -252,6 +252,7 @@ const CLIENT_ONLY: [&str; 21] = [
     "--min-gbps",
     "--min-mpps",
     "--max-p99",
+    "--like-perftest",
     "--wait-server",
     "--remote-device",
     "--remote-ib-port",

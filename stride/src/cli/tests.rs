@@ -190,6 +190,8 @@ fn without_a_server_it_is_one() {
     assert_eq!(server("stride-perf server --use-cuda 1 -p 99").contact.port, 99);
     let service = server("stride-perf write bw --json x.json");
     assert_eq!(service.warnings, ["--json does nothing for a server, which this is as no server is named"]);
+    let service = server("stride-perf write bw --like-perftest");
+    assert_eq!(service.warnings, ["--like-perftest does nothing for a server, which this is as no server is named"]);
     let service = server("stride-perf write lat --use-cuda 4");
     assert_eq!(service.place.memory, Some(Memory::Cuda("4".to_owned())));
 }
