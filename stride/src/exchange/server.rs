@@ -74,7 +74,7 @@ impl Server<'_> {
         (self.tell)(Event::Asked(Box::new(plan.clone())));
         self.say_differences(&plan, &given)?;
         plan.check()?;
-        self.stand_here(&mut plan)?;
+        self.stand_here(&mut plan, &given)?;
         let mut side = self.fabric.open(&plan, &plan.server, Role::Server)?;
         let offer = Offer { facts: side.facts().clone(), gid_index: plan.server.gid_index };
         self.connection.send(&Message::Offer(Box::new(offer)))?;
@@ -100,7 +100,7 @@ impl Server<'_> {
     }
 
     /// What the client leaves open is as this server was started.
-    fn stand_here(&mut self, plan: &mut Plan) -> Result<(), Failure> {
+    fn stand_here(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
         let mut own = self.host.place.clone();
         if plan.by_address && own.gid_index.take().is_some() {
             self.note("the server's --gid-index does not count with --rdma-cm, where addresses decide".to_owned())?;
@@ -114,6 +114,14 @@ impl Server<'_> {
             self.note("the server's --dlid does not count with --rdma-cm, which asks for the way".to_owned())?;
         }
         plan.server = plan.server.clone().or(&own);
+        // Where the client knows of the memory it has none inline either.
+        let is_gpu = plan.server.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
+        if let Some(inline @ 1..) = plan.inline.filter(|_| is_gpu && !given.has(&["--inline"])) {
+            plan.inline = None;
+            self.note(format!(
+                "the {inline} bytes inline that the client did not ask for do not count here, where --use-cuda was given"
+            ))?;
+        }
         // It was right before.
         let options = own.options().join(" ");
         plan.check()

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fabric::Role;
 use crate::fabric::fake::Stage;
-use crate::plan::{Amount, LONGEST, Measure, Operation, Semantics, Transport};
+use crate::plan::{Amount, LONGEST, Measure, Memory, Operation, Place, Semantics, Transport};
 use crate::stats::{Figures, Interval, Seen};
 
 #[test]
@@ -49,6 +49,44 @@ fn who_looks_on_is_told_of_intervals() {
     let mut told = Told::default();
     loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
     assert!(matches!(told.0[..], [(2, Interval { seen: Seen::Latency { samples: 5000, .. }, .. })]), "{:?}", told.0);
+}
+
+#[test]
+fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+    impl Watch for Notes {
+        fn note(&mut self, text: &str) {
+            self.0.push(text.to_owned());
+        }
+    }
+    let place = Place { memory: Some(Memory::Cuda("0".to_owned())), ..Place::default() };
+    let of = |given: &[&str]| {
+        let (ours, server) = pipe();
+        let host = Host { place: place.clone(), ..Host::default() };
+        let thread = thread::spawn(move || {
+            let (connection, _) = Connection::greet(server, Role::Server, LONG)?;
+            serve_one(connection, &Fake::default(), &host, &mut |_| ())
+        });
+        let mut request = request(|plan| {
+            (plan.operation, plan.measure) = (Operation::Send, Measure::Latency(Semantics::Oneway));
+            (plan.tx_depth, plan.sizes, plan.inline) = (1, vec![64], Some(236));
+        });
+        request.given = given.iter().map(|option| (*option).to_owned()).collect();
+        let (connection, _) = Connection::greet(ours, Role::Client, LONG).unwrap();
+        let mut notes = Notes::default();
+        let done = measure(connection, Near::default(), &Fake::default(), &request, &mut notes);
+        let _ = thread.join().unwrap();
+        (done.map(|outcome| outcome.server.inline).map_err(|failure| failure.to_string()), notes.0)
+    };
+    let (inline, notes) = of(&[]);
+    assert_eq!(inline, Ok(Some(0)));
+    assert!(
+        notes.iter().any(|note| note.starts_with("the 236 bytes inline that the client did not ask for")),
+        "{notes:?}"
+    );
+    let (refused, _) = of(&["--inline"]);
+    assert!(refused.unwrap_err().contains("--inline 236 has the processor read the data"));
 }
 
 #[test]
