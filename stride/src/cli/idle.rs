@@ -17,6 +17,9 @@ pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
     if matches!(plan.transport, Transport::Uc | Transport::Ud) {
         all.extend(idle(given, &["--qp-timeout"], &format!("{}, which sends nothing again", plan.transport)));
     }
+    if plan.transport == Transport::Srd {
+        all.extend(idle(given, &["--qp-timeout"], "SRD, whose device alone decides when it sends again"));
+    }
     if plan.polls_memory() {
         let whose = "a latency that watches memory, for which the device writes in order anyway";
         all.extend(idle(given, &["--no-relaxed-ordering"], whose));
@@ -52,6 +55,10 @@ mod tests {
             ("write bw -r 64", "--rx-depth does nothing for write, which takes no receive"),
             ("atomic bw -r 64", "--rx-depth does nothing for fetch-and-add, which takes no receive"),
             ("send bw -c ud -u 14", "--qp-timeout does nothing for UD, which sends nothing again"),
+            (
+                "send bw -c srd -u 14",
+                "--qp-timeout does nothing for SRD, whose device alone decides when it sends again",
+            ),
             (
                 "write lat --no-relaxed-ordering",
                 "--no-relaxed-ordering does nothing for a latency that watches memory, for which the device writes in order anyway",
