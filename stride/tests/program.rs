@@ -130,6 +130,9 @@ fn one_server_serves_any_test() {
         assert!(out.starts_with(head), "{words}: {out}\n{err}");
         assert_eq!(rows(&out).len(), sizes.len(), "{words}: {out}\n{err}");
         let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        let (address, by_address) = (&document["environment"]["plan"]["address"], words.contains("-R"));
+        assert_eq!(address.as_str(), by_address.then_some("127.0.0.1"), "{words}");
+        assert_eq!(out.contains(", by address 127.0.0.1"), by_address, "{words}: {out}");
         for (row, size) in document["rows"].as_array().unwrap().iter().zip(sizes) {
             assert_eq!(row["size_bytes"], *size, "{words}: {row}");
             let measured = row.get("messages").or(row.get("samples")).and_then(serde_json::Value::as_u64).unwrap();

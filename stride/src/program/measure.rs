@@ -36,8 +36,10 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     let mut screen = Screen::new(&plan, &output);
     let request = Request { plan, given };
     let outcome = match &server {
-        Some(host) => exchange::connect(host, &contact, wait)
-            .and_then(|met| exchange::measure(met.connection, met.near, fabric, &request, &mut screen)),
+        Some(host) => exchange::connect(host, &contact, wait).and_then(|met| {
+            screen.reached(met.near.server);
+            exchange::measure(met.connection, met.near, fabric, &request, &mut screen)
+        }),
         None => exchange::loopback(fabric, &request, contact.timeout, &mut screen),
     };
     screen.end();

@@ -1,6 +1,7 @@
 //! What a user sees while a test runs, and what is kept of it.
 
 use std::io::{self, Write, stdout};
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use anyhow::Result;
@@ -76,6 +77,11 @@ impl Screen {
             Some(size) => format!("at {}: {failure}", report::bytes(size)),
             None => failure.to_string(),
         }
+    }
+
+    /// The server was reached at this address, by which queue pairs are connected where that was asked for.
+    pub(super) fn reached(&mut self, address: Option<IpAddr>) {
+        self.plan.address = address.filter(|_| self.plan.by_address);
     }
 
     /// The test is over.

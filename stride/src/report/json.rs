@@ -284,6 +284,9 @@ mod tests {
         lose(&mut lost);
         let mut limited = bandwidth();
         (limited.environment.plan.transport, limited.environment.server.longest) = (Transport::Srd, Some(8928));
+        let mut reached = bandwidth();
+        let plan = &mut reached.environment.plan;
+        (plan.by_address, plan.address) = (true, "192.0.2.7".parse().ok());
         for document in [
             bandwidth(),
             latency(),
@@ -292,6 +295,7 @@ mod tests {
             counted(bandwidth()),
             counted(latency()),
             limited,
+            reached,
             judged(bandwidth()),
         ] {
             let text = sample::written(|out| document.write(out));
