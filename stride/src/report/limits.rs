@@ -4,7 +4,6 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
 
 use super::{Row, bytes};
-use crate::plan::Measure;
 
 /// What every row must reach. What is none is not asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -56,14 +55,6 @@ impl Limits {
     /// Whether anything is asked.
     pub fn are_none(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// The limit that a test which measures this can say nothing of, by its option.
-    pub fn idle(&self, measure: Measure) -> Option<&'static str> {
-        match measure {
-            Measure::Bandwidth => self.max_p99.map(|_| "--max-p99"),
-            Measure::Latency(_) => self.min_gbps.map(|_| "--min-gbps").or(self.min_mpps.map(|_| "--min-mpps")),
-        }
     }
 
     /// The rows that miss one, and sizes that were done and have no row, which miss all. A row that does not know what is asked of it, or has
@@ -125,7 +116,6 @@ impl fmt::Display for Miss {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Semantics;
     use crate::report::sample;
 
     #[test]
@@ -178,14 +168,5 @@ mod tests {
         }
         let limits = Limits { min_gbps: Some(0.0), min_mpps: Some(0.0), ..Limits::default() };
         assert_eq!(limits.missed(&[none], &[]).len(), 2);
-    }
-
-    #[test]
-    fn limits_of_what_is_not_measured_are_named() {
-        let limits = Limits { min_gbps: Some(1.0), ..Limits::default() };
-        assert_eq!(limits.idle(Measure::Bandwidth), None);
-        assert_eq!(limits.idle(Measure::Latency(Semantics::Ack)), Some("--min-gbps"));
-        let limits = Limits { min_mpps: Some(1.0), ..Limits::default() };
-        assert_eq!(limits.idle(Measure::Latency(Semantics::Ack)), Some("--min-mpps"));
     }
 }
