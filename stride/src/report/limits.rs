@@ -96,11 +96,7 @@ impl fmt::Display for Miss {
         let Self { size, found, limit, .. } = self;
         let size = bytes(*size);
         if found.is_nan() {
-            let option = match self.measure {
-                Measured::Gigabits => "--min-gbps",
-                Measured::Rate => "--min-mpps",
-                Measured::P99 => "--max-p99",
-            };
+            let option = self.measure.option();
             return write!(f, "{size}: nothing was measured, where {option} asks for {limit}");
         }
         match self.measure {
