@@ -200,9 +200,10 @@ fn request(body: &[u8]) -> Result<Request, Unread> {
 
 /// The first member that asks for something, and that is not among those that are known.
 fn unknown(said: &Value, known: &Value) -> Option<String> {
-    // What is none, no or empty asks for nothing.
+    // What is none, no, zero or empty asks for nothing.
     let asks = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
         Value::Array(values) => !values.is_empty(),
         Value::Object(values) => !values.is_empty(),
         _ => true,
@@ -336,7 +337,8 @@ mod tests {
         ] {
             assert_eq!(read(path, Value::from(7)), Err(member.to_owned()));
             // What a newer version says where it is not used.
-            for nothing in [Value::Null, Value::from(false), Value::Array(Vec::new())] {
+            for nothing in [Value::Null, Value::from(false), Value::from(0), Value::from(0.0), Value::Array(Vec::new())]
+            {
                 assert_eq!(read(path, nothing), Ok(true), "{path}");
             }
         }
