@@ -10,7 +10,7 @@ mod preset;
 mod values;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -282,20 +282,25 @@ fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> 
     let files = [("--json", &output.json), ("--csv", &output.csv), ("--plot", &output.plot)];
     let files: Vec<_> = files.into_iter().filter_map(|(option, file)| Some((option, file.as_deref()?))).collect();
     for (at, (option, file)) in files.iter().enumerate() {
-        if *file == std::path::Path::new("-") {
+        if *file == Path::new("-") {
             return Err(Contradiction(format!(
                 "{option} writes to a file, and - is none: give a name, or /dev/stdout, or --json-stream for a line for each event"
             )));
         }
-        if let Some((other, _)) = files[..at].iter().find(|(_, other)| other == file) {
+        if let Some((other, _)) = files[..at].iter().find(|(_, other)| plain(other).eq(plain(file))) {
             return Err(Contradiction(format!("{other} and {option} are one file, {file:?}: give each its own")));
         }
     }
     output.plot.as_deref().map_or(Ok(()), picture)
 }
 
+/// A file by its folders and its name; `./` says nothing.
+fn plain(file: &Path) -> impl Iterator<Item = Component<'_>> {
+    file.components().filter(|part| *part != Component::CurDir)
+}
+
 /// Whether a plot can be written to a file of this name.
-fn picture(file: &std::path::Path) -> Result<(), Contradiction> {
+fn picture(file: &Path) -> Result<(), Contradiction> {
     let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     match ending.as_deref() {
         Some("svg" | "png") => Ok(()),

@@ -166,6 +166,8 @@ fn contradictions_are_sentences() {
         ("write bw --min-mpps 0 h", "above 0"),
         ("write bw --threshold 3 h", "--compare"),
         ("write bw --plot x.pdf h", ".svg or .png"),
+        ("write bw --json x --csv ./x h", "--json and --csv are one file"),
+        ("write bw --csv a/x.svg --plot ./a/./x.svg h", "--csv and --plot are one file"),
         ("write bw --loopback h", "leave out the server"),
         ("write bw -4 -6 h", "give one of them, or none"),
         ("write bw --timeout 0 h", "--timeout is 0ns"),
