@@ -180,12 +180,12 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     let mut warnings = idle(&given, &["--one-off"], "a client");
     if test.meeting.loopback {
         warnings = idle(&given, &["--one-off", "--wait-server", "--port", "--ipv4", "--ipv6"], "--loopback");
-        // What is said of this side only holds for the other one too: both are here.
         if server.gpu_registration.is_some() && server.memory.is_none() {
             return Err(Contradiction(
                 "--remote-gpu-registration is of the memory of a GPU: give --remote-use-cuda as well".to_owned(),
             ));
         }
+        // What is said of this side only holds for the other one too: both are here.
         server = server.or(&Place { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
     let (plan, note) = build::plan(verb, is_latency, &test, own, server)?;
