@@ -176,6 +176,25 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
 }
 
 #[test]
+fn dynamic_connections_are_in_the_partition_that_was_asked_for() {
+    install_mlx5();
+    let recording = Recording::of_system();
+    recording.edit(|facts| facts.port.pkey_tbl_len = 3);
+    let place = Place { device: Some(recording.name()), pkey_index: Some(2), ..Place::default() };
+    let plan = Plan { client: place.clone(), server: place, ..plan(&recording, Transport::Dc, Operation::Write) };
+    let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
+    let far = server.make_ends(&path()).unwrap();
+    // The index comes with the first step, which a failure at the second leaves as the last.
+    recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
+    client.make_ends(&path()).unwrap_err();
+    assert_eq!(recording.qp_attr().unwrap().pkey_index, 2, "of targets");
+    client.make_ends(&path()).unwrap();
+    recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
+    client.connect(&path(), &far).unwrap_err();
+    assert_eq!(recording.qp_attr().unwrap().pkey_index, 2, "of initiators");
+}
+
+#[test]
 fn a_latency_of_dynamic_connections_is_of_one_request_at_a_time() {
     install_mlx5();
     let recording = Recording::of_system();

@@ -22,7 +22,7 @@ const QKEY: u32 = 0x1111_1111;
 /// The way to the other side.
 pub(in super::super) struct ByHand {
     pub(super) port: u8,
-    pkey_index: u16,
+    pub(super) pkey_index: u16,
     pub(super) way: AddressHandleAttribute,
 }
 

@@ -28,7 +28,7 @@ impl ByHand {
         // Not every device has atomics here.
         access.set(AccessFlags::RemoteAtomic, plan.operation.is_atomic());
         let mut init = QueuePairAttribute::new();
-        init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(self.port);
+        init.setup_state(QueuePairState::Init).setup_pkey_index(self.pkey_index).setup_port(self.port);
         target.modify(init.setup_access_flags(access))?;
         let mut receive = QueuePairAttribute::new();
         receive.setup_state(QueuePairState::ReadyToReceive).setup_path_mtu(mtu).setup_min_rnr_timer(RNR_TIMER);
@@ -47,7 +47,7 @@ impl ByHand {
             bail!("the other side has no target that takes messages of DC in")
         };
         let mut init = QueuePairAttribute::new();
-        init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(self.port);
+        init.setup_state(QueuePairState::Init).setup_pkey_index(self.pkey_index).setup_port(self.port);
         pair.initiator.modify(&init)?;
         let mut receive = QueuePairAttribute::new();
         pair.initiator.modify(receive.setup_state(QueuePairState::ReadyToReceive).setup_path_mtu(joint.mtu))?;
