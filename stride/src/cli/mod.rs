@@ -23,7 +23,7 @@ use self::idle::{idle, idle_in};
 pub use self::options::Output;
 use self::options::Server;
 pub use self::pages::{completions, man};
-use crate::exchange::{Contact, Family, PORT};
+use crate::exchange::{Contact, Family, LEAST_TIMEOUT, PORT};
 use crate::plan::{Contradiction, Given, Place, Plan};
 
 /// What the user wants.
@@ -234,8 +234,10 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
         (false, false) => None,
     };
     let timeout = options.timeout.unwrap_or(Duration::from_secs(30));
-    if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(24 * 3600) {
-        return Err(Contradiction(format!("--timeout is {timeout:?}: it can be 10ms to a day")));
+    if timeout < LEAST_TIMEOUT || timeout > Duration::from_secs(24 * 3600) {
+        return Err(Contradiction(format!(
+            "--timeout is {timeout:?}: it can be {LEAST_TIMEOUT:?} to a day, as a side says a few times a second that it is at work"
+        )));
     }
     Ok(Contact { port: options.port.unwrap_or(PORT), family, timeout })
 }

@@ -171,6 +171,8 @@ fn contradictions_are_sentences() {
         ("write bw --loopback h", "leave out the server"),
         ("write bw -4 -6 h", "give one of them, or none"),
         ("write bw --timeout 0 h", "--timeout is 0ns"),
+        ("write bw --timeout 999ms h", "--timeout is 999ms: it can be 1s to a day"),
+        ("server --timeout 10ms", "--timeout is 10ms: it can be 1s to a day"),
         ("write bw --warm-up 2s h", "number of messages"),
         ("write lat -t 2 h", "--tx-depth has to be 1"),
         ("atomic bw -a h", "eight bytes"),

@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How long a server that is busy is tried again where nobody asks to wait.
 const MOMENT: Duration = Duration::from_secs(2);
 
+/// The shortest time-out that both sides can keep: each says several times within it that it is at work.
+pub const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How the sides meet over TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact {

@@ -35,7 +35,7 @@ mod wire;
 
 pub use self::client::{Outcome, Step, Watch, measure};
 pub use self::connection::Connection;
-pub use self::contact::{Contact, Family, Met, PORT, connect, listen};
+pub use self::contact::{Contact, Family, LEAST_TIMEOUT, Met, PORT, connect, listen};
 pub use self::failure::{Cause, Failure};
 pub use self::frame::PROTOCOL;
 pub use self::loopback::loopback;

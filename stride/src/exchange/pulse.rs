@@ -8,8 +8,8 @@ use super::message::Message;
 
 /// How often the connection is looked at, at most.
 const LOOK: Duration = Duration::from_millis(10);
-/// How often the other side is told, whose time-out may be shorter than this side's.
-const SAY: Duration = Duration::from_millis(500);
+/// How often the other side is told, whose time-out may be shorter than this side's, and is `LEAST_TIMEOUT` at least.
+const SAY: Duration = Duration::from_millis(250);
 /// How many messages are taken in at a look, at most: who floods this side does not hold it.
 const MOST: usize = 1000;
 
@@ -51,5 +51,16 @@ impl Pulse {
             }
         }
         Ok(heard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::LEAST_TIMEOUT;
+
+    #[test]
+    fn the_shortest_time_out_hears_of_the_other_side_several_times() {
+        assert!(SAY * 4 <= LEAST_TIMEOUT, "{SAY:?}");
     }
 }

@@ -19,7 +19,7 @@ pub(in crate::cli) struct Contact {
     /// IPv6 only.
     #[arg(short = '6', long = "ipv6")]
     pub(in crate::cli) ipv6: bool,
-    /// The other side may be silent for so long, and a message of a latency over UC or UD under way [default: 30].
+    /// The other side may be silent for so long, and a message of a latency over UC or UD under way: a second at least [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = values::duration)]
     pub(in crate::cli) timeout: Option<Duration>,
     /// The server ends after one test.
