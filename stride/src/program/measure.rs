@@ -19,6 +19,7 @@ use crate::report::csv::Csv;
 use crate::report::hints::{Given, hints};
 use crate::report::json::{Document, End, Event};
 use crate::report::limits::{Limits, Miss};
+use crate::report::plot;
 use crate::report::verdict::Verdict;
 use crate::report::{Environment, Row, Series, Style, bytes, columns, histogram, series, text};
 
@@ -142,8 +143,13 @@ fn keep(
             Ok(())
         })?;
     }
-    if let Some(file) = output.plot.as_deref().filter(|_| !rows.is_empty()) {
-        paint::draw(&[document.series("this run")], file)?;
+    if let Some(file) = &output.plot {
+        let series = [document.series("this run")];
+        if plot::has_points(&series) {
+            paint::draw(&series, file)?;
+        } else {
+            say(&format!("there is nothing to plot: {} is not written", file.display()));
+        }
     }
     Ok(())
 }
@@ -328,6 +334,22 @@ mod tests {
         };
         assert_eq!(judged(&[]), Exit::Done);
         assert_eq!(judged(&[128]), Exit::Missed);
+    }
+
+    #[test]
+    fn what_has_nothing_to_plot_is_judged_all_the_same() {
+        let file = |ending| std::env::temp_dir().join(format!("stride-blank-{}.{ending}", std::process::id()));
+        let (json, svg) = (file("json"), file("svg"));
+        for (words, is_idle) in [("write bw -D 1ms -s 1G", false), ("write lat -D 1ms -s 8M", true)] {
+            let limit = if is_idle { "--max-p99 1" } else { "--min-gbps 1" };
+            let words = format!("{words} --loopback {limit} --json {} --plot {}", json.display(), svg.display());
+            assert_eq!(exit(&words, &Fake { is_idle, ..Fake::default() }), Exit::Missed, "{words}");
+            let text = fs::read_to_string(&json).unwrap();
+            fs::remove_file(&json).unwrap();
+            let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(document["verdict"]["is_held"], false, "{document}");
+            assert!(!svg.exists());
+        }
     }
 
     #[test]

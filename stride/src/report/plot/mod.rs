@@ -41,6 +41,11 @@ impl Format {
 /// Pixels of a panel.
 const PANEL: (u32, u32) = (1000, 560);
 
+/// Whether any of the rows has a value that can be drawn.
+pub fn has_points(series: &[Series]) -> bool {
+    !panels(series).is_empty()
+}
+
 /// Draws the series, one over the other: bandwidths in one panel, latencies of each kind in another.
 ///
 /// # Errors
