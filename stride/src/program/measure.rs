@@ -22,6 +22,7 @@ use crate::report::limits::{Limits, Miss};
 use crate::report::plot;
 use crate::report::verdict::Verdict;
 use crate::report::{Environment, Row, Series, Style, bytes, columns, histogram, series, text};
+use crate::stats::Bandwidth;
 
 /// By how many per cent a row may be worse than the baseline.
 const THRESHOLD: f64 = 5.0;
@@ -90,7 +91,13 @@ fn told(screen: &Screen) -> Vec<String> {
     let Some(environment) = &screen.environment else { return Vec::new() };
     let Environment { plan, path, client, server, .. } = environment;
     let rows: Vec<_> = screen.rows.iter().filter(|row| row.is_whole).cloned().collect();
-    let given = Given { plan, path, sides: [client, server], rows: &rows, unmeasured: &screen.unmeasured };
+    let mut unmeasured = screen.unmeasured.clone();
+    unmeasured.extend(rows.iter().filter(|row| row.bandwidth().is_some_and(Bandwidth::is_blank)).map(|row| row.size));
+    if plan.is_endless {
+        // Its user has ended it, and no option has.
+        unmeasured.clear();
+    }
+    let given = Given { plan, path, sides: [client, server], rows: &rows, unmeasured: &unmeasured };
     hints(&given).iter().map(ToString::to_string).collect()
 }
 
@@ -280,8 +287,8 @@ impl Judgement {
 mod tests {
     use super::*;
     use crate::cli::{self, Job};
-    use crate::fabric::Role;
     use crate::fabric::fake::{Fake, Stage};
+    use crate::fabric::{self, Role};
     use crate::report::sample;
 
     fn exit(words: &str, fabric: &Fake) -> Exit {
@@ -348,7 +355,33 @@ mod tests {
             fs::remove_file(&json).unwrap();
             let document: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(document["verdict"]["is_held"], false, "{document}");
+            assert!(document["hints"].to_string().contains("nothing was measured: the time was over"), "{document}");
             assert!(!svg.exists());
+        }
+    }
+
+    #[test]
+    fn what_its_user_ends_before_it_has_begun_was_not_too_short() {
+        let Ok(Job::Measure(measurement)) = cli::parse("stride-perf write bw -D forever --loopback".split_whitespace())
+        else {
+            panic!("it is to be measured")
+        };
+        let Measurement { mut plan, output, .. } = *measurement;
+        for is_endless in [true, false] {
+            plan.is_endless = is_endless;
+            let mut screen = Screen::new(&plan, &output);
+            let facts = Fake::default().open(&plan, &plan.client, Role::Client).unwrap().facts().clone();
+            let path = fabric::Path { client_gid: None, server_gid: None, mtu: 4096 };
+            screen.environment = Some(Environment::new(
+                std::time::SystemTime::now(),
+                Vec::new(),
+                plan.clone(),
+                path,
+                [facts.clone(), facts],
+            ));
+            screen.unmeasured = vec![64];
+            let has_hint = told(&screen).iter().any(|hint| hint.contains("Try a longer -D"));
+            assert_eq!(has_hint, !is_endless);
         }
     }
 

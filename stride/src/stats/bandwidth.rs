@@ -69,6 +69,11 @@ impl Rates {
 }
 
 impl Bandwidth {
+    /// Whether no message was done, other than that all were lost.
+    pub fn is_blank(&self) -> bool {
+        self.messages == 0 && self.sent.unwrap_or(0) == 0
+    }
+
     /// The average of the window.
     pub fn average(&self, size: u64) -> Rates {
         Rates::of(self.messages, size, self.seconds)
