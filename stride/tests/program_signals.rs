@@ -206,6 +206,21 @@ fn the_second_ends_a_client_at_once() {
 }
 
 #[test]
+fn who_tells_it_twice_at_once_has_told_it_once() {
+    let json = format!("{}/twice.json", env!("CARGO_TARGET_TMPDIR"));
+    let mut only = Running::start(&format!("write bw -d soft0 -D 3s --warm-up 0 -s 64,65,66 --loopback --json {json}"));
+    only.await_row();
+    // Two of one kind could come as one.
+    only.signal(Signal::INT);
+    only.signal(Signal::TERM);
+    let (status, out, err) = only.end();
+    assert!(matches!(status, Some(130 | 143)), "{status:?}: {out}\n{err}");
+    assert!(err.contains("the results are incomplete, 1 of 3 sizes are whole"), "{err}");
+    let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert!(!document["rows"].as_array().unwrap().is_empty(), "{document}");
+}
+
+#[test]
 fn a_server_ends_after_its_test() {
     for signal in [Signal::INT, Signal::TERM] {
         let port = port();

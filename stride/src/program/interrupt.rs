@@ -4,9 +4,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 /// What a user ends a program with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,18 +48,27 @@ impl fmt::Display for Signal {
     }
 }
 
+/// Who ends a program may tell it twice at once: itself, and the group that it is of. What comes so soon is the same wish.
+const ONE_WISH: Duration = Duration::from_millis(300);
+
 /// Has the second such signal end the program at once.
 pub(super) fn end_at_second() -> io::Result<()> {
     let has_one = Arc::new(AtomicBool::new(false));
     for signal in Signal::ALL {
-        // They act in this order: the first finds the flag down, and raises it.
         flag::register_conditional_shutdown(signal.number(), signal.status().into(), Arc::clone(&has_one))?;
-        flag::register(signal.number(), Arc::clone(&has_one))?;
     }
+    let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
+    // It sleeps until the first, and ends then.
+    thread::Builder::new().spawn(move || {
+        if signals.forever().next().is_some() {
+            thread::sleep(ONE_WISH);
+            has_one.store(true, Ordering::Relaxed);
+        }
+    })?;
     Ok(())
 }
 
-/// The first such signal is noted from now on, and the second ends the program at once.
+/// The first such signal is noted from now on, and the second, where it is a wish of its own, ends the program at once.
 #[derive(Debug, Default)]
 pub(super) struct Interrupt(Arc<AtomicUsize>);
 
