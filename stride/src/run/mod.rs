@@ -37,7 +37,7 @@ pub(crate) use self::interval::{Intervals, length};
 pub(crate) use self::lane::{Lane, Places};
 pub(crate) use self::latency::{Patience, Samples, Turns, Until, acknowledged, by_memory, by_receives};
 pub(crate) use self::poll::Poll;
-pub(crate) use self::receive::{Intake, Receives, Refill, receive, take_count};
+pub(crate) use self::receive::{Intake, Opening, Receives, Refill, receive, take_count};
 pub(crate) use self::request::{
     AtPeer, AtTarget, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Memory, Read, Request, SendImmediate,
     SendPlain, Target, To, Write, WriteImmediate,

@@ -134,19 +134,50 @@ impl<'q, C: Poll> Receives<'q, C> {
     }
 }
 
-/// Receives until so many have come, or nothing has for so long, or the loop is to stop.
+/// When what comes begins to count: after as many messages, or as much time, as with who sends them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    after: u64,
+    at: Instant,
+}
+
+impl Opening {
+    /// Of a loop that begins now, over so many lanes.
+    pub(crate) fn new(amount: Amount, lanes: u64) -> Self {
+        let now = Instant::now();
+        match amount {
+            Amount::Messages { warm_up, .. } => Self { after: warm_up * lanes, at: now },
+            Amount::Time { warm_up, .. } => Self { after: 0, at: now + warm_up },
+        }
+    }
+
+    /// The moment, where it has come with so many messages.
+    fn now(&self, taken: u64) -> Option<Instant> {
+        (taken >= self.after).then(Instant::now).filter(|now| *now >= self.at)
+    }
+}
+
+/// Receives until so many have come, or nothing has for so long, or the loop is to stop. Where the messages are all that this side has to
+/// tell of, it opens the signal.
 pub(crate) fn receive<C: Poll>(
     receives: &mut Receives<'_, C>,
     messages: u64,
     quiet: Option<Duration>,
+    mut opening: Option<Opening>,
     signal: &Signal,
 ) -> Result<()> {
     let (mut told, mut rounds, mut last) = (receives.taken, 0_u32, Instant::now());
     let mut idle = Idle::default();
     while receives.taken < messages && !signal.has_stopped() {
-        if receives.take()? == 0 && receives.rest(&mut idle)? {
-            // Who sleeps looks at the time whenever it wakes up.
-            rounds |= 1023;
+        if receives.take()? == 0 {
+            if receives.rest(&mut idle)? {
+                // Who sleeps looks at the time whenever it wakes up.
+                rounds |= 1023;
+            }
+        } else if let Some(now) = opening.and_then(|opening| opening.now(receives.taken)) {
+            signal.add(receives.taken - told);
+            (told, last, opening) = (receives.taken, now, None);
+            signal.open(now);
         }
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(1024) {
@@ -253,4 +284,50 @@ fn with_first(window: Window, all: u64) -> Window {
     }
     let length = (ended - started).mul_f64(all as f64 / messages as f64);
     Window { started: ended.checked_sub(length).unwrap_or(started), messages: all, ..window }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::poll::Done;
+    use super::*;
+
+    /// A message at each look, until the signal is open and so many more have come.
+    struct Steady<'s> {
+        signal: &'s Signal,
+        more: u64,
+    }
+
+    impl Poll for Steady<'_> {
+        fn poll(&mut self, mut each: impl FnMut(Done)) -> Result<u32> {
+            if self.signal.opened().is_some() {
+                self.more -= 1;
+            }
+            if self.more == 0 {
+                self.signal.stop();
+            }
+            each(Done { wr_id: 0 });
+            Ok(1)
+        }
+
+        fn rest(&mut self, _: Option<&Self>, _: impl FnOnce() -> Duration, _: &mut Idle) -> Result<bool> {
+            Ok(false)
+        }
+    }
+
+    fn opened(amount: Amount) -> (super::super::signal::Moment, u64) {
+        let signal = Signal::default();
+        let mut queue = Steady { signal: &signal, more: 10 };
+        let mut receives = Receives::new(&mut queue, Vec::new());
+        receive(&mut receives, u64::MAX, None, Some(Opening::new(amount, 3)), &signal).unwrap();
+        (signal.opened().unwrap(), signal.done())
+    }
+
+    #[test]
+    fn what_comes_in_the_warm_up_is_of_no_interval() {
+        let (moment, done) = opened(Amount::Messages { count: 10, warm_up: 500 });
+        assert_eq!((moment.done, done), (1500, 1510));
+        let (begin, warm_up) = (Instant::now(), Duration::from_millis(20));
+        let (moment, done) = opened(Amount::Time { time: warm_up, warm_up });
+        assert!(moment.at >= begin + warm_up && moment.done + 10 == done, "{moment:?} {done}");
+    }
 }

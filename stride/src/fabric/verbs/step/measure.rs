@@ -9,7 +9,7 @@ use super::{Outcome, Step};
 use crate::fabric::Role;
 use crate::plan::{Amount, Measure, Plan, Semantics};
 use crate::run::{
-    Gap, Lane, Patience, Poll, Receives, Request, Samples, Send, Stamp, Turns, Until, acknowledged, by_memory,
+    Gap, Lane, Opening, Patience, Poll, Receives, Request, Samples, Send, Stamp, Turns, Until, acknowledged, by_memory,
     by_receives, length, receive, send, take_count,
 };
 
@@ -44,7 +44,7 @@ impl Step<'_> {
                 let mut window = send(lanes, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
                 if is_receiving {
                     // The other side may not have sent all of its own.
-                    receive(receives, self.messages(), Some(QUIET), self.signal)?;
+                    receive(receives, self.messages(), Some(QUIET), None, self.signal)?;
                 }
                 if self.plan.counts_arrivals() {
                     window.sent = Some(lanes.iter().map(|lane| lane.posted).sum());
@@ -56,8 +56,8 @@ impl Step<'_> {
                 take_count(receives, self.plan.amount, self.plan.interval_kept(), self.signal).map(Outcome::Window)
             }
             Measure::Bandwidth if is_receiving => {
-                self.signal.open(Instant::now());
-                receive(receives, self.messages(), None, self.signal)?;
+                let opening = Opening::new(self.plan.amount, self.places.len() as u64);
+                receive(receives, self.messages(), None, Some(opening), self.signal)?;
                 self.signal.close(Instant::now());
                 Ok(Outcome::Nothing)
             }
@@ -114,7 +114,7 @@ impl Step<'_> {
         if semantics == Semantics::Ack || self.plan.operation.fetches() {
             if !is_sending {
                 if self.plan.operation.takes_receive() {
-                    receive(receives, self.messages(), None, self.signal)?;
+                    receive(receives, self.messages(), None, None, self.signal)?;
                     return Ok(Outcome::Nothing);
                 }
                 return Ok(self.wait());
