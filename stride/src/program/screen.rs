@@ -130,7 +130,7 @@ impl Watch for Screen {
             Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);
         self.environment = Some(environment.clone());
         if self.plan.is_endless {
-            say("it goes on until Ctrl-C");
+            say(goes_on(&self.plan));
         }
         if self.is_stream {
             self.print(|_, out| Ok(Event::start(environment).write(out)?));
@@ -222,6 +222,15 @@ fn together(step: &Step) -> Option<Figures> {
             Some(Figures::Bandwidth(ours.with(theirs)))
         }
         (ours, theirs) => ours.clone().or_else(|| theirs.clone()),
+    }
+}
+
+/// What is said of a test without an end of its own.
+fn goes_on(plan: &Plan) -> &'static str {
+    if plan.is_bidirectional {
+        "it goes on until Ctrl-C: each row is of what the client sends alone, and the one of all together of both ways"
+    } else {
+        "it goes on until Ctrl-C"
     }
 }
 
@@ -317,6 +326,13 @@ mod tests {
         assert!(head.contains(", RC, 1 queue pair, MTU 1024, -t 128 -l 1 -Q 1\n"), "{head}");
         assert_eq!(head.matches(", GID ").count(), 2, "{head}");
         assert!(line_of(|plan| plan.queue_pairs = 3).contains(" 3 queue pairs,"));
+    }
+
+    #[test]
+    fn rows_of_one_direction_are_said_to_be() {
+        assert_eq!(goes_on(&Plan::example()), "it goes on until Ctrl-C");
+        let both = goes_on(&Plan { is_bidirectional: true, ..Plan::example() });
+        assert!(both.contains("of what the client sends alone"), "{both}");
     }
 
     #[test]
