@@ -15,7 +15,8 @@ pub struct Facts {
     pub host: String,
     /// As `uname` says it.
     pub kernel: String,
-    /// The system that runs on it, which its containers share, from one start of it to the next; empty where nobody says.
+    /// The system that runs on it, which its containers share, from one start of it to the next; of softrnic's devices with the network
+    /// namespace and the user, as they reach no other. Empty where nobody says.
     #[serde(default)]
     pub machine: String,
     /// Name of the device.

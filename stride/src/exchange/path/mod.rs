@@ -29,7 +29,7 @@ pub fn choose(
     plan: &Plan,
     near: Near,
 ) -> Result<Path, Contradiction> {
-    check_softrnic(client, server, near)?;
+    check_softrnic(client, server)?;
     if client.link_layer != server.link_layer {
         return refuse(format!(
             "{} of the client is on {}, and {} of the server on {}: give another --device or --remote-device",
@@ -48,20 +48,19 @@ pub fn choose(
     Ok(Path { client_gid, server_gid, mtu })
 }
 
-/// softrnic's devices reach those of their own machine.
-fn check_softrnic(client: &Facts, server: &Facts, near: Near) -> Result<(), Contradiction> {
+/// softrnic's devices reach those of the same user, in the same network namespace of their own machine.
+fn check_softrnic(client: &Facts, server: &Facts) -> Result<(), Contradiction> {
     let name = |facts: &Facts| format!("{} of {}", facts.device, facts.host);
     match (client.is_soft(), server.is_soft()) {
         (false, false) => Ok(()),
         (true, true) => {
             let is_known = !client.machine.is_empty() && !server.machine.is_empty();
-            let is_loopback = near.server.is_some_and(|address| address.is_loopback());
-            if !is_known || is_loopback || client.machine == server.machine {
+            if !is_known || client.machine == server.machine {
                 return Ok(());
             }
             refuse(format!(
-                "{} and {} are softrnic's, which reaches the programs of its own machine alone, and these are two: name a device of a network \
-                 on both, with --device and --remote-device",
+                "{} and {} are softrnic's, which reaches the programs of one user in one network namespace of one machine alone, and these \
+                 two are not: start both there, or name a device of a network on both, with --device and --remote-device",
                 name(client),
                 name(server)
             ))

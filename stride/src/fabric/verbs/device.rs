@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::Ipv6Addr;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -260,13 +261,14 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
     let is_bound = bound.is_some();
     let runs_on = if cpus.is_empty() { bound.unwrap_or_else(|| allowed.clone()) } else { cpus.clone() };
     let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let provider = provider(context);
     Ok(Facts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: text("/proc/sys/kernel/hostname"),
         kernel: text("/proc/sys/kernel/osrelease"),
-        machine: text("/proc/sys/kernel/random/boot_id"),
+        machine: machine(text("/proc/sys/kernel/random/boot_id"), provider == SOFTRNIC),
         device: context.name(),
-        provider: provider(context),
+        provider,
         firmware: device.fw_ver().into_owned(),
         vendor_id: device.vendor_id(),
         vendor_part_id: device.vendor_part_id(),
@@ -291,6 +293,17 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         reads: [device.max_qp_init_rd_atom(), device.max_qp_rd_atom()],
         inline: None,
     })
+}
+
+/// The system that runs here; with what else softrnic's devices have to have in common, where it is of one of these.
+fn machine(system: String, is_soft: bool) -> String {
+    let namespace = fs::metadata("/proc/self/ns/net").ok().filter(|_| is_soft && !system.is_empty());
+    match namespace {
+        Some(facts) => {
+            format!("{system}, network namespace {}, user {}", facts.ino(), rustix::process::geteuid().as_raw())
+        }
+        None => system,
+    }
 }
 
 fn provider(context: &DeviceContext) -> String {
@@ -327,6 +340,16 @@ mod tests {
         assert!(said(Operation::Read, true, false).is_err());
         assert_eq!(said(Operation::Read, false, true), Ok(()));
         assert_eq!(said(Operation::Send, false, false), Ok(()));
+    }
+
+    #[test]
+    fn softrnics_devices_are_of_a_user_in_a_network_namespace() {
+        let of = |system: &str, is_soft| machine(system.to_owned(), is_soft);
+        let namespace = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
+        let number = namespace.trim_start_matches("net:[").trim_end_matches(']');
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(of("a", true), format!("a, network namespace {number}, user {user}"));
+        assert_eq!([of("a", false), of("", true)], ["a", ""]);
     }
 
     #[test]
