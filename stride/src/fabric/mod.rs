@@ -5,6 +5,7 @@ pub mod fake;
 mod counters;
 mod facts;
 mod numa;
+mod prefix;
 mod unsupported;
 mod verbs;
 

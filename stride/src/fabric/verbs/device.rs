@@ -12,6 +12,7 @@ use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, PortAttr
 
 use super::memory::{self, Gpus, NearGpus};
 use crate::fabric::numa::{self, Nodes};
+use crate::fabric::prefix;
 use crate::fabric::{Facts, GidFact, Partition, SOFTRNIC, Unsupported};
 use crate::plan::{Memory, Operation, Place, Plan, Transport};
 
@@ -314,12 +315,13 @@ fn provider(context: &DeviceContext) -> String {
 }
 
 fn gid(entry: &GidEntry) -> GidFact {
+    let (gid, interface) = (Ipv6Addr::from(entry.gid()), entry.netdev_name().unwrap_or_default());
     GidFact {
         index: entry.gid_index(),
-        gid: Ipv6Addr::from(entry.gid()).to_string(),
+        gid: gid.to_string(),
         kind: entry.gid_type().to_string(),
-        interface: entry.netdev_name().unwrap_or_default(),
-        prefix: None,
+        prefix: prefix::of(gid, &interface),
+        interface,
     }
 }
 
