@@ -6,9 +6,14 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use sideway_zero_cost::allocations::Counting;
 use sideway_zero_cost::c;
 use sideway_zero_cost::column::Column;
 use sideway_zero_cost::work::{Interface, Task};
+
+/// The loops see to it that they ask nothing of the heap.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Rounds of a loop for each that criterion asks for: what is made before a loop is not to count.
 const ROUNDS: u64 = 1000;
