@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Finished;
 use super::report::State;
-use super::summary::{Counts, DEVICE_TARGET};
+use super::summary::{DEVICE_TARGET, Results};
 use crate::packages::{self, Install};
 use crate::{capi, repo};
 
@@ -107,17 +107,17 @@ impl Binaries {
     }
 
     /// The end of a ring: it failed for `fault`, or because nothing ran.
-    pub(crate) fn verdict(&self, counts: Counts, fault: Option<String>) -> Finished {
+    pub(crate) fn verdict(&self, results: Results, fault: Option<String>) -> Finished {
         let state = match fault {
             Some(fault) => State::Failed(fault),
-            None if counts.failed > 0 => State::Failed("tests failed".into()),
+            None if results.failed > 0 => State::Failed("tests failed".into()),
             None if self.tests.is_empty() => {
                 State::Failed(format!("no test ran: {PACKAGE} has no test target named {DEVICE_TARGET}..."))
             }
-            None if counts.passed == 0 => State::Failed("no test ran".into()),
+            None if results.passed == 0 => State::Failed("no test ran".into()),
             None => State::Passed,
         };
-        Finished { counts, state, note: None }
+        Finished { results, state, note: None }
     }
 }
 

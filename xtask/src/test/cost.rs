@@ -25,11 +25,11 @@ pub(crate) fn run(root: &Path) -> Result<Finished> {
     command.args(["--lib", "--bins", "--tests", "--benches"]);
     // All that it needs is there: that it did not run would be a fault.
     command.env("SIDEWAY_REQUIRE_C_TESTS", "1");
-    let (status, counts) = host::stream(command)?;
+    let (status, results) = host::stream(command)?;
     let state = match status.success() {
-        true if counts.passed == 0 => State::Failed("no test ran".to_owned()),
+        true if results.passed == 0 => State::Failed("no test ran".to_owned()),
         true => State::Passed,
         false => State::Failed(format!("cargo test --release --package {PACKAGE}: {status}")),
     };
-    Ok(Finished { counts, state, note: None })
+    Ok(Finished { results, state, note: None })
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Finished;
 use super::host;
 use super::report::State;
-use super::summary::Counts;
+use super::summary::Results;
 use crate::packages::Install;
 use crate::repo;
 
@@ -65,31 +65,34 @@ pub(crate) fn run(root: &Path) -> Result<Finished> {
         let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread has panicked")));
         ended.collect::<Result<Vec<_>>>()
     })?;
-    let mut counts = Counts::default();
+    let mut results = Results::default();
     let mut fault = None;
     for (found, trouble) in all.into_iter().flatten() {
-        counts.add(&found);
+        results.add(&found);
         fault = fault.or(trouble);
     }
     let state = fault.map_or(State::Passed, State::Failed);
-    Ok(Finished { counts, state, note: None })
+    Ok(Finished { results, state, note: None })
 }
 
 /// Runs one, and prints what it says once it has ended; what was wrong, if anything was.
-fn run_one(root: &Path, words: &[&str]) -> Result<(Counts, Option<String>)> {
+fn run_one(root: &Path, words: &[&str]) -> Result<(Results, Option<String>)> {
     let started = Instant::now();
-    let mut command = repo::nightly_cargo(root);
-    command.args(["miri", "test", "--no-fail-fast"]).args(words).env_remove("SIDEWAY_TEST_DEVICE");
-    let more = std::env::var("MIRIFLAGS").unwrap_or_default();
-    command.env("MIRIFLAGS", format!("{FLAGS} {more}")).env("PROPTEST_CASES", "4");
+    let command = || {
+        let mut command = repo::nightly_cargo(root);
+        command.args(["miri", "test", "--no-fail-fast"]).args(words).env_remove("SIDEWAY_TEST_DEVICE");
+        let more = std::env::var("MIRIFLAGS").unwrap_or_default();
+        command.env("MIRIFLAGS", format!("{FLAGS} {more}")).env("PROPTEST_CASES", "4");
+        command
+    };
     let mut text = Vec::new();
-    let (status, found) = host::copy(command, &mut text)?;
+    let (passed, found) = host::with_second_try(&command, &mut text)?;
     let title = format!("cargo miri test {}", words.join(" "));
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{title}: {:.0} s", started.elapsed().as_secs_f64())?;
     out.write_all(&text)?;
-    let fault = match status.success() {
-        false => Some(format!("{title}: {status}")),
+    let fault = match passed {
+        false => Some(format!("{title} failed")),
         true if found.passed == 0 => Some(format!("{title}: no test ran")),
         true => None,
     };

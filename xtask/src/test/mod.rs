@@ -18,7 +18,7 @@ use clap::{Parser, ValueEnum};
 
 use self::binaries::Binaries;
 use self::report::{Row, State};
-use self::summary::Counts;
+use self::summary::Results;
 use crate::packages::{self, Install};
 use crate::repo;
 use crate::softroce::Guest;
@@ -130,14 +130,14 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
 /// What one ring's runner found.
 #[derive(Debug)]
 struct Finished {
-    counts: Counts,
+    results: Results,
     state: State,
     note: Option<String>,
 }
 
 impl Finished {
     fn did_not_run(reason: impl Into<String>) -> Self {
-        Self { counts: Counts::default(), state: State::DidNotRun(reason.into()), note: None }
+        Self { results: Results::default(), state: State::DidNotRun(reason.into()), note: None }
     }
 }
 
@@ -145,7 +145,7 @@ fn timed(name: &'static str, must_run: bool, ring: impl FnOnce() -> Result<Finis
     println!("\n== tests: {name} ==");
     let started = Instant::now();
     let finished = ring().unwrap_or_else(|error| Finished {
-        counts: Counts::default(),
+        results: Results::default(),
         state: State::Failed(format!("{error:#}")),
         note: None,
     });
@@ -153,7 +153,7 @@ fn timed(name: &'static str, must_run: bool, ring: impl FnOnce() -> Result<Finis
         State::DidNotRun(reason) if must_run => State::Failed(format!("could not run: {reason}")),
         state => state,
     };
-    Row { name, counts: finished.counts, state, note: finished.note, time: started.elapsed() }
+    Row { name, results: finished.results, state, note: finished.note, time: started.elapsed() }
 }
 
 /// The gpu ring: the tests that want a GPU, each with the variable by which a machine without one fails them.
@@ -161,20 +161,20 @@ fn gpu(root: &std::path::Path) -> Result<Finished> {
     if !std::path::Path::new("/dev/nvidiactl").exists() {
         return Ok(Finished::did_not_run("there is no CUDA driver"));
     }
-    let mut counts = Counts::default();
+    let mut results = Results::default();
     let mut state = State::Passed;
     for (package, required) in [("softrnic", "SOFTRNIC_TEST_CUDA"), ("stride-perf", "STRIDE_TEST_CUDA")] {
         let mut command = repo::cargo(root);
         command.args(["test", "--package", package, "--test", "cuda"]).env(required, "1");
         let (status, found) = host::stream(command)?;
-        counts.add(&found);
+        results.add(&found);
         if !status.success() {
             state = State::Failed(format!("cargo test --package {package}: {status}"));
         } else if found.passed == 0 {
             state = State::Failed(format!("cargo test --package {package}: no test ran"));
         }
     }
-    Ok(Finished { counts, state, note: None })
+    Ok(Finished { results, state, note: None })
 }
 
 /// The hardware ring: the device tests, on this machine's own device.
@@ -184,18 +184,18 @@ fn hardware(root: &std::path::Path, binaries: &mut Option<Binaries>) -> Result<F
     };
     println!("on {}", device.display());
     let binaries = binaries::build_once(root, binaries)?;
-    let mut counts = Counts::default();
+    let mut results = Results::default();
     let mut fault = None;
     for binary in &binaries.tests {
         println!("\n     Running {} on this machine ({})", binary.name, binary.file.display());
         let mut command = std::process::Command::new(&binary.file);
         command.args(binaries::ARGUMENTS).current_dir(&binaries.folder).envs(binaries.environment());
         let (status, found) = host::stream(command)?;
-        counts.add(&found);
+        results.add(&found);
         if !status.success() {
             println!("{}: {status}", binary.name);
             fault = Some("test programs failed".to_owned());
         }
     }
-    Ok(binaries.verdict(counts, fault))
+    Ok(binaries.verdict(results, fault))
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::summary::Counts;
+use super::summary::{Failure, Results};
 
 /// How a ring ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) struct Row {
     /// The ring's name.
     pub(crate) name: &'static str,
     /// Its results.
-    pub(crate) counts: Counts,
+    pub(crate) results: Results,
     /// How it ended.
     pub(crate) state: State,
     /// What a reader should know besides.
@@ -34,7 +34,7 @@ pub(crate) struct Row {
 impl Row {
     /// Whether tests of this ring ran.
     pub(crate) fn ran(&self) -> bool {
-        self.counts.passed + self.counts.failed > 0
+        self.results.passed + self.results.failed > 0
     }
 
     /// Whether this ring runs the device tests, which the others leave out.
@@ -43,10 +43,14 @@ impl Row {
     }
 }
 
-/// Prints the table and, as the last line, the sums. The exit code is that of the whole.
+/// Prints what failed, the table and, as the last line, the sums. The exit code is that of the whole.
 ///
 /// When a device ring ran, the tests that the other rings leave to it are not counted as skipped there.
 pub(crate) fn print(rows: &[Row], device_ring_ran: bool) -> ExitCode {
+    for row in rows {
+        tell("FAILED", row.name, &row.results.failures);
+        tell("unsteady, passed when tried again alone", row.name, &row.results.unsteady);
+    }
     println!("\n{:<16} {:>7} {:>7} {:>8} {:>8}", "ring", "passed", "failed", "skipped", "time");
     let total = total(rows, device_ring_ran);
     for row in rows {
@@ -54,12 +58,15 @@ pub(crate) fn print(rows: &[Row], device_ring_ran: bool) -> ExitCode {
             println!("{:<16} did not run: {}", row.name, indented(reason));
             continue;
         }
-        let counts = counts(row, device_ring_ran);
-        print!("{:<16} {:>7} {:>7} {:>8}", row.name, counts.passed, counts.failed, counts.skipped);
+        let results = results(row, device_ring_ran);
+        print!("{:<16} {:>7} {:>7} {:>8}", row.name, results.passed, results.failed, results.skipped);
         print!(" {:>6.1} s", row.time.as_secs_f64());
         match &row.state {
             State::Failed(reason) => println!("  FAILED: {}", indented(reason)),
             _ => println!(),
+        }
+        if !row.results.unsteady.is_empty() {
+            println!("{:<16} note: {} passed only when tried again alone", "", row.results.unsteady.len());
         }
         if let Some(note) = &row.note {
             println!("{:<16} note: {}", "", indented(note));
@@ -70,25 +77,35 @@ pub(crate) fn print(rows: &[Row], device_ring_ran: bool) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn total(rows: &[Row], device_ring_ran: bool) -> Counts {
-    let mut total = Counts::default();
+/// Once more what has failed, which is far above by now.
+fn tell(what: &str, ring: &str, failures: &[Failure]) {
+    for failure in failures {
+        println!("\n{what}: {} of {} ({ring})", failure.test, failure.program);
+        for line in &failure.story {
+            println!("    {line}");
+        }
+    }
+}
+
+fn total(rows: &[Row], device_ring_ran: bool) -> Results {
+    let mut total = Results::default();
     for row in rows {
-        total.add(&counts(row, device_ring_ran));
+        total.add(&results(row, device_ring_ran));
     }
     total
 }
 
-/// The row's results as they are shown: a ring that failed without a failed test counts as one failure.
-fn counts(row: &Row, device_ring_ran: bool) -> Counts {
-    let mut counts = row.counts.clone();
+/// The row's results as they are shown: a ring that failed without a failed test results as one failure.
+fn results(row: &Row, device_ring_ran: bool) -> Results {
+    let mut results = row.results.clone();
     if matches!(row.state, State::Failed(_)) {
-        counts.failed = counts.failed.max(1);
+        results.failed = results.failed.max(1);
     }
     if device_ring_ran {
-        counts.skipped -= counts.for_device;
-        counts.for_device = 0;
+        results.skipped -= results.for_device;
+        results.for_device = 0;
     }
-    counts
+    results
 }
 
 fn indented(text: &str) -> String {
@@ -99,18 +116,20 @@ fn indented(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn row(name: &'static str, counts: Counts, state: State) -> Row {
-        Row { name, counts, state, note: None, time: Duration::ZERO }
+    fn row(name: &'static str, results: Results, state: State) -> Row {
+        Row { name, results, state, note: None, time: Duration::ZERO }
     }
 
     #[test]
     fn a_ring_that_failed_shows_in_the_sum() {
         let rows = [
-            row("pure", Counts { passed: 5, failed: 0, skipped: 3, for_device: 2 }, State::Passed),
-            row("softroce", Counts::default(), State::Failed("no test ran".into())),
-            row("gpu", Counts::default(), State::DidNotRun("no tests".into())),
+            row("pure", Results { passed: 5, skipped: 3, for_device: 2, ..Results::default() }, State::Passed),
+            row("softroce", Results::default(), State::Failed("no test ran".into())),
+            row("gpu", Results::default(), State::DidNotRun("no tests".into())),
         ];
-        assert_eq!(total(&rows, false), Counts { passed: 5, failed: 1, skipped: 3, for_device: 2 });
-        assert_eq!(total(&rows, true), Counts { passed: 5, failed: 1, skipped: 1, for_device: 0 });
+        let sum =
+            |passed, failed, skipped, for_device| Results { passed, failed, skipped, for_device, ..Results::default() };
+        assert_eq!(total(&rows, false), sum(5, 1, 3, 2));
+        assert_eq!(total(&rows, true), sum(5, 1, 1, 0));
     }
 }

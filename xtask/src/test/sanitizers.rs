@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use super::Finished;
 use super::host;
 use super::report::State;
-use super::summary::Counts;
+use super::summary::Results;
 use crate::repo;
 
 /// Tests of a package: its own where no program is named.
@@ -89,7 +89,7 @@ pub(crate) fn run(root: &Path, must_run: bool) -> Result<Finished> {
         Ok(found) => found,
         Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
     };
-    let mut counts = Counts::default();
+    let mut results = Results::default();
     let (mut fault, mut missing) = (None, Vec::new());
     for sanitizer in [&ADDRESS, &THREAD] {
         if let Err(error) = sanitizer.require(&host, &libraries) {
@@ -98,16 +98,16 @@ pub(crate) fn run(root: &Path, must_run: bool) -> Result<Finished> {
         }
         for run in sanitizer.runs {
             let (found, trouble) = sanitizer.run(root, &host, run)?;
-            counts.add(&found);
+            results.add(&found);
             fault = trouble.or(fault);
         }
     }
     let note = (!missing.is_empty()).then(|| missing.join("; "));
-    if counts == Counts::default() && fault.is_none() {
+    if results == Results::default() && fault.is_none() {
         return Ok(Finished::did_not_run(note.unwrap_or_default()));
     }
     let fault = fault.or_else(|| note.clone().filter(|_| must_run));
-    Ok(Finished { counts, state: fault.map_or(State::Passed, State::Failed), note })
+    Ok(Finished { results, state: fault.map_or(State::Passed, State::Failed), note })
 }
 
 impl Sanitizer {
@@ -132,7 +132,7 @@ impl Sanitizer {
     }
 
     /// Runs the tests of one package; what was wrong, if anything was.
-    fn run(&self, root: &Path, host: &str, (package, programs): &Run) -> Result<(Counts, Option<String>)> {
+    fn run(&self, root: &Path, host: &str, (package, programs): &Run) -> Result<(Results, Option<String>)> {
         let mut words = vec!["--package", package];
         words.extend(programs.iter().flat_map(|program| ["--test", program]));
         if programs.is_empty() {
@@ -141,16 +141,20 @@ impl Sanitizer {
         words.push("--");
         words.extend(self.left_out.iter().flat_map(|test| ["--skip", test]));
         println!("\n{}: {}", self.name, words.join(" "));
-        let mut command = repo::nightly_cargo(root);
-        // With a target named, what runs during the build is not of these flags.
-        command.arg("test").args(self.options).args(["--no-fail-fast", "--target", host, "--target-dir"]);
-        command.arg(repo::target_folder(root)?.join("sanitizers")).args(&words);
-        command.env("RUSTFLAGS", self.flag).env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("SIDEWAY_TEST_DEVICE");
-        command.envs(self.environment.iter().copied());
-        let (status, found) = host::stream(command)?;
+        let folder = repo::target_folder(root)?.join("sanitizers");
+        let command = || {
+            let mut command = repo::nightly_cargo(root);
+            // With a target named, what runs during the build is not of these flags.
+            command.arg("test").args(self.options).args(["--no-fail-fast", "--target", host, "--target-dir"]);
+            command.arg(&folder).args(&words);
+            command.env("RUSTFLAGS", self.flag).env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("SIDEWAY_TEST_DEVICE");
+            command.envs(self.environment.iter().copied());
+            command
+        };
+        let (passed, found) = host::with_second_try(&command, &mut std::io::stdout())?;
         let title = format!("{}: cargo test {}", self.name, words.join(" "));
-        let fault = match status.success() {
-            false => Some(format!("{title}: {status}")),
+        let fault = match passed {
+            false => Some(format!("{title} failed")),
             true if found.passed == 0 => Some(format!("{title}: no test ran")),
             true => None,
         };

@@ -92,6 +92,6 @@ pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<B
         }
         Err(error) => Some(format!("{error:#}")),
     };
-    let counts = std::mem::take(&mut *scanner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)).finish();
-    Ok(binaries.verdict(counts, fault))
+    let results = std::mem::take(&mut *scanner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)).finish();
+    Ok(binaries.verdict(results, fault))
 }

@@ -1,10 +1,11 @@
 //! Reads the results out of what test runners print.
 
+use std::collections::VecDeque;
 use std::io::Write;
 
-/// Sums of libtest's closing lines.
+/// Sums of libtest's closing lines, and what stands above them of the tests that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct Results {
     /// Tests that passed.
     pub(crate) passed: u64,
     /// Tests that failed.
@@ -13,28 +14,74 @@ pub(crate) struct Counts {
     pub(crate) skipped: u64,
     /// Of the ignored ones those that want a device of the kernel: the softroce and hardware rings run them.
     pub(crate) for_device: u64,
+    /// Those that failed.
+    pub(crate) failures: Vec<Failure>,
+    /// Those that failed, and passed when they were tried again alone. They count as passed.
+    pub(crate) unsteady: Vec<Failure>,
+    /// A test program ended without a closing line, or not as one does of which tests failed: there is more than is known by name.
+    pub(crate) broken: bool,
 }
 
-impl Counts {
+/// A test that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// As the runner names its program.
+    pub(crate) program: String,
+    /// Its name in that program.
+    pub(crate) test: String,
+    /// The last lines of what it printed.
+    pub(crate) story: VecDeque<String>,
+}
+
+impl Results {
     /// Adds those of another runner.
     pub(crate) fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.for_device += other.for_device;
+        self.failures.extend_from_slice(&other.failures);
+        self.unsteady.extend_from_slice(&other.unsteady);
+        self.broken |= other.broken;
+    }
+
+    /// The tests that failed did not when they were tried again.
+    pub(crate) fn forgive(&mut self) {
+        self.passed += self.failed;
+        self.failed = 0;
+        self.unsteady.append(&mut self.failures);
     }
 }
 
 /// The beginning of the names of the test targets that want a device.
 pub(crate) const DEVICE_TARGET: &str = "on_device_";
 
-/// Takes a runner's output in pieces of any size, and counts.
+/// Takes a runner's output in pieces of any size, and results.
 #[derive(Debug, Default)]
 pub(crate) struct Scanner {
     line: Vec<u8>,
-    in_device_target: bool,
-    counts: Counts,
+    program: String,
+    /// Its closing line has not come.
+    open: bool,
+    part: Part,
+    /// Of this program.
+    failures: Vec<Failure>,
+    results: Results,
 }
+
+/// Where a test program is in what it prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Tests,
+    /// What those that failed have printed, each below `---- NAME stdout ----`.
+    Stories,
+    /// The names of those that failed, each set off by four blanks.
+    Names,
+}
+
+/// So many lines are kept of what a test printed.
+const STORY: usize = 40;
 
 impl Scanner {
     /// Takes the next piece.
@@ -50,35 +97,74 @@ impl Scanner {
     }
 
     /// What has been counted.
-    pub(crate) fn finish(mut self) -> Counts {
+    pub(crate) fn finish(mut self) -> Results {
         self.feed(b"\n");
-        self.counts
+        self.results.broken |= self.open;
+        self.results
     }
 
     fn take_line(&mut self, line: &str) {
-        let line = line.trim();
-        if let Some(target) = line.strip_prefix("Running ") {
-            self.in_device_target = target.starts_with(&format!("tests/{DEVICE_TARGET}"));
-        } else if line.starts_with("Doc-tests ") {
-            self.in_device_target = false;
-        } else if let Some(result) = line.strip_prefix("test result: ") {
-            let number = |what: &str| number_before(result, what);
-            self.counts.passed += number(" passed");
-            self.counts.failed += number(" failed");
-            let skipped = number(" ignored");
-            self.counts.skipped += skipped;
-            if self.in_device_target {
-                self.counts.for_device += skipped;
+        let text = line.trim();
+        if let Some(program) = text.strip_prefix("Running ").or_else(|| text.strip_prefix("Doc-tests ")) {
+            self.begin(program);
+        } else if let Some(result) = text.strip_prefix("test result: ") {
+            self.end(result);
+        } else if text.contains("process didn't exit successfully") && !text.contains("(exit status: 101)") {
+            self.results.broken = true;
+        } else if text == "failures:" {
+            self.part = if self.part == Part::Tests { Part::Stories } else { Part::Names };
+        } else if self.part == Part::Stories {
+            self.take_story(line);
+        } else if let (Part::Names, Some(test)) = (self.part, line.strip_prefix("    ")) {
+            // One that had printed nothing.
+            if self.failures.iter().all(|failure| failure.test != test) {
+                self.add_failure(test);
             }
         }
     }
+
+    fn begin(&mut self, program: &str) {
+        self.results.broken |= self.open;
+        program.clone_into(&mut self.program);
+        (self.open, self.part) = (true, Part::Tests);
+        self.failures.clear();
+    }
+
+    fn end(&mut self, result: &str) {
+        let number = |what: &str| number_before(result, what);
+        self.results.passed += number(" passed");
+        self.results.failed += number(" failed");
+        let skipped = number(" ignored");
+        self.results.skipped += skipped;
+        if self.program.starts_with(&format!("tests/{DEVICE_TARGET}")) {
+            self.results.for_device += skipped;
+        }
+        (self.open, self.part) = (false, Part::Tests);
+        self.results.failures.append(&mut self.failures);
+    }
+
+    fn take_story(&mut self, line: &str) {
+        if let Some(test) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            self.add_failure(test);
+        } else if let Some(last) = self.failures.last_mut() {
+            if last.story.len() == STORY {
+                last.story.pop_front();
+            }
+            last.story.push_back(line.to_owned());
+        }
+    }
+
+    fn add_failure(&mut self, test: &str) {
+        let program = self.program.split_once(" (").map_or(&*self.program, |(name, _)| name);
+        self.failures.push(Failure { program: program.to_owned(), test: test.to_owned(), story: VecDeque::new() });
+    }
 }
 
-/// Passes on what it is given, and counts on the way.
+/// Passes on what it is given, and results on the way.
 pub(crate) struct Tee<W> {
     /// Who gets all of it.
     pub(crate) sink: W,
-    /// Who counts.
+    /// Who results.
     pub(crate) scanner: std::sync::Arc<std::sync::Mutex<Scanner>>,
 }
 
@@ -122,7 +208,7 @@ fn without_colours(line: &str) -> String {
 mod tests {
     use super::*;
 
-    fn count(text: &str) -> Counts {
+    fn count(text: &str) -> Results {
         let mut scanner = Scanner::default();
         // In small pieces, as they come through a pipe.
         for piece in text.as_bytes().chunks(7) {
@@ -136,7 +222,7 @@ mod tests {
         let text = "running 2 tests\ntest a ... ok\n\
                     test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
                     test result: FAILED. 3 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s\n";
-        assert_eq!(count(text), Counts { passed: 15, failed: 4, skipped: 1, for_device: 0 });
+        assert_eq!(count(text), Results { passed: 15, failed: 4, skipped: 1, ..Results::default() });
     }
 
     #[test]
@@ -145,12 +231,56 @@ mod tests {
                     test result: ok. 0 passed; 0 failed; 5 ignored; 0 measured; 0 filtered out\n\
                     \x1b[1m\x1b[32m     Running\x1b[0m tests/other.rs (target/debug/deps/other-1)\n\
                     test result: \x1b[32mok\x1b[0m. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out\n";
-        assert_eq!(count(text), Counts { passed: 1, failed: 0, skipped: 7, for_device: 5 });
+        assert_eq!(count(text), Results { passed: 1, skipped: 7, for_device: 5, ..Results::default() });
     }
 
     #[test]
     fn a_last_line_without_an_end_counts() {
         assert_eq!(count("test result: ok. 2 passed; 0 failed; 0 ignored").passed, 2);
         assert_eq!(count("the test result: ok. 2 passed").passed, 0);
+    }
+
+    #[test]
+    fn what_failed_is_known_with_what_it_printed() {
+        let text = "     Running unittests src/lib.rs (target/debug/deps/nic-1)\n\nrunning 3 tests\n\
+                    test a ... FAILED\ntest b ... FAILED\ntest c ... ok\n\nfailures:\n\n\
+                    ---- a stdout ----\nthread 'a' panicked at lib.rs:1:1:\nleft: 1\n\n\n\
+                    failures:\n    a\n    b\n\n\
+                    test result: FAILED. 1 passed; 2 failed; 0 ignored\n\
+                     Running tests/other.rs (target/debug/deps/other-1)\n\
+                    test result: ok. 1 passed; 0 failed; 0 ignored\n";
+        let results = count(text);
+        let found: Vec<_> = results.failures.iter().map(|failure| (&*failure.program, &*failure.test)).collect();
+        assert_eq!(found, [("unittests src/lib.rs", "a"), ("unittests src/lib.rs", "b")]);
+        assert!(results.failures[0].story.contains(&"left: 1".to_owned()) && results.failures[1].story.is_empty());
+        assert_eq!((results.passed, results.failed, results.broken), (2, 2, false));
+    }
+
+    #[test]
+    fn of_a_long_story_the_end_is_kept() {
+        let lines: String = (0..1000).map(|number| format!("line {number}\n")).collect();
+        let text =
+            format!("Running a\nfailures:\n---- a stdout ----\n{lines}failures:\n    a\ntest result: 1 failed;\n");
+        let [failure] = &count(&text).failures[..] else { panic!("one failure") };
+        assert_eq!(failure.story.len(), STORY);
+        assert_eq!(failure.story.back().map(String::as_str), Some("line 999"));
+    }
+
+    #[test]
+    fn a_program_without_a_closing_line_is_broken() {
+        let ended = "Running a\ntest result: ok. 1 passed; 0 failed\n";
+        assert!(!count(ended).broken);
+        for text in [format!("Running b\n{ended}"), format!("{ended}Running b\nrunning 2 tests\n")] {
+            assert!(count(&text).broken, "{text}");
+        }
+        let told = |status| format!("{ended}  process didn't exit successfully: `target/b` (exit status: {status})\n");
+        assert!(count(&told(66)).broken && !count(&told(101)).broken);
+    }
+
+    #[test]
+    fn what_is_forgiven_counts_as_passed_and_is_told() {
+        let mut results = count("Running a\nfailures:\n\nfailures:\n    a\ntest result: FAILED. 1 passed; 1 failed;\n");
+        results.forgive();
+        assert_eq!((results.passed, results.failed, results.unsteady.len()), (2, 0, 1));
     }
 }

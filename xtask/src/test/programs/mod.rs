@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::Finished;
 use super::report::State;
-use super::summary::Counts;
+use super::summary::{Failure, Results};
+use super::{Finished, host};
 use crate::packages::{self, Install};
 use crate::preload::{self, Built};
 use crate::repo;
@@ -32,22 +32,29 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
     }
     let rows: Vec<_> = table::ROWS.iter().filter(|row| row.name.contains(only)).collect();
     let checks: Vec<_> = capi::CHECKS.iter().filter(|check| check.name.contains(only)).collect();
-    let mut counts = Counts::default();
+    let mut results = Results::default();
     let mut faults = Vec::new();
     let mut judge = |name: &'static str, run: &dyn Fn() -> Result<()>| {
-        let started = Instant::now();
-        let result = run();
-        let time = started.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => {
-                counts.passed += 1;
+        for again in [false, true] {
+            let started = Instant::now();
+            let result = run();
+            let time = started.elapsed().as_secs_f64();
+            let Err(error) = result else {
+                results.passed += 1;
                 println!("test programs::{name} ... ok ({time:.1} s)");
-            }
-            Err(error) => {
-                counts.failed += 1;
-                println!("test programs::{name} ... FAILED ({time:.1} s)\n{error:#}\n");
+                break;
+            };
+            println!("test programs::{name} ... FAILED ({time:.1} s)\n{error:#}\n");
+            let story = format!("{error:#}").lines().map(str::to_owned).collect();
+            let failure = Failure { program: "the programs".to_owned(), test: name.to_owned(), story };
+            if again || results.unsteady.len() == host::UNLUCKY {
+                results.failed += 1;
+                results.unsteady.retain(|failure| failure.test != name);
+                results.failures.push(failure);
                 faults.push(name);
+                break;
             }
+            results.unsteady.push(failure);
         }
     };
     if !rows.is_empty() {
@@ -64,11 +71,11 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
         }
     }
     let state = match faults.as_slice() {
-        [] if counts.passed == 0 => State::Failed("no program ran".to_owned()),
+        [] if results.passed == 0 => State::Failed("no program ran".to_owned()),
         [] => State::Passed,
         faults => State::Failed(faults.join(" ")),
     };
-    Ok(Finished { counts, state, note: None })
+    Ok(Finished { results, state, note: None })
 }
 
 /// Where things are.
