@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::signal::{Moment, Signal, Spell};
-use super::stamp::Stamp;
+use super::stamp::{Scale, Stamp};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen, share};
 
@@ -42,7 +42,11 @@ impl Intervals {
     /// Those that are over since the last look. What is left at the end is one where it is half as long as the others.
     pub(crate) fn look(&mut self, signal: &Signal, now: Instant) -> Vec<Interval> {
         match self.semantics {
-            Some(semantics) => signal.spells().iter().map(|spell| self.times(spell, semantics)).collect(),
+            Some(semantics) => {
+                let spells = signal.spells();
+                let scale = if spells.is_empty() { Scale::default() } else { Scale::now() };
+                spells.iter().map(|spell| self.times(spell, semantics, scale)).collect()
+            }
             None => self.messages(signal, now).into_iter().collect(),
         }
     }
@@ -70,10 +74,10 @@ impl Intervals {
         Some(Interval { start: from(last.at), end: from(end.at), seen: Seen::Bandwidth { messages } })
     }
 
-    fn times(&mut self, spell: &Spell, semantics: Semantics) -> Interval {
+    fn times(&mut self, spell: &Spell, semantics: Semantics, scale: Scale) -> Interval {
         let first = *self.first.get_or_insert(spell.start);
-        let from = |at: Stamp| Duration::from_nanos(at.since(first)).as_secs_f64();
-        let (part, samples) = (share(semantics), spell.samples);
+        let from = |at: Stamp| scale.seconds(at.since(first));
+        let (part, samples) = (share(semantics) * scale.tick(), spell.samples);
         let mean = spell.sum as f64 / samples.max(1) as f64 * part;
         let (min, max) = (spell.min as f64 * part, spell.max as f64 * part);
         Interval { start: from(spell.start), end: from(spell.end), seen: Seen::Latency { samples, min, mean, max } }
@@ -131,17 +135,20 @@ mod tests {
     fn times_are_of_their_semantics() {
         let plan = plan(Measure::Latency(Semantics::Oneway));
         let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan));
-        let (start, now) = (Stamp::now(), Instant::now());
+        let start = Stamp::now();
         let spell = |from, to| {
             let at = |seconds| start.after(Duration::from_secs(seconds));
             [1000, 4000].into_iter().fold(Spell::new(at(from)), |spell, time| spell.with(time)).until(at(to))
         };
         signal.tell(spell(5, 6));
         signal.tell(spell(6, 8));
-        let seen = Seen::Latency { samples: 2, min: 500.0, mean: 1250.0, max: 2000.0 };
-        let expected = [(0.0, 1.0), (1.0, 3.0)].map(|(start, end)| Interval { start, end, seen });
-        assert_eq!(intervals.look(&signal, now), expected);
-        assert_eq!(intervals.look(&signal, now), []);
+        let seen = intervals.look(&signal, Instant::now());
+        let rounded = seen.iter().map(|one| (one.start.round(), one.end.round())).collect::<Vec<_>>();
+        assert_eq!(rounded, [(0.0, 1.0), (1.0, 3.0)]);
+        assert_eq!(intervals.look(&signal, Instant::now()), []);
+        let ticks = Scale::default();
+        let of = intervals.times(&Spell::new(start).with(1000).with(4000), Semantics::Oneway, ticks);
+        assert_eq!(of.seen, Seen::Latency { samples: 2, min: 500.0, mean: 1250.0, max: 2000.0 });
     }
 
     #[test]

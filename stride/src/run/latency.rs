@@ -12,7 +12,7 @@ use super::poll::Poll;
 use super::receive::Receives;
 use super::request::Request;
 use super::signal::{Idle, LOOKS, Signal, Spell};
-use super::stamp::Stamp;
+use super::stamp::{Scale, Stamp};
 use super::wait::LONGEST;
 use crate::plan::Transport;
 use crate::stats::Tally;
@@ -99,7 +99,7 @@ impl Wait {
     }
 }
 
-/// Nanoseconds from stamp to stamp.
+/// Ticks from stamp to stamp.
 #[derive(Debug)]
 pub(crate) struct Samples {
     /// As far as there is room for them; each is below `u32::MAX`.
@@ -207,7 +207,7 @@ impl Samples {
         let Some(last) = self.last.filter(|_| self.telling.has_begun) else { return };
         self.gather();
         let spell = self.telling.spell.until(last);
-        if spell.samples > 0 && u128::from(last.since(spell.start)) >= self.telling.length.as_nanos() / 2 {
+        if spell.samples > 0 && last.since(spell.start) >= Scale::now().ticks(self.telling.length / 2) {
             signal.tell(spell);
         }
     }

@@ -11,7 +11,7 @@
 //! latency    one message under way, or two sides in turn
 //! gap        the pause between two of them
 //! interval   what is told of all that while it goes on
-//! stamp      when, in nanoseconds
+//! stamp      when, in ticks
 //! cause      what a failed completion means
 //! ```
 
@@ -43,5 +43,5 @@ pub(crate) use self::request::{
     SendPlain, Target, To, Write, WriteImmediate,
 };
 pub(crate) use self::signal::Signal;
-pub(crate) use self::stamp::Stamp;
+pub(crate) use self::stamp::{Scale, Stamp};
 pub(crate) use self::wait::Bell;

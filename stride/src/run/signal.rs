@@ -28,7 +28,7 @@ pub(crate) struct Moment {
     pub(crate) done: u64,
 }
 
-/// Times of a latency between two moments, in nanoseconds.
+/// Times of a latency between two moments, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spell {
     pub(crate) start: Stamp,

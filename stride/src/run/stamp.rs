@@ -1,19 +1,46 @@
 //! When something was, as one number.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of the clock that only goes forward.
+/// Ticks of a clock that only goes forward: of the processor's counter where the kernel has its own time from it, as perftest does, or else
+/// nanoseconds.
 ///
-/// An `Instant` has seconds and nanoseconds, whose difference takes dozens of instructions: as many as a latency loop has for all else.
+/// An `Instant` has seconds and nanoseconds, whose difference takes dozens of instructions: as many as a latency loop has for all else. To ask
+/// for them takes more than twice as long as to read the counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(u64);
+
+/// Where stamps come from: not known yet, the counter, or the kernel.
+static SOURCE: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const COUNTER: u8 = 1;
+const KERNEL: u8 = 2;
+
+/// The first stamp of the counter, and when that was.
+static FIRST: OnceLock<(u64, Instant)> = OnceLock::new();
+
+/// After so long the length of a tick is known to a few millionths: either of the two moments is known to some 50 ns.
+const ENOUGH: Duration = Duration::from_millis(20);
 
 impl Stamp {
     /// Now.
     #[inline]
     pub(crate) fn now() -> Self {
+        if SOURCE.load(Ordering::Relaxed) == COUNTER { Self(counter()) } else { Self::of_kernel() }
+    }
+
+    #[inline(never)]
+    fn of_kernel() -> Self {
+        if SOURCE.load(Ordering::Relaxed) == UNKNOWN && is_counter_good() {
+            FIRST.get_or_init(|| (counter(), Instant::now()));
+            SOURCE.store(COUNTER, Ordering::Relaxed);
+            return Self(counter());
+        }
+        SOURCE.store(KERNEL, Ordering::Relaxed);
         let now = clock_gettime(ClockId::Monotonic);
         // Since the machine has started: positive, and 2^64 nanoseconds are 584 years.
         Self(now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned()))
@@ -21,20 +48,81 @@ impl Stamp {
 
     /// So much later; as late as can be where that is beyond it.
     pub(crate) fn after(self, time: Duration) -> Self {
-        Self(u64::try_from(time.as_nanos()).map_or(u64::MAX, |time| self.0.saturating_add(time)))
+        Self(self.0.saturating_add(Scale::now().ticks(time)))
     }
 
     /// So much earlier.
     #[cfg(test)]
     pub(crate) fn before(self, time: Duration) -> Self {
-        Self(self.0.saturating_sub(time.as_nanos() as u64))
+        Self(self.0.saturating_sub(Scale::now().ticks(time)))
     }
 
-    /// Nanoseconds since an earlier one.
+    /// Ticks since an earlier one.
     #[inline]
     pub(super) fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+}
+
+/// How long a tick is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scale {
+    /// In nanoseconds.
+    tick: f64,
+}
+
+impl Default for Scale {
+    /// Of ticks that are nanoseconds.
+    fn default() -> Self {
+        Self { tick: 1.0 }
+    }
+}
+
+impl Scale {
+    /// As it is known by now, which is better the longer stamps have been taken.
+    pub(crate) fn now() -> Self {
+        // Sees to it that the source is known.
+        Stamp::now();
+        let Some(&(first, begun)) = FIRST.get() else { return Self::default() };
+        std::thread::sleep(ENOUGH.saturating_sub(begun.elapsed()));
+        let passed = begun.elapsed();
+        Self { tick: passed.as_nanos() as f64 / counter().saturating_sub(first).max(1) as f64 }
+    }
+
+    /// Nanoseconds of a tick.
+    pub(crate) fn tick(self) -> f64 {
+        self.tick
+    }
+
+    /// So many ticks in seconds.
+    pub(super) fn seconds(self, ticks: u64) -> f64 {
+        ticks as f64 * self.tick / 1e9
+    }
+
+    /// A time in ticks.
+    pub(super) fn ticks(self, time: Duration) -> u64 {
+        (time.as_nanos() as f64 / self.tick).round() as u64
+    }
+}
+
+/// The processor's counter, which all cores have in common where [`is_counter_good`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn counter() -> u64 {
+    // SAFETY: every processor of this architecture has the instruction, and Linux allows it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn counter() -> u64 {
+    0
+}
+
+/// Whether the kernel trusts the counter with its own time: it goes at one rate then, also of a core that sleeps, and alike on all.
+#[cold]
+fn is_counter_good() -> bool {
+    const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    cfg!(target_arch = "x86_64") && std::fs::read_to_string(CLOCK).is_ok_and(|name| name.trim() == "tsc")
 }
 
 #[cfg(test)]
@@ -42,21 +130,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_are_of_the_clock_of_instants() {
-        use std::time::Instant;
+    fn stamps_go_as_instants_do() {
+        let scale = Scale::now();
         let (begun, first) = (Instant::now(), Stamp::now());
         std::thread::sleep(Duration::from_millis(2));
         let (last, most) = (Stamp::now(), begun.elapsed());
-        let passed = Duration::from_nanos(last.since(first));
-        assert!(Duration::from_millis(2) <= passed && passed <= most, "{passed:?} of {most:?}");
+        let passed = Duration::from_secs_f64(scale.seconds(last.since(first)));
+        // The length of a tick is known to a thousandth at least.
+        assert!(Duration::from_micros(1998) <= passed && passed <= most + most / 1000, "{passed:?} of {most:?}");
         assert_eq!(first.since(last), 0);
     }
 
     #[test]
-    fn a_time_beyond_the_last_stamp_is_the_last() {
-        let now = Stamp(7);
-        assert_eq!(now.after(Duration::from_micros(3)), Stamp(3007));
-        assert_eq!(now.after(Duration::from_nanos(u64::MAX)), Stamp(u64::MAX));
+    fn a_time_that_is_added_is_that_time() {
+        let (now, scale) = (Stamp::now(), Scale::now());
+        let more = scale.seconds(now.after(Duration::from_secs(1)).since(now));
+        assert!((more - 1.0).abs() < 0.001, "{more} s");
         assert_eq!(now.after(Duration::MAX), Stamp(u64::MAX));
+    }
+
+    #[test]
+    fn ticks_of_half_a_nanosecond_are_two_in_one() {
+        let scale = Scale { tick: 0.5 };
+        assert_eq!((scale.seconds(3_000_000_000), scale.ticks(Duration::from_micros(1))), (1.5, 2000));
+        assert_eq!(scale.ticks(Duration::MAX), u64::MAX);
     }
 }

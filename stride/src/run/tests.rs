@@ -232,7 +232,7 @@ fn a_pause_is_part_of_no_time() {
         let turns = Turns { gap: Some(Gap { length, sleeps }), ..alone_for(11) };
         acknowledged(&mut lane, &mut near.sends, turns, &mut samples, &signal).unwrap();
         let passed = begin.elapsed();
-        let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
+        let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
         assert_eq!((latency.samples, signal.done()), (11, 11));
         let times = Duration::from_secs_f64(latency.mean * 11.0 * 0.999 / 1e9);
         assert!(passed >= length * 10 + times, "{passed:?} with {times:?} of messages");
@@ -266,7 +266,7 @@ fn times_beyond_the_room_are_kept_as_a_histogram() {
     assert_eq!((spells.len(), spells.iter().map(|spell| spell.samples).sum::<u64>()), (99, 100));
     assert!(spells.windows(2).all(|pair| pair[0].end == pair[1].start));
     assert!(samples.room() < 32, "{samples:?}");
-    let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
+    let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
     assert_eq!((latency.samples, latency.histogram.iter().map(|bin| bin.1).sum::<u64>()), (100, 100));
 }
 
@@ -276,7 +276,7 @@ fn a_long_time_is_as_long_as_it_is() {
     let mut lane = lane!(near, far, Write, 1);
     let mut samples = Samples::new(16, 0).since(Stamp::now().before(Duration::from_secs(10)));
     acknowledged(&mut lane, &mut near.sends, alone_for(1), &mut samples, &Signal::default()).unwrap();
-    let latency = samples.tally().latency(1.0, Semantics::Ack).unwrap();
+    let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
     assert_eq!(latency.samples, 2);
     assert!(latency.max >= 10e9 && latency.min < 10e9, "{latency:?}");
 }

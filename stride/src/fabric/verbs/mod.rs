@@ -11,6 +11,7 @@ mod scalable;
 mod side;
 mod step;
 mod vendor;
+mod worker;
 
 use anyhow::Result;
 

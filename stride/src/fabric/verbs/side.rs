@@ -18,12 +18,12 @@ use super::corner::Corner;
 use super::device;
 use super::memory::Source;
 use super::step::{self, Outcome};
-use super::vendor;
+use super::{vendor, worker};
 use crate::fabric::counters::Counters;
 use crate::fabric::numa;
 use crate::fabric::{Changes, End, Ends, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan, cpus};
-use crate::run::{Intervals, Signal, Window};
+use crate::run::{Intervals, Scale, Signal, Stamp, Window};
 use crate::stats::{Bandwidth, Figures};
 
 /// How often what is done is told.
@@ -48,6 +48,8 @@ pub(super) struct VerbsSide {
 impl VerbsSide {
     pub(super) fn open(plan: &Plan, place: &Place, role: Role) -> Result<Self> {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
+        // The first of all, from which it is known how long a tick is when the test begins.
+        Stamp::now();
         let (context, port, manager) = if plan.by_address {
             let (context, port, manager) = Manager::open(plan, place, role)?;
             (context, port, Some(manager))
@@ -89,6 +91,8 @@ impl VerbsSide {
     /// Whether what a place names is there.
     pub(super) fn look(place: &Place) -> Result<()> {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
+        // The first of all, from which it is known how long a tick is when the test begins.
+        Stamp::now();
         let (context, port) = device::open(place)?;
         let facts = device::facts(&context, port, place)?;
         if let Some(index) = place.gid_index
@@ -217,11 +221,11 @@ impl Side for VerbsSide {
             let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
             let (up, are_up) = mpsc::channel();
             for (index, corner) in corners.iter_mut().enumerate() {
-                let (signal, plan, role, cpus, near) = (&signal, &*plan, *role, &*facts.cpus, &*near);
+                let (signal, plan, role, near, facts) = (&signal, &*plan, *role, &*near, &*facts);
                 let (start, started) = mpsc::channel();
                 let up = up.clone();
                 let body = move || {
-                    place(cpus, near, index);
+                    worker::begin(facts, near, index);
                     // All begin together, or none does where one of them could not be had.
                     if up.send(()).is_err() || started.recv().is_err() {
                         return Ok(Outcome::Nothing);
@@ -307,7 +311,7 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figures> {
         }
     }
     if let crate::plan::Measure::Latency(semantics) = plan.measure {
-        return times?.latency(1.0, semantics).map(Figures::Latency);
+        return times?.latency(Scale::now().tick(), semantics).map(Figures::Latency);
     }
     let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
     let has_length = |window: &&Window| window.ended > window.started;
@@ -353,16 +357,6 @@ fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figures> {
     } else {
         bandwidth.settled(plan.moderation(size))
     }))
-}
-
-/// Has this thread run on one of its processors, or on those near the device.
-fn place(cpus: &[u32], near: &[u32], thread: usize) {
-    let own = cpus.get(thread % cpus.len().max(1));
-    let cpus = own.map_or(near, std::slice::from_ref);
-    if !cpus.is_empty() {
-        // It could when the side was opened.
-        let _ = numa::run_on(cpus);
-    }
 }
 
 #[cfg(test)]
