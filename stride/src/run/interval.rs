@@ -24,7 +24,7 @@ pub(crate) struct Intervals {
     semantics: Option<Semantics>,
     /// When the first began, of messages and of times.
     begin: Option<Instant>,
-    first: Option<Stamp>,
+    first: Option<(Stamp, Scale)>,
     /// Where the last one has ended, and when the next is over.
     last: Option<(Moment, Instant)>,
     is_over: bool,
@@ -42,11 +42,7 @@ impl Intervals {
     /// Those that are over since the last look. What is left at the end is one where it is half as long as the others.
     pub(crate) fn look(&mut self, signal: &Signal, now: Instant) -> Vec<Interval> {
         match self.semantics {
-            Some(semantics) => {
-                let spells = signal.spells();
-                let scale = if spells.is_empty() { Scale::default() } else { Scale::now() };
-                spells.iter().map(|spell| self.times(spell, semantics, scale)).collect()
-            }
+            Some(semantics) => signal.spells().iter().map(|spell| self.times(spell, semantics)).collect(),
             None => self.messages(signal, now).into_iter().collect(),
         }
     }
@@ -74,8 +70,9 @@ impl Intervals {
         Some(Interval { start: from(last.at), end: from(end.at), seen: Seen::Bandwidth { messages } })
     }
 
-    fn times(&mut self, spell: &Spell, semantics: Semantics, scale: Scale) -> Interval {
-        let first = *self.first.get_or_insert(spell.start);
+    fn times(&mut self, spell: &Spell, semantics: Semantics) -> Interval {
+        // With one scale for all: each begins where the last one has ended.
+        let (first, scale) = *self.first.get_or_insert_with(|| (spell.start, Scale::now()));
         let from = |at: Stamp| scale.seconds(at.since(first));
         let (part, samples) = (share(semantics) * scale.tick(), spell.samples);
         let mean = spell.sum as f64 / samples.max(1) as f64 * part;
@@ -146,8 +143,8 @@ mod tests {
         let rounded = seen.iter().map(|one| (one.start.round(), one.end.round())).collect::<Vec<_>>();
         assert_eq!(rounded, [(0.0, 1.0), (1.0, 3.0)]);
         assert_eq!(intervals.look(&signal, Instant::now()), []);
-        let ticks = Scale::default();
-        let of = intervals.times(&Spell::new(start).with(1000).with(4000), Semantics::Oneway, ticks);
+        let mut intervals = Intervals { first: Some((start, Scale::default())), ..Intervals::new(&plan) };
+        let of = intervals.times(&Spell::new(start).with(1000).with(4000), Semantics::Oneway);
         assert_eq!(of.seen, Seen::Latency { samples: 2, min: 500.0, mean: 1250.0, max: 2000.0 });
     }
 

@@ -20,8 +20,8 @@ const UNKNOWN: u8 = 0;
 const COUNTER: u8 = 1;
 const KERNEL: u8 = 2;
 
-/// The first stamp of the counter, and when that was.
-static FIRST: OnceLock<(u64, Instant)> = OnceLock::new();
+/// The first stamp of the counter, and when that was; none where the counter is not used.
+static FIRST: OnceLock<Option<(u64, Instant)>> = OnceLock::new();
 
 /// After so long the length of a tick is known to a few millionths: either of the two moments is known to some 50 ns.
 const ENOUGH: Duration = Duration::from_millis(20);
@@ -35,12 +35,12 @@ impl Stamp {
 
     #[inline(never)]
     fn of_kernel() -> Self {
-        if SOURCE.load(Ordering::Relaxed) == UNKNOWN && is_counter_good() {
-            FIRST.get_or_init(|| (counter(), Instant::now()));
-            SOURCE.store(COUNTER, Ordering::Relaxed);
-            return Self(counter());
+        if SOURCE.load(Ordering::Relaxed) == UNKNOWN {
+            // Decided once for all threads.
+            let source = if first().is_some() { COUNTER } else { KERNEL };
+            SOURCE.store(source, Ordering::Relaxed);
+            return Self::now();
         }
-        SOURCE.store(KERNEL, Ordering::Relaxed);
         let now = clock_gettime(ClockId::Monotonic);
         // Since the machine has started: positive, and 2^64 nanoseconds are 584 years.
         Self(now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned()))
@@ -81,12 +81,11 @@ impl Default for Scale {
 impl Scale {
     /// As it is known by now, which is better the longer stamps have been taken.
     pub(crate) fn now() -> Self {
-        // Sees to it that the source is known.
-        Stamp::now();
-        let Some(&(first, begun)) = FIRST.get() else { return Self::default() };
+        let Some((first, begun)) = first() else { return Self::default() };
         std::thread::sleep(ENOUGH.saturating_sub(begun.elapsed()));
-        let passed = begun.elapsed();
-        Self { tick: passed.as_nanos() as f64 / counter().saturating_sub(first).max(1) as f64 }
+        let (last, now) = both();
+        let passed = now.duration_since(begun).as_nanos() as f64;
+        Self { tick: passed / last.saturating_sub(first).max(1) as f64 }
     }
 
     /// Nanoseconds of a tick.
@@ -116,6 +115,21 @@ fn counter() -> u64 {
 #[cfg(not(target_arch = "x86_64"))]
 fn counter() -> u64 {
     0
+}
+
+fn first() -> Option<(u64, Instant)> {
+    *FIRST.get_or_init(|| is_counter_good().then(both))
+}
+
+/// The counter and the kernel's time at one moment: of several looks the one in which least has passed between them, since a thread may have to
+/// wait for a processor there.
+fn both() -> (u64, Instant) {
+    let look = || {
+        let (before, now) = (counter(), Instant::now());
+        (counter().saturating_sub(before), before, now)
+    };
+    let best = (0..8).map(|_| look()).min_by_key(|(passed, ..)| *passed);
+    best.map_or_else(|| (counter(), Instant::now()), |(_, counter, now)| (counter, now))
 }
 
 /// Whether the kernel trusts the counter with its own time: it goes at one rate then, also of a core that sleeps, and alike on all.

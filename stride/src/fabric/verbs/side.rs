@@ -23,11 +23,15 @@ use crate::fabric::counters::Counters;
 use crate::fabric::numa;
 use crate::fabric::{Changes, End, Ends, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan, cpus};
-use crate::run::{Intervals, Scale, Signal, Stamp, Window};
+use crate::run::{Intervals, Scale, Signal, Stamp, Window, length};
 use crate::stats::{Bandwidth, Figures};
 
-/// How often what is done is told.
-const TICK: Duration = Duration::from_millis(20);
+/// How often what is done is told where nobody asks for more, and at most: it is part of what is measured where processors are few. The server
+/// hears then that the client is done.
+const TICK: Duration = Duration::from_millis(100);
+const SERVERS_TICK: Duration = Duration::from_millis(20);
+/// Of the time of an interval, which is looked at as it ends.
+const TICKS: u32 = 5;
 
 /// A side of sideway.
 pub(super) struct VerbsSide {
@@ -216,6 +220,8 @@ impl Side for VerbsSide {
         let near = self.near();
         let Self { plan, role, corners, facts, .. } = self;
         let (signal, count) = (Signal::default(), corners.len());
+        let most = if *role == Role::Client { TICK } else { SERVERS_TICK };
+        let tick = most.min(length(plan) / TICKS);
         let (expected, started, mut intervals) = (expected(plan), Instant::now(), Intervals::new(plan));
         let outcomes = thread::scope(|scope| {
             let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -249,12 +255,8 @@ impl Side for VerbsSide {
             for start in starts {
                 let _ = start.send(());
             }
-            loop {
-                // First of all: what is said and looked at while the threads begin is part of what they measure where processors are few.
-                thread::sleep(TICK);
-                if threads.iter().all(|thread| thread.is_finished()) {
-                    break;
-                }
+            // Each thread has its end of the channel until it is over.
+            while are_up.recv_timeout(tick) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let done = match expected {
                     Expected::Messages(messages) => signal.done() as f64 / messages as f64,
                     Expected::Time(time) => started.elapsed().as_secs_f64() / time.as_secs_f64(),
