@@ -132,7 +132,7 @@ fn with_test(mut error: clap::Error) -> clap::Error {
 }
 
 /// What perftest calls otherwise, or has and this program has no need of.
-const OF_PERFTEST: [(&str, &str); 12] = [
+const OF_PERFTEST: [(&str, &str); 13] = [
     ("--report_gbits", "this one is not needed: the table has Gb/s, leave it out"),
     ("-F", "this one is not needed: no time is reckoned by the frequency of processors, leave it out"),
     ("--CPU-freq", "this one is not needed: no time is reckoned by the frequency of processors, leave it out"),
@@ -142,6 +142,7 @@ const OF_PERFTEST: [(&str, &str); 12] = [
     ("--qp", "this one is --qp-count here"),
     ("--run_infinitely", "this one is --run-infinitely here"),
     ("--rdma_cm", "this one is --rdma-cm here"),
+    ("--comm_rdma_cm", "this one is --comm-rdma-cm here"),
     ("--post_list", "this one is --post-list here"),
     ("--recv_post_list", "this one is --recv-post-list here"),
     ("--use_cuda", "this one is --use-cuda here"),
@@ -179,7 +180,8 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     let mut server = test.remote.place();
     let mut warnings = idle(&given, &["--one-off"], "a client");
     if test.meeting.loopback {
-        warnings = idle(&given, &["--one-off", "--wait-server", "--port", "--ipv4", "--ipv6"], "--loopback");
+        warnings =
+            idle(&given, &["--one-off", "--wait-server", "--port", "--comm-rdma-cm", "--ipv4", "--ipv6"], "--loopback");
         if server.gpu_registration.is_some() && server.memory.is_none() {
             return Err(Contradiction(
                 "--remote-gpu-registration is of the memory of a GPU: give --remote-use-cuda as well".to_owned(),
@@ -239,7 +241,7 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
             "--timeout is {timeout:?}: it can be {LEAST_TIMEOUT:?} to a day, as a side says a few times a second that it is at work"
         )));
     }
-    Ok(Contact { port: options.port.unwrap_or(PORT), family, timeout })
+    Ok(Contact { by_rdma_cm: options.comm_rdma_cm, port: options.port.unwrap_or(PORT), family, timeout })
 }
 
 /// Options that only the client has a use for.

@@ -1,4 +1,4 @@
-//! How the sides find each other over TCP.
+//! How the sides find each other.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -6,14 +6,19 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use super::cm;
 use super::connection::Connection;
 use super::failure::Failure;
 use super::path::Near;
+use super::reception::Reception;
+use super::wire::Wire;
 use crate::fabric::Role;
 
-/// The TCP port, where none is given.
+/// The port, where none is given: of TCP, and of rdma_cm.
 pub const PORT: u16 = 18515;
 
 /// How long a client waits before it tries again.
@@ -25,9 +30,24 @@ const MOMENT: Duration = Duration::from_secs(2);
 /// The shortest time-out that both sides can keep: each says several times within it that it is at work.
 pub const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How the sides meet over TCP.
+/// What the messages of the sides go over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Carrier {
+    /// A connection of TCP.
+    #[default]
+    Tcp,
+    /// A connection of rdma_cm.
+    RdmaCm,
+    /// Nothing: both sides are in one process.
+    Process,
+}
+
+/// How the sides meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact {
+    /// A client connects by rdma_cm, and not over TCP; a server, which listens for both, has to be able to.
+    pub by_rdma_cm: bool,
     /// The server's port.
     pub port: u16,
     /// The one family that is used.
@@ -88,20 +108,35 @@ pub fn connect(host: &str, contact: &Contact, wait: Option<Duration>) -> Result<
 fn connect_once(host: &str, contact: &Contact) -> Result<Met, Failure> {
     let mut last = None;
     for address in resolve(host, contact)? {
-        match TcpStream::connect_timeout(&address, contact.timeout) {
-            Ok(stream) => return meet(stream, contact),
-            Err(error) => last = Some((address, error)),
+        match reach(host, address, contact) {
+            Err(failure @ Failure::Unreachable(_)) => last = Some(failure),
+            other => return other,
         }
     }
-    let (address, error) = last.ok_or_else(|| Failure::Unreachable(format!("{host} has no address")))?;
-    Err(Failure::Unreachable(unreachable(host, address, &error)))
+    Err(last.unwrap_or_else(|| Failure::Unreachable(format!("{host} has no address"))))
+}
+
+fn reach(host: &str, address: SocketAddr, contact: &Contact) -> Result<Met, Failure> {
+    if contact.by_rdma_cm {
+        let stream = cm::dial(host, address, contact.timeout)?;
+        let [client, server] = stream.addresses();
+        return greet(stream, Near { client, server }, contact);
+    }
+    match TcpStream::connect_timeout(&address, contact.timeout) {
+        Ok(stream) => meet(stream, contact),
+        Err(error) => Err(Failure::Unreachable(unreachable(host, address, &error))),
+    }
 }
 
 fn meet(stream: TcpStream, contact: &Contact) -> Result<Met, Failure> {
     tune(&stream, contact.timeout);
     let ip = |address: io::Result<SocketAddr>| address.ok().map(|address| address.ip().to_canonical());
     let near = Near { client: ip(stream.local_addr()), server: ip(stream.peer_addr()) };
-    let (connection, hello) = Connection::greet(stream, Role::Client, contact.timeout)?;
+    greet(stream, near, contact)
+}
+
+fn greet(wire: impl Wire + 'static, near: Near, contact: &Contact) -> Result<Met, Failure> {
+    let (connection, hello) = Connection::greet(wire, Role::Client, contact.timeout)?;
     Ok(Met { connection, near, version: hello.version })
 }
 
@@ -150,12 +185,27 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// Listens for clients. Port 0 is one that the system chooses.
+/// Listens for clients over TCP, and over rdma_cm where this machine has that. Port 0 is one that the system chooses.
 ///
 /// # Errors
 ///
-/// `Unreachable`, where the port is taken.
-pub fn listen(contact: &Contact) -> Result<TcpListener, Failure> {
+/// `Unreachable`, where the port is taken; `Ours`, where the contact is to be by rdma_cm and cannot.
+pub fn listen(contact: &Contact) -> Result<Reception, Failure> {
+    let tcp = listen_over_tcp(contact)?;
+    let port = tcp.local_addr().map_err(|error| Failure::Ours(error.into()))?.port();
+    match cm::Listener::bind(port, contact.family) {
+        Ok(cm) => Ok(Reception::new(tcp, Some(cm))),
+        Err(error) if contact.by_rdma_cm => {
+            Err(Failure::Ours(anyhow!("-z: {error:#}; without -z clients come over TCP alone")))
+        }
+        Err(error) => {
+            log::debug!("clients come over TCP alone: {error:#}");
+            Ok(Reception::new(tcp, None))
+        }
+    }
+}
+
+fn listen_over_tcp(contact: &Contact) -> Result<TcpListener, Failure> {
     let port = contact.port;
     let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
     let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
@@ -210,7 +260,7 @@ mod tests {
     use super::*;
 
     fn contact(port: u16, family: Option<Family>) -> Contact {
-        Contact { port, family, timeout: Duration::from_secs(10) }
+        Contact { by_rdma_cm: false, port, family, timeout: Duration::from_secs(10) }
     }
 
     #[test]
@@ -237,7 +287,7 @@ mod tests {
     #[test]
     fn nobody_is_named() {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let port = listener.local_address().unwrap().port();
         drop(listener);
         let Err(Failure::Unreachable(text)) = connect("127.0.0.1", &contact(port, None), None) else { panic!() };
         assert!(text.contains(&format!("nobody listens at 127.0.0.1, TCP port {port}")), "{text}");
@@ -246,7 +296,7 @@ mod tests {
     #[test]
     fn a_port_is_taken_once() {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let port = listener.local_address().unwrap().port();
         let Err(failure) = listen(&contact(port, Some(Family::V4))) else { panic!() };
         assert!(failure.to_string().contains("give another --port"), "{failure}");
     }

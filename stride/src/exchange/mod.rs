@@ -1,4 +1,5 @@
-//! The two sides talk over TCP: who they are, what is measured, where the queue pairs are, when each step begins, and what came of it.
+//! The two sides talk over TCP, or over a connection of rdma_cm: who they are, what is measured, where the queue pairs are, when each step
+//! begins, and what came of it.
 //!
 //! ```text
 //! client                                server
@@ -19,6 +20,7 @@
 //! whose step runs says so by `progress`.
 
 mod client;
+mod cm;
 mod connection;
 mod contact;
 mod failure;
@@ -28,6 +30,7 @@ mod message;
 mod path;
 mod pipe;
 mod pulse;
+mod reception;
 mod server;
 mod service;
 mod told;
@@ -35,15 +38,16 @@ mod wire;
 
 pub use self::client::{Outcome, Step, Watch, measure};
 pub use self::connection::Connection;
-pub use self::contact::{Contact, Family, LEAST_TIMEOUT, Met, PORT, connect, listen};
+pub use self::contact::{Carrier, Contact, Family, LEAST_TIMEOUT, Met, PORT, connect, listen};
 pub use self::failure::{Cause, Failure};
 pub use self::frame::PROTOCOL;
 pub use self::loopback::loopback;
 pub use self::message::{Done, Hello, Message, Offer, Reason, Request};
 pub use self::path::{Near, choose};
 pub use self::pipe::{Pipe, pipe};
+pub use self::reception::{Reception, Stop};
 pub use self::server::{Event, Host, serve_one};
-pub use self::service::{Stop, serve};
+pub use self::service::serve;
 pub use self::wire::Wire;
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
 //! A server: one client after another.
 
 use std::io;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
-
+use super::cm;
 use super::connection::{self, Connection};
-use super::contact::tune;
 use super::failure::Failure;
 use super::message::{Hello, Message};
+use super::reception::{Caller, Reception, Stop};
 use super::server::{Event, Host, serve_one};
 use crate::fabric::{Fabric, Role};
 
@@ -29,56 +29,34 @@ const HASTE: Duration = Duration::from_millis(50);
 /// How long the server waits where the system has no descriptor for another client.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Ends a server, from any thread.
-#[derive(Debug)]
-pub struct Stop(TcpListener);
-
-impl Stop {
-    /// For the server with this listener.
-    ///
-    /// # Errors
-    ///
-    /// Those of the system.
-    pub fn new(listener: &TcpListener) -> io::Result<Self> {
-        listener.try_clone().map(Self)
-    }
-
-    /// Nobody else is served: the server ends, after the client whom it serves.
-    pub fn stop(&self) {
-        // It may have been done already.
-        let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
-    }
-}
-
 /// Serves one client after another until it is stopped, or until one has had its test. Whom it serves is told those who come meanwhile.
 ///
 /// # Errors
 ///
 /// With `is_one_off` what failed in the test. Else what goes wrong is told as an [`Event`], and the next client is served.
 pub fn serve(
-    listener: &TcpListener,
+    reception: &Reception,
     fabric: &dyn Fabric,
     host: &Host,
     timeout: Duration,
     is_one_off: bool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<(), Failure> {
-    let stop = Stop::new(listener).map_err(|error| Failure::Ours(error.into()))?;
+    let stop = Stop::new(reception).map_err(|error| Failure::Ours(error.into()))?;
     let served = Mutex::new(None);
     let (sender, clients) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(|| accept(listener, &served, timeout, sender));
+        scope.spawn(|| let_in(reception, &served, timeout, sender));
         let _stop = StopAtEnd(&stop);
         for arrival in clients {
-            let (stream, whom) = match arrival {
-                Arrival::Speaks(stream, whom) => (stream, whom),
-                Arrival::Silent(whom) => {
-                    let text = format!("{whom} says nothing since it has connected: it may be no stride-perf");
+            let (caller, whom) = match arrival {
+                Arrival::Speaks(caller, whom) => (caller, whom),
+                Arrival::Strange(text) => {
                     tell(Event::Failed(text));
                     continue;
                 }
             };
-            let (has_asked, result) = serve_stream(stream, whom, fabric, host, timeout, tell, &served);
+            let (has_asked, result) = serve_caller(caller, whom, fabric, host, timeout, tell, &served);
             if is_one_off && has_asked {
                 return result;
             }
@@ -107,8 +85,8 @@ impl Drop for StopAtEnd<'_> {
 }
 
 /// Whether the client has asked for a test, and how that went.
-fn serve_stream(
-    stream: TcpStream,
+fn serve_caller(
+    caller: Caller,
     whom: String,
     fabric: &dyn Fabric,
     host: &Host,
@@ -117,12 +95,12 @@ fn serve_stream(
     served: &Served,
 ) -> (bool, Result<(), Failure>) {
     // The client sees the end of the connection when the next one can be served, and not before: these go in the other order.
-    let _kept = stream.try_clone();
+    let _kept = caller.kept();
     let _free = Free(served);
     tell(Event::Client(whom));
-    tune(&stream, timeout);
+    caller.tune(timeout);
     // What is silent before it has said who it is may be no client at all.
-    let connection = match Connection::greet(stream, Role::Server, timeout.min(GREETING)) {
+    let connection = match Connection::greet(caller, Role::Server, timeout.min(GREETING)) {
         Ok((connection, _)) => connection.with_timeout(timeout),
         Err(failure) => return (false, Err(failure)),
     };
@@ -146,12 +124,13 @@ impl Drop for Free<'_> {
 /// Who has connected.
 enum Arrival {
     /// A client that has begun to say who it is, and has the server now.
-    Speaks(TcpStream, String),
-    /// Somebody who has said nothing in the time for it.
-    Silent(String),
+    Speaks(Caller, String),
+    /// Somebody who is no client, in a sentence.
+    Strange(String),
 }
 
 /// Where clients come in.
+#[derive(Clone)]
 struct Door<'a> {
     served: &'a Served,
     clients: Sender<Arrival>,
@@ -161,82 +140,145 @@ struct Door<'a> {
 impl Door<'_> {
     /// Has a client served, or tells it that somebody else is. Who says nothing does not have the server meanwhile: not all that connects is a
     /// client.
-    fn take_in(&self, stream: TcpStream, whom: String, time: Duration) {
-        if !self.speaks(&stream, time) {
-            // Where nobody is told any more, the server has ended.
-            let _ = self.clients.send(Arrival::Silent(whom));
-            return;
+    fn take_in(&self, mut caller: Caller, whom: String, time: Duration) {
+        if !self.speaks(&mut caller, time) {
+            return self.turn_away(format!("{whom} says nothing since it has connected: it may be no stride-perf"));
         }
         let mut place = lock(self.served);
         if let Some(other) = &*place {
-            let why = format!("the server is busy with a test for {other}: try later, or give --wait-server");
+            let why = busy(other);
             drop(place);
-            return refuse(stream, why, time);
+            return refuse(caller, why, time);
         }
         *place = Some(whom.clone());
         drop(place);
-        let _ = self.clients.send(Arrival::Speaks(stream, whom));
+        let _ = self.clients.send(Arrival::Speaks(caller, whom));
+    }
+
+    /// Has it told why somebody is not served.
+    fn turn_away(&self, why: String) {
+        // Where nobody is told any more, the server has ended.
+        let _ = self.clients.send(Arrival::Strange(why));
     }
 
     /// Whether something comes within this time, which may be the end.
-    fn speaks(&self, stream: &TcpStream, time: Duration) -> bool {
+    fn speaks(&self, caller: &mut Caller, time: Duration) -> bool {
         let begin = Instant::now();
         while !self.is_closed.load(Ordering::Relaxed) {
             let left = time.saturating_sub(begin.elapsed()).min(PAUSE);
-            if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            if left.is_zero() {
                 return false;
             }
-            match stream.peek(&mut [0]) {
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What is wrong with it is told where it is read.
-                _ => return stream.set_read_timeout(None).is_ok(),
+            if caller.speaks(left) {
+                return true;
             }
         }
         false
     }
 }
 
-/// Takes clients in: one is served, others are told that somebody is.
-fn accept(listener: &TcpListener, served: &Served, timeout: Duration, clients: Sender<Arrival>) {
+/// Lets clients in: one is served, others are told that somebody is.
+fn let_in(reception: &Reception, served: &Served, timeout: Duration, clients: Sender<Arrival>) {
     let (waiting, is_closed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let time = timeout.min(GREETING);
+    let door = || Door { served, clients: clients.clone(), is_closed: &is_closed };
     std::thread::scope(|scope| {
-        loop {
-            let (stream, address) = match listener.accept() {
-                Ok(client) => client,
-                Err(error) if is_stopped(&error) => break,
-                Err(error) => {
-                    // A client that has gone meanwhile is no reason to wait, a lack of descriptors is.
-                    if error.kind() != io::ErrorKind::ConnectionAborted && error.kind() != io::ErrorKind::Interrupted {
-                        std::thread::sleep(PAUSE);
-                    }
-                    continue;
-                }
-            };
-            let whom = address.ip().to_canonical().to_string();
-            let door = Door { served, clients: clients.clone(), is_closed: &is_closed };
-            if waiting.load(Ordering::Relaxed) >= MOST_AT_ONCE {
-                door.take_in(stream, whom, HASTE);
-                continue;
-            }
-            waiting.fetch_add(1, Ordering::Relaxed);
-            let waiting = &waiting;
-            scope.spawn(move || {
-                door.take_in(stream, whom, timeout.min(GREETING));
-                waiting.fetch_sub(1, Ordering::Relaxed);
-            });
+        if let Some(cm) = reception.cm() {
+            let (door, waiting) = (door(), &waiting);
+            scope.spawn(move || accept_by_rdma_cm(scope, cm, reception.tcp(), &door, (waiting, time)));
         }
+        accept(scope, reception.tcp(), &door(), (&waiting, time));
         is_closed.store(true, Ordering::Relaxed);
-        drop(clients);
     });
 }
 
+/// Those who come over TCP, until the listener is shut down.
+fn accept<'s>(
+    scope: &'s Scope<'s, '_>,
+    listener: &TcpListener,
+    door: &Door<'s>,
+    (waiting, time): (&'s AtomicUsize, Duration),
+) {
+    loop {
+        let (stream, address) = match listener.accept() {
+            Ok(client) => client,
+            Err(error) if is_stopped(&error) => break,
+            Err(error) => {
+                // A client that has gone meanwhile is no reason to wait, a lack of descriptors is.
+                if error.kind() != io::ErrorKind::ConnectionAborted && error.kind() != io::ErrorKind::Interrupted {
+                    std::thread::sleep(PAUSE);
+                }
+                continue;
+            }
+        };
+        let (caller, whom) = (Caller::Tcp(stream), address.ip().to_canonical().to_string());
+        match Place::of(waiting) {
+            None => door.take_in(caller, whom, HASTE),
+            Some(place) => {
+                let door = door.clone();
+                scope.spawn(move || {
+                    let _place = place;
+                    door.take_in(caller, whom, time);
+                });
+            }
+        }
+    }
+}
+
+/// Those who come over rdma_cm, until the listener of TCP is shut down.
+fn accept_by_rdma_cm<'s>(
+    scope: &'s Scope<'s, '_>,
+    cm: &cm::Listener,
+    stop: &TcpListener,
+    door: &Door<'s>,
+    (waiting, time): (&'s AtomicUsize, Duration),
+) {
+    while let Some(caller) = cm.next(stop) {
+        let Some(place) = Place::of(waiting) else {
+            let other = lock(door.served).clone();
+            caller.refuse(busy(other.as_deref().unwrap_or("others")));
+            continue;
+        };
+        let door = door.clone();
+        scope.spawn(move || {
+            let _place = place;
+            let whom = caller.to_string();
+            match caller.answer() {
+                Ok(stream) => door.take_in(Caller::Cm(Box::new(stream)), whom, time),
+                Err(why) => door.turn_away(why),
+            }
+        });
+    }
+}
+
+/// One of the places of those who are listened to until they say who they are.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    /// None where all are taken.
+    fn of(waiting: &'a AtomicUsize) -> Option<Self> {
+        let taken = waiting.fetch_add(1, Ordering::Relaxed);
+        let place = Self(waiting);
+        (taken < MOST_AT_ONCE).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn busy(other: &str) -> String {
+    format!("the server is busy with a test for {other}: try later, or give --wait-server")
+}
+
 /// Tells a client that the server is busy, and waits until it has gone with that.
-fn refuse(mut stream: TcpStream, why: String, time: Duration) {
+fn refuse(mut caller: Caller, why: String, time: Duration) {
     let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: Some(why) };
-    if connection::write(&mut stream, &Message::Hello(hello), time).is_ok() {
-        let _ = stream.shutdown(Shutdown::Write);
-        connection::linger(&mut stream, time);
+    if connection::write(&mut caller, &Message::Hello(hello), time).is_ok() {
+        caller.said_all();
+        connection::linger(&mut caller, time);
     }
 }
 

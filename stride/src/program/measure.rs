@@ -11,7 +11,7 @@ use super::interrupt::Signal;
 use super::screen::{Screen, shown};
 use super::{paint, say};
 use crate::cli::{Measurement, Output};
-use crate::exchange::{self, Request};
+use crate::exchange::{self, Carrier, Request};
 use crate::fabric::Fabric;
 use crate::plan::Plan;
 use crate::report::compare::{self, Comparison};
@@ -36,6 +36,11 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     let files = [&output.json, &output.csv, &output.plot];
     files.into_iter().flatten().try_for_each(|file| can_be_written(file))?;
     let mut screen = Screen::new(&plan, &output);
+    screen.exchange = match server {
+        None => Carrier::Process,
+        Some(_) if contact.by_rdma_cm => Carrier::RdmaCm,
+        Some(_) => Carrier::Tcp,
+    };
     let request = Request { plan, given };
     let outcome = match &server {
         Some(host) => exchange::connect(host, &contact, wait).and_then(|met| {

@@ -10,7 +10,7 @@ use super::interrupt::{Interrupt, Signal};
 use super::progress::Progress;
 use super::{is_broken_pipe, say};
 use crate::cli::Output;
-use crate::exchange::{Cause, Failure, Step, Watch};
+use crate::exchange::{Carrier, Cause, Failure, Step, Watch};
 use crate::fabric::{Facts, Path};
 use crate::plan::{LARGE, Measure, Plan};
 use crate::report::hints::{Hint, far_sides, softrnic};
@@ -43,6 +43,8 @@ pub(super) struct Screen {
     pub(super) unmeasured: Vec<u64>,
     /// Nobody looks any more at what has no end of its own.
     is_left_alone: bool,
+    /// What the messages of the sides go over.
+    pub(super) exchange: Carrier,
     /// Standard output did not take something.
     pub(super) trouble: Option<io::Error>,
 }
@@ -67,6 +69,7 @@ impl Screen {
             rows: Vec::new(),
             unmeasured: Vec::new(),
             is_left_alone: false,
+            exchange: Carrier::default(),
             trouble: None,
         }
     }
@@ -126,8 +129,9 @@ impl Watch for Screen {
         self.warned.extend(far_sides([client, server]).map(|hint| hint.to_string()));
         self.warned.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let sides = [client.clone(), server.clone()];
-        let environment =
+        let mut environment =
             Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);
+        environment.exchange = self.exchange;
         self.environment = Some(environment.clone());
         if self.plan.is_endless {
             say(goes_on(&self.plan));

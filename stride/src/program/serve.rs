@@ -26,7 +26,7 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
         fabric.look(&place)?;
     }
     let listener = exchange::listen(&contact).map_err(|failure| anyhow!("{failure}"))?;
-    let at = listener.local_addr()?;
+    let port = listener.local_address()?.port();
     let host = Host { place, test };
     end_at_second()?;
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
@@ -42,7 +42,8 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
             stop.stop();
         }
     });
-    say(&format!("waiting for clients on TCP port {}; Ctrl-C ends", at.port()));
+    let both = if listener.has_rdma_cm() { " and rdma_cm" } else { "" };
+    say(&format!("waiting for clients on TCP{both} port {port}; Ctrl-C ends"));
     let mut tell = |event: Event| {
         match event {
             Event::Client(_) => serving.store(true, Ordering::Relaxed),

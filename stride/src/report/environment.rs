@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::rfc3339;
+use crate::exchange::Carrier;
 use crate::fabric::{Facts, Path};
 use crate::plan::Plan;
 
@@ -21,6 +22,9 @@ pub struct Environment {
     pub plan: Plan,
     /// How the queue pairs are connected.
     pub path: Path,
+    /// What the messages of the sides went over.
+    #[serde(default)]
+    pub exchange: Carrier,
     /// The side that asked.
     pub client: Facts,
     /// The side that served.
@@ -37,7 +41,7 @@ impl Environment {
         [client, server]: [Facts; 2],
     ) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { version, time: rfc3339(time), command_line, plan, path, client, server }
+        Self { version, time: rfc3339(time), command_line, plan, path, exchange: Carrier::default(), client, server }
     }
 }
 

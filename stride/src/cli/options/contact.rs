@@ -1,4 +1,4 @@
-//! How the two sides meet over TCP.
+//! How the two sides meet.
 
 use std::time::Duration;
 
@@ -8,11 +8,15 @@ use super::super::values;
 
 /// What both sides have.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Contact of the sides over TCP")]
+#[command(next_help_heading = "Contact of the sides")]
 pub(in crate::cli) struct Contact {
-    /// TCP port of the server [default: 18515].
+    /// Port of the server, of TCP and of rdma_cm [default: 18515].
     #[arg(short = 'p', long, value_name = "PORT")]
     pub(in crate::cli) port: Option<u16>,
+    /// The sides talk over a connection of rdma_cm (RC) in place of TCP, for networks where nothing but RDMA passes; the server's address has
+    /// to lead to an RDMA device. A server listens for both, and with this option fails where it cannot.
+    #[arg(short = 'z', long)]
+    pub(in crate::cli) comm_rdma_cm: bool,
     /// IPv4 only.
     #[arg(short = '4', long = "ipv4")]
     pub(in crate::cli) ipv4: bool,
@@ -29,7 +33,7 @@ pub(in crate::cli) struct Contact {
 
 /// What a test has besides.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Contact of the sides over TCP")]
+#[command(next_help_heading = "Contact of the sides")]
 pub(in crate::cli) struct Meeting {
     /// Tries for so long to reach a server that is not there yet, or is busy.
     #[arg(long, value_name = "SECONDS", value_parser = values::duration)]

@@ -1,5 +1,6 @@
 //! Both sides with a fake fabric, in memory and over sockets, and each side with others that are not what they should be.
 
+mod by_rdma_cm;
 mod hostile;
 mod sockets;
 mod whole;
@@ -32,11 +33,19 @@ struct Running {
 
 impl Running {
     fn start(fabric: Fake, host: Host, timeout: Duration, is_one_off: bool) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, stop) = (listener.local_addr().unwrap(), Stop::new(&listener).unwrap());
+        let reception = Reception::from(TcpListener::bind("127.0.0.1:0").unwrap());
+        Self::with(reception, fabric, host, timeout, is_one_off)
+    }
+
+    fn at(reception: Reception, timeout: Duration) -> Self {
+        Self::with(reception, Fake::default(), Host::default(), timeout, false)
+    }
+
+    fn with(reception: Reception, fabric: Fake, host: Host, timeout: Duration, is_one_off: bool) -> Self {
+        let (address, stop) = (reception.local_address().unwrap(), Stop::new(&reception).unwrap());
         let (sender, events) = channel();
         let thread = thread::spawn(move || {
-            serve(&listener, &fabric, &host, timeout, is_one_off, &mut |event| {
+            serve(&reception, &fabric, &host, timeout, is_one_off, &mut |event| {
                 let _ = sender.send(event);
             })
         });
@@ -48,7 +57,7 @@ impl Running {
     }
 
     fn contact(&self) -> Contact {
-        Contact { port: self.address.port(), family: None, timeout: LONG }
+        Contact { by_rdma_cm: false, port: self.address.port(), family: None, timeout: LONG }
     }
 
     fn measure(&self, request: &Request, watch: &mut dyn Watch) -> Result<Outcome, Failure> {

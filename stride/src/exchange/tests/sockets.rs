@@ -59,7 +59,8 @@ fn who_connects_and_says_nothing_does_not_have_the_server() {
 #[test]
 fn a_server_that_is_busy_for_a_moment_is_tried_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let contact = Contact { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
+    let contact =
+        Contact { by_rdma_cm: false, port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
     let server = thread::spawn(move || {
         for busy in [Some("busy".to_owned()), None] {
             let (mut stream, _) = listener.accept().unwrap();
@@ -78,7 +79,7 @@ fn a_server_that_was_waited_for_is_found() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let contact = Contact { port: address.port(), family: Some(Family::V4), timeout: LONG };
+    let contact = Contact { by_rdma_cm: false, port: address.port(), family: Some(Family::V4), timeout: LONG };
     let asking = contact.clone();
     let client = thread::spawn(move || {
         let met = connect("localhost", &asking, Some(LONG))?;
@@ -91,10 +92,11 @@ fn a_server_that_was_waited_for_is_found() {
 
 #[test]
 fn both_families_reach_a_server_that_has_both() {
-    let contact = Contact { port: 0, family: None, timeout: LONG };
+    let contact = Contact { by_rdma_cm: false, port: 0, family: None, timeout: LONG };
     let listener = listen(&contact).unwrap();
-    let is_six = listener.local_addr().unwrap().is_ipv6();
-    let contact = Contact { port: listener.local_addr().unwrap().port(), ..contact };
+    let address = listener.local_address().unwrap();
+    let is_six = address.is_ipv6();
+    let contact = Contact { port: address.port(), ..contact };
     let stop = Stop::new(&listener).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| serve(&listener, &Fake::default(), &Host::default(), LONG, false, &mut |_| ()));

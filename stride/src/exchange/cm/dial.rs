@@ -1,0 +1,68 @@
+//! The client's end: it connects.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use sideway::rdmacm::{ConnectCause, ConnectError, ConnectStep, ConnectionParameter, Connector, RejectReason};
+
+use super::hail::{Hail, Refusal};
+use super::link::Link;
+use super::make_ready;
+use super::stream::Stream;
+use crate::exchange::failure::Failure;
+
+/// Connects with the server at an address, within this time.
+pub(in crate::exchange) fn dial(host: &str, address: SocketAddr, timeout: Duration) -> Result<Stream, Failure> {
+    make_ready()?;
+    let failed = |error: ConnectError| failure(host, address, &error);
+    let mut connector = Connector::new();
+    let resolved = connector.setup_timeout(timeout).resolve(address).map_err(failed)?;
+    let link = Link::new(resolved.identifier(), resolved.device_context());
+    let link = link.context("-z: there is no queue pair to talk with the server over")?;
+    let mut parameter = ConnectionParameter::default();
+    parameter.setup_private_data(&Stream::hail().bytes()).setup_rnr_retry_count(7);
+    let connection = resolved.connect(&parameter).map_err(failed)?;
+    let theirs = Hail::read(connection.info().private_data()).map_err(|strange| {
+        // Who has accepted waits for its end.
+        let _ = connection.identifier().disconnect();
+        Failure::Stranger(format!(
+            "the other side, at rdma_cm port {} of {host}, is {}",
+            address.port(),
+            strange.what()
+        ))
+    })?;
+    Ok(Stream::new(link, connection, theirs))
+}
+
+/// Why there is no connection, with what can be done.
+fn failure(host: &str, address: SocketAddr, error: &ConnectError) -> Failure {
+    let port = address.port();
+    if let Some(rejection) = error.rejection() {
+        match Refusal::read(rejection.private_data()) {
+            Some(Refusal::Busy(text)) => return Failure::Busy(text),
+            Some(Refusal::No(text)) => return Failure::Stranger(format!("the server does not connect: {text}")),
+            None => {}
+        }
+        return Failure::Unreachable(match rejection.reason() {
+            Some(RejectReason::InvalidServiceId) => format!(
+                "nobody listens at {host}, rdma_cm port {port}: start `stride-perf` there (with -z it says why it cannot listen over \
+                 rdma_cm), or give --wait-server, or the server's --port"
+            ),
+            _ => format!("{host} refuses a connection at rdma_cm port {port}: {error}"),
+        });
+    }
+    match (error.step(), error.cause()) {
+        (ConnectStep::OpenChannel, _) => {
+            Failure::Ours(anyhow!("-z: there is no rdma_cm here: {error}; without -z the sides talk over TCP"))
+        }
+        (ConnectStep::ResolveAddress | ConnectStep::ResolveRoute, _) => Failure::Unreachable(format!(
+            "-z: {host} is not reached over an RDMA device: {error}; give the server by an address in a network of one of the devices of \
+             this machine (`stride-perf devices` lists them)"
+        )),
+        (_, ConnectCause::TimedOut { .. } | ConnectCause::Unreachable(_)) => Failure::Unreachable(format!(
+            "{host} does not answer at rdma_cm port {port}: it is down, or what is between lets UDP port 4791 (RoCE) not through: {error}"
+        )),
+        _ => Failure::Unreachable(format!("{host} cannot be reached at rdma_cm port {port}: {error}")),
+    }
+}

@@ -1,0 +1,210 @@
+//! Streams over softrnic's device, and others at the other end.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::thread;
+use std::time::Duration;
+
+use rdma_mummy_sys::load::provider::ProviderId;
+use rdma_mummy_sys::load::rdmacm::{Choice, choose};
+use sideway::rdmacm::{Connection, ConnectionParameter, Connector};
+
+use super::hail::Hail;
+use super::link::{Link, PLACES};
+use super::*;
+use crate::exchange::failure::Failure;
+use crate::exchange::wire::Wire;
+
+/// Long enough for a machine that has much else to do.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A listener over softrnic, also where the system has devices, and its address.
+pub(in crate::exchange) fn listener() -> (Listener, SocketAddr) {
+    softrnic::register().unwrap();
+    choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
+    let listener = Listener::bind(0, None).unwrap();
+    let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), listener.port());
+    (listener, address)
+}
+
+/// The server's end of what the client makes of it.
+fn with<T>(client: impl FnOnce(SocketAddr) -> T) -> (Result<Stream, String>, T) {
+    let (listener, address) = listener();
+    let stop = TcpListener::bind("127.0.0.1:0").unwrap();
+    thread::scope(|scope| {
+        let server = scope.spawn(|| listener.next(&stop).unwrap().answer());
+        let client = client(address);
+        (server.join().unwrap(), client)
+    })
+}
+
+/// Both ends of a stream.
+fn pair() -> (Stream, Stream) {
+    let (server, client) = with(|address| dial("host", address, LONG).unwrap());
+    (server.unwrap(), client)
+}
+
+/// A connection of somebody else's, who says this of himself.
+fn other(address: SocketAddr, hail: &[u8]) -> (Link, Connection) {
+    let resolved = Connector::new().resolve(address).unwrap();
+    let link = Link::new(resolved.identifier(), resolved.device_context()).unwrap();
+    let mut parameter = ConnectionParameter::default();
+    let connection = resolved.connect(parameter.setup_private_data(hail)).unwrap();
+    (link, connection)
+}
+
+#[test]
+fn bytes_go_both_ways_and_the_end_comes_behind_them() {
+    let (mut server, mut client) = pair();
+    assert!(!server.has_input().unwrap());
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
+    thread::scope(|scope| {
+        let writes = scope.spawn(|| {
+            client.write_all(&bytes).unwrap();
+            let mut answer = [0; 5];
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"right");
+            client.write_all(b"last words").unwrap();
+            drop(client);
+        });
+        let mut all = vec![0; bytes.len()];
+        server.read_exact(&mut all).unwrap();
+        assert!(all == bytes);
+        server.write_all(b"right").unwrap();
+        writes.join().unwrap();
+        let mut rest = Vec::new();
+        server.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"last words");
+        assert!(server.has_input().unwrap(), "the end is something");
+        assert_eq!(server.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    });
+}
+
+#[test]
+fn silence_and_fullness_end() {
+    let (mut server, mut client) = pair();
+    server.limit(Duration::from_millis(20)).unwrap();
+    assert_eq!(server.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert!(!server.speaks(Duration::from_millis(1)).unwrap());
+    client.limit(Duration::from_millis(200)).unwrap();
+    let mut written = 0;
+    let failed = loop {
+        match client.write(&[7; 1000]) {
+            Ok(count) => written += count,
+            Err(error) => break error,
+        }
+        assert!(written < 1 << 20, "who does not read has to hold up who writes");
+    };
+    assert_eq!((failed.kind(), written > 0), (io::ErrorKind::TimedOut, true));
+    // What was held up comes once it is read, and then there is room again.
+    assert!(server.speaks(LONG).unwrap());
+    server.limit(LONG).unwrap();
+    let mut all = vec![0; written];
+    server.read_exact(&mut all).unwrap();
+    assert!(all.iter().all(|byte| *byte == 7));
+    client.write_all(b"more").unwrap();
+    let mut more = [0; 4];
+    server.read_exact(&mut more).unwrap();
+    assert_eq!(&more, b"more");
+}
+
+#[test]
+fn many_small_messages_do_not_wait_for_a_reader() {
+    let (mut server, mut client) = pair();
+    client.limit(Duration::from_secs(5)).unwrap();
+    for _ in 0..200 {
+        client.write_all(b"progress").unwrap();
+        // It looks whether there is something, and does not read it.
+        assert!(server.speaks(LONG).unwrap());
+    }
+    let mut all = [0; 1600];
+    server.read_exact(&mut all).unwrap();
+}
+
+#[test]
+fn what_is_no_part_of_a_stream_is_refused() {
+    for garbage in [&b""[..], b"\0\0\0", b"\0\x01\0\0", b"\xff\xff\0\0x", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x01abc"] {
+        let (server, (mut link, connection)) = with(|address| other(address, &Stream::hail().bytes()));
+        let mut server = server.unwrap();
+        server.limit(LONG).unwrap();
+        link.send(0, [garbage, &[]]).unwrap();
+        for _ in 0..2 {
+            let error = server.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{garbage:?}: {error}");
+        }
+        assert!(server.write(b"x").is_err() && server.has_input().is_err());
+        drop((server, connection));
+    }
+}
+
+#[test]
+fn who_floods_a_side_that_does_not_look_does_not_hang_it() {
+    let (server, (mut link, _connection)) = with(|address| other(address, &Stream::hail().bytes()));
+    let mut server = server.unwrap();
+    for place in 0..PLACES {
+        link.send(place, [&[0; 4], &[]]).unwrap();
+    }
+    server.limit(Duration::from_millis(50)).unwrap();
+    assert_eq!(server.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    // It takes what is within a stream from anybody, and no more than there are receives for at a time.
+    link.poll(|_| ()).unwrap();
+    for place in 0..PLACES {
+        link.send(place, [&[0; 4], b"byte"]).unwrap();
+    }
+    server.limit(LONG).unwrap();
+    let mut all = [0; 4 * PLACES as usize];
+    server.read_exact(&mut all).unwrap();
+}
+
+#[test]
+fn others_are_told_apart_before_they_are_connected() {
+    let newer = {
+        let mut bytes = Stream::hail().bytes();
+        bytes[7] = 9;
+        bytes
+    };
+    for (said, part) in [
+        (&b""[..], "is no stride-perf"),
+        (b"cm_pingpong", "is no stride-perf"),
+        (&newer, "whose messages over rdma_cm are of version 9"),
+        (&Hail { size: 1, receives: 1 }.bytes(), "is a stride-perf whose messages"),
+    ] {
+        let (server, error) = with(|address| {
+            let resolved = Connector::new().resolve(address).unwrap();
+            let _link = Link::new(resolved.identifier(), resolved.device_context()).unwrap();
+            let mut parameter = ConnectionParameter::default();
+            resolved.connect(parameter.setup_private_data(said)).unwrap_err()
+        });
+        let text = server.unwrap_err();
+        assert!(text.starts_with("127.0.0.1 connects by rdma_cm, and ") && text.contains(part), "{text}");
+        let told = error.rejection().unwrap().private_data().trimmed().to_vec();
+        assert!(told.ends_with(b"this is stride-perf, and who connects is not, or another version"), "{error}");
+    }
+}
+
+#[test]
+fn a_server_of_another_kind_is_named() {
+    let (_, address) = listener();
+    let Err(Failure::Unreachable(text)) = dial("host", address, LONG) else { panic!() };
+    assert!(text.starts_with(&format!("nobody listens at host, rdma_cm port {}", address.port())), "{text}");
+
+    for says in [&b""[..], b"cm_pingpong"] {
+        let listener = sideway::rdmacm::Listener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_address();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let request = listener.accept(Some(LONG)).unwrap();
+                let link = Link::new(request.identifier(), request.device_context()).unwrap();
+                let connection = request.accept(ConnectionParameter::default().setup_private_data(says)).unwrap();
+                connection.wait(Some(LONG)).unwrap();
+                drop(link);
+            });
+            let Err(Failure::Stranger(text)) = dial("host", address, LONG) else { panic!() };
+            assert!(text.ends_with("is no stride-perf: is the port the right one?"), "{text}");
+        });
+    }
+
+    let elsewhere = SocketAddr::new([198, 51, 100, 7].into(), address.port());
+    let Err(Failure::Unreachable(text)) = dial("host", elsewhere, LONG) else { panic!() };
+    assert!(text.starts_with("-z: host is not reached over an RDMA device: "), "{text}");
+}
