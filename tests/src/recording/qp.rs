@@ -130,7 +130,16 @@ pub(super) unsafe extern "C" fn modify_qp(
     // SAFETY: objects are never freed, and the attributes can be read.
     unsafe {
         let attr = &*attr;
-        let arguments = [("mask", attr_mask as u64), ("state", attr.qp_state.0.into())];
+        let has = |bit: mask| attr_mask as u32 & bit.0 != 0;
+        let port = if has(mask::IBV_QP_PORT) { attr.port_num } else { 0 };
+        // Where the mask says that there is a way.
+        let sgid_index = if has(mask::IBV_QP_AV) { attr.ah_attr.grh.sgid_index } else { 0 };
+        let arguments = [
+            ("mask", attr_mask as u64),
+            ("state", attr.qp_state.0.into()),
+            ("port", port.into()),
+            ("sgid_index", sgid_index.into()),
+        ];
         let (mut inner, failure) = state_of((*qp).context).enter("modify_qp", &arguments);
         if let Some(failure) = failure {
             return failure.code();
