@@ -26,7 +26,7 @@ fn plan() -> Plan {
 
 #[test]
 fn strangers_are_refused_and_do_not_disturb() {
-    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 });
+    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.server, Role::Server).unwrap();
     let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
@@ -70,7 +70,7 @@ fn an_address_that_leads_to_no_device_is_told_with_those_that_do() {
 
 #[test]
 fn a_server_that_does_not_listen_is_told() {
-    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 });
+    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.server, Role::Server).unwrap();
     client.make_ends(&path).unwrap();

@@ -35,7 +35,7 @@ fn plan(recording: &Recording, transport: Transport, operation: Operation) -> Pl
 }
 
 fn path() -> Path {
-    Path { client_gid: Some(0), server_gid: Some(0), mtu: 1024 }
+    Path { client_gid: Some(0), server_gid: Some(0), mtu: 1024, others: Vec::new() }
 }
 
 fn open(plan: &Plan, role: Role) -> Box<dyn Side> {

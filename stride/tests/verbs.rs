@@ -70,7 +70,8 @@ fn play(plan: &Plan) -> Vec<Figures> {
 
 /// Runs a plan, of which the server may have been told otherwise.
 fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
-    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let way = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    let path = Path { others: vec![way.clone(); plan.client.count() - 1], ..way };
     let mut client = Verbs.open(plan, &plan.client, Role::Client).unwrap();
     let mut server = Verbs.open(told, &told.server, Role::Server).unwrap();
     let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
@@ -137,12 +138,21 @@ const SERVICES: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, T
 fn every_operation_has_a_bandwidth() {
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
-            for (queue_pairs, threads, post_list) in [(1, 1, 1), (3, 2, 4)] {
+            // The last over two ports, which are the same: what is made at each is made apart.
+            for (queue_pairs, threads, post_list, ports) in [(1, 1, 1, 1), (3, 2, 4, 1), (6, 4, 2, 2)] {
                 let plan = Plan { queue_pairs, threads, post_list, ..plan(operation, Measure::Bandwidth, transport) };
+                let (client, server) = (plan.client.clone().spread(ports), plan.server.clone().spread(ports));
+                let plan = Plan { client, server, ..plan };
                 for figures in play(&plan) {
                     let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
                     assert_eq!(bandwidth.messages, 200 * u64::from(queue_pairs), "{transport} {operation}");
                     assert!(bandwidth.seconds > 0.0);
+                    let of_ports: Vec<_> = bandwidth.ports.iter().map(|port| port.messages).collect();
+                    assert_eq!(
+                        of_ports,
+                        if ports > 1 { vec![600, 600] } else { Vec::new() },
+                        "{transport} {operation}"
+                    );
                 }
             }
         }
@@ -441,7 +451,7 @@ fn both_directions_go_by_address() {
 
 #[test]
 fn memory_in_which_nothing_came_is_found() {
-    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     for (operation, who) in [
         (Operation::Write, Role::Server),
         (Operation::WriteWithImmediate, Role::Server),

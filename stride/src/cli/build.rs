@@ -36,7 +36,9 @@ pub(super) fn plan(
     let watches =
         operation == Operation::Write && matches!(measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let (sizes, is_sweep) = sizes(operation, (transport, watches), is_latency, messages, network.mtu)?;
-    let threads = load.threads.unwrap_or(1);
+    // Each port has threads of its own, and a latency one alone.
+    let ports = u32::try_from(client.count()).unwrap_or(u32::MAX);
+    let threads = load.threads.unwrap_or(if is_latency { 1 } else { ports });
     let post_list = load.post_list.unwrap_or(1);
     let preset = Preset::of(test, operation, is_latency, transport);
     let is_endless = messages.run_infinitely || messages.duration == Some(Length::Forever);

@@ -41,6 +41,7 @@ Examples:
   stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608               a server
   stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608 127.0.0.1     its client
   stride-perf write bw -q 4 --threads 4 -D 10s HOST      four threads, ten seconds of each size
+  stride-perf write bw -d mlx5_0,mlx5_1 -D 10s HOST      over two ports at once
   stride-perf write bw -l 64 -t 4096 -s 64 HOST          as many messages as there can be
   stride-perf read bw --use-cuda 4 --remote-use-cuda 0 HOST
   stride-perf send lat -s 64,4K,1M --json run.json HOST

@@ -21,7 +21,7 @@ use self::build::Verb;
 use self::command::{Measured, Program, What, Word};
 use self::idle::{idle, idle_in};
 pub use self::options::Output;
-use self::options::Server;
+use self::options::{Local, Server};
 pub use self::pages::{completions, man};
 use crate::exchange::{Contact, Family, LEAST_TIMEOUT, PORT};
 use crate::plan::{Contradiction, Given, Place, Plan};
@@ -104,7 +104,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
         Some(Word::Read(measured)) => test(Verb::Read, measured, given),
         Some(Word::Send(measured)) => test(Verb::Send, measured, given),
         Some(Word::Atomic(measured)) => test(Verb::Atomic, measured, given),
-        Some(Word::SelfTest(local)) => local.place().map(Job::SelfTest).map_err(Contradiction),
+        Some(Word::SelfTest(local)) => self_test(&local),
         Some(Word::Devices) => Ok(Job::Devices),
         Some(Word::Plot(plot)) => picture(&plot.output).map(|()| Job::Plot { runs: plot.runs, output: plot.output }),
         Some(Word::Completions { shell }) => Ok(Job::Completions(shell)),
@@ -148,6 +148,14 @@ const OF_PERFTEST: [(&str, &str); 13] = [
     ("--use_cuda", "this one is --use-cuda here"),
 ];
 
+fn self_test(local: &Local) -> Result<Job, Contradiction> {
+    let place = local.place().map_err(Contradiction)?;
+    if place.count() > 1 {
+        return Err(Contradiction("self-test tries one port: give one --device and one --ib-port".to_owned()));
+    }
+    Ok(Job::SelfTest(place))
+}
+
 fn serve(server: &Server) -> Result<Job, Contradiction> {
     Ok(Job::Serve(Box::new(Service {
         place: server.local.place().map_err(Contradiction)?,
@@ -170,14 +178,19 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     }
     check_output(is_latency, &test.output)?;
     if test.server.is_none() && !test.meeting.loopback {
-        let (plan, _) = build::plan(verb, is_latency, &test, Place::default(), own.clone())?;
+        let client = Place::default().spread(own.count());
+        let (plan, _) = build::plan(verb, is_latency, &test, client, own.clone())?;
         let idle = idle(&given, &CLIENT_ONLY, "a server, which this is as no server is named");
         let is_one_off = test.contact.one_off;
         let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: idle };
         return Ok(Job::Serve(Box::new(service)));
     }
     test.server.as_deref().map_or(Ok(()), |server| reachable(server, contact.port))?;
-    let mut server = test.remote.place();
+    let mut server = test.remote.place(&test.local).map_err(Contradiction)?;
+    // What is said of one port holds for all, where the other side has several.
+    let ports = own.count().max(server.count());
+    let own = own.spread(ports);
+    server = server.spread(ports);
     let mut warnings = idle(&given, &["--one-off"], "a client");
     if test.meeting.loopback {
         warnings =

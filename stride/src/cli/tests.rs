@@ -291,6 +291,40 @@ fn a_test_can_have_no_end() {
 }
 
 #[test]
+fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
+    let of = |words: &str| {
+        let plan = client(&format!("stride-perf write bw {words}")).plan;
+        let said = |place: &Place| place.options().join(" ");
+        (said(&plan.client), said(&plan.server), plan.server.count(), plan.threads, plan.queue_pairs)
+    };
+    let two = "--device mlx5_0,mlx5_1";
+    assert_eq!(of("-d mlx5_0,mlx5_1 h"), (two.to_owned(), String::new(), 2, 2, 2));
+    assert_eq!(of("-d mlx5_0,mlx5_1 -q 8 --loopback"), (two.to_owned(), two.to_owned(), 2, 2, 8));
+    let one = "--device mlx5_2";
+    assert_eq!(of("-d mlx5_0,mlx5_1 --remote-device mlx5_2 h"), (two.to_owned(), one.to_owned(), 2, 2, 2));
+    assert_eq!(of("-d mlx5_2 --remote-device mlx5_0,mlx5_1 --threads 4 h").3, 4);
+    let both = "--ib-port 1,2";
+    assert_eq!(of("-O h"), (both.to_owned(), both.to_owned(), 2, 2, 2));
+    assert_eq!(of("-O --remote-ib-port 2 h").1, "--ib-port 2");
+    assert_eq!(of("-d mlx4_0 -i 1,2 -x 3,5 h").0, "--device mlx4_0 --ib-port 1,2 --gid-index 3,5");
+    let service = server("stride-perf write bw -d mlx5_0,mlx5_1");
+    assert_eq!((service.place.count(), service.test.map(|(plan, _)| plan.threads)), (2, Some(2)));
+    for (words, said) in [
+        ("write lat -d mlx5_0,mlx5_1 h", "a latency is of one message at a time, which goes by one port"),
+        ("write bw -d mlx5_0,mlx5_1 -R h", "--rdma-cm connects by the server's address, which is of one port"),
+        ("write bw -d mlx5_0,mlx5_1 -q 3 h", "--qp-count 3 is of all ports together"),
+        ("write bw -d a,b,c -x 0,1 h", "--device has 3 values and --gid-index 2"),
+        ("write bw -d a,b,c --remote-device a,b h", "the client has 3 ports and the server 2"),
+        ("write bw -O -i 1 h", "cannot be used with"),
+        ("write bw -d mlx5_0, h", "is no name of a device"),
+        ("self-test -O", "self-test tries one port"),
+    ] {
+        let sentence = refusal(&format!("stride-perf {words}"));
+        assert!(sentence.contains(said), "{words}: {sentence}");
+    }
+}
+
+#[test]
 fn sides_have_partitions_and_ways_of_their_own() {
     let plan = client(
         "stride-perf write bw --pkey-index 1 --dlid 0x13 --remote-pkey-index 2 --remote-dlid 20 --flow-label 0xfffff -W x,y h",

@@ -6,7 +6,7 @@ use super::message::{Done, Message, Offer, Request};
 use super::path::{self, Near};
 use super::pulse::Pulse;
 use super::told::Told;
-use crate::fabric::{Counted, Fabric, Facts, Glimpse, Path, Role, Side};
+use crate::fabric::{Counted, Ends, Fabric, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Room, Transport};
 use crate::stats::{Figures, Interval};
 
@@ -106,7 +106,11 @@ impl Client<'_> {
             other => return self.connection.unexpected(&other, "offer"),
         };
         let path = self.path(side.facts(), &offer, near)?;
-        offer.facts.inline = self.connect(&mut *side, &path)?;
+        let theirs = self.connect(&mut *side, &path)?;
+        offer.facts.inline = Some(theirs.inline);
+        for (facts, ends) in offer.facts.others.iter_mut().zip(&theirs.others) {
+            facts.inline = Some(ends.inline);
+        }
         self.watch.met(side.facts(), &offer.facts, &path);
         let mut steps: Vec<Step> = Vec::new();
         let sizes = self.fitting(path.room(&[side.facts(), &offer.facts]));
@@ -140,10 +144,16 @@ impl Client<'_> {
         }
     }
 
-    fn path(&self, client: &Facts, offer: &Offer, near: Near) -> Result<Path, Failure> {
+    fn path(&mut self, client: &Facts, offer: &Offer, near: Near) -> Result<Path, Failure> {
         let plan = &self.request.plan;
-        let asked = [plan.client.gid_index, offer.gid_index];
-        let path = path::choose(client, &offer.facts, asked, plan, near)?;
+        let (found, due) = (offer.facts.all().count(), client.all().count());
+        if found != due {
+            return self.connection.broken(format!("has {found} ports, where {due} were due"));
+        }
+        let theirs = std::iter::once(&offer.gid_index).chain(&offer.other_gid_indices);
+        let ours = plan.client.spots().into_iter().map(|spot| spot.gid_index);
+        let asked: Vec<_> = ours.zip(theirs.copied().chain(std::iter::repeat(None))).map(<[_; 2]>::from).collect();
+        let path = path::choose_all(client, &offer.facts, &asked, plan, near)?;
         let is_default = !self.request.given.has(&["--msg-size", "--max-msg-size"]);
         let room = path.room(&[client, &offer.facts]);
         if !is_default || !plan.sizes.iter().any(|size| plan.fits(*size, room)) {
@@ -168,8 +178,8 @@ impl Client<'_> {
         sizes
     }
 
-    /// How many bytes of a message the server hands over inline.
-    fn connect(&mut self, side: &mut dyn Side, path: &Path) -> Result<Option<u32>, Failure> {
+    /// With the server's queue pairs, which this brings back.
+    fn connect(&mut self, side: &mut dyn Side, path: &Path) -> Result<Ends, Failure> {
         self.connection.send(&Message::Path(path.clone()))?;
         let ours = side.make_ends(path)?;
         self.connection.send(&Message::Ends(ours))?;
@@ -181,7 +191,7 @@ impl Client<'_> {
         side.connect(path, &theirs).map_err(|error| self.connection.failed(error))?;
         self.connection.send(&Message::Connected)?;
         match self.receive()? {
-            Message::Connected => Ok(Some(theirs.inline)),
+            Message::Connected => Ok(theirs),
             other => self.connection.unexpected(&other, "connected"),
         }
     }

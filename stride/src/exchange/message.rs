@@ -25,6 +25,9 @@ pub struct Offer {
     pub facts: Facts,
     /// The GID that was asked for, by either side.
     pub gid_index: Option<u32>,
+    /// Those that were of further ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_gid_indices: Vec<Option<u32>>,
 }
 
 /// What was asked for, and what of it was given.
@@ -275,7 +278,7 @@ mod tests {
     fn messages_come_as_they_went() {
         let request = Request { plan: Plan::example(), given: std::iter::once("--iters".to_owned()).collect() };
         let hello = Hello { version: "1".to_owned(), busy: None };
-        let path = Path { client_gid: Some(3), server_gid: None, mtu: 4096 };
+        let path = Path { client_gid: Some(3), server_gid: None, mtu: 4096, others: Vec::new() };
         let end = |intake| End { number: 1, psn: 2, address: u64::MAX, rkey: 4, intake };
         let target = Intake::Dc { number: 0xff_ffff, key: u64::MAX - 1 };
         let ends = [end(None), end(Some(Intake::Xrc { number: 5, srq: 6 })), end(Some(target))];
@@ -290,6 +293,7 @@ mod tests {
                 queue_pairs: Vec::new(),
                 inline: 220,
                 listening: Some(Listening { port: 7, token: u64::MAX }),
+                others: Vec::new(),
             }),
             Message::Ends(Ends {
                 lid: 0,
@@ -298,6 +302,7 @@ mod tests {
                 queue_pairs: ends.to_vec(),
                 inline: 220,
                 listening: None,
+                others: Vec::new(),
             }),
             Message::Connected,
             Message::Size(u64::MAX),

@@ -43,7 +43,7 @@ pub use self::failure::{Cause, Failure};
 pub use self::frame::PROTOCOL;
 pub use self::loopback::loopback;
 pub use self::message::{Done, Hello, Message, Offer, Reason, Request};
-pub use self::path::{Near, choose};
+pub use self::path::{Near, choose, choose_all};
 pub use self::pipe::{Pipe, pipe};
 pub use self::reception::{Reception, Stop};
 pub use self::server::{Event, Host, serve_one};

@@ -8,7 +8,7 @@ use super::message::{Message, Offer, Request};
 use super::path;
 use super::pulse::Pulse;
 use crate::fabric::{Fabric, Facts, Path, Role, Side};
-use crate::plan::{Given, Place, Plan};
+use crate::plan::{Given, Place, Plan, Spot};
 
 /// What a server was given.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,7 +76,8 @@ impl Server<'_> {
         plan.check()?;
         self.stand_here(&mut plan, &given)?;
         let mut side = self.fabric.open(&plan, &plan.server, Role::Server)?;
-        let offer = Offer { facts: side.facts().clone(), gid_index: plan.server.gid_index };
+        let other_gid_indices = plan.server.others.iter().map(|spot| spot.gid_index).collect();
+        let offer = Offer { facts: side.facts().clone(), gid_index: plan.server.gid_index, other_gid_indices };
         self.connection.send(&Message::Offer(Box::new(offer)))?;
         let path = self.connect(&mut *side, &plan)?;
         (self.tell)(Event::Met(Box::new(side.facts().clone()), path.clone()));
@@ -113,6 +114,7 @@ impl Server<'_> {
         if plan.by_address && own.dlid.take().is_some() {
             self.note("the server's --dlid does not count with --rdma-cm, which asks for the way".to_owned())?;
         }
+        own = self.with_ports(own, &plan.server)?;
         plan.server = plan.server.clone().or(&own);
         // Where the client knows of the memory it has none inline either.
         let is_gpu = plan.server.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
@@ -126,6 +128,30 @@ impl Server<'_> {
         let options = own.options().join(" ");
         plan.check()
             .map_err(|why| anyhow!("it was started with {options}, which does not go with this test: {why}").into())
+    }
+
+    /// The place that this server was given, for a test over as many ports as its client asks for.
+    fn with_ports(&mut self, own: Place, asked: &Place) -> Result<Place, Failure> {
+        let (count, names) = (asked.count(), own.port_options());
+        match own.count() {
+            there if there == count => Ok(own),
+            1 => {
+                if own.device.is_some() && asked.device.is_none() {
+                    self.note(format!("the server was given {names}, which counts for all {count} ports of the test"))?;
+                }
+                Ok(own.spread(count))
+            }
+            // The client has named others.
+            _ if asked.device.is_some() => Ok(own.at(vec![Spot::default()]).spread(count)),
+            _ if count == 1 => {
+                self.note(format!("the server was given {names}, and the test goes over one port: the first is taken"))?;
+                Ok(own.first())
+            }
+            _ => Err(anyhow!(
+                "it was started with {names}, and the test goes over {count} ports: start it with as many, with one, or with none"
+            )
+            .into()),
+        }
     }
 
     fn say_differences(&mut self, plan: &Plan, given: &Given) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Facts;
 use crate::plan::ALL_COUNTERS;
 
 /// The folders, below that of a port.
@@ -32,6 +33,24 @@ pub struct Counted {
     pub client: Option<Changes>,
     /// The server's.
     pub server: Option<Changes>,
+}
+
+impl Changes {
+    /// Those of each port of a side. Where it has several, names begin with the device and the port, as in `mlx5_0/1/counters/symbol_error`.
+    pub(super) fn of_ports<'f>(ports: impl Iterator<Item = (&'f Facts, Option<Self>)>) -> Option<Self> {
+        let mut ports: Vec<_> = ports.collect();
+        if ports.len() < 2 {
+            return ports.pop().and_then(|(_, changes)| changes);
+        }
+        let mut all = None;
+        for (facts, changes) in ports {
+            let Some(Self(changes)) = changes else { continue };
+            let named =
+                changes.into_iter().map(|(name, change)| (format!("{}/{}/{name}", facts.device, facts.port), change));
+            all.get_or_insert_with(Self::default).0.extend(named);
+        }
+        all
+    }
 }
 
 impl fmt::Display for Changes {
@@ -210,6 +229,26 @@ mod tests {
         assert!(Counters::open(None, &all, "it").unwrap().is_none());
         let said = Counters::open(None, &["x".to_owned()], "it").err();
         assert_eq!(said.as_deref(), Some("--counters x: it has no such counter, but none at all"));
+    }
+
+    #[test]
+    fn counters_of_several_ports_say_of_which_they_are() {
+        use crate::fabric::fake::Fake;
+        use crate::fabric::{Fabric, Role};
+        use crate::plan::{Place, Plan};
+        let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Client).unwrap();
+        let facts = |port| Facts { port, ..side.facts().clone() };
+        let changes = |change| Some(Changes([("counters/symbol_error".to_owned(), change)].into()));
+        let of = |ports: &[(Facts, Option<Changes>)]| {
+            Changes::of_ports(ports.iter().map(|(facts, changes)| (facts, changes.clone()))).map(|all| all.to_string())
+        };
+        assert_eq!(of(&[(facts(1), changes(3))]).as_deref(), Some("counters/symbol_error +3"));
+        let both = of(&[(facts(1), changes(3)), (facts(2), changes(0))]);
+        let expected = "fake0/1/counters/symbol_error +3, fake0/2/counters/symbol_error +0";
+        assert_eq!(both.as_deref(), Some(expected));
+        let one = of(&[(facts(1), None), (facts(2), changes(1))]);
+        assert_eq!(one.as_deref(), Some("fake0/2/counters/symbol_error +1"));
+        assert_eq!(of(&[(facts(1), None), (facts(2), None)]), None);
     }
 
     #[test]

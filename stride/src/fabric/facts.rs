@@ -1,6 +1,7 @@
 //! What a side says of itself: for the other one, and for the report.
 
 use std::fmt;
+use std::iter;
 
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +77,9 @@ pub struct Facts {
     /// Messages of up to so many bytes are handed over in the request itself; none before its queue pairs are made.
     #[serde(rename = "inline_bytes", default)]
     pub inline: Option<u32>,
+    /// The same of further ports, where the test goes over several: of this device or of others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Self>,
 }
 
 /// An entry of a port's table of GIDs.
@@ -140,6 +144,16 @@ impl fmt::Display for Partition {
 pub const SOFTRNIC: &str = "softrnic";
 
 impl Facts {
+    /// Those of each port.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        iter::once(self).chain(&self.others)
+    }
+
+    /// The port, in sentences and tables.
+    pub fn name(&self) -> String {
+        format!("{} port {}", self.device, self.port)
+    }
+
     /// Whether its device is in software, and reaches no network.
     pub fn is_soft(&self) -> bool {
         self.provider == SOFTRNIC

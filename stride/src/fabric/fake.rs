@@ -65,6 +65,22 @@ const SPEED: f64 = 12.5;
 
 impl Fabric for Fake {
     fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
+        let ports = place.each_port();
+        let mut ports = ports.iter().map(|place| self.port(plan, place, role)).collect::<Result<Vec<_>>>()?;
+        let mut facts = ports.remove(0);
+        facts.others = ports;
+        counters::find(&COUNTERS.map(str::to_owned), &plan.counters, "port 1 of fake0").map_err(Error::msg)?;
+        let side = FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts, prepared: None };
+        if self.lacks == Some(plan.operation) {
+            return Err(Unsupported(format!("{} has no {}", side.facts.device, plan.operation)).into());
+        }
+        side.reach(Stage::Open)?;
+        Ok(Box::new(side))
+    }
+}
+
+impl Fake {
+    fn port(&self, plan: &Plan, place: &Place, role: Role) -> Result<Facts> {
         let mut facts = facts(place, role);
         facts.mtu = self.mtu.unwrap_or(facts.mtu);
         facts.provider = self.provider.unwrap_or(&facts.provider).to_owned();
@@ -79,14 +95,8 @@ impl Fabric for Fake {
         let key = |index: u16| PKEYS.get(usize::from(index)).copied();
         let partition = Partition::find(index, length, key, "port 1 of fake0").map_err(Error::msg)?;
         facts.partition = Some(partition).filter(|_| !plan.by_address);
-        counters::find(&COUNTERS.map(str::to_owned), &plan.counters, "port 1 of fake0").map_err(Error::msg)?;
         facts.longest = self.longest[usize::from(role == Role::Server)];
-        let side = FakeSide { fabric: self.clone(), plan: plan.clone(), role, facts, prepared: None };
-        if self.lacks == Some(plan.operation) {
-            return Err(Unsupported(format!("{} has no {}", side.facts.device, plan.operation)).into());
-        }
-        side.reach(Stage::Open)?;
-        Ok(Box::new(side))
+        Ok(facts)
     }
 }
 
@@ -136,24 +146,32 @@ impl Side for FakeSide {
 
     fn make_ends(&mut self, path: &Path) -> Result<Ends> {
         self.reach(Stage::MakeEnds)?;
-        let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
-        let gid = self.facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
         let intake = |number| match self.plan.transport {
             Transport::Xrc => Some(Intake::Xrc { number, srq: number }),
             Transport::Dc => Some(Intake::Dc { number, key: u64::MAX - u64::from(number) }),
             Transport::Rc | Transport::Uc | Transport::Ud | Transport::Srd => None,
         };
         let end = |number| End { number, psn: 0, address: 0x1000, rkey: 1, intake: intake(number) };
-        let queue_pairs = (0..self.plan.queue_pairs).map(end).collect();
         let inline = self.plan.inline.unwrap_or(0);
+        let of = |(facts, path): (&Facts, &Path)| {
+            let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
+            let gid = facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
+            let queue_pairs = (0..self.plan.queue_pairs / self.plan.ports()).map(end).collect();
+            Ends { lid: facts.lid, gid, reads: 16, queue_pairs, inline, listening: None, others: Vec::new() }
+        };
+        let mut all: Vec<_> = self.facts.all().zip(path.all()).map(of).collect();
+        let mut ends = all.remove(0);
+        ends.others = all;
         self.facts.inline = Some(inline);
-        Ok(Ends { lid: self.facts.lid, gid, reads: 16, queue_pairs, inline, listening: None })
+        self.facts.others.iter_mut().for_each(|facts| facts.inline = Some(inline));
+        Ok(ends)
     }
 
     fn connect(&mut self, _path: &Path, theirs: &Ends) -> Result<()> {
         self.reach(Stage::Connect)?;
-        if theirs.queue_pairs.len() != self.plan.queue_pairs as usize {
-            bail!("{} queue pairs cannot be connected with {}", self.plan.queue_pairs, theirs.queue_pairs.len());
+        let there: usize = theirs.all().map(|ends| ends.queue_pairs.len()).sum();
+        if there != self.plan.queue_pairs as usize {
+            bail!("{} queue pairs cannot be connected with {there}", self.plan.queue_pairs);
         }
         Ok(())
     }
@@ -198,6 +216,14 @@ impl Side for FakeSide {
             // What it was not let do it has not measured.
             bandwidth.messages = (bandwidth.messages as f64 * done) as u64;
             bandwidth.seconds *= done;
+            let ports = self.plan.ports();
+            if ports > 1 {
+                // The second has twice what the first has, and so on.
+                let all = u64::from(ports * (ports + 1) / 2);
+                let of =
+                    |at: u32| Bandwidth { messages: bandwidth.messages * u64::from(at) / all, ..bandwidth.clone() };
+                bandwidth.ports = (1..=ports).map(of).collect();
+            }
         }
         Ok((self.measures() && !self.fabric.is_idle).then_some(figures))
     }
@@ -246,6 +272,7 @@ fn facts(place: &Place, role: Role) -> Facts {
         is_bound: false,
         reads: [16, 16],
         inline: None,
+        others: Vec::new(),
     }
 }
 

@@ -9,6 +9,8 @@ mod prefix;
 mod unsupported;
 mod verbs;
 
+use std::iter;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
@@ -58,12 +60,21 @@ pub struct Path {
     /// Bytes of payload in a packet.
     #[serde(rename = "mtu_bytes")]
     pub mtu: u32,
+    /// Those of further ports, in the order in which both sides name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Self>,
 }
 
 impl Path {
-    /// What it has room for, with these sides at its ends.
+    /// That of each port.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        iter::once(self).chain(&self.others)
+    }
+
+    /// What each of them has room for, with these sides at its ends.
     pub fn room(&self, sides: &[&Facts]) -> Room {
-        Room { mtu: self.mtu, longest: sides.iter().filter_map(|side| side.longest).min() }
+        let longest = sides.iter().flat_map(|side| side.all()).filter_map(|port| port.longest).min();
+        Room { mtu: self.all().map(|path| path.mtu).min().unwrap_or(self.mtu), longest }
     }
 }
 
@@ -76,7 +87,7 @@ pub struct Ends {
     pub gid: Option<String>,
     /// Reads and atomics that each of the queue pairs answers at a time.
     pub reads: u8,
-    /// The queue pairs, in the order of the threads.
+    /// The queue pairs of the port, in the order of the threads.
     pub queue_pairs: Vec<End>,
     /// Messages of up to so many bytes are handed over in the request itself, as the queue pairs take them.
     #[serde(rename = "inline_bytes")]
@@ -84,6 +95,16 @@ pub struct Ends {
     /// Where the server waits for the queue pairs of the client, where the connection manager connects them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<Listening>,
+    /// Those of further ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Self>,
+}
+
+impl Ends {
+    /// Those of each port.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        iter::once(self).chain(&self.others)
+    }
 }
 
 /// Where a server listens with the connection manager.

@@ -20,7 +20,7 @@ pub use self::amount::Amount;
 pub use self::check::{Contradiction, LONGEST, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, Room};
 pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
 pub use self::operation::{Measure, Operation, Semantics, Transport};
-pub use self::place::{Memory, Place};
+pub use self::place::{Memory, Place, Spot};
 pub use self::settings::{Given, Setting};
 
 /// The word for every counter of a port.
@@ -131,6 +131,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Ports of each side. The first of the queue pairs, and of the threads, are at the first; all have as many.
+    pub fn ports(&self) -> u32 {
+        u32::try_from(self.client.count()).unwrap_or(u32::MAX)
+    }
+
     /// Of so many requests of this size the last is signaled.
     pub fn moderation(&self, size: u64) -> u32 {
         if self.is_each_large_signaled && size > LARGE { 1 } else { self.cq_moderation }

@@ -376,7 +376,7 @@ mod tests {
             plan.is_endless = is_endless;
             let mut screen = Screen::new(&plan, &output);
             let facts = Fake::default().open(&plan, &plan.client, Role::Client).unwrap().facts().clone();
-            let path = fabric::Path { client_gid: None, server_gid: None, mtu: 4096 };
+            let path = fabric::Path { client_gid: None, server_gid: None, mtu: 4096, others: Vec::new() };
             screen.environment = Some(Environment::new(
                 std::time::SystemTime::now(),
                 Vec::new(),

@@ -140,6 +140,9 @@ impl Watch for Screen {
             self.print(|_, out| Ok(Event::start(environment).write(out)?));
             return;
         }
+        if !client.others.is_empty() {
+            self.table.name_ports(report::ports(client, server));
+        }
         let head = head(&self.plan, client, server, path);
         self.print(|table, out| {
             writeln!(out, "{head}")?;
@@ -246,7 +249,7 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         Measure::Bandwidth => "bandwidth".to_owned(),
         Measure::Latency(semantics) => format!("latency ({semantics})"),
     };
-    let side = |facts: &Facts, gid: Option<u32>| {
+    let port = |facts: &Facts, gid: Option<u32>| {
         let found = facts.gids.iter().find(|fact| Some(fact.index) == gid);
         let gid = match found {
             // The manager chooses, and does not ask the tables.
@@ -261,7 +264,7 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         let partition = partition.map_or_else(String::new, |partition| format!(", {partition}"));
         let lid = facts.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
         let node = report::bound(facts);
-        format!("{} port {} on {}{gid}{lid}{partition}{memory}{node}", facts.device, facts.port, facts.host)
+        format!("{} on {}{gid}{lid}{partition}{memory}{node}", facts.name(), facts.host)
     };
     // Of who sends data, which reads and atomics do not.
     let inline = |facts: &Facts, sends: bool| {
@@ -271,9 +274,18 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
             bytes => format!(", up to {bytes} bytes inline"),
         })
     };
-    let pairs = match plan.queue_pairs {
-        1 => "1 queue pair".to_owned(),
-        count => format!("{count} queue pairs"),
+    // A line for each port.
+    let side = |facts: &Facts, gid: fn(&Path) -> Option<u32>, sends: bool| {
+        let ports = facts.all().zip(path.all());
+        let ports = ports.map(|(facts, path)| format!("{}{}", port(facts, gid(path)), inline(facts, sends)));
+        ports.collect::<Vec<_>>().join("\n          ")
+    };
+    let mut mtus: Vec<_> = path.all().map(|path| path.mtu.to_string()).collect();
+    mtus.dedup();
+    let pairs = match (plan.queue_pairs, plan.ports()) {
+        (1, _) => "1 queue pair".to_owned(),
+        (count, 1) => format!("{count} queue pairs"),
+        (count, ports) => format!("{count} queue pairs, {} at each of {ports} ports", count / ports),
     };
     let way = match plan.address {
         _ if !plan.by_address => String::new(),
@@ -286,14 +298,12 @@ fn head(plan: &Plan, client: &Facts, server: &Facts, path: &Path) -> String {
         Measure::Latency(_) => String::new(),
     };
     format!(
-        "{} {what}, {}, {pairs}, MTU {}{way}{queues}\n  client: {}{}\n  server: {}{}\n",
+        "{} {what}, {}, {pairs}, MTU {}{way}{queues}\n  client: {}\n  server: {}\n",
         plan.operation,
         plan.transport,
-        path.mtu,
-        side(client, path.client_gid),
-        inline(client, plan.client_sends()),
-        side(server, path.server_gid),
-        inline(server, plan.server_sends())
+        mtus.join(" and "),
+        side(client, |path| path.client_gid, plan.client_sends()),
+        side(server, |path| path.server_gid, plan.server_sends())
     )
 }
 
@@ -321,7 +331,12 @@ mod tests {
         change(&mut plan);
         let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Client).expect("a fake one");
         let gid = side.facts().gids.first().map(|fact| fact.index);
-        head(&plan, side.facts(), side.facts(), &Path { client_gid: gid, server_gid: gid, mtu: 1024 })
+        head(
+            &plan,
+            side.facts(),
+            side.facts(),
+            &Path { client_gid: gid, server_gid: gid, mtu: 1024, others: Vec::new() },
+        )
     }
 
     #[test]
@@ -330,6 +345,32 @@ mod tests {
         assert!(head.contains(", RC, 1 queue pair, MTU 1024, -t 128 -l 1 -Q 1\n"), "{head}");
         assert_eq!(head.matches(", GID ").count(), 2, "{head}");
         assert!(line_of(|plan| plan.queue_pairs = 3).contains(" 3 queue pairs,"));
+    }
+
+    #[test]
+    fn each_port_has_a_line_above_the_table() {
+        let place = Place { device: Some("mlx4_0".to_owned()), ..Place::default() };
+        let mut place = place.spread(2);
+        place.others[0].port = Some(2);
+        let plan = Plan { queue_pairs: 4, threads: 2, client: place.clone(), server: place, ..Plan::example() };
+        let side = |place: &Place| Fake::default().open(&plan, place, Role::Client).unwrap().facts().clone();
+        let (client, server) = (side(&plan.client), side(&plan.server));
+        let way = |client_gid, mtu| Path { client_gid, server_gid: Some(3), mtu, others: Vec::new() };
+        let path = Path { others: vec![way(Some(2), 1024)], ..way(Some(3), 4096) };
+        let head = head(&plan, &client, &server, &path);
+        let lines: Vec<_> = head.lines().collect();
+        assert!(lines[0].contains(", RC, 4 queue pairs, 2 at each of 2 ports, MTU 4096 and 1024, -t "), "{head}");
+        for (line, beginning) in [
+            "  client: mlx4_0 port 1 on fake, Linux, GID 3 ",
+            "          mlx4_0 port 2 on fake, Linux, GID 2 ",
+            "  server: mlx4_0 port 1 on ",
+            "          mlx4_0 port 2 on ",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert!(lines[line + 1].starts_with(beginning), "{head}");
+        }
     }
 
     #[test]
@@ -358,7 +399,7 @@ mod tests {
         let facts = Fake::default().open(&Plan::example(), &Place::default(), Role::Client).unwrap().facts().clone();
         let bound = Facts { inline: Some(220), is_bound: true, numa_node: Some(1), ..facts.clone() };
         let none = Facts { inline: Some(0), ..facts };
-        let path = Path { client_gid: None, server_gid: None, mtu: 1024 };
+        let path = Path { client_gid: None, server_gid: None, mtu: 1024, others: Vec::new() };
         let lines = |plan: &Plan| head(plan, &bound, &none, &path).lines().map(str::to_owned).collect::<Vec<_>>();
         let both = lines(&Plan { is_bidirectional: true, ..Plan::example() });
         assert!(both[1].ends_with(", threads on NUMA node 1, up to 220 bytes inline"), "{both:?}");

@@ -12,7 +12,7 @@ use super::interrupt::{Signal, end_at_second};
 use super::say;
 use crate::cli::Service;
 use crate::exchange::{self, Event, Host, Stop};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Facts, Path};
 use crate::plan::{Measure, Place};
 use crate::report;
 use crate::report::hints::far;
@@ -67,10 +67,8 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
 
 /// A line for each thing that happens.
 fn tell(event: Event) {
-    if let Event::Met(facts, _) = &event
-        && let Some(hint) = far(facts, "--cpu")
-    {
-        say(&format!("  warning: {hint}"));
+    if let Event::Met(facts, _) = &event {
+        facts.all().filter_map(|port| far(port, "--cpu")).for_each(|hint| say(&format!("  warning: {hint}")));
     }
     say(&match event {
         Event::Client(whom) => format!("{whom}: has come"),
@@ -84,8 +82,11 @@ fn tell(event: Event) {
         }
         Event::Note(text) => format!("  {text}"),
         Event::Met(facts, path) => {
-            let node = report::bound(&facts);
-            format!("  on {} port {}, MTU {}{node}", facts.device, facts.port, path.mtu)
+            let ports = facts.all().zip(path.all());
+            let line = |(port, path): (&Facts, &Path)| {
+                format!("  on {}, MTU {}{}", port.name(), path.mtu, report::bound(port))
+            };
+            ports.map(line).collect::<Vec<_>>().join("\n")
         }
         Event::Step(size) => format!("  {} done", report::bytes(size)),
         Event::Cut(size) => format!("  {} ended by the client", report::bytes(size)),

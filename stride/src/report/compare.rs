@@ -214,7 +214,13 @@ pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
     let mut all = settings(&old.plan, &new.plan);
     let [old, new] = [old, new].map(|environment| serde_json::to_value(environment).unwrap_or_default());
     let parts = [("path", "the path's "), ("client", "the client's "), ("server", "the server's ")];
-    all.extend(parts.into_iter().flat_map(|(part, whose)| differing(&old[part], &new[part], whose)));
+    for (part, whose) in parts {
+        all.extend(differing(&old[part], &new[part], whose));
+        let others = |side: &Value| side[part]["others"].as_array().cloned().unwrap_or_default();
+        for (at, (before, now)) in others(&old).iter().zip(&others(&new)).enumerate() {
+            all.extend(differing(before, now, &format!("at the test's port {} {whose}", at + 2)));
+        }
+    }
     all
 }
 
@@ -223,6 +229,9 @@ fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     let mut all = Vec::new();
     if old.title() != new.title() {
         all.push(format!("the test: {} then, {} now", old.title(), new.title()));
+    }
+    if old.ports() != new.ports() {
+        all.push(format!("ports of each side: {} then, {} now", old.ports(), new.ports()));
     }
     let pairs = old.settings().into_iter().zip(new.settings());
     let differing = pairs.filter(|(then, now)| {
@@ -240,7 +249,8 @@ fn settings(old: &Plan, new: &Plan) -> Vec<String> {
 }
 
 /// Members of an object that say nothing of how fast it is.
-const IDLE: [&str; 8] = ["machine", "version", "gids", "lid", "port", "client_gid", "server_gid", "partition"];
+const IDLE: [&str; 9] =
+    ["machine", "version", "gids", "lid", "port", "client_gid", "server_gid", "partition", "others"];
 
 fn differing(old: &Value, new: &Value, whose: &str) -> Vec<String> {
     let members = new.as_object().into_iter().flatten().filter(|(name, _)| !IDLE.contains(&name.as_str()));
@@ -390,6 +400,22 @@ mod tests {
         let comparison = Comparison::of(&old, &new, 5.0).unwrap();
         assert_eq!(comparison.changes().len(), 1);
         assert!(written(&comparison).contains(&"not in the old test: 4".to_owned()));
+    }
+
+    #[test]
+    fn ports_are_compared_one_by_one() {
+        let one = sample::environment(Measure::Bandwidth);
+        let two = sample::over_two_ports(one.clone());
+        let expected = ["ports of each side: 1 then, 2 now", "--qp-count: 1 then, 2 now", "--threads: 1 then, 2 now"];
+        assert_eq!(differences(&one, &two), expected);
+        let mut other = two.clone();
+        other.server.others[0].numa_node = Some(0);
+        (other.path.others[0].mtu, other.client.others[0].port) = (1024, 3);
+        let expected = [
+            "at the test's port 2 the path's mtu bytes: 4096 then, 1024 now",
+            "at the test's port 2 the server's numa node: 1 then, 0 now",
+        ];
+        assert_eq!(differences(&two, &other), expected);
     }
 
     #[test]

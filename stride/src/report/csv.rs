@@ -63,7 +63,7 @@ fn line<T: AsRef<[u8]>>(out: &mut dyn Write, fields: impl Iterator<Item = T>) ->
     writer.flush()
 }
 
-const BANDWIDTH: [&str; 11] = [
+const BANDWIDTH: [&str; 12] = [
     "size_bytes",
     "is_whole",
     "messages",
@@ -75,6 +75,7 @@ const BANDWIDTH: [&str; 11] = [
     "average_mebibytes_per_second",
     "average_messages_per_second",
     "cpu_share",
+    "port_gigabits_per_second",
 ];
 
 fn bandwidth(row: &Row) -> Vec<String> {
@@ -93,6 +94,7 @@ fn bandwidth(row: &Row) -> Vec<String> {
         text(average.map(|rates| rates.mebibytes_per_second)),
         text(average.map(|rates| rates.messages_per_second)),
         text(figures.and_then(|figures| figures.cpu)),
+        each(row.port_averages(), |rates| rates.gigabits_per_second.to_string()),
     ]
 }
 
@@ -174,7 +176,7 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("bidirectional", plan.is_bidirectional.to_string()),
         ("reversed", plan.is_reversed.to_string()),
         ("inline_bytes", text(plan.inline)),
-        ("mtu_bytes", environment.path.mtu.to_string()),
+        ("mtu_bytes", each(environment.path.all(), |path| path.mtu.to_string())),
         ("relaxed_ordering", plan.is_relaxed.to_string()),
         ("on_demand_paging", plan.is_on_demand.to_string()),
         ("mr_per_qp", plan.has_own_regions.to_string()),
@@ -188,8 +190,8 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
         ("rate_limit_gigabits_per_second", text(plan.rate_limit)),
         ("burst_size", text(plan.burst_size)),
         ("gap_seconds", text(plan.gap.map(|gap| gap.as_secs_f64()))),
-        ("client_gid_index", text(environment.path.client_gid)),
-        ("server_gid_index", text(environment.path.server_gid)),
+        ("client_gid_index", each(environment.path.all(), |path| text(path.client_gid))),
+        ("server_gid_index", each(environment.path.all(), |path| text(path.server_gid))),
     ];
     let (client, server) = (&environment.client, &environment.server);
     for (names, facts) in
@@ -206,10 +208,11 @@ fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
     all
 }
 
-const CLIENT: [&str; 12] = [
+const CLIENT: [&str; 13] = [
     "client_host",
     "client_kernel",
     "client_device",
+    "client_port",
     "client_provider",
     "client_firmware",
     "client_memory",
@@ -221,10 +224,11 @@ const CLIENT: [&str; 12] = [
     "client_inline_bytes",
 ];
 
-const SERVER: [&str; 12] = [
+const SERVER: [&str; 13] = [
     "server_host",
     "server_kernel",
     "server_device",
+    "server_port",
     "server_provider",
     "server_firmware",
     "server_memory",
@@ -236,19 +240,28 @@ const SERVER: [&str; 12] = [
     "server_inline_bytes",
 ];
 
-fn side(facts: &Facts) -> [String; 12] {
+/// What there is to say of each port, with spaces between them.
+fn each<T>(ports: impl IntoIterator<Item = T>, say: impl Fn(T) -> String) -> String {
+    ports.into_iter().map(say).collect::<Vec<_>>().join(" ")
+}
+
+fn side(facts: &Facts) -> [String; 13] {
     let memory = match &facts.memory {
         Memory::Host => "host".to_owned(),
         Memory::HugePages => "huge_pages".to_owned(),
         Memory::Cuda(gpu) => format!("cuda:{gpu}"),
     };
     let (gpu, registration) = (text(facts.gpu.as_ref()), text(facts.registration));
-    let cpus: Vec<_> = facts.cpus.iter().map(u32::to_string).collect();
-    let known = [&facts.host, &facts.kernel, &facts.device, &facts.provider, &facts.firmware].map(String::clone);
-    let [host, kernel, device, provider, firmware] = known;
-    let (node, inline) = (text(facts.numa_node), text(facts.inline));
+    let [host, kernel, provider, firmware] =
+        [&facts.host, &facts.kernel, &facts.provider, &facts.firmware].map(String::clone);
+    let device = each(facts.all(), |port| port.device.clone());
+    let port = each(facts.all(), |port| port.port.to_string());
+    let node = each(facts.all(), |port| text(port.numa_node));
+    let cpus: Vec<_> = facts.all().flat_map(|port| &port.cpus).map(u32::to_string).collect();
+    let inline = text(facts.inline);
     let is_bound = facts.is_bound.to_string();
-    [host, kernel, device, provider, firmware, memory, gpu, registration, node, cpus.join(" "), is_bound, inline]
+    let cpus = cpus.join(" ");
+    [host, kernel, device, port, provider, firmware, memory, gpu, registration, node, cpus, is_bound, inline]
 }
 
 fn text(value: Option<impl ToString>) -> String {
@@ -264,7 +277,11 @@ mod tests {
     use crate::report::sample;
 
     fn read(measure: Measure, row: &Row) -> HashMap<String, String> {
-        let csv = Csv::new(&sample::environment(measure));
+        read_in(&sample::environment(measure), row)
+    }
+
+    fn read_in(environment: &Environment, row: &Row) -> HashMap<String, String> {
+        let csv = Csv::new(environment);
         let text = sample::written(|out| {
             csv.head(out)?;
             csv.row(out, row)
@@ -299,6 +316,26 @@ mod tests {
         for (name, value) in expected {
             assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn what_differs_by_port_has_spaces_between() {
+        let environment = sample::over_two_ports(sample::environment(Measure::Bandwidth));
+        let found = read_in(&environment, &sample::ports_row(4096, 1_000_000));
+        for (name, value) in [
+            ("average_gigabits_per_second", "32.768"),
+            ("port_gigabits_per_second", "8.192 24.576"),
+            ("client_device", "mlx5_0 mlx5_0"),
+            ("client_port", "1 2"),
+            ("server_device", "mlx5_0 mlx5_1"),
+            ("server_numa_node", "0 1"),
+            ("client_gid_index", "3 5"),
+            ("mtu_bytes", "4096 4096"),
+        ] {
+            assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        let one = read(Measure::Bandwidth, &sample::bandwidth_row(4096, 10));
+        assert_eq!((&*one["client_port"], &*one["port_gigabits_per_second"]), ("1", ""));
     }
 
     #[test]

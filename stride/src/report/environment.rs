@@ -45,8 +45,29 @@ impl Environment {
     }
 }
 
+/// The ports of a test, each of the client with the one of the server that it is connected with.
+pub fn ports(client: &Facts, server: &Facts) -> Vec<String> {
+    let pairs = client.all().map(Facts::name).zip(server.all().map(Facts::name));
+    pairs.map(|(ours, theirs)| if ours == theirs { ours } else { format!("{ours} to {theirs}") }).collect()
+}
+
 /// Where the threads of a side are bound to by themselves, as the end of a line; empty where they are not.
 pub fn bound(facts: &Facts) -> String {
     let node = facts.numa_node.filter(|_| facts.is_bound);
     node.map_or_else(String::new, |node| format!(", threads on NUMA node {node}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Measure;
+    use crate::report::sample;
+
+    #[test]
+    fn ports_are_named_with_those_that_they_are_connected_with() {
+        let of = |environment: &Environment| ports(&environment.client, &environment.server);
+        let one = sample::environment(Measure::Bandwidth);
+        assert_eq!(of(&one), ["mlx5_0 port 1"]);
+        assert_eq!(of(&sample::over_two_ports(one)), ["mlx5_0 port 1", "mlx5_0 port 2 to mlx5_1 port 1"]);
+    }
 }

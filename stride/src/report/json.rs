@@ -245,9 +245,18 @@ mod tests {
         schema(of).iter_errors(value).map(|error| format!("{error} at {}", error.instance_path())).collect()
     }
 
+    /// It goes over two ports.
+    fn wide() -> Document {
+        Document::new(
+            sample::over_two_ports(sample::environment(Measure::Bandwidth)),
+            vec![sample::ports_row(64, 1000)],
+            Vec::new(),
+        )
+    }
+
     #[test]
     fn documents_come_back_as_they_went() {
-        for document in [bandwidth(), latency(), judged(bandwidth())] {
+        for document in [bandwidth(), wide(), latency(), judged(bandwidth())] {
             let text = sample::written(|out| document.write(out));
             assert_eq!(Document::read(&text).unwrap(), document, "{text}");
         }
@@ -289,6 +298,7 @@ mod tests {
         (plan.by_address, plan.address) = (true, "192.0.2.7".parse().ok());
         for document in [
             bandwidth(),
+            wide(),
             latency(),
             failed,
             lost,
@@ -308,7 +318,9 @@ mod tests {
     fn events_are_as_the_schema_says() {
         let mut lost = bandwidth();
         lose(&mut lost);
-        for document in [bandwidth(), latency(), lost, counted(bandwidth()), counted(latency()), judged(bandwidth())] {
+        for document in
+            [bandwidth(), wide(), latency(), lost, counted(bandwidth()), counted(latency()), judged(bandwidth())]
+        {
             for event in events(&document) {
                 let text = sample::written(|out| event.write(out));
                 assert_eq!(text.lines().count(), 1);

@@ -23,7 +23,7 @@ pub mod verdict;
 #[cfg(test)]
 pub(crate) mod sample;
 
-pub use self::environment::{Environment, bound};
+pub use self::environment::{Environment, bound, ports};
 pub use self::read::{series, text};
 pub use self::row::{Row, Series};
 pub use self::style::{Style, columns};

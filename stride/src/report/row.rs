@@ -47,6 +47,12 @@ impl Row {
         self.bandwidth().map(|bandwidth| bandwidth.average(self.size))
     }
 
+    /// The average rates of each port, where it is a bandwidth over several.
+    pub fn port_averages(&self) -> Vec<Rates> {
+        let ports = self.bandwidth().map_or(&[][..], |bandwidth| &bandwidth.ports);
+        ports.iter().map(|port| port.average(self.size)).collect()
+    }
+
     /// The slowest interval, the one in the middle, and the fastest, where it is a bandwidth of several.
     pub fn jitter(&self) -> Option<[Rates; 3]> {
         self.bandwidth()?.jitter(self.size)
@@ -100,6 +106,8 @@ struct Record {
     average: Option<Rates>,
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     intervals: Option<Intervals>,
+    #[serde(skip_serializing_if = "Vec::is_empty", skip_deserializing)]
+    port_averages: Vec<Rates>,
 }
 
 /// Rates of intervals.
@@ -114,8 +122,9 @@ impl From<Row> for Record {
     fn from(row: Row) -> Self {
         let average = row.average();
         let intervals = row.jitter().map(|[slowest, median, fastest]| Intervals { slowest, median, fastest });
+        let port_averages = row.port_averages();
         let Row { size, figures, counters, is_whole } = row;
-        Self { size_bytes: size, is_whole, figures, counters, average, intervals }
+        Self { size_bytes: size, is_whole, figures, counters, average, intervals, port_averages }
     }
 }
 
@@ -134,7 +143,13 @@ mod tests {
     fn rows_come_back_as_they_went() {
         let mut counted = sample::latency_row(8, 1000);
         counted.counters = Some(sample::counted());
-        for row in [sample::bandwidth_row(4096, 1_000_000), sample::latency_row(8, 1000), counted] {
+        let rows = [
+            sample::bandwidth_row(4096, 1_000_000),
+            sample::ports_row(4096, 1_000_000),
+            sample::latency_row(8, 1000),
+            counted,
+        ];
+        for row in rows {
             let text = serde_json::to_string(&row).unwrap();
             assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), row, "{text}");
         }
@@ -147,6 +162,10 @@ mod tests {
         assert_eq!(value["kind"], "bandwidth");
         assert_eq!(value["average"]["gigabits_per_second"], 32.768);
         assert!(value["intervals"]["slowest"]["messages_per_second"].is_f64());
+        assert_eq!((value.get("ports"), value.get("port_averages")), (None, None), "there is one");
+        let value = serde_json::to_value(sample::ports_row(4096, 1_000_000)).unwrap();
+        assert_eq!(value["ports"][1]["messages"], 750_000);
+        assert_eq!(value["port_averages"][0]["gigabits_per_second"], 8.192);
         let value = serde_json::to_value(sample::latency_row(8, 1000)).unwrap();
         assert!(value["p99_nanoseconds"].is_f64());
         assert_eq!(value.get("average"), None);

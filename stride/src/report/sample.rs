@@ -15,6 +15,16 @@ pub(crate) fn bandwidth_row(size: u64, messages: u64) -> Row {
     Row::new(size, Figures::Bandwidth(bandwidth))
 }
 
+/// The same over two ports, of which the first has done a quarter.
+pub(crate) fn ports_row(size: u64, messages: u64) -> Row {
+    let mut row = bandwidth_row(size, messages);
+    let of = |messages| bandwidth_row(size, messages).bandwidth().cloned().unwrap_or_default();
+    if let Figures::Bandwidth(bandwidth) = &mut row.figures {
+        bandwidth.ports = vec![of(messages / 4), of(messages - messages / 4)];
+    }
+    row
+}
+
 /// A thousand times from so many nanoseconds to twice as many.
 pub(super) fn latency_row(size: u64, nanoseconds: u64) -> Row {
     let ticks = (0..1000).map(|i| nanoseconds + nanoseconds * i / 1000);
@@ -75,17 +85,29 @@ pub(super) fn facts(host: &str) -> Facts {
         is_bound: false,
         reads: [16, 16],
         inline: Some(220),
+        others: Vec::new(),
     }
 }
 
 pub(super) fn path() -> Path {
-    Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096 }
+    Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096, others: Vec::new() }
 }
 
 pub(crate) fn environment(measure: Measure) -> Environment {
     let command_line = ["stride-perf", "write", "bw", "server, one"].map(str::to_owned).to_vec();
     let time = UNIX_EPOCH + Duration::from_secs(1_782_907_200);
     Environment::new(time, command_line, plan(measure), path(), ["one", "two"].map(facts))
+}
+
+/// The same over two ports, of two devices at the server.
+pub(super) fn over_two_ports(mut environment: Environment) -> Environment {
+    let Environment { plan, path, client, server, .. } = &mut environment;
+    (plan.queue_pairs, plan.threads) = (2, 2);
+    (plan.client, plan.server) = (plan.client.clone().spread(2), plan.server.clone().spread(2));
+    path.others = vec![Path { client_gid: Some(5), ..path.clone() }];
+    client.others = vec![Facts { port: 2, ..client.clone() }];
+    server.others = vec![Facts { device: "mlx5_1".to_owned(), numa_node: Some(1), ..server.clone() }];
+    environment
 }
 
 /// What was written.

@@ -22,6 +22,8 @@ pub struct Columns {
 pub struct Table {
     title: String,
     columns: Vec<Column>,
+    /// What the ports are called, where there are several.
+    ports: Vec<String>,
     style: Style,
 }
 
@@ -29,11 +31,17 @@ impl Table {
     /// Of what is measured.
     pub fn new(measure: Measure, columns: Columns, style: Style) -> Self {
         match measure {
-            Measure::Bandwidth => Self { title: String::new(), columns: bandwidth(columns), style },
+            Measure::Bandwidth => Self { title: String::new(), columns: bandwidth(columns), ports: Vec::new(), style },
             Measure::Latency(semantics) => {
-                Self { title: format!("latency {semantics}: {}", meaning(semantics)), columns: latency(), style }
+                let title = format!("latency {semantics}: {}", meaning(semantics));
+                Self { title, columns: latency(), ports: Vec::new(), style }
             }
         }
+    }
+
+    /// With names of the ports, in the order of those of each row.
+    pub fn name_ports(&mut self, names: Vec<String>) {
+        self.ports = names;
     }
 
     /// Writes the head.
@@ -52,8 +60,8 @@ impl Table {
         out.flush()
     }
 
-    /// Writes the line of a row. A column that a row knows nothing of has a dash; a row that is not whole says so. What counters say stands
-    /// below.
+    /// Writes the line of a row. A column that a row knows nothing of has a dash; a row that is not whole says so. What each port has
+    /// done stands below, where there are several, and what counters say.
     ///
     /// # Errors
     ///
@@ -61,8 +69,12 @@ impl Table {
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
         let mark = if row.is_whole { "" } else { "  cut short" };
         writeln!(out, "{}{mark}", self.line(|column| column.text(row)))?;
+        let dim = self.style.dim;
+        for (name, rates) in self.ports.iter().zip(row.port_averages()) {
+            let (gigabits, rate) = (rates.gigabits_per_second, rates.messages_per_second / 1e6);
+            writeln!(out, "{dim}    {name}: {gigabits:.3} Gb/s, {rate:.6} Mmsg/s{dim:#}")?;
+        }
         if let Some(Counted { client, server }) = &row.counters {
-            let dim = self.style.dim;
             for (side, changes) in [("client", client), ("server", server)] {
                 let text = changes.as_ref().map_or_else(|| "its device has no counters".to_owned(), Changes::to_string);
                 writeln!(out, "{dim}    {side}: {text}{dim:#}")?;
@@ -313,6 +325,17 @@ mod tests {
             "    server: its device has no counters",
         ];
         assert_eq!(lines(&table, &[row])[3..], expected);
+    }
+
+    #[test]
+    fn ports_stand_below_their_row() {
+        let mut table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
+        table.name_ports(["mlx5_0 port 1", "mlx5_1 port 1"].map(str::to_owned).to_vec());
+        let row = Row { counters: Some(sample::counted()), ..sample::ports_row(4096, 1_000_000) };
+        let expected =
+            ["    mlx5_0 port 1: 8.192 Gb/s, 0.250000 Mmsg/s", "    mlx5_1 port 1: 24.576 Gb/s, 0.750000 Mmsg/s"];
+        let lines = lines(&table, &[row, sample::bandwidth_row(64, 5)]);
+        assert_eq!((&lines[3..5], lines.len()), (&expected.map(str::to_owned)[..], 8));
     }
 
     #[test]

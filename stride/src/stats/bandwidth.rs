@@ -27,6 +27,9 @@ pub struct Bandwidth {
     /// Messages that arrived in the whole step, likewise.
     #[serde(rename = "arrived_messages", default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<u64>,
+    /// What each port has done of it, where the test goes over several: each in its own window.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<Self>,
 }
 
 /// Where nobody said how long intervals are there are fewer than so many, or each is of a second and more.
@@ -121,10 +124,19 @@ impl Bandwidth {
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let (sent, arrived) = (self.sent.zip(other.sent), self.arrived.zip(other.arrived));
-        match (sent, arrived) {
+        let both = match (sent, arrived) {
             (Some(_), Some((here, there))) => self.part(there).sum(&other.part(here)),
             _ => self.sum(other),
+        };
+        Self { ports: self.by_port(other, Self::with), ..both }
+    }
+
+    /// The same of each port, which is connected with the one in the same place.
+    fn by_port(&self, other: &Self, both: impl Fn(&Self, &Self) -> Self) -> Vec<Self> {
+        if self.ports.len() != other.ports.len() {
+            return Vec::new();
         }
+        self.ports.iter().zip(&other.ports).map(|(one, other)| both(one, other)).collect()
     }
 
     /// With as many of the messages as arrived at the other side of those that were sent.
@@ -149,7 +161,7 @@ impl Bandwidth {
         let cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b);
         let (sent, arrived) = (sum(self.sent, other.sent), sum(self.arrived, other.arrived));
-        Self { messages, seconds, intervals, interval, cpu, sent, arrived }
+        Self { messages, seconds, intervals, interval, cpu, sent, arrived, ports: Vec::new() }
     }
 
     /// Whether it is of a side that only counts what arrives.
@@ -161,11 +173,12 @@ impl Bandwidth {
     #[must_use]
     pub(crate) fn received(&self, receiver: &Self) -> Self {
         let (sent, arrived, cpu) = (self.sent, receiver.arrived, self.cpu);
+        let ports = self.by_port(receiver, Self::received);
         if receiver.messages > 0 && receiver.seconds > 0.0 {
-            return Self { sent, arrived, cpu, ..receiver.clone() };
+            return Self { sent, arrived, cpu, ports, ..receiver.clone() };
         }
         // What came had no window of its own.
-        Self { arrived, intervals: Vec::new(), ..self.part(arrived.unwrap_or(0)) }
+        Self { arrived, intervals: Vec::new(), ports, ..self.part(arrived.unwrap_or(0)) }
     }
 
     /// The window as a time.
@@ -265,6 +278,29 @@ mod tests {
         let none = of(100, 128, 0).with(&of(200, 256, 0));
         assert_eq!((none.messages, none.arrived), (0, Some(0)));
         near(none.average(1).messages_per_second, 0.0);
+    }
+
+    #[test]
+    fn both_directions_of_each_port_add_up() {
+        let of = |messages: &[u64]| {
+            let of = |messages| Bandwidth { messages, seconds: 1.0, ..Bandwidth::default() };
+            Bandwidth { ports: messages.iter().copied().map(of).collect(), ..of(messages.iter().sum()) }
+        };
+        let messages = |both: &Bandwidth| both.ports.iter().map(|port| port.messages).collect::<Vec<_>>();
+        let both = of(&[100, 50]).with(&of(&[10, 5]));
+        assert_eq!((both.messages, messages(&both)), (165, vec![110, 55]));
+        // A side that says nothing of its ports, or of others, is not guessed at.
+        assert_eq!(messages(&of(&[100, 50]).with(&of(&[7]))), [0; 0]);
+        let (mut sent, mut taken) = (of(&[100, 50]), of(&[90, 40]));
+        for port in &mut sent.ports {
+            port.sent = Some(128);
+        }
+        for port in &mut taken.ports {
+            port.arrived = Some(112);
+        }
+        let both = sent.received(&taken);
+        assert_eq!(messages(&both), [90, 40]);
+        assert_eq!((both.ports[1].sent, both.ports[1].arrived), (Some(128), Some(112)));
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::super::values;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Queues")]
 pub(in crate::cli) struct Load {
-    /// Queue pairs of all threads together [default: --threads].
+    /// Queue pairs of all threads together, on all ports [default: --threads].
     #[arg(short = 'q', long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) qp_count: Option<u32>,
-    /// Threads of each side, with a completion queue each [default: 1].
+    /// Threads of each side, with a completion queue each [default: 1 for each port].
     #[arg(long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) threads: Option<u32>,
     /// Messages under way on a queue pair [default: 128 for bw, 1 for lat].

@@ -17,11 +17,32 @@ pub struct Near {
     pub server: Option<IpAddr>,
 }
 
-/// How two sides are to be connected. `asked` are the indices of GIDs that were asked for, of the client and the server.
+/// How the ports of two sides are to be connected: each with the one in the same place. `asked` are the indices of GIDs that were asked
+/// for, of the client and the server, for each port.
 ///
 /// # Errors
 ///
 /// A sentence, where nothing fits.
+pub fn choose_all(
+    client: &Facts,
+    server: &Facts,
+    asked: &[[Option<u32>; 2]],
+    plan: &Plan,
+    near: Near,
+) -> Result<Path, Contradiction> {
+    let pairs = client.all().zip(server.all()).enumerate();
+    let ways = pairs
+        .map(|(at, (client, server))| choose(client, server, asked.get(at).copied().unwrap_or_default(), plan, near));
+    let mut ways = ways.collect::<Result<Vec<_>, _>>()?.into_iter();
+    let Some(first) = ways.next() else { return refuse("a side has no port".to_owned()) };
+    Ok(Path { others: ways.collect(), ..first })
+}
+
+/// How two ports are to be connected.
+///
+/// # Errors
+///
+/// The same.
 pub fn choose(
     client: &Facts,
     server: &Facts,
@@ -45,7 +66,7 @@ pub fn choose(
         Some(by_address(client, server, asked, near)?)
     };
     let [client_gid, server_gid] = gids.map_or([None, None], |pair| pair.map(Some));
-    Ok(Path { client_gid, server_gid, mtu })
+    Ok(Path { client_gid, server_gid, mtu, others: Vec::new() })
 }
 
 /// softrnic's devices reach those of the same user, in the same network namespace of their own machine.
@@ -95,6 +116,14 @@ fn check_partitions(client: &Facts, server: &Facts) -> Result<(), Contradiction>
 ///
 /// What the client does and must not.
 pub(super) fn check(path: &Path, own: &Facts) -> Result<(), String> {
+    let (ways, ports) = (path.all().count(), own.all().count());
+    if ways != ports {
+        return Err(format!("names {ways} ways, and the server has {ports} ports in the test"));
+    }
+    path.all().zip(own.all()).try_for_each(|(path, own)| check_one(path, own))
+}
+
+fn check_one(path: &Path, own: &Facts) -> Result<(), String> {
     if let Some(index) = path.server_gid
         && !own.gids.iter().any(|gid| gid.index == index)
     {
@@ -115,7 +144,16 @@ pub(super) fn check(path: &Path, own: &Facts) -> Result<(), String> {
 ///
 /// What it does and must not.
 pub(super) fn check_ends(ends: &Ends, path: &Path, plan: &Plan) -> Result<(), String> {
-    let (found, due) = (ends.queue_pairs.len(), plan.queue_pairs);
+    let (ports, ways) = (ends.all().count(), path.all().count());
+    if ports != ways {
+        return Err(format!("has queue pairs at {ports} ports, where {ways} were due"));
+    }
+    ends.all().zip(path.all()).try_for_each(|(ends, path)| check_ends_of(ends, path, plan))
+}
+
+/// Those of one port.
+fn check_ends_of(ends: &Ends, path: &Path, plan: &Plan) -> Result<(), String> {
+    let (found, due) = (ends.queue_pairs.len(), plan.queue_pairs / plan.ports());
     if found != due as usize {
         return Err(format!("has {found} queue pairs, where {due} were due"));
     }

@@ -159,16 +159,52 @@ fn packets_fit_both_ports() {
 }
 
 #[test]
+fn each_port_has_a_way_of_its_own() {
+    let ports = |last: u8| {
+        let first = side("a", &[(&format!("10.0.0.{last}/24"), "RoCE v2")]);
+        let second = side("a", &[("fe80::1/64", "RoCE v2"), (&format!("10.0.1.{last}/24"), "RoCE v2")]);
+        Facts { others: vec![Facts { mtu: 1024, longest: Some(8928), ..second }], ..first }
+    };
+    let (client, server) = (ports(1), ports(2));
+    let choose = |asked: &[[Option<u32>; 2]]| {
+        choose_all(&client, &server, asked, &Plan::example(), Near::default()).map_err(|contradiction| contradiction.0)
+    };
+    let path = choose(&[]).unwrap();
+    let ways: Vec<_> = path.all().map(|way| (way.client_gid, way.server_gid, way.mtu)).collect();
+    assert_eq!(ways, [(Some(0), Some(0), 4096), (Some(1), Some(1), 1024)]);
+    // A message has to have room on each of them.
+    let room = path.room(&[&client, &server]);
+    assert_eq!((room.mtu, room.longest), (1024, Some(8928)));
+    let asked = choose(&[NONE, [Some(0), None]]).unwrap();
+    assert_eq!((asked.client_gid, asked.others[0].client_gid), (Some(0), Some(0)));
+    let said = choose(&[NONE, [Some(7), None]]).unwrap_err();
+    assert!(said.starts_with("--gid-index 7: port 1 of the client's fake0 has no such GID"), "{said}");
+}
+
+#[test]
 fn what_a_client_names_is_looked_at() {
     let own = side("a", &[("10.0.0.1/24", "RoCE v2")]);
-    let path = Path { client_gid: Some(77), server_gid: Some(0), mtu: 4096 };
+    let path = Path { client_gid: Some(77), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     assert_eq!(check(&path, &own), Ok(()));
     assert!(check(&Path { server_gid: Some(1), ..path.clone() }, &own).is_err());
     assert!(check(&Path { server_gid: None, ..path.clone() }, &own).is_err());
     assert!(check(&Path { mtu: 8192, ..path.clone() }, &own).is_err());
     assert!(check(&Path { mtu: 1000, ..path.clone() }, &own).is_err());
-    let ends =
-        Ends { lid: 0, gid: Some("::1".to_owned()), reads: 16, queue_pairs: Vec::new(), inline: 0, listening: None };
+    let two = Path { others: vec![path.clone()], ..path.clone() };
+    assert!(check(&two, &own).unwrap_err().starts_with("names 2 ways, "));
+    let wide = Facts { others: vec![own.clone()], ..own.clone() };
+    assert_eq!(check(&two, &wide), Ok(()));
+    let wrong = Path { others: vec![Path { mtu: 8192, ..path.clone() }], ..path.clone() };
+    assert!(check(&wrong, &wide).is_err());
+    let ends = Ends {
+        lid: 0,
+        gid: Some("::1".to_owned()),
+        reads: 16,
+        queue_pairs: Vec::new(),
+        inline: 0,
+        listening: None,
+        others: Vec::new(),
+    };
     assert!(check_ends(&ends, &path, &Plan::example()).unwrap_err().contains("0 queue pairs"));
     let (xrc, dc) = (Intake::Xrc { number: 1, srq: 2 }, Intake::Dc { number: 1, key: 2 });
     let all = [None, Some(xrc), Some(dc)];

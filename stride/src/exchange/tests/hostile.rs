@@ -11,7 +11,7 @@ use super::super::pulse::Pulse;
 use super::super::wire::Deadline;
 use super::*;
 use crate::fabric::{Fabric, Role};
-use crate::plan::Place;
+use crate::plan::{Place, Spot};
 use crate::stats::{Interval, Seen};
 
 /// Says what it was told to, and then nothing more.
@@ -70,7 +70,40 @@ fn ends(count: usize) -> Vec<u8> {
         queue_pairs: vec![end; count],
         inline: 0,
         listening: None,
+        others: Vec::new(),
     }))
+}
+
+/// The same at two ports.
+fn ends_of(counts: [usize; 2]) -> Vec<u8> {
+    let end = crate::fabric::End { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
+    let of = |count, others| crate::fabric::Ends {
+        lid: 0,
+        gid: Some("::1".to_owned()),
+        reads: 16,
+        queue_pairs: vec![end; count],
+        inline: 0,
+        listening: None,
+        others,
+    };
+    message(&Message::Ends(of(counts[0], vec![of(counts[1], Vec::new())])))
+}
+
+/// A test over two ports.
+fn wide(plan: &mut Plan) {
+    (plan.queue_pairs, plan.threads) = (2, 2);
+    (plan.client, plan.server) = (Place::default().spread(2), Place::default().spread(2));
+}
+
+/// A path by these GIDs of the server's, of each port.
+fn ways(indices: [u32; 2]) -> Vec<u8> {
+    let [first, second] = indices.map(|index| crate::fabric::Path {
+        client_gid: Some(3),
+        server_gid: Some(index),
+        mtu: 1024,
+        others: Vec::new(),
+    });
+    message(&Message::Path(crate::fabric::Path { others: vec![second], ..first }))
 }
 
 /// What a server makes of a client that says this.
@@ -107,7 +140,12 @@ fn strangers_are_named() {
 fn lies_are_named() {
     let asks = |change: fn(&mut Plan)| [hello(), message(&Message::Request(Box::new(request(change))))].concat();
     let path = |index| {
-        message(&Message::Path(crate::fabric::Path { client_gid: Some(3), server_gid: Some(index), mtu: 1024 }))
+        message(&Message::Path(crate::fabric::Path {
+            client_gid: Some(3),
+            server_gid: Some(index),
+            mtu: 1024,
+            others: Vec::new(),
+        }))
     };
     for (script, said) in [
         (hello(), "the client has gone away: it ended, or was stopped"),
@@ -119,6 +157,15 @@ fn lies_are_named() {
         (asks(|plan| plan.sizes = vec![u64::MAX]), "--msg-size is 18446744073709551615: it can be 1 to 2147483648"),
         ([asks(|_| ()), path(77)].concat(), "the client wants GID 77 of the server, which there is not"),
         ([asks(|_| ()), path(3), ends(0)].concat(), "the client has 0 queue pairs, where 1 were due"),
+        (
+            asks(|plan| plan.client.others = vec![Spot::default(); 1000]),
+            "the client has 1001 ports and the server 1, and each is to be connected with one: give as many --remote-device and --remote-ib-port as \
+             --device and --ib-port, or one for all",
+        ),
+        ([asks(wide), path(3)].concat(), "the client names 1 ways, and the server has 2 ports in the test"),
+        ([asks(wide), ways([3, 77])].concat(), "the client wants GID 77 of the server, which there is not"),
+        ([asks(wide), ways([3, 3]), ends(1)].concat(), "the client has queue pairs at 1 ports, where 2 were due"),
+        ([asks(wide), ways([3, 3]), ends_of([1, 2])].concat(), "the client has 2 queue pairs, where 1 were due"),
         (
             [asks(|_| ()), message(&Message::Error(Reason { text: "enough".to_owned(), is_rdma: false }))].concat(),
             "the client: enough",
@@ -172,7 +219,12 @@ fn a_server_outlives_what_its_clients_are() {
             }
         };
         stream.write_all(&message(&Message::Request(Box::new(request(|_| ()))))).unwrap();
-        let path = Message::Path(crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024 });
+        let path = Message::Path(crate::fabric::Path {
+            client_gid: Some(3),
+            server_gid: Some(3),
+            mtu: 1024,
+            others: Vec::new(),
+        });
         stream.write_all(&message(&path)).unwrap();
         stream.write_all(&ends(1)).unwrap();
         await_kind(5);
@@ -226,7 +278,7 @@ fn a_client_sees_that_its_server_hangs() {
         let (mut connection, _) = Connection::greet(theirs, Role::Server, LONG).unwrap();
         let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Server).unwrap();
         let mut says = |message| connection.send(&message).and_then(|()| connection.receive()).unwrap();
-        let offer = Offer { facts: side.facts().clone(), gid_index: None };
+        let offer = Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() };
         assert!(matches!(says(Message::Note("it begins".to_owned())), Message::Request(_)));
         assert!(matches!(says(Message::Offer(Box::new(offer))), Message::Path(_)));
         let Message::Ends(ends) = says(Message::Note("it is connected".to_owned())) else { panic!("no ends") };
@@ -247,10 +299,27 @@ fn a_client_sees_that_its_server_hangs() {
     server.join().unwrap();
 }
 
+#[test]
+fn a_server_with_other_ports_than_were_asked_for_is_named() {
+    let offered = |count, change: fn(&mut Plan)| {
+        let place = Place::default().spread(count);
+        let side = Fake::default().open(&Plan::example(), &place, Role::Server).unwrap();
+        let offer = Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() };
+        let script = [hello(), message(&Message::Offer(Box::new(offer))), ends(1)].concat();
+        let (connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Client, LONG).unwrap();
+        let done = measure(connection, Near::default(), &Fake::default(), &request(change), &mut ());
+        done.unwrap_err().to_string()
+    };
+    assert_eq!(offered(2, |_| ()), "the server has 2 ports, where 1 were due");
+    assert_eq!(offered(1, wide), "the server has 1 ports, where 2 were due");
+    assert_eq!(offered(2, wide), "the server has queue pairs at 1 ports, where 2 were due");
+}
+
 /// What a client of which the server alone sends is told, up to the step and these messages in it.
 fn told(messages: &[Message]) -> Vec<u8> {
     let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Server).unwrap();
-    let offer = Message::Offer(Box::new(Offer { facts: side.facts().clone(), gid_index: None }));
+    let offer =
+        Message::Offer(Box::new(Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() }));
     let before = [hello(), message(&offer), ends(1), message(&Message::Connected), message(&Message::Ready)].concat();
     messages.iter().fold(before, |all, next| [all, message(next)].concat())
 }
@@ -305,7 +374,7 @@ fn a_flood_of_intervals_holds_nothing_back() {
 
 /// Any message that a client can send, some with what the server cannot have.
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
-    let part = crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024 };
+    let part = crate::fabric::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024, others: Vec::new() };
     prop_oneof![
         Just(message(&Message::Request(Box::new(request(|_| ()))))),
         Just(message(&Message::Path(part))),

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use super::*;
 use crate::fabric::Role;
 use crate::fabric::fake::Stage;
-use crate::plan::{Measure, Memory, Place, Semantics};
+use crate::plan::{Measure, Memory, Place, Semantics, Spot};
 
 #[test]
 fn one_client_after_another_is_served() {
@@ -133,6 +133,42 @@ fn options_of_the_server_that_differ_are_said_on_both_sides() {
     assert_eq!(outcome.server.device, "fake2");
     let told: Vec<Event> = server.events.try_iter().collect();
     assert!(told.contains(&Event::Note(notes.0[1].clone())));
+}
+
+#[test]
+fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
+    let devices = |names: &[&str]| {
+        let spot = |name: &&str| Spot { device: Some((*name).to_owned()), ..Spot::default() };
+        Place::default().at(names.iter().map(spot).collect())
+    };
+    let of = |given: &[&str], asked: Place| {
+        let server = Running::start(Fake::default(), Host { place: devices(given), test: None }, LONG, false);
+        let request = request(|plan| {
+            (plan.queue_pairs, plan.threads) = (asked.count() as u32, asked.count() as u32);
+            (plan.client, plan.server) = (plan.client.clone().spread(asked.count()), asked);
+        });
+        let mut notes = Notes::default();
+        let outcome = server.measure(&request, &mut notes).map_err(|failure| failure.to_string());
+        let names =
+            |outcome: Outcome| outcome.server.all().map(|port| port.device.clone()).collect::<Vec<_>>().join(",");
+        (outcome.map(names), notes.0)
+    };
+    let open = |count| Place::default().spread(count);
+    assert_eq!(of(&["a", "b"], open(2)), (Ok("a,b".to_owned()), Vec::new()));
+    let (there, notes) = of(&["a"], open(2));
+    assert_eq!(there.as_deref(), Ok("a,a"));
+    assert_eq!(notes, ["the server was given --device a, which counts for all 2 ports of the test"]);
+    let (there, notes) = of(&["a", "b"], open(1));
+    assert_eq!(there.as_deref(), Ok("a"));
+    assert_eq!(notes, ["the server was given --device a,b, and the test goes over one port: the first is taken"]);
+    let (refused, _) = of(&["a", "b"], open(3));
+    let said = "the server: it was started with --device a,b, and the test goes over 3 ports: start it with as many, ";
+    assert!(refused.clone().unwrap_err().starts_with(said), "{refused:?}");
+    // The client's count.
+    let (there, notes) = of(&["a", "b"], devices(&["c", "d", "c"]));
+    assert_eq!(there.as_deref(), Ok("c,d,c"));
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert_eq!(of(&["a"], devices(&["a", "a"])), (Ok("a,a".to_owned()), Vec::new()));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Whole tests in memory.
 
 use super::*;
-use crate::fabric::Role;
 use crate::fabric::fake::Stage;
-use crate::plan::{Amount, LONGEST, Measure, Memory, Operation, Place, Semantics, Transport};
+use crate::fabric::{Facts, Role};
+use crate::plan::{Amount, LONGEST, Measure, Memory, Operation, Place, Semantics, Spot, Transport};
 use crate::stats::{Figures, Interval, Seen};
 
 #[test]
@@ -87,6 +87,24 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
     );
     let (refused, _) = of(&["--inline"]);
     assert!(refused.unwrap_err().contains("--inline 236 has the processor read the data"));
+}
+
+#[test]
+fn each_port_is_connected_with_the_one_in_the_same_place() {
+    let request = request(|plan| {
+        (plan.queue_pairs, plan.threads) = (4, 2);
+        let spot = |port, gid_index| Spot { device: Some("mlx4_0".to_owned()), port: Some(port), gid_index };
+        plan.client = Place::default().at(vec![spot(1, None), spot(2, Some(1))]);
+        plan.server = Place::default().at(vec![spot(2, Some(2)), spot(1, None)]);
+    });
+    let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
+    let ports = |facts: &Facts| facts.all().map(|port| port.port).collect::<Vec<_>>();
+    assert_eq!([ports(&outcome.client), ports(&outcome.server)], [[1, 2], [2, 1]]);
+    let gids: Vec<_> = outcome.path.all().map(|path| (path.client_gid, path.server_gid)).collect();
+    assert_eq!(gids, [(Some(2), Some(2)), (Some(1), Some(1))]);
+    assert!(outcome.server.all().all(|port| port.inline == Some(0)));
+    let Some(Figures::Bandwidth(bandwidth)) = &outcome.steps[0].client else { panic!("{:?}", outcome.steps) };
+    assert_eq!((bandwidth.messages, bandwidth.ports.len()), (20_000, 2));
 }
 
 #[test]

@@ -34,21 +34,32 @@ fn no_device() -> Error {
 
 /// Opens the device that is named, or the first with an active port.
 pub(super) fn open(place: &Place) -> Result<(Arc<DeviceContext>, u8)> {
-    open_one(place, |_| true)
+    open_one(place, &[], |_| true)
 }
 
-/// The same, where of devices that nobody names one that suits goes before others.
-pub(super) fn open_one(place: &Place, suits: impl Fn(&DeviceContext) -> bool) -> Result<(Arc<DeviceContext>, u8)> {
+/// Opens the device that is named, or the first with an active port that is not taken; of those one that suits goes before others.
+pub(super) fn open_one(
+    place: &Place,
+    taken: &[(String, u8)],
+    suits: impl Fn(&DeviceContext) -> bool,
+) -> Result<(Arc<DeviceContext>, u8)> {
     let list = list()?;
     if let Some(name) = &place.device {
         let context = list.find(name)?.open()?;
         connects(&context.name(), context.transport_type())?;
         let port = place.port.unwrap_or(1);
+        let ports = ports_of_device(&context)?;
+        if port > ports.max(1) {
+            bail!(
+                "{}: where each port of a NIC is a device of its own, give these with -d, such as mlx5_0,mlx5_1; see `stride-perf devices`",
+                no_port(name, ports, port)
+            );
+        }
         active(&context, port)?;
         return Ok((context, port));
     }
     let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
-    let open = |device: &Device<'_>| first_active(device, place.port);
+    let open = |device: &Device<'_>| first_active(device, place.port, taken);
     pick(list.iter(), is_soft, open, |found| suits(&found.0))
 }
 
@@ -87,20 +98,37 @@ pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     Ok(())
 }
 
-/// The first active port of a device, or that which is asked for; or why there is none.
-fn first_active(device: &Device<'_>, asked: Option<u8>) -> Result<(Arc<DeviceContext>, u8), String> {
+/// The first active port of a device that is not taken, or that which is asked for; or why there is none.
+fn first_active(
+    device: &Device<'_>,
+    asked: Option<u8>,
+    taken: &[(String, u8)],
+) -> Result<(Arc<DeviceContext>, u8), String> {
     let name = device.name();
     connects(&name, device.transport_type()).map_err(|error| format!("{error:#}"))?;
     let context = device.open().map_err(|error| format!("{error:#}"))?;
     let facts = context.query_device().map_err(|error| format!("{name}: {error}"))?;
     let count = u8::try_from(facts.phys_port_cnt()).unwrap_or(u8::MAX);
+    let is_taken = |port| taken.iter().any(|(device, other)| *device == name && *other == port);
     let state = |port| match context.query_port(port) {
+        Ok(_) if is_taken(port) => Err("one of the test's ports already".to_owned()),
         Ok(attributes) if attributes.port_state() == PortState::Active => Ok(()),
         Ok(attributes) => Err(attributes.port_state().to_string()),
         Err(error) => Err(error.to_string()),
     };
     let port = active_port(&name, count, asked, state)?;
     Ok((context, port))
+}
+
+/// How many ports a device has.
+fn ports_of_device(context: &DeviceContext) -> Result<u8> {
+    Ok(u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX))
+}
+
+/// Why there is no such port, where there are so many.
+fn no_port(name: &str, count: u8, asked: u8) -> String {
+    let there = if count == 1 { "port 1 alone".to_owned() } else { format!("ports 1 to {count}") };
+    format!("{name} has no port {asked}, but {there}")
 }
 
 /// Of so many ports.
@@ -111,8 +139,7 @@ fn active_port(
     state: impl Fn(u8) -> Result<(), String>,
 ) -> Result<u8, String> {
     if let Some(asked) = asked.filter(|asked| !(1..=count).contains(asked)) {
-        let there = if count == 1 { "port 1 alone".to_owned() } else { format!("ports 1 to {count}") };
-        return Err(format!("{name} has no port {asked}, but {there}"));
+        return Err(no_port(name, count, asked));
     }
     let mut reasons = Vec::new();
     for port in (1..=count).filter(|port| asked.is_none_or(|asked| asked == *port)) {
@@ -186,7 +213,7 @@ fn gather<D>(devices: impl Iterator<Item = D>, of: impl Fn(&D) -> Result<Vec<Por
 
 fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Vec<PortFacts>> {
     let context = device.open()?;
-    let count = u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX);
+    let count = ports_of_device(&context)?;
     let near = match gpus {
         Gpus::Some(gpus) => {
             let files = context.sysfs_path().map(|path| path.join("device"));
@@ -293,6 +320,7 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         is_bound,
         reads: [device.max_qp_init_rd_atom(), device.max_qp_rd_atom()],
         inline: None,
+        others: Vec::new(),
     })
 }
 

@@ -9,7 +9,9 @@ mod memory;
 mod pairs;
 mod scalable;
 mod side;
+mod stand;
 mod step;
+mod sum;
 mod vendor;
 mod worker;
 

@@ -3,28 +3,28 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::Ipv6Addr;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::{DeviceContext, Mtu};
-use sideway::ibverbs::protection_domain::ProtectionDomain;
 
 use super::connect::{ByHand, Joint, Manager};
 use super::contents;
 use super::corner::Corner;
 use super::device;
-use super::memory::Source;
+use super::stand::{self, Stand};
 use super::step::{self, Outcome};
+use super::sum::sum;
 use super::{vendor, worker};
 use crate::fabric::counters::Counters;
 use crate::fabric::numa;
 use crate::fabric::{Changes, End, Ends, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan, cpus};
-use crate::run::{Intervals, Scale, Signal, Stamp, Window, length};
-use crate::stats::{Bandwidth, Figures};
+use crate::run::{Intervals, Signal, Stamp, length};
+use crate::stats::Figures;
 
 /// How often what is done is told where nobody asks for more, and at most: it is part of what is measured where processors are few. The server
 /// hears then that the client is done.
@@ -37,16 +37,14 @@ const TICKS: u32 = 5;
 pub(super) struct VerbsSide {
     plan: Plan,
     role: Role,
-    port: u8,
+    /// Of the first port, with those of the others.
     facts: Facts,
-    memory: Source,
+    /// Of each thread, those of the first port first.
     pub(super) corners: Vec<Corner>,
     ends: Option<Ends>,
     /// Where the connection manager connects the queue pairs.
     manager: Option<Manager>,
-    /// What the plan wants counted.
-    counters: Option<Counters>,
-    pd: Arc<ProtectionDomain>,
+    stands: Vec<Stand>,
 }
 
 impl VerbsSide {
@@ -54,66 +52,40 @@ impl VerbsSide {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
         // The first of all, from which it is known how long a tick is when the test begins.
         Stamp::now();
-        let (context, port, manager) = if plan.by_address {
-            let (context, port, manager) = Manager::open(plan, place, role)?;
-            (context, port, Some(manager))
-        } else {
-            let (context, port) = device::open_one(place, |context| vendor::has(context, plan.transport))?;
-            (context, port, None)
-        };
-        device::can(&context, plan)?;
-        let mut facts = device::facts(&context, port, place)?;
-        if plan.by_address {
-            facts.partition = None;
+        let mut manager = None;
+        let (mut stands, mut all, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, place) in stand::places(plan, place).iter().enumerate() {
+            let (context, port) = if plan.by_address {
+                let (context, port, found) = Manager::open(plan, place, role)?;
+                manager = Some(found);
+                (context, port)
+            } else {
+                let suits = |context: &DeviceContext| vendor::has(context, plan.transport);
+                device::open_one(place, &taken, suits)
+                    .map_err(|error| stand::missing(error, (at, place), plan, role))?
+            };
+            taken.push((context.name(), port));
+            let (stand, facts) = Stand::new(&context, port, (plan, place), role)?;
+            stands.push(stand);
+            all.push(facts);
         }
-        let whose = format!("port {port} of {}", facts.device);
-        let folder = context.sysfs_path().map(|path| path.join("ports").join(port.to_string()));
-        let counters = Counters::open(folder, &plan.counters, &whose).map_err(Error::msg)?;
-        if role == Role::Client && counters.is_none() && !plan.counters.is_empty() {
-            bail!(
-                "--counters: {whose} has no counters, or none that can be read: leave it out, or name another device with -d"
-            );
-        }
-        facts.longest = vendor::check(&context, plan, &facts, role)?;
-        let pd = context.alloc_pd()?;
-        let memory = Source::open(&pd, plan, place)?;
-        memory.describe(&mut facts);
-        Ok(Self {
-            plan: plan.clone(),
-            role,
-            port,
-            facts,
-            memory,
-            corners: Vec::new(),
-            ends: None,
-            manager,
-            counters,
-            pd,
-        })
+        let mut all = all.into_iter();
+        let mut facts = all.next().context("a side has a port")?;
+        facts.others = all.collect();
+        let corners = Vec::new();
+        Ok(Self { plan: plan.clone(), role, facts, corners, ends: None, manager, stands })
     }
 
     /// Whether what a place names is there.
     pub(super) fn look(place: &Place) -> Result<()> {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
-        // The first of all, from which it is known how long a tick is when the test begins.
-        Stamp::now();
-        let (context, port) = device::open(place)?;
-        let facts = device::facts(&context, port, place)?;
-        if let Some(index) = place.gid_index
-            && !facts.gids.iter().any(|gid| gid.index == index)
-        {
-            bail!("--gid-index {index}: port {port} of {} has no such GID: see `stride-perf devices`", facts.device);
+        let mut taken = Vec::new();
+        for place in place.each_port() {
+            let (context, port) = device::open_one(&place, &taken, |_| true)?;
+            taken.push((context.name(), port));
+            stand::look(&context, port, &place)?;
         }
-        Source::find(&context.alloc_pd()?, place).map(drop)
-    }
-
-    /// Processors where its threads run that have none of their own, and where its memory is touched first; empty where the system decides.
-    fn near(&self) -> Vec<u32> {
-        if self.facts.is_bound { cpus::parse(&self.facts.near_cpus).unwrap_or_default() } else { Vec::new() }
-    }
-
-    fn context(&self) -> &Arc<DeviceContext> {
-        self.pd.device_context()
+        Ok(())
     }
 
     /// Index of the GID of this side.
@@ -123,31 +95,33 @@ impl VerbsSide {
             Role::Server => path.server_gid,
         }
     }
-}
 
-impl Side for VerbsSide {
-    fn facts(&self) -> &Facts {
-        &self.facts
+    /// Threads of a port.
+    fn threads(&self) -> u32 {
+        (self.plan.threads / self.plan.ports()).max(1)
     }
 
-    fn make_ends(&mut self, path: &Path) -> Result<Ends> {
-        let _bound = numa::bind(&self.near());
-        let (plan, threads) = (&self.plan, self.plan.threads.max(1));
+    /// Makes the queue pairs of a port, for its threads.
+    fn make_ends_at(&self, at: usize, facts: &Facts, path: &Path) -> Result<(Vec<Corner>, Ends)> {
+        let _bound = numa::bind(&near(facts));
+        let (plan, stand, threads) = (&self.plan, &self.stands[at], self.threads());
         // As many on each thread as can be, and one more on the first.
-        let share = |thread: u32| plan.queue_pairs / threads + u32::from(thread < plan.queue_pairs % threads);
-        let make = |thread| Corner::new(&self.pd, plan, &self.memory, thread, share(thread));
+        let queue_pairs = plan.queue_pairs / plan.ports();
+        let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
+        let make = |thread| Corner::new(&stand.pd, plan, &stand.memory, thread, share(thread));
         let corners: Vec<Corner> = (0..threads).map(make).collect::<Result<_>>()?;
         let gid = match self.gid_index(path) {
-            Some(index) => Some(Ipv6Addr::from(self.context().query_gid(self.port, index)?).to_string()),
+            Some(index) => Some(Ipv6Addr::from(stand.context().query_gid(stand.port, index)?).to_string()),
             None => None,
         };
-        let reads = self.facts.reads[1].min(u8::MAX.into()) as u8;
+        let reads = facts.reads[1].min(u8::MAX.into()) as u8;
         let listening = self.manager.as_ref().and_then(Manager::listening);
         // The same on all threads.
         let inline = corners.first().map_or(0, |corner| corner.inline);
-        let mut ends = Ends { lid: self.facts.lid, gid, reads, queue_pairs: Vec::new(), inline, listening };
+        let (queue_pairs, others) = (Vec::new(), Vec::new());
+        let mut ends = Ends { lid: facts.lid, gid, reads, queue_pairs, inline, listening, others };
         // A target has a number once it is ready, which takes this side's own address and no other.
-        let here = ByHand::new(plan, &self.facts, self.gid_index(path), &ends)?;
+        let here = ByHand::new(plan, facts, self.gid_index(path), &ends)?;
         corners.iter().try_for_each(|corner| here.open_targets(&corner.pairs, plan, packets(path)?))?;
         for corner in &corners {
             for (lane, (number, intake)) in corner.pairs.numbers()?.into_iter().enumerate() {
@@ -161,33 +135,70 @@ impl Side for VerbsSide {
                 });
             }
         }
-        self.facts.inline = Some(inline);
+        Ok((corners, ends))
+    }
+}
+
+impl Side for VerbsSide {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn make_ends(&mut self, path: &Path) -> Result<Ends> {
+        let (ports, ways) = (self.stands.len(), path.all().count());
+        ensure!(ports == ways, "there are {ways} ways between the sides, and {ports} ports of this one");
+        let (mut corners, mut all) = (Vec::new(), Vec::new());
+        for (at, (facts, path)) in self.facts.all().zip(path.all()).enumerate() {
+            let (made, ends) = self.make_ends_at(at, facts, path)?;
+            corners.extend(made);
+            all.push(ends);
+        }
+        self.facts.inline = all.first().map(|ends| ends.inline);
+        for (facts, ends) in self.facts.others.iter_mut().zip(all.iter().skip(1)) {
+            facts.inline = Some(ends.inline);
+        }
+        let mut all = all.into_iter();
+        let mut ends = all.next().context("a side has a port")?;
+        ends.others = all.collect();
         (self.corners, self.ends) = (corners, Some(ends.clone()));
         Ok(ends)
     }
 
     fn connect(&mut self, path: &Path, theirs: &Ends) -> Result<()> {
         let own = self.ends.clone().context("the queue pairs are made before they are connected")?;
-        let (here, there) = (own.queue_pairs.len(), theirs.queue_pairs.len());
+        let counts = |ends: &Ends| {
+            let counts = ends.all().map(|ends| ends.queue_pairs.len().to_string());
+            counts.collect::<Vec<_>>().join(" and ")
+        };
+        let (here, there) = (counts(&own), counts(theirs));
         ensure!(here == there, "the other side has {there} queue pairs, and this one {here}");
-        let by_hand = ByHand::new(&self.plan, &self.facts, self.gid_index(path), theirs)?;
-        let mtu = packets(path)?;
-        let asks = self.facts.reads[0].min(theirs.reads.into()).min(255) as u8;
-        let joint = Joint { plan: &self.plan, mtu, asks, answers: own.reads };
-        let mut pairs = Vec::with_capacity(here);
-        let mut rest = theirs.queue_pairs.as_slice();
-        for corner in &mut self.corners {
-            let (theirs, others) = rest.split_at(corner.unposted.len().min(rest.len()));
-            (corner.theirs, rest) = (theirs.to_vec(), others);
-            pairs.extend(corner.pairs.loose());
-        }
-        match &mut self.manager {
-            Some(manager) => manager.connect(&joint, &self.pd, pairs, (&own, theirs), &by_hand),
-            None => {
-                let ends = own.queue_pairs.iter().zip(&theirs.queue_pairs);
-                pairs.into_iter().zip(ends).try_for_each(|(pair, ends)| by_hand.connect(&joint, &self.pd, pair, ends))
+        let threads = self.threads() as usize;
+        let indices: Vec<_> = path.all().map(|path| self.gid_index(path)).collect();
+        let ports = self.stands.iter().zip(self.facts.all()).zip(path.all().zip(indices));
+        let ends = own.all().zip(theirs.all());
+        let corners = self.corners.chunks_mut(threads);
+        for (((stand, facts), (path, index)), ((own, theirs), corners)) in ports.zip(ends.zip(corners)) {
+            let by_hand = ByHand::new(&self.plan, facts, index, theirs)?;
+            let mtu = packets(path)?;
+            let asks = facts.reads[0].min(theirs.reads.into()).min(255) as u8;
+            let joint = Joint { plan: &self.plan, mtu, asks, answers: own.reads };
+            let mut pairs = Vec::with_capacity(own.queue_pairs.len());
+            let mut rest = theirs.queue_pairs.as_slice();
+            for corner in corners {
+                let (theirs, others) = rest.split_at(corner.unposted.len().min(rest.len()));
+                (corner.theirs, rest) = (theirs.to_vec(), others);
+                pairs.extend(corner.pairs.loose());
+            }
+            match &mut self.manager {
+                Some(manager) => manager.connect(&joint, &stand.pd, pairs, (own, theirs), &by_hand)?,
+                None => {
+                    let ends = own.queue_pairs.iter().zip(&theirs.queue_pairs);
+                    let mut pairs = pairs.into_iter().zip(ends);
+                    pairs.try_for_each(|(pair, ends)| by_hand.connect(&joint, &stand.pd, pair, ends))?;
+                }
             }
         }
+        Ok(())
     }
 
     fn end(&mut self) {
@@ -197,16 +208,19 @@ impl Side for VerbsSide {
     }
 
     fn prepare(&mut self, size: u64) -> Result<()> {
-        // What is paged on demand is touched here.
-        let _bound = numa::bind(&self.near());
-        let (plan, role) = (&self.plan, self.role);
-        self.corners.iter_mut().try_for_each(|corner| step::prepare(corner, plan, role, size))?;
-        self.counters.iter_mut().for_each(Counters::begin);
+        let (plan, role, threads) = (&self.plan, self.role, self.threads() as usize);
+        for (facts, corners) in self.facts.all().zip(self.corners.chunks_mut(threads)) {
+            // What is paged on demand is touched here.
+            let _bound = numa::bind(&near(facts));
+            corners.iter_mut().try_for_each(|corner| step::prepare(corner, plan, role, size))?;
+        }
+        self.stands.iter_mut().filter_map(|stand| stand.counters.as_mut()).for_each(Counters::begin);
         Ok(())
     }
 
     fn counted(&mut self) -> Option<Changes> {
-        self.counters.as_ref().map(Counters::changes)
+        let each = self.stands.iter().zip(self.facts.all());
+        Changes::of_ports(each.map(|(stand, facts)| (facts, stand.counters.as_ref().map(Counters::changes))))
     }
 
     fn check(&mut self, size: u64) -> Result<()> {
@@ -217,8 +231,10 @@ impl Side for VerbsSide {
     }
 
     fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
-        let near = self.near();
+        let threads_of_port = self.threads() as usize;
         let Self { plan, role, corners, facts, .. } = self;
+        // The processors of each port's threads, and those that are near it.
+        let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
         let (signal, count) = (Signal::default(), corners.len());
         let most = if *role == Role::Client { TICK } else { SERVERS_TICK };
         let tick = most.min(length(plan) / TICKS);
@@ -227,11 +243,14 @@ impl Side for VerbsSide {
             let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
             let (up, are_up) = mpsc::channel();
             for (index, corner) in corners.iter_mut().enumerate() {
-                let (signal, plan, role, near, facts) = (&signal, &*plan, *role, &*near, &*facts);
+                let (signal, plan, role) = (&signal, &*plan, *role);
+                let (home, thread) = (homes.get(index / threads_of_port), index % threads_of_port);
                 let (start, started) = mpsc::channel();
                 let up = up.clone();
                 let body = move || {
-                    worker::begin(facts, near, index);
+                    if let Some((facts, near)) = home {
+                        worker::begin(facts, near, thread);
+                    }
                     // All begin together, or none does where one of them could not be had.
                     if up.send(()).is_err() || started.recv().is_err() {
                         return Ok(Outcome::Nothing);
@@ -280,6 +299,12 @@ impl Side for VerbsSide {
     }
 }
 
+/// Processors where the threads of a port run that have none of their own, and where its memory is touched first; empty where the system
+/// decides.
+fn near(facts: &Facts) -> Vec<u32> {
+    if facts.is_bound { cpus::parse(&facts.near_cpus).unwrap_or_default() } else { Vec::new() }
+}
+
 /// The packets of a path.
 fn packets(path: &Path) -> Result<Mtu> {
     Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))
@@ -297,97 +322,5 @@ fn expected(plan: &Plan) -> Expected {
             Expected::Messages(((count + warm_up) * u64::from(plan.queue_pairs)).max(1))
         }
         Amount::Time { time, warm_up } => Expected::Time((time + warm_up).max(TICK)),
-    }
-}
-
-/// What all threads have done together.
-fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figures> {
-    let mut windows: Vec<Window> = Vec::new();
-    let mut times = None;
-    for outcome in outcomes {
-        match outcome {
-            Outcome::Window(window) => windows.push(window),
-            // A latency has one thread.
-            Outcome::Times(samples) => times = Some(samples.tally()),
-            Outcome::Nothing => {}
-        }
-    }
-    if let crate::plan::Measure::Latency(semantics) = plan.measure {
-        return times?.latency(Scale::now().tick(), semantics).map(Figures::Latency);
-    }
-    let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
-    let has_length = |window: &&Window| window.ended > window.started;
-    // What a thread took in without a window of its own is in none: the time is that of who has sent it.
-    let is_late = |window: &Window| window.sent.is_none() && window.arrived > Some(0) && !has_length(&window);
-    if windows.iter().any(is_late) {
-        return Some(Figures::Bandwidth(Bandwidth { arrived: arrived(&windows), ..Bandwidth::default() }));
-    }
-    // A thread that has seen too little for a window has none, and no part in that of all.
-    let is_any_long = windows.iter().any(|window| has_length(&window));
-    let of_some = || windows.iter().filter(|window| !is_any_long || has_length(window));
-    let started = of_some().map(|window| window.started).min()?;
-    let ended = of_some().map(|window| window.ended).max()?;
-    let messages: u64 = windows.iter().map(|window| window.messages).sum();
-    let mut seconds = (ended - started).as_secs_f64();
-    if matches!(plan.amount, Amount::Time { .. }) {
-        // Each thread's window ends with a completion of its own: all that they do is done at the sum of their rates.
-        let rate = |window: &Window| window.messages as f64 / (window.ended - window.started).as_secs_f64();
-        let rates: f64 = windows.iter().map(rate).filter(|rate| rate.is_finite()).sum();
-        seconds = if rates > 0.0 { messages as f64 / rates } else { seconds };
-    }
-    let interval = windows.iter().map(|window| window.interval).max()?.as_secs_f64();
-    let of = |window: &mut Window| Bandwidth {
-        intervals: std::mem::take(&mut window.intervals),
-        interval: window.interval.as_secs_f64(),
-        ..Bandwidth::default()
-    };
-    let parts: Vec<_> = windows.iter_mut().map(|window| of(window).with_interval(interval).intervals).collect();
-    let count = parts.iter().map(Vec::len).min().unwrap_or(0);
-    let intervals = (0..count).map(|at| parts.iter().map(|part| part[at]).sum()).collect();
-    let cpu: Duration = windows.iter().map(|window| window.cpu).sum();
-    let bandwidth = Bandwidth {
-        messages,
-        seconds,
-        intervals,
-        interval,
-        cpu: (seconds > 0.0).then(|| cpu.as_secs_f64() / seconds),
-        sent: windows.iter().map(|window| window.sent).sum(),
-        arrived: arrived(&windows),
-    };
-    Some(Figures::Bandwidth(if plan.interval_kept().is_some() {
-        bandwidth
-    } else {
-        bandwidth.settled(plan.moderation(size))
-    }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_without_a_window_leaves_the_time_to_the_sender() {
-        let started = Instant::now();
-        let of = |milliseconds, messages, arrived| Window {
-            started,
-            ended: started + Duration::from_millis(milliseconds),
-            messages,
-            intervals: Vec::new(),
-            interval: Duration::from_millis(1),
-            cpu: Duration::ZERO,
-            sent: None,
-            arrived,
-        };
-        let plan = Plan { amount: Amount::Messages { count: 200, warm_up: 10 }, ..Plan::example() };
-        let sum = |windows: [Window; 2]| match sum(windows.map(Outcome::Window).into(), &plan, 64) {
-            Some(Figures::Bandwidth(bandwidth)) => (bandwidth.messages, bandwidth.seconds, bandwidth.arrived),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(sum([of(20, 400, Some(420)), of(10, 200, Some(210))]), (600, 0.02, Some(630)));
-        assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(210))]), (0, 0.0, Some(630)));
-        // To which nothing came at all.
-        assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(0))]), (400, 0.02, Some(420)));
-        // Who sends may have had too short a time.
-        assert_eq!(sum([of(20, 400, None), of(0, 0, None)]), (400, 0.02, None));
     }
 }

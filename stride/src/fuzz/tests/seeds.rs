@@ -18,7 +18,7 @@ fn facts(role: Role) -> Facts {
 }
 
 fn path() -> Path {
-    Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096 }
+    Path { client_gid: Some(3), server_gid: Some(3), mtu: 4096, others: Vec::new() }
 }
 
 /// What a side hears, packed.
@@ -72,11 +72,13 @@ fn stream() -> Vec<u8> {
     text
 }
 
-fn conversations() -> [(&'static str, Vec<u8>); 7] {
+fn conversations() -> [(&'static str, Vec<u8>); 8] {
     let hello = || Message::Hello(Hello { version: "1".to_owned(), busy: None });
     let of = |plan| Message::Request(Box::new(Request { plan, given: Given::default() }));
     let request = || of(Plan::example());
-    let offer = || Message::Offer(Box::new(Offer { facts: facts(Role::Server), gid_index: None }));
+    let offer = || {
+        Message::Offer(Box::new(Offer { facts: facts(Role::Server), gid_index: None, other_gid_indices: Vec::new() }))
+    };
     let ends_with = |intake| {
         let end = End { number: 1, psn: 2, address: 3, rkey: 4, intake };
         Message::Ends(Ends {
@@ -86,6 +88,7 @@ fn conversations() -> [(&'static str, Vec<u8>); 7] {
             queue_pairs: vec![end],
             inline: 0,
             listening: None,
+            others: Vec::new(),
         })
     };
     let ends = || ends_with(None);
@@ -106,6 +109,12 @@ fn conversations() -> [(&'static str, Vec<u8>); 7] {
     let target = ends_with(Some(Intake::Dc { number: 5, key: 6 }));
     let dynamic = [hello(), of(Plan { transport: Transport::Dc, ..Plan::example() }), Message::Path(path()), target];
     let dynamic = [&dynamic[..], &whole[4..]].concat();
+    let two = || Place::default().spread(2);
+    let wide = Plan { queue_pairs: 2, threads: 2, client: two(), server: two(), ..Plan::example() };
+    let ways = Message::Path(Path { others: vec![path()], ..path() });
+    let Message::Ends(end) = ends() else { unreachable!("they are ends") };
+    let wide = [hello(), of(wide), ways, Message::Ends(Ends { others: vec![end.clone()], ..end })];
+    let wide = [&wide[..], &whole[4..]].concat();
     let served = [
         hello(),
         Message::Note("a note".to_owned()),
@@ -118,6 +127,7 @@ fn conversations() -> [(&'static str, Vec<u8>); 7] {
     [
         ("conversation/good-client", said(SERVER, &whole)),
         ("conversation/good-dynamic", said(SERVER, &dynamic)),
+        ("conversation/good-ports", said(SERVER, &wide)),
         ("conversation/good-server", said(CLIENT, &served)),
         ("conversation/bad-order", said(SERVER, &[hello(), request(), size()])),
         ("conversation/bad-stranger", [&[SERVER][..], b"GET / HTTP/1.1\r\n\r\n"].concat()),
@@ -151,6 +161,8 @@ pub(super) fn all() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("command_line/good-serve", "server\n--timeout\n3s"),
         ("command_line/good-latency", "send\nlat\n-n\n1000\n--cpu\n0-3,7\nhost"),
+        ("command_line/good-ports", "write\nbw\n-d\nmlx5_0,mlx5_1\n-x\n3,5\n-q\n4\nhost"),
+        ("command_line/bad-ports", "write\nbw\n-d\na,b,c\n-i\n1,2\nhost"),
         ("command_line/bad-size", "write\nbw\n--msg-size\n9999999999999t"),
         ("command_line/bad-word", "wirte\nbw"),
     ] {

@@ -1,6 +1,7 @@
 //! What a plan cannot be. Both sides look: the client before it sends it, the server because a peer may send anything.
 
 mod combined;
+mod ports;
 
 use std::error::Error;
 use std::fmt;
@@ -45,6 +46,8 @@ const MOST_INTERVALS: f64 = 100_000.0;
 const MOST_FLOW_LABEL: u64 = (1 << 20) - 1;
 /// The LIDs of single ports; those above are of multicast groups.
 const LIDS: std::ops::RangeInclusive<u64> = 1..=0xbfff;
+/// The most ports of a side.
+const MOST_PORTS: usize = 64;
 /// The most counters that are named one by one.
 const MOST_COUNTERS: usize = 256;
 /// The longest test.
@@ -71,6 +74,7 @@ impl Plan {
         self.check_operation()?;
         self.check_sizes()?;
         self.check_amount()?;
+        self.check_ports()?;
         self.check_queues()?;
         self.check_network()?;
         match self.measure {
@@ -328,7 +332,7 @@ impl Plan {
             return refuse(format!("--mtu is {mtu}: it can be 256, 512, 1024, 2048 or 4096"));
         }
         let places = [&self.client, &self.server];
-        let has_index = self.client.gid_index.is_some() || self.server.gid_index.is_some();
+        let has_index = places.iter().any(|place| place.spots().iter().any(|spot| spot.gid_index.is_some()));
         if self.by_address && has_index {
             return refuse(
                 "--gid-index and --remote-gid-index are for queue pairs that are connected by hand: with --rdma-cm the addresses decide, \
@@ -365,14 +369,16 @@ impl Plan {
 }
 
 fn check_place(place: &Place) -> Result<(), Contradiction> {
-    if place.port == Some(0) {
+    let spots = place.spots();
+    if spots.iter().any(|spot| spot.port == Some(0)) {
         return refuse("--ib-port is 0: ports count from 1");
     }
     if let Some(lid) = place.dlid {
         within("--dlid", lid.into(), LIDS)?;
     }
-    let texts = [place.device.as_deref(), place.memory.as_ref().and_then(Memory::cuda)];
-    if let Some(text) = texts.into_iter().flatten().find(|text| text.is_empty() || text.len() > 64) {
+    let devices = spots.iter().map(|spot| spot.device.as_deref());
+    let texts = devices.chain([place.memory.as_ref().and_then(Memory::cuda)]);
+    if let Some(text) = texts.flatten().find(|text| text.is_empty() || text.len() > 64) {
         return refuse(format!("{text:?} is no name of a device or GPU: see `stride-perf devices`"));
     }
     match &place.cpus {

@@ -73,14 +73,14 @@ fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     let plan = given.plan;
     let remedy = match plan {
         // EFA does not say how many it has.
-        _ if given.fetches() && plan.queue_pairs == 1 && plan.transport.is_ordered() => {
+        _ if given.fetches() && plan.queue_pairs == plan.ports() && plan.transport.is_ordered() => {
             Remedy::Reads(given.sides[0].reads[0].min(given.sides[1].reads[1]))
         }
         _ if plan.post_list == 1 => Remedy::PostList,
-        _ if plan.threads == 1 => Remedy::Threads,
+        _ if plan.threads == plan.ports() => Remedy::Threads,
         _ => return None,
     };
-    Some(Hint::Posting { size: row.size, rate: row.average()?.messages_per_second, remedy })
+    Some(Hint::Posting { size: row.size, rate: row.average()?.messages_per_second, remedy, ports: plan.ports() })
 }
 
 /// The hint, and which part of what was sent did not arrive.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn posting(remedy: Remedy) -> Hint {
-        Hint::Posting { size: 4096, rate: 5e6, remedy }
+        Hint::Posting { size: 4096, rate: 5e6, remedy, ports: 1 }
     }
 
     #[test]
@@ -144,6 +144,18 @@ mod tests {
         case.plan.post_list = 16;
         assert_eq!(case.hints(), [posting(Remedy::Threads)]);
         case.plan.threads = 2;
+        assert_eq!(case.hints(), []);
+    }
+
+    #[test]
+    fn each_port_has_threads_of_its_own() {
+        let mut case = small();
+        case.plan.client = case.plan.client.spread(2);
+        (case.plan.threads, case.plan.post_list) = (2, 16);
+        let hint = Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Threads, ports: 2 };
+        assert_eq!(case.hints(), std::slice::from_ref(&hint));
+        assert!(hint.to_string().ends_with("Try --threads 4 with -q 4."), "{hint}");
+        case.plan.threads = 4;
         assert_eq!(case.hints(), []);
     }
 

@@ -69,6 +69,8 @@ pub enum Hint {
         rate: f64,
         /// What to try.
         remedy: Remedy,
+        /// Ports of each side.
+        ports: u32,
     },
     /// Each small message has a completion of its own.
     EachSignaled,
@@ -155,15 +157,16 @@ pub fn far(facts: &Facts, option: &'static str) -> Option<Hint> {
     Some(Hint::Far { host, device, node, thread, option, near })
 }
 
-/// The same of both sides of a test, as its client can say it.
+/// The same of both sides of a test, as its client can say it: of each port.
 pub fn far_sides(sides: [&Facts; 2]) -> impl Iterator<Item = Hint> {
-    sides.into_iter().zip(["--cpu", "--remote-cpu"]).filter_map(|(facts, option)| far(facts, option))
+    let sides = sides.into_iter().zip(["--cpu", "--remote-cpu"]);
+    sides.flat_map(|(facts, option)| facts.all().filter_map(move |port| far(port, option)))
 }
 
 /// Whether softrnic's device was asked for, or stands in, where a side has it.
 pub fn softrnic(plan: &Plan, sides: [&Facts; 2]) -> Option<Hint> {
     let is_chosen = [&plan.client, &plan.server].iter().any(|place| place.device.is_some());
-    sides.iter().any(|facts| facts.is_soft()).then_some(Hint::Softrnic { is_chosen })
+    sides.iter().any(|facts| facts.all().any(Facts::is_soft)).then_some(Hint::Softrnic { is_chosen })
 }
 
 /// All hints of a test, the weightiest first.
@@ -176,10 +179,23 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
 }
 
 impl Given<'_> {
-    /// What the slower of the two ports is said to carry, in gigabits a second. softrnic's carry what they can.
+    /// What both sides are said to carry, in gigabits a second: of each pair of ports the slower, all together, and no more than the
+    /// ports of either side, of which several may be connected with the same one. softrnic's carry what they can.
     fn link(&self) -> Option<f64> {
         let gigabits = |facts: &Facts| facts.gigabits.filter(|_| !facts.is_soft());
-        self.sides.into_iter().map(gigabits).reduce(|a, b| Some(a?.min(b?))).flatten()
+        let [client, server] = self.sides;
+        let pairs = client.all().zip(server.all());
+        let pairs: Option<f64> = pairs.map(|(ours, theirs)| Some(gigabits(ours)?.min(gigabits(theirs)?))).sum();
+        let of = |side: &Facts| {
+            let mut seen = Vec::new();
+            let once = side.all().filter(|port| {
+                let is_new = !seen.contains(&(&port.device, port.port));
+                seen.push((&port.device, port.port));
+                is_new
+            });
+            once.map(gigabits).sum::<Option<f64>>()
+        };
+        Some(pairs?.min(of(client)?).min(of(server)?))
     }
 
     /// Whether a row is far below what the link carries.
@@ -243,6 +259,28 @@ pub(super) mod tests {
     fn a_good_run_needs_none() {
         assert_eq!(Case::bandwidth().hints(), []);
         assert_eq!(Case::latency().hints(), []);
+    }
+
+    #[test]
+    fn several_ports_carry_more_than_one() {
+        let mut case = Case::bandwidth();
+        let link = |case: &Case| {
+            let [client, server] = &case.sides;
+            let sides = [client, server];
+            Given { plan: &case.plan, path: &case.path, sides, rows: &case.rows, unmeasured: &[] }.link()
+        };
+        assert_eq!(link(&case), Some(400.0));
+        let second = |facts: &Facts, gigabits| {
+            vec![Facts { device: "mlx5_1".to_owned(), gigabits: Some(gigabits), ..facts.clone() }]
+        };
+        case.sides[0].others = second(&case.sides[0], 400.0);
+        case.sides[1].others = second(&case.sides[1], 100.0);
+        assert_eq!(link(&case), Some(500.0));
+        // Both of the client's are connected with one of the server's.
+        case.sides[1].others = vec![case.sides[1].clone()];
+        assert_eq!(link(&case), Some(400.0));
+        case.sides[0].others[0].gigabits = None;
+        assert_eq!(link(&case), None);
     }
 
     #[test]

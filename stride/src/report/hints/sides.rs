@@ -15,13 +15,16 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
 
 /// Of messages that are larger than a packet.
 fn mtu(given: &Given<'_>) -> Option<Hint> {
-    let mtu = given.path.mtu;
+    let [client, server] = given.sides;
+    let ports = client.all().zip(server.all());
+    let (path, (client, server)) = given.path.all().zip(ports).min_by_key(|(path, _)| path.mtu)?;
+    let mtu = path.mtu;
     let is_small = mtu < MOST && given.rows.iter().any(|row| row.size > u64::from(mtu));
-    let is_soft = given.sides.iter().any(|facts| facts.is_soft());
+    let is_soft = client.is_soft() || server.is_soft();
     if !is_small || is_soft {
         return None;
     }
-    let port = given.sides.into_iter().find(|facts| facts.mtu <= mtu);
+    let port = [client, server].into_iter().find(|facts| facts.mtu <= mtu);
     if let Some(facts) = port {
         let is_ethernet = facts.link_layer != "InfiniBand";
         return Some(Hint::MtuOfPort { host: facts.host.clone(), mtu, is_ethernet });
@@ -70,6 +73,31 @@ mod tests {
         assert_eq!(case.hints(), [of(true)]);
         case.sides[1].link_layer = "InfiniBand".to_owned();
         assert_eq!(case.hints(), [of(false)]);
+    }
+
+    #[test]
+    fn the_port_with_the_smallest_packets_is_named() {
+        let mut case = Case::bandwidth();
+        case.path.others = vec![crate::fabric::Path { mtu: 1024, ..case.path.clone() }];
+        for (side, host) in case.sides.iter_mut().zip(["three", "four"]) {
+            side.others = vec![crate::fabric::Facts { host: host.to_owned(), ..side.clone() }];
+        }
+        case.sides[1].others[0].mtu = 1024;
+        let hints = case.hints();
+        assert!(
+            hints.contains(&Hint::MtuOfPort { host: "four".to_owned(), mtu: 1024, is_ethernet: true }),
+            "{hints:?}"
+        );
+    }
+
+    #[test]
+    fn threads_far_from_any_port_are_told() {
+        let mut case = Case::bandwidth();
+        case.sides[0].others = vec![crate::fabric::Facts { thread_nodes: vec![1], ..case.sides[0].clone() }];
+        case.sides[1].others = vec![case.sides[1].clone()];
+        case.plan.rate_limit = Some(1.0);
+        let hints = case.hints();
+        assert!(matches!(&hints[..], [Hint::Far { option: "--cpu", thread: 1, .. }]), "{hints:?}");
     }
 
     #[test]

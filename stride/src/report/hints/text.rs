@@ -54,13 +54,18 @@ impl fmt::Display for Hint {
                 "At {} nothing was measured: the time was over before a message was. Try a longer -D, or -n.",
                 bytes(*size)
             ),
-            Self::Posting { size, rate, remedy } => {
-                let (size, rate) = (bytes(*size), rate / 1e6);
+            Self::Posting { size, rate, remedy, ports } => {
+                let (size, rate, twice) = (bytes(*size), rate / 1e6, 2 * ports);
                 write!(f, "Messages of up to {size} come to {rate:.2} million a second whatever the link carries: ")?;
                 match remedy {
-                    Remedy::PostList => f.write_str("one request is posted at a time. Try -l 16, or --threads 2 with -q 2."),
-                    Remedy::Threads => f.write_str("a thread posts no more. Try --threads 2 with -q 2."),
-                    Remedy::Reads(reads) => write!(f, "a queue pair has at most {reads} of them under way. Try -q 4."),
+                    Remedy::PostList => write!(
+                        f,
+                        "one request is posted at a time. Try -l 16, or --threads {twice} with -q {twice}."
+                    ),
+                    Remedy::Threads => write!(f, "a thread posts no more. Try --threads {twice} with -q {twice}."),
+                    Remedy::Reads(reads) => {
+                        write!(f, "a queue pair has at most {reads} of them under way. Try -q {}.", 2 * twice)
+                    }
                 }
             }
             Self::EachSignaled => {
@@ -148,9 +153,9 @@ mod tests {
             Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: true },
             Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: false },
             Hint::Nothing(8 << 20),
-            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::PostList },
-            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Threads },
-            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Reads(16) },
+            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::PostList, ports: 1 },
+            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Threads, ports: 1 },
+            Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Reads(16), ports: 1 },
             Hint::EachSignaled,
             Hint::Shallow(4),
             Hint::Ordered,

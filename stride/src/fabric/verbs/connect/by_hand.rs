@@ -105,6 +105,7 @@ mod tests {
             reads: 16,
             queue_pairs: Vec::new(),
             listening: None,
+            others: Vec::new(),
             inline: 0,
         };
         ByHand::new(plan, side.facts(), gid, &theirs).unwrap()

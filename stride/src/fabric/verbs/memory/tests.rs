@@ -20,7 +20,7 @@ fn plan(operation: Operation) -> Plan {
 
 /// What a client brings back that uses the memory of the server at `ends`.
 fn attack(plan: &Plan, change: impl Fn(&Areas, &mut End)) -> Result<(), String> {
-    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let mut client = VerbsSide::open(plan, &plan.client, Role::Client).unwrap();
     let mut server = VerbsSide::open(plan, &plan.server, Role::Server).unwrap();
     let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
@@ -52,7 +52,7 @@ fn no_peer_reaches_what_goes_out() {
 
 #[test]
 fn queue_pairs_share_regions_unless_they_have_their_own() {
-    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     for has_own_regions in [false, true] {
         let plan = Plan { has_own_regions, queue_pairs: 3, ..plan(Operation::Write) };
         let mut side = VerbsSide::open(&plan, &plan.client, Role::Client).unwrap();
@@ -88,7 +88,7 @@ fn a_peer_may_do_what_the_test_needs_and_nothing_else() {
 
 /// What one thread does of a test, with both sides in turn.
 fn play(plan: &Plan) -> Result<(), String> {
-    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let say = |error: anyhow::Error| format!("{error:#}");
     let mut client = VerbsSide::open(plan, &plan.client, Role::Client).map_err(say)?;
     let mut server = VerbsSide::open(plan, &plan.server, Role::Server).map_err(say)?;
@@ -136,7 +136,7 @@ fn what_did_not_come_to_a_gpu_is_found() {
     let fake = Fake::load();
     let mut plan = Plan { is_validated: true, ..plan(Operation::Write) };
     plan.server.memory = Some(Memory::Cuda("0".to_owned()));
-    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let mut server = VerbsSide::open(&plan, &plan.server, Role::Server).unwrap();
     server.make_ends(&path).unwrap();
     server.prepare(8).unwrap();
@@ -150,7 +150,7 @@ fn what_did_not_come_to_a_gpu_is_found() {
 #[test]
 fn the_processor_reads_nothing_of_a_gpu() {
     Fake::load();
-    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     for (memory, expected) in [(None, true), (Some(Memory::Cuda("0".to_owned())), false)] {
         let measure = Measure::Latency(Semantics::Ack);
         let mut plan = Plan { measure, tx_depth: 1, cq_moderation: 1, ..plan(Operation::Write) };

@@ -1,0 +1,98 @@
+//! What a test over several ports cannot have.
+
+use super::{Contradiction, MOST_PORTS, refuse};
+use crate::plan::{Measure, Place, Plan};
+
+impl Plan {
+    /// Whether queue pairs and threads can be dealt out to the ports of both sides.
+    pub(super) fn check_ports(&self) -> Result<(), Contradiction> {
+        let (ours, theirs) = (self.client.count(), self.server.count());
+        if ours != theirs {
+            return refuse(format!(
+                "the client has {ours} ports and the server {theirs}, and each is to be connected with one: give as many --remote-device and \
+                 --remote-ib-port as --device and --ib-port, or one for all"
+            ));
+        }
+        if ours == 1 {
+            return Ok(());
+        }
+        if ours > MOST_PORTS {
+            return refuse(format!("--device and --ib-port name {ours} ports: {MOST_PORTS} are the most"));
+        }
+        if self.measure != Measure::Bandwidth {
+            return refuse(
+                "a latency is of one message at a time, which goes by one port: give one --device and --ib-port, or measure `bw`",
+            );
+        }
+        if self.by_address {
+            return refuse(
+                "--rdma-cm connects by the server's address, which is of one port: leave it out, or give one --device and --ib-port",
+            );
+        }
+        let has_lid = |place: &Place| place.dlid.is_some();
+        if has_lid(&self.client) || has_lid(&self.server) {
+            return refuse(
+                "--dlid and --remote-dlid are the way to one port: leave them out, or give one --device and --ib-port",
+            );
+        }
+        let (ports, threads, pairs) = (self.ports(), self.threads, self.queue_pairs);
+        if threads % ports != 0 {
+            return refuse(format!(
+                "--threads {threads} cannot be dealt out to {ports} ports, of which each has threads of its own: give a multiple of {ports}, \
+                 or leave it out"
+            ));
+        }
+        if pairs % ports != 0 {
+            return refuse(format!(
+                "--qp-count {pairs} is of all ports together, and cannot be dealt out to {ports}: give a multiple of {ports}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Semantics, Spot};
+
+    fn said(change: impl FnOnce(&mut Plan)) -> String {
+        let mut plan = Plan { threads: 2, queue_pairs: 4, ..Plan::example() };
+        (plan.client, plan.server) = (plan.client.spread(2), plan.server.spread(2));
+        change(&mut plan);
+        plan.check().map_or_else(|contradiction| contradiction.0, |()| String::new())
+    }
+
+    #[test]
+    fn all_ports_have_as_many_threads_and_queue_pairs() {
+        assert_eq!(said(|_| ()), "");
+        assert!(said(|plan| plan.threads = 3).starts_with("--threads 3 cannot be dealt out to 2 ports"));
+        assert!(said(|plan| plan.threads = 1).ends_with("give a multiple of 2, or leave it out"));
+        assert!(said(|plan| plan.queue_pairs = 5).starts_with("--qp-count 5 is of all ports together"));
+        let three = |plan: &mut Plan| plan.server.others.push(Spot::default());
+        assert!(said(three).starts_with("the client has 2 ports and the server 3, "));
+        let many = |plan: &mut Plan| {
+            (plan.client, plan.server) = (Place::default().spread(65), Place::default().spread(65));
+        };
+        assert!(said(many).contains("64 are the most"));
+    }
+
+    #[test]
+    fn what_is_of_one_port_is_refused_with_several() {
+        let latency = |plan: &mut Plan| {
+            (plan.measure, plan.threads, plan.queue_pairs) = (Measure::Latency(Semantics::Oneway), 1, 1);
+        };
+        assert!(said(latency).starts_with("a latency is of one message at a time, which goes by one port"));
+        assert!(said(|plan| plan.by_address = true).starts_with("--rdma-cm connects by the server's address"));
+        assert!(
+            said(|plan| plan.server.dlid = Some(5)).starts_with("--dlid and --remote-dlid are the way to one port")
+        );
+    }
+
+    #[test]
+    fn every_port_is_looked_at() {
+        assert_eq!(said(|plan| plan.server.others[0].port = Some(0)), "--ib-port is 0: ports count from 1");
+        let nameless = said(|plan| plan.client.others[0].device = Some(String::new()));
+        assert!(nameless.contains("is no name of a device"), "{nameless}");
+    }
+}
