@@ -54,9 +54,7 @@ fn every_operation_reaches_gpus_on_either_side() {
             "atomic bw -n 200",
             "atomic lat -n 20 --atomic cswap",
         ] {
-            // Which has nothing to validate.
-            let validate = if words.contains("cswap") { "" } else { "--validate" };
-            let words = format!("{words} -d soft0 --loopback {validate} {places}");
+            let words = format!("{words} -d soft0 --loopback --validate {places}");
             let (output, out, err) = run(&words);
             assert!(output.status.success(), "{words}: {out}\n{err}");
             assert!(out.contains("as peer memory"), "{words}: {out}");

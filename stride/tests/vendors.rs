@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
+use std::collections::BTreeSet;
+
 use rdma_mummy_sys::{ibv_mtu, ibv_qp_attr_mask as mask, ibv_qp_state as state};
 use sideway_tests::recording::{Call, Failure, Recording, install_efa, install_mlx5};
 use stride_perf::fabric::{Ends, Fabric, Intake, Path, Role, Side, Verbs};
@@ -84,7 +86,7 @@ fn targets_are_ready_before_the_other_side_hears_of_them() {
             assert_eq!(target_made.argument("dct_access_key"), key);
             assert_ne!([number, ends.queue_pairs[lane].number], [0; 2]);
         }
-        let keys: std::collections::BTreeSet<u64> = (0..3).map(|lane| target(&ends, lane).1).collect();
+        let keys: BTreeSet<u64> = (0..3).map(|lane| target(&ends, lane).1).collect();
         assert_eq!(keys.len(), 3, "each has a key of its own");
         // One queue of receives for each target.
         let receives = if operation == Operation::Send { 16 } else { 1 };
@@ -120,7 +122,8 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
         Operation::FetchAdd,
         Operation::CompareSwap,
     ] {
-        let plan = plan(&recording, Transport::Dc, operation);
+        let is_validated = operation == Operation::CompareSwap;
+        let plan = Plan { is_validated, ..plan(&recording, Transport::Dc, operation) };
         let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
         let (near, far) = (client.make_ends(&path()).unwrap(), server.make_ends(&path()).unwrap());
         recording.calls();
@@ -169,6 +172,14 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
         for request in posted.iter().filter(|_| !matches!(operation, Operation::Send | Operation::SendWithImmediate)) {
             let keys: Vec<u32> = far.queue_pairs.iter().map(|end| end.rkey).collect();
             assert!(keys.contains(&request.rkey), "{operation}: {request:?}");
+        }
+        if is_validated {
+            // Each has a place of its own, and no two of a thread exchange the same.
+            let operands: Vec<_> = posted.iter().map(|request| request.operands).collect();
+            assert!(operands.iter().all(|(compare, swap)| compare != swap), "{operands:?}");
+            let places: BTreeSet<_> = posted.iter().map(|request| request.remote_addr).collect();
+            let compared: BTreeSet<_> = operands.iter().map(|(compare, _)| compare).collect();
+            assert_eq!((places.len(), compared.len()), (75, 50));
         }
         drop((client, server));
         assert_eq!(recording.live(), [], "left over");

@@ -8,6 +8,7 @@
 //! bandwidth  many messages under way
 //! receive    the other side of messages that take receives
 //! pattern    what messages hold where their bytes are checked
+//! chain      what compare-and-swaps exchange where they are checked
 //! latency    one message under way, or two sides in turn
 //! gap        the pause between two of them
 //! interval   what is told of all that while it goes on
@@ -17,6 +18,7 @@
 
 mod bandwidth;
 mod cause;
+pub(crate) mod chain;
 mod gap;
 mod interval;
 mod lane;
@@ -39,8 +41,8 @@ pub(crate) use self::latency::{Patience, Samples, Turns, Until, acknowledged, by
 pub(crate) use self::poll::Poll;
 pub(crate) use self::receive::{Intake, Opening, Receives, Refill, receive, take_count};
 pub(crate) use self::request::{
-    AtPeer, AtTarget, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Memory, Read, Request, SendImmediate,
-    SendPlain, Target, To, Write, WriteImmediate,
+    AtPeer, AtTarget, ChainedSwap, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Memory, Read, Request,
+    SendImmediate, SendPlain, Target, To, Write, WriteImmediate,
 };
 pub(crate) use self::signal::Signal;
 pub(crate) use self::stamp::{Scale, Stamp};

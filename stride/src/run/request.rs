@@ -9,6 +9,8 @@ use sideway::ibverbs::queue_pair::{Connected, Datagram, ExtendedConnected, PostS
 use sideway::ibverbs::work_request::{HoldsFor, WorkRequestHandle};
 use sideway::mlx5::{DynamicallyConnected, SetDcAddress};
 
+use super::chain::Chain;
+
 /// The number that immediates have.
 const IMMEDIATE: u32 = 0x5354_5244;
 
@@ -116,10 +118,13 @@ macro_rules! scalable {
 
 /// Declares operations of connected queue pairs, of extended and of dynamic connections, and of scalable reliable datagrams.
 macro_rules! connected {
-    ($($(#[$doc:meta])* $Name:ident, $kind:ident, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr;)*) => {$(
+    ($(
+        $(#[$doc:meta])* $Name:ident $([$own:ident: $Own:ty])?, $kind:ident, $data:ident =>
+            |$handle:ident, $memory:ident, $slot:ident| $request:expr;
+    )*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub(crate) struct $Name;
+        #[derive(Clone, Debug)]
+        pub(crate) struct $Name$((pub(crate) $Own))?;
 
         impl Request for $Name {
             type Service = Connected;
@@ -129,6 +134,7 @@ macro_rules! connected {
             where
                 G: PostSendGuard<Service = Connected> + HoldsFor<'g>,
             {
+                $(let $own: &$Own = &self.0;)?
                 data!($data: $request, $memory, $slot)
             }
         }
@@ -141,6 +147,7 @@ macro_rules! connected {
             where
                 G: PostSendGuard<Service = ExtendedConnected> + HoldsFor<'g>,
             {
+                $(let $own: &$Own = &self.0.0;)?
                 data!($data: $request.setup_xrc_srqn(self.1), $memory, $slot)
             }
         }
@@ -154,6 +161,7 @@ macro_rules! connected {
                 G: PostSendGuard<Service = DynamicallyConnected> + HoldsFor<'g>,
             {
                 let Target { way, number, key } = &self.1;
+                $(let $own: &$Own = &self.0.0;)?
                 data!($data: $request.setup_dc_addr(way, *number, *key), $memory, $slot)
             }
         }
@@ -177,6 +185,11 @@ connected! {
     FetchAdd, atomic, gathered => |handle, memory, slot| handle.setup_atomic_fetch_add(memory.rkey, slot.remote, 1);
     /// Atomic exchange of zero by zero.
     CompareSwap, atomic, gathered => |handle, memory, slot| handle.setup_atomic_compare_swap(memory.rkey, slot.remote, 0, 0);
+    /// Atomic exchange of what the one before it has left, where it is checked.
+    ChainedSwap[chain: Chain], atomic, gathered => |handle, memory, slot| {
+        let (compare, swap) = chain.next();
+        handle.setup_atomic_compare_swap(memory.rkey, slot.remote, compare, swap)
+    };
 }
 
 /// Where a datagram goes.

@@ -50,7 +50,9 @@ pub(in crate::cli) struct Messages {
     #[arg(long, value_name = "WHICH", value_enum)]
     pub(in crate::cli) latency: Option<Latency>,
     /// Compares what lies in memory after each size with what was sent, every byte of it: of each place of a message the last that
-    /// came there (up to 64 places on a queue pair, one for receives and for messages above 2 KiB); of --atomic fadd the sum.
+    /// came there (up to 64 places on a queue pair, one for receives and for messages above 2 KiB); of --atomic fadd the
+    /// sum, and of --atomic cswap, each of which exchanges what the one before it has left, what is left and what the last has brought
+    /// back.
     #[arg(long)]
     pub(in crate::cli) validate: bool,
     /// What is not given is as perftest has it, also where it is otherwise here: no --warm-up, or a quarter of --duration; 1000 --iters

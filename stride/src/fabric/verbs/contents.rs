@@ -7,7 +7,7 @@ use super::memory;
 use super::step::{Part, part};
 use crate::fabric::Role;
 use crate::plan::{Amount, Measure, Operation, Plan, Semantics, Transport};
-use crate::run::{Places, pattern};
+use crate::run::{Places, chain, pattern};
 
 /// What stands in an area of a queue pair's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +18,17 @@ enum Area {
     Blank,
     /// Zeros.
     Zero,
+    /// What swaps begin with.
+    Chain,
+    /// Room for what they return.
+    Returned,
 }
 
 /// What a side's two areas hold before a step: that which messages go out from, and that where those of the other side come in.
 fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
     match plan.operation {
-        Operation::FetchAdd | Operation::CompareSwap => (Area::Zero, Area::Zero),
+        Operation::FetchAdd => (Area::Zero, Area::Zero),
+        Operation::CompareSwap => (Area::Returned, Area::Chain),
         Operation::Read => (Area::Blank, Area::Filled),
         _ if sends => (Area::Filled, Area::Blank),
         _ => (Area::Zero, Area::Blank),
@@ -37,15 +42,18 @@ pub(super) fn fill(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> R
         let place = corner.memory.offset(lane);
         let memory = corner.memory.of_mut(lane);
         for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
-            let message: Vec<u8> = (0..size as usize)
-                .map(|index| match area {
-                    Area::Filled => pattern::byte(size, lane, index),
-                    Area::Blank => pattern::blank(size, lane, index),
-                    Area::Zero => 0,
-                })
-                .collect();
-            for offset in offsets(plan, size, area) {
-                memory.write_at(place + offset, &message)?;
+            let message = |byte: &dyn Fn(usize) -> u8| (0..size as usize).map(byte).collect::<Vec<u8>>();
+            let all = match area {
+                Area::Filled => message(&|index| pattern::byte(size, lane, index)),
+                Area::Blank => message(&|index| pattern::blank(size, lane, index)),
+                Area::Zero | Area::Chain | Area::Returned => message(&|_| 0),
+            };
+            for (number, offset) in offsets(plan, size, area).into_iter().enumerate() {
+                match area {
+                    Area::Chain => memory.write_at(place + offset, &chain::value(lane, number, 0).to_ne_bytes())?,
+                    Area::Returned => memory.write_at(place + offset, &chain::blank(lane, number).to_ne_bytes())?,
+                    _ => memory.write_at(place + offset, &all)?,
+                }
             }
         }
     }
@@ -70,7 +78,13 @@ pub(super) fn check(corner: &Corner, plan: &Plan, role: Role, size: u64) -> Resu
     let other = part(plan, if role == Role::Client { Role::Server } else { Role::Client });
     match plan.operation {
         Operation::FetchAdd if other.sends => check_sum(corner, plan, size),
-        Operation::FetchAdd | Operation::CompareSwap => Ok(()),
+        Operation::FetchAdd => Ok(()),
+        Operation::CompareSwap => {
+            if sends {
+                check_returned(corner, size)?;
+            }
+            if other.sends { check_left(corner, plan, size) } else { Ok(()) }
+        }
         Operation::Read if sends => check_area(corner, plan, size, |pair| &pair.outgoing),
         Operation::Read => Ok(()),
         _ if other.sends => check_area(corner, plan, size, |pair| &pair.incoming),
@@ -78,18 +92,40 @@ pub(super) fn check(corner: &Corner, plan: &Plan, role: Role, size: u64) -> Resu
     }
 }
 
+/// The queue pairs of a thread that messages go over: of latencies one alone.
+fn lanes(corner: &Corner, plan: &Plan) -> usize {
+    if matches!(plan.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() }
+}
+
+/// The messages of a queue pair, where their number is known.
+fn total(plan: &Plan) -> Option<u64> {
+    match plan.amount {
+        Amount::Messages { count, warm_up } => Some(count + warm_up),
+        Amount::Time { .. } => None,
+    }
+}
+
+/// The messages that each queue pair has at least, in a time: places are used in turn, so that the first is used, and none after one that is
+/// not. Where a rate is limited the time may be over before each has had its turn.
+fn least(plan: &Plan, lane: usize) -> u64 {
+    u64::from(plan.rate_limit.is_none() || lane == 0)
+}
+
+/// The eight bytes at each place of a queue pair.
+fn words(corner: &Corner, lane: usize, size: u64, memory: fn(&memory::Pair) -> &memory::Area) -> Result<Vec<u64>> {
+    let word = |offset| {
+        let mut word = [0; 8];
+        memory(corner.memory.of(lane)).read_at(corner.memory.offset(lane) + offset, &mut word)?;
+        Ok(u64::from_ne_bytes(word))
+    };
+    Places::offsets(size, false).map(word).collect()
+}
+
 fn check_area(corner: &Corner, plan: &Plan, size: u64, memory: fn(&memory::Pair) -> &memory::Area) -> Result<()> {
     // The last byte is a counter where a side waits for it.
     let in_turn = matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.operation == Operation::Write);
-    // Places are used in turn. How far a time goes is not known, but the first is used, and none after one that is not.
-    let least = match plan.amount {
-        Amount::Messages { count, warm_up } => count + warm_up,
-        Amount::Time { .. } => 1,
-    };
-    // Of one queue pair alone, latencies are.
-    let lanes = if matches!(plan.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() };
-    for lane in 0..lanes {
+    for lane in 0..lanes(corner, plan) {
         let place = corner.memory.offset(lane);
         let mut messages = Vec::new();
         for offset in offsets(plan, size, Area::Blank) {
@@ -97,25 +133,18 @@ fn check_area(corner: &Corner, plan: &Plan, size: u64, memory: fn(&memory::Pair)
             memory(corner.memory.of(lane)).read_at(place + offset, &mut message)?;
             messages.push(message);
         }
-        pattern::check_all(&messages, least, lane, spare).map_err(|wrong| anyhow!("{wrong}"))?;
+        pattern::check_all(&messages, total(plan).unwrap_or_else(|| least(plan, lane)), lane, spare)
+            .map_err(|wrong| anyhow!("{wrong}"))?;
     }
     Ok(())
 }
 
 /// As many additions as there were requests are in the counters.
 fn check_sum(corner: &Corner, plan: &Plan, size: u64) -> Result<()> {
-    let Amount::Messages { count, warm_up } = plan.amount else { return Ok(()) };
-    let lanes = if matches!(plan.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() };
-    for lane in 0..lanes {
-        let place = corner.memory.offset(lane);
-        let mut sum = 0_u64;
-        for offset in Places::offsets(size, false) {
-            let mut word = [0; 8];
-            corner.memory.of(lane).incoming.read_at(place + offset, &mut word)?;
-            // A peer can write anything there.
-            sum = sum.wrapping_add(u64::from_ne_bytes(word));
-        }
-        let expected = count + warm_up;
+    let Some(expected) = total(plan) else { return Ok(()) };
+    for lane in 0..lanes(corner, plan) {
+        // A peer can write anything there.
+        let sum = words(corner, lane, size, |pair| &pair.incoming)?.into_iter().fold(0, u64::wrapping_add);
         ensure!(
             sum == expected,
             "{expected} additions of one were made by queue pair {lane} of a thread, and the counters hold {sum}: some were \
@@ -123,4 +152,96 @@ fn check_sum(corner: &Corner, plan: &Plan, size: u64) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The places hold what so many compare-and-swaps leave there, each of which has found what the one before it had left.
+fn check_left(corner: &Corner, plan: &Plan, size: u64) -> Result<()> {
+    for lane in 0..lanes(corner, plan) {
+        let words = words(corner, lane, size, |pair| &pair.incoming)?;
+        chain::check_left(&words, total(plan), least(plan, lane), lane).map_err(|wrong| anyhow!("{wrong}"))?;
+    }
+    Ok(())
+}
+
+/// What the last swap at each place has brought back is what stood there before it.
+fn check_returned(corner: &Corner, size: u64) -> Result<()> {
+    for (lane, &posted) in corner.posted.iter().enumerate() {
+        let words = words(corner, lane, size, |pair| &pair.outgoing)?;
+        chain::check_returned(&words, posted, lane).map_err(|wrong| anyhow!("{wrong}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::side::VerbsSide;
+    use super::*;
+    use crate::fabric::{Path, Side};
+    use crate::plan::Place;
+
+    fn swaps(amount: Amount) -> Plan {
+        let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
+        let plan = Plan { operation: Operation::CompareSwap, sizes: vec![8], amount, ..Plan::example() };
+        Plan { is_validated: true, client: place.clone(), server: place, ..plan }
+    }
+
+    /// Both sides of a test by one thread, after it; `meddle` has the server's before.
+    fn played(plan: &Plan, meddle: impl FnOnce(&mut VerbsSide)) -> [VerbsSide; 2] {
+        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+        let open = |role| VerbsSide::open(plan, &plan.client, role).unwrap();
+        let (mut client, mut server) = (open(Role::Client), open(Role::Server));
+        let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
+        server.connect(&path, &near).unwrap();
+        client.connect(&path, &far).unwrap();
+        server.prepare(8).unwrap();
+        client.prepare(8).unwrap();
+        meddle(&mut server);
+        client.run(8, &mut |_| true).unwrap();
+        [client, server]
+    }
+
+    fn said(side: &mut VerbsSide) -> String {
+        side.check(8).map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn what_swaps_leave_and_return_is_looked_at() {
+        let time = std::time::Duration::from_millis(5);
+        for (amount, measure) in [
+            (Amount::Messages { count: 300, warm_up: 20 }, Measure::Bandwidth),
+            (Amount::Time { time, warm_up: time }, Measure::Bandwidth),
+            (Amount::Messages { count: 70, warm_up: 3 }, Measure::Latency(Semantics::Ack)),
+        ] {
+            let (queue_pairs, tx_depth) = if measure == Measure::Bandwidth { (2, 128) } else { (1, 1) };
+            let plan = Plan { measure, queue_pairs, tx_depth, ..swaps(amount) };
+            let [mut client, mut server] = played(&plan, |_| ());
+            assert_eq!([said(&mut client), said(&mut server)], ["", ""]);
+            let lane = queue_pairs as usize - 1;
+            let at = server.corners[0].memory.offset(lane) + 64 * 5;
+            server.corners[0].memory.of_mut(lane).incoming.write_at(at, &[0; 8]).unwrap();
+            let (told, start) = (said(&mut server), format!("place 5 of queue pair {lane} of its thread holds 0x0000"));
+            assert!(told.starts_with(&start) && told.contains("the first wrong value"), "{told}");
+            assert_eq!(said(&mut client), "");
+            client.corners[0].memory.of_mut(lane).outgoing.write_at(at, &[0; 8]).unwrap();
+            let told = said(&mut client);
+            let expected = format!("at place 5 of queue pair {lane} of its thread returned wrong: 0x0000000000000000");
+            assert!(told.starts_with("compare-and-swap ") && told.contains(&expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_swap_that_finds_another_value_is_told_by_both_sides() {
+        let plan = swaps(Amount::Messages { count: 100, warm_up: 0 });
+        let other = 7_u64.to_ne_bytes();
+        let [mut client, mut server] = played(&plan, |server| {
+            server.corners[0].memory.of_mut(0).incoming.write_at(2 * 64, &other).unwrap();
+        });
+        let told = said(&mut server);
+        assert!(told.starts_with("place 2 of queue pair 0 of its thread holds 0x0000000000000007"), "{told}");
+        let told = said(&mut client);
+        assert!(
+            told.starts_with("compare-and-swap 2 at place 2 of queue pair 0 of its thread returned wrong"),
+            "{told}"
+        );
+    }
 }

@@ -30,6 +30,8 @@ pub(super) struct Corner {
     pub(super) inline: u32,
     /// Receives of each queue pair that are to be posted.
     pub(super) unposted: Vec<u32>,
+    /// Requests of each that were posted in the step.
+    pub(super) posted: Vec<u64>,
 }
 
 impl Corner {
@@ -69,6 +71,7 @@ impl Corner {
             theirs: Vec::new(),
             inline,
             unposted: vec![depth; count as usize],
+            posted: vec![0; count as usize],
         })
     }
 

@@ -53,11 +53,9 @@ impl Plan {
     pub(super) fn check_validation(&self) -> Result<(), Contradiction> {
         match (self.operation, self.amount) {
             _ if !self.is_validated => Ok(()),
-            (Operation::CompareSwap, _) => refuse(
-                "--validate has nothing to look at with --atomic cswap, which exchanges zeros for zeros: leave it out, or give --atomic fadd",
-            ),
             (Operation::FetchAdd, Amount::Time { .. }) => refuse(
-                "--validate compares the sum of atomics with their number, which --duration leaves open: give --iters, or leave it out",
+                "--validate compares the sum of --atomic fadd with the number of additions, which --duration leaves open: give --iters or --atomic \
+                 cswap, or leave it out",
             ),
             _ => Ok(()),
         }

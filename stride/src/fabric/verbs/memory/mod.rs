@@ -153,10 +153,7 @@ impl Areas {
     ) -> Result<Self> {
         let (regions, places) = if plan.has_own_regions { (queue_pairs, 1) } else { (1, queue_pairs) };
         let bytes = usize::try_from(room * u64::from(places)).context("the memory of all messages is too large")?;
-        let mut common = AccessFlags::LocalWrite;
-        // Who looks at memory for a message needs its last byte to come last.
-        common.set(AccessFlags::RelaxedOrdering, plan.is_relaxed && !plan.polls_memory());
-        common.set(AccessFlags::OnDemand, plan.is_on_demand);
+        let common = common(plan);
         let area = |access| source.area(pd, bytes, access);
         let pair = |_| Ok(Pair { outgoing: area(common)?, incoming: area(common | rights(plan.operation))? });
         let pairs = (0..regions).map(pair).collect::<Result<_>>();
@@ -194,6 +191,17 @@ impl Areas {
         let (pair, offset) = (self.of(lane), self.offset(lane));
         (pair.outgoing.start() + offset, pair.incoming.start() + offset)
     }
+}
+
+/// What the device may do with all of it.
+fn common(plan: &Plan) -> AccessFlags {
+    // Who looks at memory for a message needs its last byte to come last, and who looks at what swaps have returned at a place needs the last
+    // of them to come last.
+    let needs_order = plan.polls_memory() || plan.is_validated && plan.operation == Operation::CompareSwap;
+    let mut access = AccessFlags::LocalWrite;
+    access.set(AccessFlags::RelaxedOrdering, plan.is_relaxed && !needs_order);
+    access.set(AccessFlags::OnDemand, plan.is_on_demand);
+    access
 }
 
 /// What a peer may do with what comes in.

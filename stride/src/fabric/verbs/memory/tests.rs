@@ -2,7 +2,7 @@ use sideway::ibverbs::AccessFlags;
 
 use super::super::side::VerbsSide;
 use super::gpu::fake::Fake;
-use super::{Areas, Source, rights};
+use super::{Areas, Source, common, rights};
 use crate::fabric::{End, Ends, Path, Registration, Role, Side};
 use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics};
 
@@ -86,6 +86,20 @@ fn a_peer_may_do_what_the_test_needs_and_nothing_else() {
     }
 }
 
+#[test]
+fn the_device_keeps_an_order_where_one_is_looked_at() {
+    let is_relaxed = |operation, measure, is_validated| {
+        common(&Plan { measure, is_validated, ..plan(operation) }).contains(AccessFlags::RelaxedOrdering)
+    };
+    for operation in [Operation::Write, Operation::FetchAdd, Operation::CompareSwap] {
+        for is_validated in [false, true] {
+            let expected = !(is_validated && operation == Operation::CompareSwap);
+            assert_eq!(is_relaxed(operation, Measure::Bandwidth, is_validated), expected, "{operation}");
+        }
+    }
+    assert!(!is_relaxed(Operation::Write, Measure::Latency(Semantics::Oneway), false));
+}
+
 /// What one thread does of a test, with both sides in turn.
 fn play(plan: &Plan) -> Result<(), String> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
@@ -112,8 +126,7 @@ fn every_operation_reaches_the_memory_of_gpus() {
     for (client, server) in [(gpu(), None), (None, gpu()), (gpu(), gpu())] {
         for operation in [Operation::Write, Operation::Read, Operation::FetchAdd, Operation::CompareSwap] {
             for measure in [Measure::Bandwidth, Measure::Latency(Semantics::Ack)] {
-                let is_validated = operation != Operation::CompareSwap;
-                let mut plan = Plan { measure, is_validated, ..plan(operation) };
+                let mut plan = Plan { measure, is_validated: true, ..plan(operation) };
                 if !operation.is_atomic() {
                     plan.sizes = vec![8, 5000, 64];
                 }
@@ -124,7 +137,7 @@ fn every_operation_reaches_the_memory_of_gpus() {
                 plan.check().unwrap();
                 fake.calls();
                 assert_eq!(play(&plan), Ok(()), "{operation} {client:?} {server:?}");
-                assert!(fake.calls().contains(&"cuMemcpyHtoD") || !is_validated);
+                assert!(fake.calls().contains(&"cuMemcpyHtoD"));
             }
         }
     }

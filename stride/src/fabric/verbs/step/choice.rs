@@ -13,9 +13,10 @@ use super::{Outcome, Step};
 use crate::fabric::verbs::dynamic::Dynamic;
 use crate::fabric::verbs::pairs::{Pairs, XrcPair};
 use crate::plan::Operation;
+use crate::run::chain::Chain;
 use crate::run::{
-    AtPeer, AtTarget, Bell, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Intake, Poll, Read,
-    SendImmediate, SendPlain, Target, To, Write, WriteImmediate,
+    AtPeer, AtTarget, Bell, ChainedSwap, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Intake, Places,
+    Poll, Read, SendImmediate, SendPlain, Target, To, Write, WriteImmediate,
 };
 
 /// Where the requests of a lane go, and its receives.
@@ -45,6 +46,11 @@ fn kinds<'q, T>(queues: impl Iterator<Item = Both<'q, GenericSendQueue<T>>>) -> 
 /// The queues of a queue pair that receives for itself.
 fn own<'q, S>((send, receive): (&'q mut S, &'q mut ReceiveQueue)) -> Both<'q, S> {
     (send, Intake::Own(receive))
+}
+
+/// The swaps of a lane, where they are checked.
+fn chained(lane: usize) -> ChainedSwap {
+    ChainedSwap(Chain::new(lane, Places::offsets(8, false).count()))
 }
 
 impl Step<'_> {
@@ -103,6 +109,7 @@ impl Step<'_> {
             Operation::Send => self.act(queues, |_| SendPlain, sends, receives),
             Operation::SendWithImmediate => self.act(queues, |_| SendImmediate, sends, receives),
             Operation::FetchAdd => self.act(queues, |_| FetchAdd, sends, receives),
+            Operation::CompareSwap if self.plan.is_validated => self.act(queues, chained, sends, receives),
             Operation::CompareSwap => self.act(queues, |_| CompareSwap, sends, receives),
         }
     }
@@ -128,6 +135,9 @@ impl Step<'_> {
             Operation::Send => self.act(queues, |lane| To(SendPlain, to(lane)), sends, receives),
             Operation::SendWithImmediate => self.act(queues, |lane| To(SendImmediate, to(lane)), sends, receives),
             Operation::FetchAdd => self.act(queues, |lane| To(FetchAdd, to(lane)), sends, receives),
+            Operation::CompareSwap if self.plan.is_validated => {
+                self.act(queues, |lane| To(chained(lane), to(lane)), sends, receives)
+            }
             Operation::CompareSwap => self.act(queues, |lane| To(CompareSwap, to(lane)), sends, receives),
         }
     }
@@ -149,6 +159,9 @@ impl Step<'_> {
             Operation::Send => self.act(queues, |lane| AtTarget(SendPlain, to(lane)), sends, receives),
             Operation::SendWithImmediate => self.act(queues, |lane| AtTarget(SendImmediate, to(lane)), sends, receives),
             Operation::FetchAdd => self.act(queues, |lane| AtTarget(FetchAdd, to(lane)), sends, receives),
+            Operation::CompareSwap if self.plan.is_validated => {
+                self.act(queues, |lane| AtTarget(chained(lane), to(lane)), sends, receives)
+            }
             Operation::CompareSwap => self.act(queues, |lane| AtTarget(CompareSwap, to(lane)), sends, receives),
         }
     }

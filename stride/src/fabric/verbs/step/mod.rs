@@ -41,6 +41,7 @@ pub(super) fn part(plan: &Plan, role: Role) -> Part {
 
 /// Makes ready for a step: zeros where a side looks for a counter, and receives.
 pub(super) fn prepare(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> Result<()> {
+    corner.posted.fill(0);
     if plan.is_validated {
         contents::fill(corner, plan, role, size)?;
     }
@@ -75,7 +76,7 @@ fn with_step(
     let pairs = lanes.map(|lane| corner.memory.of(lane));
     let keys = pairs.map(|pair| (pair.outgoing.lkey(), pair.incoming.lkey())).collect();
     let room = corner.room();
-    let Corner { pairs, sends, receives, bell, memory, theirs, inline, unposted, .. } = corner;
+    let Corner { pairs, sends, receives, bell, memory, theirs, inline, unposted, posted, .. } = corner;
     let mut step = Step {
         plan,
         role,
@@ -89,6 +90,7 @@ fn with_step(
         room,
         is_preparing,
         unposted,
+        posted,
     };
     match (sends, receives) {
         (GenericCompletionQueue::Extended(sends), GenericCompletionQueue::Extended(receives)) => {
@@ -120,6 +122,7 @@ struct Step<'s> {
     /// Receives are posted, and nothing else is done.
     is_preparing: bool,
     unposted: &'s mut [u32],
+    posted: &'s mut [u64],
 }
 
 impl Step<'_> {
@@ -155,6 +158,9 @@ impl Step<'_> {
             return Ok(Outcome::Nothing);
         }
         let outcome = self.measure(&mut lanes, sends, &mut receives, (is_sending, is_receiving));
+        for (posted, lane) in self.posted.iter_mut().zip(&lanes) {
+            *posted = lane.posted;
+        }
         for (unposted, used) in self.unposted.iter_mut().zip(receives.clear()?) {
             *unposted += used;
         }
