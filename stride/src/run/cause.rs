@@ -1,15 +1,72 @@
 //! What a failed completion means, and what usually is the cause.
 
-use anyhow::{Error, anyhow};
+use std::fmt;
+
+use anyhow::Error;
 use sideway::ibverbs::completion::WorkCompletionStatus as Status;
 
-/// A sentence for the user about a request that failed.
+use super::lane::lane_of;
+
+/// A request that failed. It prints as a sentence for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    status: Status,
+    vendor: u32,
+    /// The queue pair.
+    number: u32,
+    /// The same by its place among those of the thread.
+    pub(crate) lane: usize,
+    /// It was to take a message in.
+    pub(crate) is_receive: bool,
+    /// The queue pair at the other side, and where that is.
+    peer: Option<String>,
+}
+
+impl Failed {
+    /// Of a queue pair's number, and what the request was called.
+    #[cold]
+    pub(crate) fn new(status: Status, vendor: u32, number: u32, wr_id: u64) -> Self {
+        Self { status, vendor, number, lane: lane_of(wr_id), is_receive: false, peer: None }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, vendor, number, is_receive, peer, .. } = self;
+        let (what, way) = if *is_receive { ("receive", "from") } else { ("request", "to") };
+        write!(f, "a {what} on queue pair {number:#x}")?;
+        if let Some(peer) = peer {
+            write!(f, " {way} {peer}")?;
+        }
+        write!(f, " failed: {status}")?;
+        if *vendor != 0 {
+            write!(f, " (vendor's code {vendor:#x})")?;
+        }
+        likely(*status).map_or(Ok(()), |likely| write!(f, ": {likely}"))
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// An error of the queue on which receives complete.
 #[cold]
-pub(crate) fn failed(status: Status, vendor: u32, number: u32) -> Error {
-    let code = if vendor == 0 { String::new() } else { format!(" (vendor's code {vendor:#x})") };
-    match likely(status) {
-        Some(likely) => anyhow!("a request on queue pair {number:#x} failed: {status}{code}: {likely}"),
-        None => anyhow!("a request on queue pair {number:#x} failed: {status}{code}"),
+pub(crate) fn of_receive(error: Error) -> Error {
+    change(error, |failed| failed.is_receive = true)
+}
+
+/// The same error with who is at the other side, where it is of a request.
+#[cold]
+pub(crate) fn with_peer(error: Error, peer: impl FnOnce(&Failed) -> Option<String>) -> Error {
+    change(error, |failed| failed.peer = peer(failed))
+}
+
+fn change(error: Error, change: impl FnOnce(&mut Failed)) -> Error {
+    match error.downcast::<Failed>() {
+        Ok(mut failed) => {
+            change(&mut failed);
+            failed.into()
+        }
+        Err(other) => other,
     }
 }
 
@@ -44,10 +101,24 @@ mod tests {
 
     #[test]
     fn a_status_is_told_with_its_cause() {
-        let text = failed(Status::RetryExceededError, 0x81, 0x12).to_string();
+        let text = Failed::new(Status::RetryExceededError, 0x81, 0x12, 0).to_string();
         assert!(text.starts_with("a request on queue pair 0x12 failed: transport retry counter exceeded"), "{text}");
         assert!(text.contains("(vendor's code 0x81): the other side did not answer"), "{text}");
-        let text = failed(Status::from_raw(4000), 0, 1).to_string();
+        let text = Failed::new(Status::from_raw(4000), 0, 1, 0).to_string();
         assert!(!text.contains("vendor") && text.ends_with("(4000)"), "{text}");
+    }
+
+    #[test]
+    fn the_other_end_of_the_connection_is_told() {
+        let peer = |failed: &Failed| Some(format!("queue pair 0x{} of it", failed.lane));
+        let failed = || Error::from(Failed::new(Status::RemoteAccessError, 0, 0x12, 7 << 32 | 5));
+        let text = with_peer(failed(), peer).to_string();
+        assert!(
+            text.starts_with("a request on queue pair 0x12 to queue pair 0x7 of it failed: remote access"),
+            "{text}"
+        );
+        let text = with_peer(of_receive(failed()), peer).to_string();
+        assert!(text.starts_with("a receive on queue pair 0x12 from queue pair 0x7 of it failed: remote"), "{text}");
+        assert_eq!(with_peer(Error::msg("else"), peer).to_string(), "else");
     }
 }

@@ -34,6 +34,7 @@ mod tests;
 mod wait;
 
 pub(crate) use self::bandwidth::{Send, Window, send};
+pub(crate) use self::cause::{Failed, with_peer};
 pub(crate) use self::gap::Gap;
 pub(crate) use self::interval::{Intervals, length};
 pub(crate) use self::lane::{Lane, Places};

@@ -7,7 +7,7 @@ use sideway::ibverbs::completion::{
     BasicCompletionQueue, ExtendedCompletionQueue, PollCompletionQueueError, WorkCompletionStatus,
 };
 
-use super::cause;
+use super::cause::Failed;
 use super::signal::{EMPTY_POLLS, Idle};
 
 /// What a loop reads of a completion.
@@ -40,7 +40,8 @@ macro_rules! poll {
                 let mut count = 0;
                 while let Some(completion) = poller.next()? {
                     if completion.status() != WorkCompletionStatus::Success {
-                        return Err(cause::failed(completion.status(), completion.vendor_err(), completion.qp_num()));
+                        let (status, vendor) = (completion.status(), completion.vendor_err());
+                        return Err(Failed::new(status, vendor, completion.qp_num(), completion.wr_id()).into());
                     }
                     each(Done { wr_id: completion.wr_id() });
                     count += 1;

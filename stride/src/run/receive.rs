@@ -9,6 +9,7 @@ use sideway::ibverbs::work_request::ReceiveQueue;
 
 use super::bandwidth::watch::Watch;
 use super::bandwidth::window::{Clock, Window};
+use super::cause::of_receive;
 use super::lane::lane_of;
 use super::poll::Poll;
 use super::signal::{Idle, Signal};
@@ -109,12 +110,13 @@ impl<'q, C: Poll> Receives<'q, C> {
 
     fn take_only(&mut self) -> Result<u32> {
         let Self { queue, lanes, .. } = self;
-        queue.poll(|done| {
+        let taken = queue.poll(|done| {
             // What a driver makes up is of no lane.
             if let Some(lane) = lanes.get_mut(lane_of(done.wr_id)) {
                 lane.used += 1;
             }
-        })
+        });
+        taken.map_err(of_receive)
     }
 
     /// Takes what has come, and posts as many receives again; how many messages there were.

@@ -8,9 +8,9 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 
 use super::memory::{Areas, Source};
 use super::pairs::Pairs;
-use crate::fabric::End;
+use crate::fabric::{End, Intake};
 use crate::plan::Plan;
-use crate::run::Bell;
+use crate::run::{Bell, Failed};
 
 /// Bytes in front of a datagram that has come.
 pub(super) const HEADROOM: u64 = 40;
@@ -26,6 +26,8 @@ pub(super) struct Corner {
     pub(super) memory: Areas,
     /// The other side's, in the same order.
     pub(super) theirs: Vec<End>,
+    /// How the other side's port is addressed, in sentences.
+    pub(super) there: String,
     /// Messages of up to so many bytes are inline.
     pub(super) inline: u32,
     /// Receives of each queue pair that are to be posted.
@@ -69,15 +71,106 @@ impl Corner {
             bell,
             memory,
             theirs: Vec::new(),
+            there: String::new(),
             inline,
             unposted: vec![depth; count as usize],
             posted: vec![0; count as usize],
         })
     }
 
+    /// Who is at the other end of a queue pair of which a request failed.
+    pub(super) fn peer(&self, failed: &Failed) -> Option<String> {
+        let end = self.theirs.get(failed.lane)?;
+        let number = match end.intake {
+            Some(Intake::Xrc { number, .. } | Intake::Dc { number, .. }) if !failed.is_receive => number,
+            _ => end.number,
+        };
+        Some(format!("queue pair {number:#x}{}", self.there))
+    }
+
     /// Bytes that a receive has room for: the largest message, as those of a size before may still wait.
     pub(super) fn room(&self) -> u32 {
         // Of 2 GiB at most, as messages are.
         u32::try_from(self.memory.room).unwrap_or(u32::MAX)
+    }
+}
+
+/// How the other side's port is addressed, in sentences: there is no GID where LIDs alone lead.
+pub(super) fn at(gid: Option<&str>, lid: u16) -> String {
+    match (gid, lid) {
+        (Some(gid), _) => format!(" at GID {gid}"),
+        (None, 0) => String::new(),
+        (None, lid) => format!(" at LID {lid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::verbs::side::VerbsSide;
+    use crate::fabric::{Ends, Path, Role, Side};
+    use crate::plan::{Amount, Operation, Place, Transport};
+
+    /// Two sides, connected, of which the client has been told of the server's ends otherwise; with the ends of both.
+    fn connected(client: &Plan, server: &Plan, change: impl FnOnce(&mut [End])) -> ([VerbsSide; 2], [Ends; 2]) {
+        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+        let mut sides = [(client, Role::Client), (server, Role::Server)]
+            .map(|(plan, role)| VerbsSide::open(plan, &plan.client, role).unwrap());
+        let [near, far] = [0, 1].map(|side| sides[side].make_ends(&path).unwrap());
+        let mut told = far.clone();
+        change(&mut told.queue_pairs);
+        sides[1].connect(&path, &near).unwrap();
+        sides[0].connect(&path, &told).unwrap();
+        (sides, [near, far])
+    }
+
+    fn plan(operation: Operation, transport: Transport, size: u64) -> Plan {
+        let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
+        let amount = Amount::Messages { count: 10, warm_up: 0 };
+        let plan = Plan { operation, transport, amount, sizes: vec![size], queue_pairs: 3, ..Plan::example() };
+        Plan { client: place.clone(), server: place, ..plan }
+    }
+
+    #[test]
+    fn a_request_that_fails_names_both_ends_of_its_connection() {
+        for transport in [Transport::Rc, Transport::Xrc] {
+            let plan = plan(Operation::Write, transport, 8);
+            let ([mut client, mut server], [near, far]) = connected(&plan, &plan, |ends| ends[2].rkey ^= 0x5555);
+            server.prepare(8).unwrap();
+            client.prepare(8).unwrap();
+            let said = format!("{:#}", client.run(8, &mut |_| true).unwrap_err());
+            let (ours, theirs) = (near.queue_pairs[2].number, &far.queue_pairs[2]);
+            let theirs = match theirs.intake {
+                Some(Intake::Xrc { number, .. }) => number,
+                _ => theirs.number,
+            };
+            let gid = far.gid.unwrap();
+            let start = format!(
+                "a request on queue pair {ours:#x} to queue pair {theirs:#x} at GID {gid} failed: remote access"
+            );
+            assert!(said.starts_with(&start) && said.contains("does not allow the access"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_receive_that_fails_names_them_too() {
+        let [large, small] = [1 << 20, 8].map(|size| plan(Operation::Send, Transport::Rc, size));
+        let ([mut client, mut server], [near, far]) = connected(&large, &small, |_| ());
+        server.prepare(8).unwrap();
+        client.prepare(1 << 20).unwrap();
+        client.run(1 << 20, &mut |_| true).unwrap_err();
+        let said = format!("{:#}", server.run(8, &mut |_| true).unwrap_err());
+        let is_of = |lane: usize| {
+            let (ours, theirs) = (far.queue_pairs[lane].number, near.queue_pairs[lane].number);
+            said.starts_with(&format!("a receive on queue pair {ours:#x} from queue pair {theirs:#x} at GID "))
+        };
+        assert!((0..3).any(is_of) && said.contains(" failed: "), "{said}");
+    }
+
+    #[test]
+    fn a_port_is_addressed_by_its_gid_or_its_lid() {
+        assert_eq!(at(Some("fe80::1"), 7), " at GID fe80::1");
+        assert_eq!(at(None, 7), " at LID 7");
+        assert_eq!(at(None, 0), "");
     }
 }

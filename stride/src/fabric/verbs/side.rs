@@ -13,7 +13,7 @@ use sideway::ibverbs::device_context::{DeviceContext, Mtu};
 
 use super::connect::{ByHand, Joint, Manager};
 use super::contents;
-use super::corner::Corner;
+use super::corner::{self, Corner};
 use super::device;
 use super::stand::{self, Stand};
 use super::step::{self, Outcome};
@@ -182,11 +182,13 @@ impl Side for VerbsSide {
             let mtu = packets(path)?;
             let asks = facts.reads[0].min(theirs.reads.into()).min(255) as u8;
             let joint = Joint { plan: &self.plan, mtu, asks, answers: own.reads };
+            let there = corner::at(theirs.gid.as_deref(), facts.dlid.unwrap_or(theirs.lid));
             let mut pairs = Vec::with_capacity(own.queue_pairs.len());
             let mut rest = theirs.queue_pairs.as_slice();
             for corner in corners {
                 let (theirs, others) = rest.split_at(corner.unposted.len().min(rest.len()));
                 (corner.theirs, rest) = (theirs.to_vec(), others);
+                corner.there.clone_from(&there);
                 pairs.extend(corner.pairs.loose());
             }
             match &mut self.manager {

@@ -13,7 +13,7 @@ use super::contents;
 use super::corner::Corner;
 use crate::fabric::{End, Role};
 use crate::plan::{Measure, Plan, Semantics};
-use crate::run::{Intake, Lane, Memory, Places, Poll, Receives, Refill, Request, Samples, Signal, Window};
+use crate::run::{Intake, Lane, Memory, Places, Poll, Receives, Refill, Request, Samples, Signal, Window, with_peer};
 
 /// What a thread brings back.
 pub(super) enum Outcome {
@@ -64,6 +64,19 @@ pub(super) fn run(corner: &mut Corner, plan: &Plan, role: Role, size: u64, signa
 }
 
 fn with_step(
+    corner: &mut Corner,
+    plan: &Plan,
+    role: Role,
+    size: u64,
+    signal: &Signal,
+    is_preparing: bool,
+) -> Result<Outcome> {
+    let outcome = unnamed(corner, plan, role, size, signal, is_preparing);
+    outcome.map_err(|error| with_peer(error, |failed| corner.peer(failed)))
+}
+
+/// The same, which does not say of a request that failed who was at the other end.
+fn unnamed(
     corner: &mut Corner,
     plan: &Plan,
     role: Role,
