@@ -18,7 +18,8 @@ pub struct Output {
     /// size, the end.
     #[arg(long)]
     pub json_stream: bool,
-    /// Writes a line for each size.
+    /// Writes a line for each size, with all that it depends on in columns that are named as members of --json's environment are, such as
+    /// client.numa_node.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Tells by how much these counters of the devices' ports change at each size, on both sides: names of files in counters and

@@ -187,7 +187,7 @@ mod tests {
 
     /// Both sides of a test by one thread, after it; `meddle` has the server's before.
     fn played(plan: &Plan, meddle: impl FnOnce(&mut VerbsSide)) -> [VerbsSide; 2] {
-        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
         let open = |role| VerbsSide::open(plan, &plan.client, role).unwrap();
         let (mut client, mut server) = (open(Role::Client), open(Role::Server));
         let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());

@@ -113,7 +113,7 @@ mod tests {
 
     /// Two sides, connected, of which the client has been told of the server's ends otherwise; with the ends of both.
     fn connected(client: &Plan, server: &Plan, change: impl FnOnce(&mut [End])) -> ([VerbsSide; 2], [Ends; 2]) {
-        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096 };
+        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
         let mut sides = [(client, Role::Client), (server, Role::Server)]
             .map(|(plan, role)| VerbsSide::open(plan, &plan.client, role).unwrap());
         let [near, far] = [0, 1].map(|side| sides[side].make_ends(&path).unwrap());

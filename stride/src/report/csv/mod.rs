@@ -1,25 +1,28 @@
 //! A line for each row, with a head: what spreadsheets and data frames read as it is.
 //!
-//! What the rows depend on stands in columns after the figures, so that files of several tests can be put one below the other.
+//! All that the rows depend on stands in columns after the figures, in each row, so that files of several tests can be put one below the other.
+
+mod environment;
 
 use std::io::{Result, Write};
 
+use self::environment::Columns;
 use super::{Environment, Row};
-use crate::fabric::{Changes, Counted, Facts};
-use crate::plan::{Amount, Measure, Memory, Plan};
+use crate::fabric::{Changes, Counted};
+use crate::plan::{Measure, Plan};
 use crate::stats::Latency;
 
 /// Lines of one test.
 #[derive(Debug)]
 pub struct Csv {
     plan: Plan,
-    environment: Vec<(&'static str, String)>,
+    environment: Columns,
 }
 
 impl Csv {
     /// Of a test in an environment.
     pub fn new(environment: &Environment) -> Self {
-        Self { plan: environment.plan.clone(), environment: columns(environment) }
+        Self { plan: environment.plan.clone(), environment: Columns::new(environment) }
     }
 
     /// Writes the head.
@@ -28,8 +31,8 @@ impl Csv {
     ///
     /// Those of the writer.
     pub fn head(&self, out: &mut dyn Write) -> Result<()> {
-        let names = self.names().iter().chain(&COUNTERS).chain(self.environment.iter().map(|(name, _)| name));
-        line(out, names)
+        let names = self.names().iter().chain(&OF_ANY).copied();
+        line(out, names.chain(self.environment.names()))
     }
 
     /// Writes the line of a row. What it does not know is empty.
@@ -42,11 +45,18 @@ impl Csv {
             Measure::Bandwidth => bandwidth(row),
             Measure::Latency(_) => latency(row),
         };
-        let counters = counters(row);
-        // What depends on the size.
-        let moderation = self.plan.moderation(row.size).to_string();
-        let values = self.environment.iter().map(|(name, value)| if *name == MODERATION { &moderation } else { value });
-        line(out, figures.iter().chain(&counters).chain(values))
+        let any = self.of_any(row);
+        line(out, figures.iter().chain(&any).map(String::as_str).chain(self.environment.values()))
+    }
+
+    /// What rows of both have.
+    fn of_any(&self, row: &Row) -> [String; 4] {
+        let semantics = match self.plan.measure {
+            Measure::Bandwidth => String::new(),
+            Measure::Latency(semantics) => semantics.to_string(),
+        };
+        let [client, server] = counters(row);
+        [semantics, self.plan.moderation(row.size).to_string(), client, server]
     }
 
     fn names(&self) -> &'static [&'static str] {
@@ -63,7 +73,7 @@ fn line<T: AsRef<[u8]>>(out: &mut dyn Write, fields: impl Iterator<Item = T>) ->
     writer.flush()
 }
 
-const BANDWIDTH: [&str; 12] = [
+const BANDWIDTH: [&str; 15] = [
     "size_bytes",
     "is_whole",
     "messages",
@@ -76,6 +86,9 @@ const BANDWIDTH: [&str; 12] = [
     "average_messages_per_second",
     "cpu_share",
     "port_gigabits_per_second",
+    "interval_seconds",
+    "sent_messages",
+    "arrived_messages",
 ];
 
 fn bandwidth(row: &Row) -> Vec<String> {
@@ -95,6 +108,9 @@ fn bandwidth(row: &Row) -> Vec<String> {
         text(average.map(|rates| rates.messages_per_second)),
         text(figures.and_then(|figures| figures.cpu)),
         each(row.port_averages(), |rates| rates.gigabits_per_second.to_string()),
+        text(figures.map(|figures| figures.interval)),
+        text(figures.and_then(|figures| figures.sent)),
+        text(figures.and_then(|figures| figures.arrived)),
     ]
 }
 
@@ -132,9 +148,8 @@ fn latency(row: &Row) -> Vec<String> {
     ]
 }
 
-const MODERATION: &str = "cq_moderation";
-
-const COUNTERS: [&str; 2] = ["client_counters", "server_counters"];
+/// What a latency is, of how many messages of this size each completion is, and by how much counters have changed.
+const OF_ANY: [&str; 4] = ["semantics", "cq_moderation", "client_counters", "server_counters"];
 
 /// Each with its change, as `name=change`, with spaces between them.
 fn counters(row: &Row) -> [String; 2] {
@@ -147,121 +162,9 @@ fn counters(row: &Row) -> [String; 2] {
     [of(|counted| counted.client.as_ref()), of(|counted| counted.server.as_ref())]
 }
 
-/// The columns after the figures.
-fn columns(environment: &Environment) -> Vec<(&'static str, String)> {
-    let plan = &environment.plan;
-    let (measure, semantics) = match plan.measure {
-        Measure::Bandwidth => ("bandwidth", String::new()),
-        Measure::Latency(semantics) => ("latency", semantics.to_string()),
-    };
-    let (messages, seconds) = match plan.amount {
-        Amount::Messages { count, .. } => (count.to_string(), String::new()),
-        Amount::Time { .. } if plan.is_endless => (String::new(), String::new()),
-        Amount::Time { time, .. } => (String::new(), time.as_secs_f64().to_string()),
-    };
-    let mut all = vec![
-        ("operation", plan.operation.to_string()),
-        ("measure", measure.to_owned()),
-        ("semantics", semantics),
-        ("transport", plan.transport.to_string()),
-        ("asked_messages", messages),
-        ("asked_seconds", seconds),
-        ("queue_pairs", plan.queue_pairs.to_string()),
-        ("threads", plan.threads.to_string()),
-        ("tx_depth", plan.tx_depth.to_string()),
-        ("rx_depth", plan.rx_depth.to_string()),
-        ("post_list", plan.post_list.to_string()),
-        ("receive_list", text(plan.receive_list)),
-        (MODERATION, plan.cq_moderation.to_string()),
-        ("bidirectional", plan.is_bidirectional.to_string()),
-        ("reversed", plan.is_reversed.to_string()),
-        ("inline_bytes", text(plan.inline)),
-        ("mtu_bytes", each(environment.path.all(), |path| path.mtu.to_string())),
-        ("relaxed_ordering", plan.is_relaxed.to_string()),
-        ("on_demand_paging", plan.is_on_demand.to_string()),
-        ("mr_per_qp", plan.has_own_regions.to_string()),
-        ("events", plan.has_events.to_string()),
-        ("rdma_cm", plan.by_address.to_string()),
-        ("qp_timeout", plan.qp_timeout.to_string()),
-        ("service_level", plan.service_level.to_string()),
-        ("traffic_class", plan.traffic_class.to_string()),
-        ("flow_label", plan.flow_label.to_string()),
-        ("validated", plan.is_validated.to_string()),
-        ("rate_limit_gigabits_per_second", text(plan.rate_limit)),
-        ("burst_size", text(plan.burst_size)),
-        ("gap_seconds", text(plan.gap.map(|gap| gap.as_secs_f64()))),
-        ("client_gid_index", each(environment.path.all(), |path| text(path.client_gid))),
-        ("server_gid_index", each(environment.path.all(), |path| text(path.server_gid))),
-    ];
-    let (client, server) = (&environment.client, &environment.server);
-    for (names, facts) in
-        [(["client_pkey_index", "client_dlid"], client), (["server_pkey_index", "server_dlid"], server)]
-    {
-        let values = [text(facts.partition.map(|partition| partition.index)), text(facts.dlid)];
-        all.extend(names.into_iter().zip(values));
-    }
-    all.extend(CLIENT.into_iter().zip(side(&environment.client)));
-    all.extend(SERVER.into_iter().zip(side(&environment.server)));
-    all.push(("time", environment.time.clone()));
-    all.push(("version", environment.version.clone()));
-    all.push(("command_line", environment.command_line.join(" ")));
-    all
-}
-
-const CLIENT: [&str; 13] = [
-    "client_host",
-    "client_kernel",
-    "client_device",
-    "client_port",
-    "client_provider",
-    "client_firmware",
-    "client_memory",
-    "client_gpu",
-    "client_registration",
-    "client_numa_node",
-    "client_cpus",
-    "client_bound_to_node",
-    "client_inline_bytes",
-];
-
-const SERVER: [&str; 13] = [
-    "server_host",
-    "server_kernel",
-    "server_device",
-    "server_port",
-    "server_provider",
-    "server_firmware",
-    "server_memory",
-    "server_gpu",
-    "server_registration",
-    "server_numa_node",
-    "server_cpus",
-    "server_bound_to_node",
-    "server_inline_bytes",
-];
-
 /// What there is to say of each port, with spaces between them.
 fn each<T>(ports: impl IntoIterator<Item = T>, say: impl Fn(T) -> String) -> String {
     ports.into_iter().map(say).collect::<Vec<_>>().join(" ")
-}
-
-fn side(facts: &Facts) -> [String; 13] {
-    let memory = match &facts.memory {
-        Memory::Host => "host".to_owned(),
-        Memory::HugePages => "huge_pages".to_owned(),
-        Memory::Cuda(gpu) => format!("cuda:{gpu}"),
-    };
-    let (gpu, registration) = (text(facts.gpu.as_ref()), text(facts.registration));
-    let [host, kernel, provider, firmware] =
-        [&facts.host, &facts.kernel, &facts.provider, &facts.firmware].map(String::clone);
-    let device = each(facts.all(), |port| port.device.clone());
-    let port = each(facts.all(), |port| port.port.to_string());
-    let node = each(facts.all(), |port| text(port.numa_node));
-    let cpus: Vec<_> = facts.all().flat_map(|port| &port.cpus).map(u32::to_string).collect();
-    let inline = text(facts.inline);
-    let is_bound = facts.is_bound.to_string();
-    let cpus = cpus.join(" ");
-    [host, kernel, device, port, provider, firmware, memory, gpu, registration, node, cpus, is_bound, inline]
 }
 
 fn text(value: Option<impl ToString>) -> String {
@@ -302,16 +205,23 @@ mod tests {
             ("messages", "1000000"),
             ("client_counters", "counters/symbol_error=0 hw_counters/out_of_buffer=-6"),
             ("server_counters", ""),
-            ("operation", "write"),
+            ("interval_seconds", "0.25"),
+            ("sent_messages", ""),
             ("semantics", ""),
-            ("asked_seconds", "1"),
-            ("mtu_bytes", "4096"),
-            ("client_host", "one"),
-            ("server_host", "two"),
-            ("client_cpus", "2"),
-            ("server_inline_bytes", "220"),
+            ("plan.operation", "write"),
+            ("plan.measure", "bandwidth"),
+            ("plan.amount.time.time_seconds", "1.0"),
+            ("plan.amount.messages.count", ""),
+            ("plan.server.memory.cuda", "0"),
+            ("path.mtu_bytes", "4096"),
+            ("client.host", "one"),
+            ("server.host", "two"),
+            ("client.cpus", "[2]"),
+            ("client.memory", "host"),
+            ("client.memory.cuda", ""),
+            ("server.inline_bytes", "220"),
             ("time", "2026-07-01T12:00:00Z"),
-            ("command_line", "stride-perf write bw server, one"),
+            ("command_line", r#"["stride-perf","write","bw","server, one"]"#),
         ];
         for (name, value) in expected {
             assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
@@ -319,23 +229,24 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_port_has_spaces_between() {
+    fn further_ports_are_a_list() {
         let environment = sample::over_two_ports(sample::environment(Measure::Bandwidth));
         let found = read_in(&environment, &sample::ports_row(4096, 1_000_000));
         for (name, value) in [
             ("average_gigabits_per_second", "32.768"),
             ("port_gigabits_per_second", "8.192 24.576"),
-            ("client_device", "mlx5_0 mlx5_0"),
-            ("client_port", "1 2"),
-            ("server_device", "mlx5_0 mlx5_1"),
-            ("server_numa_node", "0 1"),
-            ("client_gid_index", "3 5"),
-            ("mtu_bytes", "4096 4096"),
+            ("client.device", "mlx5_0"),
+            ("server.numa_node", "0"),
+            ("path.client_gid", "3"),
         ] {
             assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
         }
+        let others = |name: &str| serde_json::from_str::<serde_json::Value>(&found[name]).unwrap();
+        assert_eq!(others("client.others")[0]["port"], 2);
+        assert_eq!(others("server.others")[0]["device"], "mlx5_1");
+        assert_eq!(others("path.others")[0]["client_gid"], 5);
         let one = read(Measure::Bandwidth, &sample::bandwidth_row(4096, 10));
-        assert_eq!((&*one["client_port"], &*one["port_gigabits_per_second"]), ("1", ""));
+        assert_eq!((&*one["client.others"], &*one["port_gigabits_per_second"]), ("", ""));
     }
 
     #[test]
@@ -349,14 +260,21 @@ mod tests {
         });
         let mut records = ::csv::Reader::from_reader(text.as_bytes());
         let records = records.deserialize::<HashMap<String, String>>().map(|record| record.unwrap());
-        let found: Vec<_> = records.map(|record| record["cq_moderation"].clone()).collect();
-        assert_eq!(found, ["100", "1"]);
+        let found: Vec<_> =
+            records.map(|record| ["cq_moderation", "plan.cq_moderation"].map(|name| record[name].clone())).collect();
+        assert_eq!(found, [["100", "100"], ["1", "100"]]);
     }
 
     #[test]
     fn latencies() {
         let found = read(Measure::Latency(Semantics::Rtt), &sample::latency_row(8, 1500));
-        let expected = [("samples", "1000"), ("min_nanoseconds", "1500"), ("semantics", "rtt"), ("measure", "latency")];
+        let expected = [
+            ("samples", "1000"),
+            ("min_nanoseconds", "1500"),
+            ("semantics", "rtt"),
+            ("plan.measure", ""),
+            ("plan.measure.latency", "rtt"),
+        ];
         for (name, value) in expected {
             assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
         }
