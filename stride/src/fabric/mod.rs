@@ -31,6 +31,16 @@ pub enum Role {
     Server,
 }
 
+impl Role {
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
 /// Where sides come from.
 pub trait Fabric: Send + Sync {
     /// Opens the device that a place names or leaves open, with all that the plan needs of it but the queue pairs.

@@ -293,10 +293,81 @@ mod tests {
     use super::*;
     use crate::cli::{self, Job};
     use crate::fabric::fake::{Fake, Stage};
-    use crate::fabric::{self, Role};
+    use crate::fabric::{self, Ends, Facts, Glimpse, Role, Side, Verbs};
+    use crate::plan::Place;
     use crate::report::sample;
+    use crate::stats::Figures;
 
-    fn exit(words: &str, fabric: &Fake) -> Exit {
+    /// Devices of which one side's messages come to nothing: the other side's memory is not where it is told to be, which UC tells nobody.
+    struct Deaf(Role);
+
+    struct DeafSide(Box<dyn Side>, bool);
+
+    impl Fabric for Deaf {
+        fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
+            Ok(Box::new(DeafSide(Verbs.open(plan, place, role)?, role == self.0)))
+        }
+    }
+
+    impl Side for DeafSide {
+        fn facts(&self) -> &Facts {
+            self.0.facts()
+        }
+
+        fn make_ends(&mut self, path: &fabric::Path) -> Result<Ends> {
+            self.0.make_ends(path)
+        }
+
+        fn connect(&mut self, path: &fabric::Path, theirs: &Ends) -> Result<()> {
+            let mut theirs = theirs.clone();
+            theirs.queue_pairs.iter_mut().filter(|_| self.1).for_each(|end| end.rkey ^= 0x5555);
+            self.0.connect(path, &theirs)
+        }
+
+        fn prepare(&mut self, size: u64) -> Result<()> {
+            self.0.prepare(size)
+        }
+
+        fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
+            self.0.run(size, tell)
+        }
+    }
+
+    #[test]
+    fn limits_are_missed_by_writes_of_which_nothing_arrives() {
+        let file = std::env::temp_dir().join(format!("stride-deaf-{}.json", std::process::id()));
+        let run = |words: &str, fabric: &dyn Fabric| {
+            let words = format!("{words} -c uc -d soft0 --loopback --min-mpps 0.000001 --json {}", file.display());
+            let end = exit(&words, fabric);
+            let document = Document::read(&fs::read_to_string(&file).unwrap()).unwrap();
+            fs::remove_file(&file).unwrap();
+            (end, document)
+        };
+        for (words, deaf) in [
+            ("write bw -n 500 -s 64", Role::Client),
+            ("write bw -n 5 --warm-up 0 -s 1M -q 2 --threads 2", Role::Client),
+            ("write bw -D 20ms --warm-up 0 -s 4K", Role::Client),
+            ("write bw -n 500 -s 64 --reversed", Role::Server),
+        ] {
+            let (end, whole) = run(words, &Verbs);
+            let row = whole.rows[0].bandwidth().unwrap();
+            assert_eq!((end, row.arrived), (Exit::Done, None), "{words}: {row:?}");
+            let (end, none) = run(words, &Deaf(deaf));
+            let row = none.rows[0].bandwidth().unwrap();
+            assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 0, Some(0)), "{words}: {row:?}");
+            assert!(row.sent > Some(0) && none.hints.iter().any(|hint| hint.contains("none of ")), "{:?}", none.hints);
+            let verdict = none.verdict.unwrap();
+            assert!(!verdict.is_held && none.hints.iter().all(|hint| !hint.contains("--imm")), "{:?}", none.hints);
+        }
+        // Of two directions the other one counts.
+        for deaf in [Role::Client, Role::Server] {
+            let (end, one) = run("write bw -n 500 -s 64 -b", &Deaf(deaf));
+            let row = one.rows[0].bandwidth().unwrap();
+            assert_eq!((end, row.messages, row.arrived), (Exit::Done, 500, None), "{deaf:?}: {row:?}");
+        }
+    }
+
+    fn exit(words: &str, fabric: &dyn Fabric) -> Exit {
         match cli::parse(format!("stride-perf {words}").split_whitespace()) {
             Ok(Job::Measure(measurement)) => measure(*measurement, fabric).unwrap(),
             other => panic!("{words}: {other:?}"),

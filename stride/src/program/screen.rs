@@ -174,6 +174,12 @@ impl Watch for Screen {
 
     fn step(&mut self, step: &Step) {
         self.progress.forget();
+        if let Some(sender) = unheard(step) {
+            let size = report::bytes(step.size);
+            self.remark(&format!(
+                "at {size} nothing of what the {sender} wrote has arrived: this direction counts for nothing"
+            ));
+        }
         // What has no end of its own may end before it has begun.
         let is_planned = step.is_whole && !self.plan.is_endless;
         let Some(figures) = together(step).filter(|figures| is_planned || has_some(figures)) else {
@@ -213,6 +219,19 @@ fn has_some(figures: &Figures) -> bool {
     match figures {
         Figures::Bandwidth(bandwidth) => bandwidth.messages > 0,
         Figures::Latency(latency) => latency.samples > 0,
+    }
+}
+
+/// Whose messages have not arrived, not one, while those of the other may have.
+fn unheard(step: &Step) -> Option<&'static str> {
+    let (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) = (&step.client, &step.server) else {
+        return None;
+    };
+    let is_both_ways = ours.sent.is_some() && theirs.sent.is_some();
+    match [ours, theirs].map(|side| side.arrived == Some(0)) {
+        [true, false] if is_both_ways => Some("server"),
+        [false, true] if is_both_ways => Some("client"),
+        _ => None,
     }
 }
 

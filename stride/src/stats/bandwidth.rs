@@ -24,7 +24,7 @@ pub struct Bandwidth {
     /// Messages that were sent in the whole step, those of the warm-up too, where messages may be lost and the other side counts them.
     #[serde(rename = "sent_messages", default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// Messages that arrived in the whole step, likewise.
+    /// Messages that arrived in the whole step, likewise; of plain writes it is known only where none did.
     #[serde(rename = "arrived_messages", default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<u64>,
     /// What each port has done of it, where the test goes over several: each in its own window.
@@ -74,7 +74,7 @@ impl Rates {
 impl Bandwidth {
     /// Whether no message was done, other than that all were lost.
     pub fn is_blank(&self) -> bool {
-        self.messages == 0 && self.sent.unwrap_or(0) == 0
+        self.messages == 0 && (self.sent.unwrap_or(0) == 0 || self.arrived.is_none())
     }
 
     /// The average of the window.
@@ -123,11 +123,11 @@ impl Bandwidth {
     /// take at the sum of both averages. Where messages may be lost, each direction has the part of them that arrived.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
-        let (sent, arrived) = (self.sent.zip(other.sent), self.arrived.zip(other.arrived));
-        let both = match (sent, arrived) {
-            (Some(_), Some((here, there))) => self.part(there).sum(&other.part(here)),
-            _ => self.sum(other),
+        let arrived = |sender: &Self, receiver: &Self| match (sender.sent, receiver.arrived) {
+            (Some(_), Some(arrived)) => sender.part(arrived),
+            _ => sender.clone(),
         };
+        let both = arrived(self, other).sum(&arrived(other, self));
         Self { ports: self.by_port(other, Self::with), ..both }
     }
 
@@ -159,7 +159,8 @@ impl Bandwidth {
         let [a, b] = [self, other].map(|one| one.clone().with_interval(interval).intervals);
         let intervals = a.iter().zip(&b).map(|(a, b)| a.saturating_add(*b)).collect();
         let cpu = self.cpu.zip(other.cpu).map(|(a, b)| a + b);
-        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b);
+        // What is known of one direction alone is not of both.
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         let (sent, arrived) = (sum(self.sent, other.sent), sum(self.arrived, other.arrived));
         Self { messages, seconds, intervals, interval, cpu, sent, arrived, ports: Vec::new() }
     }
@@ -301,6 +302,20 @@ mod tests {
         let both = sent.received(&taken);
         assert_eq!(messages(&both), [90, 40]);
         assert_eq!((both.ports[1].sent, both.ports[1].arrived), (Some(128), Some(112)));
+    }
+
+    #[test]
+    fn of_a_direction_in_which_nothing_arrived_nothing_counts() {
+        let of =
+            |messages, arrived| Bandwidth { messages, seconds: 1.0, sent: Some(128), arrived, ..Bandwidth::default() };
+        // What has been sent to the one who has nothing is the other's, of whose own it is not known how many arrived.
+        for (one, other) in [(of(100, None), of(30, Some(0))), (of(30, Some(0)), of(100, None))] {
+            let both = one.with(&other);
+            assert_eq!((both.messages, both.sent, both.arrived), (30, Some(256), None));
+        }
+        let none = of(100, Some(0)).with(&of(100, Some(0)));
+        assert_eq!((none.messages, none.arrived, none.is_blank()), (0, Some(0), false));
+        assert!(of(0, None).is_blank(), "no completion came");
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub struct Output {
     /// With --compare: fails where a size is worse by more than this [default: 5].
     #[arg(long, value_name = "PERCENT", value_parser = values::positive)]
     pub threshold: Option<f64>,
-    /// Fails where a size has less than so many gigabits a second.
+    /// Fails where a size has less than so many gigabits a second. They are those that arrived, but for plain writes over UC, of which it
+    /// is known where none did, and else those that were sent.
     #[arg(long, value_name = "GBPS", value_parser = values::positive)]
     pub min_gbps: Option<f64>,
     /// Fails where a size has less than so many million messages a second.

@@ -60,6 +60,37 @@ pub(super) fn fill(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> R
     Ok(())
 }
 
+/// Makes the last byte of each place where messages come in another than that of the messages, so that it tells of one that has come.
+pub(super) fn mark(corner: &mut Corner, size: u64) -> Result<()> {
+    let Some(last) = (size as usize).checked_sub(1) else { return Ok(()) };
+    for lane in 0..corner.unposted.len() {
+        let place = corner.memory.offset(lane);
+        let memory = corner.memory.of_mut(lane);
+        for offset in Places::offsets(size, false) {
+            let end = place + offset + last as u64;
+            memory.outgoing.write_at(end, &[pattern::byte(size, lane, last)])?;
+            memory.incoming.write_at(end, &[pattern::blank(size, lane, last)])?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether any message has come: the last byte of a place is another than before.
+pub(super) fn has_come(corner: &Corner, size: u64) -> Result<bool> {
+    let Some(last) = (size as usize).checked_sub(1) else { return Ok(true) };
+    for lane in 0..corner.unposted.len() {
+        for offset in Places::offsets(size, false) {
+            let mut byte = [0];
+            let end = corner.memory.offset(lane) + offset + last as u64;
+            corner.memory.of(lane).incoming.read_at(end, &mut byte)?;
+            if byte != [pattern::blank(size, lane, last)] {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// Where messages begin in an area. What is received has one place.
 fn offsets(plan: &Plan, size: u64, area: Area) -> Vec<u64> {
     let is_received = matches!(plan.operation, Operation::Send | Operation::SendWithImmediate) && area == Area::Blank;
@@ -75,7 +106,7 @@ pub(super) fn is_in_one_place(plan: &Plan) -> bool {
 /// Looks at what has come to a side, after both are done.
 pub(super) fn check(corner: &Corner, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let Part { sends, .. } = part(plan, role);
-    let other = part(plan, if role == Role::Client { Role::Server } else { Role::Client });
+    let other = part(plan, role.other());
     match plan.operation {
         Operation::FetchAdd if other.sends => check_sum(corner, plan, size),
         Operation::FetchAdd => Ok(()),

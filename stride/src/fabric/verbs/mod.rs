@@ -1,5 +1,6 @@
 //! A side of sideway.
 
+mod arrival;
 mod connect;
 mod contents;
 mod corner;

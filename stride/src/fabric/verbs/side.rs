@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::{DeviceContext, Mtu};
 
+use super::arrival;
 use super::connect::{ByHand, Joint, Manager};
 use super::contents;
 use super::corner::{self, Corner};
@@ -237,15 +238,16 @@ impl Side for VerbsSide {
         let Self { plan, role, corners, facts, .. } = self;
         // The processors of each port's threads, and those that are near it.
         let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
+        let role = *role;
         let (signal, count) = (Signal::default(), corners.len());
-        let most = if *role == Role::Client { TICK } else { SERVERS_TICK };
+        let most = if role == Role::Client { TICK } else { SERVERS_TICK };
         let tick = most.min(length(plan) / TICKS);
         let (expected, started, mut intervals) = (expected(plan), Instant::now(), Intervals::new(plan));
         let outcomes = thread::scope(|scope| {
             let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
             let (up, are_up) = mpsc::channel();
             for (index, corner) in corners.iter_mut().enumerate() {
-                let (signal, plan, role) = (&signal, &*plan, *role);
+                let (signal, plan, role) = (&signal, &*plan, role);
                 let (home, thread) = (homes.get(index / threads_of_port), index % threads_of_port);
                 let (start, started) = mpsc::channel();
                 let up = up.clone();
@@ -297,7 +299,12 @@ impl Side for VerbsSide {
             };
             threads.into_iter().map(end).collect::<Result<Vec<_>>>()
         })?;
-        Ok(sum(outcomes, plan, size))
+        let figures = sum(outcomes, plan, size);
+        if plan.looks_for_arrivals() && step::part(plan, role.other()).sends && !arrival::awaited(corners, size, tell)?
+        {
+            return Ok(Some(arrival::none(figures, plan)));
+        }
+        Ok(figures)
     }
 }
 

@@ -142,6 +142,11 @@ impl Plan {
         self.measure == Measure::Bandwidth && !self.transport.is_reliable() && self.operation.takes_receive()
     }
 
+    /// Whether memory is looked at for whether anything has arrived: not all may, and nothing says of what has.
+    pub fn looks_for_arrivals(&self) -> bool {
+        self.measure == Measure::Bandwidth && !self.transport.is_reliable() && self.operation == Operation::Write
+    }
+
     /// Whether the client posts messages of its own.
     pub fn client_sends(&self) -> bool {
         !self.is_reversed

@@ -34,7 +34,8 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     let plan = given.plan;
     let mut all = Vec::new();
     all.extend(rows().filter_map(|row| lost(plan, row)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
-    if !plan.transport.is_reliable() && !plan.counts_arrivals() {
+    let is_unknown = |row: &Row| row.bandwidth().is_some_and(|bandwidth| bandwidth.arrived.is_none());
+    if plan.looks_for_arrivals() && rows().any(is_unknown) {
         all.push(Hint::Unknown(plan.transport));
     }
     let is_free = plan.rate_limit.is_none();
@@ -86,7 +87,11 @@ fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
 /// The hint, and which part of what was sent did not arrive.
 fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     let (sent, arrived) = row.bandwidth().and_then(|bandwidth| bandwidth.sent.zip(bandwidth.arrived))?;
-    let hint = Hint::Lost { size: row.size, arrived, sent, service: plan.transport };
+    let (size, service) = (row.size, plan.transport);
+    let hint = match arrived {
+        0 => Hint::NoneArrived { size, sent, service },
+        _ => Hint::Lost { size, arrived, sent, service },
+    };
     (arrived < sent).then(|| (1.0 - arrived as f64 / sent as f64, hint))
 }
 
@@ -260,6 +265,16 @@ mod tests {
         let mut case = Case::bandwidth();
         case.plan.transport = Transport::Uc;
         assert_eq!(case.hints(), [Hint::Unknown(Transport::Uc)]);
+        // Of one size is it known that nothing came.
+        case.rows.push(sample::bandwidth_row(8192, 0));
+        let Figures::Bandwidth(bandwidth) = &mut case.rows[1].figures else { unreachable!("a bandwidth") };
+        (bandwidth.sent, bandwidth.arrived) = (Some(1000), Some(0));
+        let none = Hint::NoneArrived { size: 8192, sent: 1000, service: Transport::Uc };
+        assert_eq!(case.hints(), [none.clone(), Hint::Unknown(Transport::Uc)]);
+        assert!(none.to_string().starts_with("At 8 KiB none of 1000 messages arrived, "), "{none}");
+        case.rows.remove(0);
+        assert_eq!(case.hints(), [none]);
+        case.rows = Case::bandwidth().rows;
         case.plan.operation = Operation::WriteWithImmediate;
         assert_eq!(case.hints(), []);
     }

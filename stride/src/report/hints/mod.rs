@@ -114,6 +114,15 @@ pub enum Hint {
         /// What they were sent by.
         service: Transport,
     },
+    /// All messages were lost.
+    NoneArrived {
+        /// The size, in bytes.
+        size: u64,
+        /// How many there were.
+        sent: u64,
+        /// What they were sent by.
+        service: Transport,
+    },
     /// Messages may have been lost, and nobody has counted them where they arrive. What they were sent by.
     Unknown(Transport),
     /// More messages may be under way on a queue pair than the other side has receives for.

@@ -6,7 +6,7 @@ use super::{Hint, Remedy};
 use crate::report::bytes;
 
 /// The options that hints name.
-pub const OPTIONS: [&str; 16] = [
+pub const OPTIONS: [&str; 18] = [
     "-d",
     "--cpu",
     "--remote-cpu",
@@ -23,6 +23,8 @@ pub const OPTIONS: [&str; 16] = [
     "-r",
     "--rate-limit",
     "--imm",
+    "--transport",
+    "-x",
 ];
 
 impl fmt::Display for Hint {
@@ -101,10 +103,16 @@ impl fmt::Display for Hint {
                 "At {} {arrived} of {sent} messages arrived: {service} does not send again. Try a --rate-limit, or more receives with -r.",
                 bytes(*size)
             ),
+            Self::NoneArrived { size, sent, service } => write!(
+                f,
+                "At {} none of {sent} messages arrived, and {service} does not say why: GIDs may not reach each other, or a switch not carry the \
+                 packets. Try --transport rc, which says more, other GIDs with -x, or a smaller -m.",
+                bytes(*size)
+            ),
             Self::Unknown(service) => write!(
                 f,
-                "The writes were sent, and are not known to have arrived: {service} has no acknowledgements, and no completion tells the other \
-                 side of a write. Try --imm, with which it counts them."
+                "The writes were sent, and it is not known how many arrived: {service} has no acknowledgements, and no completion tells the \
+                 other side of a write. Try --imm, with which it counts them."
             ),
             Self::FewReceives { receives, sends } => write!(
                 f,
@@ -163,6 +171,7 @@ mod tests {
             Hint::FewCompletions { size: 8 << 20, messages: 100, each: 100 },
             Hint::Jitter { size: 64, slowest: 1.0, median: 2.0 },
             Hint::Lost { size: 64, arrived: 1, sent: 2, service: Transport::Ud },
+            Hint::NoneArrived { size: 64, sent: 2, service: Transport::Uc },
             Hint::Unknown(Transport::Uc),
             Hint::FewReceives { receives: 64, sends: 128 },
             Hint::FewSamples(1000),

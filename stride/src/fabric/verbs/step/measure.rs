@@ -49,6 +49,8 @@ impl Step<'_> {
                 if self.plan.counts_arrivals() {
                     window.sent = Some(lanes.iter().map(|lane| lane.posted).sum());
                     window.arrived = is_receiving.then_some(receives.taken);
+                } else if self.plan.looks_for_arrivals() {
+                    window.sent = Some(lanes.iter().map(|lane| lane.posted).sum());
                 }
                 Ok(Outcome::Window(window))
             }

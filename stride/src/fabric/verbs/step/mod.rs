@@ -44,6 +44,8 @@ pub(super) fn prepare(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -
     corner.posted.fill(0);
     if plan.is_validated {
         contents::fill(corner, plan, role, size)?;
+    } else if plan.looks_for_arrivals() {
+        contents::mark(corner, size)?;
     }
     for lane in 0..corner.unposted.len() {
         if contents::is_in_one_place(plan) {
