@@ -1,7 +1,7 @@
 //! A test, seen from the client.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write, stdout};
+use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
@@ -13,7 +13,7 @@ use super::{paint, say};
 use crate::cli::{Measurement, Output};
 use crate::exchange::{self, Carrier, Request};
 use crate::fabric::Fabric;
-use crate::plan::Plan;
+use crate::plan::{Measure, Plan};
 use crate::report::compare::{self, Comparison};
 use crate::report::csv::Csv;
 use crate::report::hints::{Given, hints};
@@ -32,6 +32,9 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     let Measurement { plan, given, server, contact, wait, output, warnings, notes } = measurement;
     warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     notes.iter().for_each(|note| say(note));
+    if let Some(warning) = untold(&plan, &output, stderr().is_terminal()) {
+        say(&format!("warning: {warning}"));
+    }
     let baseline = output.compare.as_deref().map(|file| Baseline::read(file, &plan)).transpose()?;
     let files = [&output.json, &output.csv, &output.plot];
     files.into_iter().flatten().try_for_each(|file| can_be_written(file))?;
@@ -75,6 +78,16 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     }
     judgement.tell(&output)?;
     Ok(judgement.exit())
+}
+
+/// That intervals were asked for, and nobody is told of one: the row of a latency has none.
+fn untold(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static str> {
+    let is_latency = matches!(plan.measure, Measure::Latency(_));
+    let is_told = output.json_stream || is_terminal || plan.is_endless;
+    (is_latency && plan.interval.is_some() && !is_told).then_some(
+        "--interval does nothing for a latency where standard error is no terminal, which would show each: give --json-stream for an event \
+         of each, or -D forever for a row",
+    )
 }
 
 /// What a signal has left of a test.
@@ -390,6 +403,22 @@ mod tests {
     }
 
     #[test]
+    fn intervals_that_nobody_is_told_of_are_said_to_be() {
+        let said = |words: &str, is_terminal| match cli::parse(format!("stride-perf {words} h").split_whitespace()) {
+            Ok(Job::Measure(measurement)) => untold(&measurement.plan, &measurement.output, is_terminal),
+            other => panic!("{words}: {other:?}"),
+        };
+        for words in ["write lat --interval 1 -n 5000", "write lat --interval 1 -D 5"] {
+            assert!(said(words, false).unwrap().starts_with("--interval does nothing for a latency"), "{words}");
+            assert_eq!(said(words, true), None, "{words}");
+            assert_eq!(said(&format!("{words} --json-stream"), false), None, "{words}");
+        }
+        for words in ["write lat -n 5000", "write bw --interval 1 -n 5000", "write lat --interval 1 -D forever"] {
+            assert_eq!(said(words, false), None, "{words}");
+        }
+    }
+
+    #[test]
     fn the_exit_says_what_has_failed() {
         let words = "write bw -s 64 -n 1000 --loopback";
         assert_eq!(exit(words, &Fake::default()), Exit::Done);
@@ -404,7 +433,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_worse_than_the_baseline() {
-        let measure = crate::plan::Measure::Bandwidth;
+        let measure = Measure::Bandwidth;
         let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1000)).to_vec();
         let series = this_run(&sample::plan(measure), rows.clone());
         let judged = |unmeasured: &[u64]| {

@@ -65,7 +65,7 @@ pub(in crate::cli) struct Load {
     #[arg(long, value_name = "TIME", value_parser = values::microseconds, visible_alias = "latency-gap")]
     pub(in crate::cli) gap: Option<Duration>,
     /// Length of the intervals of which the slowest, middle and fastest are told, and each while it goes on where it is of 100ms or
-    /// more [default: by the length of the run and its completions].
+    /// more; of lat the latter alone, on a terminal or with --json-stream [default: by the length of the run and its completions].
     #[arg(long, value_name = "SECONDS", value_parser = values::duration)]
     pub(in crate::cli) interval: Option<Duration>,
 }

@@ -1,9 +1,12 @@
 //! What likely limits a test, and which option to try.
 
 mod bandwidth;
+mod intervals;
 mod latency;
 mod sides;
 mod text;
+
+use std::time::Duration;
 
 pub use self::text::OPTIONS;
 use super::Row;
@@ -145,6 +148,10 @@ pub enum Hint {
     },
     /// Threads slept meanwhile.
     Slept,
+    /// Intervals of this length were asked for, and no bandwidth took two of them.
+    NoTwoIntervals(Duration),
+    /// And no latency took half of one.
+    NoInterval(Duration),
 }
 
 /// What to try where posting is the limit.
@@ -184,6 +191,7 @@ pub fn hints(given: &Given<'_>) -> Vec<Hint> {
     all.extend(given.unmeasured.first().map(|size| Hint::Nothing(*size)));
     all.extend(bandwidth::hints(given));
     all.extend(latency::hints(given));
+    all.extend(intervals::hint(given));
     all
 }
 

@@ -6,7 +6,7 @@ use super::{Hint, Remedy};
 use crate::report::bytes;
 
 /// The options that hints name.
-pub const OPTIONS: [&str; 18] = [
+pub const OPTIONS: [&str; 19] = [
     "-d",
     "--cpu",
     "--remote-cpu",
@@ -25,6 +25,7 @@ pub const OPTIONS: [&str; 18] = [
     "--imm",
     "--transport",
     "-x",
+    "--interval",
 ];
 
 impl fmt::Display for Hint {
@@ -133,12 +134,24 @@ impl fmt::Display for Hint {
                 "Threads slept until events came, and waking up is part of each time. Try without --events for the \
                  shortest ones.",
             ),
+            Self::NoTwoIntervals(length) => write!(
+                f,
+                "Every size was over before two intervals of {length:?} were, so that none is told. Try a shorter --interval, or more messages \
+                 by -n."
+            ),
+            Self::NoInterval(length) => write!(
+                f,
+                "Every size was over before half of an interval of {length:?} was, so that none is told. Try a shorter --interval, of 100ms or \
+                 more, or more messages by -n."
+            ),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::plan::Transport;
 
@@ -177,6 +190,8 @@ mod tests {
             Hint::FewSamples(1000),
             Hint::Tail { size: 64, p50: 1000.0, p99_9: 20_000.0 },
             Hint::Slept,
+            Hint::NoTwoIntervals(Duration::from_secs(2)),
+            Hint::NoInterval(Duration::from_secs(2)),
         ];
         for hint in &all {
             let text = words(hint);
