@@ -87,7 +87,7 @@ pub(super) enum Word {
     /// Tries every operation over every transport on a device, with both sides in this process, and checks what arrives.
     #[command(after_help = SELF_TEST)]
     SelfTest(Local),
-    /// Lists devices, ports, GIDs and GPUs.
+    /// Lists devices, ports, GIDs and GPUs, and what each device can: transports, atomics, reads, on-demand paging, inline bytes.
     Devices,
     /// Draws runs that --json has written, or that perftest has printed, over each other.
     Plot(Plot),

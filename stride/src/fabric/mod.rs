@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use self::counters::{Changes, Counted};
 pub use self::facts::{Facts, GidFact, GpuFact, Partition, Registration, SOFTRNIC};
 pub use self::unsupported::{Unsupported, is_unsupported};
-pub use self::verbs::{Found, Gpus, NearGpus, Nearness, PortFacts, Verbs, gpus, ports};
+pub use self::verbs::{Abilities, Found, Gpus, NearGpus, Nearness, PortFacts, Verbs, gpus, ports};
 use crate::plan::{Place, Plan, Room, Transport};
 use crate::stats::{Figures, Interval};
 

@@ -115,6 +115,15 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// That which devices alone have whose driver in the kernel has this name.
+    pub fn of_driver(name: &str) -> Option<Self> {
+        match name {
+            "mlx5_core" => Some(Self::Dc),
+            "efa" => Some(Self::Srd),
+            _ => None,
+        }
+    }
+
     /// Whether messages are acknowledged.
     pub fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::Xrc | Self::Dc | Self::Srd)
@@ -153,6 +162,12 @@ impl fmt::Display for Transport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drivers_may_have_a_service_of_their_own() {
+        let of = ["mlx5_core", "efa", "mlx4_core", "softrnic", ""].map(Transport::of_driver);
+        assert_eq!(of, [Some(Transport::Dc), Some(Transport::Srd), None, None, None]);
+    }
 
     #[test]
     fn services_have_the_operations_of_the_specification() {

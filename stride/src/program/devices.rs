@@ -6,7 +6,8 @@ use anyhow::Result;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use crate::fabric::{Found, GpuFact, Gpus, NearGpus, PortFacts, gpus, ports};
+use crate::fabric::{Abilities, Found, GpuFact, Gpus, NearGpus, PortFacts, gpus, ports};
+use crate::plan::{Operation, Transport};
 
 /// Prints what there is to measure.
 pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
@@ -25,7 +26,7 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
         "GPUs near",
         "GIDs",
     ]);
-    let Found { ports, failed } = ports(&gpus)?;
+    let Found { ports, failed, abilities } = ports(&gpus)?;
     for PortFacts { state, obstacle, facts, gpus } in ports {
         let gids = facts
             .gids
@@ -49,11 +50,71 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
     }
     writeln!(out, "{}\n", table.build().with(Style::blank()))?;
     failed.iter().try_for_each(|why| writeln!(out, "no use: {why}"))?;
+    if !abilities.is_empty() {
+        print_abilities(out, &abilities)?;
+    }
     match gpus {
         Gpus::Some(gpus) => print_gpus(out, &gpus),
         Gpus::None(why) => Ok(writeln!(out, "no GPU: {why}")?),
     }
 }
+
+/// What each of the devices can.
+fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String>)]) -> Result<()> {
+    let mut table = Builder::default();
+    table.push_record(["device", "transports", "atomics", "reads", "on-demand paging", "completions", "inline bytes"]);
+    for (device, can) in all.iter().filter_map(|(device, can)| Some((device, can.as_ref().ok()?))) {
+        let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let [asks, answers] = can.reads;
+        table.push_record([
+            device.clone(),
+            transports(can),
+            yes(can.has_atomics),
+            format!("{asks} out, {answers} in"),
+            paging(can),
+            if can.has_extended_queues { "extended" } else { "basic" }.to_owned(),
+            can.inline.map_or_else(|| "-".to_owned(), |inline| inline.to_string()),
+        ]);
+    }
+    writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+    for (device, can) in all {
+        match can {
+            Ok(can) => can
+                .refusals
+                .iter()
+                .try_for_each(|(transport, why)| writeln!(out, "{device} makes no queue pair of {transport}: {why}"))?,
+            Err(why) => writeln!(out, "what {device} can is not known: {why}")?,
+        }
+    }
+    Ok(writeln!(
+        out,
+        "RC and XRC carry all operations, atomics where the device has them; UC writes and sends; UD sends. `stride-perf self-test -d DEVICE` \
+         tries them.\n"
+    )?)
+}
+
+/// The services, that of the vendor last.
+fn transports(can: &Abilities) -> String {
+    let all = can.transports.iter().map(ToString::to_string);
+    let all: Vec<_> = all.chain(can.vendors.map(|transport| format!("{transport} (not tried)"))).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+/// The services with on-demand paging, with the operations where it is not for all of a service.
+fn paging(can: &Abilities) -> String {
+    let of = |(transport, operations): &(Transport, Vec<Operation>)| {
+        let word =
+            |operation: &Operation| if operation.is_atomic() { "atomic".to_owned() } else { operation.to_string() };
+        let is_all = ALL.iter().all(|operation| operations.contains(operation) || !transport.has(*operation));
+        let words: Vec<_> = operations.iter().map(word).collect();
+        if is_all { transport.to_string() } else { format!("{transport} ({})", words.join(", ")) }
+    };
+    let all: Vec<_> = can.on_demand.iter().map(of).collect();
+    if all.is_empty() { "no".to_owned() } else { all.join("\n") }
+}
+
+/// Operations that paging may tell apart.
+const ALL: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn print_gpus(out: &mut dyn Write, gpus: &[GpuFact]) -> Result<()> {
     let mut table = Builder::default();
@@ -72,4 +133,60 @@ fn near(NearGpus { nearness, gpus }: &NearGpus) -> String {
 
 fn interface(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(", {name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn abilities() -> Abilities {
+        Abilities {
+            transports: vec![Transport::Rc, Transport::Ud],
+            refusals: Vec::new(),
+            vendors: None,
+            reads: [16, 8],
+            has_atomics: true,
+            on_demand: Vec::new(),
+            has_extended_queues: true,
+            inline: Some(512),
+        }
+    }
+
+    fn printed(all: &[(&str, Result<Abilities, &str>)]) -> String {
+        let all: Vec<_> =
+            all.iter().map(|(device, can)| ((*device).to_owned(), can.clone().map_err(str::to_owned))).collect();
+        let mut out = Vec::new();
+        print_abilities(&mut out, &all).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_devices_can_is_a_line_for_each() {
+        let one = abilities();
+        let refusals = vec![(Transport::Xrc, "ibv_open_xrcd: ENOMEM".to_owned())];
+        let mlx5 = Abilities { vendors: Some(Transport::Dc), has_extended_queues: false, refusals, ..abilities() };
+        let none = Abilities { transports: Vec::new(), has_atomics: false, inline: None, ..abilities() };
+        let text = printed(&[("a", Ok(one)), ("b", Ok(mlx5)), ("c", Ok(none)), ("d", Err("EACCES"))]);
+        let words: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect())
+            .collect();
+        assert_eq!(words[1], ["a", "RC, UD", "yes", "16 out, 8 in", "no", "extended", "512"]);
+        assert_eq!(words[2], ["b", "RC, UD, DC (not tried)", "yes", "16 out, 8 in", "no", "basic", "512"]);
+        assert_eq!(words[3], ["c", "none", "no", "16 out, 8 in", "no", "extended", "-"]);
+        assert!(text.contains("b makes no queue pair of XRC: ibv_open_xrcd: ENOMEM\n"), "{text}");
+        assert!(text.contains("what d can is not known: EACCES\n") && text.contains("self-test"), "{text}");
+    }
+
+    #[test]
+    fn paging_is_told_with_its_operations_where_it_has_not_all() {
+        let on_demand = vec![
+            (Transport::Rc, ALL.to_vec()),
+            (Transport::Ud, vec![Operation::Send]),
+            (Transport::Uc, vec![Operation::Send]),
+            (Transport::Xrc, vec![Operation::Write, Operation::FetchAdd]),
+        ];
+        let told = paging(&Abilities { on_demand, ..abilities() });
+        assert_eq!(told, "RC\nUD\nUC (send)\nXRC (write, atomic)");
+    }
 }

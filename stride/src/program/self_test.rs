@@ -13,8 +13,8 @@ use crate::plan::{Amount, Given, Measure, Operation, Place, Plan, Semantics, Tra
 /// What a device of any vendor may have.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
 
-/// What those with a driver in the kernel of this name may have besides.
-const OF_VENDORS: [(&str, Transport); 2] = [("mlx5_core", Transport::Dc), ("efa", Transport::Srd)];
+/// What those of one vendor alone may have besides.
+const OF_VENDORS: [Transport; 2] = [Transport::Dc, Transport::Srd];
 
 const OPERATIONS: [Operation; 7] = [
     Operation::Write,
@@ -143,8 +143,7 @@ fn transports(place: &Place, fabric: &dyn Fabric) -> Vec<Transport> {
     // Where it cannot be opened, each test says so.
     let side = fabric.open(&Plan::example(), place, Role::Client);
     let provider = side.map_or_else(|_| String::new(), |side| side.facts().provider.clone());
-    let of_vendor = OF_VENDORS.into_iter().filter(|(driver, _)| *driver == provider).map(|(_, transport)| transport);
-    TRANSPORTS.into_iter().chain(of_vendor).collect()
+    TRANSPORTS.into_iter().chain(Transport::of_driver(&provider)).collect()
 }
 
 /// Tries all, and writes a line for each operation as it is done.
@@ -216,7 +215,7 @@ impl Report {
             let what = if own.len() == all { "everything".to_owned() } else { own.join(", ") };
             (!own.is_empty()).then(|| format!("{what} over {transport}"))
         };
-        let all = TRANSPORTS.into_iter().chain(OF_VENDORS.map(|(_, transport)| transport));
+        let all = TRANSPORTS.into_iter().chain(OF_VENDORS);
         all.filter_map(of).collect::<Vec<_>>().join("; ")
     }
 
@@ -320,7 +319,7 @@ mod tests {
     #[test]
     fn every_plan_can_be() {
         for (operation, transport) in OPERATIONS.into_iter().flat_map(|one| {
-            let all = TRANSPORTS.into_iter().chain(OF_VENDORS.map(|(_, transport)| transport));
+            let all = TRANSPORTS.into_iter().chain(OF_VENDORS);
             all.map(move |other| (one, other))
         }) {
             for is_latency in [false, true] {

@@ -10,6 +10,7 @@ use sideway::ibverbs::address::GidEntry;
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError, TransportType};
 use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, PortAttr, PortState};
 
+use super::abilities::Abilities;
 use super::memory::{self, Gpus, NearGpus};
 use crate::fabric::numa::{self, Nodes};
 use crate::fabric::prefix;
@@ -183,6 +184,8 @@ pub struct Found {
     pub ports: Vec<PortFacts>,
     /// Of each other one, why not.
     pub failed: Vec<String>,
+    /// What each device can, by its name, or why that is not known.
+    pub abilities: Vec<(String, Result<Abilities, String>)>,
 }
 
 /// All ports of all devices, and which of these GPUs are near them.
@@ -199,19 +202,25 @@ pub fn ports(gpus: &Gpus) -> Result<Found> {
     }))
 }
 
+/// What there is to say of a device.
+type Known = (Vec<PortFacts>, Result<Abilities, String>);
+
 /// One that cannot be opened hides no other.
-fn gather<D>(devices: impl Iterator<Item = D>, of: impl Fn(&D) -> Result<Vec<PortFacts>, String>) -> Found {
+fn gather<D>(devices: impl Iterator<Item = D>, of: impl Fn(&D) -> Result<Known, String>) -> Found {
     let mut found = Found::default();
     for device in devices {
         match of(&device) {
-            Ok(ports) => found.ports.extend(ports),
+            Ok((ports, abilities)) => {
+                found.abilities.extend(ports.first().map(|port| (port.facts.device.clone(), abilities)));
+                found.ports.extend(ports);
+            }
             Err(why) => found.failed.push(why),
         }
     }
     found
 }
 
-fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Vec<PortFacts>> {
+fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Known> {
     let context = device.open()?;
     let count = ports_of_device(&context)?;
     let near = match gpus {
@@ -228,7 +237,9 @@ fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Vec<PortFacts>> {
         let obstacle = obstacle(device.transport_type(), state);
         Ok(PortFacts { state: state.to_string(), obstacle, facts, gpus: near.clone() })
     };
-    (1..=count).map(of).collect()
+    let ports = (1..=count).map(of).collect::<Result<_>>()?;
+    let abilities = || Abilities::of(&context.alloc_pd()?, &provider(&context));
+    Ok((ports, abilities().map_err(|error: Error| format!("{error:#}"))))
 }
 
 /// Why a port cannot be measured with.
@@ -413,6 +424,9 @@ mod tests {
         let found = gather([true, false, true].into_iter(), of);
         assert_eq!((found.ports.len(), found.failed), (2, vec!["mlx5_0: permission denied".to_owned()]));
         assert_eq!(found.ports[0].obstacle, None);
+        assert!(
+            found.abilities.len() == 2 && found.abilities.iter().all(|(device, can)| device == "soft0" && can.is_ok())
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A side of sideway.
 
+mod abilities;
 mod arrival;
 mod connect;
 mod contents;
@@ -18,6 +19,7 @@ mod worker;
 
 use anyhow::Result;
 
+pub use self::abilities::Abilities;
 pub use self::device::{Found, PortFacts, ports};
 pub use self::memory::{Gpus, NearGpus, Nearness};
 use self::side::VerbsSide;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use self::gpu::{Gpu, GpuRegion};
 pub use self::gpu::{Gpus, NearGpus, Nearness};
 pub(super) use self::gpu::{gpus, near};
+pub(super) use self::on_demand::operations as on_demand;
 use crate::fabric::Facts;
 use crate::plan::{Memory, Operation, Place, Plan};
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use sideway::ibverbs::device::DeviceInfo;
-use sideway::ibverbs::device_context::{DeviceContext, OdpTransportCapabilities as Can};
+use sideway::ibverbs::device_context::{DeviceContext, OdpCapabilities, OdpTransportCapabilities as Can};
 
 use crate::plan::{Operation, Plan, Transport};
 
@@ -13,16 +13,32 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
         all.is_supported(),
         "--odp: {device} has no on-demand paging: leave it out, or name another device with -d"
     );
-    let can = match plan.transport {
+    check_transport(&device, of(&all, plan.transport), plan)
+}
+
+/// What a device can of a service.
+fn of(all: &OdpCapabilities, transport: Transport) -> Can {
+    match transport {
         Transport::Rc => all.reliable_connection(),
         Transport::Uc => all.unreliable_connection(),
         Transport::Ud => all.unreliable_datagram(),
         Transport::Xrc => all.reliable_connection_extended(),
         // The verbs do not tell, and a plan does not ask.
         Transport::Dc | Transport::Srd => Can::empty(),
-    };
-    check_transport(&device, can, plan)
+    }
 }
+
+/// The operations of a service that a device has it for; none where the service is not the verbs'.
+pub(in super::super) fn operations(all: &OdpCapabilities, transport: Transport) -> Vec<Operation> {
+    possible(transport, if all.is_supported() { of(all, transport) } else { Can::empty() })
+}
+
+fn possible(transport: Transport, can: Can) -> Vec<Operation> {
+    PLAIN.into_iter().filter(|operation| transport.has(*operation) && can.contains(needs(*operation))).collect()
+}
+
+/// Operations that differ in what they need.
+const PLAIN: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
     let missing = needs(plan.operation) - can;
@@ -49,6 +65,15 @@ fn needs(operation: Operation) -> Can {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn operations_are_those_of_the_service_that_the_device_can() {
+        assert_eq!(possible(Transport::Rc, Can::all()), PLAIN);
+        assert_eq!(possible(Transport::Uc, Can::all()), [Operation::Write, Operation::Send]);
+        assert_eq!(possible(Transport::Ud, Can::all()), [Operation::Send]);
+        assert_eq!(possible(Transport::Xrc, Can::Write | Can::Send), [Operation::Write], "who sends needs a receive");
+        assert_eq!(possible(Transport::Rc, Can::empty()), []);
+    }
 
     #[test]
     fn each_operation_needs_its_own() {
