@@ -501,17 +501,3 @@ fn a_message_that_was_not_sent_is_found() {
         }
     }
 }
-
-#[test]
-fn queue_pairs_whose_turn_did_not_come_within_a_time_are_no_error() {
-    // One message in half a minute.
-    let rate_limit = Some(64.0 * 8.0 / 30e9);
-    let amount = Amount::Time { time: Duration::from_millis(5), warm_up: Duration::ZERO };
-    for operation in [Operation::Write, Operation::CompareSwap] {
-        let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
-        let sizes = plan.sizes[..1].to_vec();
-        for threads in [1, 2] {
-            play(&Plan { rate_limit, amount, queue_pairs: 4, threads, sizes: sizes.clone(), ..plan.clone() });
-        }
-    }
-}

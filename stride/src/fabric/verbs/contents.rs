@@ -261,6 +261,20 @@ mod tests {
     }
 
     #[test]
+    fn queue_pairs_whose_turn_did_not_come_within_a_time_are_no_error() {
+        let time = std::time::Duration::from_millis(5);
+        let swaps = swaps(Amount::Time { time, warm_up: std::time::Duration::ZERO });
+        // One message in half a minute.
+        let swaps = Plan { rate_limit: Some(8.0 * 8.0 / 30e9), queue_pairs: 4, ..swaps };
+        for operation in [Operation::Write, Operation::CompareSwap] {
+            for threads in [1, 2] {
+                let [mut client, mut server] = played(&Plan { operation, threads, ..swaps.clone() }, |_| ());
+                assert_eq!([said(&mut client), said(&mut server)], ["", ""], "{operation} {threads}");
+            }
+        }
+    }
+
+    #[test]
     fn a_swap_that_finds_another_value_is_told_by_both_sides() {
         let plan = swaps(Amount::Messages { count: 100, warm_up: 0 });
         let other = 7_u64.to_ne_bytes();
