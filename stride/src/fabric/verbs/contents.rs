@@ -42,18 +42,16 @@ pub(super) fn fill(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> R
         let place = corner.memory.offset(lane);
         let memory = corner.memory.of_mut(lane);
         for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
-            let message = |byte: &dyn Fn(usize) -> u8| (0..size as usize).map(byte).collect::<Vec<u8>>();
-            let all = match area {
-                Area::Filled => message(&|index| pattern::byte(size, lane, index)),
-                Area::Blank => message(&|index| pattern::blank(size, lane, index)),
-                Area::Zero | Area::Chain | Area::Returned => message(&|_| 0),
+            let bytes = 0..size as usize;
+            let message = |number| match area {
+                Area::Filled => bytes.clone().map(|index| pattern::byte(size, lane, index)).collect(),
+                Area::Blank => bytes.clone().map(|index| pattern::blank(size, lane, index)).collect(),
+                Area::Zero => vec![0; bytes.len()],
+                Area::Chain => chain::value(lane, number, 0).to_ne_bytes().to_vec(),
+                Area::Returned => chain::blank(lane, number).to_ne_bytes().to_vec(),
             };
             for (number, offset) in offsets(plan, size, area).into_iter().enumerate() {
-                match area {
-                    Area::Chain => memory.write_at(place + offset, &chain::value(lane, number, 0).to_ne_bytes())?,
-                    Area::Returned => memory.write_at(place + offset, &chain::blank(lane, number).to_ne_bytes())?,
-                    _ => memory.write_at(place + offset, &all)?,
-                }
+                memory.write_at(place + offset, &message(number))?;
             }
         }
     }
