@@ -78,21 +78,18 @@ pub(crate) fn run(root: &Path) -> Result<Finished> {
 /// Runs one, and prints what it says once it has ended; what was wrong, if anything was.
 fn run_one(root: &Path, words: &[&str]) -> Result<(Results, Option<String>)> {
     let started = Instant::now();
-    let command = || {
-        let mut command = repo::nightly_cargo(root);
-        command.args(["miri", "test", "--no-fail-fast"]).args(words).env_remove("SIDEWAY_TEST_DEVICE");
-        let more = std::env::var("MIRIFLAGS").unwrap_or_default();
-        command.env("MIRIFLAGS", format!("{FLAGS} {more}")).env("PROPTEST_CASES", "4");
-        command
-    };
+    let mut command = repo::nightly_cargo(root);
+    command.args(["miri", "test", "--no-fail-fast"]).args(words).env_remove("SIDEWAY_TEST_DEVICE");
+    let more = std::env::var("MIRIFLAGS").unwrap_or_default();
+    command.env("MIRIFLAGS", format!("{FLAGS} {more}")).env("PROPTEST_CASES", "4");
     let mut text = Vec::new();
-    let (passed, found) = host::with_second_try(&command, &mut text)?;
+    let (status, found) = host::copy(command, &mut text)?;
     let title = format!("cargo miri test {}", words.join(" "));
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{title}: {:.0} s", started.elapsed().as_secs_f64())?;
     out.write_all(&text)?;
-    let fault = match passed {
-        false => Some(format!("{title} failed")),
+    let fault = match status.success() {
+        false => Some(format!("{title}: {status}")),
         true if found.passed == 0 => Some(format!("{title}: no test ran")),
         true => None,
     };

@@ -141,20 +141,16 @@ impl Sanitizer {
         words.push("--");
         words.extend(self.left_out.iter().flat_map(|test| ["--skip", test]));
         println!("\n{}: {}", self.name, words.join(" "));
-        let folder = repo::target_folder(root)?.join("sanitizers");
-        let command = || {
-            let mut command = repo::nightly_cargo(root);
-            // With a target named, what runs during the build is not of these flags.
-            command.arg("test").args(self.options).args(["--no-fail-fast", "--target", host, "--target-dir"]);
-            command.arg(&folder).args(&words);
-            command.env("RUSTFLAGS", self.flag).env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("SIDEWAY_TEST_DEVICE");
-            command.envs(self.environment.iter().copied());
-            command
-        };
-        let (passed, found) = host::with_second_try(&command, &mut std::io::stdout())?;
+        let mut command = repo::nightly_cargo(root);
+        // With a target named, what runs during the build is not of these flags.
+        command.arg("test").args(self.options).args(["--no-fail-fast", "--target", host, "--target-dir"]);
+        command.arg(repo::target_folder(root)?.join("sanitizers")).args(&words);
+        command.env("RUSTFLAGS", self.flag).env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("SIDEWAY_TEST_DEVICE");
+        command.envs(self.environment.iter().copied());
+        let (status, found) = host::stream(command)?;
         let title = format!("{}: cargo test {}", self.name, words.join(" "));
-        let fault = match passed {
-            false => Some(format!("{title} failed")),
+        let fault = match status.success() {
+            false => Some(format!("{title}: {status}")),
             true if found.passed == 0 => Some(format!("{title}: no test ran")),
             true => None,
         };

@@ -31,6 +31,8 @@ pub(crate) struct Failure {
     pub(crate) test: String,
     /// The last lines of what it printed.
     pub(crate) story: VecDeque<String>,
+    /// It tries something else each time, and has found what fails.
+    pub(crate) is_by_chance: bool,
 }
 
 impl Results {
@@ -52,6 +54,12 @@ impl Results {
         self.unsteady.append(&mut self.failures);
     }
 }
+
+/// The beginning of the names of programs whose tests stand in comments.
+pub(crate) const DOCUMENTS: &str = "Doc-tests ";
+
+/// What proptest says of what it has found.
+const FOUND: &str = "minimal failing input";
 
 /// The beginning of the names of the test targets that want a device.
 pub(crate) const DEVICE_TARGET: &str = "on_device_";
@@ -105,8 +113,12 @@ impl Scanner {
 
     fn take_line(&mut self, line: &str) {
         let text = line.trim();
-        if let Some(program) = text.strip_prefix("Running ").or_else(|| text.strip_prefix("Doc-tests ")) {
+        // Also what a test prints may begin so: of another cargo, say.
+        let is_told = self.part != Part::Stories;
+        if let Some(program) = text.strip_prefix("Running ").filter(|program| is_told || program.ends_with(')')) {
             self.begin(program);
+        } else if is_told && text.starts_with(DOCUMENTS) {
+            self.begin(text);
         } else if let Some(result) = text.strip_prefix("test result: ") {
             self.end(result);
         } else if text.contains("process didn't exit successfully") && !text.contains("(exit status: 101)") {
@@ -147,6 +159,7 @@ impl Scanner {
         if let Some(test) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
             self.add_failure(test);
         } else if let Some(last) = self.failures.last_mut() {
+            last.is_by_chance |= line.contains(FOUND);
             if last.story.len() == STORY {
                 last.story.pop_front();
             }
@@ -156,7 +169,8 @@ impl Scanner {
 
     fn add_failure(&mut self, test: &str) {
         let program = self.program.split_once(" (").map_or(&*self.program, |(name, _)| name);
-        self.failures.push(Failure { program: program.to_owned(), test: test.to_owned(), story: VecDeque::new() });
+        let (program, test) = (program.to_owned(), test.to_owned());
+        self.failures.push(Failure { program, test, ..Failure::default() });
     }
 }
 
@@ -254,6 +268,14 @@ mod tests {
         assert_eq!(found, [("unittests src/lib.rs", "a"), ("unittests src/lib.rs", "b")]);
         assert!(results.failures[0].story.contains(&"left: 1".to_owned()) && results.failures[1].story.is_empty());
         assert_eq!((results.passed, results.failed, results.broken), (2, 2, false));
+    }
+
+    #[test]
+    fn what_a_test_prints_of_other_programs_is_part_of_its_story() {
+        let text = "Running p (p)\nfailures:\n\n---- a stdout ----\nRunning away\nDoc-tests of it\n\nfailures:\n    a\n\n\
+                    test result: FAILED. 0 passed; 1 failed;\n";
+        let [failure] = &count(text).failures[..] else { panic!("one failure") };
+        assert_eq!((&*failure.program, failure.story.len()), ("p", 3));
     }
 
     #[test]

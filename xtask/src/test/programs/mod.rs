@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use super::Finished;
 use super::report::State;
 use super::summary::{Failure, Results};
-use super::{Finished, host};
 use crate::packages::{self, Install};
 use crate::preload::{self, Built};
 use crate::repo;
@@ -35,26 +35,22 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
     let mut results = Results::default();
     let mut faults = Vec::new();
     let mut judge = |name: &'static str, run: &dyn Fn() -> Result<()>| {
-        for again in [false, true] {
-            let started = Instant::now();
-            let result = run();
-            let time = started.elapsed().as_secs_f64();
-            let Err(error) = result else {
+        let started = Instant::now();
+        let result = run();
+        let time = started.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => {
                 results.passed += 1;
                 println!("test programs::{name} ... ok ({time:.1} s)");
-                break;
-            };
-            println!("test programs::{name} ... FAILED ({time:.1} s)\n{error:#}\n");
-            let story = format!("{error:#}").lines().map(str::to_owned).collect();
-            let failure = Failure { program: "the programs".to_owned(), test: name.to_owned(), story };
-            if again || results.unsteady.len() == host::UNLUCKY {
-                results.failed += 1;
-                results.unsteady.retain(|failure| failure.test != name);
-                results.failures.push(failure);
-                faults.push(name);
-                break;
             }
-            results.unsteady.push(failure);
+            Err(error) => {
+                results.failed += 1;
+                println!("test programs::{name} ... FAILED ({time:.1} s)\n{error:#}\n");
+                faults.push(name);
+                let story = format!("{error:#}").lines().map(str::to_owned).collect();
+                let program = "the programs".to_owned();
+                results.failures.push(Failure { program, test: name.to_owned(), story, ..Failure::default() });
+            }
         }
     };
     if !rows.is_empty() {
