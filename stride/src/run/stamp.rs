@@ -1,7 +1,7 @@
 //! When something was, as one number.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -14,14 +14,17 @@ use rustix::time::{ClockId, clock_gettime};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(u64);
 
-/// Where stamps come from: not known yet, the counter, or the kernel.
+/// Whether stamps are of the counter: not known yet, yes, or no.
 static SOURCE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const COUNTER: u8 = 1;
 const KERNEL: u8 = 2;
 
-/// The first stamp of the counter, and when that was; none where the counter is not used.
-static FIRST: OnceLock<Option<(u64, Instant)>> = OnceLock::new();
+/// The same, decided once for all threads.
+static IS_COUNTER: OnceLock<bool> = OnceLock::new();
+
+/// The counter at one moment, and when that was, from which it is known how long a tick is.
+static ANCHOR: Mutex<Option<(u64, Instant)>> = Mutex::new(None);
 
 /// After so long the length of a tick is known to a few millionths: either of the two moments is known to some 50 ns.
 const ENOUGH: Duration = Duration::from_millis(20);
@@ -36,9 +39,8 @@ impl Stamp {
     #[inline(never)]
     fn of_kernel() -> Self {
         if SOURCE.load(Ordering::Relaxed) == UNKNOWN {
-            // Decided once for all threads.
-            let source = if first().is_some() { COUNTER } else { KERNEL };
-            SOURCE.store(source, Ordering::Relaxed);
+            let is_counter = *IS_COUNTER.get_or_init(is_counter_good);
+            SOURCE.store(if is_counter { COUNTER } else { KERNEL }, Ordering::Relaxed);
             return Self::now();
         }
         let now = clock_gettime(ClockId::Monotonic);
@@ -79,9 +81,19 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// As it is known by now, which is better the longer stamps have been taken.
+    /// From now on it is found out. What was before, while the machine slept perhaps, is none of it.
+    pub(crate) fn begin() {
+        *ANCHOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(both());
+    }
+
+    /// As it is known by now, which is better the longer ago it has begun.
     pub(crate) fn now() -> Self {
-        let Some((first, begun)) = first() else { return Self::default() };
+        // Sees to it that the source is known.
+        Stamp::now();
+        if SOURCE.load(Ordering::Relaxed) != COUNTER {
+            return Self::default();
+        }
+        let (first, begun) = *ANCHOR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(both);
         std::thread::sleep(ENOUGH.saturating_sub(begun.elapsed()));
         let (last, now) = both();
         let passed = now.duration_since(begun).as_nanos() as f64;
@@ -117,10 +129,6 @@ fn counter() -> u64 {
     0
 }
 
-fn first() -> Option<(u64, Instant)> {
-    *FIRST.get_or_init(|| is_counter_good().then(both))
-}
-
 /// The counter and the kernel's time at one moment: of several looks the one in which least has passed between them, since a thread may have to
 /// wait for a processor there.
 fn both() -> (u64, Instant) {
@@ -153,6 +161,14 @@ mod tests {
         // The length of a tick is known to a thousandth at least.
         assert!(Duration::from_micros(1998) <= passed && passed <= most + most / 1000, "{passed:?} of {most:?}");
         assert_eq!(first.since(last), 0);
+    }
+
+    #[test]
+    fn what_was_before_a_scale_began_does_not_count() {
+        let scale = Scale::now();
+        Scale::begin();
+        let again = Scale::now();
+        assert!((scale.tick() / again.tick() - 1.0).abs() < 0.001, "{scale:?} {again:?}");
     }
 
     #[test]

@@ -24,13 +24,13 @@ use crate::fabric::counters::Counters;
 use crate::fabric::numa;
 use crate::fabric::{Changes, End, Ends, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan, cpus};
-use crate::run::{Intervals, Signal, Stamp, length};
+use crate::run::{Intervals, Scale, Signal, length};
 use crate::stats::Figures;
 
-/// How often what is done is told where nobody asks for more, and at most: it is part of what is measured where processors are few. The server
-/// hears then that the client is done.
+/// How often what is done is told where nobody asks for more, and at most: it is part of what is measured where processors are few.
 const TICK: Duration = Duration::from_millis(100);
-const SERVERS_TICK: Duration = Duration::from_millis(20);
+/// The same of who measures nothing, and hears then that the other side is done.
+const TICK_OF_WAITING: Duration = Duration::from_millis(20);
 /// Of the time of an interval, which is looked at as it ends.
 const TICKS: u32 = 5;
 
@@ -51,8 +51,8 @@ pub(super) struct VerbsSide {
 impl VerbsSide {
     pub(super) fn open(plan: &Plan, place: &Place, role: Role) -> Result<Self> {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
-        // The first of all, from which it is known how long a tick is when the test begins.
-        Stamp::now();
+        // First of all, so that it is known how long a tick is when the test begins.
+        Scale::begin();
         let mut manager = None;
         let (mut stands, mut all, mut taken) = (Vec::new(), Vec::new(), Vec::new());
         for (at, place) in stand::places(plan, place).iter().enumerate() {
@@ -240,7 +240,7 @@ impl Side for VerbsSide {
         let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
         let role = *role;
         let (signal, count) = (Signal::default(), corners.len());
-        let most = if role == Role::Client { TICK } else { SERVERS_TICK };
+        let most = if step::measures(plan, role) { TICK } else { TICK_OF_WAITING };
         let tick = most.min(length(plan) / TICKS);
         let (expected, started, mut intervals) = (expected(plan), Instant::now(), Intervals::new(plan));
         let outcomes = thread::scope(|scope| {

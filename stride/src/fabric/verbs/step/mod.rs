@@ -39,6 +39,11 @@ pub(super) fn part(plan: &Plan, role: Role) -> Part {
     Part { sends: is_sender || both, receives: takes && (!is_sender || both) }
 }
 
+/// Whether the figures of a test are of this side, or of both.
+pub(super) fn measures(plan: &Plan, role: Role) -> bool {
+    plan.is_bidirectional || (role == Role::Client) != plan.is_reversed
+}
+
 /// Makes ready for a step: zeros where a side looks for a counter, and receives.
 pub(super) fn prepare(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> Result<()> {
     corner.posted.fill(0);
@@ -216,5 +221,21 @@ impl Step<'_> {
         let batch = self.plan.receive_list.unwrap_or(self.plan.rx_depth / 4);
         // SAFETY: the caller's promise.
         unsafe { Refill::new(intake, self.keys[lane].1, self.places[lane].1, self.room, batch) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_of_who_sends() {
+        let of = |is_reversed, is_bidirectional| {
+            let plan = Plan { is_reversed, is_bidirectional, ..Plan::example() };
+            [Role::Client, Role::Server].map(|role| measures(&plan, role))
+        };
+        assert_eq!(of(false, false), [true, false]);
+        assert_eq!(of(true, false), [false, true]);
+        assert_eq!(of(false, true), [true, true]);
     }
 }
