@@ -18,7 +18,7 @@ use crate::run::{Intake, Lane, Memory, Places, Poll, Receives, Refill, Request, 
 /// What a thread brings back.
 pub(super) enum Outcome {
     Window(Window),
-    /// Nanoseconds.
+    /// Ticks of the clock, as `Stamp` counts them.
     Times(Samples),
     Nothing,
 }
