@@ -97,10 +97,14 @@ impl Plan {
     }
 
     pub(super) fn check_memory(&self) -> Result<(), Contradiction> {
-        if self.has_own_regions && self.queue_pairs == 1 {
-            return refuse(
-                "--mr-per-qp is for several queue pairs, and there is one, which has its own regions: give --qp-count, or leave it out",
-            );
+        if self.has_own_regions && self.queue_pairs <= self.ports() {
+            let whose = match self.ports() {
+                1 => String::new(),
+                ports => format!(" at each of the {ports} ports"),
+            };
+            return refuse(format!(
+                "--mr-per-qp is for several queue pairs, and there is one{whose}, which has its own regions: give --qp-count, or leave it out"
+            ));
         }
         let on_gpu = |place: &Place| matches!(place.memory, Some(Memory::Cuda(_)));
         let (ours, theirs) = (on_gpu(&self.client), on_gpu(&self.server));

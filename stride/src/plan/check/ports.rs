@@ -90,6 +90,17 @@ mod tests {
     }
 
     #[test]
+    fn regions_of_their_own_are_for_several_queue_pairs_of_a_port() {
+        let own = |count| said(|plan| (plan.has_own_regions, plan.queue_pairs) = (true, count));
+        assert!(
+            own(2).contains("there is one at each of the 2 ports, which has its own regions: give --qp-count"),
+            "{}",
+            own(2)
+        );
+        assert_eq!(own(4), "");
+    }
+
+    #[test]
     fn every_port_is_looked_at() {
         assert_eq!(said(|plan| plan.server.others[0].port = Some(0)), "--ib-port is 0: ports count from 1");
         let nameless = said(|plan| plan.client.others[0].device = Some(String::new()));
