@@ -139,9 +139,9 @@ impl Place {
             .collect()
     }
 
-    /// Those of its options that name its ports.
+    /// Those of its options that have a value for each of its ports.
     pub fn port_options(&self) -> String {
-        self.each().into_iter().take(2).flatten().collect::<Vec<_>>().join(" ")
+        self.each().into_iter().take(3).flatten().collect::<Vec<_>>().join(" ")
     }
 
     /// Its options, as on a command line.

@@ -141,8 +141,12 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
         let spot = |name: &&str| Spot { device: Some((*name).to_owned()), ..Spot::default() };
         Place::default().at(names.iter().map(spot).collect())
     };
-    let of = |given: &[&str], asked: Place| {
-        let server = Running::start(Fake::default(), Host { place: devices(given), test: None }, LONG, false);
+    let gids = |indices: &[u32]| {
+        let spot = |index: &u32| Spot { gid_index: Some(*index), ..Spot::default() };
+        Place::default().at(indices.iter().map(spot).collect())
+    };
+    let serve = |given: Place, asked: Place| {
+        let server = Running::start(Fake::default(), Host { place: given, test: None }, LONG, false);
         let request = request(|plan| {
             (plan.queue_pairs, plan.threads) = (asked.count() as u32, asked.count() as u32);
             (plan.client, plan.server) = (plan.client.clone().spread(asked.count()), asked);
@@ -153,6 +157,7 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
             |outcome: Outcome| outcome.server.all().map(|port| port.device.clone()).collect::<Vec<_>>().join(",");
         (outcome.map(names), notes.0)
     };
+    let of = |given: &[&str], asked| serve(devices(given), asked);
     let open = |count| Place::default().spread(count);
     assert_eq!(of(&["a", "b"], open(2)), (Ok("a,b".to_owned()), Vec::new()));
     let (there, notes) = of(&["a"], open(2));
@@ -161,6 +166,8 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
     let (there, notes) = of(&["a", "b"], open(1));
     assert_eq!(there.as_deref(), Ok("a"));
     assert_eq!(notes, ["the server was given --device a,b, and the test goes over one port: the first is taken"]);
+    let (_, notes) = serve(gids(&[2, 3]), open(1));
+    assert_eq!(notes, ["the server was given --gid-index 2,3, and the test goes over one port: the first is taken"]);
     let (refused, _) = of(&["a", "b"], open(3));
     let said = "the server: it was started with --device a,b, and the test goes over 3 ports: start it with as many, ";
     assert!(refused.clone().unwrap_err().starts_with(said), "{refused:?}");
