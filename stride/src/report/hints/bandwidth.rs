@@ -75,7 +75,9 @@ fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     let remedy = match plan {
         // EFA does not say how many it has.
         _ if given.fetches() && plan.queue_pairs == plan.ports() && plan.transport.is_ordered() => {
-            Remedy::Reads(given.sides[0].reads[0].min(given.sides[1].reads[1]))
+            let [client, server] = given.sides;
+            let least = client.all().zip(server.all()).map(|(ours, theirs)| ours.reads[0].min(theirs.reads[1])).min();
+            Remedy::Reads(least?)
         }
         _ if plan.post_list == 1 => Remedy::PostList,
         _ if plan.threads == plan.ports() => Remedy::Threads,
@@ -126,6 +128,7 @@ fn jitter(row: &Row) -> Option<(f64, Hint)> {
 mod tests {
     use super::super::tests::Case;
     use super::*;
+    use crate::fabric::Facts;
     use crate::plan::{Operation, Transport};
     use crate::report::sample;
     use crate::stats::Figures;
@@ -172,6 +175,20 @@ mod tests {
         assert_eq!(case.hints(), [posting(Remedy::Reads(8))]);
         case.plan.queue_pairs = 4;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
+    }
+
+    #[test]
+    fn the_port_with_the_fewest_reads_under_way_counts() {
+        let mut case = small();
+        (case.plan.operation, case.plan.queue_pairs, case.plan.threads) = (Operation::Read, 2, 2);
+        case.plan.client = case.plan.client.spread(2);
+        let first = case.sides.clone();
+        for (asks, answers, least) in [(4, 16, 4), (16, 2, 2)] {
+            case.sides[0].others = vec![Facts { reads: [asks, 16], ..first[0].clone() }];
+            case.sides[1].others = vec![Facts { reads: [16, answers], ..first[1].clone() }];
+            let hint = Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Reads(least), ports: 2 };
+            assert_eq!(case.hints(), [hint]);
+        }
     }
 
     #[test]
