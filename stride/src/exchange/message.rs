@@ -309,7 +309,7 @@ mod tests {
             Message::Done(Done { is_whole: true }),
             Message::Interval(Interval { start: 0.0, end: 1.5, seen: Seen::Bandwidth { messages: 7 } }),
             Message::Figures(None),
-            Message::Counted(Some(Changes([("counters/symbol_error".to_owned(), -3)].into()))),
+            Message::Counted(Some(Changes([("counters/symbol_error".to_owned(), Some(-3))].into()))),
             Message::Counted(None),
             Message::Error(Reason { text: "a sentence".to_owned(), is_rdma: true }),
             Message::End,

@@ -21,10 +21,11 @@ const LIFESPAN: &str = "hw_counters/lifespan";
 /// No longer is waited for newer ones.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// By how much counters have changed, by their names, such as `hw_counters/out_of_buffer`.
+/// By how much counters have changed, by their names, such as `hw_counters/out_of_buffer`. None is of a port that has no counters, by the name
+/// of that, such as `mlx5_0/1`, where another of its side has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Changes(pub BTreeMap<String, i64>);
+pub struct Changes(pub BTreeMap<String, Option<i64>>);
 
 /// The same of both sides. That which has no counters is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,14 +43,20 @@ impl Changes {
         if ports.len() < 2 {
             return ports.pop().and_then(|(_, changes)| changes);
         }
-        let mut all = None;
-        for (facts, changes) in ports {
-            let Some(Self(changes)) = changes else { continue };
-            let named =
-                changes.into_iter().map(|(name, change)| (format!("{}/{}/{name}", facts.device, facts.port), change));
-            all.get_or_insert_with(Self::default).0.extend(named);
+        if ports.iter().all(|(_, changes)| changes.is_none()) {
+            return None;
         }
-        all
+        let mut all = BTreeMap::new();
+        for (facts, changes) in ports {
+            let port = format!("{}/{}", facts.device, facts.port);
+            match changes {
+                Some(Self(changes)) => {
+                    all.extend(changes.into_iter().map(|(name, change)| (format!("{port}/{name}"), change)));
+                }
+                None => drop(all.insert(port, None)),
+            }
+        }
+        Some(Self(all))
     }
 }
 
@@ -60,7 +67,13 @@ impl fmt::Display for Changes {
         }
         for (at, (name, change)) in self.0.iter().enumerate() {
             let gap = if at == 0 { "" } else { ", " };
-            write!(f, "{gap}{name} {change:+}")?;
+            match change {
+                Some(change) => write!(f, "{gap}{name} {change:+}")?,
+                None => write!(f, "{gap}{name} has no counters")?,
+            }
+        }
+        if self.0.values().all(Option::is_none) {
+            f.write_str(", no other counter has changed")?;
         }
         Ok(())
     }
@@ -130,9 +143,9 @@ impl Counters {
         let changes = self.now().into_iter().filter_map(|(name, now)| {
             // One that was set to zero meanwhile has gone down.
             let change = now - self.before.get(&name)?;
-            Some((name, i64::try_from(change).unwrap_or(i64::MAX)))
+            Some((name, Some(i64::try_from(change).unwrap_or(i64::MAX))))
         });
-        Changes(changes.filter(|(_, change)| !self.is_all || *change != 0).collect())
+        Changes(changes.filter(|(_, change)| !self.is_all || *change != Some(0)).collect())
     }
 
     fn now(&self) -> BTreeMap<String, i128> {
@@ -238,7 +251,7 @@ mod tests {
         use crate::plan::{Place, Plan};
         let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Client).unwrap();
         let facts = |port| Facts { port, ..side.facts().clone() };
-        let changes = |change| Some(Changes([("counters/symbol_error".to_owned(), change)].into()));
+        let changes = |change| Some(Changes([("counters/symbol_error".to_owned(), Some(change))].into()));
         let of = |ports: &[(Facts, Option<Changes>)]| {
             Changes::of_ports(ports.iter().map(|(facts, changes)| (facts, changes.clone()))).map(|all| all.to_string())
         };
@@ -247,7 +260,9 @@ mod tests {
         let expected = "fake0/1/counters/symbol_error +3, fake0/2/counters/symbol_error +0";
         assert_eq!(both.as_deref(), Some(expected));
         let one = of(&[(facts(1), None), (facts(2), changes(1))]);
-        assert_eq!(one.as_deref(), Some("fake0/2/counters/symbol_error +1"));
+        assert_eq!(one.as_deref(), Some("fake0/1 has no counters, fake0/2/counters/symbol_error +1"));
+        let unchanged = of(&[(facts(1), None), (facts(2), Some(Changes::default()))]);
+        assert_eq!(unchanged.as_deref(), Some("fake0/1 has no counters, no other counter has changed"));
         assert_eq!(of(&[(facts(1), None), (facts(2), None)]), None);
     }
 

@@ -187,7 +187,8 @@ impl Side for FakeSide {
         let of = |name: &str| if name == COUNTERS[2] { 0 } else { 1 + i64::from(name.len() as u32) };
         let changes = names.into_iter().map(|name| (of(&name), name)).map(|(change, name)| (name, change));
         let is_all = self.plan.counters == [ALL_COUNTERS];
-        let changes = Changes(changes.filter(|(_, change)| !is_all || *change != 0).collect());
+        let changes = changes.filter(|(_, change)| !is_all || *change != 0);
+        let changes = Changes(changes.map(|(name, change)| (name, Some(change))).collect());
         (!self.plan.counters.is_empty()).then_some(changes)
     }
 

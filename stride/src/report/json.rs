@@ -203,6 +203,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fabric::{Changes, Counted};
     use crate::plan::Transport;
     use crate::report::compare::Comparison;
     use crate::report::limits::Limits;
@@ -271,7 +272,9 @@ mod tests {
     /// Counters were asked for.
     fn counted(mut document: Document) -> Document {
         document.environment.plan.counters = vec!["symbol_error".to_owned(), "out_of_buffer".to_owned()];
-        document.rows[0].counters = Some(sample::counted());
+        let of_ports = [("mlx5_0/1", None), ("mlx5_1/1/counters/symbol_error", Some(2))];
+        let server = Changes(of_ports.map(|(name, change)| (name.to_owned(), change)).into());
+        document.rows[0].counters = Some(Counted { server: Some(server), ..sample::counted() });
         document
     }
 

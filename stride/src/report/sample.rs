@@ -35,7 +35,10 @@ pub(super) fn latency_row(size: u64, nanoseconds: u64) -> Row {
 /// Counters of both sides, of which one has none.
 pub(super) fn counted() -> Counted {
     let changes = [("counters/symbol_error", 0), ("hw_counters/out_of_buffer", -6)];
-    Counted { client: Some(Changes(changes.map(|(name, change)| (name.to_owned(), change)).into())), server: None }
+    Counted {
+        client: Some(Changes(changes.map(|(name, change)| (name.to_owned(), Some(change))).into())),
+        server: None,
+    }
 }
 
 pub(crate) fn plan(measure: Measure) -> Plan {

@@ -151,10 +151,11 @@ fn latency(row: &Row) -> Vec<String> {
 /// What a latency is, of how many messages of this size each completion is, and by how much counters have changed.
 const OF_ANY: [&str; 4] = ["semantics", "cq_moderation", "client_counters", "server_counters"];
 
-/// Each with its change, as `name=change`, with spaces between them.
+/// Each with its change, as `name=change`, with spaces between them; a port without counters as `name=none`.
 fn counters(row: &Row) -> [String; 2] {
     let text = |changes: &Changes| {
-        let each = changes.0.iter().map(|(name, change)| format!("{name}={change}"));
+        let value = |change: &Option<i64>| change.map_or_else(|| "none".to_owned(), |change| change.to_string());
+        let each = changes.0.iter().map(|(name, change)| format!("{name}={}", value(change)));
         each.collect::<Vec<_>>().join(" ")
     };
     let of =
@@ -193,6 +194,15 @@ mod tests {
         let record = records.next().unwrap().unwrap();
         assert!(records.next().is_none());
         record
+    }
+
+    #[test]
+    fn a_port_without_counters_is_told_from_one_of_which_none_has_changed() {
+        let changes = [("mlx5_0/1", None), ("mlx5_1/1/counters/symbol_error", Some(2))];
+        let server = Some(Changes(changes.map(|(name, change)| (name.to_owned(), change)).into()));
+        let row = Row { counters: Some(Counted { client: None, server }), ..sample::bandwidth_row(4096, 5) };
+        let found = read(Measure::Bandwidth, &row);
+        assert_eq!(found["server_counters"], "mlx5_0/1=none mlx5_1/1/counters/symbol_error=2");
     }
 
     #[test]
