@@ -137,7 +137,11 @@ impl Server<'_> {
             there if there == count => Ok(own),
             1 => {
                 if own.device.is_some() && asked.device.is_none() {
-                    self.note(format!("the server was given {names}, which counts for all {count} ports of the test"))?;
+                    let is_one = asked.spots().windows(2).all(|pair| pair[0].port == pair[1].port);
+                    let way = "so that all lead to one port: for one each start the server with several, such as -d mlx5_0,mlx5_1, or give the client \
+                               --remote-device with these";
+                    let way = if is_one { format!(", {way}") } else { String::new() };
+                    self.note(format!("the server was given {names}, which counts for all {count} ports of the test{way}"))?;
                 }
                 Ok(own.spread(count))
             }

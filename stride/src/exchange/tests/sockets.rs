@@ -162,7 +162,13 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
     assert_eq!(of(&["a", "b"], open(2)), (Ok("a,b".to_owned()), Vec::new()));
     let (there, notes) = of(&["a"], open(2));
     assert_eq!(there.as_deref(), Ok("a,a"));
-    assert_eq!(notes, ["the server was given --device a, which counts for all 2 ports of the test"]);
+    let counts = "the server was given --device a, which counts for all 2 ports of the test";
+    let way = "so that all lead to one port: for one each start the server with several, such as -d mlx5_0,mlx5_1, or give the client --remote-device with \
+               these";
+    assert_eq!(notes, [format!("{counts}, {way}")]);
+    let both = |port| Spot { port: Some(port), ..Spot::default() };
+    let (_, notes) = of(&["a"], Place::default().at(vec![both(1), both(2)]));
+    assert_eq!(notes, [counts], "those are two");
     let (there, notes) = of(&["a", "b"], open(1));
     assert_eq!(there.as_deref(), Ok("a"));
     assert_eq!(notes, ["the server was given --device a,b, and the test goes over one port: the first is taken"]);
