@@ -48,7 +48,7 @@ fn several_ports_may_lead_to_one() {
 
 #[test]
 fn ports_that_nobody_names_are_the_first_that_are_up() {
-    let (out, _) = run("write bw -n 300 -i 1,1 --loopback --json-stream", "3", 0);
+    let (out, _) = run("write bw -n 300 -x 0,0 --loopback --json-stream", "3", 0);
     let events: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for side in ["client", "server"] {
         let side = &events[0]["environment"][side];
@@ -58,7 +58,7 @@ fn ports_that_nobody_names_are_the_first_that_are_up() {
     assert_eq!(row["messages"], 600);
     assert_eq!((&row["ports"][0]["messages"], &row["ports"][1]["messages"]), (&300.into(), &300.into()), "{row}");
     assert!(row["port_averages"][1]["gigabits_per_second"].as_f64().unwrap() > 0.0, "{row}");
-    let (_, err) = run("write bw -i 1,1 --loopback", "1", 1);
+    let (_, err) = run("write bw -x 0,0 --loopback", "1", 1);
     let said =
         "error: the test goes over 2 ports, and there is none for number 2: name one device for all with --device: ";
     assert!(err.contains(said) && err.contains("port 1 of soft0 is one of the test's ports already"), "{err}");
@@ -78,7 +78,74 @@ fn rates_of_ports_add_up_where_all_have_the_same_time() {
 fn a_device_without_a_second_port_is_told() {
     let (_, err) = run("write bw -O -d soft0 --loopback", "1", 1);
     assert!(err.contains("error: soft0 has no port 2, but port 1 alone: "), "{err}");
-    assert!(err.contains("give these with -d, such as mlx5_0,mlx5_1"), "{err}");
+    assert!(err.contains("give these with -d, such as mlx5_0,mlx5_1, in place of --ib-port or -O"), "{err}");
+    let (_, err) = run("write bw -i 2 -d soft0 --loopback", "1", 1);
+    assert!(err.contains("is a device of its own, name that with -d; see `stride-perf devices`"), "{err}");
+}
+
+#[test]
+fn devices_of_one_port_are_to_be_named_in_place_of_both_ports() {
+    let (_, err) = run("write bw -O --loopback", "2", 1);
+    let said = "error: --ib-port 1,2 (or -O) is of one device, and there is none with all of these up: where each port of a NIC is a \
+                device of its own, give these with -d, such as mlx5_0,mlx5_1, in place of --ib-port or -O: no RDMA device can be used: \
+                soft0 has no port 2, but port 1 alone; soft1 has no port 2";
+    assert!(err.contains(said), "{err}");
+    let (_, err) = run("write bw -O -d soft0,soft1 --loopback", "2", 1);
+    let said = "error: soft1 has no port 2, but port 1 alone: --ib-port has one for each device, and -O is --ib-port 1,2: leave it out, or \
+                give --ib-port 1; see `stride-perf devices`";
+    assert!(err.contains(said), "{err}");
+    let (_, err) = run("-O", "2", 1);
+    assert!(err.contains("error: --ib-port 1,2 (or -O) is of one device, "), "{err}");
+}
+
+#[test]
+fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
+    let plan = Plan { queue_pairs: 2, threads: 2, ..Plan::example() };
+    let said = |devices: [Option<&str>; 2]| {
+        let spot = |(device, port): (Option<&str>, u8)| Spot {
+            device: device.map(str::to_owned),
+            port: Some(port),
+            gid_index: None,
+        };
+        let place = Place::default().at(devices.into_iter().zip([1, 2]).map(spot).collect());
+        Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string()
+    };
+    let (one, other) = (Recording::of_system(), Recording::of_system());
+    let (names, without) = ([one.name(), other.name()], "has no port 2, but port 1 alone");
+    let error = said([Some(&names[0]), Some(&names[1])]);
+    let way = "the client's --remote-ib-port has one for each device of the server, and its -O has 1,2 there: give it --remote-ib-port 1";
+    assert!(error.starts_with(&format!("{} {without}: {way}", names[1])), "{error}");
+    let error = said([Some(&names[0]), Some(&names[0])]);
+    let way = "give the client these with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1";
+    assert!(error.starts_with(&format!("{} {without}: ", names[0])) && error.contains(way), "{error}");
+    let error = said([None, None]);
+    let start = "the client's --remote-ib-port 1,2 (or -O) is of one device of the server, and there is none with all of these up: ";
+    assert!(error.starts_with(start) && error.contains(way), "{error}");
+}
+
+#[test]
+fn ports_of_no_device_that_is_named_are_of_one_that_has_them_all() {
+    let (one, two) = (Recording::of_system(), of_two_ports());
+    let spot = |port| Spot { port: Some(port), ..Spot::default() };
+    let at = |ports: &[u8]| Place::default().at(ports.iter().copied().map(spot).collect());
+    let of = |ports: &[u8], role| {
+        let count = ports.len() as u32;
+        let plan = Plan { queue_pairs: count, threads: count, ..Plan::example() };
+        let side = Verbs.open(&plan, &at(ports), role).map_err(|error| format!("{error:#}"))?;
+        Ok(side.facts().all().map(|facts| (facts.device.clone(), facts.port)).collect::<Vec<_>>())
+    };
+    let (first, second) = (one.name(), two.name());
+    for role in [Role::Client, Role::Server] {
+        assert_eq!(of(&[1, 2], role), Ok(vec![(second.clone(), 1), (second.clone(), 2)]));
+        assert_eq!(of(&[1, 1], role), Ok(vec![(first.clone(), 1), (second.clone(), 1)]), "port 1 of each");
+    }
+    let said: Result<_, String> = of(&[1, 2, 1], Role::Server);
+    assert!(
+        said.clone().is_err_and(|said| said.starts_with("--remote-ib-port 1,2,1 has a port twice, and")),
+        "{said:?}"
+    );
+    Verbs.look(&at(&[1, 2])).unwrap();
+    assert!(Verbs.look(&at(&[1, 3])).unwrap_err().to_string().starts_with("--ib-port 1,3 is of one device, and"));
 }
 
 /// A device with two ports, of which each has a GID.

@@ -306,6 +306,9 @@ fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
     let both = "--ib-port 1,2";
     assert_eq!(of("-O h"), (both.to_owned(), both.to_owned(), 2, 2, 2));
     assert_eq!(of("-O --remote-ib-port 2 h").1, "--ib-port 2");
+    // The server may have devices of its own for these.
+    assert_eq!(of("-d a,b --remote-ib-port 1,1 h").1, "--ib-port 1");
+    assert_eq!(of("-d mlx4_0 -i 1,1 h").0, "--device mlx4_0 --ib-port 1");
     assert_eq!(of("-d mlx4_0 -i 1,2 -x 3,5 h").0, "--device mlx4_0 --ib-port 1,2 --gid-index 3,5");
     let service = server("stride-perf write bw -d mlx5_0,mlx5_1");
     assert_eq!((service.place.count(), service.test.map(|(plan, _)| plan.threads)), (2, Some(2)));
@@ -317,6 +320,11 @@ fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
         ("write bw -d a,b,c --remote-device a,b h", "the client has 3 ports and the server 2"),
         ("write bw -O -i 1 h", "cannot be used with"),
         ("write bw -d mlx5_0, h", "is no name of a device"),
+        (
+            "write bw -i 1,1 h",
+            "--ib-port 1,1 has a port twice, and no device is named: give one for each with --device",
+        ),
+        ("server -i 1,2,1", "--ib-port 1,2,1 has a port twice, and no device is named"),
         ("self-test -O", "self-test tries one port"),
     ] {
         let sentence = refusal(&format!("stride-perf {words}"));

@@ -13,10 +13,11 @@ pub(in crate::cli) struct Local {
     /// of them at once: each has as many of the queue pairs and threads.
     #[arg(short = 'd', long, value_name = "NAMES", value_delimiter = ',')]
     pub(in crate::cli) device: Option<Vec<String>>,
-    /// Port of the device, from 1; of several devices one for each, or one for all. Several of one device, such as 1,2, are used at once.
+    /// Port of the device, from 1; of several devices one for each, or one for all. Several of one device, such as 1,2, are used at once;
+    /// where none is named, of the first with all of these up.
     #[arg(short = 'i', long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..))]
     pub(in crate::cli) ib_port: Option<Vec<u8>>,
-    /// Both ports of a device that has two: the same as --ib-port 1,2, and at a client --remote-ib-port 1,2. Where each port is a device,
+    /// Both ports of a device that has two, the first such where none is named: the same as --ib-port 1,2, and at a client --remote-ib-port 1,2. Where each port is a device,
     /// as most are, give --device mlx5_0,mlx5_1.
     #[arg(short = 'O', long, conflicts_with = "ib_port")]
     pub(in crate::cli) dualport: bool,
@@ -118,6 +119,16 @@ impl Local {
             (None, false) => None,
         };
         let ports = if self.dualport { Some(BOTH.as_slice()) } else { self.ib_port.as_deref() };
+        // The server may have devices for those that its client names.
+        if let (None, Some(ports)) = (&self.device, ports)
+            && (1..ports.len()).any(|at| ports[..at].contains(&ports[at]))
+        {
+            let list = ports.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
+            return Err(format!(
+                "--ib-port {list} has a port twice, and no device is named: give one for each with --device, such as mlx5_0,mlx5_1, or one \
+                 for all of them"
+            ));
+        }
         let spots = spots(
             ("--device", self.device.as_deref()),
             ("--ib-port", ports),

@@ -1,5 +1,6 @@
 //! The device and port of a side, and what there is to say of them.
 
+use std::fmt;
 use std::fs;
 use std::net::Ipv6Addr;
 use std::os::unix::fs::MetadataExt;
@@ -16,6 +17,18 @@ use crate::fabric::numa::{self, Nodes};
 use crate::fabric::prefix;
 use crate::fabric::{Facts, GidFact, Partition, SOFTRNIC, Unsupported};
 use crate::plan::{Memory, Operation, Place, Plan, Transport};
+
+/// A device that is named has no such port: a sentence.
+#[derive(Debug)]
+pub(super) struct NoPort(pub(super) String);
+
+impl fmt::Display for NoPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoPort {}
 
 /// The devices, those of softrnic last.
 pub(super) fn list() -> Result<DeviceList> {
@@ -51,10 +64,7 @@ pub(super) fn open_one(
         let port = place.port.unwrap_or(1);
         let ports = ports_of_device(&context)?;
         if port > ports.max(1) {
-            bail!(
-                "{}: where each port of a NIC is a device of its own, give these with -d, such as mlx5_0,mlx5_1; see `stride-perf devices`",
-                no_port(name, ports, port)
-            );
+            return Err(NoPort(no_port(name, ports, port)).into());
         }
         active(&context, port)?;
         return Ok((context, port));
@@ -62,6 +72,18 @@ pub(super) fn open_one(
     let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
     let open = |device: &Device<'_>| first_active(device, place.port, taken);
     pick(list.iter(), is_soft, open, |found| suits(&found.0))
+}
+
+/// The name of the first device on which all these ports are active; of those one that suits goes before others.
+pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -> Result<String> {
+    let list = list()?;
+    let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
+    let open = |device: &Device<'_>| {
+        let first = first_active(device, ports.first().copied(), &[])?;
+        ports.iter().skip(1).try_for_each(|port| first_active(device, Some(*port), &[]).map(drop))?;
+        Ok(first)
+    };
+    pick(list.iter(), is_soft, open, |found| suits(&found.0)).map(|(context, _)| context.name())
 }
 
 /// The first that suits, or else the first that opens, or why none does. softrnic's stand in only where the system has no other device: who has

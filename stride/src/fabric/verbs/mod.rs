@@ -9,6 +9,7 @@ mod device;
 mod dynamic;
 mod memory;
 mod pairs;
+mod ports;
 mod scalable;
 mod side;
 mod stand;

@@ -8,14 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use sideway::ibverbs::device::DeviceInfo;
-use sideway::ibverbs::device_context::{DeviceContext, Mtu};
+use sideway::ibverbs::device_context::Mtu;
 
 use super::arrival;
 use super::connect::{ByHand, Joint, Manager};
 use super::contents;
 use super::corner::{self, Corner};
-use super::device;
+use super::ports;
 use super::stand::{self, Stand};
 use super::step::{self, Outcome};
 use super::sum::sum;
@@ -54,19 +53,17 @@ impl VerbsSide {
         // First of all, so that it is known how long a tick is when the test begins.
         Scale::begin();
         let mut manager = None;
-        let (mut stands, mut all, mut taken) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, place) in stand::places(plan, place).iter().enumerate() {
-            let (context, port) = if plan.by_address {
-                let (context, port, found) = Manager::open(plan, place, role)?;
-                manager = Some(found);
-                (context, port)
-            } else {
-                let suits = |context: &DeviceContext| vendor::has(context, plan.transport);
-                device::open_one(place, &taken, suits)
-                    .map_err(|error| stand::missing(error, (at, place), plan, role))?
-            };
-            taken.push((context.name(), port));
-            let (stand, facts) = Stand::new(&context, port, (plan, place), role)?;
+        let places = stand::places(plan, place);
+        let found = if plan.by_address {
+            let (context, port, found) = Manager::open(plan, place, role)?;
+            manager = Some(found);
+            vec![(context, port)]
+        } else {
+            ports::open(&places, role, |context| vendor::has(context, plan.transport))?
+        };
+        let (mut stands, mut all) = (Vec::new(), Vec::new());
+        for ((context, port), place) in found.iter().zip(&places) {
+            let (stand, facts) = Stand::new(context, *port, (plan, place), role)?;
             stands.push(stand);
             all.push(facts);
         }
@@ -80,13 +77,10 @@ impl VerbsSide {
     /// Whether what a place names is there.
     pub(super) fn look(place: &Place) -> Result<()> {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
-        let mut taken = Vec::new();
-        for place in place.each_port() {
-            let (context, port) = device::open_one(&place, &taken, |_| true)?;
-            taken.push((context.name(), port));
-            stand::look(&context, port, &place)?;
-        }
-        Ok(())
+        let places = place.each_port();
+        // It is this side's own.
+        let found = ports::open(&places, Role::Client, |_| true)?;
+        found.iter().zip(&places).try_for_each(|((context, port), place)| stand::look(context, *port, place))
     }
 
     /// Index of the GID of this side.

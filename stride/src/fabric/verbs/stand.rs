@@ -80,18 +80,6 @@ pub(super) fn places(plan: &Plan, place: &Place) -> Vec<Place> {
     all
 }
 
-/// Why a port cannot be had: where nobody has named it, also what to name.
-pub(super) fn missing(error: Error, (at, place): (usize, &Place), plan: &Plan, role: Role) -> Error {
-    if at == 0 || place.device.is_some() {
-        return error;
-    }
-    let (ports, number) = (plan.ports(), at + 1);
-    let option = if role == Role::Client { "--device" } else { "--remote-device" };
-    error.context(format!(
-        "the test goes over {ports} ports, and there is none for number {number}: name one device for all with {option}"
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
