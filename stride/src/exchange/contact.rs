@@ -193,7 +193,7 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
 pub fn listen(contact: &Contact) -> Result<Reception, Failure> {
     let tcp = listen_over_tcp(contact)?;
     let port = tcp.local_addr().map_err(|error| Failure::Ours(error.into()))?.port();
-    match cm::Listener::bind(port, contact.family) {
+    match cm::Listener::bind(port, contact.family, contact.timeout) {
         Ok(cm) => Ok(Reception::new(tcp, Some(cm))),
         Err(error) if contact.by_rdma_cm => {
             Err(Failure::Ours(anyhow!("-z: {error:#}; without -z clients come over TCP alone")))

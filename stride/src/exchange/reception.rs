@@ -124,6 +124,13 @@ impl Caller {
         }
     }
 
+    /// Ends the connection. To drop it is not enough: a thread of a test may have a copy of the descriptor, which stays open until that thread ends.
+    pub(super) fn end(&self) {
+        if let Self::Tcp(stream) = self {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     fn wire(&mut self) -> &mut dyn Wire {
         match self {
             Self::Tcp(stream) => stream,

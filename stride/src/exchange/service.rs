@@ -20,8 +20,15 @@ use crate::fabric::{Fabric, Role};
 /// How long a client has to say who it is.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// How many clients at a time are listened to until they say who they are, or told that the server is busy, each as long as it takes.
+/// How many clients at a time, of TCP and of rdma_cm each, are listened to until they say who they are, or told that the server is busy, each as
+/// long as it takes.
 const MOST_AT_ONCE: usize = 16;
+
+/// How many of rdma_cm are listened to besides, each for as short a time once it is connected.
+const MOST_IN_HASTE: usize = 16;
+
+/// How many of those who are no clients wait to be told of, while a test runs. Of others it is told how many there were.
+const MOST_STRANGERS: usize = 64;
 
 /// How long one more of them is listened to.
 const HASTE: Duration = Duration::from_millis(50);
@@ -44,15 +51,19 @@ pub fn serve(
 ) -> Result<(), Failure> {
     let stop = Stop::new(reception).map_err(|error| Failure::Ours(error.into()))?;
     let served = Mutex::new(None);
+    let strangers = Mutex::new(Strangers::default());
     let (sender, clients) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(|| let_in(reception, &served, timeout, sender));
+        scope.spawn(|| let_in(reception, (&served, &strangers), timeout, sender));
         let _stop = StopAtEnd(&stop);
         for arrival in clients {
             let (caller, whom) = match arrival {
                 Arrival::Speaks(caller, whom) => (caller, whom),
                 Arrival::Strange(text) => {
                     tell(Event::Failed(text));
+                    if let Some(others) = lock(&strangers).told() {
+                        tell(Event::Failed(others));
+                    }
                     continue;
                 }
             };
@@ -71,8 +82,34 @@ pub fn serve(
 /// Whom the server serves, if anybody.
 type Served = Mutex<Option<String>>;
 
-fn lock(served: &Served) -> std::sync::MutexGuard<'_, Option<String>> {
-    served.lock().unwrap_or_else(PoisonError::into_inner)
+/// Those who were turned away and are not told of yet.
+#[derive(Debug, Default)]
+struct Strangers {
+    waiting: usize,
+    left_out: u64,
+}
+
+impl Strangers {
+    /// Whether there is room to tell of one more.
+    fn add(&mut self) -> bool {
+        let has_room = self.waiting < MOST_STRANGERS;
+        self.waiting += usize::from(has_room);
+        self.left_out += u64::from(!has_room);
+        has_room
+    }
+
+    /// One was told of. What there is to say of those for whom there was no room.
+    fn told(&mut self) -> Option<String> {
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting > 0 || self.left_out == 0 {
+            return None;
+        }
+        Some(format!("{} more were turned away meanwhile", std::mem::take(&mut self.left_out)))
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Stops the listener also where a panic ends the server: the thread that accepts would stay otherwise.
@@ -133,6 +170,7 @@ enum Arrival {
 #[derive(Clone)]
 struct Door<'a> {
     served: &'a Served,
+    strangers: &'a Mutex<Strangers>,
     clients: Sender<Arrival>,
     is_closed: &'a AtomicBool,
 }
@@ -142,6 +180,7 @@ impl Door<'_> {
     /// client.
     fn take_in(&self, mut caller: Caller, whom: String, time: Duration) {
         if !self.speaks(&mut caller, time) {
+            caller.end();
             return self.turn_away(format!("{whom} says nothing since it has connected: it may be no stride-perf"));
         }
         let mut place = lock(self.served);
@@ -155,8 +194,11 @@ impl Door<'_> {
         let _ = self.clients.send(Arrival::Speaks(caller, whom));
     }
 
-    /// Has it told why somebody is not served.
+    /// Has it told why somebody is not served, where not too many are told of already.
     fn turn_away(&self, why: String) {
+        if !lock(self.strangers).add() {
+            return;
+        }
         // Where nobody is told any more, the server has ended.
         let _ = self.clients.send(Arrival::Strange(why));
     }
@@ -178,16 +220,21 @@ impl Door<'_> {
 }
 
 /// Lets clients in: one is served, others are told that somebody is.
-fn let_in(reception: &Reception, served: &Served, timeout: Duration, clients: Sender<Arrival>) {
-    let (waiting, is_closed) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let time = timeout.min(GREETING);
-    let door = || Door { served, clients: clients.clone(), is_closed: &is_closed };
+fn let_in(
+    reception: &Reception,
+    (served, strangers): (&Served, &Mutex<Strangers>),
+    timeout: Duration,
+    clients: Sender<Arrival>,
+) {
+    // Those of one kind who say nothing take no place from those of the other.
+    let (by_tcp, by_rdma_cm, is_closed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let door = || Door { served, strangers, clients: clients.clone(), is_closed: &is_closed };
     std::thread::scope(|scope| {
         if let Some(cm) = reception.cm() {
-            let (door, waiting) = (door(), &waiting);
-            scope.spawn(move || accept_by_rdma_cm(scope, cm, reception.tcp(), &door, (waiting, time)));
+            let (door, waiting) = (door(), &by_rdma_cm);
+            scope.spawn(move || accept_by_rdma_cm(scope, cm, reception.tcp(), &door, (waiting, timeout)));
         }
-        accept(scope, reception.tcp(), &door(), (&waiting, time));
+        accept(scope, reception.tcp(), &door(), (&by_tcp, timeout.min(GREETING)));
         is_closed.store(true, Ordering::Relaxed);
     });
 }
@@ -231,21 +278,39 @@ fn accept_by_rdma_cm<'s>(
     cm: &cm::Listener,
     stop: &TcpListener,
     door: &Door<'s>,
-    (waiting, time): (&'s AtomicUsize, Duration),
+    (waiting, timeout): (&'s AtomicUsize, Duration),
 ) {
     while let Some(caller) = cm.next(stop) {
-        let Some(place) = Place::of(waiting) else {
-            let other = lock(door.served).clone();
-            caller.refuse(busy(other.as_deref().unwrap_or("others")));
-            continue;
+        let client = match caller.look() {
+            Ok(client) => client,
+            Err(why) => {
+                door.turn_away(why);
+                continue;
+            }
+        };
+        let (place, to_speak) = match Place::of(waiting) {
+            Some(place) => (place, timeout.min(GREETING)),
+            None => {
+                // Who is told that the server is busy needs no connection for that.
+                let other = lock(door.served).clone();
+                match Place::among(waiting, MOST_AT_ONCE + MOST_IN_HASTE).filter(|_| other.is_none()) {
+                    Some(place) => (place, HASTE),
+                    None => {
+                        client.refuse(crowded(other.as_deref()));
+                        continue;
+                    }
+                }
+            }
         };
         let door = door.clone();
         scope.spawn(move || {
             let _place = place;
-            let whom = caller.to_string();
-            match caller.answer() {
-                Ok(stream) => door.take_in(Caller::Cm(Box::new(stream)), whom, time),
-                Err(why) => door.turn_away(why),
+            let whom = client.whom().to_owned();
+            match client.answer(timeout.min(cm::PATIENCE), || door.is_closed.load(Ordering::Relaxed)) {
+                Ok(stream) => door.take_in(Caller::Cm(Box::new(stream)), whom, to_speak),
+                Err(Some(why)) => door.turn_away(why),
+                // The server ends.
+                Err(None) => {}
             }
         });
     }
@@ -257,9 +322,14 @@ struct Place<'a>(&'a AtomicUsize);
 impl<'a> Place<'a> {
     /// None where all are taken.
     fn of(waiting: &'a AtomicUsize) -> Option<Self> {
+        Self::among(waiting, MOST_AT_ONCE)
+    }
+
+    /// One of so many.
+    fn among(waiting: &'a AtomicUsize, most: usize) -> Option<Self> {
         let taken = waiting.fetch_add(1, Ordering::Relaxed);
         let place = Self(waiting);
-        (taken < MOST_AT_ONCE).then_some(place)
+        (taken < most).then_some(place)
     }
 }
 
@@ -267,6 +337,11 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Why one more is not even listened to, while somebody has the server or nobody.
+fn crowded(other: Option<&str>) -> String {
+    other.map_or_else(|| "the server listens to too many at once: try later, or give --wait-server".to_owned(), busy)
 }
 
 fn busy(other: &str) -> String {
@@ -280,9 +355,41 @@ fn refuse(mut caller: Caller, why: String, time: Duration) {
         caller.said_all();
         connection::linger(&mut caller, time);
     }
+    caller.end();
 }
 
 /// Whether the listener was shut down.
 fn is_stopped(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_flood_of_strangers_few_are_kept_and_the_others_counted() {
+        let mut strangers = Strangers::default();
+        let kept = (0..1000).filter(|_| strangers.add()).count();
+        assert_eq!(kept, MOST_STRANGERS);
+        let told: Vec<_> = (0..kept).filter_map(|_| strangers.told()).collect();
+        assert_eq!(told, [format!("{} more were turned away meanwhile", 1000 - MOST_STRANGERS)]);
+        assert!(strangers.add() && strangers.told().is_none(), "they are told of once");
+    }
+
+    #[test]
+    fn a_server_that_serves_nobody_does_not_say_that_it_does() {
+        assert!(crowded(None).starts_with("the server listens to too many at once: try later"));
+        assert!(crowded(Some("192.0.2.7")).starts_with("the server is busy with a test for 192.0.2.7: try later"));
+    }
+
+    #[test]
+    fn places_are_free_again() {
+        let waiting = AtomicUsize::new(0);
+        let places: Vec<_> = std::iter::from_fn(|| Place::of(&waiting)).collect();
+        assert_eq!(places.len(), MOST_AT_ONCE);
+        assert!(Place::among(&waiting, MOST_AT_ONCE + 1).is_some() && Place::of(&waiting).is_none());
+        drop(places);
+        assert_eq!(waiting.load(Ordering::Relaxed), 0);
+    }
 }

@@ -16,6 +16,8 @@ const BUSY: u8 = b'!';
 const NO: u8 = b'?';
 /// The most bytes of private data in a rejection.
 const MOST_OF_REFUSAL: usize = 148;
+/// Stands at the end of a sentence that is longer than there is room.
+const CUT: &str = "…";
 /// No side takes in less.
 const LEAST_SIZE: u32 = 64;
 const LEAST_RECEIVES: u16 = 4;
@@ -34,8 +36,10 @@ pub(super) struct Hail {
 pub(super) enum Strange {
     /// Another program.
     Program,
-    /// Another version of this one, or one that cannot be.
+    /// Another version of this one.
     Version(u8),
+    /// One of this version that takes in too little at a time.
+    Small(Hail),
 }
 
 impl Hail {
@@ -53,10 +57,11 @@ impl Hail {
         let Some([rest @ .., s0, s1, s2, s3, r0, r1]) = data.first_chunk::<14>() else { return Err(Strange::Program) };
         let Some(version) = rest.strip_prefix(&MAGIC).and_then(<[u8]>::first) else { return Err(Strange::Program) };
         let hail = Self { size: u32::from_be_bytes([*s0, *s1, *s2, *s3]), receives: u16::from_be_bytes([*r0, *r1]) };
-        if *version != VERSION || hail.size < LEAST_SIZE || hail.receives < LEAST_RECEIVES {
-            return Err(Strange::Version(*version));
+        match *version {
+            VERSION if hail.size < LEAST_SIZE || hail.receives < LEAST_RECEIVES => Err(Strange::Small(hail)),
+            VERSION => Ok(hail),
+            other => Err(Strange::Version(other)),
         }
-        Ok(hail)
     }
 }
 
@@ -68,6 +73,25 @@ impl Strange {
             Self::Version(version) => format!(
                 "a stride-perf whose messages over rdma_cm are of version {version}, and here they are of {VERSION}: use the same on both"
             ),
+            Self::Small(Hail { size, receives }) => format!(
+                "a stride-perf that takes in {receives} messages of {size} bytes at a time over rdma_cm, and {LEAST_RECEIVES} of {LEAST_SIZE} \
+                 are the least: its device has too little for -z"
+            ),
+        }
+    }
+
+    /// What the other side is told, in few words.
+    pub(super) fn refusal(self) -> String {
+        match self {
+            Self::Program => "this is stride-perf, and who connects is not".to_owned(),
+            Self::Version(version) => format!(
+                "its messages over rdma_cm are of version {VERSION}, and those of the client of {version}: use the same stride-perf on both"
+            ),
+            Self::Small(Hail { size, receives }) => {
+                format!(
+                    "a client takes in {LEAST_RECEIVES} messages of {LEAST_SIZE} bytes at the least, and not {receives} of {size}"
+                )
+            }
         }
     }
 }
@@ -90,9 +114,13 @@ impl Refusal {
         };
         let mut all = [&MAGIC[..], &[kind]].concat();
         let room = MOST_OF_REFUSAL - all.len();
-        // Cut between letters.
-        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        all.extend(text.as_bytes().iter().take(end));
+        if text.len() <= room {
+            all.extend(text.as_bytes());
+            return all;
+        }
+        // Cut between letters, and said to be.
+        let end = (0..=room - CUT.len()).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        all.extend(text.as_bytes().iter().take(end).chain(CUT.as_bytes()));
         all
     }
 
@@ -127,9 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn who_can_take_in_too_little_is_another_version() {
+    fn who_can_take_in_too_little_and_who_is_of_another_version_are_told_apart() {
         for (size, receives) in [(0, 16), (63, 16), (4096, 3), (4096, 0)] {
-            assert_eq!(Hail::read(&Hail { size, receives }.bytes()), Err(Strange::Version(1)));
+            let hail = Hail { size, receives };
+            let strange = Hail::read(&hail.bytes()).unwrap_err();
+            assert_eq!(strange, Strange::Small(hail));
+            let said = [strange.what(), strange.refusal()];
+            assert!(
+                said.iter().all(|text| !text.contains("version") && text.contains(&receives.to_string())),
+                "{said:?}"
+            );
         }
         assert_eq!(Hail::read(&Hail { size: 4096, receives: 16 }.bytes()[..13]), Err(Strange::Program));
         let mut newer = Hail { size: 4096, receives: 16 }.bytes();
@@ -140,6 +175,8 @@ mod tests {
             "{}",
             strange.what()
         );
+        let told = strange.refusal();
+        assert!(told.contains("of version 1, and those of the client of 9") && told.len() <= 140, "{told}");
     }
 
     #[test]
@@ -153,8 +190,9 @@ mod tests {
             }
         };
         assert_eq!(said("busy"), "busy");
-        assert_eq!(said(&"x".repeat(500)), "x".repeat(140));
-        assert_eq!(said(&format!("{}é", "x".repeat(139))), "x".repeat(139));
+        assert_eq!(said(&"x".repeat(140)), "x".repeat(140));
+        assert_eq!(said(&"x".repeat(500)), format!("{}…", "x".repeat(137)));
+        assert_eq!(said(&format!("{}ééé", "x".repeat(136))), format!("{}…", "x".repeat(136)));
         let no = Refusal::No("a sentence that is long".to_owned());
         assert!(Hail::read(&no.bytes()).is_err());
         assert_eq!(Refusal::read(&no.bytes()), Some(no));

@@ -15,11 +15,17 @@ use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway::rdmacm::Identifier;
 
+use super::hail::Hail;
+
 /// Bytes of a message, with its header.
 pub(super) const SIZE: u32 = 512;
-/// Receives that are posted, and sends that can be on their way. While a step runs each side says some four times a second that it is at
-/// work, and is not to be held up by one that does not read for half a minute.
-pub(super) const PLACES: u16 = 128;
+/// Receives that are posted, and sends that can be on their way, where the device and the limit of locked memory have room for so many. Here
+/// messages run out, and not bytes: while a step runs each side says some four times a second that it is at work, and `--interval 100ms`
+/// adds ten, so that a side that does not read holds up the other after more than a minute. With TCP, whose buffers hold megabytes, that
+/// takes longer.
+const PLACES: u16 = 1024;
+/// So many are tried last.
+const LEAST: u16 = 64;
 /// Set in the numbers of sends; below stands the place of the message.
 const SEND: u64 = 1 << 32;
 
@@ -46,30 +52,55 @@ pub(super) struct Link {
     /// An event was asked for, and has not come.
     is_asked: bool,
     records: Vec<CompletionRecord>,
+    places: u16,
 }
 
 impl Link {
     /// Makes everything, and posts the receives: the other side may send as soon as it knows of the connection.
     pub(super) fn new(id: &Arc<Identifier>, device: &Arc<DeviceContext>) -> Result<Self> {
+        let mut places = device.query_device().map_or(LEAST, |most| places(most.max_qp_wr(), most.max_cqe()));
+        loop {
+            match Self::of(id, device, places) {
+                // Not all that a device has is there for one queue pair, nor may all memory be locked.
+                Err(error) if places > LEAST => {
+                    log::debug!("{places} messages at a time are too many: {error:#}");
+                    places = (places / 4).max(LEAST);
+                }
+                made => return made,
+            }
+        }
+    }
+
+    fn of(id: &Arc<Identifier>, device: &Arc<DeviceContext>, places: u16) -> Result<Self> {
         let pd = device.alloc_pd()?;
-        let channel = device.create_comp_channel()?;
-        let mut builder = device.create_cq_builder();
-        let cq = builder.setup_cqe(2 * u32::from(PLACES)).setup_comp_channel(&channel, 0).build()?;
-        let mut builder = pd.create_qp_builder();
-        builder.setup_max_send_wr(PLACES.into()).setup_max_recv_wr(PLACES.into());
-        builder.setup_send_cq(&cq).setup_recv_cq(&cq);
-        let qp = id.create_qp(&builder)?;
-        let bytes = usize::from(PLACES) * SIZE as usize;
+        let bytes = usize::from(places) * SIZE as usize;
         let outgoing = pd.reg_owned_mr(bytes, AccessFlags::LocalWrite)?;
         let incoming = pd.reg_owned_mr(bytes, AccessFlags::LocalWrite)?;
-        let mut link = Self { qp, cq, channel, outgoing, incoming, is_asked: false, records: Vec::new() };
-        for place in 0..PLACES {
+        let channel = device.create_comp_channel()?;
+        let mut builder = device.create_cq_builder();
+        let cq = builder.setup_cqe(2 * u32::from(places)).setup_comp_channel(&channel, 0).build()?;
+        let mut builder = pd.create_qp_builder();
+        builder.setup_max_send_wr(places.into()).setup_max_recv_wr(places.into());
+        builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+        let qp = id.create_qp(&builder)?;
+        let mut link = Self { qp, cq, channel, outgoing, incoming, is_asked: false, records: Vec::new(), places };
+        for place in 0..places {
             link.receive(place)?;
         }
         Ok(link)
     }
 
-    /// Posts the receive of a place.
+    /// How many receives are posted, and how many sends can be on their way.
+    pub(super) fn places(&self) -> u16 {
+        self.places
+    }
+
+    /// What this side says of itself as it connects.
+    pub(super) fn hail(&self) -> Hail {
+        Hail { size: SIZE, receives: self.places }
+    }
+
+    /// Posts the receive of a place: of one that none is posted of, whose last one has completed and was read.
     pub(super) fn receive(&mut self, place: u16) -> io::Result<()> {
         let (lkey, address) = (self.incoming.lkey(), self.incoming.addr() + offset(place) as u64);
         let mut batch = self.qp.start_post_recv();
@@ -79,7 +110,7 @@ impl Link {
         batch.post().map_err(io::Error::other)
     }
 
-    /// Sends these parts, which fit into a place together, from one that no send is of any more.
+    /// Sends these parts, which fit into a place together, from one that no send is of any more: [`Done::Sent`] has come of the last one there.
     pub(super) fn send(&mut self, place: u16, parts: [&[u8]; 2]) -> io::Result<()> {
         let mut length = 0;
         for part in parts {
@@ -146,6 +177,29 @@ impl Link {
     }
 }
 
+/// How many fit into a device that has so many requests in a queue, and completions.
+fn places(requests: u32, completions: u32) -> u16 {
+    u16::try_from(requests.min(completions / 2)).map_or(PLACES, |most| most.min(PLACES))
+}
+
 fn offset(place: u16) -> usize {
     usize::from(place) * SIZE as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_places_as_the_device_has_room_for() {
+        for (requests, completions, fit) in [
+            (1 << 15, 1 << 22, PLACES),
+            (u32::MAX, u32::MAX, PLACES),
+            (511, 1 << 22, 511),
+            (1 << 15, 301, 150),
+            (0, 0, 0),
+        ] {
+            assert_eq!(places(requests, completions), fit);
+        }
+    }
 }

@@ -24,7 +24,7 @@ pub(super) mod tests;
 use anyhow::{Context, Result};
 
 pub(super) use self::dial::dial;
-pub(super) use self::door::Listener;
+pub(super) use self::door::{Listener, PATIENCE};
 pub(super) use self::stream::{Ending, Stream};
 
 /// Has the devices of softrnic there too, with their connection manager.

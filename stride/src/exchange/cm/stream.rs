@@ -19,7 +19,7 @@ use sideway::rdmacm::Connection;
 
 use super::credit::Credit;
 use super::hail::Hail;
-use super::link::{Done, Link, PLACES, SIZE};
+use super::link::{Done, Link, SIZE};
 use crate::exchange::wire::Wire;
 
 /// Bytes before those of the stream.
@@ -65,23 +65,19 @@ pub(in crate::exchange) struct Stream {
 impl Stream {
     /// Of a connection that is there, with a side that hails so.
     pub(super) fn new(link: Link, connection: Connection, theirs: Hail) -> Self {
+        let places = link.places();
         Self {
             link,
             ending: Arc::new(Ending(connection)),
-            credit: Credit::new(PLACES, theirs.receives),
+            credit: Credit::new(places, theirs.receives),
             largest: theirs.size.min(SIZE) as usize,
-            free: (0..PLACES).collect(),
+            free: (0..places).collect(),
             came: VecDeque::new(),
             inbox: VecDeque::new(),
             limit: Duration::from_secs(3600),
             is_over: false,
             fault: None,
         }
-    }
-
-    /// What both sides say of themselves as they connect.
-    pub(super) fn hail() -> Hail {
-        Hail { size: SIZE, receives: PLACES }
     }
 
     /// The addresses of this side and of the other.
@@ -247,7 +243,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // What was written last has to arrive before the queue pair goes.
         if self.fault.is_none()
-            && let Err(error) = self.wait(LAST, |stream| stream.free.len() == usize::from(PLACES))
+            && let Err(error) = self.wait(LAST, |stream| stream.free.len() == usize::from(stream.link.places()))
         {
             log::debug!("what was said last over rdma_cm may not have arrived: {error}");
         }

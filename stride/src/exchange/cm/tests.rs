@@ -3,14 +3,14 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use sideway::rdmacm::{Connection, ConnectionParameter, Connector};
 
-use super::hail::Hail;
-use super::link::{Link, PLACES};
+use super::hail::{Hail, Refusal};
+use super::link::{Done, Link};
 use super::*;
 use crate::exchange::failure::Failure;
 use crate::exchange::wire::Wire;
@@ -18,11 +18,14 @@ use crate::exchange::wire::Wire;
 /// Long enough for a machine that has much else to do.
 const LONG: Duration = Duration::from_secs(30);
 
+/// What any stride-perf may say of itself.
+const USUAL: Hail = Hail { size: 512, receives: 128 };
+
 /// A listener over softrnic, also where the system has devices, and its address.
 pub(in crate::exchange) fn listener() -> (Listener, SocketAddr) {
     softrnic::register().unwrap();
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
-    let listener = Listener::bind(0, None).unwrap();
+    let listener = Listener::bind(0, None, LONG).unwrap();
     let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), listener.port());
     (listener, address)
 }
@@ -32,7 +35,8 @@ fn with<T>(client: impl FnOnce(SocketAddr) -> T) -> (Result<Stream, String>, T) 
     let (listener, address) = listener();
     let stop = TcpListener::bind("127.0.0.1:0").unwrap();
     thread::scope(|scope| {
-        let server = scope.spawn(|| listener.next(&stop).unwrap().answer());
+        let server =
+            scope.spawn(|| listener.next(&stop).unwrap().look()?.answer(LONG, || false).map_err(Option::unwrap));
         let client = client(address);
         (server.join().unwrap(), client)
     })
@@ -112,19 +116,19 @@ fn silence_and_fullness_end() {
 fn many_small_messages_do_not_wait_for_a_reader() {
     let (mut server, mut client) = pair();
     client.limit(Duration::from_secs(5)).unwrap();
-    for _ in 0..200 {
+    for _ in 0..1500 {
         client.write_all(b"progress").unwrap();
         // It looks whether there is something, and does not read it.
         assert!(server.speaks(LONG).unwrap());
     }
-    let mut all = [0; 1600];
+    let mut all = [0; 12_000];
     server.read_exact(&mut all).unwrap();
 }
 
 #[test]
 fn what_is_no_part_of_a_stream_is_refused() {
     for garbage in [&b""[..], b"\0\0\0", b"\0\x01\0\0", b"\xff\xff\0\0x", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x01abc"] {
-        let (server, (mut link, connection)) = with(|address| other(address, &Stream::hail().bytes()));
+        let (server, (mut link, connection)) = with(|address| other(address, &USUAL.bytes()));
         let mut server = server.unwrap();
         server.limit(LONG).unwrap();
         link.send(0, [garbage, &[]]).unwrap();
@@ -139,35 +143,49 @@ fn what_is_no_part_of_a_stream_is_refused() {
 
 #[test]
 fn who_floods_a_side_that_does_not_look_does_not_hang_it() {
-    let (server, (mut link, _connection)) = with(|address| other(address, &Stream::hail().bytes()));
+    let (server, (mut link, _connection)) = with(|address| other(address, &USUAL.bytes()));
     let mut server = server.unwrap();
-    for place in 0..PLACES {
+    for place in 0..link.places() {
         link.send(place, [&[0; 4], &[]]).unwrap();
     }
     server.limit(Duration::from_millis(50)).unwrap();
     assert_eq!(server.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
     // It takes what is within a stream from anybody, and no more than there are receives for at a time.
-    link.poll(|_| ()).unwrap();
-    for place in 0..PLACES {
+    let (mut sent, end) = (0, Instant::now() + LONG);
+    while sent < link.places() {
+        link.poll(|done| sent += u16::from(matches!(done, Done::Sent(_)))).unwrap();
+        assert!(Instant::now() < end, "{sent} of {} were sent", link.places());
+        thread::yield_now();
+    }
+    for place in 0..link.places() {
         link.send(place, [&[0; 4], b"byte"]).unwrap();
     }
     server.limit(LONG).unwrap();
-    let mut all = [0; 4 * PLACES as usize];
+    let mut all = vec![0; 4 * usize::from(link.places())];
     server.read_exact(&mut all).unwrap();
 }
 
 #[test]
 fn others_are_told_apart_before_they_are_connected() {
     let newer = {
-        let mut bytes = Stream::hail().bytes();
+        let mut bytes = USUAL.bytes();
         bytes[7] = 9;
         bytes
     };
-    for (said, part) in [
-        (&b""[..], "is no stride-perf"),
-        (b"cm_pingpong", "is no stride-perf"),
-        (&newer, "whose messages over rdma_cm are of version 9"),
-        (&Hail { size: 1, receives: 1 }.bytes(), "is a stride-perf whose messages"),
+    let stranger = "this is stride-perf, and who connects is not";
+    for (said, part, told) in [
+        (&b""[..], "is no stride-perf", stranger),
+        (b"cm_pingpong", "is no stride-perf", stranger),
+        (
+            &newer,
+            "whose messages over rdma_cm are of version 9",
+            "its messages over rdma_cm are of version 1, and those of the client of 9: use the same stride-perf on both",
+        ),
+        (
+            &Hail { size: 1, receives: 1 }.bytes(),
+            "is a stride-perf that takes in 1 messages of 1 bytes",
+            "a client takes in 4 messages of 64 bytes at the least, and not 1 of 1",
+        ),
     ] {
         let (server, error) = with(|address| {
             let resolved = Connector::new().resolve(address).unwrap();
@@ -177,8 +195,8 @@ fn others_are_told_apart_before_they_are_connected() {
         });
         let text = server.unwrap_err();
         assert!(text.starts_with("127.0.0.1 connects by rdma_cm, and ") && text.contains(part), "{text}");
-        let told = error.rejection().unwrap().private_data().trimmed().to_vec();
-        assert!(told.ends_with(b"this is stride-perf, and who connects is not, or another version"), "{error}");
+        let Some(Refusal::No(heard)) = Refusal::read(error.rejection().unwrap().private_data()) else { panic!() };
+        assert_eq!(heard, told, "{error}");
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use sideway::rdmacm::Connector;
+use sideway::rdmacm::{ConnectionParameter, Connector};
 
 use super::super::cm::{dial, tests::listener};
 use super::*;
@@ -82,6 +83,55 @@ fn a_crowd_over_rdma_cm_is_told_that_the_server_is_busy() {
     let Err(Failure::Busy(text)) = connect("127.0.0.1", &cm, None) else { panic!() };
     assert!(text.starts_with("the server is busy with a test for 127.0.0.1"), "{text}");
     measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+}
+
+#[test]
+fn who_is_silent_over_either_locks_no_client_out() {
+    let (server, [tcp, cm]) = both(LONG);
+    // As many as are listened to for long, of each kind.
+    let _over_tcp: Vec<_> = (0..16).map(|_| TcpStream::connect(("127.0.0.1", tcp.port)).unwrap()).collect();
+    let address = SocketAddr::new([127, 0, 0, 1].into(), cm.port);
+    let _over_rdma_cm: Vec<_> = (0..16).map(|_| dial("host", address, LONG).unwrap()).collect();
+    for contact in [&cm, &tcp] {
+        let met = connect("127.0.0.1", contact, None).unwrap();
+        measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    }
+    drop(server);
+}
+
+#[test]
+fn of_a_flood_over_rdma_cm_little_is_kept_and_the_server_ends_in_the_middle_of_it() {
+    let (server, [_, cm]) = both(LONG);
+    let address = SocketAddr::new([127, 0, 0, 1].into(), cm.port);
+    let met = connect("127.0.0.1", &cm, Some(LONG)).unwrap();
+    // Somebody else's program; nobody connects with it.
+    let come = || {
+        let resolved = Connector::new().setup_timeout(Duration::from_secs(5)).resolve(address)?;
+        let mut parameter = ConnectionParameter::default();
+        parameter.setup_qp_number(7).setup_private_data(b"GET / HTTP/1.1");
+        resolved.connect_with(&parameter, |_, _| Ok::<_, std::fmt::Error>(())).map(drop)
+    };
+    for _ in 0..100 {
+        assert!(come().unwrap_err().rejection().is_some());
+    }
+    measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    let told = std::iter::from_fn(|| Some(server.failure()));
+    let strangers = told.take_while(|text| text.contains("is no stride-perf")).count();
+    assert_eq!(strangers, 64, "and after these how many more there were");
+    // They do not stop, and it does.
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    let _ = come();
+                }
+            });
+        }
+        server.stop.stop();
+        server.end().unwrap();
+        has_ended.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
