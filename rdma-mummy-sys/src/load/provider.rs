@@ -123,7 +123,7 @@ impl ProviderId {
         Self::of(unsafe { context.owner() })
     }
 
-    fn of(owner: Owner) -> Option<Self> {
+    pub(super) fn of(owner: Owner) -> Option<Self> {
         match owner {
             Owner::Provider(registered) => Some(ProviderId(registered)),
             Owner::System | Owner::Nobody => None,

@@ -185,7 +185,7 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// Listens for clients over TCP, and over rdma_cm where this machine has that. Port 0 is one that the system chooses.
+/// Listens for clients over TCP, and over rdma_cm where this machine has that; where it has a device of iWARP only if that is asked for. Port 0 is one that the system chooses.
 ///
 /// # Errors
 ///
@@ -193,6 +193,13 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
 pub fn listen(contact: &Contact) -> Result<Reception, Failure> {
     let tcp = listen_over_tcp(contact)?;
     let port = tcp.local_addr().map_err(|error| Failure::Ours(error.into()))?.port();
+    // Its listeners would have the clients of TCP.
+    if !contact.by_rdma_cm
+        && let Some(name) = cm::iwarp()
+    {
+        log::info!("clients come over TCP alone, as {name} is a device of iWARP: with -z they come over rdma_cm too");
+        return Ok(Reception::new(tcp, None));
+    }
     match cm::Listener::bind(port, contact.family, contact.timeout) {
         Ok(cm) => Ok(Reception::new(tcp, Some(cm))),
         Err(error) if contact.by_rdma_cm => {

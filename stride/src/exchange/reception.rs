@@ -37,6 +37,16 @@ impl Reception {
         self.cm.is_some()
     }
 
+    /// Whether these are of this host alone, as softrnic serves their connections.
+    pub fn has_softrnic(&self) -> bool {
+        self.cm.is_some() && cm::is_softrnic()
+    }
+
+    /// What the system lacks, where softrnic serves connections of rdma_cm for that.
+    pub fn lack(&self) -> Option<String> {
+        self.cm.as_ref().and_then(|_| cm::lack())
+    }
+
     pub(super) fn tcp(&self) -> &TcpListener {
         &self.tcp
     }

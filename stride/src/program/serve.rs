@@ -43,7 +43,13 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
         }
     });
     let both = if listener.has_rdma_cm() { " and rdma_cm" } else { "" };
-    say(&format!("waiting for clients on TCP{both} port {port}; Ctrl-C ends"));
+    let alone = if listener.has_softrnic() { " (rdma_cm of softrnic: of this host alone)" } else { "" };
+    if contact.by_rdma_cm
+        && let Some(lack) = listener.lack()
+    {
+        say(&format!("warning: -z: softrnic serves rdma_cm, and nobody comes from another host over it: {lack}"));
+    }
+    say(&format!("waiting for clients on TCP{both} port {port}{alone}; Ctrl-C ends"));
     let mut tell = |event: Event| {
         match event {
             Event::Client(_) => serving.store(true, Ordering::Relaxed),

@@ -36,6 +36,15 @@ pub fn choose(choice: Choice) -> Choice {
     std::mem::replace(&mut *CHOICE.write().unwrap_or_else(PoisonError::into_inner), choice)
 }
 
+/// Who serves a connection that is made now: a provider; `None` is the system.
+///
+/// # Errors
+///
+/// `ENODEV` when the environment names a provider that does not exist.
+pub fn serves() -> Result<Option<ProviderId>, c_int> {
+    chosen().map(ProviderId::of)
+}
+
 /// Who serves a new connection, or `ENODEV` when the environment names a provider that does not exist.
 pub(super) fn chosen() -> Result<Owner, c_int> {
     let choice = *CHOICE.read().unwrap_or_else(PoisonError::into_inner);
@@ -75,4 +84,16 @@ fn system_has_a_device() -> bool {
         }
     }
     count > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_serves_is_who_was_chosen() {
+        let before = choose(Choice::System);
+        assert!(matches!(serves(), Ok(None)));
+        choose(before);
+    }
 }

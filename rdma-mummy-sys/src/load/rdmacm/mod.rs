@@ -28,7 +28,7 @@ pub use calls::{
     rdma_destroy_event_channel, rdma_destroy_id, rdma_freeaddrinfo, rdma_get_cm_event, rdma_get_request,
     rdma_getaddrinfo, rdma_migrate_id, rdma_query_addrinfo, rdma_resolve_addr,
 };
-pub use choice::{Choice, VARIABLE, choose};
+pub use choice::{Choice, VARIABLE, choose, serves};
 pub use devices::{rdma_free_devices, rdma_get_devices};
 
 system_library! {

@@ -14,7 +14,8 @@ pub(in crate::cli) struct Contact {
     #[arg(short = 'p', long, value_name = "PORT")]
     pub(in crate::cli) port: Option<u16>,
     /// The sides talk over a connection of rdma_cm (RC) in place of TCP, for networks where nothing but RDMA passes; the server's address has
-    /// to lead to an RDMA device. A server listens for both, and with this option fails where it cannot.
+    /// to lead to an RDMA device. A server listens for both; with this option it fails where it cannot, and warns where softrnic serves rdma_cm, for
+    /// this host alone, as the system has no device or library.
     #[arg(short = 'z', long)]
     pub(in crate::cli) comm_rdma_cm: bool,
     /// IPv4 only.

@@ -8,6 +8,7 @@
 //! | the stream of bytes that frames go over | [`stream`] |
 //! | the server's end: listening, and who comes | [`door`] |
 //! | the client's | [`mod@dial`] |
+//! | whether it is the system that serves connections, or softrnic | [`manager`] |
 //!
 //! Bytes go in sends, each behind a header of four bytes ([`stream`]). As with TCP nobody sees where one ends, and who does not read holds
 //! up who writes. The side that has connected sends first, as iWARP demands: a server says nothing before it has heard something.
@@ -17,6 +18,7 @@ mod dial;
 mod door;
 mod hail;
 mod link;
+mod manager;
 mod stream;
 #[cfg(test)]
 pub(super) mod tests;
@@ -25,6 +27,7 @@ use anyhow::{Context, Result};
 
 pub(super) use self::dial::dial;
 pub(super) use self::door::{Listener, PATIENCE};
+pub(super) use self::manager::{is_softrnic, iwarp, lack};
 pub(super) use self::stream::{Ending, Stream};
 
 /// Has the devices of softrnic there too, with their connection manager.
