@@ -13,6 +13,10 @@ use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use rustix::process::{Pid, Signal, kill_process};
 use sideway::rdmacm::{ConnectionParameter, Connector};
+use stride_perf::exchange::{self, Cause, Contact, Failure, Host, Met, Request};
+use stride_perf::fabric::fake::Fake;
+use stride_perf::fabric::{Fabric, Role, Side};
+use stride_perf::plan::{Given, Place, Plan};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -142,6 +146,94 @@ fn a_server_that_ends_is_told_of_within_the_time_out() {
     }
 }
 
+/// Connections by address of this process are softrnic's.
+fn choose_softrnic() {
+    softrnic::register().unwrap();
+    choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
+}
+
+fn contact(port: u16, timeout: Duration) -> Contact {
+    choose_softrnic();
+    Contact { by_rdma_cm: true, port, family: None, timeout }
+}
+
+/// The rest of a test that a client has begun, of which no queue pair is there.
+fn rest(met: Met) -> Failure {
+    let request = Request { plan: Plan::example(), given: Given::default() };
+    exchange::measure(met.connection, met.near, &Fake::default(), &request, &mut ()).unwrap_err()
+}
+
+const SILENT: &str = "says nothing since 2s: it hangs, or the network between lets nothing through";
+const GONE: &str = "has gone away: it ended, or was stopped";
+
+#[test]
+fn a_server_that_ends_is_told_of_where_there_is_no_queue_pair_that_could_fail() {
+    for (signal, said) in [(Signal::KILL, GONE), (Signal::STOP, SILENT)] {
+        let server = Server::start("");
+        let met = exchange::connect("127.0.0.1", &contact(server.port, Duration::from_secs(2)), None).unwrap();
+        server.signal(signal);
+        let failure = rest(met);
+        assert_eq!((failure.to_string(), failure.cause()), (format!("the server {said}"), Cause::Contact));
+    }
+}
+
+#[test]
+fn a_client_that_ends_is_told_of_where_there_is_no_queue_pair_that_could_fail() {
+    let mut server = Server::start("--timeout 2");
+    let contact = contact(server.port, LONG);
+    drop(exchange::connect("127.0.0.1", &contact, None).unwrap());
+    server.says(&format!("error: the client {GONE}"));
+    let _silent = exchange::connect("127.0.0.1", &contact, Some(LONG)).unwrap();
+    server.says(&format!("error: the client {SILENT}"));
+}
+
+/// A server's devices that are never open: it goes, or is silent for so long.
+struct Never(Option<Duration>);
+
+impl Fabric for Never {
+    fn open(&self, _: &Plan, _: &Place, _: Role) -> anyhow::Result<Box<dyn Side>> {
+        match self.0 {
+            Some(time) => thread::sleep(time),
+            // A panic that says nothing: the server's end of the connection goes without a word.
+            None => std::panic::resume_unwind(Box::new("gone")),
+        }
+        Err(anyhow::anyhow!("nobody hears this"))
+    }
+}
+
+#[test]
+fn a_client_whose_server_ends_has_the_status_of_that() {
+    for (silence, said) in [(None, GONE), (Some(Duration::from_secs(4)), SILENT)] {
+        let reception = exchange::listen(&contact(0, LONG)).unwrap();
+        let port = reception.local_address().unwrap().port();
+        let server = thread::spawn(move || {
+            exchange::serve(&reception, &Never(silence), &Host::default(), LONG, true, &mut |_| ())
+        });
+        let output = program(&format!("write bw -d soft0 -z --timeout 2 -p {port} 127.0.0.1")).output().unwrap();
+        let (_, err) = ends(&output, 4);
+        assert!(err.lines().any(|line| line == format!("error: the server {said}")), "{err}");
+        assert!(!matches!(server.join(), Ok(Ok(()))));
+    }
+}
+
+#[test]
+fn a_server_of_softrnic_alone_says_so_and_with_z_what_is_missing() {
+    for (words, warns) in [("-p 0", false), ("-z -p 0", true)] {
+        let mut command = program(words);
+        command.env_remove("RDMA_MUMMY_RDMACM").env("RDMA_MUMMY_LIBRDMACM", "/nowhere/librdmacm.so.1");
+        let mut server = command.spawn().unwrap();
+        let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let first = lines.next().unwrap();
+        let waits = if warns { lines.next().unwrap() } else { first.clone() };
+        let _ = server.kill();
+        let _ = server.wait();
+        assert_eq!(first.starts_with("warning: -z: softrnic serves rdma_cm"), warns, "{first}");
+        assert_eq!(first.contains("/nowhere/librdmacm.so.1"), warns, "{first}");
+        assert!(waits.starts_with("waiting for clients on TCP and rdma_cm port "), "{waits}");
+        assert!(waits.contains("rdma_cm of softrnic: of this host alone"), "{waits}");
+    }
+}
+
 #[test]
 fn a_server_outlives_clients_that_are_killed_or_say_what_they_must_not() {
     let mut server = Server::start("");
@@ -153,8 +245,7 @@ fn a_server_outlives_clients_that_are_killed_or_say_what_they_must_not() {
         server.says("error: ");
     }
     // Somebody else's program, which the server does not even connect with.
-    softrnic::register().unwrap();
-    choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
+    choose_softrnic();
     let resolved = Connector::new().resolve(("127.0.0.1", server.port)).unwrap();
     let mut parameter = ConnectionParameter::default();
     parameter.setup_qp_number(7).setup_private_data(b"GET / HTTP/1.1");
