@@ -226,3 +226,22 @@ fn a_server_of_another_kind_is_named() {
     let Err(Failure::Unreachable(text)) = dial("host", elsewhere, LONG) else { panic!() };
     assert!(text.starts_with("-z: host is not reached over an RDMA device: "), "{text}");
 }
+
+#[test]
+fn a_server_that_ends_takes_nobody_in_who_waits() {
+    let (listener, address) = listener();
+    let stop = TcpListener::bind("127.0.0.1:0").unwrap();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| dial("host", address, Duration::from_secs(4)).map(drop));
+        let client_too = scope.spawn(|| dial("host", address, Duration::from_secs(4)).map(drop));
+        // One was let in, and the server ends before it is connected.
+        let one = listener.next(&stop).unwrap().look().unwrap();
+        assert!(matches!(one.answer(LONG, || true), Err(None)));
+        thread::sleep(Duration::from_millis(300));
+        socket2::SockRef::from(&stop).shutdown(std::net::Shutdown::Both).unwrap();
+        assert!(listener.next(&stop).is_none(), "the other is there, and is not let in");
+        drop(listener);
+        let others = [client.join().unwrap(), client_too.join().unwrap()];
+        assert!(others.iter().any(Result::is_err), "{others:?}");
+    });
+}
