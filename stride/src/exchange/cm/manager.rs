@@ -23,6 +23,10 @@ pub(in crate::exchange) fn lack() -> Option<String> {
 /// A device of iWARP, of which a listener takes the port of TCP too: in hardware, so that clients over TCP reach it and not the socket.
 pub(in crate::exchange) fn iwarp() -> Option<String> {
     make_ready().ok()?;
+    // Its listeners take no port of TCP.
+    if is_softrnic() {
+        return None;
+    }
     let list = DeviceList::new().ok()?;
     first_iwarp(list.iter().map(|device| (device.name(), device.transport_type())))
 }
