@@ -3,6 +3,7 @@
 mod devices;
 mod exit;
 mod interrupt;
+mod judge;
 mod log;
 mod measure;
 mod paint;

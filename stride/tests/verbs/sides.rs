@@ -1,0 +1,125 @@
+//! Both sides of a test, each in its thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use stride_perf::fabric::{Fabric, Path, Role, Verbs};
+use stride_perf::plan::{Amount, Measure, Operation, Place, Plan, Transport};
+use stride_perf::stats::Figures;
+
+/// A short test of sizes that fit.
+pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
+    let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
+    Plan {
+        operation,
+        measure,
+        transport,
+        sizes: if operation.fetches() && operation != Operation::Read { vec![8] } else { vec![2, 4096, 64] },
+        amount: Amount::Messages { count: 200, warm_up: 10 },
+        tx_depth: 16,
+        rx_depth: 64,
+        cq_moderation: 4,
+        is_validated: true,
+        client: place.clone(),
+        server: place,
+        ..Plan::example()
+    }
+}
+
+/// Has both sides go on together. Where one fails the other does not wait for it.
+struct Steps<'s> {
+    to: Sender<()>,
+    from: Receiver<()>,
+    is_broken: &'s AtomicBool,
+}
+
+impl Steps<'_> {
+    fn wait(&self) {
+        self.to.send(()).unwrap();
+        self.from.recv_timeout(Duration::from_secs(120)).unwrap();
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        self.is_broken.fetch_or(thread::panicking(), Ordering::Relaxed);
+    }
+}
+
+/// What came of a size.
+pub(crate) struct Played {
+    pub(crate) client: Option<Figures>,
+    pub(crate) server: Option<Figures>,
+    /// What the client and the server have found in their memory.
+    pub(crate) checks: [Result<(), String>; 2],
+}
+
+/// Runs a plan; what the client has measured at each size.
+pub(crate) fn play(plan: &Plan) -> Vec<Figures> {
+    tried(plan).into_iter().map(|figures| figures.expect("the client measures")).collect()
+}
+
+/// Runs a plan; what the client has measured at each size, if it has had the processor long enough.
+pub(crate) fn tried(plan: &Plan) -> Vec<Option<Figures>> {
+    let of = |played: Played| {
+        played.checks.into_iter().for_each(|checked| checked.unwrap());
+        played.client
+    };
+    both(plan, plan).into_iter().map(of).collect()
+}
+
+/// Runs a plan, of which the server may have been told otherwise.
+pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
+    let way = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    let path = Path { others: vec![way.clone(); plan.client.count() - 1], ..way };
+    let mut client = Verbs.open(plan, &plan.client, Role::Client).unwrap();
+    let mut server = Verbs.open(told, &told.server, Role::Server).unwrap();
+    let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
+    let (is_over, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ((to_server, from_client), (to_client, from_server)) = (channel(), channel());
+    thread::scope(|scope| {
+        let (is_over, is_broken, sizes, path) = (&is_over, &is_broken, &plan.sizes, &path);
+        let goes_on = || !is_broken.load(Ordering::Relaxed);
+        let steps = Steps { to: to_server, from: from_server, is_broken };
+        // A side belongs to the thread that runs it.
+        struct Other<T>(T);
+        // SAFETY: it is used by one thread at a time.
+        unsafe impl<T> Send for Other<T> {}
+        let other = Other(server);
+        let server = scope.spawn(move || {
+            let Other(mut server) = { other };
+            let steps = Steps { to: to_client, from: from_client, is_broken };
+            server.connect(path, &near).unwrap();
+            steps.wait();
+            let mut all = Vec::new();
+            for &size in sizes {
+                server.prepare(size).unwrap();
+                steps.wait();
+                let figures = server.run(size, &mut |_| goes_on() && !is_over.load(Ordering::Relaxed)).unwrap();
+                steps.wait();
+                all.push((figures, server.check(size).map_err(|error| format!("{error:#}"))));
+            }
+            server.end();
+            all
+        });
+        client.connect(path, &far).unwrap();
+        steps.wait();
+        let mut all = Vec::new();
+        for &size in sizes {
+            client.prepare(size).unwrap();
+            is_over.store(false, Ordering::Relaxed);
+            steps.wait();
+            let figures = client.run(size, &mut |_| goes_on()).unwrap();
+            // Who sends too comes to its own end.
+            is_over.store(!plan.is_bidirectional, Ordering::Relaxed);
+            steps.wait();
+            all.push((figures, client.check(size).map_err(|error| format!("{error:#}"))));
+        }
+        client.end();
+        let theirs = server.join().unwrap();
+        let of = |((client, ours), (server, theirs))| Played { client, server, checks: [ours, theirs] };
+        all.into_iter().zip(theirs).map(of).collect()
+    })
+}
