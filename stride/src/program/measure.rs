@@ -20,7 +20,7 @@ use crate::report::hints::{Given, hints};
 use crate::report::json::{Document, End, Event};
 use crate::report::plot;
 use crate::report::verdict::Verdict;
-use crate::report::{Environment, Style, bytes, columns, histogram};
+use crate::report::{Environment, Style, bytes_in_words, columns, histogram};
 use crate::stats::Bandwidth;
 
 /// Does a test, and makes of it what was asked for.
@@ -96,7 +96,7 @@ fn cut(signal: Signal, screen: &Screen, plan: &Plan) -> String {
     let all = plan.sizes.iter().filter(|size| room.is_none_or(|room| plan.fits(**size, room))).count();
     let whole = rows.iter().filter(|row| row.is_whole).count();
     let part = rows.iter().find(|row| !row.is_whole);
-    let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes(row.size)));
+    let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes_in_words(row.size)));
     format!("ended by {signal}: the results are incomplete, {whole} of {all} sizes are whole{part}")
 }
 

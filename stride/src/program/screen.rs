@@ -13,7 +13,7 @@ use crate::cli::Output;
 use crate::exchange::{Carrier, Cause, Failure, Step, Watch};
 use crate::fabric::{Facts, Path};
 use crate::plan::{LARGE, Measure, Plan};
-use crate::report::hints::{Hint, far_sides, softrnic};
+use crate::report::hints::{Hint, far_sides, same_port, softrnic};
 use crate::report::json::Event;
 use crate::report::table::{Columns, Table};
 use crate::report::{self, Environment, Row, Style};
@@ -77,7 +77,7 @@ impl Screen {
     /// A failure in a sentence, with the size at which RDMA has failed where there are several.
     pub(super) fn told(&self, failure: &Failure) -> String {
         match self.size.filter(|_| self.plan.sizes.len() > 1 && failure.cause() == Cause::Rdma) {
-            Some(size) => format!("at {}: {failure}", report::bytes(size)),
+            Some(size) => format!("at {}: {failure}", report::bytes_in_words(size)),
             None => failure.to_string(),
         }
     }
@@ -127,6 +127,7 @@ impl Watch for Screen {
         let stands_in = stands_in.filter(|hint| *hint == Hint::Softrnic { is_chosen: false });
         self.warned.extend(stands_in.map(|hint| hint.to_string()));
         self.warned.extend(far_sides([client, server]).map(|hint| hint.to_string()));
+        self.warned.extend(same_port(client).map(|hint| hint.to_string()));
         self.warned.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let sides = [client.clone(), server.clone()];
         let mut environment =
@@ -141,7 +142,7 @@ impl Watch for Screen {
             return;
         }
         if !client.others.is_empty() {
-            self.table.name_ports(report::ports(client, server));
+            self.table.name_ports(report::ports(client, server, path));
         }
         let head = head(&self.plan, client, server, path);
         self.print(|table, out| {
@@ -175,7 +176,7 @@ impl Watch for Screen {
     fn step(&mut self, step: &Step) {
         self.progress.forget();
         if let Some(sender) = unheard(step) {
-            let size = report::bytes(step.size);
+            let size = report::bytes_in_words(step.size);
             self.remark(&format!(
                 "at {size} nothing of what the {sender} wrote has arrived: this direction counts for nothing"
             ));

@@ -81,7 +81,7 @@ fn tell(event: Event) {
         Event::Asked(plan) => {
             let what = if plan.measure == Measure::Bandwidth { "bandwidth" } else { "latency" };
             let sizes = match plan.sizes.as_slice() {
-                [size] => report::bytes(*size),
+                [size] => report::bytes_in_words(*size),
                 sizes => format!("{} sizes", sizes.len()),
             };
             format!("  {} {what}, {sizes}", plan.operation)
@@ -94,8 +94,8 @@ fn tell(event: Event) {
             };
             ports.map(line).collect::<Vec<_>>().join("\n")
         }
-        Event::Step(size) => format!("  {} done", report::bytes(size)),
-        Event::Cut(size) => format!("  {} ended by the client", report::bytes(size)),
+        Event::Step(size) => format!("  {} done", report::bytes_in_words(size)),
+        Event::Cut(size) => format!("  {} ended by the client", report::bytes_in_words(size)),
         Event::End => "  done".to_owned(),
         Event::Failed(text) => format!("  error: {text}"),
     });

@@ -6,7 +6,7 @@ use anyhow::bail;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Environment, Row, Series, Style, bytes, fixed};
+use super::{Environment, Row, Series, Style, bytes, bytes_in_words, fixed};
 use crate::plan::{Measure, Plan};
 
 /// Rows of two tests, size by size.
@@ -187,7 +187,7 @@ impl Comparison {
             (&self.added, "not in the old test", dim),
         ] {
             if !sizes.is_empty() {
-                let sizes: Vec<_> = sizes.iter().map(|&size| bytes(size)).collect();
+                let sizes: Vec<_> = sizes.iter().map(|&size| bytes_in_words(size)).collect();
                 writeln!(out, "{colour}{text}: {}{colour:#}", sizes.join(", "))?;
             }
         }
@@ -342,7 +342,7 @@ mod tests {
             "        64        0.512        0.481    -6.0 %  worse",
             "       128        1.024        1.055    +3.0 %",
             "     4 KiB       32.768       36.045   +10.0 %  better",
-            "not measured now: 2",
+            "not measured now: 2 B",
             "not in the old test: 8 KiB",
         ];
         assert_eq!(written(&comparison), expected);
@@ -399,7 +399,7 @@ mod tests {
         old.rows[1].is_whole = false;
         let comparison = Comparison::of(&old, &new, 5.0).unwrap();
         assert_eq!(comparison.changes().len(), 1);
-        assert!(written(&comparison).contains(&"not in the old test: 4".to_owned()));
+        assert!(written(&comparison).contains(&"not in the old test: 4 B".to_owned()));
     }
 
     #[test]
@@ -432,7 +432,7 @@ mod tests {
         };
         let blank = of(&[(64, 10)], &[4, 8]);
         assert_eq!(blank.outcome(), Outcome::Worse);
-        let expected = ["worse, as nothing was measured of what the old test has: 4", "not measured now: 2"];
+        let expected = ["worse, as nothing was measured of what the old test has: 4 B", "not measured now: 2 B"];
         assert_eq!(written(&blank)[2..], expected);
         assert_eq!(blank.gone(), [2, 4]);
         // What the old test has not is not held to it.

@@ -45,10 +45,18 @@ impl Environment {
     }
 }
 
-/// The ports of a test, each of the client with the one of the server that it is connected with.
-pub fn ports(client: &Facts, server: &Facts) -> Vec<String> {
-    let pairs = client.all().map(Facts::name).zip(server.all().map(Facts::name));
-    pairs.map(|(ours, theirs)| if ours == theirs { ours } else { format!("{ours} to {theirs}") }).collect()
+/// The ports of a test, each of the client with the one of the server that it is connected with. What is there several times, with other
+/// GIDs, is told apart by these.
+pub fn ports(client: &Facts, server: &Facts, path: &Path) -> Vec<String> {
+    let join = |(ours, theirs): (String, String)| if ours == theirs { ours } else { format!("{ours} to {theirs}") };
+    let gid =
+        |facts: &Facts, gid: Option<u32>| gid.map_or_else(|| facts.name(), |gid| format!("{} GID {gid}", facts.name()));
+    let pairs = || client.all().zip(server.all()).zip(path.all());
+    let short: Vec<_> = pairs().map(|((ours, theirs), _)| join((ours.name(), theirs.name()))).collect();
+    let long = pairs().map(|((ours, theirs), path)| join((gid(ours, path.client_gid), gid(theirs, path.server_gid))));
+    let long: Vec<_> = long.collect();
+    let is_ambiguous = |at: usize| short.iter().zip(&long).any(|(name, full)| *name == short[at] && *full != long[at]);
+    (0..short.len()).map(|at| if is_ambiguous(at) { long[at].clone() } else { short[at].clone() }).collect()
 }
 
 /// Where the threads of a side are bound to by themselves, as the end of a line; empty where they are not.
@@ -64,8 +72,19 @@ mod tests {
     use crate::report::sample;
 
     #[test]
+    fn one_port_with_two_gids_is_named_with_these() {
+        let mut both = sample::over_two_ports(sample::environment(Measure::Bandwidth));
+        both.client.others[0].port = 1;
+        both.server.others[0].device = "mlx5_0".to_owned();
+        let of = |both: &Environment| ports(&both.client, &both.server, &both.path);
+        assert_eq!(of(&both), ["mlx5_0 port 1 GID 3", "mlx5_0 port 1 GID 5 to mlx5_0 port 1 GID 3"]);
+        both.path.others[0].client_gid = Some(3);
+        assert_eq!(of(&both), ["mlx5_0 port 1", "mlx5_0 port 1"]);
+    }
+
+    #[test]
     fn ports_are_named_with_those_that_they_are_connected_with() {
-        let of = |environment: &Environment| ports(&environment.client, &environment.server);
+        let of = |environment: &Environment| ports(&environment.client, &environment.server, &environment.path);
         let one = sample::environment(Measure::Bandwidth);
         assert_eq!(of(&one), ["mlx5_0 port 1"]);
         assert_eq!(of(&sample::over_two_ports(one)), ["mlx5_0 port 1", "mlx5_0 port 2 to mlx5_1 port 1"]);

@@ -28,8 +28,9 @@ pub fn write(out: &mut dyn Write, latency: &Latency, columns: usize, style: Styl
     let most = lines.iter().map(|line| line.count).fold(0.0, f64::max);
     let room = columns.saturating_sub(LABELS).max(10);
     let (dim, drawn) = (style.dim, style.bar);
+    let decimals = decimals(latency.samples);
     for line in lines {
-        let share = fixed(100.0 * line.count / latency.samples as f64, 7, 3);
+        let share = fixed(100.0 * line.count / latency.samples as f64, 7, decimals);
         let end = fixed(line.end / 1000.0, 9, 3);
         let bar = bar(line.count / most, room);
         writeln!(out, "≤ {end:>9} us {dim}{share:>7} %{dim:#} {drawn}{bar}{drawn:#}")?;
@@ -37,7 +38,12 @@ pub fn write(out: &mut dyn Write, latency: &Latency, columns: usize, style: Styl
     Ok(())
 }
 
-/// Times up to an end, and how many: of a bin a part may lie in each of two lines.
+/// Digits behind the point of a percentage that so many samples can tell apart.
+fn decimals(samples: u64) -> usize {
+    [100, 1000, 10_000].iter().filter(|most| samples > **most).count()
+}
+
+/// Times up to an end, and how many.
 struct Line {
     end: f64,
     count: f64,
@@ -55,7 +61,18 @@ fn lines(latency: &Latency) -> Vec<Line> {
         }
         before = end;
     }
+    whole(&mut lines);
     lines
+}
+
+/// Of a bin a part may lie in each of two lines, and no part of a sample does: each line has whole ones, and all together as many as before.
+fn whole(lines: &mut [Line]) {
+    let (mut exact, mut counted) = (0.0, 0.0);
+    for line in lines {
+        exact += line.count;
+        line.count = f64::round(exact) - counted;
+        counted += line.count;
+    }
 }
 
 /// Where the lines end.
@@ -112,8 +129,21 @@ mod tests {
 
     #[test]
     fn times_of_a_coarse_clock_have_a_line_each() {
-        let expected = "≤     0.010 us  75.000 % ██████████\n≤     0.012 us  25.000 % ███▍\n";
+        let expected = "≤     0.010 us      75 % ██████████\n≤     0.012 us      25 % ███▍\n";
         assert_eq!(text(&[10, 10, 12, 10], 32), expected);
+    }
+
+    #[test]
+    fn shares_are_those_that_so_many_samples_can_have() {
+        let ticks: Vec<u64> = (0..500).map(|i| 1000 + (i * i) % 1777).collect();
+        let text = text(&ticks, 80);
+        let shares: Vec<_> = text.lines().map(|line| line[16..].split_whitespace().next().unwrap()).collect();
+        assert!(shares.len() > 10, "{text}");
+        for share in shares {
+            let (_, decimal) = share.split_once('.').expect("a decimal");
+            assert!(["0", "2", "4", "6", "8"].contains(&decimal), "of 500 one is 0.2 %: {text}");
+        }
+        assert_eq!([1, 100, 101, 1000, 1001, 10_000, 10_001].map(decimals), [0, 0, 1, 1, 2, 2, 3]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
 
-use super::{Row, bytes};
+use super::{Row, bytes_in_words};
 
 /// What every row must reach. What is none is not asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -94,7 +94,7 @@ impl Limits {
 impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { size, found, limit, .. } = self;
-        let size = bytes(*size);
+        let size = bytes_in_words(*size);
         if found.is_nan() {
             let option = self.measure.option();
             return write!(f, "{size}: nothing was measured, where {option} asks for {limit}");
@@ -119,7 +119,7 @@ mod tests {
         let rows = [64, 4096, 8192].map(|size| sample::bandwidth_row(size, 1_000_000));
         let limits = Limits { min_gbps: Some(32.768), max_p99: Some(0.0), ..Limits::default() };
         let said: Vec<_> = limits.missed(&rows, &[]).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["64: 0.512 Gb/s, less than the 32.768 Gb/s of --min-gbps"]);
+        assert_eq!(said, ["64 B: 0.512 Gb/s, less than the 32.768 Gb/s of --min-gbps"]);
         assert_eq!(Limits::default().missed(&rows, &[]), []);
     }
 
@@ -128,7 +128,7 @@ mod tests {
         let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1_000_000 * (size / 64)));
         let limits = Limits { min_mpps: Some(2.0), ..Limits::default() };
         let said: Vec<_> = limits.missed(&rows, &[]).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["64: 1.000000 million messages a second, less than the 2 of --min-mpps"]);
+        assert_eq!(said, ["64 B: 1.000000 million messages a second, less than the 2 of --min-mpps"]);
         // A row can miss both.
         let limits = Limits { min_gbps: Some(100.0), ..limits };
         assert_eq!(limits.missed(&rows, &[]).len(), 3);

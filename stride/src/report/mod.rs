@@ -28,4 +28,4 @@ pub use self::read::{series, text};
 pub use self::row::{Row, Series};
 pub use self::style::{Style, columns};
 pub use self::time::rfc3339;
-pub use self::units::{bytes, fixed};
+pub use self::units::{bytes, bytes_in_words, fixed};

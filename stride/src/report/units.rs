@@ -11,6 +11,12 @@ pub fn bytes(size: u64) -> String {
     }
 }
 
+/// The same within a sentence, where no column says what the number is of: `2 B`, `4 KiB`.
+pub fn bytes_in_words(size: u64) -> String {
+    let text = bytes(size);
+    if text.ends_with('B') { text } else { text + " B" }
+}
+
 /// A number in at most so many characters, with as many of the decimals as fit. What is not a number is a dash.
 pub fn fixed(value: f64, width: usize, decimals: usize) -> String {
     if !value.is_finite() {
@@ -39,6 +45,12 @@ mod tests {
         let expected =
             ["0", "2", "1000", "1023", "1 KiB", "1536", "4 KiB", "64 KiB", "1 MiB", "8 MiB", "1025 KiB", "1 GiB"];
         assert_eq!(of, expected);
+    }
+
+    #[test]
+    fn bytes_in_a_sentence_are_never_bare_numbers() {
+        let of = [0, 2, 1023, 1024, 1536, 8 << 20].map(bytes_in_words);
+        assert_eq!(of, ["0 B", "2 B", "1023 B", "1 KiB", "1536 B", "8 MiB"]);
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
         all.push(Hint::Ordered);
     }
     all.extend(rows().find_map(|row| short(plan, row)));
+    all.extend(rows().filter_map(|row| apart(plan, row)).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
     all.extend(rows().find_map(|row| coarse(plan, row)));
     all.extend(rows().filter_map(jitter).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
     all
@@ -102,6 +103,16 @@ fn short(plan: &Plan, row: &Row) -> Option<Hint> {
     // Who has asked for no length has one that serves for a look.
     let is_default = matches!(plan.amount, Amount::Messages { count: BANDWIDTH_MESSAGES, .. });
     (seconds < if is_default { LOOK } else { WINDOW }).then_some(Hint::ShortWindow { size: row.size, seconds })
+}
+
+/// The hint, and how much of what the ports have together the row has. In a time all of them go on to its end; of a number of messages each
+/// has a part, and the one that is done first waits.
+fn apart(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
+    let is_counted = matches!(plan.amount, Amount::Messages { .. });
+    let average = row.average().filter(|_| is_counted)?.gigabits_per_second;
+    let ports: f64 = row.port_averages().iter().map(|rates| rates.gigabits_per_second).sum();
+    let hint = Hint::Apart { size: row.size, average, ports };
+    (average < ENOUGH * ports).then_some((average / ports, hint))
 }
 
 /// Of a test by time: what stands for many messages counts whole or not at all.
@@ -184,7 +195,7 @@ mod tests {
         case.plan.client = case.plan.client.spread(2);
         let first = case.sides.clone();
         for (asks, answers, least) in [(4, 16, 4), (16, 2, 2)] {
-            case.sides[0].others = vec![Facts { reads: [asks, 16], ..first[0].clone() }];
+            case.sides[0].others = vec![Facts { port: 2, reads: [asks, 16], ..first[0].clone() }];
             case.sides[1].others = vec![Facts { reads: [16, answers], ..first[1].clone() }];
             let hint = Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Reads(least), ports: 2 };
             assert_eq!(case.hints(), [hint]);
@@ -235,6 +246,27 @@ mod tests {
         };
         assert_eq!([of(&mut case, 5001, 0.05), of(&mut case, 5001, 0.2)], [1, 0]);
         assert_eq!([of(&mut case, 5000, 0.05), of(&mut case, 5000, 0.005)], [0, 1]);
+    }
+
+    #[test]
+    fn ports_that_were_not_under_way_together_are_told() {
+        let mut case = Case::bandwidth();
+        case.plan.amount = Amount::Messages { count: 702_000, warm_up: 0 };
+        case.rows = vec![sample::ports_row(65_536, 702_000), sample::ports_row(131_072, 351_000)];
+        assert_eq!(case.hints(), [], "they come to what the row has");
+        for (row, share) in case.rows.iter_mut().zip([4.0, 8.0]) {
+            let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
+            bandwidth.ports[0].seconds /= share;
+        }
+        let hints = case.hints();
+        let [hint @ Hint::Apart { size: 131_072, .. }] = &hints[..] else { panic!("{hints:?}") };
+        assert_eq!(
+            hint.to_string(),
+            "At 128 KiB the ports were under way together for a part of the window only: the row has 368.050 Gb/s, and they have \
+             1012.138 Gb/s, each in its own. Try -D 5."
+        );
+        case.plan.amount = Case::bandwidth().plan.amount;
+        assert_eq!(case.hints(), [], "in a time each goes on to the end");
     }
 
     #[test]

@@ -7,6 +7,9 @@ use crate::report::Row;
 /// With fewer samples p99.99 is the longest of them.
 const SAMPLES: u64 = 10_000;
 
+/// With fewer p99.9 is.
+const THOUSAND: u64 = 1000;
+
 /// A 99.9th percentile of so many medians is long.
 const LONG: f64 = 10.0;
 
@@ -28,7 +31,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
 
 /// The hint, and how many medians the slowest take.
 fn tail(row: &Row) -> Option<(f64, Hint)> {
-    let latency = row.latency()?;
+    let latency = row.latency().filter(|latency| latency.samples >= THOUSAND)?;
     let (p50, p99_9) = (latency.p50, latency.p99_9);
     (p50 > 0.0 && p99_9 > LONG * p50).then_some((p99_9 / p50, Hint::Tail { size: row.size, p50, p99_9 }))
 }
@@ -61,10 +64,23 @@ mod tests {
         let [Hint::Tail { size: 16, p50, p99_9 }] = hints[..] else { panic!("{hints:?}") };
         assert!(p50 < 1010.0 && p99_9 >= 30_000.0, "{p50} {p99_9}");
         assert!(
-            hints[0].to_string().starts_with("At 16 the slowest of a thousand take 30 times as long"),
+            hints[0].to_string().starts_with("At 16 B the slowest of a thousand take 30 times as long"),
             "{}",
             hints[0]
         );
+    }
+
+    #[test]
+    fn a_single_long_one_of_few_is_not_one_of_a_thousand() {
+        let mut case = Case::latency();
+        let row = |count| {
+            let ticks = (0..count).map(|i| if i < 2 { 30_000u64 } else { 1000 });
+            Row::new(2, Figures::Latency(Latency::of(ticks, 1.0, Semantics::Ack).unwrap()))
+        };
+        case.rows = vec![row(999)];
+        assert_eq!(case.hints(), [Hint::FewSamples(999)]);
+        case.rows = vec![row(1000)];
+        assert!(matches!(case.hints()[..], [Hint::Tail { .. }, Hint::FewSamples(1000)]), "{:?}", case.hints());
     }
 
     #[test]

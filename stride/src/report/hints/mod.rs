@@ -51,6 +51,13 @@ pub enum Hint {
         /// The processors that it takes; empty where they are not known.
         near: String,
     },
+    /// Several of the client's parts of a test go over one port.
+    SamePort {
+        /// The port.
+        name: String,
+        /// How many of them do.
+        times: usize,
+    },
     /// The packets are smaller than they might be, as the plan says so.
     MtuAsked(u32),
     /// The packets are smaller than they might be, as a port is set up so.
@@ -87,6 +94,15 @@ pub enum Hint {
         size: u64,
         /// Its window, in seconds.
         seconds: f64,
+    },
+    /// The ports of a test were not all under way for the whole window of a size.
+    Apart {
+        /// The size, in bytes.
+        size: u64,
+        /// Gigabits a second in the window of all.
+        average: f64,
+        /// What the ports come to together, each in its own window.
+        ports: f64,
     },
     /// Few completions came in the window of a size, each of several messages.
     FewCompletions {
@@ -177,6 +193,14 @@ pub fn far(facts: &Facts, option: &'static str) -> Option<Hint> {
 pub fn far_sides(sides: [&Facts; 2]) -> impl Iterator<Item = Hint> {
     let sides = sides.into_iter().zip(["--cpu", "--remote-cpu"]);
     sides.flat_map(|(facts, option)| facts.all().filter_map(move |port| far(port, option)))
+}
+
+/// The first of a side's ports that it has several times.
+pub fn same_port(facts: &Facts) -> Option<Hint> {
+    let names: Vec<_> = facts.all().map(Facts::name).collect();
+    let times = |name: &String| names.iter().filter(|other| *other == name).count();
+    let name = names.iter().find(|name| times(name) > 1)?;
+    Some(Hint::SamePort { name: name.clone(), times: times(name) })
 }
 
 /// Whether softrnic's device was asked for, or stands in, where a side has it.

@@ -1,6 +1,6 @@
 //! Hints of where the two sides stand.
 
-use super::{Given, Hint, far_sides, softrnic};
+use super::{Given, Hint, far_sides, same_port, softrnic};
 
 /// The most bytes of payload that a packet of any port has.
 const MOST: u32 = 4096;
@@ -9,6 +9,8 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = Vec::new();
     all.extend(softrnic(given.plan, given.sides));
     all.extend(far_sides(given.sides));
+    // The server's may be one that all are led to.
+    all.extend(same_port(given.sides[0]));
     all.extend(mtu(given));
     all
 }
@@ -63,6 +65,25 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_the_client_has_twice_is_a_slip() {
+        let mut case = Case::bandwidth();
+        for side in &mut case.sides {
+            side.others = vec![crate::fabric::Facts { port: 2, ..side.clone() }, side.clone()];
+        }
+        case.plan.rate_limit = Some(1.0);
+        let twice = Hint::SamePort { name: "mlx5_0 port 1".to_owned(), times: 2 };
+        assert_eq!(case.hints(), std::slice::from_ref(&twice));
+        assert_eq!(
+            twice.to_string(),
+            "mlx5_0 port 1 is named twice: both parts of the test share its link. Try -d with another device for each."
+        );
+        // Several ports may send to one.
+        case.sides[0].others.pop();
+        case.sides[1].others[0].port = 1;
+        assert_eq!(case.hints(), []);
+    }
+
+    #[test]
     fn packets_that_might_be_larger() {
         let mut case = Case::bandwidth();
         case.path.mtu = 1024;
@@ -93,7 +114,7 @@ mod tests {
     #[test]
     fn threads_far_from_any_port_are_told() {
         let mut case = Case::bandwidth();
-        case.sides[0].others = vec![crate::fabric::Facts { thread_nodes: vec![1], ..case.sides[0].clone() }];
+        case.sides[0].others = vec![crate::fabric::Facts { port: 2, thread_nodes: vec![1], ..case.sides[0].clone() }];
         case.sides[1].others = vec![case.sides[1].clone()];
         case.plan.rate_limit = Some(1.0);
         let hints = case.hints();

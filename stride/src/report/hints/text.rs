@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Hint, Remedy};
-use crate::report::bytes;
+use crate::report::bytes_in_words as bytes;
 
 /// The options that hints name.
 pub const OPTIONS: [&str; 19] = [
@@ -28,6 +28,11 @@ pub const OPTIONS: [&str; 19] = [
     "--interval",
 ];
 
+/// A short time, in the unit that leaves a digit of it.
+fn short(seconds: f64) -> String {
+    if seconds < 1e-4 { format!("{:.1} us", seconds * 1e6) } else { format!("{:.1} ms", seconds * 1e3) }
+}
+
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -41,6 +46,13 @@ impl fmt::Display for Hint {
             Self::Far { host, device, node, thread, option, near } => {
                 write!(f, "On {host} a thread may run on NUMA node {thread}, and {device} is at node {node}. Try {option} ")?;
                 if near.is_empty() { write!(f, "with processors of node {node}.") } else { write!(f, "{near}.") }
+            }
+            Self::SamePort { name, times } => {
+                let (times, parts) = match times {
+                    0..=2 => ("twice".to_owned(), "both"),
+                    _ => (format!("{times} times"), "these"),
+                };
+                write!(f, "{name} is named {times}: {parts} parts of the test share its link. Try -d with another device for each.")
             }
             Self::MtuAsked(mtu) => write!(f, "Packets have {mtu} bytes, as -m says. Try -m 4096, or leave it away."),
             Self::MtuOfPort { host, mtu, is_ethernet: true } => write!(
@@ -83,9 +95,15 @@ impl fmt::Display for Hint {
             ),
             Self::ShortWindow { size, seconds } => write!(
                 f,
-                "The window of {} was {:.1} ms, too short for a steady number. Try -D 5, or more messages by -n.",
+                "The window of {} was {}, too short for a steady number. Try -D 5, or more messages by -n.",
                 bytes(*size),
-                seconds * 1000.0
+                short(*seconds)
+            ),
+            Self::Apart { size, average, ports } => write!(
+                f,
+                "At {} the ports were under way together for a part of the window only: the row has {average:.3} Gb/s, and they have \
+                 {ports:.3} Gb/s, each in its own. Try -D 5.",
+                bytes(*size)
             ),
             Self::FewCompletions { size, messages, each } => write!(
                 f,
@@ -120,8 +138,15 @@ impl fmt::Display for Hint {
                 "A queue pair has up to {sends} messages under way and {receives} receives for them: a message that finds none is sent \
                  again after a pause. Try -r {sends}."
             ),
-            Self::FewSamples(samples) => {
+            Self::FewSamples(samples @ 1000..) => {
                 write!(f, "p99.99 of {samples} samples is the longest of them. Try -n 100000 for one that says more.")
+            }
+            Self::FewSamples(samples) => {
+                let which = if *samples < 100 { "p99, p99.9" } else { "p99.9" };
+                write!(
+                    f,
+                    "{which} and p99.99 of {samples} samples are the longest of them. Try -n 100000 for some that say more."
+                )
             }
             Self::Tail { size, p50, p99_9 } => write!(
                 f,
@@ -156,6 +181,26 @@ mod tests {
     use crate::plan::Transport;
 
     #[test]
+    fn short_windows_are_not_none() {
+        let of = |seconds| Hint::ShortWindow { size: 2, seconds }.to_string();
+        assert!(of(0.0029).starts_with("The window of 2 B was 2.9 ms, too short"), "{}", of(0.0029));
+        assert!(of(0.000_029_4).starts_with("The window of 2 B was 29.4 us, too short"), "{}", of(0.000_029_4));
+    }
+
+    #[test]
+    fn each_percentile_that_is_the_longest_sample_is_named() {
+        for (samples, said) in [
+            (9999, "p99.99 of 9999 samples is the longest"),
+            (1000, "p99.99 of 1000 samples is the longest"),
+            (999, "p99.9 and p99.99 of 999 samples are the longest"),
+            (99, "p99, p99.9 and p99.99 of 99 samples are the longest"),
+        ] {
+            let hint = Hint::FewSamples(samples).to_string();
+            assert!(hint.starts_with(said), "{hint}");
+        }
+    }
+
+    #[test]
     fn every_option_that_is_named_is_listed() {
         let words = |hint: &Hint| hint.to_string();
         let far = |option, near: &str| Hint::Far {
@@ -170,6 +215,7 @@ mod tests {
             Hint::Softrnic { is_chosen: false },
             far("--cpu", ""),
             far("--remote-cpu", "0-7"),
+            Hint::SamePort { name: "mlx5_0 port 1".into(), times: 3 },
             Hint::MtuAsked(1024),
             Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: true },
             Hint::MtuOfPort { host: "one".into(), mtu: 1024, is_ethernet: false },
@@ -188,6 +234,8 @@ mod tests {
             Hint::Unknown(Transport::Uc),
             Hint::FewReceives { receives: 64, sends: 128 },
             Hint::FewSamples(1000),
+            Hint::FewSamples(999),
+            Hint::Apart { size: 64, average: 24.0, ports: 192.0 },
             Hint::Tail { size: 64, p50: 1000.0, p99_9: 20_000.0 },
             Hint::Slept,
             Hint::NoTwoIntervals(Duration::from_secs(2)),
