@@ -264,7 +264,12 @@ fn what_is_not_there_is_told() {
     let (_, err) = ends(&program(&format!("write bw -d soft0 -z -p {port} 127.0.0.1")).output().unwrap(), 4);
     assert!(err.contains(&format!("nobody listens at 127.0.0.1, rdma_cm port {port}")), "{err}");
     let (_, err) = ends(&program("write bw -z 198.51.100.7").output().unwrap(), 4);
-    assert!(err.contains("-z: 198.51.100.7 is not reached over an RDMA device"), "{err}");
+    assert!(
+        err.contains(
+            "-z: 198.51.100.7 is not reached: softrnic serves rdma_cm here, and reaches the programs of this host alone"
+        ),
+        "{err}"
+    );
     // Where there is no device there is no rdma_cm: a server is one of TCP, unless it was told to have both.
     let (_, err) = ends(&program("-z -p 0").env("SOFTRNIC_DEVICES", "0").output().unwrap(), 1);
     assert!(err.contains("error: -z: port ") && err.contains("without -z clients come over TCP alone"), "{err}");

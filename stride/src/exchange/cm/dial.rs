@@ -9,8 +9,8 @@ use sideway::rdmacm::{ConnectCause, ConnectError, ConnectStep, ConnectionParamet
 
 use super::hail::{Hail, Refusal};
 use super::link::Link;
-use super::make_ready;
 use super::stream::Stream;
+use super::{is_softrnic, make_ready};
 use crate::exchange::failure::Failure;
 
 /// Connects with the server at an address, within this time.
@@ -53,14 +53,25 @@ fn failure(host: &str, address: SocketAddr, error: &ConnectError) -> Failure {
             _ => format!("{host} refuses a connection at rdma_cm port {port}: {error}"),
         });
     }
-    of_cause(host, port, (error.step(), error.cause()), error)
+    of_cause(host, port, (error.step(), error.cause()), error, is_softrnic())
 }
 
-fn of_cause(host: &str, port: u16, what: (ConnectStep, &ConnectCause), error: &dyn fmt::Display) -> Failure {
+fn of_cause(
+    host: &str,
+    port: u16,
+    what: (ConnectStep, &ConnectCause),
+    error: &dyn fmt::Display,
+    is_soft: bool,
+) -> Failure {
     match what {
         (ConnectStep::OpenChannel, _) => {
             Failure::Ours(anyhow!("-z: there is no rdma_cm here: {error}; without -z the sides talk over TCP"))
         }
+        // It knows the addresses of this host, and asks no routing table that others are in.
+        (ConnectStep::ResolveAddress | ConnectStep::ResolveRoute, _) if is_soft => Failure::Unreachable(format!(
+            "-z: {host} is not reached: softrnic serves rdma_cm here, and reaches the programs of this host alone: leave out -z, or give the \
+             server by an address of this host"
+        )),
         // The network of a device leads there: it is the host that is silent.
         (step, ConnectCause::TimedOut { .. } | ConnectCause::Unreachable(_)) => {
             let between = match step {
@@ -93,8 +104,11 @@ mod tests {
             (ConnectStep::ResolveAddress, &ConnectCause::NoAddress, "give the server by an address in a network"),
             (ConnectStep::ResolveRoute, &ConnectCause::DeviceRemoval, "give the server by an address in a network"),
         ] {
-            let Failure::Unreachable(text) = of_cause("host", 7, (step, cause), &"why") else { panic!() };
+            let Failure::Unreachable(text) = of_cause("host", 7, (step, cause), &"why", false) else { panic!() };
             assert!(text.contains(part), "{step:?}: {text}");
+            let Failure::Unreachable(soft) = of_cause("host", 7, (step, cause), &"why", true) else { panic!() };
+            let is_known = step == ConnectStep::Connect;
+            assert_eq!(soft.contains("softrnic serves rdma_cm here"), !is_known, "{step:?}: {soft}");
             assert_eq!(text.contains("does not answer at rdma_cm port 7"), !text.starts_with("-z"), "{text}");
         }
     }
