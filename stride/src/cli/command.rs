@@ -85,7 +85,18 @@ pub(super) enum Word {
     /// Serves one test after another, whichever a client asks for.
     Server(Server),
     /// Tries every operation over every transport on a device, with both sides in this process, and checks what arrives.
-    #[command(after_help = SELF_TEST)]
+    #[command(
+        after_help = SELF_TEST,
+        mut_arg("device", |arg| arg.value_name("NAME").help("RDMA device; where it is left out, the first with a port that is up")),
+        mut_arg("ib_port", |arg| arg.value_name("PORT").help("Port of the device, from 1 [default: the first that is up]")),
+        mut_arg("dualport", |arg| arg.hide(true)),
+        mut_arg("gid_index", |arg| {
+            arg.value_name("N").help("Index in the port's table of GIDs; where it is left out, one is chosen")
+        }),
+        mut_arg("pkey_index", |arg| {
+            arg.help("Index in the port's table of P_Keys, of the partition that queue pairs are in [default: 0]")
+        }),
+    )]
     SelfTest(Local),
     /// Lists devices, ports, GIDs and GPUs, and what each device can: transports, atomics, reads, on-demand paging, inline bytes.
     Devices,

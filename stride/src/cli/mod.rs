@@ -151,7 +151,15 @@ const OF_PERFTEST: [(&str, &str); 13] = [
 fn self_test(local: &Local) -> Result<Job, Contradiction> {
     let place = local.place().map_err(Contradiction)?;
     if place.count() > 1 {
-        return Err(Contradiction("self-test tries one port: give one --device and one --ib-port".to_owned()));
+        let lengths = [
+            ("device", local.device.as_ref().map_or(0, Vec::len)),
+            ("ib-port", local.ib_port.as_ref().map_or(0, Vec::len)),
+            ("gid-index", local.gid_index.as_ref().map_or(0, Vec::len)),
+        ];
+        let several = lengths.into_iter().filter(|(_, length)| *length > 1);
+        let mut ways: Vec<_> = several.map(|(option, _)| format!("give one --{option}")).collect();
+        ways.extend(local.dualport.then(|| "leave out -O".to_owned()));
+        return Err(Contradiction(format!("self-test tries one port: {}", ways.join(" and "))));
     }
     Ok(Job::SelfTest(place))
 }

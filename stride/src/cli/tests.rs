@@ -231,6 +231,21 @@ fn the_sides_can_talk_over_rdma_cm() {
 }
 
 #[test]
+fn the_self_test_lists_what_it_takes() {
+    let help = refusal("stride-perf self-test --help");
+    for absent in ["--dualport", "mlx5_1", "1,2", "--rdma-cm", "bandwidth go over", "one for each"] {
+        assert!(!help.contains(absent), "{absent}: {help}");
+    }
+    for there in ["--device <NAME>", "--ib-port <PORT>", "--gid-index <N>", "--pkey-index <N>"] {
+        assert!(help.contains(there), "{there}: {help}");
+    }
+    let help = refusal("stride-perf write bw --help");
+    for there in ["--dualport", "--qp-count and --threads are dealt out to them in equal parts"] {
+        assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains(there), "{there}: {help}");
+    }
+}
+
+#[test]
 fn other_words_have_their_jobs() {
     assert_eq!(run("stride-perf devices"), Ok(Job::Devices));
     let place = Place { device: Some("mlx5_0".to_owned()), port: Some(2), ..Place::default() };
@@ -325,7 +340,9 @@ fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
             "--ib-port 1,1 has a port twice, and no device is named: give one for each with --device",
         ),
         ("server -i 1,2,1", "--ib-port 1,2,1 has a port twice, and no device is named"),
-        ("self-test -O", "self-test tries one port"),
+        ("self-test -O", "self-test tries one port: leave out -O\n"),
+        ("self-test -d a,b -x 1,2", "self-test tries one port: give one --device and give one --gid-index\n"),
+        ("self-test -d a,b -O", "self-test tries one port: give one --device and leave out -O\n"),
     ] {
         let sentence = refusal(&format!("stride-perf {words}"));
         assert!(sentence.contains(said), "{words}: {sentence}");

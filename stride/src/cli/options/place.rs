@@ -10,7 +10,7 @@ use crate::plan::{GpuRegistration, Memory, Place, Spot};
 #[command(next_help_heading = "This side")]
 pub(in crate::cli) struct Local {
     /// RDMA device; where it is left out, the first with a port that is up. Several, such as mlx5_0,mlx5_1, have a bandwidth go over all
-    /// of them at once: each has as many of the queue pairs and threads.
+    /// of them at once: --qp-count and --threads are dealt out to them in equal parts (perftest's -q with -O is of each port).
     #[arg(short = 'd', long, value_name = "NAMES", value_delimiter = ',')]
     pub(in crate::cli) device: Option<Vec<String>>,
     /// Port of the device, from 1; of several devices one for each, or one for all. Several of one device, such as 1,2, are used at once;
