@@ -84,18 +84,33 @@ fn a_device_without_a_second_port_is_told() {
 }
 
 #[test]
+fn a_port_that_no_device_has_is_to_be_left_out() {
+    let said = "error: no device can be used with --ib-port 2 (soft0 has no port 2, but port 1 alone): leave it out for the first port that \
+                is up, which `stride-perf devices` lists\n";
+    for words in ["write bw -i 2 --loopback", "-i 2"] {
+        let (_, err) = run(words, "1", 1);
+        assert!(err.contains(said), "{words}: {err}");
+    }
+    let plan = Plan::example();
+    let (_recording, place) = (Recording::of_system(), Place { port: Some(9), ..Place::default() });
+    let error = Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string();
+    let start = "no device of the server can be used with port 9, of its --ib-port or the client's --remote-ib-port (";
+    assert!(error.starts_with(start) && error.contains("): leave that out for the first port that is up"), "{error}");
+}
+
+#[test]
 fn devices_of_one_port_are_to_be_named_in_place_of_both_ports() {
     let (_, err) = run("write bw -O --loopback", "2", 1);
-    let said = "error: --ib-port 1,2 (or -O) is of one device, and there is none with all of these up: where each port of a NIC is a \
-                device of its own, give these with -d, such as mlx5_0,mlx5_1, in place of --ib-port or -O: no RDMA device can be used: \
-                soft0 has no port 2, but port 1 alone; soft1 has no port 2";
+    let said = "error: no device has the ports of --ib-port 1,2 (or -O) all up (soft0 has no port 2, but port 1 alone; soft1 has no port 2, but \
+                port 1 alone): where each port of a NIC is a device of its own, give these with -d, such as mlx5_0,mlx5_1, in place of \
+                --ib-port or -O\n";
     assert!(err.contains(said), "{err}");
     let (_, err) = run("write bw -O -d soft0,soft1 --loopback", "2", 1);
     let said = "error: soft1 has no port 2, but port 1 alone: --ib-port has one for each device, and -O is --ib-port 1,2: leave it out, or \
                 give --ib-port 1; see `stride-perf devices`";
     assert!(err.contains(said), "{err}");
     let (_, err) = run("-O", "2", 1);
-    assert!(err.contains("error: --ib-port 1,2 (or -O) is of one device, "), "{err}");
+    assert!(err.contains("error: no device has the ports of --ib-port 1,2 (or -O) all up ("), "{err}");
 }
 
 #[test]
@@ -119,7 +134,7 @@ fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
     let way = "give the client these with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1";
     assert!(error.starts_with(&format!("{} {without}: ", names[0])) && error.contains(way), "{error}");
     let error = said([None, None]);
-    let start = "the client's --remote-ib-port 1,2 (or -O) is of one device of the server, and there is none with all of these up: ";
+    let start = "no device of the server has the ports of the client's --remote-ib-port 1,2 (or -O) all up (";
     assert!(error.starts_with(start) && error.contains(way), "{error}");
 }
 
@@ -145,7 +160,13 @@ fn ports_of_no_device_that_is_named_are_of_one_that_has_them_all() {
         "{said:?}"
     );
     Verbs.look(&at(&[1, 2])).unwrap();
-    assert!(Verbs.look(&at(&[1, 3])).unwrap_err().to_string().starts_with("--ib-port 1,3 is of one device, and"));
+    assert!(
+        Verbs
+            .look(&at(&[1, 3]))
+            .unwrap_err()
+            .to_string()
+            .starts_with("no device has the ports of --ib-port 1,3 all up (")
+    );
 }
 
 /// A device with two ports, of which each has a GID.

@@ -30,6 +30,23 @@ impl fmt::Display for NoPort {
 
 impl std::error::Error for NoPort {}
 
+/// No device can be used, where none is named.
+#[derive(Debug)]
+pub(super) struct NoDevice {
+    /// Why, of each of them.
+    pub(super) reasons: String,
+    /// What can be named instead, as the end of a sentence; empty where there is nothing.
+    pub(super) instead: &'static str,
+}
+
+impl fmt::Display for NoDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no RDMA device can be used: {}{}", self.reasons, self.instead)
+    }
+}
+
+impl std::error::Error for NoDevice {}
+
 /// The devices, those of softrnic last.
 pub(super) fn list() -> Result<DeviceList> {
     softrnic::register().context("softrnic has no devices")?;
@@ -108,7 +125,7 @@ fn pick<D, T>(
     } else {
         ". softrnic's device, which reaches the programs of this machine alone, is taken where it is named: -d soft0"
     };
-    first.with_context(|| format!("no RDMA device can be used: {}{instead}", reasons.join("; ")))
+    first.ok_or_else(|| NoDevice { reasons: reasons.join("; "), instead }.into())
 }
 
 /// Whether its queue pairs can be moved from state to state as those of InfiniBand and RoCE are.

@@ -6,7 +6,7 @@ use anyhow::{Error, Result, anyhow, bail};
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::DeviceContext;
 
-use super::device::{self, NoPort};
+use super::device::{self, NoDevice, NoPort};
 use crate::fabric::Role;
 use crate::plan::Place;
 
@@ -67,14 +67,15 @@ fn devices_of_one_port(role: Role) -> String {
 }
 
 fn none_has_all(error: Error, ports: &[u8], role: Role) -> Error {
-    let way = devices_of_one_port(role);
-    let what = match (role, ports) {
-        (Role::Client, [1, 2]) => "--ib-port 1,2 (or -O) is of one device".to_owned(),
-        (Role::Client, _) => format!("--ib-port {} is of one device", list(ports)),
-        (Role::Server, [1, 2]) => "the client's --remote-ib-port 1,2 (or -O) is of one device of the server".to_owned(),
-        (Role::Server, _) => format!("the client's --remote-ib-port {} is of one device of the server", list(ports)),
-    };
-    error.context(format!("{what}, and there is none with all of these up: {way}"))
+    let Some(NoDevice { reasons, .. }) = error.downcast_ref() else { return error };
+    let (way, ports) = (devices_of_one_port(role), list(ports));
+    let or = if ports == "1,2" { " (or -O)" } else { "" };
+    match role {
+        Role::Client => anyhow!("no device has the ports of --ib-port {ports}{or} all up ({reasons}): {way}"),
+        Role::Server => anyhow!(
+            "no device of the server has the ports of the client's --remote-ib-port {ports}{or} all up ({reasons}): {way}"
+        ),
+    }
 }
 
 /// Why the port of one of these places cannot be had, and what to name.
@@ -96,6 +97,16 @@ fn missing(error: Error, at: usize, places: &[Place], role: Role) -> Error {
             _ => devices_of_one_port(role),
         };
         return anyhow!("{why}: {way}; see `stride-perf devices`");
+    }
+    if let ([Place { port: Some(port), .. }], Some(NoDevice { reasons, instead })) = (places, error.downcast_ref()) {
+        let what = match role {
+            Role::Client => format!("no device can be used with --ib-port {port} ({reasons}): leave it out"),
+            Role::Server => format!(
+                "no device of the server can be used with port {port}, of its --ib-port or the client's --remote-ib-port ({reasons}): leave \
+                 that out"
+            ),
+        };
+        return anyhow!("{what} for the first port that is up, which `stride-perf devices` lists{instead}");
     }
     if at == 0 || places[at].device.is_some() {
         return error;
