@@ -71,12 +71,16 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
     }
 }
 
-/// A line for each thing that happens.
+/// Prints a line for each thing that happens.
 fn tell(event: Event) {
     if let Event::Met(facts, _) = &event {
         facts.all().filter_map(|port| far(port, "--cpu")).for_each(|hint| say(&format!("  warning: {hint}")));
     }
-    say(&match event {
+    say(&line(event));
+}
+
+fn line(event: Event) -> String {
+    match event {
         Event::Client(whom) => format!("{whom}: has come"),
         Event::Asked(plan) => {
             let what = if plan.measure == Measure::Bandwidth { "bandwidth" } else { "latency" };
@@ -98,5 +102,19 @@ fn tell(event: Event) {
         Event::Cut(size) => format!("  {} ended by the client", report::bytes_in_words(size)),
         Event::End => "  done".to_owned(),
         Event::Failed(text) => format!("  error: {text}"),
-    });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn sizes_are_told_with_their_unit() {
+        let plan = Plan { sizes: vec![2], ..Plan::example() };
+        assert_eq!(line(Event::Asked(plan.into())), "  write bandwidth, 2 B");
+        assert_eq!(line(Event::Step(2)), "  2 B done");
+        assert_eq!(line(Event::Cut(4096)), "  4 KiB ended by the client");
+    }
 }
