@@ -10,7 +10,7 @@ use crate::stats::{Interval, Seen, share};
 /// As long is an interval of which nobody says how long it is.
 const USUAL: Duration = Duration::from_secs(1);
 /// And the shortest that is told while the step runs: who looks on does so seldom.
-const SHORTEST: Duration = Duration::from_millis(100);
+pub(crate) const SHORTEST: Duration = Duration::from_millis(100);
 
 /// How long the intervals of a plan are that are told while it runs.
 pub(crate) fn length(plan: &Plan) -> Duration {

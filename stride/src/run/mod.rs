@@ -36,7 +36,7 @@ mod wait;
 pub(crate) use self::bandwidth::{Send, Window, send};
 pub(crate) use self::cause::{Failed, with_peer};
 pub(crate) use self::gap::Gap;
-pub(crate) use self::interval::{Intervals, length};
+pub(crate) use self::interval::{Intervals, SHORTEST, length};
 pub(crate) use self::lane::{Lane, Places};
 pub(crate) use self::latency::{Patience, Samples, Turns, Until, acknowledged, by_memory, by_receives};
 pub(crate) use self::poll::Poll;

@@ -13,7 +13,11 @@ pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
     let (true, Amount::Messages { .. }) = (!given.rows.is_empty(), plan.amount) else { return None };
     match plan.measure {
         Measure::Bandwidth => {
-            given.rows.iter().all(|row| row.jitter().is_none()).then_some(Hint::NoTwoIntervals(length))
+            // Of what did not arrive there are none, however long it took.
+            let mut arrived =
+                given.rows.iter().filter(|row| row.bandwidth().is_none_or(|all| all.arrived != Some(0))).peekable();
+            arrived.peek()?;
+            arrived.all(|row| row.jitter().is_none()).then_some(Hint::NoTwoIntervals(length))
         }
         Measure::Latency(semantics) => {
             let length = run::length(plan);
@@ -61,7 +65,16 @@ mod tests {
             bandwidth.intervals.truncate(1);
         }
         assert_eq!(of(&mut case, 800), Some(Hint::NoTwoIntervals(Duration::from_millis(800))));
-        case.plan.interval = None;
-        assert_eq!(case.hints(), []);
+        for row in &mut case.rows {
+            let crate::stats::Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
+            bandwidth.arrived = Some(0);
+        }
+        assert_eq!(of(&mut case, 800), None, "nothing arrived, in whatever time");
+    }
+
+    #[test]
+    fn what_cannot_be_shorter_is_not_to_be() {
+        let of = |milliseconds| Hint::NoInterval(Duration::from_millis(milliseconds)).to_string();
+        assert!(of(200).contains("a shorter --interval") && !of(100).contains("shorter"));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{Hint, Remedy};
 use crate::report::bytes_in_words as bytes;
+use crate::run::SHORTEST;
 
 /// The options that hints name.
 pub const OPTIONS: [&str; 19] = [
@@ -161,13 +162,13 @@ impl fmt::Display for Hint {
             ),
             Self::NoTwoIntervals(length) => write!(
                 f,
-                "Every size was over before two intervals of {length:?} were, so that none is told. Try a shorter --interval, or more messages \
-                 by -n."
+                "Every size was over before two intervals of {length:?} were, so that there is no slowest, median and fastest. Try a shorter \
+                 --interval, or more messages by -n."
             ),
             Self::NoInterval(length) => write!(
                 f,
-                "Every size was over before half of an interval of {length:?} was, so that none is told. Try a shorter --interval, of 100ms or \
-                 more, or more messages by -n."
+                "Every size was over before half of an interval of {length:?} was, so that none is told. Try {}more messages by -n.",
+                if *length > SHORTEST { "a shorter --interval, of 100ms or more, or " } else { "" }
             ),
         }
     }
