@@ -1,6 +1,6 @@
 //! A test, seen from the client.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::interrupt::Signal;
 use super::judge::{Baseline, Judgement};
 use super::screen::{Screen, shown};
-use super::{paint, say};
+use super::{files, paint, say};
 use crate::cli::{Measurement, Output};
 use crate::exchange::{self, Carrier, Request};
 use crate::fabric::Fabric;
@@ -32,8 +32,8 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
         say(&format!("warning: {warning}"));
     }
     let baseline = output.compare.as_deref().map(|file| Baseline::read(file, &plan)).transpose()?;
-    let files = [&output.json, &output.csv, &output.plot];
-    files.into_iter().flatten().try_for_each(|file| can_be_written(file))?;
+    let named = [&output.json, &output.csv, &output.plot];
+    named.into_iter().flatten().try_for_each(|file| files::can_be_written(file))?;
     let mut screen = Screen::new(&plan, &output);
     screen.exchange = match server {
         None => Carrier::Process,
@@ -146,8 +146,9 @@ fn keep(
         shown(output.has_others(), |out| Ok(Event::End(end).write(out)?))?;
     }
     let Some(environment) = &screen.environment else {
-        let files = [&output.json, &output.csv, &output.plot].into_iter().flatten();
-        let old = files.filter(|file| fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() > 0));
+        let named = [&output.json, &output.csv, &output.plot].into_iter().flatten();
+        let old = named.filter(|file| !files::is_open(file));
+        let old = old.filter(|file| fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() > 0));
         old.for_each(|file| say(&format!("nothing was measured: {} stays as it was", file.display())));
         return Ok(());
     };
@@ -175,22 +176,9 @@ fn keep(
     Ok(())
 }
 
-/// Whether a file can be written, before a long test has run for it. What it holds stays.
-fn can_be_written(file: &Path) -> Result<()> {
-    // Also a link to what is not there yet: what is removed below is no link.
-    let is_there = file.symlink_metadata().is_ok();
-    let opened = File::options().append(true).create(true).open(file);
-    opened.with_context(|| format!("cannot write {}", file.display()))?;
-    if !is_there {
-        // It comes again with the results.
-        let _ = fs::remove_file(file);
-    }
-    Ok(())
-}
-
 fn write(file: &Path, contents: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let write = || {
-        let mut out = BufWriter::new(File::create(file)?);
+        let mut out = BufWriter::new(files::create(file)?);
         contents(&mut out)?;
         Ok::<(), anyhow::Error>(out.flush()?)
     };

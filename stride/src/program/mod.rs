@@ -2,6 +2,7 @@
 
 mod devices;
 mod exit;
+mod files;
 mod interrupt;
 mod judge;
 mod log;

@@ -1,10 +1,12 @@
 //! Plots of runs.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::files;
 use crate::report::plot::{self, Format};
 use crate::report::{Series, series, text};
 
@@ -22,7 +24,8 @@ pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
 /// Draws series into a file, whose ending says how.
 pub(super) fn draw(series: &[Series], output: &Path) -> Result<()> {
     let picture = plot::draw(series, Format::of(output)?)?;
-    fs::write(output, picture).with_context(|| format!("cannot write {}", output.display()))
+    let written = files::create(output).and_then(|mut file| file.write_all(&picture));
+    written.with_context(|| format!("cannot write {}", output.display()))
 }
 
 /// What the runs are called: the names of their files without the ending, with as much of what stands around it as tells them apart.
