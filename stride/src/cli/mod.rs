@@ -6,6 +6,7 @@ mod given;
 mod idle;
 mod options;
 mod pages;
+mod perftest;
 mod preset;
 mod values;
 
@@ -94,7 +95,8 @@ pub struct Service {
 pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Result<Job, clap::Error> {
     let mut command = Program::command();
     command.build();
-    let matches = command.try_get_matches_from_mut(arguments).map_err(with_test)?;
+    let matches = command.try_get_matches_from_mut(arguments);
+    let matches = matches.map_err(|error| perftest::told(with_test(error), &command))?;
     let given = given::given(&command, &matches);
     let program = Program::from_arg_matches(&matches)?;
     let job = match program.word {
@@ -121,32 +123,8 @@ fn with_test(mut error: clap::Error) -> clap::Error {
         let tip = format!("a client names its test before the server: stride-perf write bw {word}");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
-    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) =
-        (error.kind(), error.get(ContextKind::InvalidArg).cloned())
-        && let Some((_, tip)) = OF_PERFTEST.iter().find(|(name, _)| *name == word)
-    {
-        let tip = format!("of perftest's options, {tip}");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    }
     error
 }
-
-/// What perftest calls otherwise, or has and this program has no need of.
-const OF_PERFTEST: [(&str, &str); 13] = [
-    ("--report_gbits", "this one is not needed: the table has Gb/s, leave it out"),
-    ("-F", "this one is not needed: no time is reckoned by the frequency of processors, leave it out"),
-    ("--CPU-freq", "this one is not needed: no time is reckoned by the frequency of processors, leave it out"),
-    ("--size", "this one is --msg-size here"),
-    ("--all", "this one is --all-sizes here"),
-    ("--ib-dev", "this one is --device here"),
-    ("--qp", "this one is --qp-count here"),
-    ("--run_infinitely", "this one is --run-infinitely here"),
-    ("--rdma_cm", "this one is --rdma-cm here"),
-    ("--comm_rdma_cm", "this one is --comm-rdma-cm here"),
-    ("--post_list", "this one is --post-list here"),
-    ("--recv_post_list", "this one is --recv-post-list here"),
-    ("--use_cuda", "this one is --use-cuda here"),
-];
 
 fn self_test(local: &Local) -> Result<Job, Contradiction> {
     let place = local.place().map_err(Contradiction)?;
