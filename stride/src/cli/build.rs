@@ -6,8 +6,8 @@ use super::options::{Atomic, Load, Messages, Test};
 use super::preset::Preset;
 use super::values::{self, Length};
 use crate::plan::{
-    Amount, BANDWIDTH_MESSAGES, Contradiction, LARGE, LATENCY_MESSAGES, LONGEST, Measure, Memory, Operation, Place,
-    Plan, Semantics, Transport, size,
+    Amount, BANDWIDTH_MESSAGES, Contradiction, LARGE, LATENCY_MESSAGES, LONGEST, Measure, Memory, NAMED, Operation,
+    Place, Plan, SWEPT, Semantics, Transport, size,
 };
 
 /// What the command's first word says.
@@ -87,7 +87,7 @@ pub(super) fn plan(
         server,
     };
     plan.is_relaxed &= !plan.polls_memory();
-    plan.check()?;
+    plan.check_named(if is_sweep && messages.msg_size.is_none() { SWEPT } else { NAMED })?;
     let said = preset.said(test, &plan);
     Ok((plan, said))
 }
@@ -167,14 +167,16 @@ fn sizes(
     messages: &Messages,
     mtu: Option<u32>,
 ) -> Result<(Vec<u64>, bool), Contradiction> {
-    let steps = messages.min_msg_size.is_some() || messages.max_msg_size.is_some() || messages.step_factor.is_some();
-    let is_sweep = messages.all_sizes || steps;
+    let swept = swept(messages);
+    let is_sweep = !swept.is_empty();
     if let Some(sizes) = &messages.msg_size {
-        if is_sweep {
-            let other =
-                if messages.all_sizes { "--all-sizes" } else { "--min-msg-size, --max-msg-size and --step-factor" };
+        if let Some((last, first)) = swept.split_last() {
+            let (others, say, them) = match first {
+                [] => ((*last).to_owned(), "says", "it"),
+                first => (format!("{} and {last}", first.join(", ")), "say", "them"),
+            };
             return Err(Contradiction(format!(
-                "--msg-size names the sizes, and {other} says others: give one of them"
+                "--msg-size names the sizes, and {others} {say} others: leave out --msg-size, or {them}"
             )));
         }
         return Ok((sizes.clone(), sizes.len() > 1));
@@ -211,6 +213,17 @@ fn sizes(
         false => 64 << 10,
     };
     Ok((vec![size], false))
+}
+
+/// The options of a sweep that are given.
+fn swept(messages: &Messages) -> Vec<&'static str> {
+    let all = [
+        ("--all-sizes", messages.all_sizes),
+        ("--min-msg-size", messages.min_msg_size.is_some()),
+        (SWEPT, messages.max_msg_size.is_some()),
+        ("--step-factor", messages.step_factor.is_some()),
+    ];
+    all.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option).collect()
 }
 
 fn amount(

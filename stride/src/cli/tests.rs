@@ -145,14 +145,25 @@ fn sizes_times_and_places_are_read() {
 fn contradictions_are_sentences() {
     for (options, part) in [
         ("write bw -D 5 -n 7 h", "--duration and --iters"),
-        ("write bw -s 64 -a h", "--msg-size names the sizes, and --all-sizes"),
-        ("write bw -s 64 --max-msg-size 128 h", "--step-factor says others"),
+        ("write bw -s 64 -a h", "--msg-size names the sizes, and --all-sizes says others: leave out --msg-size, or it"),
+        (
+            "write bw -s 64 --max-msg-size 128 h",
+            "names the sizes, and --max-msg-size says others: leave out --msg-size, or it",
+        ),
+        (
+            "write bw -s 64 -a --max-msg-size 128 --step-factor 4 h",
+            ", and --all-sizes, --max-msg-size and --step-factor say others: leave out --msg-size, or them",
+        ),
         ("write bw --min-msg-size 1K --max-msg-size 64 h", "give --max-msg-size 1024 or more"),
         ("write bw -l 64 -t 8 h", "give --tx-depth 64 or more"),
         ("write bw -Q 64 -t 8 h", "give --cq-mod 8 or less"),
         ("write bw -q 2 --threads 4 h", "give --qp-count 4 or more"),
         ("write bw -c ud h", "measure `send`"),
-        ("send bw -c ud -s 8K h", "--max-msg-size 4096"),
+        ("send bw -c ud -s 8K h", "give --msg-size 4096 or less, or --transport rc"),
+        ("send bw -c ud -s 64,8K h", "give --msg-size 4096 or less, or --transport rc"),
+        ("send bw -c ud -a --max-msg-size 8K h", "give --max-msg-size 4096 or less, or --transport rc"),
+        ("send bw -c ud --min-msg-size 8K --max-msg-size 8K h", "give --max-msg-size 4096 or less"),
+        ("write lat -c srd -s 8K h", "give --msg-size 4096 or less, or --imm"),
         ("write bw --use-cuda 0 -I 64 h", "--inline 0"),
         ("write bw --use-cuda 0 --huge-pages h", "give one of them"),
         ("write bw --gpu-registration dmabuf h", "--use-cuda"),

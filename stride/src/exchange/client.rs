@@ -7,7 +7,7 @@ use super::path::{self, Near};
 use super::pulse::Pulse;
 use super::told::Told;
 use crate::fabric::{Counted, Ends, Fabric, Facts, Glimpse, Path, Role, Side};
-use crate::plan::{Room, Transport};
+use crate::plan::{NAMED, Room, SWEPT, Transport};
 use crate::stats::{Figures, Interval};
 
 /// Who looks on while a test runs.
@@ -154,10 +154,10 @@ impl Client<'_> {
         let ours = plan.client.spots().into_iter().map(|spot| spot.gid_index);
         let asked: Vec<_> = ours.zip(theirs.copied().chain(std::iter::repeat(None))).map(<[_; 2]>::from).collect();
         let path = path::choose_all(client, &offer.facts, &asked, plan, near)?;
-        let is_default = !self.request.given.has(&["--msg-size", "--max-msg-size"]);
+        let is_default = !self.request.given.has(&[NAMED, SWEPT]);
         let room = path.room(&[client, &offer.facts]);
         if !is_default || !plan.sizes.iter().any(|size| plan.fits(*size, room)) {
-            plan.check_room(room)?;
+            plan.check_room(room, if self.request.given.has(&[NAMED]) { NAMED } else { SWEPT })?;
         }
         Ok(path)
     }

@@ -23,6 +23,12 @@ pub use self::operation::{Measure, Operation, Semantics, Transport};
 pub use self::place::{Memory, Place, Spot};
 pub use self::settings::{Given, Setting};
 
+/// The option that names sizes.
+pub const NAMED: &str = "--msg-size";
+
+/// The option that names the largest size of a sweep.
+pub const SWEPT: &str = "--max-msg-size";
+
 /// The word for every counter of a port.
 pub const ALL_COUNTERS: &str = "all";
 /// Where nobody says otherwise, a message of more bytes has a completion of its own.

@@ -209,7 +209,7 @@ fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     // Who gives a size means it.
     request.given = ["--max-msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
-    assert!(failure.contains("the largest message is to have 4096: give --max-msg-size 1024"), "{failure}");
+    assert!(failure.contains("the largest message is to have 4096: give --max-msg-size 1024 or less"), "{failure}");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_sweep_ends_at_the_longest_message_of_both_sides() {
     assert_eq!(remarks.0, ["a message over SRD has 1024 bytes at most here: larger ones are left out"]);
     request.given = ["--msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
-    assert!(failure.contains("to have 4096: give --max-msg-size 1024"), "{failure}");
+    assert!(failure.contains("to have 4096: give --msg-size 1024 or less"), "{failure}");
     // Of others it says nothing.
     request.plan.transport = Transport::Rc;
     assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 4);

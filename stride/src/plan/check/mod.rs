@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::{ALL_COUNTERS, Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport, size};
+use super::{ALL_COUNTERS, Amount, Measure, Memory, NAMED, Operation, Place, Plan, SWEPT, Semantics, Transport, size};
 
 /// Why a plan cannot be: a sentence that names the option and what to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +71,17 @@ impl Plan {
     ///
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), Contradiction> {
+        self.check_named(if self.sizes.len() > 1 { SWEPT } else { NAMED })
+    }
+
+    /// The same, where this option has named the largest size.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn check_named(&self, option: &str) -> Result<(), Contradiction> {
         self.check_operation()?;
-        self.check_sizes()?;
+        self.check_sizes(option)?;
         self.check_amount()?;
         self.check_ports()?;
         self.check_queues()?;
@@ -90,17 +99,17 @@ impl Plan {
         check_place(&self.server)
     }
 
-    /// Whether its messages have room on a path.
+    /// Whether its messages have room on a path, where this option has named the largest size: what is too large is to be less there.
     ///
     /// # Errors
     ///
     /// The same.
-    pub fn check_room(&self, room: Room) -> Result<(), Contradiction> {
+    pub fn check_room(&self, room: Room, option: &str) -> Result<(), Contradiction> {
         let Some(largest) = self.sizes.iter().max().filter(|largest| !self.fits(**largest, room)) else {
             return Ok(());
         };
         let (Room { mtu, .. }, most) = (room, self.limit(room).unwrap_or(u32::MAX));
-        let instead = format!("and the largest message is to have {largest}: give --max-msg-size {most}");
+        let instead = format!("and the largest message is to have {largest}: give {option} {most} or less");
         if self.transport == Transport::Ud {
             return refuse(format!(
                 "a datagram is a packet, of {mtu} bytes at most here, {instead}, or --transport rc"
@@ -185,7 +194,7 @@ impl Plan {
         ))
     }
 
-    fn check_sizes(&self) -> Result<(), Contradiction> {
+    fn check_sizes(&self, option: &str) -> Result<(), Contradiction> {
         if self.operation.is_atomic() && self.sizes != [8] {
             return refuse("atomics are of eight bytes: leave out --msg-size and --all-sizes");
         }
@@ -198,7 +207,7 @@ impl Plan {
         for bytes in &self.sizes {
             within("--msg-size", *bytes, 1..=size::LARGEST)?;
         }
-        self.check_room(Room { mtu: self.mtu.unwrap_or(4096), longest: None })
+        self.check_room(Room { mtu: self.mtu.unwrap_or(4096), longest: None }, option)
     }
 
     fn check_amount(&self) -> Result<(), Contradiction> {

@@ -75,23 +75,23 @@ fn transports_limit_operations_and_sizes() {
     let read = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::Read, Transport::Uc);
     assert_eq!(complaint(read), "--transport uc has no read: give --transport rc");
     let large = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::Send, Transport::Ud);
-    assert!(complaint(large).contains("--max-msg-size 4096"));
+    assert!(complaint(large).contains("give --msg-size 4096 or less"));
     assert!(complaint(|plan| plan.operation = Operation::FetchAdd).contains("eight bytes"));
     assert!(complaint(|plan| (plan.is_on_demand, plan.transport) = (true, Transport::Dc)).contains("leave it out"));
     let datagram = Plan { operation: Operation::Send, transport: Transport::Ud, sizes: vec![2048], ..Plan::example() };
     assert_eq!(datagram.check(), Ok(()));
-    assert!(datagram.check_room(Room { mtu: 1024, longest: None }).is_err());
+    assert!(datagram.check_room(Room { mtu: 1024, longest: None }, NAMED).is_err());
 }
 
 #[test]
 fn scalable_datagrams_have_their_own_limits() {
     let srd = |operation, size| Plan { operation, sizes: vec![size], transport: Transport::Srd, ..Plan::example() };
-    let refused = |plan: &Plan, longest| plan.check_room(Room { mtu: 4096, longest }).err().map(|why| why.0);
+    let refused = |plan: &Plan, longest| plan.check_room(Room { mtu: 4096, longest }, SWEPT).err().map(|why| why.0);
     for operation in [Operation::Write, Operation::Read, Operation::Send, Operation::WriteWithImmediate] {
         assert_eq!(srd(operation, 1 << 20).check(), Ok(()), "a device may have room for it");
         assert_eq!(refused(&srd(operation, 8928), Some(8928)), None);
         let why = format!(
-            "a {operation} over SRD has 8928 bytes at most here, and the largest message is to have 8929: give --max-msg-size 8928"
+            "a {operation} over SRD has 8928 bytes at most here, and the largest message is to have 8929: give --max-msg-size 8928 or less"
         );
         assert_eq!(refused(&srd(operation, 8929), Some(8928)), Some(why));
     }
@@ -118,7 +118,7 @@ fn the_last_byte_tells_of_one_packet_where_they_have_no_order() {
     for semantics in [Semantics::Oneway, Semantics::Rtt] {
         assert_eq!(watched(Operation::Write, semantics, 4096), "");
         let why = watched(Operation::Write, semantics, 4097);
-        assert!(why.contains("give --max-msg-size 4096, or --imm, or --latency ack"), "{why}");
+        assert!(why.contains("give --msg-size 4096 or less, or --imm, or --latency ack"), "{why}");
         assert_eq!(watched(Operation::WriteWithImmediate, semantics, 4097), "");
     }
     assert_eq!(watched(Operation::Write, Semantics::Ack, 4097), "");
