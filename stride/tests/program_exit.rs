@@ -173,3 +173,14 @@ fn a_baseline_that_is_of_something_else_is_refused_before_anything_is_measured()
         ends(&run(&format!("write bw -d soft0 -n 200 -s 64 --loopback --threshold 1000000 --compare {file}")), 0);
     assert!(err.contains("differs: messages or time of each size: 100 messages then, 200 messages now"), "{err}");
 }
+
+#[test]
+fn who_asks_for_too_much_inline_is_told_where_it_stands() {
+    let (_, err) = ends(&run("write bw -I 5000 --loopback -n 100 -d soft0"), 1);
+    assert!(
+        err.contains(" and 5000 bytes inline (-t, -r, -I; `stride-perf devices` lists how many go inline): "),
+        "{err}"
+    );
+    let (_, err) = ends(&run("write bw -t 64K --loopback -n 100 -d soft0"), 1);
+    assert!(err.contains("queue pairs with 65536 sends and 0 receives (-t, -r, -I): "), "{err}");
+}

@@ -72,7 +72,14 @@ impl Pairs {
         }
         let error = last.context("there is a first attempt")?;
         Err(error).with_context(|| {
-            format!("queue pairs with {} sends and {} receives (-t, -r, -I)", plan.tx_depth, plan.receives())
+            let (sends, receives) = (plan.tx_depth, plan.receives());
+            match plan.inline {
+                Some(bytes @ 1..) => format!(
+                    "queue pairs with {sends} sends, {receives} receives and {bytes} bytes inline (-t, -r, -I; `stride-perf devices` lists \
+                     how many go inline)"
+                ),
+                _ => format!("queue pairs with {sends} sends and {receives} receives (-t, -r, -I)"),
+            }
         })
     }
 
