@@ -211,8 +211,14 @@ impl Watch for Screen {
     }
 
     fn note(&mut self, text: &str) {
-        self.progress.suspend(|| say(&format!("the server: {text}")));
+        self.progress.suspend(|| say(&from_server(text)));
     }
+}
+
+/// What the server says, of which it is the subject.
+fn from_server(text: &str) -> String {
+    let is_subject = text.starts_with("the server ") || text.starts_with("the server's ");
+    if is_subject { text.to_owned() } else { format!("the server: {text}") }
 }
 
 /// Whether anything was measured.
@@ -391,6 +397,15 @@ mod tests {
         {
             assert!(lines[line + 1].starts_with(beginning), "{head}");
         }
+    }
+
+    #[test]
+    fn sentences_of_the_server_name_it_once() {
+        for text in ["the server was given --device a,b", "the server's --dlid does not count"] {
+            assert_eq!(from_server(text), text);
+        }
+        let text = "--iters of the server is 5";
+        assert_eq!(from_server(text), format!("the server: {text}"));
     }
 
     #[test]
