@@ -27,6 +27,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How long a server that is busy is tried again where nobody asks to wait.
 const MOMENT: Duration = Duration::from_secs(2);
 
+/// What is advised where a server is not there or busy and nobody has waited for it.
+const WAIT: &str = "give --wait-server";
+
+/// The same, where somebody has.
+const LONGER: &str = "give a longer --wait-server";
+
 /// The shortest time-out that both sides can keep: each says several times within it that it is at work.
 pub const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -83,8 +89,22 @@ pub struct Met {
 ///
 /// `Unreachable`, `Busy`, `Stranger`, `Broken`.
 pub fn connect(host: &str, contact: &Contact, wait: Option<Duration>) -> Result<Met, Failure> {
+    connect_telling(host, contact, wait, |_| {})
+}
+
+/// The same, which tells once why the server has to be waited for.
+///
+/// # Errors
+///
+/// The same.
+pub fn connect_telling(
+    host: &str,
+    contact: &Contact,
+    wait: Option<Duration>,
+    tell: impl FnOnce(&str),
+) -> Result<Met, Failure> {
     let begin = Instant::now();
-    let mut busy = None;
+    let (mut busy, mut tell) = (None, Some(tell));
     loop {
         match connect_once(host, contact) {
             Err(failure @ Failure::Busy(_)) if wait.is_none() && begin.elapsed() < MOMENT => {
@@ -92,17 +112,42 @@ pub fn connect(host: &str, contact: &Contact, wait: Option<Duration>) -> Result<
                 thread::sleep(PAUSE);
             }
             // That it was there, and busy, says more.
-            Err(failure) if wait.is_none() => return Err(busy.unwrap_or(failure)),
+            Err(failure) if wait.is_none() => return Err(advised(busy.unwrap_or(failure), wait)),
             Err(failure @ (Failure::Unreachable(_) | Failure::Busy(_))) => {
                 let left = wait.unwrap_or_default().saturating_sub(begin.elapsed());
                 if left.is_zero() {
-                    return Err(failure);
+                    return Err(advised(failure, wait));
+                }
+                if let Some(tell) = tell.take() {
+                    tell(cause(&failure.to_string()));
                 }
                 thread::sleep(left.min(PAUSE));
             }
             other => return other,
         }
     }
+}
+
+/// A failure with what can be done where the server is not there or busy, after so long a wait; none is none.
+fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
+    // What is wrong, and that it has not changed.
+    let late = |text: &str, time: Duration| {
+        let cause = cause(text);
+        text.replacen(cause, &format!("{cause}, also after {time:?}"), 1)
+    };
+    match (failure, wait) {
+        // A busy server does not know for how long it was waited for.
+        (Failure::Busy(text), None) => Failure::Busy(format!("{text}: try later, or {WAIT}")),
+        (Failure::Busy(text), Some(time)) => Failure::Busy(format!("{}: try later, or {LONGER}", late(&text, time))),
+        (Failure::Unreachable(text), Some(time)) => Failure::Unreachable(late(&text, time).replacen(WAIT, LONGER, 1)),
+        (other, _) => other,
+    }
+}
+
+/// What is wrong, without what can be done.
+fn cause(text: &str) -> &str {
+    let text = text.strip_prefix("-z: ").unwrap_or(text);
+    text.split_once(": ").map_or(text, |(cause, _)| cause)
 }
 
 fn connect_once(host: &str, contact: &Contact) -> Result<Met, Failure> {
@@ -176,9 +221,10 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
     let port = address.port();
     match error.kind() {
         io::ErrorKind::ConnectionRefused => format!(
-            "nobody listens at {host}, TCP port {port}: start `stride-perf` there, or give --wait-server, or the server's --port"
+            "nobody listens at {host}, TCP port {port}: start `stride-perf` there, or {WAIT}, or the server's --port"
         ),
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => format!(
+        // The last router says that the host is not there, or a firewall does.
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock | io::ErrorKind::HostUnreachable => format!(
             "{host} does not answer at TCP port {port}: it is down, or a firewall drops it (RoCE v2 needs UDP port 4791 besides)"
         ),
         _ => format!("{host} cannot be reached at TCP port {port}: {error}"),
@@ -298,6 +344,40 @@ mod tests {
         drop(listener);
         let Err(Failure::Unreachable(text)) = connect("127.0.0.1", &contact(port, None), None) else { panic!() };
         assert!(text.contains(&format!("nobody listens at 127.0.0.1, TCP port {port}")), "{text}");
+    }
+
+    #[test]
+    fn a_host_that_is_not_there_is_told_as_one_that_is_silent() {
+        let address = "192.0.2.77:7".parse().unwrap();
+        let said = |code| unreachable("h", address, &io::Error::from_raw_os_error(code));
+        for code in [libc::EHOSTUNREACH, libc::ETIMEDOUT] {
+            assert!(
+                said(code).starts_with("h does not answer at TCP port 7: it is down, or a firewall"),
+                "{}",
+                said(code)
+            );
+        }
+        assert!(said(libc::ENETUNREACH).starts_with("h cannot be reached at TCP port 7: "));
+    }
+
+    #[test]
+    fn who_waits_is_told_why_and_not_to_wait_in_the_end() {
+        let listener = listen(&contact(0, Some(Family::V4))).unwrap();
+        let port = listener.local_address().unwrap().port();
+        drop(listener);
+        let mut told = Vec::new();
+        let wait = Some(Duration::from_millis(450));
+        let end = connect_telling("127.0.0.1", &contact(port, None), wait, |why| told.push(why.to_owned()));
+        assert_eq!(told, [format!("nobody listens at 127.0.0.1, TCP port {port}")]);
+        let text = end.unwrap_err().to_string();
+        assert!(text.contains(&format!("TCP port {port}, also after 450ms: start ")), "{text}");
+        assert!(text.contains("or give a longer --wait-server, or"), "{text}");
+        let busy = |wait| advised(Failure::Busy("the server is busy".to_owned()), wait).to_string();
+        assert_eq!(busy(None), "the server is busy: try later, or give --wait-server");
+        assert_eq!(busy(wait), "the server is busy, also after 450ms: try later, or give a longer --wait-server");
+        let far = "-z: h is not reached: give another, or give --wait-server";
+        let far = advised(Failure::Unreachable(far.to_owned()), wait).to_string();
+        assert_eq!(far, "-z: h is not reached, also after 450ms: give another, or give a longer --wait-server");
     }
 
     #[test]

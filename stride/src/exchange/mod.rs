@@ -38,7 +38,7 @@ mod wire;
 
 pub use self::client::{Outcome, Step, Watch, measure};
 pub use self::connection::Connection;
-pub use self::contact::{Carrier, Contact, Family, LEAST_TIMEOUT, Met, PORT, connect, listen};
+pub use self::contact::{Carrier, Contact, Family, LEAST_TIMEOUT, Met, PORT, connect, connect_telling, listen};
 pub use self::failure::{Cause, Failure};
 pub use self::frame::PROTOCOL;
 pub use self::loopback::loopback;

@@ -42,7 +42,7 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     };
     let request = Request { plan, given };
     let outcome = match &server {
-        Some(host) => exchange::connect(host, &contact, wait).and_then(|met| {
+        Some(host) => exchange::connect_telling(host, &contact, wait, |why| screen.waits(host, why)).and_then(|met| {
             screen.reached(met.near.server);
             exchange::measure(met.connection, met.near, fabric, &request, &mut screen)
         }),

@@ -1,5 +1,6 @@
 //! How far a step is, and how fast it goes, on a terminal.
 
+use std::cell::OnceCell;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
@@ -13,20 +14,24 @@ const STEPS: u64 = 1000;
 
 /// A bar below the table, which goes when a row comes; nothing where standard error is no terminal.
 #[derive(Debug)]
-pub(super) struct Progress(Option<ProgressBar>);
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    /// It stands there. A server may have to be waited for before.
+    has_begun: OnceCell<()>,
+}
 
 impl Progress {
     pub(super) fn new(is_wanted: bool) -> Self {
+        let none = Self { bar: None, has_begun: OnceCell::new() };
         let style = ProgressStyle::with_template("{msg} [{bar:30}] {percent} %  {prefix}").ok();
-        let Some(style) = style.filter(|_| is_wanted && stderr().is_terminal()) else { return Self(None) };
-        let bar = ProgressBar::new(STEPS).with_style(style);
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Self(Some(bar))
+        let Some(style) = style.filter(|_| is_wanted && stderr().is_terminal()) else { return none };
+        Self { bar: Some(ProgressBar::new(STEPS).with_style(style)), ..none }
     }
 
     /// So much of a size is done, of one.
     pub(super) fn show(&self, size: u64, done: f64) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.bar {
+            self.has_begun.get_or_init(|| bar.enable_steady_tick(Duration::from_millis(200)));
             bar.set_message(report::bytes(size));
             bar.set_position((done * STEPS as f64) as u64);
         }
@@ -34,29 +39,29 @@ impl Progress {
 
     /// So it goes at a size, since the last time.
     pub(super) fn tell(&self, size: u64, interval: &Interval) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.bar {
             bar.set_prefix(line(size, interval));
         }
     }
 
     /// A size is done: what was told is of that.
     pub(super) fn forget(&self) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.bar {
             bar.set_prefix("");
         }
     }
 
     /// Has something printed without the bar in between.
     pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-        match &self.0 {
-            Some(bar) => bar.suspend(print),
-            None => print(),
+        match &self.bar {
+            Some(bar) if self.has_begun.get().is_some() => bar.suspend(print),
+            _ => print(),
         }
     }
 
     /// It goes.
     pub(super) fn end(&self) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }

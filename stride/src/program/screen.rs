@@ -82,6 +82,11 @@ impl Screen {
         }
     }
 
+    /// A server is not there yet, or busy: this is why.
+    pub(super) fn waits(&self, host: &str, why: &str) {
+        self.progress.suspend(|| say(&format!("waiting for {host}: {why}")));
+    }
+
     /// The server was reached at this address, by which queue pairs are connected where that was asked for.
     pub(super) fn reached(&mut self, address: Option<IpAddr>) {
         self.plan.address = address.filter(|_| self.plan.by_address);
