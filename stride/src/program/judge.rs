@@ -79,7 +79,8 @@ impl Judgement {
     pub(super) fn of(output: &Output, screen: &Screen, baseline: Option<Baseline>) -> Result<Self> {
         let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
         let limits = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 };
-        let misses = limits.missed(&screen.rows, &screen.unmeasured);
+        let silent: Vec<_> = screen.silent.iter().map(|(size, _)| *size).collect();
+        let misses = limits.missed(&screen.rows, &screen.unmeasured, &silent);
         let mut comparison = None;
         if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
             let now = this_run(&environment.plan, screen.rows.clone());

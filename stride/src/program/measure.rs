@@ -112,7 +112,8 @@ fn told(screen: &Screen) -> Vec<String> {
         unmeasured.clear();
     }
     let given = Given { plan, path, sides: [client, server], rows: &rows, unmeasured: &unmeasured };
-    hints(&given).iter().map(ToString::to_string).collect()
+    let silent = screen.silent.iter().map(|(_, text)| text.clone());
+    silent.chain(hints(&given).iter().map(ToString::to_string)).collect()
 }
 
 /// What stands below the table.
@@ -126,7 +127,8 @@ fn end(screen: &Screen, hints: &[String], output: &Output) -> Result<()> {
         })?;
     }
     // What was a warning before is not said twice.
-    let new = hints.iter().filter(|hint| !screen.warned.contains(hint));
+    let is_said = |hint: &String| screen.warned.contains(hint) || screen.silent.iter().any(|(_, text)| text == hint);
+    let new = hints.iter().filter(|hint| !is_said(hint));
     new.for_each(|hint| say(&format!("hint: {hint}")));
     Ok(())
 }
@@ -255,11 +257,15 @@ mod tests {
             let verdict = none.verdict.unwrap();
             assert!(!verdict.is_held && none.hints.iter().all(|hint| !hint.contains("--imm")), "{:?}", none.hints);
         }
-        // Of two directions the other one counts.
+        // Of two directions the other one counts, and both are asked for.
         for deaf in [Role::Client, Role::Server] {
             let (end, one) = run("write bw -n 500 -s 64 -b", &Deaf(deaf));
             let row = one.rows[0].bandwidth().unwrap();
-            assert_eq!((end, row.messages, row.arrived), (Exit::Done, 500, None), "{deaf:?}: {row:?}");
+            assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 500, None), "{deaf:?}: {row:?}");
+            let whose = if deaf == Role::Client { "client" } else { "server" };
+            let start = format!("At 64 nothing of what the {whose} has sent has arrived: ");
+            assert!(one.hints.iter().any(|hint| hint.starts_with(&start)), "{:?}", one.hints);
+            assert!(!one.verdict.unwrap().is_held);
         }
     }
 

@@ -12,6 +12,7 @@ mod progress;
 mod screen;
 mod self_test;
 mod serve;
+mod silence;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

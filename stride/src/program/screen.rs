@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::interrupt::{Interrupt, Signal};
 use super::progress::Progress;
-use super::{is_broken_pipe, say};
+use super::{is_broken_pipe, say, silence};
 use crate::cli::Output;
 use crate::exchange::{Carrier, Cause, Failure, Step, Watch};
 use crate::fabric::{Facts, Path};
@@ -41,6 +41,8 @@ pub(super) struct Screen {
     pub(super) rows: Vec<Row>,
     /// Sizes that were done as planned, and of which there is no row.
     pub(super) unmeasured: Vec<u64>,
+    /// Sizes at which nothing has arrived over a part of the ways, or all where it was cut, with a sentence on it.
+    pub(super) silent: Vec<(u64, String)>,
     /// Nobody looks any more at what has no end of its own.
     is_left_alone: bool,
     /// What the messages of the sides go over.
@@ -68,6 +70,7 @@ impl Screen {
             environment: None,
             rows: Vec::new(),
             unmeasured: Vec::new(),
+            silent: Vec::new(),
             is_left_alone: false,
             exchange: Carrier::default(),
             trouble: None,
@@ -180,11 +183,10 @@ impl Watch for Screen {
 
     fn step(&mut self, step: &Step) {
         self.progress.forget();
-        if let Some(sender) = unheard(step) {
-            let size = report::bytes_in_words(step.size);
-            self.remark(&format!(
-                "at {size} nothing of what the {sender} wrote has arrived: this direction counts for nothing"
-            ));
+        let sides = self.environment.as_ref().map(|environment| [&environment.client, &environment.server]);
+        for text in silence::told(step, sides) {
+            self.remark(&text);
+            self.silent.push((step.size, text));
         }
         // What has no end of its own may end before it has begun.
         let is_planned = step.is_whole && !self.plan.is_endless;
@@ -226,24 +228,13 @@ fn from_server(text: &str) -> String {
     if is_subject { text.to_owned() } else { format!("the server: {text}") }
 }
 
-/// Whether anything was measured.
+/// Whether anything was measured, if only that nothing of what was sent has arrived.
 fn has_some(figures: &Figures) -> bool {
     match figures {
-        Figures::Bandwidth(bandwidth) => bandwidth.messages > 0,
+        Figures::Bandwidth(bandwidth) => {
+            bandwidth.messages > 0 || bandwidth.arrived == Some(0) && bandwidth.sent > Some(0)
+        }
         Figures::Latency(latency) => latency.samples > 0,
-    }
-}
-
-/// Whose messages have not arrived, not one, while those of the other may have.
-fn unheard(step: &Step) -> Option<&'static str> {
-    let (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) = (&step.client, &step.server) else {
-        return None;
-    };
-    let is_both_ways = ours.sent.is_some() && theirs.sent.is_some();
-    match [ours, theirs].map(|side| side.arrived == Some(0)) {
-        [true, false] if is_both_ways => Some("server"),
-        [false, true] if is_both_ways => Some("client"),
-        _ => None,
     }
 }
 
@@ -353,9 +344,11 @@ fn completions(plan: &Plan) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{self, Job, Measurement};
     use crate::fabric::fake::Fake;
     use crate::fabric::{Fabric, Role};
     use crate::plan::{Operation, Place};
+    use crate::stats::Bandwidth;
 
     fn line_of(change: impl FnOnce(&mut Plan)) -> String {
         let mut plan = Plan::example();
@@ -411,6 +404,29 @@ mod tests {
         }
         let text = "--iters of the server is 5";
         assert_eq!(from_server(text), format!("the server: {text}"));
+    }
+
+    #[test]
+    fn what_is_ended_and_of_which_nothing_arrived_has_a_row() {
+        let Ok(Job::Measure(measurement)) = cli::parse("stride-perf write bw -c uc --loopback".split_whitespace())
+        else {
+            panic!("it is to be measured")
+        };
+        let Measurement { plan, output, .. } = *measurement;
+        let seen = |is_endless, messages, arrived| {
+            let mut screen = Screen::new(&Plan { is_endless, ..plan.clone() }, &output);
+            let sent = Bandwidth { messages, seconds: 1.0, sent: Some(messages), ..Bandwidth::default() };
+            let taken = Bandwidth { arrived, ..Bandwidth::default() };
+            let [client, server] = [sent, taken].map(|side| Some(Figures::Bandwidth(side)));
+            // What has no end of its own is whole when its user ends it.
+            screen.step(&Step { size: 64, client, server, counters: None, is_whole: is_endless });
+            (screen.rows.len(), screen.silent.len())
+        };
+        assert_eq!(seen(true, 50, Some(0)), (1, 0));
+        assert_eq!(seen(false, 50, Some(0)), (1, 1));
+        assert_eq!(seen(false, 50, Some(50)), (1, 0));
+        // It was ended before anything was sent.
+        assert_eq!([seen(true, 0, Some(0)), seen(false, 0, Some(0))], [(0, 0); 2]);
     }
 
     #[test]

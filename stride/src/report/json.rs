@@ -283,7 +283,7 @@ mod tests {
         let (old, new) = (sample::bandwidth_row(64, 2000), sample::bandwidth_row(64, 1000));
         let series = |row: &Row| Series { rows: vec![row.clone()], ..document.series("it") };
         let comparison = Comparison::of(&series(&old), &series(&new), 5.0).unwrap();
-        let misses = Limits { min_gbps: Some(9.0), ..Limits::default() }.missed(&[new], &[4096]);
+        let misses = Limits { min_gbps: Some(9.0), ..Limits::default() }.missed(&[new], &[4096], &[]);
         document.verdict = Some(Verdict::new(&misses, Some((&comparison, Some(vec!["the MTU".to_owned()])))));
         document
     }

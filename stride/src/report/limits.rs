@@ -27,6 +27,8 @@ pub struct Miss {
     pub limit: f64,
     /// Which of them it is of.
     pub measure: Measured,
+    /// Whatever it has: over a direction, or a port, nothing has arrived.
+    pub is_silent: bool,
 }
 
 /// What a limit is of.
@@ -58,26 +60,26 @@ impl Limits {
     }
 
     /// The rows that miss one, and sizes that were done and have no row, which miss all. A row that does not know what is asked of it, or has
-    /// no messages, misses it.
-    pub fn missed(&self, rows: &[Row], unmeasured: &[u64]) -> Vec<Miss> {
+    /// no messages, misses it; and one of a size that is `silent`: nothing has arrived over one of several ways, however much has over the others.
+    pub fn missed(&self, rows: &[Row], unmeasured: &[u64], silent: &[u64]) -> Vec<Miss> {
         let all = [(self.min_gbps, Measured::Gigabits), (self.min_mpps, Measured::Rate), (self.max_p99, Measured::P99)];
         let none = unmeasured.iter().flat_map(|&size| {
-            let miss = move |limit, measure| Miss { size, found: f64::NAN, limit, measure };
+            let miss = move |limit, measure| Miss { size, found: f64::NAN, limit, measure, is_silent: false };
             all.into_iter().filter_map(move |(limit, measure)| Some(miss(limit?, measure)))
         });
-        rows.iter().flat_map(|row| self.misses(row)).flatten().chain(none).collect()
+        rows.iter().flat_map(|row| self.misses(row, silent.contains(&row.size))).flatten().chain(none).collect()
     }
 
-    fn misses(&self, row: &Row) -> [Option<Miss>; 2] {
+    fn misses(&self, row: &Row, is_silent: bool) -> [Option<Miss>; 2] {
         let size = row.size;
-        let miss = |found, limit, measure| Some(Miss { size, found, limit, measure });
+        let miss = |found, limit, measure| Some(Miss { size, found, limit, measure, is_silent });
         if let Some(latency) = row.latency() {
             let found = latency.p99 / 1000.0;
             let limit = self.max_p99.filter(|limit| !matches!(found.partial_cmp(limit), Some(Less | Equal)));
             return [limit.and_then(|limit| miss(found, limit, Measured::P99)), None];
         }
         let Some(average) = row.average() else { return [None; 2] };
-        let has_some = row.bandwidth().is_some_and(|bandwidth| bandwidth.messages > 0);
+        let has_some = row.bandwidth().is_some_and(|bandwidth| bandwidth.messages > 0) && !is_silent;
         let below = |limit: Option<f64>, found: f64, measure| {
             let is_kept = |limit: &f64| has_some && matches!(found.partial_cmp(limit), Some(Greater | Equal));
             let limit = limit.filter(|limit| !is_kept(limit));
@@ -99,6 +101,13 @@ impl fmt::Display for Miss {
             let option = self.measure.option();
             return write!(f, "{size}: nothing was measured, where {option} asks for {limit}");
         }
+        if self.is_silent {
+            let option = self.measure.option();
+            return write!(
+                f,
+                "{size}: nothing has arrived over a part of the ways, where {option} asks for {limit} of all"
+            );
+        }
         match self.measure {
             Measured::Gigabits => write!(f, "{size}: {found:.3} Gb/s, less than the {limit} Gb/s of --min-gbps"),
             Measured::Rate => {
@@ -118,28 +127,28 @@ mod tests {
     fn bandwidths_below() {
         let rows = [64, 4096, 8192].map(|size| sample::bandwidth_row(size, 1_000_000));
         let limits = Limits { min_gbps: Some(32.768), max_p99: Some(0.0), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows, &[]).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["64 B: 0.512 Gb/s, less than the 32.768 Gb/s of --min-gbps"]);
-        assert_eq!(Limits::default().missed(&rows, &[]), []);
+        assert_eq!(Limits::default().missed(&rows, &[], &[]), []);
     }
 
     #[test]
     fn message_rates_below() {
         let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1_000_000 * (size / 64)));
         let limits = Limits { min_mpps: Some(2.0), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows, &[]).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["64 B: 1.000000 million messages a second, less than the 2 of --min-mpps"]);
         // A row can miss both.
         let limits = Limits { min_gbps: Some(100.0), ..limits };
-        assert_eq!(limits.missed(&rows, &[]).len(), 3);
-        assert_eq!(limits.missed(&[sample::latency_row(2, 1000)], &[]), []);
+        assert_eq!(limits.missed(&rows, &[], &[]).len(), 3);
+        assert_eq!(limits.missed(&[sample::latency_row(2, 1000)], &[], &[]), []);
     }
 
     #[test]
     fn latencies_above() {
         let rows = [(2, 1000), (4096, 2000)].map(|(size, time)| sample::latency_row(size, time));
         let limits = Limits { max_p99: Some(2.5), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&rows, &[]).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = limits.missed(&rows, &[], &[]).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["4 KiB: p99 of 3.979 us, more than the 2.5 us of --max-p99"]);
     }
 
@@ -149,20 +158,31 @@ mod tests {
         if let crate::stats::Figures::Latency(latency) = &mut row.figures {
             latency.p99 = f64::NAN;
         }
-        assert_eq!(Limits { max_p99: Some(1e9), ..Limits::default() }.missed(&[row], &[]).len(), 1);
+        assert_eq!(Limits { max_p99: Some(1e9), ..Limits::default() }.missed(&[row], &[], &[]).len(), 1);
     }
 
     #[test]
     fn what_was_not_measured_misses_all() {
         let limits = Limits { max_p99: Some(1.0), ..Limits::default() };
-        let said: Vec<_> = limits.missed(&[], &[8 << 20]).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = limits.missed(&[], &[8 << 20], &[]).iter().map(ToString::to_string).collect();
         assert_eq!(said, ["8 MiB: nothing was measured, where --max-p99 asks for 1"]);
-        assert_eq!(Limits::default().missed(&[], &[8 << 20]), []);
+        assert_eq!(Limits::default().missed(&[], &[8 << 20], &[]), []);
         let mut none = sample::bandwidth_row(64, 1_000_000);
         if let crate::stats::Figures::Bandwidth(bandwidth) = &mut none.figures {
             bandwidth.messages = 0;
         }
         let limits = Limits { min_gbps: Some(0.0), min_mpps: Some(0.0), ..Limits::default() };
-        assert_eq!(limits.missed(&[none], &[]).len(), 2);
+        assert_eq!(limits.missed(&[none], &[], &[]).len(), 2);
+    }
+
+    #[test]
+    fn a_way_over_which_nothing_arrives_misses_whatever_the_others_have() {
+        let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1_000_000));
+        let limits = Limits { min_gbps: Some(0.1), min_mpps: Some(0.1), max_p99: None };
+        assert_eq!(limits.missed(&rows, &[], &[]), []);
+        let said: Vec<_> = limits.missed(&rows, &[], &[128]).iter().map(ToString::to_string).collect();
+        let expected =
+            |option| format!("128: nothing has arrived over a part of the ways, where {option} asks for 0.1 of all");
+        assert_eq!(said, [expected("--min-gbps"), expected("--min-mpps")]);
     }
 }

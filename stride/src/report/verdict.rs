@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(compared.sizes[1].gain_percent, None, "from nothing");
         let held = Comparison::of(&old, &new, 50.0).unwrap();
         assert!(Verdict::new(&[], Some((&held, None))).is_held);
-        let misses = Limits { min_mpps: Some(1.0), ..Limits::default() }.missed(&new.rows[..1], &[]);
+        let misses = Limits { min_mpps: Some(1.0), ..Limits::default() }.missed(&new.rows[..1], &[], &[]);
         let verdict = Verdict::new(&misses, Some((&held, None)));
         assert!(!verdict.is_held && verdict.misses[0].option == "--min-mpps");
     }

@@ -21,10 +21,12 @@ pub struct Bandwidth {
     /// Processor time that the side has used, of all its threads, as a share of the window: 1.0 is one processor all the time.
     #[serde(rename = "cpu_share")]
     pub cpu: Option<f64>,
-    /// Messages that were sent in the whole step, those of the warm-up too, where messages may be lost and the other side counts them.
+    /// Messages that were sent in the whole step, those of the warm-up too, where messages may be lost: also plain writes, which nobody counts
+    /// where they arrive.
     #[serde(rename = "sent_messages", default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
-    /// Messages that arrived in the whole step, likewise; of plain writes it is known only where none did.
+    /// Messages that arrived in the whole step, those of the warm-up too, as the other side has counted them; of plain writes it is known only
+    /// where none did.
     #[serde(rename = "arrived_messages", default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<u64>,
     /// What each port has done of it, where the test goes over several: each in its own window.
