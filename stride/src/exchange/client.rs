@@ -206,6 +206,7 @@ impl Client<'_> {
         self.connection.send(&Message::Go)?;
         let mut told = Told::new(&self.request.plan, size);
         let (client, mut server, is_whole) = self.run(side, size, &mut told)?;
+        let was_cut = !is_whole;
         // What has no end of its own is whole when the user ends it.
         let is_whole = is_whole || self.request.plan.is_endless;
         self.connection.send(&Message::Done(Done { is_whole }))?;
@@ -220,6 +221,7 @@ impl Client<'_> {
                 other => return self.connection.unexpected(&other, "figures"),
             }
         }
+        let client = self.settle(side, (size, client), was_cut)?;
         let counters = self.count(side)?;
         // Of a step that was cut short not every place has its bytes.
         if self.request.plan.is_validated && is_whole {
@@ -230,6 +232,26 @@ impl Client<'_> {
             }
         }
         Ok(Step { size, client, server: server.flatten(), counters, is_whole })
+    }
+
+    /// The figures of this side, once all that the server has sent has had the time to come.
+    fn settle(
+        &mut self,
+        side: &mut dyn Side,
+        (size, figures): (u64, Option<Figures>),
+        was_cut: bool,
+    ) -> Result<Option<Figures>, Failure> {
+        let (mut pulse, mut trouble) = (Pulse::new(), None);
+        let (connection, watch) = (&mut *self.connection, &mut *self.watch);
+        let settled = side.settle(size, figures, was_cut, &mut || {
+            // What the server says now is of what follows.
+            trouble = trouble.take().or_else(|| pulse.say(connection, 1.0).err());
+            trouble.is_none() && watch.progress(size, 1.0)
+        });
+        match trouble {
+            Some(failure) => Err(failure),
+            None => settled.map_err(Failure::rdma),
+        }
     }
 
     /// What the counters of both sides say, where any are asked for.

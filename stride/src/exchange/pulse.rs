@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::message::Message;
 
 /// How often the connection is looked at, at most.
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// How often the other side is told, whose time-out may be shorter than this side's, and is `LEAST_TIMEOUT` at least.
 const SAY: Duration = Duration::from_millis(250);
 /// How many messages are taken in at a look, at most: who floods this side does not hold it.
@@ -33,10 +33,7 @@ impl Pulse {
             return Ok(Vec::new());
         }
         self.looked = Some(now);
-        if now.duration_since(self.told) >= SAY.min(connection.timeout() / 4) {
-            self.told = now;
-            connection.send(&Message::Progress(if done.is_finite() { done } else { 0.0 }))?;
-        }
+        self.say(connection, done)?;
         let mut heard = Vec::new();
         for _ in 0..MOST {
             match connection.arrived()? {
@@ -51,6 +48,16 @@ impl Pulse {
             }
         }
         Ok(heard)
+    }
+
+    /// Tells the other side, if it is time to.
+    pub(super) fn say(&mut self, connection: &mut Connection, done: f64) -> Result<(), Failure> {
+        let now = Instant::now();
+        if now.duration_since(self.told) >= SAY.min(connection.timeout() / 4) {
+            self.told = now;
+            connection.send(&Message::Progress(if done.is_finite() { done } else { 0.0 }))?;
+        }
+        Ok(())
     }
 }
 

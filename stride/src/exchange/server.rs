@@ -1,14 +1,17 @@
 //! The side that serves.
 
+use std::thread::sleep;
+
 use anyhow::anyhow;
 
 use super::connection::Connection;
 use super::failure::Failure;
-use super::message::{Message, Offer, Request};
+use super::message::{Done, Message, Offer, Request};
 use super::path;
-use super::pulse::Pulse;
+use super::pulse::{LOOK, Pulse};
 use crate::fabric::{Fabric, Facts, Path, Role, Side};
 use crate::plan::{Given, Place, Plan, Spot};
+use crate::stats::Figures;
 
 /// What a server was given.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,6 +94,8 @@ impl Server<'_> {
                         .connection
                         .broken(format!("wants {size} bytes, of which it did not speak or which do not fit"));
                 }
+                // It looks for what this side has sent.
+                Message::Progress(_) if plan.looks_for_arrivals() && plan.server_sends() => {}
                 Message::End => break,
                 other => return self.connection.unexpected(&other, "size"),
             }
@@ -194,6 +199,42 @@ impl Server<'_> {
         }
     }
 
+    /// The figures of a step, once all that the client has sent has had the time to come.
+    fn settle(
+        &mut self,
+        side: &mut dyn Side,
+        plan: &Plan,
+        (size, figures): (u64, Option<Figures>),
+        done: &mut Option<Done>,
+    ) -> Result<Option<Figures>, Failure> {
+        let (connection, mut pulse, mut trouble) = (&mut *self.connection, Pulse::new(), None);
+        let mut hear = |done: &mut Option<Done>| {
+            match pulse.beat(connection, 1.0) {
+                Ok(heard) if heard.is_empty() && done.is_none() => {
+                    trouble = trouble.take().or_else(|| connection.silence())
+                }
+                Ok(heard) => heard.into_iter().for_each(|message| match message {
+                    Message::Done(theirs) if done.is_none() => *done = Some(theirs),
+                    other => trouble = connection.unexpected::<()>(&other, "done").err(),
+                }),
+                Err(failure) => trouble = Some(failure),
+            }
+            trouble.is_none()
+        };
+        if plan.looks_for_arrivals() && plan.is_bidirectional {
+            // The client goes on to its own end.
+            while done.is_none() && hear(done) {
+                sleep(LOOK);
+            }
+        }
+        let was_cut = plan.is_endless || done.is_some_and(|done| !done.is_whole);
+        let settled = side.settle(size, figures, was_cut, &mut || hear(done));
+        match trouble {
+            Some(failure) => Err(failure),
+            None => settled.map_err(Failure::rdma),
+        }
+    }
+
     fn step(&mut self, side: &mut dyn Side, plan: &Plan, size: u64) -> Result<(), Failure> {
         side.prepare(size).map_err(Failure::rdma)?;
         self.connection.send(&Message::Ready)?;
@@ -227,7 +268,8 @@ impl Server<'_> {
         if let Some(failure) = trouble {
             return Err(failure);
         }
-        self.connection.send(&Message::Figures(run.map_err(Failure::rdma)?))?;
+        let figures = self.settle(side, plan, (size, run.map_err(Failure::rdma)?), &mut done)?;
+        self.connection.send(&Message::Figures(figures))?;
         while done.is_none() {
             match self.connection.receive()? {
                 Message::Progress(_) => {}

@@ -216,6 +216,23 @@ pub trait Side {
     /// A sentence for the user: what failed, on which queue pair, and what that usually means.
     fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>>;
 
+    /// Looks whether anything has come of messages that nobody counts, once the other side has sent its last: brings back the figures of the
+    /// run, with what was found. What has not come may be waited for, less where the step was cut short, and no longer than `tell`, which is
+    /// called meanwhile, says `true`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the user.
+    fn settle(
+        &mut self,
+        _size: u64,
+        figures: Option<Figures>,
+        _was_cut: bool,
+        _tell: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Figures>> {
+        Ok(figures)
+    }
+
     /// Ends the connections, once both sides are done.
     fn end(&mut self) {}
 

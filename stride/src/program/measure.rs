@@ -197,13 +197,20 @@ mod tests {
     use crate::stats::Figures;
 
     /// Devices of which one side's messages come to nothing: the other side's memory is not where it is told to be, which UC tells nobody.
-    struct Deaf(Role);
+    struct Deaf(Role, Of);
 
-    struct DeafSide(Box<dyn Side>, bool);
+    /// Of which of the other side's ports.
+    #[derive(Clone, Copy)]
+    enum Of {
+        All,
+        Second,
+    }
+
+    struct DeafSide(Box<dyn Side>, Option<Of>);
 
     impl Fabric for Deaf {
         fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
-            Ok(Box::new(DeafSide(Verbs.open(plan, place, role)?, role == self.0)))
+            Ok(Box::new(DeafSide(Verbs.open(plan, place, role)?, (role == self.0).then_some(self.1))))
         }
     }
 
@@ -218,7 +225,12 @@ mod tests {
 
         fn connect(&mut self, path: &fabric::Path, theirs: &Ends) -> Result<()> {
             let mut theirs = theirs.clone();
-            theirs.queue_pairs.iter_mut().filter(|_| self.1).for_each(|end| end.rkey ^= 0x5555);
+            let of = self.1;
+            let spoil = |ends: &mut Ends| ends.queue_pairs.iter_mut().for_each(|end| end.rkey ^= 0x5555);
+            if matches!(of, Some(Of::All)) {
+                spoil(&mut theirs);
+            }
+            theirs.others.iter_mut().filter(|_| of.is_some()).for_each(spoil);
             self.0.connect(path, &theirs)
         }
 
@@ -228,6 +240,16 @@ mod tests {
 
         fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
             self.0.run(size, tell)
+        }
+
+        fn settle(
+            &mut self,
+            size: u64,
+            figures: Option<Figures>,
+            was_cut: bool,
+            tell: &mut dyn FnMut() -> bool,
+        ) -> Result<Option<Figures>> {
+            self.0.settle(size, figures, was_cut, tell)
         }
     }
 
@@ -250,7 +272,7 @@ mod tests {
             let (end, whole) = run(words, &Verbs);
             let row = whole.rows[0].bandwidth().unwrap();
             assert_eq!((end, row.arrived), (Exit::Done, None), "{words}: {row:?}");
-            let (end, none) = run(words, &Deaf(deaf));
+            let (end, none) = run(words, &Deaf(deaf, Of::All));
             let row = none.rows[0].bandwidth().unwrap();
             assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 0, Some(0)), "{words}: {row:?}");
             assert!(row.sent > Some(0) && none.hints.iter().any(|hint| hint.contains("none of ")), "{:?}", none.hints);
@@ -259,13 +281,36 @@ mod tests {
         }
         // Of two directions the other one counts, and both are asked for.
         for deaf in [Role::Client, Role::Server] {
-            let (end, one) = run("write bw -n 500 -s 64 -b", &Deaf(deaf));
+            let (end, one) = run("write bw -n 500 -s 64 -b", &Deaf(deaf, Of::All));
             let row = one.rows[0].bandwidth().unwrap();
             assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 500, None), "{deaf:?}: {row:?}");
             let whose = if deaf == Role::Client { "client" } else { "server" };
             let start = format!("At 64 nothing of what the {whose} has sent has arrived: ");
             assert!(one.hints.iter().any(|hint| hint.starts_with(&start)), "{:?}", one.hints);
             assert!(!one.verdict.unwrap().is_held);
+        }
+    }
+
+    #[test]
+    fn a_port_over_which_nothing_arrives_counts_for_nothing() {
+        let file = std::env::temp_dir().join(format!("stride-deaf-port-{}.json", std::process::id()));
+        for words in ["-n 500", "-n 500 --reversed", "-D 20ms --warm-up 0", "-n 500 -b"] {
+            let words = format!(
+                "write bw {words} -s 64 -c uc -q 2 -d soft0,soft0 --loopback --min-mpps 0.000001 --json {}",
+                file.display()
+            );
+            let deaf = if words.contains("--reversed") { Role::Server } else { Role::Client };
+            let end = exit(&words, &Deaf(deaf, Of::Second));
+            let document = Document::read(&fs::read_to_string(&file).unwrap()).unwrap();
+            fs::remove_file(&file).unwrap();
+            let row = document.rows[0].bandwidth().unwrap();
+            let [first, second] = row.ports.as_slice() else { panic!("{words}: {row:?}") };
+            let back = if words.contains("-b") { 500 } else { 0 };
+            assert_eq!((end, second.messages, row.arrived), (Exit::Missed, back, None), "{words}: {row:?}");
+            assert!(first.messages > back && row.messages == first.messages + back, "{words}: {row:?}");
+            assert!(document.hints.iter().any(|hint| hint.contains("from its port 2 of the test, soft0 port 1,")));
+            assert_eq!(exit(&words, &Verbs), Exit::Done);
+            fs::remove_file(&file).unwrap();
         }
     }
 

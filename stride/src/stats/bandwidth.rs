@@ -125,12 +125,30 @@ impl Bandwidth {
     /// take at the sum of both averages. Where messages may be lost, each direction has the part of them that arrived.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
-        let arrived = |sender: &Self, receiver: &Self| match (sender.sent, receiver.arrived) {
-            (Some(_), Some(arrived)) => sender.part(arrived),
-            _ => sender.clone(),
-        };
-        let both = arrived(self, other).sum(&arrived(other, self));
+        let both = self.reached(other).sum(&other.reached(self));
         Self { ports: self.by_port(other, Self::with), ..both }
+    }
+
+    /// What of it the other side says has arrived, as far as it knows.
+    fn reached(&self, receiver: &Self) -> Self {
+        match (self.sent, receiver.arrived) {
+            (Some(_), Some(arrived)) => self.part(arrived),
+            (Some(_), None) if receiver.knows_ports() => self.of_ports(self.by_port(receiver, Self::reached)),
+            _ => self.clone(),
+        }
+    }
+
+    /// Whether it is known of some ports alone what has arrived over them: nothing.
+    fn knows_ports(&self) -> bool {
+        self.arrived.is_none() && self.ports.iter().any(|port| port.arrived.is_some())
+    }
+
+    /// What these ports, of each of which it is known what counts, come to together.
+    fn of_ports(&self, ports: Vec<Self>) -> Self {
+        match ports.iter().cloned().reduce(|one, other| one.sum(&other)) {
+            Some(all) => Self { cpu: self.cpu, sent: self.sent, arrived: self.arrived, ports, ..all },
+            None => self.clone(),
+        }
     }
 
     /// The same of each port, which is connected with the one in the same place.
@@ -169,7 +187,7 @@ impl Bandwidth {
 
     /// Whether it is of a side that only counts what arrives.
     pub(crate) fn is_of_receiver(&self) -> bool {
-        self.arrived.is_some() && self.sent.is_none()
+        self.sent.is_none() && (self.arrived.is_some() || self.knows_ports())
     }
 
     /// What a side has sent, as the one has counted it to which it went: its rate is that of what arrived.
@@ -181,7 +199,10 @@ impl Bandwidth {
             return Self { sent, arrived, cpu, ports, ..receiver.clone() };
         }
         // What came had no window of its own.
-        Self { arrived, intervals: Vec::new(), ports, ..self.part(arrived.unwrap_or(0)) }
+        match arrived {
+            Some(count) => Self { arrived, intervals: Vec::new(), ports, ..self.part(count) },
+            None => Self { ports, ..self.of_ports(self.by_port(receiver, Self::reached)) },
+        }
     }
 
     /// The window as a time.
@@ -304,6 +325,41 @@ mod tests {
         let both = sent.received(&taken);
         assert_eq!(messages(&both), [90, 40]);
         assert_eq!((both.ports[1].sent, both.ports[1].arrived), (Some(128), Some(112)));
+    }
+
+    #[test]
+    fn of_a_port_over_which_nothing_arrived_nothing_counts() {
+        let side = |seconds, ports: [(u64, Option<u64>, Option<u64>); 2]| {
+            let of = |(messages, sent, arrived)| Bandwidth {
+                messages,
+                seconds,
+                intervals: vec![messages / 2; 2],
+                interval: 0.5,
+                sent,
+                arrived,
+                cpu: Some(0.5),
+                ..Bandwidth::default()
+            };
+            let [one, two] = ports.map(of);
+            Bandwidth { arrived: None, ports: vec![one.clone(), two.clone()], ..one.sum(&two) }
+        };
+        let sends = side(1.0, [(100, Some(128), None), (60, Some(128), None)]);
+        // Of the first port it is not known how many arrived, and of the second that none did.
+        let takes = side(0.0, [(0, None, None), (0, None, Some(0))]);
+        assert!(takes.is_of_receiver());
+        let both = sends.received(&takes);
+        assert_eq!((both.messages, both.sent, both.arrived, both.cpu), (100, Some(256), None, Some(1.0)));
+        assert_eq!(both.intervals, [50, 50]);
+        near(both.average(1).messages_per_second, 100.0);
+        let ports = |both: &Bandwidth| both.ports.iter().map(|port| (port.messages, port.arrived)).collect::<Vec<_>>();
+        assert_eq!(ports(&both), [(100, None), (0, Some(0))]);
+        // Of two directions the other one has all of its ports.
+        let back = side(1.0, [(30, Some(64), None), (20, Some(64), Some(0))]);
+        for both in [sends.with(&back), back.with(&sends)] {
+            assert_eq!((both.messages, both.sent, both.arrived), (150, Some(384), None));
+            near(both.average(1).messages_per_second, 150.0);
+            assert_eq!(ports(&both), [(130, None), (20, None)]);
+        }
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! Whole tests in memory.
 
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::Result;
+
 use super::*;
 use crate::fabric::fake::Stage;
-use crate::fabric::{Facts, Role};
+use crate::fabric::{Ends, Fabric, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Amount, LONGEST, Measure, Memory, Operation, Place, Semantics, Spot, Transport};
 use crate::stats::{Figures, Interval, Seen};
 
@@ -292,6 +297,107 @@ fn a_server_that_sends_too_does_all_of_its_own() {
         };
         assert!(step.is_whole);
         assert_eq!(of(&step.server), of(&step.client), "{amount:?}");
+    }
+}
+
+/// A fabric whose sides note what they do, and wait for what may still come for longer than the shortest time-out.
+#[derive(Default)]
+struct Waiting {
+    fake: Fake,
+    time: Duration,
+    log: Arc<Mutex<Vec<(Role, &'static str)>>>,
+}
+
+struct WaitingSide(Box<dyn Side>, Role, Duration, Arc<Mutex<Vec<(Role, &'static str)>>>);
+
+impl Fabric for Waiting {
+    fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
+        Ok(Box::new(WaitingSide(self.fake.open(plan, place, role)?, role, self.time, self.log.clone())))
+    }
+}
+
+impl Side for WaitingSide {
+    fn facts(&self) -> &Facts {
+        self.0.facts()
+    }
+
+    fn make_ends(&mut self, path: &Path) -> Result<Ends> {
+        self.0.make_ends(path)
+    }
+
+    fn connect(&mut self, path: &Path, theirs: &Ends) -> Result<()> {
+        self.0.connect(path, theirs)
+    }
+
+    fn prepare(&mut self, size: u64) -> Result<()> {
+        self.0.prepare(size)
+    }
+
+    fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
+        let figures = self.0.run(size, tell);
+        self.3.lock().unwrap().push((self.1, "has run"));
+        figures
+    }
+
+    fn settle(
+        &mut self,
+        _: u64,
+        figures: Option<Figures>,
+        was_cut: bool,
+        tell: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Figures>> {
+        self.3.lock().unwrap().push((self.1, if was_cut { "looks" } else { "waits" }));
+        let end = Instant::now() + self.2;
+        while Instant::now() < end && tell() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(figures)
+    }
+}
+
+#[test]
+fn what_may_still_come_is_waited_for_once_the_other_side_has_sent_its_last() {
+    let unreliable = |change: fn(&mut Plan)| {
+        request(|plan| {
+            (plan.transport, plan.sizes) = (Transport::Uc, vec![2, 3]);
+            change(plan);
+        })
+    };
+    for late in [Role::Client, Role::Server] {
+        let fabric = Waiting { fake: Fake { late: Some(late), ..Fake::default() }, ..Waiting::default() };
+        loopback(&fabric, &unreliable(|plan| plan.is_bidirectional = true), LONG, &mut ()).unwrap();
+        let log = fabric.log.lock().unwrap();
+        for step in log.chunks(4) {
+            assert!(step[..2].iter().all(|(_, what)| *what == "has run"), "{late:?}: {log:?}");
+            assert!(step[2..].iter().all(|(_, what)| *what == "waits"), "{late:?}: {log:?}");
+        }
+    }
+    // The other side does not take it for one that hangs.
+    let short = LEAST_TIMEOUT;
+    for change in [|plan: &mut Plan| plan.is_bidirectional = true, |plan: &mut Plan| plan.is_reversed = true] {
+        let fabric = Waiting { time: short * 3 / 2, ..Waiting::default() };
+        assert_eq!(loopback(&fabric, &unreliable(change), short, &mut ()).unwrap().steps.len(), 2);
+    }
+}
+
+#[test]
+fn what_may_still_come_is_not_waited_for_where_the_step_was_cut() {
+    struct Impatient;
+    impl Watch for Impatient {
+        fn progress(&mut self, _: u64, done: f64) -> bool {
+            done == 0.0
+        }
+    }
+    for is_endless in [false, true] {
+        let fake = Fake { waits: Some(Role::Server), ..Fake::default() };
+        let fabric = Waiting { fake, ..Waiting::default() };
+        let request = request(|plan| {
+            (plan.transport, plan.is_bidirectional, plan.is_endless) = (Transport::Uc, true, is_endless);
+            plan.amount = Amount::Time { time: LONG, warm_up: Duration::ZERO };
+        });
+        loopback(&fabric, &request, LONG, &mut Impatient).unwrap();
+        let log = fabric.log.lock().unwrap();
+        assert_eq!(log.iter().filter(|(_, what)| *what == "looks").count(), 2, "{log:?}");
     }
 }
 

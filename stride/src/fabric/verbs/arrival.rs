@@ -7,61 +7,114 @@ use anyhow::Result;
 
 use super::contents;
 use super::corner::Corner;
-use crate::fabric::Glimpse;
 use crate::plan::Plan;
 use crate::stats::{Bandwidth, Figures};
 
-/// For so long it is waited for what may still come.
+/// For so long it is waited for what may still come, from when the other side has sent its last.
 const LATE: Duration = Duration::from_secs(1);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether anything of what the other side has written has come, or does within a moment: what it has sent may still be on its way.
-pub(super) fn awaited(corners: &[Corner], size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<bool> {
-    let end = Instant::now() + LATE;
+/// Until when it is waited for what may still come. Of a step that was cut short the last messages do not count: those of its beginning are
+/// late if any are.
+pub(super) fn end(began: Option<Instant>, was_cut: bool) -> Instant {
+    began.filter(|_| was_cut).unwrap_or_else(Instant::now) + LATE
+}
+
+/// Of each port, which has so many threads, whether anything of what the other side has written has come over it, or does until then: what was
+/// sent may still be on its way. Where `tell` says no it is not waited for.
+pub(super) fn awaited(
+    corners: &[Corner],
+    threads: usize,
+    size: u64,
+    end: Instant,
+    tell: &mut dyn FnMut() -> bool,
+) -> Result<Vec<bool>> {
+    let ports: Vec<_> = corners.chunks(threads.max(1)).collect();
+    let mut come = vec![false; ports.len()];
     loop {
-        for corner in corners {
-            if contents::has_come(corner, size)? {
-                return Ok(true);
+        let mut goes_on = Instant::now() < end;
+        for (has_come, corners) in come.iter_mut().zip(&ports) {
+            for corner in *corners {
+                *has_come = *has_come || contents::has_come(corner, size)?;
+                // The other side hears of this one meanwhile: there may be many queue pairs, and memory that is slow to look at.
+                goes_on &= tell();
             }
         }
-        if Instant::now() >= end {
-            return Ok(false);
+        if !goes_on || come.iter().all(|has_come| *has_come) {
+            return Ok(come);
         }
-        // The other side hears of this one meanwhile. It is over, whatever is said to that.
-        tell(Glimpse { done: 1.0, intervals: &[] });
         thread::sleep(LOOK);
     }
 }
 
-/// The figures of a side to which nothing has come, over any of its ports.
-pub(super) fn none(figures: Option<Figures>, plan: &Plan) -> Figures {
-    let own = match figures {
+/// The figures of a side, with those ports over which nothing has come.
+pub(super) fn marked(figures: Option<Figures>, plan: &Plan, come: &[bool]) -> Option<Figures> {
+    if come.iter().all(|has_come| *has_come) {
+        return figures;
+    }
+    let mut own = match figures {
         Some(Figures::Bandwidth(own)) => own,
         Some(Figures::Latency(_)) | None => Bandwidth::default(),
     };
-    let nothing = |own: Bandwidth| Bandwidth { arrived: Some(0), ..own };
-    let mut ports = own.ports.clone();
     if plan.ports() > 1 {
-        ports.resize(plan.ports() as usize, Bandwidth::default());
+        own.ports.resize(come.len(), Bandwidth::default());
+        let dead = own.ports.iter_mut().zip(come).filter(|(_, has_come)| !**has_come);
+        dead.for_each(|(port, _)| port.arrived = Some(0));
     }
-    Figures::Bandwidth(Bandwidth { ports: ports.into_iter().map(nothing).collect(), ..nothing(own) })
+    if come.iter().all(|has_come| !has_come) {
+        own.arrived = Some(0);
+    }
+    Some(Figures::Bandwidth(own))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::side::VerbsSide;
     use super::*;
+    use crate::fabric::{Path, Role, Side};
+    use crate::plan::{Amount, Place, Transport};
 
     #[test]
-    fn nothing_has_come_over_any_port() {
-        let of = |plan: &Plan, figures| match none(figures, plan) {
-            Figures::Bandwidth(all) => (all.messages, all.arrived, all.ports.iter().map(|port| port.arrived).collect()),
-            Figures::Latency(latency) => panic!("{latency:?}"),
+    fn nothing_has_come_over_some_ports() {
+        let of = |plan: &Plan, figures, come: &[bool]| match marked(figures, plan, come) {
+            Some(Figures::Bandwidth(all)) => {
+                (all.messages, all.arrived, all.ports.iter().map(|port| port.arrived).collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
         };
         let mut plan = Plan::example();
         let own = Bandwidth { messages: 7, ..Bandwidth::default() };
-        assert_eq!(of(&plan, Some(Figures::Bandwidth(own))), (7, Some(0), vec![]));
+        assert_eq!(of(&plan, Some(Figures::Bandwidth(own.clone())), &[false]), (7, Some(0), vec![]));
+        assert_eq!(of(&plan, Some(Figures::Bandwidth(own)), &[true]), (7, None, vec![]));
         plan.client.others.push(crate::plan::Spot::default());
-        assert_eq!(of(&plan, None), (0, Some(0), vec![Some(0); 2]));
+        assert_eq!(of(&plan, None, &[false, false]), (0, Some(0), vec![Some(0); 2]));
+        assert_eq!(of(&plan, None, &[true, false]), (0, None, vec![None, Some(0)]));
+        assert_eq!(marked(None, &plan, &[true, true]), None);
+    }
+
+    #[test]
+    fn it_is_waited_only_where_something_may_come() {
+        let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
+        let amount = Amount::Messages { count: 1, warm_up: 0 };
+        let plan = Plan { transport: Transport::Uc, amount, sizes: vec![8], ..Plan::example() };
+        let plan = Plan { client: place.clone(), server: place, ..plan };
+        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+        let mut side = VerbsSide::open(&plan, &plan.server, Role::Server).unwrap();
+        side.make_ends(&path).unwrap();
+        side.prepare(8).unwrap();
+        let looked = |end, goes_on| {
+            let began = Instant::now();
+            let come = awaited(&side.corners, 1, 8, end, &mut || goes_on).unwrap();
+            assert_eq!(come, [false]);
+            began.elapsed()
+        };
+        let now = Instant::now();
+        assert!(looked(now + Duration::from_millis(200), true) >= Duration::from_millis(190));
+        // The other side has gone, or it was ended.
+        assert!(looked(now + LATE * 100, false) < LATE);
+        let ago = now.checked_sub(LATE * 2).unwrap();
+        assert!(end(Some(ago), true) < now && end(Some(ago), false) > now && end(None, true) > now);
+        assert!(looked(end(Some(ago), true), true) < LATE);
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct VerbsSide {
     /// Where the connection manager connects the queue pairs.
     manager: Option<Manager>,
     stands: Vec<Stand>,
+    /// When the step was begun.
+    began: Option<Instant>,
 }
 
 impl VerbsSide {
@@ -71,7 +73,7 @@ impl VerbsSide {
         let mut facts = all.next().context("a side has a port")?;
         facts.others = all.collect();
         let corners = Vec::new();
-        Ok(Self { plan: plan.clone(), role, facts, corners, ends: None, manager, stands })
+        Ok(Self { plan: plan.clone(), role, facts, corners, ends: None, manager, stands, began: None })
     }
 
     /// Whether what a place names is there.
@@ -229,6 +231,7 @@ impl Side for VerbsSide {
 
     fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
         let threads_of_port = self.threads() as usize;
+        self.began = Some(Instant::now());
         let Self { plan, role, corners, facts, .. } = self;
         // The processors of each port's threads, and those that are near it.
         let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
@@ -293,12 +296,22 @@ impl Side for VerbsSide {
             };
             threads.into_iter().map(end).collect::<Result<Vec<_>>>()
         })?;
-        let figures = sum(outcomes, plan, size);
-        if plan.looks_for_arrivals() && step::part(plan, role.other()).sends && !arrival::awaited(corners, size, tell)?
-        {
-            return Ok(Some(arrival::none(figures, plan)));
+        Ok(sum(outcomes, plan, size))
+    }
+
+    fn settle(
+        &mut self,
+        size: u64,
+        figures: Option<Figures>,
+        was_cut: bool,
+        tell: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Figures>> {
+        if !self.plan.looks_for_arrivals() || !step::part(&self.plan, self.role.other()).sends {
+            return Ok(figures);
         }
-        Ok(figures)
+        let end = arrival::end(self.began, was_cut);
+        let come = arrival::awaited(&self.corners, self.threads() as usize, size, end, tell)?;
+        Ok(arrival::marked(figures, &self.plan, &come))
     }
 }
 
