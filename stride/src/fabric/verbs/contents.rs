@@ -58,16 +58,22 @@ pub(super) fn fill(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> R
     Ok(())
 }
 
-/// Makes the last byte of each place where messages come in another than that of the messages, so that it tells of one that has come.
-pub(super) fn mark(corner: &mut Corner, size: u64) -> Result<()> {
+/// Makes the last byte of each place where messages of the other side come in another than that of the messages, so that it tells of one that has
+/// come; of what no message goes to nothing is written, as each byte may cost a copy by a driver.
+pub(super) fn mark(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(()) };
+    let (goes_out, comes_in) = (part(plan, role).sends, part(plan, role.other()).sends);
     for lane in 0..corner.unposted.len() {
         let place = corner.memory.offset(lane);
         let memory = corner.memory.of_mut(lane);
         for offset in Places::offsets(size, false) {
             let end = place + offset + last as u64;
-            memory.outgoing.write_at(end, &[pattern::byte(size, lane, last)])?;
-            memory.incoming.write_at(end, &[pattern::blank(size, lane, last)])?;
+            if goes_out {
+                memory.outgoing.write_at(end, &[pattern::byte(size, lane, last)])?;
+            }
+            if comes_in {
+                memory.incoming.write_at(end, &[pattern::blank(size, lane, last)])?;
+            }
         }
     }
     Ok(())
@@ -101,8 +107,12 @@ pub(super) fn is_in_one_place(plan: &Plan) -> bool {
     matches!(plan.measure, Measure::Latency(_)) && plan.operation == Operation::Write
 }
 
-/// Looks at what has come to a side, after both are done.
+/// Looks at what has come to a side, after both are done. Where requests are under way still, as where the user has ended a test without an end
+/// of its own and the other side takes nothing in any more, nobody can say what is to be there.
 pub(super) fn check(corner: &Corner, plan: &Plan, role: Role, size: u64) -> Result<()> {
+    if corner.has_under_way {
+        return Ok(());
+    }
     let Part { sends, .. } = part(plan, role);
     let other = part(plan, role.other());
     match plan.operation {
@@ -268,6 +278,56 @@ mod tests {
             for threads in [1, 2] {
                 let [mut client, mut server] = played(&Plan { operation, threads, ..swaps.clone() }, |_| ());
                 assert_eq!([said(&mut client), said(&mut server)], ["", ""], "{operation} {threads}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_under_way_still_is_not_checked() {
+        let time = std::time::Duration::from_secs(100);
+        let plan = Plan {
+            is_endless: true,
+            qp_timeout: 20,
+            ..swaps(Amount::Time { time, warm_up: std::time::Duration::ZERO })
+        };
+        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+        let mut client = VerbsSide::open(&plan, &plan.client, Role::Client).unwrap();
+        let mut server = VerbsSide::open(&plan, &plan.client, Role::Server).unwrap();
+        client.make_ends(&path).unwrap();
+        let far = server.make_ends(&path).unwrap();
+        client.connect(&path, &far).unwrap();
+        client.prepare(8).unwrap();
+        // The server's queue pairs never come up: nothing is answered, and what is drained is given up.
+        client.run(8, &mut |_| false).unwrap();
+        assert_eq!(said(&mut client), "");
+        assert!(client.corners[0].has_under_way);
+        client.prepare(8).unwrap();
+        assert!(!client.corners[0].has_under_way);
+    }
+
+    #[test]
+    fn only_places_that_messages_leave_or_come_to_are_marked() {
+        let amount = Amount::Messages { count: 1, warm_up: 0 };
+        let plan = Plan { operation: Operation::Write, is_validated: false, ..swaps(amount) };
+        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+        for (is_reversed, is_bidirectional) in [(false, false), (true, false), (false, true)] {
+            let plan = Plan { transport: Transport::Uc, is_reversed, is_bidirectional, ..plan.clone() };
+            for (role, sends) in [(Role::Client, !is_reversed), (Role::Server, is_reversed || is_bidirectional)] {
+                let takes = is_bidirectional || !sends;
+                let mut side = VerbsSide::open(&plan, &plan.client, role).unwrap();
+                side.make_ends(&path).unwrap();
+                let corner = &mut side.corners[0];
+                let (at, none) = (corner.memory.offset(0) + 7, [0x5a]);
+                corner.memory.of_mut(0).outgoing.write_at(at, &none).unwrap();
+                corner.memory.of_mut(0).incoming.write_at(at, &none).unwrap();
+                side.prepare(8).unwrap();
+                let memory = side.corners[0].memory.of(0);
+                let marked = [&memory.outgoing, &memory.incoming].map(|area| {
+                    let mut byte = [0];
+                    area.read_at(at, &mut byte).unwrap();
+                    byte != none
+                });
+                assert_eq!(marked, [sends, takes], "{role:?} {is_reversed} {is_bidirectional}");
             }
         }
     }

@@ -34,6 +34,8 @@ pub(super) struct Corner {
     pub(super) unposted: Vec<u32>,
     /// Requests of each that were posted in the step.
     pub(super) posted: Vec<u64>,
+    /// Some of them were not done when the step ended.
+    pub(super) has_under_way: bool,
 }
 
 impl Corner {
@@ -75,6 +77,7 @@ impl Corner {
             inline,
             unposted: vec![depth; count as usize],
             posted: vec![0; count as usize],
+            has_under_way: false,
         })
     }
 

@@ -47,10 +47,11 @@ pub(super) fn measures(plan: &Plan, role: Role) -> bool {
 /// Makes ready for a step: zeros where a side looks for a counter, and receives.
 pub(super) fn prepare(corner: &mut Corner, plan: &Plan, role: Role, size: u64) -> Result<()> {
     corner.posted.fill(0);
+    corner.has_under_way = false;
     if plan.is_validated {
         contents::fill(corner, plan, role, size)?;
     } else if plan.looks_for_arrivals() {
-        contents::mark(corner, size)?;
+        contents::mark(corner, plan, role, size)?;
     }
     for lane in 0..corner.unposted.len() {
         if contents::is_in_one_place(plan) {
@@ -96,7 +97,7 @@ fn unnamed(
     let pairs = lanes.map(|lane| corner.memory.of(lane));
     let keys = pairs.map(|pair| (pair.outgoing.lkey(), pair.incoming.lkey())).collect();
     let room = corner.room();
-    let Corner { pairs, sends, receives, bell, memory, theirs, inline, unposted, posted, .. } = corner;
+    let Corner { pairs, sends, receives, bell, memory, theirs, inline, unposted, posted, has_under_way, .. } = corner;
     let mut step = Step {
         plan,
         role,
@@ -111,6 +112,7 @@ fn unnamed(
         is_preparing,
         unposted,
         posted,
+        has_under_way,
     };
     match (sends, receives) {
         (GenericCompletionQueue::Extended(sends), GenericCompletionQueue::Extended(receives)) => {
@@ -143,6 +145,7 @@ struct Step<'s> {
     is_preparing: bool,
     unposted: &'s mut [u32],
     posted: &'s mut [u64],
+    has_under_way: &'s mut bool,
 }
 
 impl Step<'_> {
@@ -180,6 +183,7 @@ impl Step<'_> {
         let outcome = self.measure(&mut lanes, sends, &mut receives, (is_sending, is_receiving));
         for (posted, lane) in self.posted.iter_mut().zip(&lanes) {
             *posted = lane.posted;
+            *self.has_under_way |= lane.under_way() > 0;
         }
         for (unposted, used) in self.unposted.iter_mut().zip(receives.clear()?) {
             *unposted += used;
