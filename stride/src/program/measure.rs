@@ -285,7 +285,7 @@ mod tests {
             let row = one.rows[0].bandwidth().unwrap();
             assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 500, None), "{deaf:?}: {row:?}");
             let whose = if deaf == Role::Client { "client" } else { "server" };
-            let start = format!("At 64 nothing of what the {whose} has sent has arrived: ");
+            let start = format!("At 64 B nothing of what the {whose} has sent has arrived: ");
             assert!(one.hints.iter().any(|hint| hint.starts_with(&start)), "{:?}", one.hints);
             assert!(!one.verdict.unwrap().is_held);
         }

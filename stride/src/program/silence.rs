@@ -67,7 +67,10 @@ mod tests {
             (of(Some(9), Some(0)), of(Some(9), Some(7)), "server"),
         ] {
             let said = told(&step(client, server, true), None);
-            assert!(said.len() == 1 && said[0].starts_with(&format!("At 64 nothing of what the {whose} ")), "{said:?}");
+            assert!(
+                said.len() == 1 && said[0].starts_with(&format!("At 64 B nothing of what the {whose} ")),
+                "{said:?}"
+            );
         }
         assert_eq!(told(&step(of(Some(9), None), of(Some(9), None), true), None), [""; 0]);
     }
@@ -77,7 +80,7 @@ mod tests {
         let (sent, none) = (of(Some(9), None), of(None, Some(0)));
         assert_eq!(told(&step(sent.clone(), none.clone(), true), None), [""; 0]);
         let said = told(&step(sent, none.clone(), false), None);
-        assert_eq!(said, ["At 64 none of the 9 messages that were sent until it was ended has arrived."]);
+        assert_eq!(said, ["At 64 B none of the 9 messages that were sent until it was ended has arrived."]);
         assert_eq!(told(&step(of(Some(0), None), none, false), None), [""; 0]);
     }
 

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(limits.missed(&rows, &[], &[]), []);
         let said: Vec<_> = limits.missed(&rows, &[], &[128]).iter().map(ToString::to_string).collect();
         let expected =
-            |option| format!("128: nothing has arrived over a part of the ways, where {option} asks for 0.1 of all");
+            |option| format!("128 B: nothing has arrived over a part of the ways, where {option} asks for 0.1 of all");
         assert_eq!(said, [expected("--min-gbps"), expected("--min-mpps")]);
     }
 }
