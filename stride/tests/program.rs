@@ -2,12 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
+mod support;
+
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use stride_perf::fabric::{Gpus, gpus};
+
+use self::support::ends;
 
 fn program(words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
@@ -21,15 +25,6 @@ fn program(words: &str) -> Command {
 
 fn run(words: &str) -> Output {
     program(words).output().unwrap()
-}
-
-/// What a run that ended with this status has said, on standard output and beside it.
-#[track_caller]
-fn ends(output: &Output, status: i32) -> (String, String) {
-    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());
-    assert_eq!(output.status.code(), Some(status), "{out}\n{err}");
-    assert!(!err.contains("panicked"), "{err}");
-    (out, err)
 }
 
 /// A port that is free now.

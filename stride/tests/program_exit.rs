@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
+mod support;
+
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -11,18 +13,11 @@ use std::thread;
 
 use stride_perf::exchange::PROTOCOL;
 
+use self::support::ends;
+
 fn run(words: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
     command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap()
-}
-
-/// What a run that ended with this status has said, on standard output and beside it.
-#[track_caller]
-fn ends(output: &Output, status: i32) -> (String, String) {
-    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());
-    assert_eq!(output.status.code(), Some(status), "{out}\n{err}");
-    assert!(!err.contains("panicked"), "{err}");
-    (out, err)
 }
 
 /// A message as the sides send it.

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -18,6 +20,8 @@ use stride_perf::fabric::fake::Fake;
 use stride_perf::fabric::{Fabric, Role, Side};
 use stride_perf::plan::{Given, Place, Plan};
 
+use self::support::ends;
+
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -26,15 +30,6 @@ fn program(words: &str) -> Command {
     command.args(words.split_whitespace()).env("NO_COLOR", "1").env("RDMA_MUMMY_RDMACM", "softrnic");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// What a run that ended with this status has said, on standard output and beside it.
-#[track_caller]
-fn ends(output: &Output, status: i32) -> (String, String) {
-    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());
-    assert_eq!(output.status.code(), Some(status), "{out}\n{err}");
-    assert!(!err.contains("panicked"), "{err}");
-    (out, err)
 }
 
 /// A server, which is killed in the end, with what it says.
