@@ -203,9 +203,11 @@ impl Flight {
         }
         if let Some(time) = retry::silence_time(attributes.timeout) {
             let patience = (time * (u32::from(attributes.retry_count) + 1)).max(self.patience);
+            // Counted before the clock is read: what is taken in between belongs to the time that begins.
+            let taken = self.taken();
             let now = Instant::now();
             let until = now + patience;
-            self.watch = Some(Watch { until, activity: self.activity, taken: self.taken() });
+            self.watch = Some(Watch { until, activity: self.activity, taken });
             self.alarm.set(pair, until, now);
         }
     }

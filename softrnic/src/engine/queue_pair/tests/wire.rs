@@ -75,8 +75,9 @@ impl Wire {
     }
 
     pub(super) fn pop(&self) -> Option<(Packet, Vec<u8>)> {
+        let mut packets = self.packets.lock().unwrap();
         self.taken.fetch_add(1, Ordering::Relaxed);
-        self.packets.lock().unwrap().pop_front()
+        packets.pop_front()
     }
 }
 
@@ -106,6 +107,8 @@ impl Carrier for Wire {
     }
 
     fn taken(&self) -> u64 {
+        // Under the lock: an interpreter may show any older value of it for as long as it likes.
+        let _packets = self.packets.lock().unwrap();
         self.taken.load(Ordering::Relaxed) as u64
     }
 }
