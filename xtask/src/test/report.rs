@@ -65,8 +65,8 @@ pub(crate) fn print(rows: &[Row], device_ring_ran: bool) -> ExitCode {
             State::Failed(reason) => println!("  FAILED: {}", indented(reason)),
             _ => println!(),
         }
-        if !row.results.unsteady.is_empty() {
-            println!("{:<16} note: {} passed only when tried again alone", "", row.results.unsteady.len());
+        for Failure { program, test, .. } in &row.results.unsteady {
+            println!("{:<16} note: {program}: {test} passed only when tried again alone", "");
         }
         if let Some(note) = &row.note {
             println!("{:<16} note: {}", "", indented(note));
