@@ -155,7 +155,7 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
         client.prepare(8).unwrap();
         recording.calls();
         recording.posted();
-        let figures = client.run(8, &mut |_| true).unwrap().unwrap();
+        let figures = client.run(8, None, &mut |_| true).unwrap().unwrap();
         let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
         assert_eq!(bandwidth.messages, 3 * 20, "{operation}");
         let calls = recording.calls();
@@ -221,7 +221,7 @@ fn a_latency_of_dynamic_connections_is_of_one_request_at_a_time() {
     client.connect(&path(), &far).unwrap();
     server.connect(&path(), &near).unwrap();
     client.prepare(8).unwrap();
-    let Some(Figures::Latency(latency)) = client.run(8, &mut |_| true).unwrap() else { panic!("it has times") };
+    let Some(Figures::Latency(latency)) = client.run(8, None, &mut |_| true).unwrap() else { panic!("it has times") };
     assert_eq!(latency.samples, 20);
     assert_eq!(of(&recording.calls(), "wr_set_dc_addr").len(), 25);
     // What the client has posted was inline: the device was made so.
@@ -286,7 +286,7 @@ fn scalable_datagrams_name_the_queue_pair_of_the_other_side_with_each_request() 
         client.prepare(8).unwrap();
         recording.calls();
         recording.posted();
-        let figures = client.run(8, &mut |_| true).unwrap().unwrap();
+        let figures = client.run(8, None, &mut |_| true).unwrap().unwrap();
         let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
         assert_eq!(bandwidth.messages, 3 * 20, "{operation}");
         let calls = recording.calls();

@@ -1,5 +1,7 @@
 //! The side that measures.
 
+use std::os::fd::AsFd;
+
 use super::connection::Connection;
 use super::failure::Failure;
 use super::message::{Done, Message, Offer, Request};
@@ -278,7 +280,8 @@ impl Client<'_> {
         let mut pulse = Pulse::new();
         let (connection, watch) = (&mut *self.connection, &mut *self.watch);
         let only_answers = !self.request.plan.client_sends();
-        let run = side.run(size, &mut |Glimpse { done, intervals }| {
+        let ear = connection.ear();
+        let run = side.run(size, ear.as_ref().map(AsFd::as_fd), &mut |Glimpse { done, intervals }| {
             if trouble.is_some() || !is_whole {
                 return false;
             }

@@ -1,6 +1,7 @@
 //! A conversation with the other side, message by message.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use super::failure::{Cause, Failure, name};
@@ -99,6 +100,11 @@ impl Connection {
     pub(super) fn arrived(&mut self) -> Result<Option<Message>, Failure> {
         let has_input = self.wire.has_input().map_err(|error| self.lost(&error))?;
         if has_input { self.receive().map(Some) } else { Ok(None) }
+    }
+
+    /// A file that can be read when something may have arrived; none where there is no such file.
+    pub(super) fn ear(&self) -> Option<OwnedFd> {
+        self.wire.ear()
     }
 
     /// The failure that the other side is where it does not say that it is at work, while a step runs.

@@ -1,5 +1,6 @@
 //! Both sides in one process.
 
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
@@ -8,7 +9,6 @@ use super::connection::Connection;
 use super::failure::Failure;
 use super::message::Request;
 use super::path::Near;
-use super::pipe::pipe;
 use super::server::{Host, serve_one};
 use crate::fabric::{Fabric, Role};
 
@@ -23,7 +23,8 @@ pub fn loopback(
     timeout: Duration,
     watch: &mut dyn Watch,
 ) -> Result<Outcome, Failure> {
-    let (ours, theirs) = pipe();
+    let (ours, theirs) = UnixStream::pair()
+        .map_err(|error| Failure::Ours(anyhow::Error::new(error).context("no socket for both sides")))?;
     thread::scope(|scope| {
         scope.spawn(move || {
             let (connection, _) = Connection::greet(theirs, Role::Server, timeout)?;

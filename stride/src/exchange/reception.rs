@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,5 +173,12 @@ impl Wire for Caller {
 
     fn has_input(&mut self) -> io::Result<bool> {
         self.wire().has_input()
+    }
+
+    fn ear(&self) -> Option<OwnedFd> {
+        match self {
+            Self::Tcp(stream) => stream.ear(),
+            Self::Cm(stream) => stream.ear(),
+        }
     }
 }

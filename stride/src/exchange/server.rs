@@ -1,5 +1,6 @@
 //! The side that serves.
 
+use std::os::fd::AsFd;
 use std::thread::sleep;
 
 use anyhow::anyhow;
@@ -249,7 +250,8 @@ impl Server<'_> {
         let (mut done, mut trouble) = (None, None);
         let mut pulse = Pulse::new();
         let connection = &mut *self.connection;
-        let run = side.run(size, &mut |part| {
+        let ear = connection.ear();
+        let run = side.run(size, ear.as_ref().map(AsFd::as_fd), &mut |part| {
             for interval in part.intervals.iter().filter(|_| tells) {
                 trouble = trouble.take().or_else(|| connection.send(&Message::Interval(*interval)).err());
             }

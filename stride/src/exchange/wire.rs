@@ -1,8 +1,12 @@
-//! What frames go over: TCP, or a pipe within the process.
+//! What frames go over: TCP, or a socket within the process.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A stream of bytes between two sides, of which reading and writing can be limited in time.
 pub trait Wire: Read + Write {
@@ -19,22 +23,36 @@ pub trait Wire: Read + Write {
     ///
     /// Those of the system.
     fn has_input(&mut self) -> io::Result<bool>;
-}
 
-impl Wire for TcpStream {
-    fn limit(&mut self, time: Duration) -> io::Result<()> {
-        let time = Some(time.max(Duration::from_millis(1)));
-        self.set_read_timeout(time)?;
-        self.set_write_timeout(time)
-    }
-
-    fn has_input(&mut self) -> io::Result<bool> {
-        self.set_nonblocking(true)?;
-        let found = self.peek(&mut [0]);
-        self.set_nonblocking(false)?;
-        Ok(!found.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
+    /// A file that can be read where [`has_input`](Self::has_input) is so, and only there; none where there is no such file.
+    fn ear(&self) -> Option<OwnedFd> {
+        None
     }
 }
+
+macro_rules! wire {
+    ($($Stream:ty),*) => {$(
+        impl Wire for $Stream {
+            fn limit(&mut self, time: Duration) -> io::Result<()> {
+                let time = Some(time.max(Duration::from_millis(1)));
+                self.set_read_timeout(time)?;
+                self.set_write_timeout(time)
+            }
+
+            fn has_input(&mut self) -> io::Result<bool> {
+                let mut this = [PollFd::new(self, PollFlags::IN)];
+                Ok(poll(&mut this, Some(&Timespec::default()))? > 0)
+            }
+
+            fn ear(&self) -> Option<OwnedFd> {
+                // Who has no files left looks now and then.
+                self.as_fd().try_clone_to_owned().ok()
+            }
+        }
+    )*};
+}
+
+wire!(TcpStream, UnixStream);
 
 /// When something has to be over.
 #[derive(Clone, Copy, Debug)]
@@ -84,4 +102,34 @@ pub(super) fn write_all(wire: &mut dyn Wire, mut bytes: &[u8], deadline: Deadlin
         }
     }
     wire.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_arrive_and_ends_are_seen() {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        assert!(!other.has_input().unwrap());
+        one.write_all(b"abc").unwrap();
+        assert!(other.has_input().unwrap());
+        let ear = other.ear().unwrap();
+        drop(one);
+        let mut all = Vec::new();
+        other.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"abc");
+        assert!(other.has_input().unwrap(), "the end is there to be read");
+        assert_eq!(poll(&mut [PollFd::new(&ear, PollFlags::IN)], Some(&Timespec::default())), Ok(1));
+        assert_eq!(other.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn silence_and_fullness_end() {
+        let (mut one, _other) = UnixStream::pair().unwrap();
+        let soon = || Deadline::after(Duration::from_millis(10));
+        assert_eq!(read_some(&mut one, &mut [0], soon()).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let more_than_has_room = vec![0; 1 << 24];
+        assert_eq!(write_all(&mut one, &more_than_has_room, soon()).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
 }

@@ -1,5 +1,6 @@
 //! A fabric without devices, that makes figures up from the plan: for tests of all but the loops.
 
+use std::os::fd::BorrowedFd;
 use std::thread::{sleep, yield_now};
 use std::time::Duration;
 
@@ -192,7 +193,12 @@ impl Side for FakeSide {
         (!self.plan.counters.is_empty()).then_some(changes)
     }
 
-    fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
+    fn run(
+        &mut self,
+        size: u64,
+        _: Option<BorrowedFd<'_>>,
+        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+    ) -> Result<Option<Figures>> {
         self.reach(Stage::Run)?;
         if self.prepared.take() != Some(size) {
             bail!("it was not prepared for {size} bytes");

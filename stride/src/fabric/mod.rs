@@ -10,6 +10,7 @@ mod unsupported;
 mod verbs;
 
 use std::iter;
+use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -208,13 +209,19 @@ pub trait Side {
     /// A sentence for the user.
     fn prepare(&mut self, size: u64) -> Result<()>;
 
-    /// Does the step that it was prepared for. `tell` is called now and then, at least once a second, with what is done so far; where it says `false` the step ends. At a side that only answers that is how it ends in any case: the other side is done,
-    /// and what has arrived is still to be counted.
+    /// Does the step that it was prepared for. `tell` is called now and then, at least once a second and soon after the file `ear` can be read,
+    /// with what is done so far; where it says `false` the step ends. At a side that only answers that is how it ends in any case: the other
+    /// side is done, and what has arrived is still to be counted.
     ///
     /// # Errors
     ///
     /// A sentence for the user: what failed, on which queue pair, and what that usually means.
-    fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>>;
+    fn run(
+        &mut self,
+        size: u64,
+        ear: Option<BorrowedFd<'_>>,
+        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+    ) -> Result<Option<Figures>>;
 
     /// Looks whether anything has come of messages that nobody counts, once the other side has sent its last: brings back the figures of the
     /// run, with what was found. What has not come may be waited for, less where the step was cut short, and no longer than `tell`, which is

@@ -192,6 +192,8 @@ mod tests {
     use super::*;
     use crate::cli::{self, Job};
     use crate::fabric::fake::{Fake, Stage};
+    use std::os::fd::BorrowedFd;
+
     use crate::fabric::{self, Ends, Facts, Glimpse, Role, Side, Verbs};
     use crate::plan::Place;
     use crate::stats::Figures;
@@ -238,8 +240,13 @@ mod tests {
             self.0.prepare(size)
         }
 
-        fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
-            self.0.run(size, tell)
+        fn run(
+            &mut self,
+            size: u64,
+            ear: Option<BorrowedFd<'_>>,
+            tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+        ) -> Result<Option<Figures>> {
+            self.0.run(size, ear, tell)
         }
 
         fn settle(

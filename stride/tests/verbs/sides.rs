@@ -97,7 +97,7 @@ pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
             for &size in sizes {
                 server.prepare(size).unwrap();
                 steps.wait();
-                let figures = server.run(size, &mut |_| goes_on() && !is_over.load(Ordering::Relaxed)).unwrap();
+                let figures = server.run(size, None, &mut |_| goes_on() && !is_over.load(Ordering::Relaxed)).unwrap();
                 steps.wait();
                 all.push((figures, server.check(size).map_err(|error| format!("{error:#}"))));
             }
@@ -111,7 +111,7 @@ pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
             client.prepare(size).unwrap();
             is_over.store(false, Ordering::Relaxed);
             steps.wait();
-            let figures = client.run(size, &mut |_| goes_on()).unwrap();
+            let figures = client.run(size, None, &mut |_| goes_on()).unwrap();
             // Who sends too comes to its own end.
             is_over.store(!plan.is_bidirectional, Ordering::Relaxed);
             steps.wait();

@@ -1,9 +1,9 @@
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::pipe::pipe;
 use super::*;
 
 fn soon() -> Deadline {
@@ -12,7 +12,7 @@ fn soon() -> Deadline {
 
 /// What a stream of these bytes, that then ends, is read as.
 fn read(bytes: &[u8]) -> Result<Frame, Unframed> {
-    let (mut one, mut other) = pipe();
+    let (mut one, mut other) = UnixStream::pair().unwrap();
     one.write_all(bytes).unwrap();
     drop(one);
     Frame::read(&mut other, soon())
@@ -20,7 +20,7 @@ fn read(bytes: &[u8]) -> Result<Frame, Unframed> {
 
 #[test]
 fn frames_come_as_they_went() {
-    let (mut one, mut other) = pipe();
+    let (mut one, mut other) = UnixStream::pair().unwrap();
     for length in [0_usize, 1, 4096, 50_000] {
         let frame = Frame { protocol: 7, kind: 3, body: vec![b'x'; length] };
         frame.write(&mut one, soon()).unwrap();
@@ -30,7 +30,7 @@ fn frames_come_as_they_went() {
 
 #[test]
 fn layout_is_as_written() {
-    let (mut one, mut other) = pipe();
+    let (mut one, mut other) = UnixStream::pair().unwrap();
     Frame { protocol: 0x0102, kind: 0x0304, body: b"{}".to_vec() }.write(&mut one, soon()).unwrap();
     drop(one);
     let mut bytes = Vec::new();
@@ -43,7 +43,7 @@ fn lengths_are_bounded() {
     let mut bytes = MAGIC.to_vec();
     bytes.extend([0, 1, 0, 1, 0xff, 0xff, 0xff, 0xff]);
     assert!(matches!(read(&bytes), Err(Unframed::Long(u32::MAX))));
-    let (mut one, _other) = pipe();
+    let (mut one, _other) = UnixStream::pair().unwrap();
     let long = Frame { protocol: 1, kind: 1, body: vec![0; LONGEST as usize + 1] };
     assert_eq!(long.write(&mut one, soon()).unwrap_err().kind(), io::ErrorKind::InvalidData);
 }
@@ -53,7 +53,7 @@ fn ends_and_silence_are_told_apart() {
     assert!(matches!(read(b""), Err(Unframed::End(0))));
     assert!(matches!(read(b"\x93str"), Err(Unframed::End(4))));
     assert!(matches!(read(b"\x93stride\n\0\x01\0\x01\0\0\0\x05ab"), Err(Unframed::End(18))));
-    let (_one, mut other) = pipe();
+    let (_one, mut other) = UnixStream::pair().unwrap();
     let over = Deadline::after(Duration::ZERO);
     let Err(Unframed::Io(error)) = Frame::read(&mut other, over) else { panic!() };
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);

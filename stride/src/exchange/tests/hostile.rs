@@ -273,7 +273,7 @@ fn a_client_sees_that_its_server_hangs() {
             self.0.elapsed() < LONG
         }
     }
-    let (ours, theirs) = pipe();
+    let (ours, theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
         let (mut connection, _) = Connection::greet(theirs, Role::Server, LONG).unwrap();
         let side = Fake::default().open(&Plan::example(), &Place::default(), Role::Server).unwrap();

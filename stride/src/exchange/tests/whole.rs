@@ -1,5 +1,6 @@
 //! Whole tests in memory.
 
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -67,7 +68,7 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
     }
     let place = Place { memory: Some(Memory::Cuda("0".to_owned())), ..Place::default() };
     let of = |given: &[&str]| {
-        let (ours, server) = pipe();
+        let (ours, server) = UnixStream::pair().unwrap();
         let host = Host { place: place.clone(), ..Host::default() };
         let thread = thread::spawn(move || {
             let (connection, _) = Connection::greet(server, Role::Server, LONG)?;
@@ -333,8 +334,13 @@ impl Side for WaitingSide {
         self.0.prepare(size)
     }
 
-    fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
-        let figures = self.0.run(size, tell);
+    fn run(
+        &mut self,
+        size: u64,
+        ear: Option<BorrowedFd<'_>>,
+        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+    ) -> Result<Option<Figures>> {
+        let figures = self.0.run(size, ear, tell);
         self.3.lock().unwrap().push((self.1, "has run"));
         figures
     }

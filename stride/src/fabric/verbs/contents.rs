@@ -235,7 +235,7 @@ mod tests {
         server.prepare(8).unwrap();
         client.prepare(8).unwrap();
         meddle(&mut server);
-        client.run(8, &mut |_| true).unwrap();
+        client.run(8, None, &mut |_| true).unwrap();
         [client, server]
     }
 
@@ -298,7 +298,7 @@ mod tests {
         client.connect(&path, &far).unwrap();
         client.prepare(8).unwrap();
         // The server's queue pairs never come up: nothing is answered, and what is drained is given up.
-        client.run(8, &mut |_| false).unwrap();
+        client.run(8, None, &mut |_| false).unwrap();
         assert_eq!(said(&mut client), "");
         assert!(client.corners[0].has_under_way);
         client.prepare(8).unwrap();

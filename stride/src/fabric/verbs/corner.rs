@@ -141,7 +141,7 @@ mod tests {
             let ([mut client, mut server], [near, far]) = connected(&plan, &plan, |ends| ends[2].rkey ^= 0x5555);
             server.prepare(8).unwrap();
             client.prepare(8).unwrap();
-            let said = format!("{:#}", client.run(8, &mut |_| true).unwrap_err());
+            let said = format!("{:#}", client.run(8, None, &mut |_| true).unwrap_err());
             let (ours, theirs) = (near.queue_pairs[2].number, &far.queue_pairs[2]);
             let theirs = match theirs.intake {
                 Some(Intake::Xrc { number, .. }) => number,
@@ -161,8 +161,8 @@ mod tests {
         let ([mut client, mut server], [near, far]) = connected(&large, &small, |_| ());
         server.prepare(8).unwrap();
         client.prepare(1 << 20).unwrap();
-        client.run(1 << 20, &mut |_| true).unwrap_err();
-        let said = format!("{:#}", server.run(8, &mut |_| true).unwrap_err());
+        client.run(1 << 20, None, &mut |_| true).unwrap_err();
+        let said = format!("{:#}", server.run(8, None, &mut |_| true).unwrap_err());
         let is_of = |lane: usize| {
             let (ours, theirs) = (far.queue_pairs[lane].number, near.queue_pairs[lane].number);
             said.starts_with(&format!("a receive on queue pair {ours:#x} from queue pair {theirs:#x} at GID "))

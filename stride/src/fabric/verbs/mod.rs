@@ -7,6 +7,7 @@ mod contents;
 mod corner;
 mod device;
 mod dynamic;
+mod lookout;
 mod memory;
 mod pairs;
 mod ports;

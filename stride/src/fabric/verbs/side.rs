@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::Ipv6Addr;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use super::arrival;
 use super::connect::{ByHand, Joint, Manager};
 use super::contents;
 use super::corner::{self, Corner};
+use super::lookout::{Crew, Lookout};
 use super::ports;
 use super::stand::{self, Stand};
 use super::step::{self, Outcome};
@@ -27,9 +29,11 @@ use crate::run::{Intervals, Scale, Signal, length};
 use crate::stats::Figures;
 
 /// How often what is done is told where nobody asks for more, and at most: it is part of what is measured where processors are few.
-const TICK: Duration = Duration::from_millis(100);
-/// The same of who measures nothing, and hears then that the other side is done.
-const TICK_OF_WAITING: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_millis(250);
+/// The same where nothing but that look tells what the other side says.
+const DEAF_TICK: Duration = Duration::from_millis(100);
+/// And of who measures nothing, and goes on when the other side is done.
+const WAITING_TICK: Duration = Duration::from_millis(20);
 /// Of the time of an interval, which is looked at as it ends.
 const TICKS: u32 = 5;
 
@@ -229,7 +233,12 @@ impl Side for VerbsSide {
         Ok(())
     }
 
-    fn run(&mut self, size: u64, tell: &mut dyn FnMut(Glimpse<'_>) -> bool) -> Result<Option<Figures>> {
+    fn run(
+        &mut self,
+        size: u64,
+        ear: Option<BorrowedFd<'_>>,
+        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+    ) -> Result<Option<Figures>> {
         let threads_of_port = self.threads() as usize;
         self.began = Some(Instant::now());
         let Self { plan, role, corners, facts, .. } = self;
@@ -237,18 +246,25 @@ impl Side for VerbsSide {
         let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
         let role = *role;
         let (signal, count) = (Signal::default(), corners.len());
-        let most = if step::measures(plan, role) { TICK } else { TICK_OF_WAITING };
-        let tick = most.min(length(plan) / TICKS);
+        let tick = match ear {
+            Some(_) => TICK,
+            None if step::measures(plan, role) => DEAF_TICK,
+            None => WAITING_TICK,
+        };
+        let crew = Crew::new()?;
+        let mut lookout = Lookout::new(&crew, ear, tick.min(length(plan) / TICKS));
         let (expected, started, mut intervals) = (expected(plan), Instant::now(), Intervals::new(plan));
         let outcomes = thread::scope(|scope| {
             let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
             let (up, are_up) = mpsc::channel();
+            let first = crew.join();
             for (index, corner) in corners.iter_mut().enumerate() {
                 let (signal, plan, role) = (&signal, &*plan, role);
                 let (home, thread) = (homes.get(index / threads_of_port), index % threads_of_port);
                 let (start, started) = mpsc::channel();
-                let up = up.clone();
+                let (up, member) = (up.clone(), crew.join());
                 let body = move || {
+                    let _member = member;
                     if let Some((facts, near)) = home {
                         worker::begin(facts, near, thread);
                     }
@@ -275,8 +291,8 @@ impl Side for VerbsSide {
             for start in starts {
                 let _ = start.send(());
             }
-            // Each thread has its end of the channel until it is over.
-            while are_up.recv_timeout(tick) == Err(mpsc::RecvTimeoutError::Timeout) {
+            drop(first);
+            while lookout.wait() {
                 let done = match expected {
                     Expected::Messages(messages) => signal.done() as f64 / messages as f64,
                     Expected::Time(time) => started.elapsed().as_secs_f64() / time.as_secs_f64(),

@@ -27,10 +27,10 @@ pub(super) fn begin(facts: &Facts, near: &[u32], index: usize) {
 /// What other threads close from then on stays open in the copy until this thread ends: who is to see the end of a connection at once needs a
 /// shutdown of it.
 fn own_descriptors() {
-    // SAFETY: what this thread uses from here on, the device and the channels of its queues, was opened before and is in its copy, under the same
-    // numbers. It opens and closes nothing that another thread uses: queues and memory are the side's, which is another thread's. A number that
-    // another thread closes and uses again means the old file here, which this thread never asks for by it: those it uses stay open for as long
-    // as it runs. Where the kernel says no, the table is shared as before.
+    // SAFETY: what this thread uses from here on, the device, the channels of its queues and what tells of its end, was opened before and is in its
+    // copy, under the same numbers. It opens and closes nothing that another thread uses: queues and memory are the side's, which is another
+    // thread's. A number that another thread closes and uses again means the old file here, which this thread never asks for by it: those it uses
+    // stay open for as long as it runs. Where the kernel says no, the table is shared as before.
     let _ = unsafe { unshare_unsafe(UnshareFlags::FILES) };
 }
 

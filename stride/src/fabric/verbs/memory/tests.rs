@@ -30,7 +30,7 @@ fn attack(plan: &Plan, change: impl Fn(&Areas, &mut End)) -> Result<(), String> 
     client.connect(&path, &Ends { queue_pairs, ..far }).unwrap();
     server.prepare(8).unwrap();
     client.prepare(8).unwrap();
-    client.run(8, &mut |_| true).map(|_| ()).map_err(|error| format!("{error:#}"))
+    client.run(8, None, &mut |_| true).map(|_| ()).map_err(|error| format!("{error:#}"))
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn play(plan: &Plan) -> Result<(), String> {
     for &size in &plan.sizes {
         server.prepare(size).unwrap();
         client.prepare(size).unwrap();
-        client.run(size, &mut |_| true).map_err(say)?.expect("the client measures");
+        client.run(size, None, &mut |_| true).map_err(say)?.expect("the client measures");
         server.check(size).map_err(say)?;
         client.check(size).map_err(say)?;
     }
