@@ -128,13 +128,14 @@ fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
     let (one, other) = (Recording::of_system(), Recording::of_system());
     let (names, without) = ([one.name(), other.name()], "has no port 2, but port 1 alone");
     let error = said([Some(&names[0]), Some(&names[1])]);
-    let way = "the client's --remote-ib-port has one for each device of the server, and its -O has 1,2 there: give it --remote-ib-port 1";
+    let way = "the client's --remote-ib-port, or the server's own --ib-port, has one for each device, and -O of either is 1,2 there: leave it out, \
+               or give 1";
     assert!(error.starts_with(&format!("{} {without}: {way}", names[1])), "{error}");
     let error = said([Some(&names[0]), Some(&names[0])]);
     let way = "give the client these with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1";
     assert!(error.starts_with(&format!("{} {without}: ", names[0])) && error.contains(way), "{error}");
     let error = said([None, None]);
-    let start = "no device of the server has the ports of the client's --remote-ib-port 1,2 (or -O) all up (";
+    let start = "no device of the server has ports 1,2 all up, of the client's --remote-ib-port or -O or its own --ib-port or -O (";
     assert!(error.starts_with(start) && error.contains(way), "{error}");
 }
 

@@ -73,7 +73,7 @@ fn none_has_all(error: Error, ports: &[u8], role: Role) -> Error {
     match role {
         Role::Client => anyhow!("no device has the ports of --ib-port {ports}{or} all up ({reasons}): {way}"),
         Role::Server => anyhow!(
-            "no device of the server has the ports of the client's --remote-ib-port {ports}{or} all up ({reasons}): {way}"
+            "no device of the server has ports {ports} all up, of the client's --remote-ib-port or -O or its own --ib-port or -O ({reasons}): {way}"
         ),
     }
 }
@@ -91,7 +91,8 @@ fn missing(error: Error, at: usize, places: &[Place], role: Role) -> Error {
                 "--ib-port has one for each device, and -O is --ib-port 1,2: leave it out, or give --ib-port 1".to_owned()
             }
             Role::Server if are_several => {
-                "the client's --remote-ib-port has one for each device of the server, and its -O has 1,2 there: give it --remote-ib-port 1"
+                "the client's --remote-ib-port, or the server's own --ib-port, has one for each device, and -O of either is 1,2 there: leave it out, or \
+                 give 1"
                     .to_owned()
             }
             _ => devices_of_one_port(role),
