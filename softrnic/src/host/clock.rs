@@ -11,6 +11,8 @@ pub(crate) fn wall() -> u64 {
 }
 
 fn read(clock: libc::clockid_t) -> u64 {
+    // An interpreter that keeps time by what it executes has but one clock.
+    let clock = if cfg!(miri) { libc::CLOCK_MONOTONIC } else { clock };
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is there to be written; both clocks exist since Linux 2.6.28.
     unsafe { libc::clock_gettime(clock, &mut time) };

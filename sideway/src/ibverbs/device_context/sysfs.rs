@@ -54,6 +54,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "reads files")]
     fn attributes_of_a_gid_are_read_from_its_files() {
         let device = std::env::temp_dir().join(format!("sideway-sysfs-{}", std::process::id()));
         let attributes = device.join("ports/1/gid_attrs");
