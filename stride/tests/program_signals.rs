@@ -5,10 +5,15 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use stride_perf::exchange::Wire;
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -151,7 +156,7 @@ fn what_has_no_end_and_no_reader_ends_with_its_results() {
         let end = Instant::now() + LONG;
         while child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < end, "it goes on");
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
         let (found, _, err) = only.end();
         assert_eq!((found, err.contains("missed: ")), (Some(status), status == 3), "{err}");
@@ -198,7 +203,7 @@ fn the_second_ends_a_client_at_once() {
     while client.child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < end, "it goes on");
         client.signal(Signal::INT);
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
     let (status, out, err) = client.end();
     assert_eq!(status, Some(130), "{out}\n{err}");
@@ -247,4 +252,29 @@ fn a_server_that_serves_nobody_ends() {
     assert!(line.starts_with("waiting for clients"), "{line}");
     server.signal(Signal::INT);
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_signal_does_not_disturb_a_look_at_the_connection() {
+    let (_one, mut other) = UnixStream::pair().unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    // Some handler: a signal of this kind is ignored else, and interrupts nothing.
+    signal_hook::flag::register(libc::SIGURG, Arc::default()).unwrap();
+    // SAFETY: it has no conditions.
+    let this = unsafe { libc::pthread_self() };
+    let sender = thread::spawn({
+        let is_over = is_over.clone();
+        move || {
+            let mut sent = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                // SAFETY: that thread waits for the end of this one.
+                sent += u32::from(unsafe { libc::pthread_kill(this, libc::SIGURG) } == 0);
+            }
+            sent
+        }
+    });
+    let looks: Vec<_> = (0..50_000).map(|_| other.has_input()).collect();
+    is_over.store(true, Ordering::Relaxed);
+    assert!(sender.join().unwrap() > 0);
+    assert!(looks.iter().all(|found| matches!(found, Ok(false))), "{:?}", looks.iter().find(|found| found.is_err()));
 }

@@ -1,5 +1,6 @@
 //! Both sides in one process.
 
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
@@ -12,6 +13,15 @@ use super::path::Near;
 use super::server::{Host, serve_one};
 use crate::fabric::{Fabric, Role};
 
+/// Ends the conversation when it is dropped, also by a panic: a thread of a test may have a copy of either socket until it ends.
+struct Ending(UnixStream);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 /// Does a test with a server in a thread of this process.
 ///
 /// # Errors
@@ -23,10 +33,15 @@ pub fn loopback(
     timeout: Duration,
     watch: &mut dyn Watch,
 ) -> Result<Outcome, Failure> {
-    let (ours, theirs) = UnixStream::pair()
-        .map_err(|error| Failure::Ours(anyhow::Error::new(error).context("no socket for both sides")))?;
+    let no_socket =
+        |error| Failure::Ours(anyhow::Error::new(error).context("no socket for both sides in this process"));
+    let (ours, theirs) = UnixStream::pair().map_err(no_socket)?;
+    let end = |of: &UnixStream| of.try_clone().map(Ending).map_err(no_socket);
+    let (our_end, their_end) = (end(&ours)?, end(&theirs)?);
     thread::scope(|scope| {
+        let _end = our_end;
         scope.spawn(move || {
+            let _end = their_end;
             let (connection, _) = Connection::greet(theirs, Role::Server, timeout)?;
             // What fails here the client is told, and tells.
             serve_one(connection, fabric, &Host::default(), &mut |_| ())

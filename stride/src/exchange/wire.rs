@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 /// A stream of bytes between two sides, of which reading and writing can be limited in time.
 pub trait Wire: Read + Write {
@@ -41,11 +42,13 @@ macro_rules! wire {
 
             fn has_input(&mut self) -> io::Result<bool> {
                 let mut this = [PollFd::new(self, PollFlags::IN)];
-                Ok(poll(&mut this, Some(&Timespec::default()))? > 0)
+                // A signal interrupts even a look that does not wait.
+                let found = retry_on_intr(|| poll(&mut this, Some(&Timespec::default())))?;
+                Ok(found > 0)
             }
 
             fn ear(&self) -> Option<OwnedFd> {
-                // Who has no files left looks now and then.
+                // Where no file is left the step has none of its own either, and says so.
                 self.as_fd().try_clone_to_owned().ok()
             }
         }

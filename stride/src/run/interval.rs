@@ -47,6 +47,11 @@ impl Intervals {
         }
     }
 
+    /// When the next is over, where that is known: messages are counted at a look, and times by who measures them.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.last.filter(|_| !self.is_over).map(|(_, due)| due)
+    }
+
     fn messages(&mut self, signal: &Signal, now: Instant) -> Option<Interval> {
         let opened = signal.opened()?;
         let begin = *self.begin.get_or_insert(opened.at);
@@ -101,10 +106,13 @@ mod tests {
         let messages = |messages| Seen::Bandwidth { messages };
         signal.add(128);
         assert_eq!(seen(&mut intervals, 900), [], "the warm-up is none");
+        assert_eq!(intervals.due(), None);
         signal.open(at(1000));
         signal.add(10);
         assert_eq!(seen(&mut intervals, 1190), []);
+        assert_eq!(intervals.due(), Some(at(1200)));
         assert_eq!(seen(&mut intervals, 1210), [(0.0, 210.0, messages(10))]);
+        assert_eq!(intervals.due(), Some(at(1400)));
         signal.add(20);
         assert_eq!(seen(&mut intervals, 1390), []);
         // Somebody else had the processor.
@@ -117,6 +125,7 @@ mod tests {
         signal.add(128);
         assert_eq!(seen(&mut intervals, 2500), [(1010.0, 1110.0, messages(7))]);
         assert_eq!(seen(&mut intervals, 9999), []);
+        assert_eq!(intervals.due(), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::hail::Hail;
 /// Bytes of a message, with its header.
 pub(super) const SIZE: u32 = 512;
 /// Receives that are posted, and sends that can be on their way, where the device and the limit of locked memory have room for so many. Here
-/// messages run out, and not bytes: while a step runs each side says some four times a second that it is at work, and `--interval 100ms`
+/// messages run out, and not bytes: while a step runs each side says some five times a second that it is at work, and `--interval 100ms`
 /// adds ten, so that a side that does not read holds up the other after more than a minute. With TCP, whose buffers hold megabytes, that
 /// takes longer.
 const PLACES: u16 = 1024;

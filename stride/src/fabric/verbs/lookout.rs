@@ -1,5 +1,6 @@
 //! Waiting for the threads of a step, and for what the other side says meanwhile.
 
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,8 +10,9 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, write};
 
-/// What was heard is looked at once in so long: not all of it may be taken in at a look.
-const PAUSE: Duration = Duration::from_millis(10);
+/// The least time between two looks for what the other side says: longer than who listens lets pass, so that what it does not take in at one
+/// look it does at the next.
+const PAUSE: Duration = Duration::from_millis(15);
 
 /// Threads that are at work, or are to be.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub(super) struct Member<'c>(&'c Crew);
 
 impl Crew {
     pub(super) fn new() -> Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
         let bell = bell.context("no file to be told by that threads are done: allow more (`ulimit -n`)")?;
         Ok(Self { left: AtomicUsize::new(0), bell })
     }
@@ -57,44 +59,53 @@ pub(super) struct Lookout<'c> {
     crew: &'c Crew,
     /// Can be read where the other side has said something.
     ear: Option<BorrowedFd<'c>>,
-    /// The longest time between two looks.
+    /// The longest time between two looks, and when the next of those is due.
     tick: Duration,
-    has_heard: bool,
+    next: Instant,
+    /// When it was last woken by what the other side has said.
+    heard: Option<Instant>,
 }
 
 impl<'c> Lookout<'c> {
     pub(super) fn new(crew: &'c Crew, ear: Option<BorrowedFd<'c>>, tick: Duration) -> Self {
-        Self { crew, ear, tick, has_heard: false }
+        Self { crew, ear, tick, next: Instant::now() + tick, heard: None }
     }
 
-    /// Sleeps until there is a reason to look; `false` once all threads are done.
-    pub(super) fn wait(&mut self) -> bool {
-        let mut left = self.tick;
-        // What is there still was not taken in at the last look.
-        if std::mem::take(&mut self.has_heard) {
-            let pause = PAUSE.min(left);
-            if self.sleep(None, pause) {
-                return !self.crew.is_gone();
+    /// From now on it does not hear the other side.
+    pub(super) fn deafen(&mut self) {
+        self.ear = None;
+    }
+
+    /// Sleeps until there is a reason to look, or it is `due`; `false` once all threads are done.
+    pub(super) fn wait(&mut self, due: Option<Instant>) -> bool {
+        let until = due.map_or(self.next, |due| due.min(self.next));
+        if self.sleep(self.ear, until) {
+            // What is there still was not taken in at the last look, or more has come.
+            if let Some(pause) = self.heard.map(|heard| heard + PAUSE) {
+                self.sleep(None, pause);
             }
-            left -= pause;
+            self.heard = Some(Instant::now());
         }
-        self.has_heard = self.sleep(self.ear, left);
+        let now = Instant::now();
+        if now >= self.next {
+            self.next = now + self.tick;
+        }
         !self.crew.is_gone()
     }
 
-    /// Sleeps for so long, or until something happens: whether it does.
-    fn sleep(&self, ear: Option<BorrowedFd<'_>>, time: Duration) -> bool {
+    /// Sleeps until then, or something happens: whether the other side says something.
+    fn sleep(&self, ear: Option<BorrowedFd<'_>>, until: Instant) -> bool {
         let bell = PollFd::new(&self.crew.bell, PollFlags::IN);
         let mut both = [bell.clone(), ear.map_or(bell, |ear| PollFd::from_borrowed_fd(ear, PollFlags::IN))];
-        let began = Instant::now();
+        let time = until.saturating_duration_since(Instant::now());
         match poll(&mut both, Timespec::try_from(time).ok().as_ref()) {
-            Ok(count) => count > 0,
+            Ok(_) => ear.is_some() && !both[1].revents().is_empty(),
             // It may be the user who ends it.
-            Err(Errno::INTR) => true,
+            Err(Errno::INTR) => false,
             Err(error) => {
                 log::debug!("poll: {error}");
-                thread::sleep(PAUSE.min(time).saturating_sub(began.elapsed()));
-                true
+                thread::sleep(PAUSE.min(time));
+                false
             }
         }
     }
@@ -126,41 +137,55 @@ mod tests {
             let member = crew.join();
             scope.spawn(move || drop(member));
             drop(first);
-            assert!(!lookout.wait());
+            assert!(!lookout.wait(None));
         });
         let _member = crew.join();
         assert!(!crew.is_gone());
     }
 
     #[test]
-    fn what_is_said_wakes_it_and_what_stays_there_does_not_at_once_again() {
+    fn what_is_said_wakes_it_once_and_what_stays_there_not_at_once_again() {
         let crew = Crew::new().unwrap();
         let member = crew.join();
         let (mut reader, mut writer) = pipe().unwrap();
         let ear = reader.try_clone().unwrap();
         let mut lookout = Lookout::new(&crew, Some(ear.as_fd()), LONG);
         writer.write_all(b"ab").unwrap();
-        assert!(lookout.wait() && lookout.has_heard);
+        assert!(lookout.wait(None));
+        let heard = lookout.heard.unwrap();
         reader.read_exact(&mut [0]).unwrap();
-        let began = Instant::now();
-        assert!(lookout.wait() && lookout.has_heard);
-        assert!(began.elapsed() >= PAUSE);
+        assert!(lookout.wait(None));
+        assert!(lookout.heard.unwrap() - heard >= PAUSE);
+        reader.read_exact(&mut [0]).unwrap();
+        // It has all, and sleeps until it is due.
+        let (heard, due) = (lookout.heard, Instant::now() + 2 * PAUSE);
+        assert!(lookout.wait(Some(due)) && lookout.heard == heard && Instant::now() >= due);
         // The end is there for ever.
         drop(writer);
-        reader.read_exact(&mut [0]).unwrap();
-        assert!(lookout.wait() && lookout.has_heard);
+        assert!(lookout.wait(None) && lookout.heard > heard);
+        lookout.deafen();
+        let (heard, due) = (lookout.heard, Instant::now() + SHORT);
+        assert!(lookout.wait(Some(due)) && lookout.heard == heard && Instant::now() >= due);
         drop(member);
-        assert!(!lookout.wait());
+        assert!(!lookout.wait(None));
     }
 
     #[test]
     fn where_nothing_happens_it_wakes_up_by_the_clock() {
         let crew = Crew::new().unwrap();
         let _member = crew.join();
-        let (reader, _writer) = pipe().unwrap();
+        let (reader, mut writer) = pipe().unwrap();
         for ear in [None, Some(reader.as_fd())] {
             let mut lookout = Lookout::new(&crew, ear, SHORT);
-            assert!(lookout.wait() && !lookout.has_heard);
+            let next = lookout.next;
+            assert!(lookout.wait(None) && lookout.heard.is_none());
+            assert!(lookout.next >= next + SHORT);
         }
+        // What it hears in between does not put that off.
+        writer.write_all(b"a").unwrap();
+        let mut lookout = Lookout::new(&crew, Some(reader.as_fd()), LONG);
+        let next = lookout.next;
+        assert!(lookout.wait(None) && lookout.heard.is_some());
+        assert_eq!(lookout.next, next);
     }
 }

@@ -25,11 +25,11 @@ use crate::fabric::counters::Counters;
 use crate::fabric::numa;
 use crate::fabric::{Changes, End, Ends, Facts, Glimpse, Path, Role, Side};
 use crate::plan::{Amount, Place, Plan, cpus};
-use crate::run::{Intervals, Scale, Signal, length};
+use crate::run::{Intervals, SHORTEST, Scale, Signal, length};
 use crate::stats::Figures;
 
 /// How often what is done is told where nobody asks for more, and at most: it is part of what is measured where processors are few.
-const TICK: Duration = Duration::from_millis(250);
+const TICK: Duration = Duration::from_millis(200);
 /// The same where nothing but that look tells what the other side says.
 const DEAF_TICK: Duration = Duration::from_millis(100);
 /// And of who measures nothing, and goes on when the other side is done.
@@ -292,7 +292,7 @@ impl Side for VerbsSide {
                 let _ = start.send(());
             }
             drop(first);
-            while lookout.wait() {
+            while lookout.wait(intervals.due()) {
                 let done = match expected {
                     Expected::Messages(messages) => signal.done() as f64 / messages as f64,
                     Expected::Time(time) => started.elapsed().as_secs_f64() / time.as_secs_f64(),
@@ -300,6 +300,7 @@ impl Side for VerbsSide {
                 let seen = intervals.look(&signal, Instant::now());
                 if !tell(Glimpse { done: done.clamp(0.0, 1.0), intervals: &seen }) {
                     signal.stop();
+                    lookout.deafen();
                 }
             }
             let seen = intervals.look(&signal, Instant::now());
@@ -353,6 +354,6 @@ fn expected(plan: &Plan) -> Expected {
         Amount::Messages { count, warm_up } => {
             Expected::Messages(((count + warm_up) * u64::from(plan.queue_pairs)).max(1))
         }
-        Amount::Time { time, warm_up } => Expected::Time((time + warm_up).max(TICK)),
+        Amount::Time { time, warm_up } => Expected::Time((time + warm_up).max(SHORTEST)),
     }
 }
