@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use self::pair::{Pair, Settings};
-use self::report::Report;
+use self::report::{Report, Which};
 use self::test::Test;
 
 /// Compare stride-perf with perftest, size by size, on one device
@@ -58,6 +58,10 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
+    /// Runs perftest once more in each round, and prints what the same comparison says of it and itself: what differs no more than that says nothing
+    #[arg(long)]
+    control: bool,
+
     /// Seconds after which a run is given up
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
@@ -95,30 +99,31 @@ fn run(arguments: &Arguments) -> Result<()> {
         events: arguments.events,
         timeout: Duration::from_secs(arguments.timeout),
     };
-    let theirs = Pair::Perftest { by: arguments.perftest_by.clone() };
-    let ours = Pair::Stride { program: stride };
+    let perftest = Pair::Perftest { by: arguments.perftest_by.clone() };
+    let mut all = vec![(Which::Perftest, perftest.clone()), (Which::Stride, Pair::Stride { program: stride })];
+    all.extend(arguments.control.then_some((Which::Control, perftest)));
     let mut out = io::stdout().lock();
+    let control = if arguments.control { "; itself: perftest's second run of a round beside its first" } else { "" };
     writeln!(
         out,
-        "{}, {} messages of each size, the median of {} rounds; above 1 stride-perf is ahead",
+        "{}, {} messages of each size, the median of {} rounds; above 1 stride-perf is ahead{control}",
         arguments.device, arguments.iterations, arguments.rounds
     )?;
     for &test in &arguments.tests {
-        let mut report = Report::new(test);
+        let mut report = Report::new(test, arguments.control);
         // None is all of them, in one run.
         let sizes: Vec<Option<u64>> = match test.has_one_size() || arguments.sizes.is_empty() {
             true => vec![None],
             false => arguments.sizes.iter().copied().map(Some).collect(),
         };
-        for round in 0..arguments.rounds {
+        for _ in 0..arguments.rounds {
             for &size in &sizes {
-                let order = if round % 2 == 0 { [&theirs, &ours] } else { [&ours, &theirs] };
-                for pair in order {
-                    let rows = pair.run(test, size, &settings)?;
-                    report.add(std::ptr::eq(pair, &ours), &rows);
+                for (which, pair) in &all {
+                    report.add(*which, &pair.run(test, size, &settings)?);
                 }
                 report.end_turn();
             }
+            all.rotate_left(1);
         }
         writeln!(out, "\n{report}")?;
         out.flush()?;

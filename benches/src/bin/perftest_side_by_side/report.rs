@@ -8,32 +8,44 @@ use stride_perf::report::Row;
 
 use super::test::Test;
 
-/// The figures of all rounds, perftest's first.
+/// Whose figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Perftest,
+    Stride,
+    /// perftest's once more.
+    Control,
+}
+
+/// The figures of all rounds.
 #[derive(Debug)]
 pub(crate) struct Report {
     test: Test,
-    turn: [BTreeMap<u64, f64>; 2],
-    /// Of each size a pair for each round.
-    rounds: BTreeMap<u64, Vec<[f64; 2]>>,
+    has_control: bool,
+    /// By [`Which`].
+    turn: [BTreeMap<u64, f64>; 3],
+    /// Of each size those of each round; the third is not a number where there is no control.
+    rounds: BTreeMap<u64, Vec<[f64; 3]>>,
 }
 
 impl Report {
-    pub(crate) fn new(test: Test) -> Self {
-        Self { test, turn: Default::default(), rounds: BTreeMap::new() }
+    pub(crate) fn new(test: Test, has_control: bool) -> Self {
+        Self { test, has_control, turn: Default::default(), rounds: BTreeMap::new() }
     }
 
-    /// The rows of one of the two.
-    pub(crate) fn add(&mut self, is_ours: bool, rows: &[Row]) {
+    /// The rows of one of them.
+    pub(crate) fn add(&mut self, which: Which, rows: &[Row]) {
         let figures = rows.iter().filter_map(|row| Some((row.size, figure(row)?)));
-        self.turn[usize::from(is_ours)].extend(figures);
+        self.turn[which as usize].extend(figures);
     }
 
-    /// Both have had their turn.
+    /// All have had their turn.
     pub(crate) fn end_turn(&mut self) {
-        let [theirs, ours] = std::mem::take(&mut self.turn);
+        let [theirs, ours, again] = std::mem::take(&mut self.turn);
         for (size, theirs) in theirs {
-            if let Some(&ours) = ours.get(&size) {
-                self.rounds.entry(size).or_default().push([theirs, ours]);
+            let again = if self.has_control { again.get(&size).copied() } else { Some(f64::NAN) };
+            if let (Some(&ours), Some(again)) = (ours.get(&size), again) {
+                self.rounds.entry(size).or_default().push([theirs, ours, again]);
             }
         }
     }
@@ -51,13 +63,24 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = if self.test.is_latency() { "us" } else { "Gb/s" };
         let name = format!("{} {}, {unit}", self.test.operation(), self.test.measure());
-        writeln!(f, "| {name:>16} | perftest | stride-perf | ratio |")?;
-        writeln!(f, "|-----------------:|---------:|------------:|------:|")?;
+        let (head, rule) = if self.has_control { (" itself |", "-------:|") } else { ("", "") };
+        writeln!(f, "| {name:>16} | perftest | stride-perf | ratio |{head}")?;
+        writeln!(f, "|-----------------:|---------:|------------:|------:|{rule}")?;
         for (size, rounds) in &self.rounds {
-            let of = |which: usize| measure::middle(rounds.iter().map(|pair| pair[which]).collect());
-            let ahead = |&[theirs, ours]: &[f64; 2]| if self.test.is_latency() { theirs / ours } else { ours / theirs };
-            let ratio = measure::middle(rounds.iter().map(ahead).collect());
-            writeln!(f, "| {size:16} | {:8.3} | {:11.3} | {ratio:5.2} |", of(0), of(1))?;
+            let of = |which: Which| measure::middle(rounds.iter().map(|all| all[which as usize]).collect());
+            let ratio = |which: Which| {
+                let ahead = |all: &[f64; 3]| {
+                    let (theirs, other) = (all[Which::Perftest as usize], all[which as usize]);
+                    if self.test.is_latency() { theirs / other } else { other / theirs }
+                };
+                measure::middle(rounds.iter().map(ahead).collect())
+            };
+            let [theirs, ours] = [Which::Perftest, Which::Stride].map(of);
+            write!(f, "| {size:16} | {theirs:8.3} | {ours:11.3} | {:5.2} |", ratio(Which::Stride))?;
+            if self.has_control {
+                write!(f, " {:6.2} |", ratio(Which::Control))?;
+            }
+            writeln!(f)?;
         }
         Ok(())
     }
@@ -71,28 +94,35 @@ mod tests {
 
     #[test]
     fn the_ratio_is_the_median_of_those_of_the_rounds() {
-        let row =
-            |messages| Row::new(1000, Figures::Bandwidth(Bandwidth { messages, seconds: 8.0, ..Bandwidth::default() }));
-        let mut report = Report::new(Test::WriteBw);
-        for [theirs, ours] in [[1_000_000, 3_000_000], [2_000_000, 1_000_000], [4_000_000, 4_000_000]] {
-            report.add(true, &[row(ours)]);
-            report.add(false, &[row(theirs)]);
-            report.end_turn();
-        }
-        let text = report.to_string();
-        let line = text.lines().last().unwrap();
-        assert_eq!(
-            line.split(['|', ' ']).filter(|word| !word.is_empty()).collect::<Vec<_>>(),
-            ["1000", "2.000", "3.000", "1.00"],
-            "{line}"
-        );
+        let row = |messages: u64| {
+            let messages = messages * 100_000;
+            Row::new(1000, Figures::Bandwidth(Bandwidth { messages, seconds: 8.0, ..Bandwidth::default() }))
+        };
+        let words = |has_control| {
+            let mut report = Report::new(Test::WriteBw, has_control);
+            for [theirs, ours, again] in [[10, 30, 9], [20, 10, 18], [40, 40, 36]] {
+                report.add(Which::Stride, &[row(ours)]);
+                report.add(Which::Perftest, &[row(theirs)]);
+                if has_control {
+                    report.add(Which::Control, &[row(again)]);
+                }
+                report.end_turn();
+            }
+            let text = report.to_string();
+            let bars = text.lines().map(|line| line.matches('|').count()).collect::<Vec<_>>();
+            assert!(bars.iter().all(|count| *count == bars[0]), "{text}");
+            let words = text.lines().last().unwrap().split(['|', ' ']).filter(|word| !word.is_empty());
+            words.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(words(false), ["1000", "2.000", "3.000", "1.00"]);
+        assert_eq!(words(true), ["1000", "2.000", "3.000", "1.00", "0.90"]);
     }
 
     #[test]
     fn a_size_that_one_lacks_is_left_out() {
         let row = Row::new(2, Figures::Bandwidth(Bandwidth { messages: 1, seconds: 1.0, ..Bandwidth::default() }));
-        let mut report = Report::new(Test::WriteBw);
-        report.add(true, &[row]);
+        let mut report = Report::new(Test::WriteBw, false);
+        report.add(Which::Stride, &[row]);
         report.end_turn();
         assert_eq!(report.to_string().lines().count(), 2);
     }
