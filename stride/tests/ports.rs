@@ -109,6 +109,8 @@ fn devices_of_one_port_are_to_be_named_in_place_of_both_ports() {
     let said = "error: soft1 has no port 2, but port 1 alone: --ib-port has one for each device, and -O is --ib-port 1,2: leave it out, or \
                 give --ib-port 1; see `stride-perf devices`";
     assert!(err.contains(said), "{err}");
+    let (_, err) = run("write bw -R -i 2 --loopback", "1", 1);
+    assert!(err.contains("error: no device can be used with --ib-port 2 ("), "{err}");
     let (_, err) = run("-O", "2", 1);
     assert!(err.contains("error: no device has the ports of --ib-port 1,2 (or -O) all up ("), "{err}");
 }

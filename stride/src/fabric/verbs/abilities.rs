@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn softrnic_says_what_it_can() {
         let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
-        let (context, _) = device::open(&place).unwrap();
+        let (context, _) = device::open_one(&place, &[], |_| true).unwrap();
         let abilities = Abilities::of(&context.alloc_pd().unwrap(), SOFTRNIC).unwrap();
         assert_eq!(abilities.transports, TRANSPORTS);
         assert!(abilities.has_atomics && abilities.has_extended_queues && abilities.refusals.is_empty());

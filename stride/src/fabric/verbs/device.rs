@@ -63,11 +63,6 @@ fn no_device() -> Error {
     anyhow!("there is no RDMA device: softrnic has one, unless SOFTRNIC_DEVICES is 0")
 }
 
-/// Opens the device that is named, or the first with an active port.
-pub(super) fn open(place: &Place) -> Result<(Arc<DeviceContext>, u8)> {
-    open_one(place, &[], |_| true)
-}
-
 /// Opens the device that is named, or the first with an active port that is not taken; of those one that suits goes before others.
 pub(super) fn open_one(
     place: &Place,

@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn what_the_library_says_of_the_vendors_own_device_is_told() {
         let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
-        let (context, port) = device::open(&place).unwrap();
+        let (context, port) = device::open_one(&place, &[], |_| true).unwrap();
         let mut facts = device::facts(&context, port, &place).unwrap();
         for (transport, driver, verb) in
             [(Transport::Dc, "mlx5_core", "mlx5dv_query_device"), (Transport::Srd, "efa", "efadv_query_device")]

@@ -1,13 +1,14 @@
 //! Addresses, and the devices that they lead to.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::slice;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::rdmacm::{ConnectError, ConnectStep};
 
-use crate::fabric::verbs::device;
+use crate::fabric::verbs::{self, device};
 use crate::fabric::{Facts, Gpus, Role};
 use crate::plan::Place;
 
@@ -16,8 +17,9 @@ const NAMED: usize = 4;
 
 /// An address of the device that a place names or leaves open, for sides of one process.
 pub(super) fn own(place: &Place) -> Result<IpAddr> {
-    let (context, port) = device::open(place)?;
-    let facts = device::facts(&context, port, place)?;
+    let found = verbs::ports::open(slice::from_ref(place), Role::Client, |_| true)?;
+    let (context, port) = found.first().context("a side has a port")?;
+    let facts = device::facts(context, *port, place)?;
     of(&facts).first().copied().with_context(|| {
         format!(
             "port {port} of {} has no address of IP by which --rdma-cm could reach it: give its network interface one, or start a \

@@ -191,7 +191,7 @@ fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
 #[test]
 fn pages_come_on_demand_where_that_is_asked_for() {
     let mut plan = plan(Operation::Write);
-    let pd = super::super::device::open(&plan.client).unwrap().0.alloc_pd().unwrap();
+    let pd = super::super::device::open_one(&plan.client, &[], |_| true).unwrap().0.alloc_pd().unwrap();
     let source = Source::open(&pd, &plan, &Place::default()).unwrap();
     assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_ok());
     // softrnic has none.

@@ -15,7 +15,7 @@ const ACCESS: AccessFlags = AccessFlags::LocalWrite;
 
 fn domain() -> Arc<ProtectionDomain> {
     let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
-    device::open(&place).unwrap().0.alloc_pd().unwrap()
+    device::open_one(&place, &[], |_| true).unwrap().0.alloc_pd().unwrap()
 }
 
 fn open(name: &str) -> Result<Gpu, String> {
