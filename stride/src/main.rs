@@ -7,6 +7,6 @@ use stride_perf::{cli, program};
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os()) {
         Ok(job) => program::run(job),
-        Err(error) => error.exit(),
+        Err(answer) => program::answer(&answer),
     }
 }

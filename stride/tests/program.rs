@@ -173,6 +173,20 @@ fn results_for_others_are_there_though_nobody_reads_the_table() {
 }
 
 #[test]
+fn what_does_not_reach_standard_output_is_an_error() {
+    for words in ["--help", "--version", "write bw --help", "man", "devices"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = program(words);
+        let (_, err) =
+            ends(&command.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap(), 1);
+        assert!(err.starts_with("error: standard output: "), "{words}: {err}");
+    }
+    ends(&run("--version"), 0);
+    let (out, err) = ends(&run("--no-such-option"), 2);
+    assert!(out.is_empty() && err.contains("--no-such-option"), "{out}{err}");
+}
+
+#[test]
 fn the_server_sends_where_it_is_asked_to() {
     let port = port();
     let _server = Server::start(&format!("-d soft0 --port {port}"));

@@ -17,7 +17,7 @@ mod silence;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use self::exit::Exit;
 use crate::cli::{self, Job};
@@ -46,10 +46,22 @@ pub fn run(job: Job) -> ExitCode {
     }
 }
 
+/// Says what the command line comes to where it is no job: the help, the version, or what is wrong with it.
+pub fn answer(answer: &clap::Error) -> ExitCode {
+    let told = answer.print().and_then(|()| io::stdout().flush());
+    match told {
+        Err(error) if !answer.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
+            say(&format!("error: standard output: {error}"));
+            Exit::Failed.code()
+        }
+        // Of those that clap has, each fits into a byte.
+        _ => u8::try_from(answer.exit_code()).map_or(Exit::Failed.code(), ExitCode::from),
+    }
+}
+
 fn print(what: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Exit> {
     let mut out = io::stdout().lock();
-    what(&mut out)?;
-    out.flush()?;
+    what(&mut out).and_then(|()| Ok(out.flush()?)).context("standard output")?;
     Ok(Exit::Done)
 }
 

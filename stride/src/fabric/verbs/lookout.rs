@@ -82,7 +82,7 @@ impl<'c> Lookout<'c> {
         if self.sleep(self.ear, until) {
             // What is there still was not taken in at the last look, or more has come.
             if let Some(pause) = self.heard.map(|heard| heard + PAUSE) {
-                self.sleep(None, pause);
+                self.sleep(None, pause.min(until));
             }
             self.heard = Some(Instant::now());
         }

@@ -230,8 +230,9 @@ impl Plan {
     }
 
     fn check_queues(&self) -> Result<(), Contradiction> {
-        within("--qp-count", self.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
+        // Threads first: where nobody says how many queue pairs there are, there is one for each.
         within("--threads", self.threads.into(), 1..=MOST_THREADS.into())?;
+        within("--qp-count", self.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
         within("--tx-depth", self.tx_depth.into(), 1..=MOST_DEPTH.into())?;
         within("--rx-depth", self.rx_depth.into(), 1..=MOST_DEPTH.into())?;
         within("--post-list", self.post_list.into(), 1..=MOST_DEPTH.into())?;

@@ -24,8 +24,9 @@ fn a_plan_without_contradictions_passes() {
 #[test]
 fn each_number_has_its_range() {
     type Case = (&'static str, fn(&mut Plan));
-    let cases: [Case; 17] = [
+    let cases: [Case; 18] = [
         ("--qp-count is 0", |plan| plan.queue_pairs = 0),
+        ("--threads is 0", |plan| (plan.queue_pairs, plan.threads) = (0, 0)),
         ("--threads is 0", |plan| plan.threads = 0),
         ("--tx-depth is 65537", |plan| plan.tx_depth = 65537),
         ("--rx-depth is 0", |plan| plan.rx_depth = 0),
