@@ -138,7 +138,10 @@ impl Connection {
         // It may be gone already.
         let reason = Reason { text, is_rdma: failure.cause() == Cause::Rdma };
         let _ = self.write(&Message::Error(reason));
-        self.linger();
+        // Who was silent for so long does not close either.
+        if self.heard.elapsed() <= self.timeout {
+            self.linger();
+        }
     }
 
     /// Waits a moment for the other side to close: what was said last could be lost if this side did so first.
