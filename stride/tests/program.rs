@@ -173,6 +173,13 @@ fn results_for_others_are_there_though_nobody_reads_the_table() {
 }
 
 #[test]
+fn who_is_short_of_files_is_told_how_to_have_more() {
+    let line = format!("ulimit -n 8; exec {} --port {}", env!("CARGO_BIN_EXE_stride-perf"), port());
+    let (_, err) = ends(&Command::new("sh").args(["-c", &line]).output().unwrap(), 1);
+    assert!(err.ends_with("Too many open files (os error 24): allow more (`ulimit -n`)\n"), "{err}");
+}
+
+#[test]
 fn what_does_not_reach_standard_output_is_an_error() {
     for words in ["--help", "--version", "write bw --help", "man", "devices"] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();

@@ -40,10 +40,17 @@ pub fn run(job: Job) -> ExitCode {
         // Who reads the output has seen enough.
         Err(error) if is_broken_pipe(&error) => Exit::Done.code(),
         Err(error) => {
-            say(&format!("error: {error:#}"));
+            let error = format!("{error:#}{}", more_files(&error));
+            say(&format!("error: {error}"));
             Exit::Failed.code()
         }
     }
+}
+
+/// What to do where the process has as many files as it may have, and nothing has said so.
+fn more_files(error: &anyhow::Error) -> &'static str {
+    let is_full = error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(libc::EMFILE));
+    if is_full && !format!("{error:#}").contains("ulimit") { ": allow more (`ulimit -n`)" } else { "" }
 }
 
 /// Says what the command line comes to where it is no job: the help, the version, or what is wrong with it.
