@@ -156,44 +156,6 @@ fn a_server_says_at_once_what_it_has_not() {
 }
 
 #[test]
-fn results_for_others_are_there_though_nobody_reads_the_table() {
-    let file = std::env::temp_dir().join(format!("stride-unseen-{}.json", std::process::id()));
-    let words = |more: &str| format!("write bw -s 64,128 -n 100 --loopback -d soft0 {more}");
-    let unseen = |more: &str| {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        program(&words(more)).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
-    };
-    ends(&unseen(&format!("--json {}", file.display())), 0);
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::remove_file(&file).unwrap();
-    assert_eq!(text.matches("\"size_bytes\":").count(), 2, "{text}");
-    let (_, err) = ends(&unseen("--min-gbps 1000000"), 3);
-    assert!(err.contains("missed: "), "{err}");
-}
-
-#[test]
-fn who_is_short_of_files_is_told_how_to_have_more() {
-    let line = format!("ulimit -n 8; exec {} --port {}", env!("CARGO_BIN_EXE_stride-perf"), port());
-    let (_, err) = ends(&Command::new("sh").args(["-c", &line]).output().unwrap(), 1);
-    assert!(err.ends_with("Too many open files (os error 24): allow more (`ulimit -n`)\n"), "{err}");
-}
-
-#[test]
-fn what_does_not_reach_standard_output_is_an_error() {
-    for words in ["--help", "--version", "write bw --help", "man", "devices"] {
-        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let mut command = program(words);
-        let (_, err) =
-            ends(&command.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap(), 1);
-        assert!(err.starts_with("error: standard output: "), "{words}: {err}");
-    }
-    ends(&run("--version"), 0);
-    let (out, err) = ends(&run("--no-such-option"), 2);
-    assert!(out.is_empty() && err.contains("--no-such-option"), "{out}{err}");
-}
-
-#[test]
 fn the_server_sends_where_it_is_asked_to() {
     let port = port();
     let _server = Server::start(&format!("-d soft0 --port {port}"));

@@ -1,10 +1,22 @@
-//! Files of results that are open already, as the program's own output goes there too.
+//! The files that the program is started with: where results go that its own output goes to too, and what nobody reads or nothing can be
+//! written to.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
+mod support;
+
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+use self::support::ends;
+
+fn program(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
+    command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
 
 /// A log with a line in it, of the test that asks for it.
 fn log(name: &str) -> PathBuf {
@@ -20,9 +32,7 @@ fn logged(name: &str, words: &str, is_error: bool, is_appended: bool) -> String 
     let (log, other) = (Stdio::from(opened.unwrap()), Stdio::null());
     let (out, err) = if is_error { (other, log) } else { (log, other) };
     let words = format!("write bw -d soft0 --loopback -n 10 {words}").replace("LOG", file.to_str().unwrap());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-    command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(out).stderr(err);
-    assert!(command.status().unwrap().success(), "{words}");
+    assert!(program(&words).stdout(out).stderr(err).status().unwrap().success(), "{words}");
     let text = fs::read_to_string(&file).unwrap();
     fs::remove_file(&file).unwrap();
     text
@@ -59,4 +69,44 @@ fn a_plot_does_not_destroy_what_is_printed_beside_it() {
     let text = fs::read_to_string(&file).unwrap();
     fs::remove_file(&file).unwrap();
     assert!(text.contains("  client: soft0") && text.ends_with("</svg>\n") && !text.contains('\0'), "{text}");
+}
+
+#[test]
+fn results_for_others_are_there_though_nobody_reads_the_table() {
+    let file = std::env::temp_dir().join(format!("stride-unseen-{}.json", std::process::id()));
+    let words = |more: &str| format!("write bw -s 64,128 -n 100 --loopback -d soft0 {more}");
+    let unseen = |more: &str| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        program(&words(more)).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
+    };
+    ends(&unseen(&format!("--json {}", file.display())), 0);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    assert_eq!(text.matches("\"size_bytes\":").count(), 2, "{text}");
+    let (_, err) = ends(&unseen("--min-gbps 1000000"), 3);
+    assert!(err.contains("missed: "), "{err}");
+}
+
+#[test]
+fn who_is_short_of_files_is_told_how_to_have_more() {
+    // A port that is free now.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let line = format!("ulimit -n 8; exec {} --port {}", env!("CARGO_BIN_EXE_stride-perf"), port);
+    let (_, err) = ends(&Command::new("sh").args(["-c", &line]).output().unwrap(), 1);
+    assert!(err.ends_with("Too many open files (os error 24): allow more (`ulimit -n`)\n"), "{err}");
+}
+
+#[test]
+fn what_does_not_reach_standard_output_is_an_error() {
+    for words in ["--help", "--version", "write bw --help", "man", "devices"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = program(words);
+        let (_, err) =
+            ends(&command.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap(), 1);
+        assert!(err.starts_with("error: standard output: "), "{words}: {err}");
+    }
+    ends(&program("--version").output().unwrap(), 0);
+    let (out, err) = ends(&program("--no-such-option").output().unwrap(), 2);
+    assert!(out.is_empty() && err.contains("--no-such-option"), "{out}{err}");
 }
