@@ -103,7 +103,7 @@ impl Connection {
     }
 
     /// A file that can be read when something may have arrived; none where there is no such file.
-    pub(super) fn ear(&self) -> Option<OwnedFd> {
+    pub(super) fn ear(&mut self) -> Option<OwnedFd> {
         self.wire.ear()
     }
 

@@ -175,10 +175,7 @@ impl Wire for Caller {
         self.wire().has_input()
     }
 
-    fn ear(&self) -> Option<OwnedFd> {
-        match self {
-            Self::Tcp(stream) => stream.ear(),
-            Self::Cm(stream) => stream.ear(),
-        }
+    fn ear(&mut self) -> Option<OwnedFd> {
+        self.wire().ear()
     }
 }

@@ -25,8 +25,9 @@ pub trait Wire: Read + Write {
     /// Those of the system.
     fn has_input(&mut self) -> io::Result<bool>;
 
-    /// A file that can be read where [`has_input`](Self::has_input) is so, and only there; none where there is no such file.
-    fn ear(&self) -> Option<OwnedFd> {
+    /// A file that becomes readable when [`has_input`](Self::has_input) becomes so, and now and then besides; it is quiet again once that
+    /// was asked. None where there is no such file, or something is there already that it would not tell of.
+    fn ear(&mut self) -> Option<OwnedFd> {
         None
     }
 }
@@ -47,7 +48,7 @@ macro_rules! wire {
                 Ok(found > 0)
             }
 
-            fn ear(&self) -> Option<OwnedFd> {
+            fn ear(&mut self) -> Option<OwnedFd> {
                 // Where no file is left the step has none of its own either, and says so.
                 self.as_fd().try_clone_to_owned().ok()
             }

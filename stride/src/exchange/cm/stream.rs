@@ -9,10 +9,11 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sideway::ibverbs::completion::WorkCompletionStatus;
 use sideway::rdmacm::Connection;
@@ -56,6 +57,8 @@ pub(in crate::exchange) struct Stream {
     came: VecDeque<(u16, usize)>,
     inbox: VecDeque<u8>,
     limit: Duration,
+    /// Somebody sleeps until something happens: an event is asked for wherever there is nothing more to be read.
+    is_listened_to: bool,
     /// The other side ended it, or the queue pair has failed.
     is_over: bool,
     /// What the other side has said and must not.
@@ -75,6 +78,7 @@ impl Stream {
             came: VecDeque::new(),
             inbox: VecDeque::new(),
             limit: Duration::from_secs(3600),
+            is_listened_to: false,
             is_over: false,
             fault: None,
         }
@@ -234,8 +238,29 @@ impl Wire for Stream {
     }
 
     fn has_input(&mut self) -> io::Result<bool> {
-        self.take_in()?;
-        Ok(!self.inbox.is_empty() || self.is_over)
+        if self.is_listened_to {
+            self.link.hear()?;
+        }
+        loop {
+            self.take_in()?;
+            let has_input = !self.inbox.is_empty() || self.is_over;
+            // What came before an event was asked for raises none.
+            if has_input || !self.is_listened_to || !self.link.ask()? {
+                return Ok(has_input);
+            }
+        }
+    }
+
+    fn ear(&mut self) -> Option<OwnedFd> {
+        // Where no file is left the step has none of its own either, and says so.
+        let ear = epoll::create(CreateFlags::CLOEXEC).ok()?;
+        let news = self.ending.0.event_channel();
+        for file in [self.link.bell(), news.as_fd()] {
+            epoll::add(&ear, file, EventData::new_u64(0), EventFlags::IN).ok()?;
+        }
+        self.is_listened_to = true;
+        // Asks for an event too. An error is found by who looks.
+        (!self.has_input().ok()?).then_some(ear)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sideway::rdmacm::{Connection, ConnectionParameter, Connector};
 
 use super::hail::{Hail, Refusal};
@@ -110,6 +112,45 @@ fn silence_and_fullness_end() {
     let mut more = [0; 4];
     server.read_exact(&mut more).unwrap();
     assert_eq!(&more, b"more");
+}
+
+#[test]
+fn who_listens_hears_each_message_and_the_end() {
+    let (mut server, mut client) = pair();
+    let (mut byte, mut word) = ([0; 1], [0; 4]);
+    let is_heard = |ear: &OwnedFd, time: Duration| {
+        let time = Timespec::try_from(time).unwrap();
+        poll(&mut [PollFd::new(ear, PollFlags::IN)], Some(&time)).unwrap() > 0
+    };
+    let ear = server.ear().unwrap();
+    assert!(!is_heard(&ear, Duration::ZERO));
+    for round in 0..20 {
+        client.write_all(b"word").unwrap();
+        // By what does not come of itself: also what was sent from here may be told of.
+        while !{
+            assert!(is_heard(&ear, LONG));
+            server.has_input().unwrap()
+        } {}
+        server.read_exact(&mut byte).unwrap();
+        assert!(server.has_input().unwrap(), "there is more");
+        server.read_exact(&mut word[1..]).unwrap();
+        assert!(!server.has_input().unwrap());
+        assert!(round > 0 || !is_heard(&ear, Duration::ZERO), "nothing has happened since");
+        // What goes out at the same time does not drown what comes in.
+        server.write_all(b"answer").unwrap();
+        client.read_exact(&mut [0; 6]).unwrap();
+    }
+    // What is there would be told of no more.
+    client.write_all(b"word").unwrap();
+    assert!(server.speaks(LONG).unwrap() && server.ear().is_none());
+    server.read_exact(&mut word).unwrap();
+    while server.ear().is_none() {}
+    drop(client);
+    while !{
+        assert!(is_heard(&ear, LONG));
+        server.has_input().unwrap()
+    } {}
+    assert_eq!(server.read(&mut byte).unwrap(), 0);
 }
 
 #[test]
