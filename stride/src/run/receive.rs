@@ -8,7 +8,7 @@ use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::ReceiveQueue;
 
 use super::bandwidth::watch::Watch;
-use super::bandwidth::window::{Clock, Window};
+use super::bandwidth::window::{Clock, Window, room};
 use super::cause::of_receive;
 use super::lane::lane_of;
 use super::poll::Poll;
@@ -211,7 +211,7 @@ pub(crate) fn take_count<C: Poll>(
     interval: Option<Duration>,
     signal: &Signal,
 ) -> Result<Window> {
-    let lanes = receives.lanes.len() as u64;
+    let (lanes, mut room) = (receives.lanes.len() as u64, room());
     let begun = Instant::now();
     let (all, warm_up, begin, end) = match amount {
         Amount::Messages { count, warm_up } => ((count + warm_up) * lanes, warm_up * lanes, begun, None),
@@ -230,7 +230,7 @@ pub(crate) fn take_count<C: Poll>(
         let taken = receives.taken;
         // By number it begins with a message, which does not wait for the next look.
         if clock.is_none() && end.is_none() && taken > 0 && taken >= warm_up {
-            let new = Clock::begin(interval, taken);
+            let new = Clock::begin(interval, taken, std::mem::take(&mut room));
             (before, counted, last) = (taken, taken, new.started);
             signal.add(taken - told);
             told = taken;
@@ -254,7 +254,7 @@ pub(crate) fn take_count<C: Poll>(
                 }
                 // Of a number it has begun above, or not yet.
                 None if end.is_some() && is_within && now >= begin => {
-                    let new = Clock::begin(interval, taken);
+                    let new = Clock::begin(interval, taken, std::mem::take(&mut room));
                     (before, counted, last) = (taken, taken, new.started);
                     signal.open(new.started);
                     clock = Some(new);
@@ -269,7 +269,7 @@ pub(crate) fn take_count<C: Poll>(
         (counted, last) = (receives.taken, Instant::now());
     }
     signal.add(receives.taken - told);
-    let clock = clock.unwrap_or_else(|| Clock::begin(interval, counted));
+    let clock = clock.unwrap_or_else(|| Clock::begin(interval, counted, room));
     let last = last.max(clock.started);
     signal.close(last);
     let window = clock.end_at(last, counted.saturating_sub(before));

@@ -2,6 +2,7 @@
 
 mod abilities;
 mod arrival;
+mod code;
 mod connect;
 mod contents;
 mod corner;

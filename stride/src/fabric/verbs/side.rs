@@ -20,7 +20,7 @@ use super::ports;
 use super::stand::{self, Stand};
 use super::step::{self, Outcome};
 use super::sum::sum;
-use super::{vendor, worker};
+use super::{code, vendor, worker};
 use crate::fabric::counters::Counters;
 use crate::fabric::numa;
 use crate::fabric::{Changes, End, Ends, Facts, Glimpse, Path, Role, Side};
@@ -58,6 +58,7 @@ impl VerbsSide {
         numa::check(place.cpus.as_deref().unwrap_or_default())?;
         // First of all, so that it is known how long a tick is when the test begins.
         Scale::begin();
+        code::map();
         let mut manager = None;
         let places = stand::places(plan, place);
         let found = if plan.by_address {

@@ -11,8 +11,8 @@ use sideway::ibverbs::queue_pair::SendQueue;
 
 use self::pace::Pace;
 use self::watch::Watch;
-use self::window::Clock;
 pub(crate) use self::window::Window;
+use self::window::{Clock, room};
 use super::lane::{Lane, lane_of};
 use super::poll::Poll;
 use super::receive::Receives;
@@ -58,12 +58,14 @@ where
     C: Poll,
 {
     let mut flow = Flow::new(lanes, queue, receives, rules, signal);
+    let room = room();
     match rules.amount {
         Amount::Messages { count, warm_up } => {
-            flow.burst(warm_up)?;
-            let before = flow.done;
-            flow.begin(Clock::begin(rules.interval, before));
-            flow.burst(count)?;
+            flow.burst(&flow.ends(warm_up))?;
+            let (before, ends) = (flow.done, flow.ends(count));
+            flow.rehearse()?;
+            flow.begin(Clock::begin(rules.interval, before, room));
+            flow.burst(&ends)?;
             let window = flow.end(flow.done - before);
             flow.drain()?;
             Ok(window)
@@ -74,7 +76,7 @@ where
             flow.until_completion(time / SHARE)?;
             // The queues are as full at the end as they are now: what was posted before stands for what is still under way then.
             let before = flow.done;
-            let clock = Clock::begin(rules.interval, before);
+            let clock = Clock::begin(rules.interval, before, room);
             let end = clock.started + time;
             flow.begin(clock);
             // Who was told to stop before has measured nothing.
@@ -144,16 +146,25 @@ where
         }
     }
 
-    /// So many messages on each lane, to the last completion.
-    fn burst(&mut self, count: u64) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        let ends: Vec<u64> = self.lanes.iter().map(|lane| lane.posted + count).collect();
-        let goal = self.done + count * self.lanes.len() as u64;
+    /// How many each lane will have posted with so many more.
+    fn ends(&self, count: u64) -> Vec<u64> {
+        self.lanes.iter().map(|lane| lane.posted + count).collect()
+    }
+
+    /// Goes through what comes before the first message, and posts none: code that has never run takes longer, which is no part of a window.
+    fn rehearse(&mut self) -> Result<()> {
+        let ends = self.ends(0);
+        self.burst(&ends)?;
+        self.fill(Some(&ends))
+    }
+
+    /// Messages of each lane up to these ends, to the last completion.
+    fn burst(&mut self, ends: &[u64]) -> Result<()> {
+        let posted = |lane: &Lane<'_, S, R>| lane.posted;
+        let goal = self.done + ends.iter().sum::<u64>() - self.lanes.iter().map(posted).sum::<u64>();
         self.all_ready();
         while self.done < goal && !self.signal.has_stopped() {
-            self.fill(Some(&ends))?;
+            self.fill(Some(ends))?;
             self.poll()?;
             self.look();
         }
@@ -174,7 +185,7 @@ where
 
     /// Ends the window.
     fn end(&mut self, messages: u64) -> Window {
-        let clock = self.clock.take().unwrap_or_else(|| Clock::begin(None, 0));
+        let clock = self.clock.take().unwrap_or_else(|| Clock::begin(None, 0, Vec::new()));
         let window = clock.end(messages);
         self.tell();
         self.signal.close(window.ended);

@@ -45,14 +45,23 @@ pub(in crate::run) struct Clock {
     looked: (Instant, u64),
 }
 
+/// Memory for intervals, which is had before the window: where it is new the system has to find some.
+pub(in crate::run) fn room() -> Vec<u64> {
+    let mut room = Vec::with_capacity(ROOM);
+    // It is found when it is first written.
+    room.push(0);
+    room.clear();
+    room
+}
+
 impl Clock {
-    pub(in crate::run) fn begin(given: Option<Duration>, done: u64) -> Self {
+    /// Begins the window, as the last thing that it does.
+    pub(in crate::run) fn begin(given: Option<Duration>, done: u64, room: Vec<u64>) -> Self {
         let (length, most) = given.map_or((SHORTEST, ROOM), |length| (length, MOST));
         let (cpu, started) = (thread_time(), Instant::now());
         let next = started.checked_add(length);
         let next = next.filter(|_| !length.is_zero());
-        let (intervals, looked) = (Vec::with_capacity(ROOM), (started, done));
-        Self { started, cpu, length, most, next, intervals, last: done, looked }
+        Self { started, cpu, length, most, next, intervals: room, last: done, looked: (started, done) }
     }
 
     /// Ends intervals that are over. When the messages since the last look were done nobody knows: as if they came evenly, so that a look
@@ -109,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_late_look_gives_each_interval_its_part() {
-        let mut clock = Clock::begin(Some(SHORTEST), 100);
+        let mut clock = Clock::begin(Some(SHORTEST), 100, room());
         let at = |tenths: u32| clock.started + SHORTEST * tenths / 10;
         let looks =
             [(5, 150), (40, 500), (45, 500), (60, 560), (60, 570), (70, 570)].map(|(time, done)| (at(time), done));
@@ -126,7 +135,7 @@ mod tests {
         for (given, looks, count, length) in
             [(None, 4106, ROOM / 2 + 5, 2), (given, 4106, ROOM + 10, 1), (given, many + 10, MOST / 2 + 5, 2)]
         {
-            let mut clock = Clock::begin(given, 0);
+            let mut clock = Clock::begin(given, 0, Vec::new());
             let started = clock.started;
             for at in 1..=looks {
                 clock.look(started + SHORTEST * at as u32, at * 3);
