@@ -177,7 +177,7 @@ fn an_end_in_the_warm_up_is_none() {
     only.signal(Signal::INT);
     let (status, out, err) = only.end();
     assert_eq!(status, Some(130), "{out}\n{err}");
-    let said = "ended by SIGINT: the results are incomplete, 0 of 1 sizes are whole: nothing counts before the end of --warm-up, which is 3600s";
+    let said = "ended by SIGINT: the results are incomplete, 0 of 1 sizes are whole: nothing counts before the end of --warm-up, which is 1h";
     assert!(!out.contains("all of it") && err.contains(said), "{out}\n{err}");
 }
 

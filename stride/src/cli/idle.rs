@@ -1,6 +1,6 @@
 //! Options that were given and do nothing, in sentences.
 
-use crate::plan::{Amount, Given, Plan, Transport};
+use crate::plan::{Amount, Given, Plan, Transport, time};
 
 /// A sentence for each of these that was given.
 pub(super) fn idle(given: &Given, options: &[&str], whose: &str) -> Vec<String> {
@@ -27,7 +27,11 @@ pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
     if let (Amount::Time { time, .. }, Some(interval), false) = (plan.amount, plan.interval, plan.is_endless)
         && interval >= time
     {
-        all.extend(idle(given, &["--interval"], &format!("a test of {time:?}, which has no two of {interval:?}")));
+        all.extend(idle(
+            given,
+            &["--interval"],
+            &format!("a test of {}, which has no two of {}", time::show(time), time::show(interval)),
+        ));
     }
     for (option, place) in [("--cpu", &plan.client), ("--remote-cpu", &plan.server)] {
         let count = place.cpus.as_deref().map_or(0, <[u32]>::len);

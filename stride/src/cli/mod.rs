@@ -25,7 +25,7 @@ pub use self::options::Output;
 use self::options::{Local, Server};
 pub use self::pages::{completions, man};
 use crate::exchange::{Contact, Family, LEAST_TIMEOUT, PORT};
-use crate::plan::{Contradiction, Given, Place, Plan};
+use crate::plan::{Contradiction, Given, Place, Plan, time};
 
 /// What the user wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -237,7 +237,9 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
     let timeout = options.timeout.unwrap_or(Duration::from_secs(30));
     if timeout < LEAST_TIMEOUT || timeout > Duration::from_secs(24 * 3600) {
         return Err(Contradiction(format!(
-            "--timeout is {timeout:?}: it can be {LEAST_TIMEOUT:?} to a day, as a side says a few times a second that it is at work"
+            "--timeout is {}: it can be {} to a day, as a side says a few times a second that it is at work",
+            time::show(timeout),
+            time::show(LEAST_TIMEOUT)
         )));
     }
     Ok(Contact { by_rdma_cm: options.comm_rdma_cm, port: options.port.unwrap_or(PORT), family, timeout })

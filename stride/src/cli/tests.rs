@@ -184,7 +184,7 @@ fn contradictions_are_sentences() {
         ("write bw --csv a/x.svg --plot ./a/./x.svg h", "--csv and --plot are one file"),
         ("write bw --loopback h", "leave out the server"),
         ("write bw -4 -6 h", "give one of them, or none"),
-        ("write bw --timeout 0 h", "--timeout is 0ns"),
+        ("write bw --timeout 0 h", "--timeout is 0s"),
         ("write bw --timeout 999ms h", "--timeout is 999ms: it can be 1s to a day"),
         ("server --timeout 10ms", "--timeout is 10ms: it can be 1s to a day"),
         ("write bw --warm-up 2s h", "number of messages"),

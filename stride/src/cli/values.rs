@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::plan::{GpuName, Memory, NoGpuName, cpus, size};
+use crate::plan::{GpuName, Memory, NoGpuName, cpus, size, time};
 
 /// A number of bytes, or of messages: with `k`, `K`, `M` or `G`, or none.
 pub(super) fn number(text: &str) -> Result<u64, String> {
@@ -31,19 +31,7 @@ pub(super) fn lid(text: &str) -> Result<u16, String> {
 
 /// A time: seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(format!("{unit:?} is no unit of time: there are us, ms, s, m and h")),
-    };
-    let number: f64 =
-        number.parse().map_err(|_| "not a number of seconds, nor one with us, ms, s, m or h".to_owned())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| "too long".to_owned())
+    time::parse(text)
 }
 
 /// How long a size is measured.
@@ -103,23 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units_or_are_seconds() {
-        let read = |text| duration(text).map(|time| time.as_micros()).ok();
-        assert_eq!(
-            ["10s", "2m", "5", "0.5", "250ms", "7us", "1h"].map(read),
-            [
-                Some(10_000_000),
-                Some(120_000_000),
-                Some(5_000_000),
-                Some(500_000),
-                Some(250_000),
-                Some(7),
-                Some(3_600_000_000)
-            ]
-        );
-        for wrong in ["", "s", "-1", "1d", "1e400", "99999999999999999999999999h", "1.2.3"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
+    fn a_time_of_a_message_is_in_microseconds() {
         assert_eq!(microseconds("3.5"), Ok(Duration::from_nanos(3500)));
         assert_eq!(microseconds("1ms"), Ok(Duration::from_millis(1)));
     }

@@ -9,6 +9,7 @@ use super::frame::{Frame, PROTOCOL, Unframed, speaker};
 use super::message::{Hello, Message, Reason, Unread};
 use super::wire::{Deadline, Wire, read_some};
 use crate::fabric::Role;
+use crate::plan::time;
 
 /// For how long the last words of a conversation are waited for.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -109,7 +110,8 @@ impl Connection {
 
     /// The failure that the other side is where it does not say that it is at work, while a step runs.
     pub(super) fn silence(&self) -> Option<Failure> {
-        let text = || format!("says nothing since {:?} while it measures: it hangs, or was stopped", self.timeout);
+        let text =
+            || format!("says nothing since {} while it measures: it hangs, or was stopped", time::show(self.timeout));
         (self.heard.elapsed() > self.timeout).then(|| self.broken::<()>(text()).err()).flatten()
     }
 
@@ -204,8 +206,8 @@ impl Connection {
         Failure::Broken(match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
                 format!(
-                    "the {other} says nothing since {:?}: it hangs, or the network between lets nothing through",
-                    self.timeout
+                    "the {other} says nothing since {}: it hangs, or the network between lets nothing through",
+                    time::show(self.timeout)
                 )
             }
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {

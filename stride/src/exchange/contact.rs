@@ -17,6 +17,7 @@ use super::path::Near;
 use super::reception::Reception;
 use super::wire::Wire;
 use crate::fabric::Role;
+use crate::plan::time;
 
 /// The port, where none is given: of TCP, and of rdma_cm.
 pub const PORT: u16 = 18515;
@@ -133,7 +134,7 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
     // What is wrong, and that it has not changed.
     let late = |text: &str, time: Duration| {
         let cause = cause(text);
-        text.replacen(cause, &format!("{cause}, also after {time:?}"), 1)
+        text.replacen(cause, &format!("{cause}, also after {}", time::show(time)), 1)
     };
     match (failure, wait) {
         // A busy server does not know for how long it was waited for.
@@ -192,9 +193,9 @@ fn resolve(host: &str, contact: &Contact) -> Result<Vec<SocketAddr>, Failure> {
     let found = found.map_err(|error| {
         Failure::Unreachable(match error.kind() {
             io::ErrorKind::TimedOut => format!(
-                "the name {host} was looked up for {:?} without an answer: give the address, look at the name servers \
+                "the name {host} was looked up for {} without an answer: give the address, look at the name servers \
                  (/etc/resolv.conf), or give more --timeout",
-                contact.timeout
+                time::show(contact.timeout)
             ),
             _ => format!("the name {host} leads to no address: {error}: is it written right? An address does as well"),
         })

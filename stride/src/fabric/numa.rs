@@ -109,12 +109,12 @@ impl Drop for Bound {
     }
 }
 
-/// Whether threads can run on these processors.
+/// Whether threads can run on these processors, which `named` names.
 ///
 /// # Errors
 ///
 /// A sentence for the user: the first one where none can.
-pub(super) fn check(wanted: &[u32]) -> Result<()> {
+pub(super) fn check(wanted: &[u32], named: &str) -> Result<()> {
     let allowed = allowed();
     // In a thread of its own, as it moves.
     let tried = thread::scope(|scope| {
@@ -123,7 +123,7 @@ pub(super) fn check(wanted: &[u32]) -> Result<()> {
     });
     match tried {
         Ok(Some((cpu, error))) => Err(anyhow!(
-            "no thread can run on processor {cpu}, which --cpu names: {error}; this process has {}",
+            "no thread can run on processor {cpu}, which {named} names: {error}; this process has {}",
             cpus::show(&allowed)
         )),
         _ => Ok(()),
@@ -202,8 +202,8 @@ mod tests {
     fn processors_that_are_not_there_are_named() {
         let allowed = allowed();
         assert!(!allowed.is_empty());
-        check(&allowed).unwrap();
-        let text = check(&[allowed[0], 60_000]).unwrap_err().to_string();
-        assert!(text.starts_with("no thread can run on processor 60000, which --cpu names: "), "{text}");
+        check(&allowed, "--cpu").unwrap();
+        let text = check(&[allowed[0], 60_000], "--remote-cpu").unwrap_err().to_string();
+        assert!(text.starts_with("no thread can run on processor 60000, which --remote-cpu names: "), "{text}");
     }
 }

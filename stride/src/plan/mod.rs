@@ -10,6 +10,7 @@ mod operation;
 mod place;
 mod settings;
 pub mod size;
+pub mod time;
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, Measure, Operation, Plan, size};
+use super::{Amount, Measure, Operation, Plan, size, time};
 
 /// The options that the user has given, by their long names, such as `--iters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,9 +52,9 @@ impl Plan {
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
         let (amount, warm_up) = match self.amount {
-            Amount::Time { warm_up, .. } if self.is_endless => ("forever".to_owned(), format!("{warm_up:?}")),
+            Amount::Time { warm_up, .. } if self.is_endless => ("forever".to_owned(), time::show(warm_up)),
             Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
-            Amount::Time { time, warm_up } => (format!("{time:?}"), format!("{warm_up:?}")),
+            Amount::Time { time, warm_up } => (time::show(time), time::show(warm_up)),
         };
         let large = if self.is_each_large_signaled { ", and 1 above 8K" } else { "" };
         let values: [(&'static [&'static str], String); 29] = [
@@ -88,8 +88,8 @@ impl Plan {
             (&["--validate"], yes(self.is_validated)),
             (&["--rate-limit"], or(self.rate_limit.map(|rate| format!("{rate} Gb/s")), "none")),
             (&["--burst-size"], or(self.burst_size.map(|size| format!("{size} messages")), "one message")),
-            (&["--gap"], or(self.gap.map(|time| format!("{time:?}")), "none")),
-            (&["--interval"], or(self.interval.map(|time| format!("{time:?}")), "by the length of the run")),
+            (&["--gap"], or(self.gap.map(time::show), "none")),
+            (&["--interval"], or(self.interval.map(time::show), "by the length of the run")),
         ];
         let imm = matches!(self.operation, Operation::WriteWithImmediate | Operation::SendWithImmediate);
         let mut settings = vec![Setting { options: &["--imm"], value: yes(imm) }];

@@ -14,7 +14,7 @@ use super::{files, paint, say};
 use crate::cli::{Measurement, Output};
 use crate::exchange::{self, Carrier, Request};
 use crate::fabric::Fabric;
-use crate::plan::{Amount, Measure, Plan};
+use crate::plan::{Amount, Measure, Plan, time};
 use crate::report::csv::Csv;
 use crate::report::hints::{Given, hints};
 use crate::report::json::{Document, End, Event};
@@ -99,7 +99,7 @@ fn cut(signal: Signal, screen: &Screen, plan: &Plan) -> String {
     let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes_in_words(row.size)));
     let early = match plan.amount {
         Amount::Time { warm_up, .. } if rows.is_empty() && !warm_up.is_zero() => {
-            format!(": nothing counts before the end of --warm-up, which is {warm_up:?}")
+            format!(": nothing counts before the end of --warm-up, which is {}", time::show(warm_up))
         }
         _ => String::new(),
     };

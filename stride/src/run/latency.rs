@@ -14,7 +14,7 @@ use super::request::Request;
 use super::signal::{Idle, LOOKS, Signal, Spell};
 use super::stamp::{Scale, Stamp};
 use super::wait::LONGEST;
-use crate::plan::Transport;
+use crate::plan::{Transport, time};
 use crate::stats::Tally;
 
 /// When to end: after so many messages, or at a time.
@@ -93,8 +93,9 @@ impl Wait {
             (false, count) => format!("message {}, or the answer to the one before it,", count + 1),
         };
         bail!(
-            "{what} was lost: nothing has come for {most:?}, and {service} does not send again. Try again, give --transport rc, or \
-             more --timeout where the other side may be stopped for so long"
+            "{what} was lost: nothing has come for {}, and {service} does not send again. Try again, give --transport rc, or \
+             more --timeout where the other side may be stopped for so long",
+            time::show(most)
         )
     }
 }

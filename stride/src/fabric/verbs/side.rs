@@ -55,7 +55,11 @@ pub(super) struct VerbsSide {
 
 impl VerbsSide {
     pub(super) fn open(plan: &Plan, place: &Place, role: Role) -> Result<Self> {
-        numa::check(place.cpus.as_deref().unwrap_or_default())?;
+        let named = match role {
+            Role::Client => "--cpu",
+            Role::Server => "the client's --remote-cpu, or the server's own --cpu,",
+        };
+        numa::check(place.cpus.as_deref().unwrap_or_default(), named)?;
         // First of all, so that it is known how long a tick is when the test begins.
         Scale::begin();
         code::map();
@@ -83,7 +87,7 @@ impl VerbsSide {
 
     /// Whether what a place names is there.
     pub(super) fn look(place: &Place) -> Result<()> {
-        numa::check(place.cpus.as_deref().unwrap_or_default())?;
+        numa::check(place.cpus.as_deref().unwrap_or_default(), "--cpu")?;
         let places = place.each_port();
         // It is this side's own.
         let found = ports::open(&places, Role::Client, |_| true)?;

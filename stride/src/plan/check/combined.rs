@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Contradiction, refuse};
-use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport};
+use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport, time};
 
 /// The longest pause between two messages of a latency.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
@@ -85,12 +85,14 @@ impl Plan {
             return refuse("--gap is for `lat`: a bandwidth has no pauses but those of --rate-limit, leave it out");
         }
         if gap < Duration::from_micros(1) || gap > LONGEST_GAP {
-            return refuse(format!("--gap is {gap:?}: it can be 1us to {LONGEST_GAP:?}"));
+            return refuse(format!("--gap is {}: it can be 1us to {}", time::show(gap), time::show(LONGEST_GAP)));
         }
         if !self.transport.is_reliable() && gap >= self.timeout {
             return refuse(format!(
-                "--gap {gap:?} is not below --timeout {:?}, after which a message over {} counts as lost: give a longer --timeout",
-                self.timeout, self.transport
+                "--gap {} is not below --timeout {}, after which a message over {} counts as lost: give a longer --timeout",
+                time::show(gap),
+                time::show(self.timeout),
+                self.transport
             ));
         }
         Ok(())

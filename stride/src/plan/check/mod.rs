@@ -7,7 +7,9 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::{ALL_COUNTERS, Amount, Measure, Memory, NAMED, Operation, Place, Plan, SWEPT, Semantics, Transport, size};
+use super::{
+    ALL_COUNTERS, Amount, Measure, Memory, NAMED, Operation, Place, Plan, SWEPT, Semantics, Transport, size, time,
+};
 
 /// Why a plan cannot be: a sentence that names the option and what to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,10 +221,10 @@ impl Plan {
             }
             Amount::Time { time, warm_up } => {
                 if time < Duration::from_millis(1) || time > LONGEST {
-                    return refuse(format!("--duration is {time:?}: it can be 1ms to a year"));
+                    return refuse(format!("--duration is {}: it can be 1ms to a year", time::show(time)));
                 }
                 if warm_up > LONGEST {
-                    return refuse(format!("--warm-up is {warm_up:?}: it can be up to a year"));
+                    return refuse(format!("--warm-up is {}: it can be up to a year", time::show(warm_up)));
                 }
                 Ok(())
             }
@@ -275,14 +277,16 @@ impl Plan {
         if let Some(interval) = self.interval
             && !(Duration::from_millis(1)..=LONGEST).contains(&interval)
         {
-            return refuse(format!("--interval is {interval:?}: it can be 1ms to a year"));
+            return refuse(format!("--interval is {}: it can be 1ms to a year", time::show(interval)));
         }
         if let (Some(interval), Amount::Time { time, .. }) = (self.interval, self.amount)
             && time.as_secs_f64() / interval.as_secs_f64() > MOST_INTERVALS
             && !self.is_endless
         {
             return refuse(format!(
-                "--interval {interval:?} would be more than {MOST_INTERVALS} of them in {time:?}: give a longer one"
+                "--interval {} would be more than {MOST_INTERVALS} of them in {}: give a longer one",
+                time::show(interval),
+                time::show(time)
             ));
         }
         match self.rate_limit {

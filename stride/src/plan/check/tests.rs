@@ -43,8 +43,8 @@ fn each_number_has_its_range() {
         ("--mtu is 1500", |plan| plan.mtu = Some(1500)),
         ("--msg-size is 0", |plan| plan.sizes = vec![0]),
         ("--iters is 0", |plan| plan.amount = Amount::Messages { count: 0, warm_up: 0 }),
-        ("--duration is 0ns", |plan| plan.amount = Amount::Time { time: Duration::ZERO, warm_up: Duration::ZERO }),
-        ("--interval is 0ns", |plan| plan.interval = Some(Duration::ZERO)),
+        ("--duration is 0s", |plan| plan.amount = Amount::Time { time: Duration::ZERO, warm_up: Duration::ZERO }),
+        ("--interval is 0s", |plan| plan.interval = Some(Duration::ZERO)),
     ];
     for (start, change) in cases {
         let said = complaint(change);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Hint, Remedy};
+use crate::plan::time;
 use crate::report::bytes_in_words as bytes;
 use crate::run::SHORTEST;
 
@@ -162,12 +163,14 @@ impl fmt::Display for Hint {
             ),
             Self::NoTwoIntervals(length) => write!(
                 f,
-                "Every size was over before two intervals of {length:?} were, so that there is no slowest, median and fastest. Try a shorter \
-                 --interval, or more messages by -n."
+                "Every size was over before two intervals of {} were, so that there is no slowest, median and fastest. Try a shorter \
+                 --interval, or more messages by -n.",
+                time::show(*length)
             ),
             Self::NoInterval(length) => write!(
                 f,
-                "Every size was over before half of an interval of {length:?} was, so that none is told. Try {}more messages by -n.",
+                "Every size was over before half of an interval of {} was, so that none is told. Try {}more messages by -n.",
+                time::show(*length),
                 if *length > SHORTEST { "a shorter --interval, of 100ms or more, or " } else { "" }
             ),
         }

@@ -1,0 +1,81 @@
+//! Times as they are written.
+
+use std::time::Duration;
+
+/// Seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("{unit:?} is no unit of time: there are us, ms, s, m and h")),
+    };
+    let number: f64 =
+        number.parse().map_err(|_| "not a number of seconds, nor one with us, ms, s, m or h".to_owned())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| "too long".to_owned())
+}
+
+/// As [`parse`] reads it: whole hours or minutes as such, and else seconds, or a smaller unit below one.
+pub fn show(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match time {
+        Duration::ZERO => "0s".to_owned(),
+        _ if time.subsec_nanos() == 0 && seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
+        _ if time.subsec_nanos() == 0 && seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
+        _ if seconds > 0 => format!("{}s", time.as_secs_f64()),
+        _ if time.subsec_nanos() >= 1_000_000 => format!("{}ms", f64::from(time.subsec_nanos()) / 1e6),
+        _ => format!("{}us", f64::from(time.subsec_nanos()) / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_have_units_or_are_seconds() {
+        let read = |text| parse(text).map(|time| time.as_micros()).ok();
+        assert_eq!(
+            ["10s", "2m", "5", "0.5", "250ms", "7us", "1h"].map(read),
+            [
+                Some(10_000_000),
+                Some(120_000_000),
+                Some(5_000_000),
+                Some(500_000),
+                Some(250_000),
+                Some(7),
+                Some(3_600_000_000)
+            ]
+        );
+        for wrong in ["", "s", "-1", "1d", "1e400", "99999999999999999999999999h", "1.2.3"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_shown_as_it_would_be_typed() {
+        for text in ["0s", "7us", "3.5us", "250ms", "1.5ms", "5s", "1.5s", "90s", "2m", "1h", "8760h"] {
+            assert_eq!(show(parse(text).unwrap()), text);
+        }
+        assert_eq!(show(Duration::from_nanos(1)), "0.001us");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_again(time in 0..u64::from(u32::MAX) * 1_000_000) {
+            let time = Duration::from_nanos(time);
+            let again = parse(&show(time)).unwrap();
+            prop_assert!(again.abs_diff(time) <= Duration::from_nanos(1), "{time:?} is shown as {} and read as {again:?}", show(time));
+        }
+    }
+}
