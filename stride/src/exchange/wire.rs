@@ -25,8 +25,8 @@ pub trait Wire: Read + Write {
     /// Those of the system.
     fn has_input(&mut self) -> io::Result<bool>;
 
-    /// A file that becomes readable when [`has_input`](Self::has_input) becomes so, and now and then besides; it is quiet again once that
-    /// was asked. None where there is no such file, or something is there already that it would not tell of.
+    /// A file that can be read where [`has_input`](Self::has_input) is so, and now and then besides, until that was asked; none where there is
+    /// no such file.
     fn ear(&mut self) -> Option<OwnedFd> {
         None
     }

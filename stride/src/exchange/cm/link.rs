@@ -29,6 +29,15 @@ const LEAST: u16 = 64;
 /// Set in the numbers of sends; below stands the place of the message.
 const SEND: u64 = 1 << 32;
 
+/// What an event is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hint {
+    /// Bytes that have come, or a failure.
+    Bytes,
+    /// Whatever completes.
+    Any,
+}
+
 /// What has completed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Done {
@@ -50,7 +59,7 @@ pub(super) struct Link {
     outgoing: OwnedMemoryRegion,
     incoming: OwnedMemoryRegion,
     /// An event was asked for, and has not come.
-    is_asked: bool,
+    asked: Option<Hint>,
     records: Vec<CompletionRecord>,
     places: u16,
 }
@@ -83,7 +92,7 @@ impl Link {
         builder.setup_max_send_wr(places.into()).setup_max_recv_wr(places.into());
         builder.setup_send_cq(&cq).setup_recv_cq(&cq);
         let qp = id.create_qp(&builder)?;
-        let mut link = Self { qp, cq, channel, outgoing, incoming, is_asked: false, records: Vec::new(), places };
+        let mut link = Self { qp, cq, channel, outgoing, incoming, asked: None, records: Vec::new(), places };
         for place in 0..places {
             link.receive(place)?;
         }
@@ -121,7 +130,9 @@ impl Link {
         let length = length.ok_or_else(|| io::Error::other("a message is longer than its place"))?;
         let (lkey, address) = (self.outgoing.lkey(), self.outgoing.addr() + offset(place) as u64);
         let mut batch = self.qp.start_post_send();
-        let request = batch.construct_wr(SEND | u64::from(place), WorkRequestFlags::Signaled).setup_send();
+        // Bytes are what the other side may sleep for.
+        let solicited = if parts[1].is_empty() { WorkRequestFlags::empty() } else { WorkRequestFlags::Solicited };
+        let request = batch.construct_wr(SEND | u64::from(place), WorkRequestFlags::Signaled | solicited).setup_send();
         // SAFETY: the memory is registered, dropped behind the queue pair, and as long: the message was copied there. It is written
         // again when the send has completed.
         unsafe { request.setup_sge(lkey, address, length) };
@@ -152,12 +163,12 @@ impl Link {
         }
     }
 
-    /// Asks for an event when the next request completes, unless one is on its way; whether it was asked for now. What has completed
-    /// before is found by polling once more.
-    pub(super) fn ask(&mut self) -> io::Result<bool> {
-        if !self.is_asked {
-            self.cq.req_notify(false).map_err(io::Error::other)?;
-            self.is_asked = true;
+    /// Asks for an event, unless it will come already; whether it was asked for now. What has completed before is found by polling once
+    /// more.
+    pub(super) fn ask(&mut self, hint: Hint) -> io::Result<bool> {
+        if self.asked.is_none_or(|asked| asked < hint) {
+            self.cq.req_notify(hint == Hint::Bytes).map_err(io::Error::other)?;
+            self.asked = Some(hint);
             return Ok(true);
         }
         Ok(false)
@@ -166,7 +177,7 @@ impl Link {
     /// Takes the events that have come.
     pub(super) fn hear(&mut self) -> io::Result<()> {
         while self.channel.try_get_cq_event().map_err(io::Error::other)?.is_some() {
-            self.is_asked = false;
+            self.asked = None;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! | how many messages may be on their way | [`credit`] |
 //! | queue pair, completion queue and memory | [`link`] |
 //! | the stream of bytes that frames go over | [`stream`] |
+//! | the file that tells that there is something to be read | [`ear`] |
 //! | the server's end: listening, and who comes | [`door`] |
 //! | the client's | [`mod@dial`] |
 //! | whether it is the system that serves connections, or softrnic | [`manager`] |
@@ -16,6 +17,7 @@
 mod credit;
 mod dial;
 mod door;
+mod ear;
 mod hail;
 mod link;
 mod manager;

@@ -13,14 +13,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sideway::ibverbs::completion::WorkCompletionStatus;
 use sideway::rdmacm::Connection;
 
 use super::credit::Credit;
+use super::ear::Ear;
 use super::hail::Hail;
-use super::link::{Done, Link, SIZE};
+use super::link::{Done, Hint, Link, SIZE};
 use crate::exchange::wire::Wire;
 
 /// Bytes before those of the stream.
@@ -57,8 +57,8 @@ pub(in crate::exchange) struct Stream {
     came: VecDeque<(u16, usize)>,
     inbox: VecDeque<u8>,
     limit: Duration,
-    /// Somebody sleeps until something happens: an event is asked for wherever there is nothing more to be read.
-    is_listened_to: bool,
+    /// For who sleeps until something comes.
+    ear: Option<Ear>,
     /// The other side ended it, or the queue pair has failed.
     is_over: bool,
     /// What the other side has said and must not.
@@ -78,7 +78,7 @@ impl Stream {
             came: VecDeque::new(),
             inbox: VecDeque::new(),
             limit: Duration::from_secs(3600),
-            is_listened_to: false,
+            ear: None,
             is_over: false,
             fault: None,
         }
@@ -111,10 +111,11 @@ impl Stream {
         loop {
             self.take_in()?;
             if is_so(self) || self.is_over {
-                return Ok(());
+                // The event that was there is not any more.
+                return self.look().map(drop);
             }
             // What came before an event was asked for raises none.
-            if self.link.ask()? {
+            if self.link.ask(Hint::Any)? {
                 continue;
             }
             let left = time.saturating_sub(begin.elapsed());
@@ -134,6 +135,20 @@ impl Stream {
         match poll(&mut both, time.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => self.link.hear(),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether there is something to be read. Who listens hears of it, or will.
+    fn look(&mut self) -> io::Result<bool> {
+        loop {
+            let has_input = !self.inbox.is_empty() || self.is_over;
+            let Some(ear) = &mut self.ear else { return Ok(has_input) };
+            // What came before an event was asked for raises none.
+            if has_input || !self.link.ask(Hint::Bytes)? {
+                ear.set(has_input);
+                return Ok(has_input);
+            }
+            self.take_in()?;
         }
     }
 
@@ -238,29 +253,22 @@ impl Wire for Stream {
     }
 
     fn has_input(&mut self) -> io::Result<bool> {
-        if self.is_listened_to {
+        if self.ear.is_some() {
             self.link.hear()?;
         }
-        loop {
-            self.take_in()?;
-            let has_input = !self.inbox.is_empty() || self.is_over;
-            // What came before an event was asked for raises none.
-            if has_input || !self.is_listened_to || !self.link.ask()? {
-                return Ok(has_input);
-            }
-        }
+        self.take_in()?;
+        self.look()
     }
 
     fn ear(&mut self) -> Option<OwnedFd> {
         // Where no file is left the step has none of its own either, and says so.
-        let ear = epoll::create(CreateFlags::CLOEXEC).ok()?;
-        let news = self.ending.0.event_channel();
-        for file in [self.link.bell(), news.as_fd()] {
-            epoll::add(&ear, file, EventData::new_u64(0), EventFlags::IN).ok()?;
+        if self.ear.is_none() {
+            let news = self.ending.0.event_channel();
+            self.ear = Ear::new([self.link.bell(), news.as_fd()]).ok();
         }
-        self.is_listened_to = true;
-        // Asks for an event too. An error is found by who looks.
-        (!self.has_input().ok()?).then_some(ear)
+        // An error is found by who looks.
+        let _ = self.has_input();
+        self.ear.as_ref()?.file().ok()
     }
 }
 

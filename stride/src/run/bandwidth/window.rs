@@ -47,9 +47,8 @@ pub(in crate::run) struct Clock {
 
 /// Memory for intervals, which is had before the window: where it is new the system has to find some.
 pub(in crate::run) fn room() -> Vec<u64> {
-    let mut room = Vec::with_capacity(ROOM);
-    // It is found when it is first written.
-    room.push(0);
+    // It is found when it is first written, which zeros need not be.
+    let mut room = vec![1; ROOM];
     room.clear();
     room
 }
