@@ -180,6 +180,7 @@ where
         if let Some(pace) = &mut self.pace {
             pace.begin(clock.started);
         }
+        self.watch.begin(clock.started);
         self.clock = Some(clock);
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Between two looks at the clock pass this many rounds of the loop at first, then as many as take a time between these two:
-/// rounds without work are short, and a clock may be dear, a system call even.
-const ROUNDS: u32 = 64;
+/// Between two looks at the clock passes one round of the loop at first, then as many as take a time between these two: rounds without work are
+/// short, those with many messages long, and a clock may be dear, a system call even.
+const ROUNDS: u32 = 1;
 const MOST_ROUNDS: u32 = 512;
 const OFTEN: Duration = Duration::from_micros(16);
 const SELDOM: Duration = Duration::from_micros(64);
@@ -23,6 +23,11 @@ pub(in crate::run) struct Watch {
 impl Watch {
     pub(in crate::run) fn new() -> Self {
         Self { left: ROUNDS, rounds: ROUNDS, last: Instant::now(), has_slept: false }
+    }
+
+    /// Begins anew, at this time: what rounds will be like is not known.
+    pub(super) fn begin(&mut self, now: Instant) {
+        *self = Self { last: now, ..Self::new() };
     }
 
     /// Counts a round, and looks where it is time to.

@@ -39,7 +39,8 @@ pub(in crate::run) struct Clock {
     most: usize,
     next: Option<Instant>,
     intervals: Vec<u64>,
-    /// Messages at the end of the last.
+    /// Messages at the begin, and at the end of the last interval.
+    first: u64,
     last: u64,
     /// When there was a look, and how many messages there were.
     looked: (Instant, u64),
@@ -60,7 +61,7 @@ impl Clock {
         let (cpu, started) = (thread_time(), Instant::now());
         let next = started.checked_add(length);
         let next = next.filter(|_| !length.is_zero());
-        Self { started, cpu, length, most, next, intervals: room, last: done, looked: (started, done) }
+        Self { started, cpu, length, most, next, intervals: room, first: done, last: done, looked: (started, done) }
     }
 
     /// Ends intervals that are over. When the messages since the last look were done nobody knows: as if they came evenly, so that a look
@@ -98,7 +99,9 @@ impl Clock {
     }
 
     /// Of a window that is known to have ended before.
-    pub(in crate::run) fn end_at(self, ended: Instant, messages: u64) -> Window {
+    pub(in crate::run) fn end_at(mut self, ended: Instant, messages: u64) -> Window {
+        // Some may have ended since the last look.
+        self.look(ended, self.first.saturating_add(messages));
         let cpu = thread_time().saturating_sub(self.cpu);
         let Self { started, intervals, length: interval, .. } = self;
         Window { started, ended, messages, intervals, interval, cpu, sent: None, arrived: None }
@@ -126,6 +129,13 @@ mod tests {
         }
         // 350 from 0.5 to 4.0, then none to 4.5, and 60 from there to 6.0.
         assert_eq!(clock.intervals, [100, 100, 100, 100, 20, 40, 10]);
+    }
+
+    #[test]
+    fn intervals_that_nobody_has_looked_at_are_there_at_the_end() {
+        let clock = Clock::begin(None, 100, room());
+        let ended = clock.started + SHORTEST * 35 / 10;
+        assert_eq!(clock.end_at(ended, 35).intervals, [10, 10, 10]);
     }
 
     #[test]
