@@ -124,6 +124,9 @@ fn one_server_serves_any_test() {
         let (out, err) = ends(&output, 0);
         assert!(out.starts_with(head), "{words}: {out}\n{err}");
         assert_eq!(rows(&out).len(), sizes.len(), "{words}: {out}\n{err}");
+        let compared = "--validate: what lies in memory is what was sent";
+        let compared = if sizes.len() == 1 { compared.to_owned() } else { format!("{compared}, at each of 2 sizes") };
+        assert_eq!(err.lines().any(|line| line == compared), words.contains("--validate"), "{words}: {err}");
         let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         let (address, by_address) = (&document["environment"]["plan"]["address"], words.contains("-R"));
         assert_eq!(address.as_str(), by_address.then_some("127.0.0.1"), "{words}");
@@ -255,6 +258,8 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("write bw -l 64 -t 32 --loopback", 2, "--post-list 64 is above --tx-depth 32"),
         ("write bw -s 5x --loopback", 2, "5x"),
         ("10.0.0.1", 2, "a client names its test before the server: stride-perf write bw 10.0.0.1"),
+        ("bw", 2, "what is measured comes after what is done: stride-perf write bw"),
+        ("write bw ::1:20207", 2, "give the server as ::1, and -p 20207"),
         ("wirte bw", 2, "a similar subcommand exists: 'write'"),
         ("write bw --iter 5 --loopback", 2, "a similar argument exists: '--iters'"),
         ("server --port 1 --json x", 2, "unexpected argument '--json'"),

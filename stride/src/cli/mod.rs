@@ -120,7 +120,10 @@ fn with_test(mut error: clap::Error) -> clap::Error {
     if let (ErrorKind::InvalidSubcommand, None, Some(ContextValue::String(word))) =
         (error.kind(), error.get(ContextKind::SuggestedSubcommand), error.get(ContextKind::InvalidSubcommand).cloned())
     {
-        let tip = format!("a client names its test before the server: stride-perf write bw {word}");
+        let tip = match word.as_str() {
+            "bw" | "lat" => format!("what is measured comes after what is done: stride-perf write {word}"),
+            _ => format!("a client names its test before the server: stride-perf write bw {word}"),
+        };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
@@ -203,6 +206,10 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     })))
 }
 
+fn is_ipv6(text: &str) -> bool {
+    text.parse::<std::net::Ipv6Addr>().is_ok()
+}
+
 /// Whether a server can be meant by this name and port.
 fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
     if port == 0 {
@@ -211,7 +218,7 @@ fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
         ));
     }
     if let Some((name, port)) = server.rsplit_once(':')
-        && (!name.contains(':') || name.starts_with('[') && name.ends_with(']'))
+        && (!name.contains(':') || name.starts_with('[') && name.ends_with(']') || is_ipv6(name) && !is_ipv6(server))
         && port.parse::<u16>().is_ok()
     {
         let name = name.trim_start_matches('[').trim_end_matches(']');

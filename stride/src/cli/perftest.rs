@@ -17,7 +17,7 @@ enum Here {
 use Here::{Missing, Named, Needless};
 
 /// The words of perftest, and what to do with each.
-const WORDS: [(&[&str], Here); 41] = [
+const WORDS: [(&[&str], Here); 46] = [
     (&["--report_gbits"], Needless("the table has Gb/s")),
     (&["-F", "--CPU-freq"], Needless("no time is reckoned by the frequency of processors")),
     (&["-N", "--noPeak"], Needless("a peak costs nothing here, as it is taken from intervals")),
@@ -35,6 +35,11 @@ const WORDS: [(&[&str], Here); 41] = [
     (&["-o", "--outs"], Missing("as many reads and atomics are under way as both devices can have")),
     (&["-M", "--MGID", "-g", "--mcg"], Missing("there is no multicast")),
     (&["--bind_source_ip", "--source_ip"], Missing("the system chooses the address by the way to the server")),
+    (&["--retry_count"], Missing("a device tries again 7 times, as with perftest where nobody says otherwise")),
+    (&["--output"], Missing("--json and --csv have each figure under its name")),
+    (&["-f", "--margin"], Named("--warm-up")),
+    (&["--pin_cores"], Named("--cpu")),
+    (&["--numa_node"], Named("--cpu, with the processors of that node")),
     (&["-V"], Named("`stride-perf --version`")),
     (&["-T", "--tos"], Named("--tclass")),
     (&["-w", "--limit_bw"], Named("--min-gbps, in Gb/s")),
@@ -132,6 +137,9 @@ mod tests {
             ("write bw --bind_source_ip 192.0.2.1", "this one is not here"),
             ("write bw --comm_rdma_cm", "this one is --comm-rdma-cm here"),
             ("-F", "this one is not needed"),
+            ("write bw --retry_count 3", "this one is not here: a device tries again 7 times"),
+            ("write bw -f 2", "this one is --warm-up here"),
+            ("write bw --pin_cores 2", "this one is --cpu here"),
         ] {
             let said = said(words);
             assert!(said.contains(&format!("tip: of perftest's options, {tip}")), "{words}: {said}");

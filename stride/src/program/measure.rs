@@ -55,6 +55,9 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     let hints = told(&screen);
     if !output.json_stream {
         end(&screen, &hints, &output)?;
+        if let Some(text) = outcome.as_ref().ok().and_then(|_| compared(&request.plan, &screen)) {
+            say(&text);
+        }
     }
     let failure = outcome.as_ref().err().map(|failure| screen.told(failure));
     // A test without an end of its own has come to it by a signal, once there is something of it.
@@ -84,6 +87,13 @@ fn untold(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static st
         "--interval does nothing for a latency where standard error is no terminal, which would show each: give --json-stream for an event \
          of each, or -D forever for a row",
     )
+}
+
+/// That what has arrived is what was sent, where that was looked at: nothing else would tell of it.
+fn compared(plan: &Plan, screen: &Screen) -> Option<String> {
+    let sizes = screen.rows.iter().filter(|row| plan.is_validated && row.is_whole).count();
+    let at = if sizes == 1 { String::new() } else { format!(", at each of {sizes} sizes") };
+    (sizes > 0).then(|| format!("--validate: what lies in memory is what was sent{at}"))
 }
 
 /// What a signal has left of a test.

@@ -64,8 +64,8 @@ pub(in crate::cli) struct Load {
     /// With lat: the pause between a message and the next, which counts for neither; microseconds, or with a unit, such as 1ms.
     #[arg(long, value_name = "TIME", value_parser = values::microseconds, visible_alias = "latency-gap")]
     pub(in crate::cli) gap: Option<Duration>,
-    /// Length of the intervals of which the slowest, middle and fastest are told, and each while it goes on where it is of 100ms or
-    /// more; of lat the latter alone, on a terminal or with --json-stream [default: by the length of the run and its completions].
+    /// Length of the intervals of which the slowest, middle and fastest are told. Each is told as it is over, where it is of 100ms or more,
+    /// on a terminal, with --json-stream and with -D forever; of lat that alone [default: by the length of the run and its completions].
     #[arg(long, value_name = "SECONDS", value_parser = values::duration)]
     pub(in crate::cli) interval: Option<Duration>,
 }
