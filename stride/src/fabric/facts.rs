@@ -20,6 +20,12 @@ pub struct Facts {
     /// namespace and the user, as they reach no other. Empty where nobody says.
     #[serde(default)]
     pub machine: String,
+    /// Model of its processors; empty where the system names none.
+    #[serde(default)]
+    pub cpu_model: String,
+    /// What sets their frequency, such as `performance`, several where they differ; empty where the system knows of nothing.
+    #[serde(default)]
+    pub cpu_governor: String,
     /// Name of the device.
     pub device: String,
     /// What provides it: `softrnic`, or the system's driver.

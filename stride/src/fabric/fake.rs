@@ -250,6 +250,8 @@ fn facts(place: &Place, role: Role) -> Facts {
         host: "fake, Linux".to_owned(),
         kernel: "6.0".to_owned(),
         machine: "fake".to_owned(),
+        cpu_model: "Fake".to_owned(),
+        cpu_governor: String::new(),
         device: place.device.clone().unwrap_or_else(|| "fake0".to_owned()),
         provider: "fake".to_owned(),
         firmware: String::new(),

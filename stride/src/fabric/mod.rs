@@ -6,6 +6,7 @@ mod counters;
 mod facts;
 mod numa;
 mod prefix;
+mod processor;
 mod unsupported;
 mod verbs;
 

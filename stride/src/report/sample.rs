@@ -58,6 +58,8 @@ pub(super) fn facts(host: &str) -> Facts {
         host: host.to_owned(),
         kernel: "Linux 6.1.0".to_owned(),
         machine: host.to_owned(),
+        cpu_model: "AMD EPYC 9354 32-Core Processor".to_owned(),
+        cpu_governor: "performance".to_owned(),
         device: "mlx5_0".to_owned(),
         provider: "mlx5".to_owned(),
         firmware: "28.39.1002".to_owned(),

@@ -15,6 +15,7 @@ use super::abilities::Abilities;
 use super::memory::{self, Gpus, NearGpus};
 use crate::fabric::numa::{self, Nodes};
 use crate::fabric::prefix;
+use crate::fabric::processor;
 use crate::fabric::{Facts, GidFact, Partition, SOFTRNIC, Unsupported};
 use crate::plan::{Memory, Operation, Place, Plan, Transport};
 
@@ -340,6 +341,8 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &Pl
         host: text("/proc/sys/kernel/hostname"),
         kernel: text("/proc/sys/kernel/osrelease"),
         machine: machine(text("/proc/sys/kernel/random/boot_id"), provider == SOFTRNIC),
+        cpu_model: processor::model(),
+        cpu_governor: processor::governor(),
         device: context.name(),
         provider,
         firmware: device.fw_ver().into_owned(),

@@ -72,11 +72,13 @@ const PLACE: [&str; 11] = [
 const PATH: [&str; 4] = ["client_gid", "server_gid", "mtu_bytes", "others"];
 
 /// Of `client` and `server`.
-const SIDE: [&str; 34] = [
+const SIDE: [&str; 36] = [
     "version",
     "host",
     "kernel",
     "machine",
+    "cpu_model",
+    "cpu_governor",
     "device",
     "provider",
     "firmware",

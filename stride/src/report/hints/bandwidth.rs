@@ -63,7 +63,7 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     if !plan.is_relaxed && slow().any(|row| row.size > SMALL) {
         all.push(Hint::Ordered);
     }
-    all.extend(rows().find_map(|row| short(plan, row)));
+    all.extend(short(plan, rows()));
     all.extend(rows().filter_map(|row| apart(plan, row)).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
     all.extend(rows().find_map(|row| coarse(plan, row)));
     all.extend(rows().filter_map(jitter).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
@@ -98,11 +98,14 @@ fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     (arrived < sent).then(|| (1.0 - arrived as f64 / sent as f64, hint))
 }
 
-fn short(plan: &Plan, row: &Row) -> Option<Hint> {
-    let seconds = row.bandwidth()?.seconds;
+fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
     // Who has asked for no length has one that serves for a look.
     let is_default = matches!(plan.amount, Amount::Messages { count: BANDWIDTH_MESSAGES, .. });
-    (seconds < if is_default { LOOK } else { WINDOW }).then_some(Hint::ShortWindow { size: row.size, seconds })
+    let enough = if is_default { LOOK } else { WINDOW };
+    let windows = rows.filter_map(|row| Some((row.size, row.bandwidth()?.seconds)));
+    let short: Vec<_> = windows.filter(|(_, seconds)| *seconds < enough).collect();
+    let (size, seconds) = short.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(Hint::ShortWindow { size, seconds, sizes: short.len() })
 }
 
 /// The hint, and how much of what the ports have together the row has. In a time all of them go on to its end; of a number of messages each
@@ -371,7 +374,7 @@ mod tests {
         if let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures {
             (bandwidth.messages, bandwidth.seconds) = (7020, 0.01);
         }
-        assert_eq!(case.hints(), [Hint::ShortWindow { size: 65_536, seconds: 0.01 }]);
+        assert_eq!(case.hints(), [Hint::ShortWindow { size: 65_536, seconds: 0.01, sizes: 1 }]);
     }
 
     #[test]
@@ -391,6 +394,6 @@ mod tests {
             let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
             bandwidth.seconds = 0.05;
         }
-        assert_eq!(case.hints(), [Hint::ShortWindow { size: 65_536, seconds: 0.05 }]);
+        assert_eq!(case.hints(), [Hint::ShortWindow { size: 65_536, seconds: 0.05, sizes: 2 }]);
     }
 }

@@ -20,7 +20,9 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     if given.plan.has_events {
         all.push(Hint::Slept);
     }
-    all.extend(given.rows.iter().filter_map(tail).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
+    all.extend(
+        given.rows.iter().filter_map(|row| tail(given, row)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint),
+    );
     // Who has asked for no number of them has one that serves for a look.
     let is_default = matches!(given.plan.amount, Amount::Messages { count: LATENCY_MESSAGES, .. });
     if samples < SAMPLES && !is_default {
@@ -30,10 +32,17 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
 }
 
 /// The hint, and how many medians the slowest take.
-fn tail(row: &Row) -> Option<(f64, Hint)> {
+fn tail(given: &Given<'_>, row: &Row) -> Option<(f64, Hint)> {
     let latency = row.latency().filter(|latency| latency.samples >= THOUSAND)?;
     let (p50, p99_9) = (latency.p50, latency.p99_9);
-    (p50 > 0.0 && p99_9 > LONG * p50).then_some((p99_9 / p50, Hint::Tail { size: row.size, p50, p99_9 }))
+    let is_long = p50 > 0.0 && p99_9 > LONG * p50;
+    is_long.then(|| (p99_9 / p50, Hint::Tail { size: row.size, p50, p99_9, governor: governor(given) }))
+}
+
+/// What sets the frequency of processors, of the first side where that is not for speed.
+fn governor(given: &Given<'_>) -> Option<String> {
+    let mut all = given.sides.into_iter().map(|facts| &facts.cpu_governor);
+    all.find(|governor| !matches!(governor.as_str(), "" | "performance")).cloned()
 }
 
 #[cfg(test)]
@@ -61,13 +70,16 @@ mod tests {
         let latency = Latency::of(ticks, 1.0, Semantics::Ack).unwrap();
         case.rows.push(Row::new(16, Figures::Latency(latency)));
         let hints = case.hints();
-        let [Hint::Tail { size: 16, p50, p99_9 }] = hints[..] else { panic!("{hints:?}") };
+        let [Hint::Tail { size: 16, p50, p99_9, governor: None }] = hints[..] else { panic!("{hints:?}") };
         assert!(p50 < 1010.0 && p99_9 >= 30_000.0, "{p50} {p99_9}");
         assert!(
             hints[0].to_string().starts_with("At 16 B the slowest of a thousand take 30 times as long"),
             "{}",
             hints[0]
         );
+        case.sides[1].cpu_governor = "powersave".to_owned();
+        let text = case.hints()[0].to_string();
+        assert!(text.ends_with("and the governor `performance` in place of `powersave`."), "{text}");
     }
 
     #[test]

@@ -88,12 +88,14 @@ pub enum Hint {
     Shallow(u32),
     /// The device may not write in any order.
     Ordered,
-    /// The window of a size was short.
+    /// Windows were short.
     ShortWindow {
-        /// The size, in bytes.
+        /// The size with the shortest one, in bytes.
         size: u64,
-        /// Its window, in seconds.
+        /// That window, in seconds.
         seconds: f64,
+        /// At how many sizes.
+        sizes: usize,
     },
     /// The ports of a test were not all under way for the whole window of a size.
     Apart {
@@ -155,6 +157,8 @@ pub enum Hint {
     FewSamples(u64),
     /// Some samples are much longer than most.
     Tail {
+        /// What sets the frequency of the processors of a side, where it is not `performance`.
+        governor: Option<String>,
         /// The size, in bytes.
         size: u64,
         /// The median, in nanoseconds.

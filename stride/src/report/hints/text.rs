@@ -95,12 +95,18 @@ impl fmt::Display for Hint {
                 "Relaxed ordering is off, and the device writes in order: on some machines that halves what PCIe carries. Try without \
                  --no-relaxed-ordering.",
             ),
-            Self::ShortWindow { size, seconds } => write!(
-                f,
-                "The window of {} was {}, too short for a steady number. Try -D 5, or more messages by -n.",
-                bytes(*size),
-                short(*seconds)
-            ),
+            Self::ShortWindow { size, seconds, sizes } => {
+                match sizes {
+                    1 => write!(f, "The window of {} was {}", bytes(*size), short(*seconds))?,
+                    _ => write!(
+                        f,
+                        "The windows of {sizes} sizes were short, the shortest, of {}, {}",
+                        bytes(*size),
+                        short(*seconds)
+                    )?,
+                }
+                f.write_str(", too short for a steady number. Try -D 5, or more messages by -n.")
+            }
             Self::Apart { size, average, ports } => write!(
                 f,
                 "At {} the ports were under way together for a part of the window only: the row has {average:.3} Gb/s, and they have \
@@ -150,13 +156,19 @@ impl fmt::Display for Hint {
                     "{which} and p99.99 of {samples} samples are the longest of them. Try -n 100000 for some that say more."
                 )
             }
-            Self::Tail { size, p50, p99_9 } => write!(
-                f,
-                "At {} the slowest of a thousand take {:.0} times as long as half of them: others use the processors, or these sleep. Try \
-                 --cpu with processors of their own, and the governor `performance`.",
-                bytes(*size),
-                p99_9 / p50
-            ),
+            Self::Tail { size, p50, p99_9, governor } => {
+                write!(
+                    f,
+                    "At {} the slowest of a thousand take {:.0} times as long as half of them: others use the processors, or these sleep. \
+                     Try --cpu with processors of their own",
+                    bytes(*size),
+                    p99_9 / p50
+                )?;
+                match governor {
+                    Some(governor) => write!(f, ", and the governor `performance` in place of `{governor}`."),
+                    None => f.write_str("."),
+                }
+            }
             Self::Slept => f.write_str(
                 "Threads slept until events came, and waking up is part of each time. Try without --events for the \
                  shortest ones.",
@@ -186,7 +198,7 @@ mod tests {
 
     #[test]
     fn short_windows_are_not_none() {
-        let of = |seconds| Hint::ShortWindow { size: 2, seconds }.to_string();
+        let of = |seconds| Hint::ShortWindow { size: 2, seconds, sizes: 1 }.to_string();
         assert!(of(0.0029).starts_with("The window of 2 B was 2.9 ms, too short"), "{}", of(0.0029));
         assert!(of(0.000_029_4).starts_with("The window of 2 B was 29.4 us, too short"), "{}", of(0.000_029_4));
     }
@@ -230,7 +242,8 @@ mod tests {
             Hint::EachSignaled,
             Hint::Shallow(4),
             Hint::Ordered,
-            Hint::ShortWindow { size: 64, seconds: 0.001 },
+            Hint::ShortWindow { size: 64, seconds: 0.001, sizes: 1 },
+            Hint::ShortWindow { size: 64, seconds: 0.001, sizes: 3 },
             Hint::FewCompletions { size: 8 << 20, messages: 100, each: 100 },
             Hint::Jitter { size: 64, slowest: 1.0, median: 2.0 },
             Hint::Lost { size: 64, arrived: 1, sent: 2, service: Transport::Ud },
@@ -240,7 +253,8 @@ mod tests {
             Hint::FewSamples(1000),
             Hint::FewSamples(999),
             Hint::Apart { size: 64, average: 24.0, ports: 192.0 },
-            Hint::Tail { size: 64, p50: 1000.0, p99_9: 20_000.0 },
+            Hint::Tail { size: 64, p50: 1000.0, p99_9: 20_000.0, governor: None },
+            Hint::Tail { size: 64, p50: 1000.0, p99_9: 20_000.0, governor: Some("powersave".into()) },
             Hint::Slept,
             Hint::NoTwoIntervals(Duration::from_secs(2)),
             Hint::NoInterval(Duration::from_secs(2)),

@@ -1,0 +1,57 @@
+//! What the processors of this machine are, and what sets how fast they run: what is measured depends on both.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The model, as the system names that of the first; empty where it names none, as on AArch64.
+pub(super) fn model() -> String {
+    named(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+}
+
+/// What sets their frequency (cpufreq), such as `performance`; several where they differ, separated by commas. Empty where nothing does that
+/// the system knows of, as in most virtual machines.
+pub(super) fn governor() -> String {
+    governors(Path::new("/sys/devices/system/cpu/cpufreq"))
+}
+
+fn named(list: &str) -> String {
+    let fields = list.lines().filter_map(|line| line.split_once(':'));
+    let mut names = fields.filter(|(key, _)| key.trim() == "model name").map(|(_, name)| name);
+    names.next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn governors(folder: &Path) -> String {
+    let policies = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let names = policies.filter_map(|policy| fs::read_to_string(policy.path().join("scaling_governor")).ok());
+    let names: BTreeSet<_> = names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    names.into_iter().collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_that_of_the_first() {
+        let list =
+            "processor\t: 0\nmodel\t\t: 1\nmodel name\t: AMD EPYC 9R14  96-Core Processor \n\nmodel name\t: another\n";
+        assert_eq!(named(list), "AMD EPYC 9R14 96-Core Processor");
+        assert_eq!(named("processor\t: 0\nBogoMIPS\t: 2100.00\n"), "");
+    }
+
+    #[test]
+    fn governors_that_differ_are_all_told() {
+        let folder = std::env::temp_dir().join(format!("stride-governors-{}", std::process::id()));
+        for (policy, governor) in [("policy0", "powersave\n"), ("policy4", "performance\n"), ("policy8", "powersave\n")]
+        {
+            fs::create_dir_all(folder.join(policy)).unwrap();
+            fs::write(folder.join(policy).join("scaling_governor"), governor).unwrap();
+        }
+        // It has others beside the policies.
+        fs::write(folder.join("boost"), "1\n").unwrap();
+        assert_eq!(governors(&folder), "performance,powersave");
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(governors(&folder), "");
+    }
+}
