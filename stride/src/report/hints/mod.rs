@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use self::text::OPTIONS;
 use super::Row;
-use crate::fabric::{Facts, Path};
+use crate::fabric::{Facts, GpuFact, Path};
 use crate::plan::{Operation, Plan, Transport};
 
 /// What the hints are drawn from.
@@ -35,6 +35,21 @@ pub enum Hint {
     Softrnic {
         /// Whether a user asked for it.
         is_chosen: bool,
+    },
+    /// The GPU of a side is far from its device.
+    GpuFar {
+        /// Name of the machine.
+        host: String,
+        /// The GPU.
+        gpu: GpuFact,
+        /// Its node.
+        node: u32,
+        /// Name of the device.
+        device: String,
+        /// The device's node, another one.
+        device_node: u32,
+        /// The option that takes another device.
+        option: &'static str,
     },
     /// The threads of a side run far from its device.
     Far {

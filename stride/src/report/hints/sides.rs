@@ -1,6 +1,7 @@
 //! Hints of where the two sides stand.
 
 use super::{Given, Hint, far_sides, same_port, softrnic};
+use crate::fabric::Facts;
 
 /// The most bytes of payload that a packet of any port has.
 const MOST: u32 = 4096;
@@ -8,11 +9,25 @@ const MOST: u32 = 4096;
 pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = Vec::new();
     all.extend(softrnic(given.plan, given.sides));
+    all.extend(
+        given.sides.into_iter().zip(["-d", "--remote-device"]).filter_map(|(facts, option)| gpu_far(facts, option)),
+    );
     all.extend(far_sides(given.sides));
     // The server's may be one that all are led to.
     all.extend(same_port(given.sides[0]));
     all.extend(mtu(given));
     all
+}
+
+/// Whether a side's GPU is at another node than one of its devices, which `option` chooses.
+fn gpu_far(facts: &Facts, option: &'static str) -> Option<Hint> {
+    let far = |port: &Facts| {
+        let gpu = port.gpu.clone()?;
+        let (node, device_node) = (gpu.numa_node?, port.numa_node?);
+        let (host, device) = (port.host.clone(), port.device.clone());
+        (node != device_node).then_some(Hint::GpuFar { host, gpu, node, device, device_node, option })
+    };
+    facts.all().find_map(far)
 }
 
 /// Of messages that are larger than a packet.
@@ -38,7 +53,7 @@ fn mtu(given: &Given<'_>) -> Option<Hint> {
 mod tests {
     use super::super::tests::Case;
     use super::*;
-    use crate::fabric::SOFTRNIC;
+    use crate::fabric::{GpuFact, SOFTRNIC};
 
     #[test]
     fn softrnic_is_named() {
@@ -48,6 +63,25 @@ mod tests {
         case.plan.server.device = Some("soft0".to_owned());
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: true }]);
         assert!(!case.hints()[0].to_string().contains("-d"), "who has named it knows how");
+    }
+
+    #[test]
+    fn a_gpu_at_another_node() {
+        let mut case = Case::bandwidth();
+        let gpu = |numa_node| {
+            Some(GpuFact { index: 4, name: "H100".to_owned(), pci_address: "0000:9b:00.0".to_owned(), numa_node })
+        };
+        for near in [None, case.sides[0].numa_node] {
+            case.sides[0].gpu = gpu(near);
+            assert_eq!(case.hints(), [], "nothing is known, or it is near");
+        }
+        case.sides[1].gpu = gpu(Some(3));
+        let text = case.hints()[0].to_string();
+        assert!(
+            text.starts_with("On two GPU 4 (H100, 0000:9b:00.0) is at NUMA node 3, and mlx5_0 at node 0"),
+            "{text}"
+        );
+        assert!(text.contains("Try --remote-device with a device near the GPU"), "{text}");
     }
 
     #[test]
@@ -68,7 +102,7 @@ mod tests {
     fn a_port_that_the_client_has_twice_is_a_slip() {
         let mut case = Case::bandwidth();
         for side in &mut case.sides {
-            side.others = vec![crate::fabric::Facts { port: 2, ..side.clone() }, side.clone()];
+            side.others = vec![Facts { port: 2, ..side.clone() }, side.clone()];
         }
         case.plan.rate_limit = Some(1.0);
         let twice = Hint::SamePort { name: "mlx5_0 port 1".to_owned(), times: 2 };
@@ -101,7 +135,7 @@ mod tests {
         let mut case = Case::bandwidth();
         case.path.others = vec![crate::fabric::Path { mtu: 1024, ..case.path.clone() }];
         for (side, host) in case.sides.iter_mut().zip(["three", "four"]) {
-            side.others = vec![crate::fabric::Facts { host: host.to_owned(), ..side.clone() }];
+            side.others = vec![Facts { host: host.to_owned(), ..side.clone() }];
         }
         case.sides[1].others[0].mtu = 1024;
         let hints = case.hints();
@@ -114,7 +148,7 @@ mod tests {
     #[test]
     fn threads_far_from_any_port_are_told() {
         let mut case = Case::bandwidth();
-        case.sides[0].others = vec![crate::fabric::Facts { port: 2, thread_nodes: vec![1], ..case.sides[0].clone() }];
+        case.sides[0].others = vec![Facts { port: 2, thread_nodes: vec![1], ..case.sides[0].clone() }];
         case.sides[1].others = vec![case.sides[1].clone()];
         case.plan.rate_limit = Some(1.0);
         let hints = case.hints();

@@ -8,8 +8,9 @@ use crate::report::bytes_in_words as bytes;
 use crate::run::SHORTEST;
 
 /// The options that hints name.
-pub const OPTIONS: [&str; 19] = [
+pub const OPTIONS: [&str; 20] = [
     "-d",
+    "--remote-device",
     "--cpu",
     "--remote-cpu",
     "-m",
@@ -49,6 +50,11 @@ impl fmt::Display for Hint {
                 write!(f, "On {host} a thread may run on NUMA node {thread}, and {device} is at node {node}. Try {option} ")?;
                 if near.is_empty() { write!(f, "with processors of node {node}.") } else { write!(f, "{near}.") }
             }
+            Self::GpuFar { host, gpu, node, device, device_node, option } => write!(
+                f,
+                "On {host} {gpu} is at NUMA node {node}, and {device} at node {device_node}: what goes from one to the other crosses the link \
+                 between processors. Try {option} with a device near the GPU, as `stride-perf devices` tells them."
+            ),
             Self::SamePort { name, times } => {
                 let (times, parts) = match times {
                     0..=2 => ("twice".to_owned(), "both"),
@@ -194,6 +200,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::fabric::GpuFact;
     use crate::plan::Transport;
 
     #[test]
@@ -229,6 +236,14 @@ mod tests {
         };
         let all = [
             Hint::Softrnic { is_chosen: false },
+            Hint::GpuFar {
+                host: "one".into(),
+                gpu: GpuFact { index: 4, name: "H100".into(), pci_address: "0000:9b:00.0".into(), numa_node: Some(1) },
+                node: 1,
+                device: "mlx5_0".into(),
+                device_node: 0,
+                option: "--remote-device",
+            },
             far("--cpu", ""),
             far("--remote-cpu", "0-7"),
             Hint::SamePort { name: "mlx5_0 port 1".into(), times: 3 },
