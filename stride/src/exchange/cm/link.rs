@@ -31,7 +31,7 @@ const SEND: u64 = 1 << 32;
 
 /// What an event is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Hint {
+pub(super) enum Wanted {
     /// Bytes that have come, or a failure.
     Bytes,
     /// Whatever completes.
@@ -59,7 +59,7 @@ pub(super) struct Link {
     outgoing: OwnedMemoryRegion,
     incoming: OwnedMemoryRegion,
     /// An event was asked for, and has not come.
-    asked: Option<Hint>,
+    asked: Option<Wanted>,
     records: Vec<CompletionRecord>,
     places: u16,
 }
@@ -165,10 +165,10 @@ impl Link {
 
     /// Asks for an event, unless it will come already; whether it was asked for now. What has completed before is found by polling once
     /// more.
-    pub(super) fn ask(&mut self, hint: Hint) -> io::Result<bool> {
-        if self.asked.is_none_or(|asked| asked < hint) {
-            self.cq.req_notify(hint == Hint::Bytes).map_err(io::Error::other)?;
-            self.asked = Some(hint);
+    pub(super) fn ask(&mut self, wanted: Wanted) -> io::Result<bool> {
+        if self.asked.is_none_or(|asked| asked < wanted) {
+            self.cq.req_notify(wanted == Wanted::Bytes).map_err(io::Error::other)?;
+            self.asked = Some(wanted);
             return Ok(true);
         }
         Ok(false)

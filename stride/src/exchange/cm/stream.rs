@@ -20,7 +20,7 @@ use sideway::rdmacm::Connection;
 use super::credit::Credit;
 use super::ear::Ear;
 use super::hail::Hail;
-use super::link::{Done, Hint, Link, SIZE};
+use super::link::{Done, Link, SIZE, Wanted};
 use crate::exchange::wire::Wire;
 
 /// Bytes before those of the stream.
@@ -115,7 +115,7 @@ impl Stream {
                 return self.look().map(drop);
             }
             // What came before an event was asked for raises none.
-            if self.link.ask(Hint::Any)? {
+            if self.link.ask(Wanted::Any)? {
                 continue;
             }
             let left = time.saturating_sub(begin.elapsed());
@@ -144,7 +144,7 @@ impl Stream {
             let has_input = !self.inbox.is_empty() || self.is_over;
             let Some(ear) = &mut self.ear else { return Ok(has_input) };
             // What came before an event was asked for raises none.
-            if has_input || !self.link.ask(Hint::Bytes)? {
+            if has_input || !self.link.ask(Wanted::Bytes)? {
                 ear.set(has_input);
                 return Ok(has_input);
             }
