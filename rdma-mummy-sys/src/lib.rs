@@ -67,17 +67,17 @@
 
 pub mod bindings;
 pub mod inline;
-pub mod later;
 pub mod load;
+pub mod since_v44;
 
 #[doc(inline)]
 pub use bindings::{rdma_cma::*, verbs::*};
 pub use inline::*;
 // The macros of the header stand before the functions of the library that they hide.
 pub use inline::{ibv_query_port, ibv_reg_mr, ibv_reg_mr_iova};
-pub use later::c::*;
 pub use load::ibverbs::c::*;
 pub use load::rdmacm::c::*;
+pub use since_v44::c::*;
 
 /// `<infiniband/mlx5dv.h>`: what mlx5 devices can do beyond verbs.
 pub mod mlx5dv {

@@ -65,7 +65,7 @@ fn functions() -> BTreeSet<String> {
     let mut texts =
         ["bindings/prototypes.rs", "load/ibverbs.rs", "load/rdmacm/mod.rs"].map(|file| source.join(file)).to_vec();
     texts.extend(files(&source.join("inline")));
-    texts.extend(files(&source.join("later")));
+    texts.extend(files(&source.join("since_v44")));
     let declared = |text: &str| -> Vec<String> {
         let after = text.split("fn ").skip(1);
         let names = after.map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect());

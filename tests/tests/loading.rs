@@ -270,7 +270,7 @@ fn an_old_library_lacks_one_verb() {
     let library = unsafe { Ibverbs::open_from(&file) }.unwrap();
     assert_eq!(library.path(), Some(file.canonicalize().unwrap().as_path()));
     assert_eq!(library.release(), Some(17));
-    assert!(library.ibv_query_ece.is_none() && library.later.ibv_reg_mr_ex.is_none());
+    assert!(library.ibv_query_ece.is_none() && library.since_v44.ibv_reg_mr_ex.is_none());
     let error = library.ibv_query_ece().unwrap_err();
     assert_eq!(error.symbol(), Some("ibv_query_ece"));
     assert!(error.to_string().contains("libibverbs.so.1.0.17.2"), "{error}");

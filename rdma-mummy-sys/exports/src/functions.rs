@@ -8,14 +8,14 @@ macro_rules! functions {
         mod ibverbs {
             $crate::export!(@list ibverbs_functions, $ready);
         }
-        mod ibverbs_later {
-            $crate::export!(@list ibverbs_later_functions, $ready);
+        mod ibverbs_since_v44 {
+            $crate::export!(@list ibverbs_since_v44_functions, $ready);
         }
         mod rdmacm {
             $crate::export!(@list rdmacm_functions, $ready);
         }
-        mod rdmacm_later {
-            $crate::export!(@list rdmacm_later_functions, $ready);
+        mod rdmacm_since_v44 {
+            $crate::export!(@list rdmacm_since_v44_functions, $ready);
         }
     };
 }
@@ -68,7 +68,7 @@ pub mod types {
     pub use libc::sockaddr;
     pub use rdma_mummy_sys::bindings::rdma_cma::*;
     pub use rdma_mummy_sys::bindings::verbs::*;
-    pub use rdma_mummy_sys::later::*;
+    pub use rdma_mummy_sys::since_v44::*;
 }
 
 /// The C library closes any device, as the kernel clears away what is left on it, and programs count on that: perftest leaves

@@ -16,7 +16,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use super::Known;
 use super::symbols::{symbols, system_library};
 use crate::bindings::verbs::*;
-use crate::later::IbverbsLater;
+use crate::since_v44::IbverbsSinceV44;
 
 pub use super::device_list::{ibv_free_device_list, ibv_get_device_list};
 pub use super::events::ibv_ack_async_event;
@@ -36,9 +36,9 @@ system_library! {
     of: |provider| Some(provider.ibverbs());
 }
 
-impl AsRef<IbverbsLater> for IbverbsTable {
-    fn as_ref(&self) -> &IbverbsLater {
-        &self.later
+impl AsRef<IbverbsSinceV44> for IbverbsTable {
+    fn as_ref(&self) -> &IbverbsSinceV44 {
+        &self.since_v44
     }
 }
 
@@ -48,7 +48,7 @@ symbols! {
     /// The functions of libibverbs. A provider fills in what it has and leaves the rest to `..Default::default()`.
     pub struct IbverbsTable {
         /// What came after rdma-core 44.
-        pub later: IbverbsLater
+        pub since_v44: IbverbsSinceV44
     } for IbverbsTable;
 
     fn ibv_wc_status_str(status: ibv_wc_status) -> *const c_char;

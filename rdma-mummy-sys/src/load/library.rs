@@ -22,7 +22,7 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use super::error::{Attempt, LoadError};
 use super::provider::Registered;
-use super::{elsewhere, gate};
+use super::{gate, own_object};
 
 /// Why a library is not opened that this code is in.
 const OWN: &str = "it is this library itself, and not the system's";
@@ -143,7 +143,7 @@ impl<T: Table> Library<T> {
         let opened = match open(path) {
             Ok(library) => Some(library),
             Err(own) if own && from_environment.is_none() => {
-                elsewhere::files(T::KNOWN.soname).find_map(|file| open(&file).ok())
+                own_object::files(T::KNOWN.soname).find_map(|file| open(&file).ok())
             }
             Err(_) => None,
         };
@@ -165,7 +165,7 @@ impl<T: Table> Library<T> {
             .map_err(|error| Attempt { path: path.into(), reason: error.to_string() })?;
         // SAFETY: the symbol is not used but for its address.
         let first = unsafe { handle.get::<*const c_void>(T::FIRST.as_bytes()) };
-        if first.is_ok_and(|first| elsewhere::is_own(first.as_raw_ptr())) {
+        if first.is_ok_and(|first| own_object::is_own(first.as_raw_ptr())) {
             return Err(Attempt { path: path.into(), reason: OWN.to_owned() });
         }
         // SAFETY: the caller vouches for the functions, and the handle is let go below rather than closed.

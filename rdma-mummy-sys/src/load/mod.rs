@@ -10,7 +10,6 @@
 
 mod device_list;
 pub mod efa;
-mod elsewhere;
 mod error;
 mod events;
 pub(crate) mod failure;
@@ -22,6 +21,7 @@ mod library;
 pub mod mlx5;
 mod names;
 pub(crate) mod objects;
+mod own_object;
 pub mod provider;
 mod rates;
 pub mod rdmacm;

@@ -18,7 +18,7 @@ use super::gate;
 use super::provider::Registered;
 use super::route::{Owner, Routed, stamp};
 use crate::bindings::rdma_cma::{rdma_addrinfo, rdma_cm_event, rdma_cm_id, rdma_event_channel};
-use crate::later::ibv_buf;
+use crate::since_v44::ibv_buf;
 
 pub(super) type Objects = BTreeMap<usize, &'static Registered>;
 

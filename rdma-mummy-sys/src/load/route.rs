@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use super::library::{Library, Table};
 use super::provider::{self, Registered};
 use crate::bindings::verbs::*;
-use crate::later::{ibv_comp_cntr, ibv_dmah};
+use crate::since_v44::{ibv_comp_cntr, ibv_dmah};
 
 /// Who serves a call.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::later::{
+use rdma_mummy_sys::since_v44::{
     IBV_DMAH_INIT_ATTR_MASK_CPU_ID, IBV_DMAH_INIT_ATTR_MASK_PH, IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE,
     IBV_TPH_MEM_TYPE_PM, IBV_TPH_MEM_TYPE_VM, ibv_dmah, ibv_dmah_init_attr,
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::later::ibv_buf;
+use rdma_mummy_sys::since_v44::ibv_buf;
 
 use super::AccessFlags;
 use super::memory_region::{Backing, MemoryRegion, Registration, explain_registration};

@@ -1,8 +1,8 @@
 //! Which function stands for which verb: those of libibverbs, and those that programs find in a context. Most go by way of
 //! `guard`, which has each noun's under the same name.
 
-use rdma_mummy_sys::later::IbverbsLater;
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
+use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 use rdma_mummy_sys::verbs_context;
 
 use super::{async_event, context, device, guard};
@@ -69,7 +69,7 @@ pub(crate) fn table() -> IbverbsTable {
         ibv_resolve_eth_l2_from_gid: Some(guard::resolve_eth_l2_from_gid),
         ibv_attach_mcast: Some(guard::attach_mcast),
         ibv_detach_mcast: Some(guard::detach_mcast),
-        later: IbverbsLater { ibv_query_port_speed: Some(guard::query_port_speed), ..Default::default() },
+        since_v44: IbverbsSinceV44 { ibv_query_port_speed: Some(guard::query_port_speed), ..Default::default() },
         ..Default::default()
     }
 }

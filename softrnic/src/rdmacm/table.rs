@@ -1,7 +1,7 @@
 //! The functions of librdmacm that the devices have: all of them but rsockets.
 
-use rdma_mummy_sys::later::RdmacmLater;
 use rdma_mummy_sys::load::rdmacm::RdmacmTable;
+use rdma_mummy_sys::since_v44::RdmacmSinceV44;
 
 use super::{
     address, channel, connect, device, endpoint, events, id, info, listen, multicast, option, qp, route, srq,
@@ -51,7 +51,7 @@ pub(crate) fn table() -> RdmacmTable {
         rdma_freeaddrinfo: Some(info::freeaddrinfo),
         rdma_get_devices: Some(device::get_devices),
         rdma_free_devices: Some(device::free_devices),
-        later: RdmacmLater {
+        since_v44: RdmacmSinceV44 {
             rdma_resolve_addrinfo: Some(info::resolve_addrinfo),
             rdma_query_addrinfo: Some(info::query_addrinfo),
             rdma_write_cm_event: Some(events::write_cm_event),

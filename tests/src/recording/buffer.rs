@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::{c_int, c_void};
 use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::later::ibv_buf;
+use rdma_mummy_sys::since_v44::ibv_buf;
 
 use super::calls::Kind;
 use super::device::state_of;

@@ -2,14 +2,14 @@
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::later::IbverbsLater;
+use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 
 use super::calls::Kind;
 use super::device::state_of;
 use super::objects::{destroy_object, forever};
 
-pub(super) fn fill_in(table: IbverbsLater) -> IbverbsLater {
-    IbverbsLater {
+pub(super) fn fill_in(table: IbverbsSinceV44) -> IbverbsSinceV44 {
+    IbverbsSinceV44 {
         ibv_query_comp_cntr_caps: Some(query_comp_cntr_caps),
         ibv_create_comp_cntr: Some(create_comp_cntr),
         ibv_destroy_comp_cntr: Some(destroy_comp_cntr),

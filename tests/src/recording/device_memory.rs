@@ -4,7 +4,7 @@ use std::ptr;
 
 use libc::{c_int, c_uint, c_void};
 use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::later::{ibv_dmah, ibv_dmah_init_attr};
+use rdma_mummy_sys::since_v44::{ibv_dmah, ibv_dmah_init_attr};
 
 use super::calls::Kind;
 use super::device::state_of;

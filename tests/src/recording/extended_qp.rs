@@ -39,10 +39,10 @@ pub(super) unsafe extern "C" fn create_qp_ex(
         if let Some(failure) = failure {
             return failure.null();
         }
-        let qp = forever::<ffi::ibv_qp_ex_later>().cast::<ffi::ibv_qp_ex>();
+        let qp = forever::<ffi::ibv_qp_ex_since_v44>().cast::<ffi::ibv_qp_ex>();
         set_up(&mut inner, qp.cast(), attr.pd, &*std::ptr::from_ref(attr).cast());
         set_functions(&inner, qp, attr.send_ops_flags);
-        set_later_functions(&inner, qp.cast(), attr.send_ops_flags);
+        set_functions_since_v44(&inner, qp.cast(), attr.send_ops_flags);
         inner.output("create_qp_ex: cap", cap);
         qp.cast()
     }
@@ -102,7 +102,7 @@ functions! {
 /// # Safety
 ///
 /// `qp` is new.
-unsafe fn set_later_functions(inner: &Inner, qp: *mut ffi::ibv_qp_ex_later, asked: u64) {
+unsafe fn set_functions_since_v44(inner: &Inner, qp: *mut ffi::ibv_qp_ex_since_v44, asked: u64) {
     const NO_FUNCTION: usize = 0x5a5a;
     let has = |name: &str| !inner.script.without.contains(name);
     // SAFETY: the queue pair is new; what is written over a function is a word as large.

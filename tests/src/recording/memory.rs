@@ -4,15 +4,15 @@ use std::ptr;
 
 use libc::{c_int, c_uint, c_void};
 use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::later::{IbverbsLater, ibv_mr_init_attr};
+use rdma_mummy_sys::since_v44::{IbverbsSinceV44, ibv_mr_init_attr};
 
 use super::calls::Kind;
 use super::device::state_of;
 use super::objects::{destroy_object, forever};
 use super::{buffer, device_memory};
 
-pub(super) fn later_table() -> IbverbsLater {
-    IbverbsLater {
+pub(super) fn since_v44_table() -> IbverbsSinceV44 {
+    IbverbsSinceV44 {
         ibv_alloc_dmah: Some(device_memory::alloc_dmah),
         ibv_dealloc_dmah: Some(device_memory::dealloc_dmah),
         ibv_reg_mr_ex: Some(reg_mr_ex),

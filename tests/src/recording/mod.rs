@@ -67,10 +67,10 @@ use sideway::rdmacm::communication_manager::EventChannel;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 
-use rdma_mummy_sys::later::IbverbsLater;
 use rdma_mummy_sys::load::ibverbs::{Ibverbs, IbverbsTable};
 use rdma_mummy_sys::load::provider::{Provider, register};
 use rdma_mummy_sys::load::rdmacm::{Choice, Rdmacm, choose};
+use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
@@ -378,9 +378,9 @@ fn table() -> IbverbsTable {
         ibv_unimport_mr: Some(import::unimport_mr),
         ibv_import_dm: Some(import::import_dm),
         ibv_unimport_dm: Some(import::unimport_dm),
-        later: IbverbsLater {
+        since_v44: IbverbsSinceV44 {
             ibv_query_port_speed: Some(query::query_port_speed),
-            ..counter::fill_in(memory::later_table())
+            ..counter::fill_in(memory::since_v44_table())
         },
         ibv_create_ah: Some(address::create_ah),
         ibv_destroy_ah: Some(address::destroy_ah),

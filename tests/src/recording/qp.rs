@@ -20,7 +20,7 @@ pub(super) unsafe extern "C" fn create_qp(pd: *mut ffi::ibv_pd, attr: *mut ffi::
         if let Some(failure) = failure {
             return failure.null();
         }
-        let qp = forever::<ffi::ibv_qp_ex_later>().cast::<ffi::ibv_qp>();
+        let qp = forever::<ffi::ibv_qp_ex_since_v44>().cast::<ffi::ibv_qp>();
         set_up(&mut inner, qp, pd, &*attr);
         inner.output("create_qp: cap", &raw mut (*attr).cap);
         qp

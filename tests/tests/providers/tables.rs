@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_int, c_void};
 use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::later::IbverbsLater;
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::load::provider::{Provider, ProviderId, register};
+use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 
 use crate::connections::connection_table;
 
@@ -152,7 +152,7 @@ pub(crate) fn table<const N: usize>() -> IbverbsTable {
         ibv_alloc_pd: Some(verbs::alloc_pd::<N>),
         ibv_dealloc_pd: Some(verbs::dealloc_pd::<N>),
         ibv_ack_async_event: Some(verbs::ack_async_event::<N>),
-        later: IbverbsLater {
+        since_v44: IbverbsSinceV44 {
             ibv_alloc_buf: Some(verbs::alloc_buf::<N>),
             ibv_free_buf: Some(verbs::free_buf::<N>),
             ibv_export_buf_dmabuf_fd: Some(verbs::export_buf_dmabuf_fd::<N>),

@@ -38,7 +38,7 @@ const NOT_WRITTEN_DOWN: &[(&str, &[&str])] = &[
 /// Under which name the recording device writes a function down, where that is not its own.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("ibv_query_port", "query_port_basic"),
-    ("ibv_query_port_later", "query_port"),
+    ("ibv_query_port_since_v44", "query_port"),
     ("ibv_query_rt_values_ex", "query_rt_values"),
     ("ibv_reg_mr_iova", "reg_mr"),
     ("ibv_wc_read_invalidated_rkey", "read_imm_data"),
@@ -68,7 +68,7 @@ fn functions() -> BTreeSet<String> {
     let mut all = ["bindings/prototypes.rs", "load/ibverbs.rs", "load/rdmacm/mod.rs"]
         .map(|file| fs::read_to_string(source.join(file)).unwrap())
         .to_vec();
-    all.extend(["inline", "later"].iter().flat_map(|folder| texts(&source.join(folder))));
+    all.extend(["inline", "since_v44"].iter().flat_map(|folder| texts(&source.join(folder))));
     let declared = all.iter().flat_map(|text| text.split("fn ").skip(1)).map(|rest| word(rest).to_owned());
     let is_of_c =
         |name: &String| name.starts_with("ibv_") || name.contains("_to_ibv_rate") || name.starts_with("rdma_");

@@ -326,14 +326,14 @@ fn lists_and_events_of_a_later_library() {
     // SAFETY: the identifier is alive, and the strings end.
     unsafe {
         let mut list = null_mut();
-        assert_eq!(check(ffi::later::rdma_query_addrinfo(asks, &mut list)), Err(libc::ENODATA));
-        let resolved = ffi::later::rdma_resolve_addrinfo(asks, c"10.0.0.1".as_ptr(), c"5".as_ptr(), null());
+        assert_eq!(check(ffi::since_v44::rdma_query_addrinfo(asks, &mut list)), Err(libc::ENODATA));
+        let resolved = ffi::since_v44::rdma_resolve_addrinfo(asks, c"10.0.0.1".as_ptr(), c"5".as_ptr(), null());
         check(resolved).unwrap();
         pass(channel, event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED, asks);
-        check(ffi::later::rdma_query_addrinfo(asks, &mut list)).unwrap();
+        check(ffi::since_v44::rdma_query_addrinfo(asks, &mut list)).unwrap();
         assert_eq!((*(*list).ai_dst_addr.cast::<sockaddr_in>()).sin_port, 5_u16.to_be());
         ffi::rdma_freeaddrinfo(list);
-        let write = |event| check(ffi::later::rdma_write_cm_event(asks, event, -3, 4711));
+        let write = |event| check(ffi::since_v44::rdma_write_cm_event(asks, event, -3, 4711));
         assert_eq!(write(event_type::RDMA_CM_EVENT_ESTABLISHED), Err(libc::EINVAL));
         write(event_type::RDMA_CM_EVENT_USER).unwrap();
         let event = expect(channel, event_type::RDMA_CM_EVENT_USER, asks);

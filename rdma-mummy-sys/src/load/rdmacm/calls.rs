@@ -358,7 +358,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
 pub unsafe extern "C" fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
     // SAFETY: the identifier is not followed.
     let owner = unsafe { id.owner() };
-    match find::<RdmacmTable, _>(owner, |table| table.later.rdma_query_addrinfo) {
+    match find::<RdmacmTable, _>(owner, |table| table.since_v44.rdma_query_addrinfo) {
         Ok(_) if info.is_null() => failure::minus_one(libc::EINVAL),
         Ok(query) => {
             // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.

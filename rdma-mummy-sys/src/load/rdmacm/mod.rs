@@ -20,7 +20,7 @@ use super::Known;
 use super::symbols::{symbols, system_library};
 use crate::bindings::rdma_cma::*;
 use crate::bindings::verbs::*;
-use crate::later::RdmacmLater;
+use crate::since_v44::RdmacmSinceV44;
 
 pub use super::names::rdma_event_str;
 pub use calls::{
@@ -43,9 +43,9 @@ system_library! {
     of: |provider| provider.rdmacm();
 }
 
-impl AsRef<RdmacmLater> for RdmacmTable {
-    fn as_ref(&self) -> &RdmacmLater {
-        &self.later
+impl AsRef<RdmacmSinceV44> for RdmacmTable {
+    fn as_ref(&self) -> &RdmacmSinceV44 {
+        &self.since_v44
     }
 }
 
@@ -56,7 +56,7 @@ symbols! {
     /// `..Default::default()`.
     pub struct RdmacmTable {
         /// What came after rdma-core 44.
-        pub later: RdmacmLater
+        pub since_v44: RdmacmSinceV44
     } for RdmacmTable;
 
     fn rdma_create_event_channel() -> *mut rdma_event_channel;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rdma_mummy_sys::{ibv_port_attr, ibv_port_attr_later};
+use rdma_mummy_sys::{ibv_port_attr, ibv_port_attr_since_v44};
 
 use super::{
     LinkLayer, Mtu, PhysicalState, PortCapabilityFlags, PortCapabilityFlags2, PortFlags, PortSpeed, PortState,
@@ -13,11 +13,11 @@ use super::{
 #[doc(alias = "ibv_port_attr")]
 #[derive(Clone, Copy)]
 pub struct PortAttr {
-    raw: ibv_port_attr_later,
+    raw: ibv_port_attr_since_v44,
 }
 
 impl PortAttr {
-    pub(super) fn from_raw(raw: ibv_port_attr_later) -> Self {
+    pub(super) fn from_raw(raw: ibv_port_attr_since_v44) -> Self {
         Self { raw }
     }
 
@@ -182,11 +182,11 @@ impl fmt::Debug for PortAttr {
 mod tests {
     use super::*;
 
-    const SIZE: usize = size_of::<ibv_port_attr_later>();
+    const SIZE: usize = size_of::<ibv_port_attr_since_v44>();
 
-    fn raw(bytes: [u8; SIZE]) -> ibv_port_attr_later {
+    fn raw(bytes: [u8; SIZE]) -> ibv_port_attr_since_v44 {
         // SAFETY: the structure consists of integers and newtypes of integers, for which any bytes are a value.
-        unsafe { std::mem::transmute::<[u8; SIZE], ibv_port_attr_later>(bytes) }
+        unsafe { std::mem::transmute::<[u8; SIZE], ibv_port_attr_since_v44>(bytes) }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::mem::zeroed;
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_context, ibv_port_attr_later};
+use rdma_mummy_sys::{ibv_context, ibv_port_attr_since_v44};
 
 use super::{DeviceContext, PortAttr};
 use crate::error::VerbError;
@@ -21,10 +21,10 @@ impl DeviceContext {
     ///
     /// [ibv_query_port(3)](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
     #[doc(alias = "ibv_query_port")]
-    #[doc(alias = "ibv_query_port_later")]
+    #[doc(alias = "ibv_query_port_since_v44")]
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr, VerbError> {
         // SAFETY: the structure consists of integers and newtypes of integers, for which zero is a value.
-        let mut raw: ibv_port_attr_later = unsafe { zeroed() };
+        let mut raw: ibv_port_attr_since_v44 = unsafe { zeroed() };
         // SAFETY: the context is open as long as `self`, and `raw` may be written.
         let ret = unsafe { query_port(self.raw(), port_num, &mut raw) };
         check_errno("ibv_query_port", ret).map_err(|error| self.explain_port(error, port_num))?;
@@ -74,9 +74,9 @@ fn port_hint(port_num: u8, count: u32) -> Option<String> {
 /// # Safety
 ///
 /// `context` is open.
-unsafe fn query_port(context: *mut ibv_context, port_num: u8, raw: &mut ibv_port_attr_later) -> c_int {
+unsafe fn query_port(context: *mut ibv_context, port_num: u8, raw: &mut ibv_port_attr_since_v44) -> c_int {
     // SAFETY: the context is open by contract, and `raw` may be written.
-    let ret = unsafe { sys::ibv_query_port_later(context, port_num, raw) };
+    let ret = unsafe { sys::ibv_query_port_since_v44(context, port_num, raw) };
     if ret != libc::EOPNOTSUPP {
         return ret;
     }

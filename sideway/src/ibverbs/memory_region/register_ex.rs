@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::later::{
+use rdma_mummy_sys::since_v44::{
     IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_DMAH, IBV_REG_MR_MASK_FD, IBV_REG_MR_MASK_FD_OFFSET, IBV_REG_MR_MASK_IOVA,
     ibv_mr_init_attr,
 };

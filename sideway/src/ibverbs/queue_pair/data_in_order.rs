@@ -2,7 +2,7 @@
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_wr_opcode;
-use rdma_mummy_sys::later as raw;
+use rdma_mummy_sys::since_v44 as raw;
 
 use super::QueuePairCore;
 use crate::ibverbs::work_request::WorkRequestOperationType;

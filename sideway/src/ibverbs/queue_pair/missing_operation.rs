@@ -310,7 +310,7 @@ pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refus
     }
     if operations.contains(Operation::Flush)
         // SAFETY: as above.
-        && let Some(function) = unsafe { (*qp.cast::<sys::ibv_qp_ex_later>()).wr_flush }
+        && let Some(function) = unsafe { (*qp.cast::<sys::ibv_qp_ex_since_v44>()).wr_flush }
     {
         context.later.flush = function;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use rdma_mummy_sys::{
-    ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex_later, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex_since_v44, ibv_qp_init_attr, ibv_qp_init_attr_ex,
     ibv_qp_init_attr_mask as mask, ibv_qp_state, ibv_qp_type,
 };
 
@@ -156,7 +156,7 @@ unsafe fn create(
     })?;
 
     // SAFETY: zeros are a value of all its fields: pointers, functions that are not there, numbers, and what `Source` makes ready.
-    let mut c = functions.unwrap_or_else(|| unsafe { mem::zeroed::<ibv_qp_ex_later>() });
+    let mut c = functions.unwrap_or_else(|| unsafe { mem::zeroed::<ibv_qp_ex_since_v44>() });
     let base = &mut c.qp.qp_base;
     (base.context, base.qp_context, base.pd) = (context, asked.qp_context, pd);
     (base.send_cq, base.recv_cq, base.srq) = (send_cq, recv_cq, srq);

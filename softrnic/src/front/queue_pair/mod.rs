@@ -22,7 +22,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_qp_ex_later, ibv_qp_state};
+use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_qp_ex_since_v44, ibv_qp_state};
 
 use self::extended::Open;
 use self::open::Handles;
@@ -48,7 +48,7 @@ pub(crate) use self::query::{query_qp, query_qp_data_in_order};
 /// one, and make no reference to the whole.
 #[repr(C)]
 pub(crate) struct Pair {
-    pub(crate) c: ibv_qp_ex_later,
+    pub(crate) c: ibv_qp_ex_since_v44,
     pub(crate) pair: Arc<QueuePair>,
     /// As they were granted.
     cap: ibv_qp_cap,
@@ -62,7 +62,7 @@ pub(crate) struct Pair {
     pub(crate) uses: Vec<Use>,
 }
 
-// SAFETY: it begins with an `ibv_qp_ex_later`, which begins with an `ibv_qp_ex`, and that with an `ibv_qp`.
+// SAFETY: it begins with an `ibv_qp_ex_since_v44`, which begins with an `ibv_qp_ex`, and that with an `ibv_qp`.
 unsafe impl Object for Pair {
     type C = ibv_qp;
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, Weak};
 
 use rdma_mummy_sys::{
-    ibv_context, ibv_qp, ibv_qp_cap, ibv_qp_ex_later, ibv_qp_open_attr, ibv_qp_open_attr_mask as mask, ibv_qp_type,
+    ibv_context, ibv_qp, ibv_qp_cap, ibv_qp_ex_since_v44, ibv_qp_open_attr, ibv_qp_open_attr_mask as mask, ibv_qp_type,
 };
 
 use super::{Pair, state_to_c};
@@ -108,7 +108,7 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     }
     let (pair, handles) = find(attr.qp_num, &xrc.domain).ok_or(Errno::INVALID)?;
     // SAFETY: zeros are a value of all its fields: pointers, functions that are not there, numbers, and what `Source` makes ready.
-    let mut c = unsafe { mem::zeroed::<ibv_qp_ex_later>() };
+    let mut c = unsafe { mem::zeroed::<ibv_qp_ex_since_v44>() };
     let base = &mut c.qp.qp_base;
     base.context = context;
     let has_context = attr.comp_mask & mask::IBV_QP_OPEN_ATTR_CONTEXT.0 != 0;

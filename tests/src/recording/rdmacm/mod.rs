@@ -32,8 +32,8 @@ mod raise;
 
 use std::collections::BTreeMap;
 
-use rdma_mummy_sys::later::RdmacmLater;
 use rdma_mummy_sys::load::rdmacm::RdmacmTable;
+use rdma_mummy_sys::since_v44::RdmacmSinceV44;
 
 use super::calls::Kind;
 use super::state::{Device, Inner};
@@ -110,7 +110,7 @@ pub(super) fn table() -> RdmacmTable {
         rdma_freeaddrinfo: Some(info::freeaddrinfo),
         rdma_get_devices: Some(devices::get_devices),
         rdma_free_devices: Some(devices::free_devices),
-        later: RdmacmLater {
+        since_v44: RdmacmSinceV44 {
             rdma_resolve_addrinfo: Some(info::resolve_addrinfo),
             rdma_query_addrinfo: Some(info::query_addrinfo),
             rdma_write_cm_event: Some(events::write_cm_event),

@@ -1,7 +1,7 @@
 //! What is asked for.
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::later;
+use rdma_mummy_sys::since_v44;
 
 bitflags::bitflags! {
     /// `ai_flags` — what is asked for, or what it is.
@@ -24,11 +24,11 @@ bitflags::bitflags! {
         /// [`resolve_addrinfo`](crate::rdmacm::communication_manager::Identifier::resolve_addrinfo) asks InfiniBand's subnet
         /// administrator for a service. RDMACM_1.4.
         #[doc(alias = "RAI_SA")]
-        const SubnetAdministrator = later::RAI_SA;
+        const SubnetAdministrator = since_v44::RAI_SA;
         /// [`resolve_addrinfo`](crate::rdmacm::communication_manager::Identifier::resolve_addrinfo) asks the name service, as it
         /// does anyway. RDMACM_1.4.
         #[doc(alias = "RAI_DNS")]
-        const NameService = later::RAI_DNS;
+        const NameService = since_v44::RAI_DNS;
         // Later flags pass through.
         const _ = !0;
     }

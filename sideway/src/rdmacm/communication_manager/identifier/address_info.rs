@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use rdma_mummy_sys::later;
+use rdma_mummy_sys::since_v44;
 
 use super::Identifier;
 use crate::error::VerbError;
@@ -42,7 +42,7 @@ impl Identifier {
         let lookup = Lookup::new("rdma_resolve_addrinfo", node, service, hints)?;
         self.with(|id| {
             // SAFETY: the identifier is live and nobody else uses it; names and hints can be read for the whole call.
-            lookup.run(|node, service, hints| unsafe { later::rdma_resolve_addrinfo(id, node, service, hints) })
+            lookup.run(|node, service, hints| unsafe { since_v44::rdma_resolve_addrinfo(id, node, service, hints) })
         })
     }
 
@@ -62,11 +62,12 @@ impl Identifier {
         const VERB: &str = "rdma_query_addrinfo";
         let mut list = ptr::null_mut();
         // SAFETY: the identifier is live, and `list` is there to be written.
-        self.call(VERB, |id| unsafe { later::rdma_query_addrinfo(id, &mut list) }).map_err(|error| {
-            match error.errno().raw() {
-                libc::EOPNOTSUPP => error.with_hint("librdmacm is older than RDMACM_1.4"),
-                _ => error.with_hint("perhaps nothing has been looked for, or AddressInfoResolved has not come yet"),
-            }
+        self.call(VERB, |id| unsafe { since_v44::rdma_query_addrinfo(id, &mut list) }).map_err(|error| match error
+            .errno()
+            .raw()
+        {
+            libc::EOPNOTSUPP => error.with_hint("librdmacm is older than RDMACM_1.4"),
+            _ => error.with_hint("perhaps nothing has been looked for, or AddressInfoResolved has not come yet"),
         })?;
         let list = check_pointer(VERB, list)?;
         // SAFETY: given just now.

@@ -1,6 +1,6 @@
 //! Events that the program writes: RDMACM_1.4.
 
-use rdma_mummy_sys::{later, rdma_cm_event_type};
+use rdma_mummy_sys::{rdma_cm_event_type, since_v44};
 
 use super::Identifier;
 use crate::error::VerbError;
@@ -25,7 +25,7 @@ impl Identifier {
     pub fn write_cm_event(&self, status: i32, argument: u64) -> Result<(), VerbError> {
         // SAFETY: the identifier is live; nothing is pointed to.
         self.call("rdma_write_cm_event", |id| unsafe {
-            later::rdma_write_cm_event(id, rdma_cm_event_type::RDMA_CM_EVENT_USER, status, argument)
+            since_v44::rdma_write_cm_event(id, rdma_cm_event_type::RDMA_CM_EVENT_USER, status, argument)
         })
         .map_err(|error| match error.errno().raw() {
             libc::EOPNOTSUPP => error.with_hint("librdmacm is older than RDMACM_1.4"),

@@ -8,7 +8,7 @@ mod setters;
 use std::mem;
 use std::ptr;
 
-use rdma_mummy_sys::{ibv_qp, ibv_qp_create_send_ops_flags as with, ibv_qp_ex, ibv_qp_ex_later};
+use rdma_mummy_sys::{ibv_qp, ibv_qp_create_send_ops_flags as with, ibv_qp_ex, ibv_qp_ex_since_v44};
 
 pub(super) use self::batch::Open;
 use super::operations;
@@ -20,12 +20,12 @@ use crate::engine::queue_pair::Service;
 /// # Errors
 ///
 /// `EOPNOTSUPP` where the service has not all of them.
-pub(super) fn functions(service: Service, asked: u64) -> Result<ibv_qp_ex_later, Errno> {
+pub(super) fn functions(service: Service, asked: u64) -> Result<ibv_qp_ex_since_v44, Errno> {
     if asked & !operations::of(service) != 0 {
         return Err(Errno::NOT_SUPPORTED);
     }
     // SAFETY: zeros are a value of all its fields: pointers, functions that are not there, numbers, a mutex and a condition.
-    let mut later: ibv_qp_ex_later = unsafe { mem::zeroed() };
+    let mut later: ibv_qp_ex_since_v44 = unsafe { mem::zeroed() };
     let has = |operation: with| asked & u64::from(operation.0) != 0;
     let qp = &mut later.qp;
     qp.wr_start = Some(batch::wr_start);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     /// Which functions there are, in bits of the operations.
-    fn there(later: &ibv_qp_ex_later) -> u64 {
+    fn there(later: &ibv_qp_ex_since_v44) -> u64 {
         let qp = &later.qp;
         let all = [
             (with::IBV_QP_EX_WITH_SEND, qp.wr_send.is_some()),

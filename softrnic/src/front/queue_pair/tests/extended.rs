@@ -1,7 +1,7 @@
 //! `ibv_wr_start` and what follows it.
 
 use rdma_mummy_sys::{
-    ibv_data_buf, ibv_qp_ex, ibv_qp_ex_later, ibv_send_flags as flag, ibv_wc_opcode, ibv_wr_opcode as opcode,
+    ibv_data_buf, ibv_qp_ex, ibv_qp_ex_since_v44, ibv_send_flags as flag, ibv_wc_opcode, ibv_wr_opcode as opcode,
 };
 
 use super::*;
@@ -204,7 +204,7 @@ fn a_batch_in_a_state_without_requests_is_refused() {
     // SAFETY: it is there; so is a plain one.
     unsafe {
         assert!((*extended).wr_send_imm.is_none() && (*extended).wr_set_ud_addr.is_none());
-        assert!((*extended.cast::<ibv_qp_ex_later>()).wr_flush.is_none());
+        assert!((*extended.cast::<ibv_qp_ex_since_v44>()).wr_flush.is_none());
         let plain = world.pair(RC);
         assert!(qp_to_qp_ex(plain).is_null());
         destroy([qp, plain]);
@@ -248,7 +248,7 @@ fn flush_and_lists_work_beside_batches() {
     let qp = start(a);
     let flush = {
         // SAFETY: it is there, and was asked for flush.
-        unsafe { (*qp.cast::<ibv_qp_ex_later>()).wr_flush.unwrap() }
+        unsafe { (*qp.cast::<ibv_qp_ex_since_v44>()).wr_flush.unwrap() }
     };
     name(qp, 1);
     // SAFETY: the queue pair is this thread's.

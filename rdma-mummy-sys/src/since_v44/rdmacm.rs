@@ -9,10 +9,10 @@ use crate::load::symbols::symbols;
 pub use crate::load::rdmacm::rdma_query_addrinfo;
 
 symbols! {
-    list: rdmacm_later_functions of rdma_mummy_sys::later::rdmacm;
+    list: rdmacm_since_v44_functions of rdma_mummy_sys::since_v44::rdmacm;
 
     /// The functions of librdmacm that came after rdma-core 44.
-    pub struct RdmacmLater for RdmacmTable;
+    pub struct RdmacmSinceV44 for RdmacmTable;
 
     fn rdma_resolve_addrinfo(id: *mut rdma_cm_id, node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo) -> c_int = minus_one, by id, by_name;
     fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int, by_name;

@@ -17,7 +17,7 @@ use crate::load::route::{Owner, Routed, find};
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
     // SAFETY: the protection domain is null or live by contract.
     let owner = unsafe { pd.owner() };
-    match find::<IbverbsTable, _>(owner, |table| table.later.ibv_alloc_buf) {
+    match find::<IbverbsTable, _>(owner, |table| table.since_v44.ibv_alloc_buf) {
         Ok(_) if buf.is_null() => failure::null(libc::EINVAL),
         Ok(allocate) => {
             // SAFETY: the function is that of the domain's maker, and the caller keeps its contract.
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ibv_alloc_user_buf(
 ) -> *mut ibv_buf {
     // SAFETY: the protection domain is null or live by contract.
     let owner = unsafe { pd.owner() };
-    match find::<IbverbsTable, _>(owner, |table| table.later.ibv_alloc_user_buf) {
+    match find::<IbverbsTable, _>(owner, |table| table.since_v44.ibv_alloc_user_buf) {
         Ok(allocate) => {
             // SAFETY: the function is that of the domain's maker, and the caller keeps its contract.
             let buf = unsafe { allocate(pd, addr, size, dmabuf_fd) };
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn ibv_alloc_user_buf(
 /// `buf` came from `ibv_alloc_buf`, has no memory regions left, and is not used again.
 pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     // SAFETY: passed on to the caller.
-    unsafe { free(buf, |table| table.later.ibv_free_buf) };
+    unsafe { free(buf, |table| table.since_v44.ibv_free_buf) };
 }
 
 /// `ibv_free_user_buf`: see `ibv_alloc_user_buf(3)`.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
 /// `buf` came from `ibv_alloc_user_buf`, has no memory regions left, and is not used again.
 pub unsafe extern "C" fn ibv_free_user_buf(buf: *mut ibv_buf) {
     // SAFETY: passed on to the caller.
-    unsafe { free(buf, |table| table.later.ibv_free_user_buf) };
+    unsafe { free(buf, |table| table.since_v44.ibv_free_user_buf) };
 }
 
 type Free = unsafe extern "C" fn(*mut ibv_buf);

@@ -10,10 +10,10 @@ use crate::load::symbols::symbols;
 pub use super::buffers::{ibv_alloc_buf, ibv_alloc_user_buf, ibv_free_buf, ibv_free_user_buf};
 
 symbols! {
-    list: ibverbs_later_functions of rdma_mummy_sys::later::ibverbs;
+    list: ibverbs_since_v44_functions of rdma_mummy_sys::since_v44::ibverbs;
 
     /// The functions of libibverbs that came after rdma-core 44.
-    pub struct IbverbsLater for IbverbsTable;
+    pub struct IbverbsSinceV44 for IbverbsTable;
 
     fn ibv_alloc_dmah(context: *mut ibv_context, attr: *mut ibv_dmah_init_attr) -> *mut ibv_dmah = null, by context, by_name;
     fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int = code, by dmah, by_name;

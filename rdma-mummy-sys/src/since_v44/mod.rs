@@ -22,8 +22,8 @@ pub mod rdmacm;
 mod types;
 
 pub use c::*;
-pub use ibverbs::IbverbsLater;
-pub use rdmacm::RdmacmLater;
+pub use ibverbs::IbverbsSinceV44;
+pub use rdmacm::RdmacmSinceV44;
 
 /// What bears a name of C, for the root of the crate.
 pub(crate) mod c {
