@@ -9,7 +9,6 @@ mod minimal;
 mod msrv;
 mod package;
 mod public;
-mod tokens;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -107,7 +106,7 @@ fn run(step: Step, write: bool) -> Result<()> {
     match step {
         Step::Fmt => cargo(&["fmt", "--all", "--check"], &[]),
         Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
-        Step::Unsafe => inventory::check(&repo::root()?, write),
+        Step::Unsafe => inventory::check(&repo::root()?),
         Step::Features => features::check(&repo::root()?),
         Step::Fuzz => {
             let words = ["clippy", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz", "--locked"];
