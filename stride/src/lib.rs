@@ -3,8 +3,8 @@
 //! ```text
 //! cli       the command line, made into a plan
 //! plan      what is measured, and where: the same for both sides
-//! exchange  the two sides talk over TCP or rdma_cm: who they are, the plan, where the queue pairs are, results
-//! fabric    a side: device, memory, queue pairs; of sideway, or a fake for tests
+//! control   the two sides talk over TCP or rdma_cm: who they are, the plan, where the queue pairs are, results
+//! endpoint  a side: device, memory, queue pairs; of sideway, or a fake for tests
 //! run       the loops
 //! stats     what comes out of them
 //! report    tables, JSON, CSV, plots, comparisons
@@ -12,8 +12,8 @@
 //! ```
 
 pub mod cli;
-pub mod exchange;
-pub mod fabric;
+pub mod control;
+pub mod endpoint;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod plan;

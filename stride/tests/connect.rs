@@ -8,11 +8,11 @@ use std::thread;
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use sideway::rdmacm::{ConnectionParameter, Connector};
-use stride_perf::fabric::{Fabric, Path, Role, Side, Verbs};
+use stride_perf::endpoint::{Endpoint, EndpointFactory, Path, Role, Verbs};
 use stride_perf::plan::Plan;
 
 /// Moves a side to another thread, which a test may.
-struct Other(Box<dyn Side>);
+struct Other(Box<dyn Endpoint>);
 
 // SAFETY: it is used by one thread at a time.
 unsafe impl Send for Other {}
@@ -21,7 +21,7 @@ fn plan() -> Plan {
     softrnic::register().unwrap();
     // Also where the system has devices.
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
-    Plan { by_address: true, queue_pairs: 2, sizes: vec![64], ..Plan::example() }
+    Plan { uses_rdma_cm: true, queue_pairs: 2, sizes: vec![64], ..Plan::default() }
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn strangers_are_refused_and_do_not_disturb() {
     let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.server, Role::Server).unwrap();
-    let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
+    let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
     let listening = far.listening.unwrap();
     let number = near.queue_pairs[0].number;
     thread::scope(|scope| {
@@ -73,8 +73,8 @@ fn a_server_that_does_not_listen_is_told() {
     let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.server, Role::Server).unwrap();
-    client.make_ends(&path).unwrap();
-    let mut far = server.make_ends(&path).unwrap();
+    client.create_queue_pairs(&path).unwrap();
+    let mut far = server.create_queue_pairs(&path).unwrap();
     let listening = far.listening.take();
     let error = client.connect(&path, &far).unwrap_err().to_string();
     assert!(error.contains("does not say at which port it listens"), "{error}");

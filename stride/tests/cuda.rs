@@ -6,13 +6,13 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use stride_perf::fabric::{GpuFact, Gpus, gpus};
+use stride_perf::endpoint::{GpuInfo, Gpus, gpus};
 
 /// With `1`, a machine that has no GPU is a failure.
 const REQUIRED: &str = "STRIDE_TEST_CUDA";
 
 /// The GPUs. `None` where there is none: the test says so and ends.
-fn found() -> Option<Vec<GpuFact>> {
+fn found() -> Option<Vec<GpuInfo>> {
     let why = match gpus() {
         Gpus::Some(gpus) => return Some(gpus),
         Gpus::None(why) => why,
@@ -93,7 +93,7 @@ fn gpus_are_listed() {
     let Some(gpus) = found() else { return };
     let (output, out, _) = run("devices");
     assert!(output.status.success());
-    for GpuFact { name, pci_address, .. } in &gpus {
+    for GpuInfo { name, pci_address, .. } in &gpus {
         assert!(out.contains(name.as_str()) && out.contains(pci_address.as_str()), "{out}");
     }
 }

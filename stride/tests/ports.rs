@@ -7,8 +7,8 @@ use std::process::Command;
 use rdma_mummy_sys::{ibv_gid_entry, ibv_qp_state};
 use serde_json::Value;
 use sideway_tests::recording::{Call, Recording};
-use stride_perf::fabric::{Fabric, Path, Role, Side, Verbs};
-use stride_perf::plan::{Amount, Place, Plan, Spot};
+use stride_perf::endpoint::{Endpoint, EndpointFactory, Path, Role, Verbs};
+use stride_perf::plan::{Plan, PortSelector, RunLength, SideConfig};
 
 /// What a run with so many of softrnic's devices says: on standard output, and beside it.
 #[track_caller]
@@ -91,8 +91,8 @@ fn a_port_that_no_device_has_is_to_be_left_out() {
         let (_, err) = run(words, "1", 1);
         assert!(err.contains(said), "{words}: {err}");
     }
-    let plan = Plan::example();
-    let (_recording, place) = (Recording::of_system(), Place { port: Some(9), ..Place::default() });
+    let plan = Plan::default();
+    let (_recording, place) = (Recording::of_system(), SideConfig { port: Some(9), ..SideConfig::default() });
     let error = Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string();
     let start = "no device of the server can be used with port 9, of its --ib-port or the client's --remote-ib-port (";
     assert!(error.starts_with(start) && error.contains("): leave that out for the first port that is up"), "{error}");
@@ -117,14 +117,14 @@ fn devices_of_one_port_are_to_be_named_in_place_of_both_ports() {
 
 #[test]
 fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
-    let plan = Plan { queue_pairs: 2, threads: 2, ..Plan::example() };
+    let plan = Plan { queue_pairs: 2, threads: 2, ..Plan::default() };
     let said = |devices: [Option<&str>; 2]| {
-        let spot = |(device, port): (Option<&str>, u8)| Spot {
+        let spot = |(device, port): (Option<&str>, u8)| PortSelector {
             device: device.map(str::to_owned),
             port: Some(port),
             gid_index: None,
         };
-        let place = Place::default().at(devices.into_iter().zip([1, 2]).map(spot).collect());
+        let place = SideConfig::default().at(devices.into_iter().zip([1, 2]).map(spot).collect());
         Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string()
     };
     let (one, other) = (Recording::of_system(), Recording::of_system());
@@ -144,11 +144,11 @@ fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
 #[test]
 fn ports_of_no_device_that_is_named_are_of_one_that_has_them_all() {
     let (one, two) = (Recording::of_system(), of_two_ports());
-    let spot = |port| Spot { port: Some(port), ..Spot::default() };
-    let at = |ports: &[u8]| Place::default().at(ports.iter().copied().map(spot).collect());
+    let spot = |port| PortSelector { port: Some(port), ..PortSelector::default() };
+    let at = |ports: &[u8]| SideConfig::default().at(ports.iter().copied().map(spot).collect());
     let of = |ports: &[u8], role| {
         let count = ports.len() as u32;
-        let plan = Plan { queue_pairs: count, threads: count, ..Plan::example() };
+        let plan = Plan { queue_pairs: count, threads: count, ..Plan::default() };
         let side = Verbs.open(&plan, &at(ports), role).map_err(|error| format!("{error:#}"))?;
         Ok(side.facts().all().map(|facts| (facts.device.clone(), facts.port)).collect::<Vec<_>>())
     };
@@ -184,18 +184,18 @@ fn of_two_ports() -> Recording {
 }
 
 fn plan(recording: &Recording) -> Plan {
-    let spot = |port| Spot { device: Some(recording.name()), port: Some(port), gid_index: None };
-    let place = Place::default().at(vec![spot(1), spot(2)]);
+    let spot = |port| PortSelector { device: Some(recording.name()), port: Some(port), gid_index: None };
+    let place = SideConfig::default().at(vec![spot(1), spot(2)]);
     Plan {
         sizes: vec![8],
-        amount: Amount::Messages { count: 20, warm_up: 5 },
+        amount: RunLength::Messages { count: 20, warm_up: 5 },
         queue_pairs: 4,
         threads: 2,
         tx_depth: 8,
         rx_depth: 16,
         client: place.clone(),
         server: place,
-        ..Plan::example()
+        ..Plan::default()
     }
 }
 
@@ -210,14 +210,14 @@ fn half_of_the_queue_pairs_are_at_each_port_of_a_device() {
     let recording = of_two_ports();
     let plan = plan(&recording);
     plan.check().unwrap();
-    let open = |place: &Place, role| Verbs.open(&plan, place, role).unwrap();
+    let open = |place: &SideConfig, role| Verbs.open(&plan, place, role).unwrap();
     let (mut client, mut server) = (open(&plan.client, Role::Client), open(&plan.server, Role::Server));
     assert_eq!(client.facts().all().map(|facts| facts.port).collect::<Vec<_>>(), [1, 2]);
-    let gids = |side: &dyn Side| side.facts().all().map(|facts| facts.gids[0].index).collect::<Vec<_>>();
+    let gids = |side: &dyn Endpoint| side.facts().all().map(|facts| facts.gids[0].index).collect::<Vec<_>>();
     assert_eq!(gids(&*client), [0, 1], "each has its own table");
     let way = |gid| Path { client_gid: Some(gid), server_gid: Some(gid), mtu: 1024, others: Vec::new() };
     let path = Path { others: vec![way(1)], ..way(0) };
-    let (_, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
+    let (_, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
     assert_eq!(far.all().map(|ends| ends.queue_pairs.len()).collect::<Vec<_>>(), [2, 2]);
     recording.calls();
     client.connect(&path, &far).unwrap();
@@ -225,7 +225,7 @@ fn half_of_the_queue_pairs_are_at_each_port_of_a_device() {
     assert_eq!(told(&calls, ibv_qp_state::IBV_QPS_INIT, "port"), [1, 1, 2, 2]);
     assert_eq!(told(&calls, ibv_qp_state::IBV_QPS_RTR, "sgid_index"), [0, 0, 1, 1]);
     // A side that has fewer ports than there are ways is told from one that has not.
-    let message = client.make_ends(&way(0)).unwrap_err().to_string();
+    let message = client.create_queue_pairs(&way(0)).unwrap_err().to_string();
     assert_eq!(message, "there are 1 ways between the sides, and 2 ports of this one");
 }
 

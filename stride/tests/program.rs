@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use stride_perf::fabric::{Gpus, gpus};
+use stride_perf::endpoint::{Gpus, gpus};
 
 use self::support::ends;
 
@@ -128,9 +128,9 @@ fn one_server_serves_any_test() {
         let compared = if sizes.len() == 1 { compared.to_owned() } else { format!("{compared}, at each of 2 sizes") };
         assert_eq!(err.lines().any(|line| line == compared), words.contains("--validate"), "{words}: {err}");
         let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        let (address, by_address) = (&document["environment"]["plan"]["address"], words.contains("-R"));
-        assert_eq!(address.as_str(), by_address.then_some("127.0.0.1"), "{words}");
-        assert_eq!(out.contains(", by address 127.0.0.1"), by_address, "{words}: {out}");
+        let (address, uses_rdma_cm) = (&document["environment"]["plan"]["address"], words.contains("-R"));
+        assert_eq!(address.as_str(), uses_rdma_cm.then_some("127.0.0.1"), "{words}");
+        assert_eq!(out.contains(", by address 127.0.0.1"), uses_rdma_cm, "{words}: {out}");
         for (row, size) in document["rows"].as_array().unwrap().iter().zip(sizes) {
             assert_eq!(row["size_bytes"], *size, "{words}: {row}");
             let measured = row.get("messages").or(row.get("samples")).and_then(serde_json::Value::as_u64).unwrap();

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-use stride_perf::exchange::PROTOCOL;
+use stride_perf::control::PROTOCOL;
 
 use self::support::ends;
 

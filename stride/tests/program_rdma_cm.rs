@@ -15,10 +15,10 @@ use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use rustix::process::{Pid, Signal, kill_process};
 use sideway::rdmacm::{ConnectionParameter, Connector};
-use stride_perf::exchange::{self, Cause, Contact, Failure, Host, Met, Request};
-use stride_perf::fabric::fake::Fake;
-use stride_perf::fabric::{Fabric, Role, Side};
-use stride_perf::plan::{Given, Place, Plan};
+use stride_perf::control::{self, Cause, ControlOptions, Failure, Host, Met, Request};
+use stride_perf::endpoint::fake::Fake;
+use stride_perf::endpoint::{Endpoint, EndpointFactory, Role};
+use stride_perf::plan::{Given, Plan, SideConfig};
 
 use self::support::ends;
 
@@ -108,7 +108,7 @@ fn one_server_without_options_serves_over_both() {
         let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         let over = if words.contains("-z") || words.contains("--comm") { "rdma_cm" } else { "tcp" };
         assert_eq!(document["environment"]["exchange"], over, "{words}: {out}\n{err}");
-        assert_eq!(document["environment"]["plan"]["by_address"], words.contains("-R"), "{words}");
+        assert_eq!(document["environment"]["plan"]["uses_rdma_cm"], words.contains("-R"), "{words}");
         assert!(!document["rows"].as_array().unwrap().is_empty(), "{words}: {out}\n{err}");
     }
     let words = format!("write bw --loopback -z -n 100 -d soft0 --json {file}");
@@ -147,15 +147,15 @@ fn choose_softrnic() {
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
 }
 
-fn contact(port: u16, timeout: Duration) -> Contact {
+fn contact(port: u16, timeout: Duration) -> ControlOptions {
     choose_softrnic();
-    Contact { by_rdma_cm: true, port, family: None, timeout }
+    ControlOptions { by_rdma_cm: true, port, family: None, timeout }
 }
 
 /// The rest of a test that a client has begun, of which no queue pair is there.
 fn rest(met: Met) -> Failure {
-    let request = Request { plan: Plan::example(), given: Given::default() };
-    exchange::measure(met.connection, met.near, &Fake::default(), &request, &mut ()).unwrap_err()
+    let request = Request { plan: Plan::default(), given: Given::default() };
+    control::measure(met.connection, met.near, &Fake::default(), &request, &mut ()).unwrap_err()
 }
 
 const SILENT: &str = "says nothing since 2s: it hangs, or the network between lets nothing through";
@@ -165,7 +165,7 @@ const GONE: &str = "has gone away: it ended, or was stopped";
 fn a_server_that_ends_is_told_of_where_there_is_no_queue_pair_that_could_fail() {
     for (signal, said) in [(Signal::KILL, GONE), (Signal::STOP, SILENT)] {
         let server = Server::start("");
-        let met = exchange::connect("127.0.0.1", &contact(server.port, Duration::from_secs(2)), None).unwrap();
+        let met = control::connect("127.0.0.1", &contact(server.port, Duration::from_secs(2)), None).unwrap();
         server.signal(signal);
         let failure = rest(met);
         assert_eq!((failure.to_string(), failure.cause()), (format!("the server {said}"), Cause::Contact));
@@ -176,17 +176,17 @@ fn a_server_that_ends_is_told_of_where_there_is_no_queue_pair_that_could_fail() 
 fn a_client_that_ends_is_told_of_where_there_is_no_queue_pair_that_could_fail() {
     let mut server = Server::start("--timeout 2");
     let contact = contact(server.port, LONG);
-    drop(exchange::connect("127.0.0.1", &contact, None).unwrap());
+    drop(control::connect("127.0.0.1", &contact, None).unwrap());
     server.says(&format!("error: the client {GONE}"));
-    let _silent = exchange::connect("127.0.0.1", &contact, Some(LONG)).unwrap();
+    let _silent = control::connect("127.0.0.1", &contact, Some(LONG)).unwrap();
     server.says(&format!("error: the client {SILENT}"));
 }
 
 /// A server's devices that are never open: it goes, or is silent for so long.
 struct Never(Option<Duration>);
 
-impl Fabric for Never {
-    fn open(&self, _: &Plan, _: &Place, _: Role) -> anyhow::Result<Box<dyn Side>> {
+impl EndpointFactory for Never {
+    fn open(&self, _: &Plan, _: &SideConfig, _: Role) -> anyhow::Result<Box<dyn Endpoint>> {
         match self.0 {
             Some(time) => thread::sleep(time),
             // A panic that says nothing: the server's end of the connection goes without a word.
@@ -199,10 +199,10 @@ impl Fabric for Never {
 #[test]
 fn a_client_whose_server_ends_has_the_status_of_that() {
     for (silence, said) in [(None, GONE), (Some(Duration::from_secs(4)), SILENT)] {
-        let reception = exchange::listen(&contact(0, LONG)).unwrap();
+        let reception = control::listen(&contact(0, LONG)).unwrap();
         let port = reception.local_address().unwrap().port();
         let server = thread::spawn(move || {
-            exchange::serve(&reception, &Never(silence), &Host::default(), LONG, true, &mut |_| ())
+            control::serve(&reception, &Never(silence), &Host::default(), LONG, true, &mut |_| ())
         });
         let output = program(&format!("write bw -d soft0 -z --timeout 2 -p {port} 127.0.0.1")).output().unwrap();
         let (_, err) = ends(&output, 4);

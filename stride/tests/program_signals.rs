@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use stride_perf::exchange::Wire;
+use stride_perf::control::Wire;
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use rdma_mummy_sys::{ibv_mtu, ibv_qp_attr_mask as mask, ibv_qp_state as state};
 use sideway_tests::recording::{Call, Failure, Recording, install_efa, install_mlx5};
-use stride_perf::fabric::{Ends, Fabric, Intake, Path, Role, Side, Verbs};
-use stride_perf::plan::{Amount, Measure, Operation, Place, Plan, Semantics, Transport};
+use stride_perf::endpoint::{Endpoint, EndpointFactory, Intake, Path, PeerInfo, Role, Verbs};
+use stride_perf::plan::{Measure, Operation, Plan, RunLength, Semantics, SideConfig, Transport};
 use stride_perf::stats::Figures;
 
 /// `IBV_QPT_DRIVER`.
@@ -18,12 +18,12 @@ const INITIATOR: u64 = 2;
 const QUEUE_PAIRS: u32 = 3;
 
 fn plan(recording: &Recording, transport: Transport, operation: Operation) -> Plan {
-    let place = Place { device: Some(recording.name()), ..Place::default() };
+    let place = SideConfig { device: Some(recording.name()), ..SideConfig::default() };
     Plan {
         operation,
         transport,
         sizes: vec![8],
-        amount: Amount::Messages { count: 20, warm_up: 5 },
+        amount: RunLength::Messages { count: 20, warm_up: 5 },
         queue_pairs: QUEUE_PAIRS,
         threads: 2,
         tx_depth: 8,
@@ -32,7 +32,7 @@ fn plan(recording: &Recording, transport: Transport, operation: Operation) -> Pl
         service_level: 3,
         client: place.clone(),
         server: place,
-        ..Plan::example()
+        ..Plan::default()
     }
 }
 
@@ -40,7 +40,7 @@ fn path() -> Path {
     Path { client_gid: Some(0), server_gid: Some(0), mtu: 1024, others: Vec::new() }
 }
 
-fn open(plan: &Plan, role: Role) -> Box<dyn Side> {
+fn open(plan: &Plan, role: Role) -> Box<dyn Endpoint> {
     plan.check().unwrap();
     Verbs.open(plan, if role == Role::Client { &plan.client } else { &plan.server }, role).unwrap()
 }
@@ -58,7 +58,7 @@ fn bits(all: &[mask]) -> u64 {
     all.iter().fold(mask::IBV_QP_STATE.0, |all, one| all | one.0).into()
 }
 
-fn target(ends: &Ends, lane: usize) -> (u32, u64) {
+fn target(ends: &PeerInfo, lane: usize) -> (u32, u64) {
     let Some(Intake::Dc { number, key }) = ends.queue_pairs[lane].intake else { panic!("{ends:?}") };
     (number, key)
 }
@@ -70,7 +70,7 @@ fn targets_are_ready_before_the_other_side_hears_of_them() {
     for (operation, rights) in [(Operation::Write, 0b0110), (Operation::Send, 0b0110), (Operation::FetchAdd, 0b1110)] {
         let mut side = open(&plan(&recording, Transport::Dc, operation), Role::Client);
         recording.calls();
-        let ends = side.make_ends(&path()).unwrap();
+        let ends = side.create_queue_pairs(&path()).unwrap();
         let calls = recording.calls();
         let made = of(&calls, "mlx5dv_create_qp");
         let of_type = |kind| made.iter().filter(|call| call.argument("dc_type") == kind).copied().collect::<Vec<_>>();
@@ -102,7 +102,7 @@ fn targets_are_ready_before_the_other_side_hears_of_them() {
         assert_eq!((told.ah_attr.grh.sgid_index, told.ah_attr.grh.traffic_class), (0, 32));
         // The rights come with the first step, which a failure at the second leaves as the last.
         recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
-        side.make_ends(&path()).unwrap_err();
+        side.create_queue_pairs(&path()).unwrap_err();
         assert_eq!(recording.qp_attr().unwrap().qp_access_flags, rights, "{operation}");
         drop(side);
         assert_eq!(recording.live(), [], "left over");
@@ -125,7 +125,7 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
         let is_validated = operation == Operation::CompareSwap;
         let plan = Plan { is_validated, ..plan(&recording, Transport::Dc, operation) };
         let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
-        let (near, far) = (client.make_ends(&path()).unwrap(), server.make_ends(&path()).unwrap());
+        let (near, far) = (client.create_queue_pairs(&path()).unwrap(), server.create_queue_pairs(&path()).unwrap());
         recording.calls();
         client.connect(&path(), &far).unwrap();
         let calls = recording.calls();
@@ -191,15 +191,15 @@ fn dynamic_connections_are_in_the_partition_that_was_asked_for() {
     install_mlx5();
     let recording = Recording::of_system();
     recording.edit(|facts| facts.port.pkey_tbl_len = 3);
-    let place = Place { device: Some(recording.name()), pkey_index: Some(2), ..Place::default() };
+    let place = SideConfig { device: Some(recording.name()), pkey_index: Some(2), ..SideConfig::default() };
     let plan = Plan { client: place.clone(), server: place, ..plan(&recording, Transport::Dc, Operation::Write) };
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
-    let far = server.make_ends(&path()).unwrap();
+    let far = server.create_queue_pairs(&path()).unwrap();
     // The index comes with the first step, which a failure at the second leaves as the last.
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
-    client.make_ends(&path()).unwrap_err();
+    client.create_queue_pairs(&path()).unwrap_err();
     assert_eq!(recording.qp_attr().unwrap().pkey_index, 2, "of targets");
-    client.make_ends(&path()).unwrap();
+    client.create_queue_pairs(&path()).unwrap();
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
     client.connect(&path(), &far).unwrap_err();
     assert_eq!(recording.qp_attr().unwrap().pkey_index, 2, "of initiators");
@@ -217,7 +217,7 @@ fn a_latency_of_dynamic_connections_is_of_one_request_at_a_time() {
         ..plan(&recording, Transport::Dc, Operation::Write)
     };
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
-    let (near, far) = (client.make_ends(&path()).unwrap(), server.make_ends(&path()).unwrap());
+    let (near, far) = (client.create_queue_pairs(&path()).unwrap(), server.create_queue_pairs(&path()).unwrap());
     client.connect(&path(), &far).unwrap();
     server.connect(&path(), &near).unwrap();
     client.prepare(8).unwrap();
@@ -233,7 +233,7 @@ fn what_names_no_target_is_not_connected() {
     install_mlx5();
     let recording = Recording::of_system();
     let mut side = open(&plan(&recording, Transport::Dc, Operation::Write), Role::Client);
-    let mut ends = side.make_ends(&path()).unwrap();
+    let mut ends = side.create_queue_pairs(&path()).unwrap();
     ends.queue_pairs[0].intake = Some(Intake::Xrc { number: 1, srq: 2 });
     let why = side.connect(&path(), &ends).unwrap_err().to_string();
     assert_eq!(why, "the other side has no target that takes messages of DC in");
@@ -256,7 +256,7 @@ fn scalable_datagrams_name_the_queue_pair_of_the_other_side_with_each_request() 
         let is_send = matches!(operation, Operation::Send | Operation::SendWithImmediate);
         assert_eq!(client.facts().longest, Some(if is_send { 8928 } else { 1 << 30 }), "{operation}");
         recording.calls();
-        let near = client.make_ends(&path()).unwrap();
+        let near = client.create_queue_pairs(&path()).unwrap();
         let calls = recording.calls();
         let made = of(&calls, "efadv_create_qp_ex");
         assert_eq!(made.len(), 3);
@@ -267,7 +267,7 @@ fn scalable_datagrams_name_the_queue_pair_of_the_other_side_with_each_request() 
             assert_eq!(call.argument("max_recv_wr"), if operation.takes_receive() { 16 } else { 1 });
         }
         assert_eq!(moves(&calls), []);
-        let far = server.make_ends(&path()).unwrap();
+        let far = server.create_queue_pairs(&path()).unwrap();
         assert!(far.queue_pairs.iter().all(|end| end.intake.is_none()));
         recording.calls();
         client.connect(&path(), &far).unwrap();
@@ -315,7 +315,7 @@ fn a_latency_of_scalable_datagrams_has_sends_inline_as_far_as_the_device_says() 
             Plan { measure, queue_pairs: 1, threads: 1, tx_depth: 1, ..plan(&recording, Transport::Srd, operation) };
         let mut side = open(&plan, Role::Client);
         recording.calls();
-        side.make_ends(&path()).unwrap();
+        side.create_queue_pairs(&path()).unwrap();
         let calls = recording.calls();
         let made: Vec<u64> =
             of(&calls, "efadv_create_qp_ex").iter().map(|call| call.argument("max_inline_data")).collect();
@@ -330,8 +330,8 @@ fn how_often_a_message_goes_out_again_is_said_where_the_device_has_that_alone() 
     recording.without("rnr_retry");
     let plan = plan(&recording, Transport::Srd, Operation::Send);
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
-    let far = server.make_ends(&path()).unwrap();
-    client.make_ends(&path()).unwrap();
+    let far = server.create_queue_pairs(&path()).unwrap();
+    client.create_queue_pairs(&path()).unwrap();
     // The key comes with the first step, which a failure at the second leaves as the last.
     recording.fail("modify_qp", 1, Failure::documented(libc::EINVAL));
     client.connect(&path(), &far).unwrap_err();
@@ -349,12 +349,12 @@ fn of_devices_that_nobody_names_one_of_the_vendor_is_taken() {
     first.without("mlx5dv_is_supported");
     second.without("efa");
     for (transport, taken) in [(Transport::Rc, &first), (Transport::Dc, &second), (Transport::Srd, &first)] {
-        let plan = Plan { client: Place::default(), ..plan(&first, transport, Operation::Write) };
+        let plan = Plan { client: SideConfig::default(), ..plan(&first, transport, Operation::Write) };
         assert_eq!(open(&plan, Role::Client).facts().device, taken.name(), "{transport}");
     }
     // Where none is, the sentence is of the first.
     second.without("mlx5dv_is_supported");
-    let plan = Plan { client: Place::default(), ..plan(&first, Transport::Dc, Operation::Write) };
+    let plan = Plan { client: SideConfig::default(), ..plan(&first, Transport::Dc, Operation::Write) };
     let Err(why) = Verbs.open(&plan, &plan.client, Role::Client) else { panic!("none is of mlx5") };
     assert!(why.to_string().contains(&format!("which {} of the client is not", first.name())), "{why}");
 }

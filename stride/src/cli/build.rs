@@ -6,8 +6,8 @@ use super::options::{Atomic, Load, Messages, Test};
 use super::preset::Preset;
 use super::values::{self, Length};
 use crate::plan::{
-    Amount, BANDWIDTH_MESSAGES, Contradiction, LARGE, LATENCY_MESSAGES, LONGEST, Measure, Memory, NAMED, Operation,
-    Place, Plan, SWEPT, Semantics, Transport, size,
+    BANDWIDTH_MESSAGES, Contradiction, LARGE, LATENCY_MESSAGES, LONGEST, Measure, Memory, NAMED, Operation, Plan,
+    RunLength, SWEPT, Semantics, SideConfig, Transport, size,
 };
 
 /// What the command's first word says.
@@ -25,8 +25,8 @@ pub(super) fn plan(
     verb: Verb,
     is_latency: bool,
     test: &Test,
-    client: Place,
-    server: Place,
+    client: SideConfig,
+    server: SideConfig,
 ) -> Result<(Plan, Option<String>), Contradiction> {
     let (messages, load, network) = (&test.messages, &test.load, &test.network);
     let operation = operation(verb, messages)?;
@@ -73,15 +73,15 @@ pub(super) fn plan(
         is_relaxed: !load.no_relaxed_ordering,
         is_on_demand: load.odp,
         has_own_regions: load.mr_per_qp,
-        has_events: load.events,
+        sleeps_on_events: load.events,
         is_validated: messages.validate,
-        timeout: test.contact.timeout.unwrap_or(Plan::example().timeout),
+        timeout: test.contact.timeout.unwrap_or(Plan::default().timeout),
         rate_limit: load.rate_limit,
         burst_size: load.burst_size,
         gap: load.gap,
         interval: load.interval,
         counters: test.output.counters.clone().unwrap_or_default(),
-        by_address: network.rdma_cm,
+        uses_rdma_cm: network.rdma_cm,
         address: None,
         client,
         server,
@@ -142,7 +142,7 @@ fn measure(
     operation: Operation,
     is_latency: bool,
     messages: &Messages,
-    places: [&Place; 2],
+    places: [&SideConfig; 2],
 ) -> Result<Measure, Contradiction> {
     if !is_latency {
         return match messages.latency {
@@ -232,7 +232,7 @@ fn amount(
     is_endless: bool,
     messages: &Messages,
     preset: &Preset,
-) -> Result<Amount, Contradiction> {
+) -> Result<RunLength, Contradiction> {
     let wrong = |text: &str, why: String| Contradiction(format!("--warm-up {text:?}: {why}"));
     let time = match messages.duration {
         _ if is_endless => Some(LONGEST),
@@ -250,7 +250,7 @@ fn amount(
             None if is_endless => Duration::from_secs(2),
             None => preset.warm_up_of(time).unwrap_or_else(|| (time / 10).min(Duration::from_secs(2))),
         };
-        return Ok(Amount::Time { time, warm_up });
+        return Ok(RunLength::Time { time, warm_up });
     }
     let count =
         messages.iters.or(preset.count).unwrap_or(if is_latency { LATENCY_MESSAGES } else { BANDWIDTH_MESSAGES });
@@ -259,5 +259,5 @@ fn amount(
             .map_err(|why| wrong(text, format!("{why}; it is a number of messages where --duration is not given")))?,
         None => preset.warm_up().unwrap_or(if is_latency { count / 10 } else { tx_depth.into() }),
     };
-    Ok(Amount::Messages { count, warm_up })
+    Ok(RunLength::Messages { count, warm_up })
 }

@@ -2,8 +2,8 @@
 
 mod build;
 mod command;
-mod given;
-mod idle;
+mod explicit_options;
+mod ignored_options;
 mod options;
 mod pages;
 mod perftest;
@@ -20,12 +20,12 @@ pub use clap_complete::Shell;
 
 use self::build::Verb;
 use self::command::{Measured, Program, What, Word};
-use self::idle::{idle, idle_in};
+use self::ignored_options::{idle, idle_in};
 pub use self::options::Output;
 use self::options::{Local, Server};
 pub use self::pages::{completions, man};
-use crate::exchange::{Contact, Family, LEAST_TIMEOUT, PORT};
-use crate::plan::{Contradiction, Given, Place, Plan, time};
+use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
+use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
 
 /// What the user wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +35,7 @@ pub enum Job {
     /// To serve those who measure.
     Serve(Box<Service>),
     /// To try all that a device can.
-    SelfTest(Place),
+    SelfTest(SideConfig),
     /// A list of what there is.
     Devices,
     /// A plot of runs.
@@ -61,7 +61,7 @@ pub struct Measurement {
     /// Name or address of the server; none is in this process.
     pub server: Option<String>,
     /// How it is reached.
-    pub contact: Contact,
+    pub contact: ControlOptions,
     /// For how long it is tried; none is once.
     pub wait: Option<Duration>,
     /// What is made of the results.
@@ -76,11 +76,11 @@ pub struct Measurement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     /// Where it stands, as far as it was said here.
-    pub place: Place,
+    pub place: SideConfig,
     /// The test that it was given, for comparison with the client's.
     pub test: Option<(Plan, Given)>,
     /// How it is reached.
-    pub contact: Contact,
+    pub contact: ControlOptions,
     /// It ends after one test.
     pub is_one_off: bool,
     /// Sentences on options that do nothing here.
@@ -97,7 +97,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
     command.build();
     let matches = command.try_get_matches_from_mut(arguments);
     let matches = matches.map_err(|error| perftest::told(with_test(error), &command))?;
-    let given = given::given(&command, &matches);
+    let given = explicit_options::given(&command, &matches);
     let program = Program::from_arg_matches(&matches)?;
     let job = match program.word {
         None => serve(&program.server),
@@ -167,7 +167,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     }
     check_output(is_latency, &test.output)?;
     if test.server.is_none() && !test.meeting.loopback {
-        let client = Place::default().spread(own.count());
+        let client = SideConfig::default().spread(own.count());
         let (plan, _) = build::plan(verb, is_latency, &test, client, own.clone())?;
         let idle = idle(&given, &CLIENT_ONLY, "a server, which this is as no server is named");
         let is_one_off = test.contact.one_off;
@@ -190,7 +190,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
             ));
         }
         // What is said of this side only holds for the other one too: both are here.
-        server = server.or(&Place { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
+        server = server.or(&SideConfig { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
     let (plan, note) = build::plan(verb, is_latency, &test, own, server)?;
     warnings.extend(idle_in(&plan, &given));
@@ -232,7 +232,7 @@ fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
     }
 }
 
-fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
+fn contact(options: &options::ControlArgs) -> Result<ControlOptions, Contradiction> {
     let family = match (options.ipv4, options.ipv6) {
         (true, true) => {
             return Err(Contradiction("-4 and -6 leave no address: give one of them, or none for both".to_owned()));
@@ -249,7 +249,7 @@ fn contact(options: &options::Contact) -> Result<Contact, Contradiction> {
             time::show(LEAST_TIMEOUT)
         )));
     }
-    Ok(Contact { by_rdma_cm: options.comm_rdma_cm, port: options.port.unwrap_or(PORT), family, timeout })
+    Ok(ControlOptions { by_rdma_cm: options.comm_rdma_cm, port: options.port.unwrap_or(PORT), family, timeout })
 }
 
 /// Options that only the client has a use for.

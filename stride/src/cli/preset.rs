@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::options::Test;
-use crate::plan::{Amount, Measure, Operation, Plan, Transport};
+use crate::plan::{Measure, Operation, Plan, RunLength, Transport};
 
 /// What a test is that is to be like perftest's, where its options leave it open. All else is the same without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,11 +59,11 @@ impl Preset {
         let mut set = Vec::new();
         if test.messages.warm_up.is_none() {
             set.push(match plan.amount {
-                Amount::Messages { warm_up, .. } => format!("--warm-up {warm_up}"),
-                Amount::Time { warm_up, .. } => format!("--warm-up {}ms", warm_up.as_millis()),
+                RunLength::Messages { warm_up, .. } => format!("--warm-up {warm_up}"),
+                RunLength::Time { warm_up, .. } => format!("--warm-up {}ms", warm_up.as_millis()),
             });
         }
-        if test.messages.iters.is_none() && matches!(plan.amount, Amount::Messages { .. }) {
+        if test.messages.iters.is_none() && matches!(plan.amount, RunLength::Messages { .. }) {
             set.extend(self.count.map(|count| format!("--iters {count}")));
         }
         if test.load.recv_post_list.is_none() {
@@ -89,7 +89,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::cli::{Job, Measurement, parse};
-    use crate::plan::Amount;
+    use crate::plan::RunLength;
 
     fn client(words: &str) -> Measurement {
         match parse(format!("stride-perf {words} host").split_whitespace()) {
@@ -126,15 +126,15 @@ mod tests {
     #[test]
     fn the_plan_has_what_is_said_and_what_is_given_counts() {
         let plan = client("send lat --like-perftest").plan;
-        assert_eq!(plan.amount, Amount::Messages { count: 1000, warm_up: 0 });
+        assert_eq!(plan.amount, RunLength::Messages { count: 1000, warm_up: 0 });
         assert_eq!((plan.inline, plan.receive_list), (Some(236), Some(1)));
         let plan = client("send bw --like-perftest").plan;
-        assert_eq!((plan.amount, plan.inline), (Amount::Messages { count: 1000, warm_up: 0 }, None));
+        assert_eq!((plan.amount, plan.inline), (RunLength::Messages { count: 1000, warm_up: 0 }, None));
         let plan = client("write bw --like-perftest -D 8").plan;
         let (time, warm_up) = (Duration::from_secs(8), Duration::from_secs(2));
-        assert_eq!(plan.amount, Amount::Time { time, warm_up });
+        assert_eq!(plan.amount, RunLength::Time { time, warm_up });
         let plan = client("send lat --like-perftest -I 64 -n 50 --warm-up 5 --recv-post-list 2").plan;
-        assert_eq!(plan.amount, Amount::Messages { count: 50, warm_up: 5 });
+        assert_eq!(plan.amount, RunLength::Messages { count: 50, warm_up: 5 });
         assert_eq!((plan.inline, plan.receive_list), (Some(64), Some(2)));
         assert!(client("send lat").notes.is_empty());
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::{Amount, GpuRegistration, Measure, Memory, Operation, Semantics, Transport, size};
+use crate::plan::{GpuRegistration, Measure, Memory, Operation, RunLength, Semantics, Transport, size};
 
 fn run(line: &str) -> Result<Job, String> {
     parse(line.split_whitespace()).map_err(|error| error.to_string())
@@ -42,7 +42,7 @@ fn published_forms_are_understood() {
     let job = client("stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608 127.0.0.1");
     assert_eq!(job.server.as_deref(), Some("127.0.0.1"));
     assert_eq!(job.plan.sizes, size::sweep(2, 8 << 20, 2.0));
-    assert_eq!(job.plan.amount, Amount::Messages { count: 100_000, warm_up: 128 });
+    assert_eq!(job.plan.amount, RunLength::Messages { count: 100_000, warm_up: 128 });
     assert_eq!(job.plan.client.device.as_deref(), Some("mlx5_0"));
     assert_eq!(job.plan.differences(&job.given, &offered, &given), Vec::<String>::new());
 
@@ -68,10 +68,10 @@ fn published_forms_are_understood() {
 #[test]
 fn what_is_not_given_is_as_perftest_has_it() {
     let plan = client("stride-perf write bw host").plan;
-    assert_eq!(plan, Plan { cq_moderation: 100, is_each_large_signaled: true, ..Plan::example() });
+    assert_eq!(plan, Plan { cq_moderation: 100, is_each_large_signaled: true, ..Plan::default() });
     let plan = client("stride-perf write lat host").plan;
     assert_eq!((plan.sizes, plan.tx_depth, plan.cq_moderation), (vec![2], 1, 1));
-    assert_eq!(plan.amount, Amount::Messages { count: 1000, warm_up: 100 });
+    assert_eq!(plan.amount, RunLength::Messages { count: 1000, warm_up: 100 });
     assert_eq!(plan.measure, Measure::Latency(Semantics::Oneway));
     assert!(!plan.is_relaxed, "memory is watched for the last byte");
     let plan = client("stride-perf read lat host").plan;
@@ -127,7 +127,7 @@ fn sizes_times_and_places_are_read() {
         client("stride-perf send bw -s 64,4K,1M -D 2m --warm-up 3 --cpu 0,2-3 --remote-device mlx5_1 --remote-cpu 7 h");
     assert_eq!(job.plan.sizes, [64, 4096, 1 << 20]);
     let (time, warm_up) = (Duration::from_secs(120), Duration::from_secs(3));
-    assert_eq!(job.plan.amount, Amount::Time { time, warm_up });
+    assert_eq!(job.plan.amount, RunLength::Time { time, warm_up });
     assert_eq!(job.plan.client.cpus, Some(vec![0, 2, 3]));
     assert_eq!(job.plan.server.device.as_deref(), Some("mlx5_1"));
     assert_eq!(job.plan.server.cpus, Some(vec![7]));
@@ -135,7 +135,7 @@ fn sizes_times_and_places_are_read() {
     assert_eq!(job.plan.sizes, [64, 256, 1024, 4096]);
     assert_eq!(
         job.contact,
-        Contact { by_rdma_cm: false, port: 7, family: Some(Family::V6), timeout: Duration::from_secs(60) }
+        ControlOptions { by_rdma_cm: false, port: 7, family: Some(Family::V6), timeout: Duration::from_secs(60) }
     );
     let job = client("stride-perf write bw --threads 4 h");
     assert_eq!((job.plan.threads, job.plan.queue_pairs), (4, 4));
@@ -218,13 +218,13 @@ fn without_a_server_it_is_one() {
 fn both_sides_can_be_here() {
     let job = client("stride-perf write bw -a --loopback -d soft0 --use-cuda 0 --one-off");
     assert_eq!(job.server, None);
-    assert_eq!(job.plan.server, Place { device: Some("soft0".to_owned()), ..Place::default() });
+    assert_eq!(job.plan.server, SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() });
     assert_eq!(job.warnings, ["--one-off does nothing for --loopback"]);
     let job = client("stride-perf write bw --loopback -z");
     assert_eq!(job.warnings, ["--comm-rdma-cm does nothing for --loopback"]);
     let job = client("stride-perf write bw --loopback --use-cuda 0 --gpu-registration address --no-numa");
     assert_eq!(job.plan.client.gpu_registration, Some(GpuRegistration::Address));
-    assert_eq!(job.plan.server, Place { is_bound: Some(false), ..Place::default() });
+    assert_eq!(job.plan.server, SideConfig { is_bound: Some(false), ..SideConfig::default() });
     let said = refusal("stride-perf write bw --loopback --remote-gpu-registration dmabuf");
     assert!(said.contains("give --remote-use-cuda as well"), "{said}");
 }
@@ -233,7 +233,7 @@ fn both_sides_can_be_here() {
 fn the_sides_can_talk_over_rdma_cm() {
     for (words, by_rdma_cm) in [("h", false), ("-z h", true), ("--comm-rdma-cm -R h", true), ("-R h", false)] {
         let job = client(&format!("stride-perf write bw {words}"));
-        assert_eq!((job.contact.by_rdma_cm, job.plan.by_address), (by_rdma_cm, words.contains("-R")), "{words}");
+        assert_eq!((job.contact.by_rdma_cm, job.plan.uses_rdma_cm), (by_rdma_cm, words.contains("-R")), "{words}");
     }
     assert!(server("stride-perf -z").contact.by_rdma_cm && !server("stride-perf").contact.by_rdma_cm);
     let service = server("stride-perf write bw -z");
@@ -259,7 +259,7 @@ fn the_self_test_lists_what_it_takes() {
 #[test]
 fn other_words_have_their_jobs() {
     assert_eq!(run("stride-perf devices"), Ok(Job::Devices));
-    let place = Place { device: Some("mlx5_0".to_owned()), port: Some(2), ..Place::default() };
+    let place = SideConfig { device: Some("mlx5_0".to_owned()), port: Some(2), ..SideConfig::default() };
     assert_eq!(run("stride-perf self-test -d mlx5_0 -i 2"), Ok(Job::SelfTest(place)));
     assert!(refusal("stride-perf self-test write").contains("unexpected argument"));
     assert!(refusal("stride-perf self-test --no-numa --cpu 1").contains("cannot be used with"));
@@ -301,7 +301,7 @@ fn every_option_that_hints_name_is_there() {
 fn a_test_can_have_no_end() {
     let plan = client("stride-perf write bw -D forever --interval 2s h").plan;
     let warm_up = Duration::from_secs(2);
-    assert!(plan.is_endless && plan.amount == Amount::Time { time: crate::plan::LONGEST, warm_up });
+    assert!(plan.is_endless && plan.amount == RunLength::Time { time: crate::plan::LONGEST, warm_up });
     assert_eq!(plan.interval, Some(warm_up));
     assert!(client("stride-perf read lat --run-infinitely --like-perftest h").plan.is_endless);
     assert!(!client("stride-perf write bw -D 5 h").plan.is_endless);
@@ -320,7 +320,7 @@ fn a_test_can_have_no_end() {
 fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
     let of = |words: &str| {
         let plan = client(&format!("stride-perf write bw {words}")).plan;
-        let said = |place: &Place| place.options().join(" ");
+        let said = |place: &SideConfig| place.options().join(" ");
         (said(&plan.client), said(&plan.server), plan.server.count(), plan.threads, plan.queue_pairs)
     };
     let two = "--device mlx5_0,mlx5_1";

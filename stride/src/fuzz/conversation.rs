@@ -3,9 +3,9 @@
 use std::io::{self, Cursor, Read, Write};
 use std::time::Duration;
 
-use crate::exchange::{Connection, Failure, Host, Near, Request, Wire, measure, serve_one};
-use crate::fabric::Role;
-use crate::fabric::fake::Fake;
+use crate::control::{Connection, Failure, Host, Near, Request, Wire, measure, serve_one};
+use crate::endpoint::Role;
+use crate::endpoint::fake::Fake;
 use crate::plan::{Given, Plan};
 
 /// Says what it was told to, and then nothing more. What is said to it is lost.
@@ -52,7 +52,7 @@ fn talk(role: Role, script: Vec<u8>) -> Result<(), Failure> {
     match role {
         Role::Server => serve_one(connection, &Fake::default(), &Host::default(), &mut |_| ()),
         Role::Client => {
-            let request = Request { plan: Plan::example(), given: Given::default() };
+            let request = Request { plan: Plan::default(), given: Given::default() };
             measure(connection, Near::default(), &Fake::default(), &request, &mut ()).map(drop)
         }
     }

@@ -2,13 +2,13 @@
 //!
 //! The client decides and sends its plan to the server, which adds what only it can know.
 
-mod amount;
 mod check;
 pub mod cpus;
 mod gpu;
 mod operation;
-mod place;
+mod run_length;
 mod settings;
+mod side_config;
 pub mod size;
 pub mod time;
 
@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::amount::Amount;
 pub use self::check::{Contradiction, LONGEST, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, Room};
 pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
 pub use self::operation::{Measure, Operation, Semantics, Transport};
-pub use self::place::{Memory, Place, Spot};
+pub use self::run_length::RunLength;
 pub use self::settings::{Given, Setting};
+pub use self::side_config::{Memory, PortSelector, SideConfig};
 
 /// The option that names sizes.
 pub const NAMED: &str = "--msg-size";
@@ -54,7 +54,7 @@ pub struct Plan {
     #[serde(rename = "sizes_bytes")]
     pub sizes: Vec<u64>,
     /// How much of it, at each size.
-    pub amount: Amount,
+    pub amount: RunLength,
     /// The user ends it, with all that was measured so far; the amount is the longest time then.
     #[serde(default)]
     pub is_endless: bool,
@@ -105,11 +105,12 @@ pub struct Plan {
     #[serde(default)]
     pub has_own_regions: bool,
     /// Threads sleep until a completion event comes, instead of polling.
-    pub has_events: bool,
+    #[serde(alias = "has_events")]
+    pub sleeps_on_events: bool,
     /// What lies in memory after each size is compared with what was sent.
     pub is_validated: bool,
     /// For so long a message of a latency is waited for that may have been lost.
-    #[serde(rename = "timeout_seconds", with = "amount::seconds", default = "amount::half_a_minute")]
+    #[serde(rename = "timeout_seconds", with = "run_length::seconds", default = "run_length::half_a_minute")]
     pub timeout: Duration,
     /// Gigabits a second that the senders do not exceed.
     #[serde(rename = "rate_limit_gigabits_per_second")]
@@ -118,23 +119,24 @@ pub struct Plan {
     #[serde(default)]
     pub burst_size: Option<u32>,
     /// How long who measures a latency waits between a message and the next; none is not at all.
-    #[serde(rename = "gap_seconds", with = "amount::maybe_seconds", default)]
+    #[serde(rename = "gap_seconds", with = "run_length::maybe_seconds", default)]
     pub gap: Option<Duration>,
     /// The length of the intervals that a bandwidth is told of; none is such that there are ten or more.
-    #[serde(rename = "interval_seconds", with = "amount::maybe_seconds")]
+    #[serde(rename = "interval_seconds", with = "run_length::maybe_seconds")]
     pub interval: Option<Duration>,
     /// Counters of the ports whose changes are told at each size, or `all`.
     #[serde(default)]
     pub counters: Vec<String>,
-    /// The queue pairs are connected by the connection manager, rather than by hand.
-    pub by_address: bool,
+    /// The connection manager connects the queue pairs.
+    #[serde(alias = "by_address")]
+    pub uses_rdma_cm: bool,
     /// The server's address then, as the client has reached it over TCP; none where both sides are in one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// Where the client stands.
-    pub client: Place,
+    pub client: SideConfig,
     /// Where the server stands, as far as the client says so.
-    pub server: Place,
+    pub server: SideConfig,
 }
 
 impl Plan {
@@ -147,15 +149,17 @@ impl Plan {
     pub fn moderation(&self, size: u64) -> u32 {
         if self.is_each_large_signaled && size > LARGE { 1 } else { self.cq_moderation }
     }
+}
 
-    /// Writes of 64 KiB, and all else as it is where nothing is said.
-    pub fn example() -> Self {
+impl Default for Plan {
+    /// Writes of 64 KiB with the default of every other option.
+    fn default() -> Self {
         Self {
             operation: Operation::Write,
             measure: Measure::Bandwidth,
             transport: Transport::Rc,
             sizes: vec![64 << 10],
-            amount: Amount::Messages { count: 5000, warm_up: 128 },
+            amount: RunLength::Messages { count: 5000, warm_up: 128 },
             is_endless: false,
             queue_pairs: 1,
             threads: 1,
@@ -176,18 +180,18 @@ impl Plan {
             is_relaxed: true,
             is_on_demand: false,
             has_own_regions: false,
-            has_events: false,
+            sleeps_on_events: false,
             is_validated: false,
-            timeout: amount::half_a_minute(),
+            timeout: run_length::half_a_minute(),
             rate_limit: None,
             burst_size: None,
             gap: None,
             interval: None,
             counters: Vec::new(),
-            by_address: false,
+            uses_rdma_cm: false,
             address: None,
-            client: Place::default(),
-            server: Place::default(),
+            client: SideConfig::default(),
+            server: SideConfig::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, Measure, Operation, Plan, size, time};
+use super::{Measure, Operation, Plan, RunLength, size, time};
 
 /// The options that the user has given, by their long names, such as `--iters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,9 +52,9 @@ impl Plan {
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
         let (amount, warm_up) = match self.amount {
-            Amount::Time { warm_up, .. } if self.is_endless => ("forever".to_owned(), time::show(warm_up)),
-            Amount::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
-            Amount::Time { time, warm_up } => (time::show(time), time::show(warm_up)),
+            RunLength::Time { warm_up, .. } if self.is_endless => ("forever".to_owned(), time::show(warm_up)),
+            RunLength::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
+            RunLength::Time { time, warm_up } => (time::show(time), time::show(warm_up)),
         };
         let large = if self.is_each_large_signaled { ", and 1 above 8K" } else { "" };
         let values: [(&'static [&'static str], String); 29] = [
@@ -80,8 +80,8 @@ impl Plan {
             (&["--tclass"], self.traffic_class.to_string()),
             (&["--flow-label"], self.flow_label.to_string()),
             (&["--transport"], self.transport.to_string()),
-            (&["--rdma-cm"], yes(self.by_address)),
-            (&["--events"], yes(self.has_events)),
+            (&["--rdma-cm"], yes(self.uses_rdma_cm)),
+            (&["--events"], yes(self.sleeps_on_events)),
             (&["--no-relaxed-ordering"], yes(!self.is_relaxed)),
             (&["--odp"], yes(self.is_on_demand)),
             (&["--mr-per-qp"], yes(self.has_own_regions)),
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn only_what_the_server_was_given_differs() {
-        let client = Plan::example();
+        let client = Plan::default();
         let server = Plan { queue_pairs: 4, threads: 2, ..client.clone() };
         let none = Given::default();
         assert_eq!(client.differences(&none, &server, &none), Vec::<String>::new());
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn sizes_differ_whichever_option_gave_them() {
-        let client = Plan::example();
+        let client = Plan::default();
         let server = Plan { sizes: size::sweep(2, 1 << 20, 2.0), ..client.clone() };
         let given: Given = [String::from("--all-sizes")].into_iter().collect();
         let told = client.differences(&given, &server, &given);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn another_test_is_said() {
-        let client = Plan::example();
+        let client = Plan::default();
         let server = Plan { operation: Operation::Read, ..client.clone() };
         let told = client.differences(&Given::default(), &server, &Given::default());
         assert_eq!(told, ["the server was started for read bw; the client measures write bw, which counts"]);

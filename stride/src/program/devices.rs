@@ -6,7 +6,7 @@ use anyhow::Result;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use crate::fabric::{Abilities, Found, GpuFact, Gpus, NearGpus, PortFacts, gpus, ports};
+use crate::endpoint::{Abilities, DevicePort, Found, GpuInfo, Gpus, NearGpus, gpus, ports};
 use crate::plan::{Operation, Transport};
 
 /// Prints what there is to measure.
@@ -27,7 +27,7 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
         "GIDs",
     ]);
     let Found { ports, failed, abilities } = ports(&gpus)?;
-    for PortFacts { state, obstacle, facts, gpus } in ports {
+    for DevicePort { state, obstacle, facts, gpus } in ports {
         let gids = facts
             .gids
             .iter()
@@ -116,10 +116,10 @@ fn paging(can: &Abilities) -> String {
 /// Operations that paging may tell apart.
 const ALL: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
-fn print_gpus(out: &mut dyn Write, gpus: &[GpuFact]) -> Result<()> {
+fn print_gpus(out: &mut dyn Write, gpus: &[GpuInfo]) -> Result<()> {
     let mut table = Builder::default();
     table.push_record(["GPU", "name", "PCI address", "NUMA"]);
-    for GpuFact { index, name, pci_address, numa_node } in gpus {
+    for GpuInfo { index, name, pci_address, numa_node } in gpus {
         let node = numa_node.map_or_else(|| "-".to_owned(), |node| node.to_string());
         table.push_record([index.to_string(), name.clone(), pci_address.clone(), node]);
     }

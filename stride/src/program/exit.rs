@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::interrupt::Signal;
-use crate::exchange::{Cause, Failure};
+use crate::control::{Cause, Failure};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,25 +6,25 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::console::{Console, shown};
 use super::exit::Exit;
 use super::interrupt::Signal;
-use super::judge::{Baseline, Judgement};
-use super::screen::{Screen, shown};
-use super::{files, paint, say};
+use super::verdict::{Baseline, Verdict};
+use super::{files, plot_cmd, say};
 use crate::cli::{Measurement, Output};
-use crate::exchange::{self, Carrier, Request};
-use crate::fabric::Fabric;
-use crate::plan::{Amount, Measure, Plan, time};
+use crate::control::{self, Carrier, Request};
+use crate::endpoint::EndpointFactory;
+use crate::plan::{Measure, Plan, RunLength, time};
 use crate::report::csv::Csv;
 use crate::report::hints::{Given, hints};
 use crate::report::json::{Document, End, Event};
 use crate::report::plot;
-use crate::report::verdict::Verdict;
+use crate::report::verdict;
 use crate::report::{Environment, Style, bytes_in_words, columns, histogram};
 use crate::stats::Bandwidth;
 
 /// Does a test, and makes of it what was asked for.
-pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<Exit> {
+pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -> Result<Exit> {
     let Measurement { plan, given, server, contact, wait, output, warnings, notes } = measurement;
     warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     notes.iter().for_each(|note| say(note));
@@ -34,7 +34,7 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     let baseline = output.compare.as_deref().map(|file| Baseline::read(file, &plan)).transpose()?;
     let named = [&output.json, &output.csv, &output.plot];
     named.into_iter().flatten().try_for_each(|file| files::can_be_written(file))?;
-    let mut screen = Screen::new(&plan, &output);
+    let mut screen = Console::new(&plan, &output);
     screen.exchange = match server {
         None => Carrier::Process,
         Some(_) if contact.by_rdma_cm => Carrier::RdmaCm,
@@ -42,11 +42,11 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     };
     let request = Request { plan, given };
     let outcome = match &server {
-        Some(host) => exchange::connect_telling(host, &contact, wait, |why| screen.waits(host, why)).and_then(|met| {
+        Some(host) => control::connect_telling(host, &contact, wait, |why| screen.waits(host, why)).and_then(|met| {
             screen.reached(met.near.server);
-            exchange::measure(met.connection, met.near, fabric, &request, &mut screen)
+            control::measure(met.connection, met.near, factory, &request, &mut screen)
         }),
-        None => exchange::loopback(fabric, &request, contact.timeout, &mut screen),
+        None => control::loopback(factory, &request, contact.timeout, &mut screen),
     };
     screen.end();
     if let Some(error) = screen.trouble.take() {
@@ -65,7 +65,7 @@ pub(super) fn measure(measurement: Measurement, fabric: &dyn Fabric) -> Result<E
     let ended_by = screen.ended_by.filter(|_| !is_end);
     let interrupted = ended_by.map(|signal| cut(signal, &screen, &request.plan));
     let error = failure.or_else(|| interrupted.clone());
-    let judgement = if error.is_none() { Judgement::of(&output, &screen, baseline)? } else { Judgement::default() };
+    let judgement = if error.is_none() { Verdict::of(&output, &screen, baseline)? } else { Verdict::default() };
     keep(&output, &screen, &hints, error.clone(), judgement.verdict())?;
     if let Some((signal, error)) = ended_by.zip(error.as_ref()) {
         say(error);
@@ -90,14 +90,14 @@ fn untold(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static st
 }
 
 /// That what has arrived is what was sent, where that was looked at: nothing else would tell of it.
-fn compared(plan: &Plan, screen: &Screen) -> Option<String> {
+fn compared(plan: &Plan, screen: &Console) -> Option<String> {
     let sizes = screen.rows.iter().filter(|row| plan.is_validated && row.is_whole).count();
     let at = if sizes == 1 { String::new() } else { format!(", at each of {sizes} sizes") };
     (sizes > 0).then(|| format!("--validate: what lies in memory is what was sent{at}"))
 }
 
 /// What a signal has left of a test.
-fn cut(signal: Signal, screen: &Screen, plan: &Plan) -> String {
+fn cut(signal: Signal, screen: &Console, plan: &Plan) -> String {
     let rows = &screen.rows;
     let room = screen
         .environment
@@ -108,7 +108,7 @@ fn cut(signal: Signal, screen: &Screen, plan: &Plan) -> String {
     let part = rows.iter().find(|row| !row.is_whole);
     let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes_in_words(row.size)));
     let early = match plan.amount {
-        Amount::Time { warm_up, .. } if rows.is_empty() && !warm_up.is_zero() => {
+        RunLength::Time { warm_up, .. } if rows.is_empty() && !warm_up.is_zero() => {
             format!(": nothing counts before the end of --warm-up, which is {}", time::show(warm_up))
         }
         _ => String::new(),
@@ -117,7 +117,7 @@ fn cut(signal: Signal, screen: &Screen, plan: &Plan) -> String {
 }
 
 /// What limits the test, in sentences.
-fn told(screen: &Screen) -> Vec<String> {
+fn told(screen: &Console) -> Vec<String> {
     let Some(environment) = &screen.environment else { return Vec::new() };
     let Environment { plan, path, client, server, .. } = environment;
     let rows: Vec<_> = screen.rows.iter().filter(|row| row.is_whole).cloned().collect();
@@ -133,7 +133,7 @@ fn told(screen: &Screen) -> Vec<String> {
 }
 
 /// What stands below the table.
-fn end(screen: &Screen, hints: &[String], output: &Output) -> Result<()> {
+fn end(screen: &Console, hints: &[String], output: &Output) -> Result<()> {
     if let [row] = screen.rows.as_slice()
         && let Some(latency) = row.latency()
     {
@@ -152,10 +152,10 @@ fn end(screen: &Screen, hints: &[String], output: &Output) -> Result<()> {
 /// Ends the stream, and writes the files.
 fn keep(
     output: &Output,
-    screen: &Screen,
+    screen: &Console,
     hints: &[String],
     error: Option<String>,
-    verdict: Option<Verdict>,
+    verdict: Option<verdict::Verdict>,
 ) -> Result<()> {
     let rows = &screen.rows;
     if output.json_stream {
@@ -186,7 +186,7 @@ fn keep(
     if let Some(file) = &output.plot {
         let series = [document.series("this run")];
         if plot::has_points(&series) {
-            paint::draw(&series, file)?;
+            plot_cmd::draw(&series, file)?;
         } else {
             say(&format!("there is nothing to plot: {} is not written", file.display()));
         }
@@ -207,11 +207,11 @@ fn write(file: &Path, contents: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
 mod tests {
     use super::*;
     use crate::cli::{self, Job};
-    use crate::fabric::fake::{Fake, Stage};
+    use crate::endpoint::fake::{Fake, Stage};
     use std::os::fd::BorrowedFd;
 
-    use crate::fabric::{self, Ends, Facts, Glimpse, Role, Side, Verbs};
-    use crate::plan::Place;
+    use crate::endpoint::{self, Endpoint, Glimpse, PeerInfo, PortInfo, Role, Verbs};
+    use crate::plan::SideConfig;
     use crate::stats::Figures;
 
     /// Devices of which one side's messages come to nothing: the other side's memory is not where it is told to be, which UC tells nobody.
@@ -224,27 +224,27 @@ mod tests {
         Second,
     }
 
-    struct DeafSide(Box<dyn Side>, Option<Of>);
+    struct DeafEndpoint(Box<dyn Endpoint>, Option<Of>);
 
-    impl Fabric for Deaf {
-        fn open(&self, plan: &Plan, place: &Place, role: Role) -> Result<Box<dyn Side>> {
-            Ok(Box::new(DeafSide(Verbs.open(plan, place, role)?, (role == self.0).then_some(self.1))))
+    impl EndpointFactory for Deaf {
+        fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
+            Ok(Box::new(DeafEndpoint(Verbs.open(plan, place, role)?, (role == self.0).then_some(self.1))))
         }
     }
 
-    impl Side for DeafSide {
-        fn facts(&self) -> &Facts {
+    impl Endpoint for DeafEndpoint {
+        fn facts(&self) -> &PortInfo {
             self.0.facts()
         }
 
-        fn make_ends(&mut self, path: &fabric::Path) -> Result<Ends> {
-            self.0.make_ends(path)
+        fn create_queue_pairs(&mut self, path: &endpoint::Path) -> Result<PeerInfo> {
+            self.0.create_queue_pairs(path)
         }
 
-        fn connect(&mut self, path: &fabric::Path, theirs: &Ends) -> Result<()> {
+        fn connect(&mut self, path: &endpoint::Path, theirs: &PeerInfo) -> Result<()> {
             let mut theirs = theirs.clone();
             let of = self.1;
-            let spoil = |ends: &mut Ends| ends.queue_pairs.iter_mut().for_each(|end| end.rkey ^= 0x5555);
+            let spoil = |ends: &mut PeerInfo| ends.queue_pairs.iter_mut().for_each(|end| end.rkey ^= 0x5555);
             if matches!(of, Some(Of::All)) {
                 spoil(&mut theirs);
             }
@@ -279,9 +279,9 @@ mod tests {
     #[test]
     fn limits_are_missed_by_writes_of_which_nothing_arrives() {
         let file = std::env::temp_dir().join(format!("stride-deaf-{}.json", std::process::id()));
-        let run = |words: &str, fabric: &dyn Fabric| {
+        let run = |words: &str, factory: &dyn EndpointFactory| {
             let words = format!("{words} -c uc -d soft0 --loopback --min-mpps 0.000001 --json {}", file.display());
-            let end = exit(&words, fabric);
+            let end = exit(&words, factory);
             let document = Document::read(&fs::read_to_string(&file).unwrap()).unwrap();
             fs::remove_file(&file).unwrap();
             (end, document)
@@ -337,9 +337,9 @@ mod tests {
         }
     }
 
-    fn exit(words: &str, fabric: &dyn Fabric) -> Exit {
+    fn exit(words: &str, factory: &dyn EndpointFactory) -> Exit {
         match cli::parse(format!("stride-perf {words}").split_whitespace()) {
-            Ok(Job::Measure(measurement)) => measure(*measurement, fabric).unwrap(),
+            Ok(Job::Measure(measurement)) => measure(*measurement, factory).unwrap(),
             other => panic!("{words}: {other:?}"),
         }
     }
@@ -348,9 +348,9 @@ mod tests {
     fn the_size_at_which_rdma_fails_is_told_where_there_are_several() {
         let file = std::env::temp_dir().join(format!("stride-size-{}.json", std::process::id()));
         let error = |sizes: &str| {
-            let fabric = Fake { fails: Some((Role::Server, Stage::Run)), ..Fake::default() };
+            let factory = Fake { fails: Some((Role::Server, Stage::Run)), ..Fake::default() };
             let words = format!("write bw -s {sizes} -n 1000 --loopback --json {}", file.display());
-            assert_ne!(exit(&words, &fabric), Exit::Done);
+            assert_ne!(exit(&words, &factory), Exit::Done);
             let text = fs::read_to_string(&file).unwrap();
             fs::remove_file(&file).unwrap();
             serde_json::from_str::<serde_json::Value>(&text).unwrap()["error"].as_str().unwrap().to_owned()
@@ -380,8 +380,8 @@ mod tests {
         let words = "write bw -s 64 -n 1000 --loopback";
         assert_eq!(exit(words, &Fake::default()), Exit::Done);
         for (stage, expected) in [(Stage::Open, Exit::Failed), (Stage::Connect, Exit::Rdma), (Stage::Run, Exit::Rdma)] {
-            let fabric = Fake { fails: Some((Role::Server, stage)), ..Fake::default() };
-            assert_eq!(exit(words, &fabric), expected, "{stage:?}");
+            let factory = Fake { fails: Some((Role::Server, stage)), ..Fake::default() };
+            assert_eq!(exit(words, &factory), expected, "{stage:?}");
         }
         // The name has no address anywhere.
         assert_eq!(exit("write bw names.invalid", &Fake::default()), Exit::NoContact);
@@ -414,9 +414,9 @@ mod tests {
         let Measurement { mut plan, output, .. } = *measurement;
         for is_endless in [true, false] {
             plan.is_endless = is_endless;
-            let mut screen = Screen::new(&plan, &output);
+            let mut screen = Console::new(&plan, &output);
             let facts = Fake::default().open(&plan, &plan.client, Role::Client).unwrap().facts().clone();
-            let path = fabric::Path { client_gid: None, server_gid: None, mtu: 4096, others: Vec::new() };
+            let path = endpoint::Path { client_gid: None, server_gid: None, mtu: 4096, others: Vec::new() };
             screen.environment = Some(Environment::new(
                 std::time::SystemTime::now(),
                 Vec::new(),
@@ -432,9 +432,9 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_misses_a_limit() {
-        let fabric = Fake { is_idle: true, ..Fake::default() };
+        let factory = Fake { is_idle: true, ..Fake::default() };
         let words = "write lat --loopback -D 1ms -s 8M";
-        assert_eq!(exit(words, &fabric), Exit::Done);
-        assert_eq!(exit(&format!("{words} --max-p99 1"), &fabric), Exit::Missed);
+        assert_eq!(exit(words, &factory), Exit::Done);
+        assert_eq!(exit(&format!("{words} --max-p99 1"), &factory), Exit::Missed);
     }
 }

@@ -1,18 +1,18 @@
 //! What the program does, for each job of the command line.
 
+mod console;
 mod devices;
 mod exit;
 mod files;
 mod interrupt;
-mod judge;
 mod log;
 mod measure;
-mod paint;
+mod plot_cmd;
 mod progress;
-mod screen;
 mod self_test;
 mod serve;
-mod silence;
+mod undelivered;
+mod verdict;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 
 use self::exit::Exit;
 use crate::cli::{self, Job};
-use crate::fabric::Verbs;
+use crate::endpoint::Verbs;
 
 /// Does a job. Results go to standard output, everything else to standard error.
 pub fn run(job: Job) -> ExitCode {
@@ -31,7 +31,7 @@ pub fn run(job: Job) -> ExitCode {
         Job::Serve(service) => serve::serve(*service, &Verbs),
         Job::SelfTest(place) => self_test::self_test(&place, &Verbs),
         Job::Devices => print(devices::devices),
-        Job::Plot { runs, output } => paint::paint(&runs, &output).map(|()| Exit::Done),
+        Job::Plot { runs, output } => plot_cmd::paint(&runs, &output).map(|()| Exit::Done),
         Job::Completions(shell) => print(|out| Ok(cli::completions(shell, out)?)),
         Job::Man(command) => print(|out| Ok(cli::man(&command, out)?)),
     };

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::exit::Exit;
-use crate::exchange::{self, Cause, Failure, Request, Watch};
-use crate::fabric::{Fabric, Facts, Path, Role, is_unsupported};
-use crate::plan::{Amount, Given, Measure, Operation, Place, Plan, Semantics, Transport};
+use crate::control::{self, Cause, Failure, Request, Watch};
+use crate::endpoint::{EndpointFactory, Path, PortInfo, Role, is_unsupported};
+use crate::plan::{Given, Measure, Operation, Plan, RunLength, Semantics, SideConfig, Transport};
 
 /// What a device of any vendor may have.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
@@ -30,11 +30,11 @@ const OPERATIONS: [Operation; 7] = [
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Tries all of it on the device of a place.
-pub(super) fn self_test(place: &Place, fabric: &dyn Fabric) -> Result<Exit> {
+pub(super) fn self_test(place: &SideConfig, factory: &dyn EndpointFactory) -> Result<Exit> {
     // What is missing for all of it is said once.
-    fabric.look(place)?;
+    factory.look(place)?;
     let mut out = stdout().lock();
-    let report = run(place, fabric, &mut out)?;
+    let report = run(place, factory, &mut out)?;
     report.write(&mut out)?;
     Ok(report.exit())
 }
@@ -53,7 +53,7 @@ impl Case {
     }
 
     /// Few messages of several sizes, more than one under way where that is measured.
-    fn plan(self, place: &Place) -> Plan {
+    fn plan(self, place: &SideConfig) -> Plan {
         let Self { operation, transport, is_latency } = self;
         let on_gpu = place.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
         let semantics = match operation {
@@ -73,7 +73,7 @@ impl Case {
             measure: if is_latency { Measure::Latency(semantics) } else { Measure::Bandwidth },
             transport,
             sizes,
-            amount: Amount::Messages { count, warm_up: 4 },
+            amount: RunLength::Messages { count, warm_up: 4 },
             queue_pairs: if is_latency { 1 } else { 2 },
             tx_depth: depth,
             cq_moderation: if is_latency || transport == Transport::Srd { 1 } else { 4 },
@@ -81,7 +81,7 @@ impl Case {
             timeout: TIMEOUT / 2,
             client: place.clone(),
             server: place.clone(),
-            ..Plan::example()
+            ..Plan::default()
         };
         plan.is_relaxed &= !plan.polls_memory();
         plan
@@ -100,13 +100,13 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn of(case: Case, place: &Place, fabric: &dyn Fabric, met: &mut dyn Watch) -> Self {
+    fn of(case: Case, place: &SideConfig, factory: &dyn EndpointFactory, met: &mut dyn Watch) -> Self {
         let plan = case.plan(place);
         if let Err(contradiction) = plan.check() {
             return Self::Lacks(contradiction.0);
         }
         let request = Request { plan, given: Given::default() };
-        match exchange::loopback(fabric, &request, TIMEOUT, met) {
+        match control::loopback(factory, &request, TIMEOUT, met) {
             Ok(_) => Self::Works,
             Err(Failure::Ours(error) | Failure::Rdma(error)) if is_unsupported(&error) => {
                 Self::Lacks(format!("{error:#}"))
@@ -126,10 +126,10 @@ impl Verdict {
 
 /// Where the head comes from.
 #[derive(Default)]
-struct Met(Option<(Facts, Path)>);
+struct Met(Option<(PortInfo, Path)>);
 
 impl Watch for Met {
-    fn met(&mut self, client: &Facts, _: &Facts, path: &Path) {
+    fn met(&mut self, client: &PortInfo, _: &PortInfo, path: &Path) {
         self.0.get_or_insert_with(|| (client.clone(), path.clone()));
     }
 }
@@ -139,17 +139,17 @@ impl Watch for Met {
 struct Report(Vec<(Case, Verdict)>);
 
 /// The transports that the device of a place may have.
-fn transports(place: &Place, fabric: &dyn Fabric) -> Vec<Transport> {
+fn transports(place: &SideConfig, factory: &dyn EndpointFactory) -> Vec<Transport> {
     // Where it cannot be opened, each test says so.
-    let side = fabric.open(&Plan::example(), place, Role::Client);
+    let side = factory.open(&Plan::default(), place, Role::Client);
     let provider = side.map_or_else(|_| String::new(), |side| side.facts().provider.clone());
     TRANSPORTS.into_iter().chain(Transport::of_driver(&provider)).collect()
 }
 
 /// Tries all, and writes a line for each operation as it is done.
-fn run(place: &Place, fabric: &dyn Fabric, out: &mut dyn Write) -> io::Result<Report> {
+fn run(place: &SideConfig, factory: &dyn EndpointFactory, out: &mut dyn Write) -> io::Result<Report> {
     let (mut report, mut met) = (Report::default(), Met::default());
-    let transports = transports(place, fabric);
+    let transports = transports(place, factory);
     for operation in OPERATIONS {
         let mut words = Vec::new();
         for &transport in &transports {
@@ -159,7 +159,7 @@ fn run(place: &Place, fabric: &dyn Fabric, out: &mut dyn Write) -> io::Result<Re
                     words.push("-");
                     continue;
                 }
-                let verdict = Verdict::of(case, place, fabric, &mut met);
+                let verdict = Verdict::of(case, place, factory, &mut met);
                 words.push(verdict.word());
                 report.0.push((case, verdict));
             }
@@ -174,9 +174,9 @@ fn run(place: &Place, fabric: &dyn Fabric, out: &mut dyn Write) -> io::Result<Re
     Ok(report)
 }
 
-fn head(met: Option<&(Facts, Path)>, transports: &[Transport], out: &mut dyn Write) -> io::Result<()> {
+fn head(met: Option<&(PortInfo, Path)>, transports: &[Transport], out: &mut dyn Write) -> io::Result<()> {
     if let Some((facts, path)) = met {
-        let Facts { device, port, host, provider, .. } = facts;
+        let PortInfo { device, port, host, provider, .. } = facts;
         writeln!(out, "self-test of {device} port {port} on {host} ({provider}), MTU {}\n", path.mtu)?;
     }
     let names: Vec<_> = transports.iter().map(|transport| format!("{:>11}", transport.to_string())).collect();
@@ -235,12 +235,12 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::fake::{Fake, Stage};
+    use crate::endpoint::fake::{Fake, Stage};
     use crate::plan::Memory;
 
-    fn play(fabric: &Fake) -> (Exit, String) {
+    fn play(factory: &Fake) -> (Exit, String) {
         let mut out = Vec::new();
-        let report = run(&Place::default(), fabric, &mut out).unwrap();
+        let report = run(&SideConfig::default(), factory, &mut out).unwrap();
         report.write(&mut out).unwrap();
         (report.exit(), String::from_utf8(out).unwrap())
     }
@@ -324,12 +324,12 @@ mod tests {
         }) {
             for is_latency in [false, true] {
                 let case = Case { operation, transport, is_latency };
-                let plan = case.plan(&Place::default());
+                let plan = case.plan(&SideConfig::default());
                 assert_eq!(plan.check().is_ok(), transport.has(operation), "{} over {transport}", case.name());
             }
         }
         // A GPU's memory is not watched, and over UC nothing is acknowledged.
-        let place = Place { memory: Some(Memory::Cuda("0".to_owned())), ..Place::default() };
+        let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
         let case = Case { operation: Operation::Write, transport: Transport::Rc, is_latency: true };
         assert_eq!(case.plan(&place).check(), Ok(()));
         let case = Case { transport: Transport::Uc, ..case };

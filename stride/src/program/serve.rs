@@ -11,21 +11,21 @@ use super::exit::Exit;
 use super::interrupt::{Signal, end_at_second};
 use super::say;
 use crate::cli::Service;
-use crate::exchange::{self, Event, Host, Stop};
-use crate::fabric::{Fabric, Facts, Path};
-use crate::plan::{Measure, Place};
+use crate::control::{self, Event, Host, Stop};
+use crate::endpoint::{EndpointFactory, Path, PortInfo};
+use crate::plan::{Measure, SideConfig};
 use crate::report;
 use crate::report::hints::far;
 
 /// Serves until it is stopped.
-pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
+pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<Exit> {
     let Service { place, test, contact, is_one_off, warnings } = service;
     warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     // What is missing is told now, and not to each client.
-    if place != Place::default() {
-        fabric.look(&place)?;
+    if place != SideConfig::default() {
+        factory.look(&place)?;
     }
-    let listener = exchange::listen(&contact).map_err(|failure| anyhow!("{failure}"))?;
+    let listener = control::listen(&contact).map_err(|failure| anyhow!("{failure}"))?;
     let port = listener.local_address()?.port();
     let host = Host { place, test };
     end_at_second()?;
@@ -58,7 +58,7 @@ pub(super) fn serve(service: Service, fabric: &dyn Fabric) -> Result<Exit> {
         }
         tell(event);
     };
-    let told = exchange::serve(&listener, fabric, &host, contact.timeout, is_one_off, &mut tell);
+    let told = control::serve(&listener, factory, &host, contact.timeout, is_one_off, &mut tell);
     handle.close();
     // It has no result.
     let _ = watching.join();
@@ -93,7 +93,7 @@ fn line(event: Event) -> String {
         Event::Note(text) => format!("  {text}"),
         Event::Met(facts, path) => {
             let ports = facts.all().zip(path.all());
-            let line = |(port, path): (&Facts, &Path)| {
+            let line = |(port, path): (&PortInfo, &Path)| {
                 format!("  on {}, MTU {}{}", port.name(), path.mtu, report::bound(port))
             };
             ports.map(line).collect::<Vec<_>>().join("\n")
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn sizes_are_told_with_their_unit() {
-        let plan = Plan { sizes: vec![2], ..Plan::example() };
+        let plan = Plan { sizes: vec![2], ..Plan::default() };
         assert_eq!(line(Event::Asked(plan.into())), "  write bandwidth, 2 B");
         assert_eq!(line(Event::Step(2)), "  2 B done");
         assert_eq!(line(Event::Cut(4096)), "  4 KiB ended by the client");

@@ -457,7 +457,7 @@ mod tests {
         new.plan.queue_pairs = 4;
         new.plan.operation = Operation::Read;
         new.plan.sizes.clear();
-        new.plan.amount = crate::plan::Amount::Messages { count: 7, warm_up: 3 };
+        new.plan.amount = crate::plan::RunLength::Messages { count: 7, warm_up: 3 };
         (new.client.cpus, new.client.memory) = (vec![4, 5], crate::plan::Memory::Cuda("0".to_owned()));
         new.path.mtu = 1024;
         new.server.firmware = "2".to_owned();

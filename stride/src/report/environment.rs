@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::rfc3339;
-use crate::exchange::Carrier;
-use crate::fabric::{Facts, Path};
+use crate::control::Carrier;
+use crate::endpoint::{Path, PortInfo};
 use crate::plan::Plan;
 
 /// All that a number depends on, as far as it can be known.
@@ -26,9 +26,9 @@ pub struct Environment {
     #[serde(default)]
     pub exchange: Carrier,
     /// The side that asked.
-    pub client: Facts,
+    pub client: PortInfo,
     /// The side that served.
-    pub server: Facts,
+    pub server: PortInfo,
 }
 
 impl Environment {
@@ -38,7 +38,7 @@ impl Environment {
         command_line: Vec<String>,
         plan: Plan,
         path: Path,
-        [client, server]: [Facts; 2],
+        [client, server]: [PortInfo; 2],
     ) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Self { version, time: rfc3339(time), command_line, plan, path, exchange: Carrier::default(), client, server }
@@ -47,10 +47,11 @@ impl Environment {
 
 /// The ports of a test, each of the client with the one of the server that it is connected with. What is there several times, with other
 /// GIDs, is told apart by these.
-pub fn ports(client: &Facts, server: &Facts, path: &Path) -> Vec<String> {
+pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
     let join = |(ours, theirs): (String, String)| if ours == theirs { ours } else { format!("{ours} to {theirs}") };
-    let gid =
-        |facts: &Facts, gid: Option<u32>| gid.map_or_else(|| facts.name(), |gid| format!("{} GID {gid}", facts.name()));
+    let gid = |facts: &PortInfo, gid: Option<u32>| {
+        gid.map_or_else(|| facts.name(), |gid| format!("{} GID {gid}", facts.name()))
+    };
     let pairs = || client.all().zip(server.all()).zip(path.all());
     let short: Vec<_> = pairs().map(|((ours, theirs), _)| join((ours.name(), theirs.name()))).collect();
     let long = pairs().map(|((ours, theirs), path)| join((gid(ours, path.client_gid), gid(theirs, path.server_gid))));
@@ -60,7 +61,7 @@ pub fn ports(client: &Facts, server: &Facts, path: &Path) -> Vec<String> {
 }
 
 /// Where the threads of a side are bound to by themselves, as the end of a line; empty where they are not.
-pub fn bound(facts: &Facts) -> String {
+pub fn bound(facts: &PortInfo) -> String {
     let node = facts.numa_node.filter(|_| facts.is_bound);
     node.map_or_else(String::new, |node| format!(", threads on NUMA node {node}"))
 }

@@ -203,7 +203,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::fabric::{Changes, Counted};
+    use crate::endpoint::{Changes, Counted};
     use crate::plan::Transport;
     use crate::report::compare::Comparison;
     use crate::report::limits::Limits;
@@ -298,7 +298,7 @@ mod tests {
         (limited.environment.plan.transport, limited.environment.server.longest) = (Transport::Srd, Some(8928));
         let mut reached = bandwidth();
         let plan = &mut reached.environment.plan;
-        (plan.by_address, plan.address) = (true, "192.0.2.7".parse().ok());
+        (plan.uses_rdma_cm, plan.address) = (true, "192.0.2.7".parse().ok());
         for document in [
             bandwidth(),
             wide(),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fabric::Counted;
+use crate::endpoint::Counted;
 use crate::plan::{Measure, Operation, Plan, Transport};
 use crate::stats::{Bandwidth, Figures, Latency, Rates};
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Environment, Row};
-use crate::fabric::{Changes, Counted, Facts, GidFact, Partition, Path};
-use crate::plan::{Amount, Measure, Memory, Place, Plan, Semantics};
+use crate::endpoint::{Changes, Counted, GidInfo, Partition, Path, PortInfo};
+use crate::plan::{Measure, Memory, Plan, RunLength, Semantics, SideConfig};
 use crate::stats::{Bandwidth, Figures, Latency};
 
 /// So many messages in a second, in four intervals.
@@ -45,15 +45,15 @@ pub(crate) fn plan(measure: Measure) -> Plan {
     Plan {
         measure,
         sizes: vec![64, 4096],
-        amount: Amount::Time { time: Duration::from_secs(1), warm_up: Duration::from_millis(100) },
+        amount: RunLength::Time { time: Duration::from_secs(1), warm_up: Duration::from_millis(100) },
         cq_moderation: 100,
-        server: Place { memory: Some(Memory::Cuda("0".to_owned())), ..Place::default() },
-        ..Plan::example()
+        server: SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() },
+        ..Plan::default()
     }
 }
 
-pub(super) fn facts(host: &str) -> Facts {
-    Facts {
+pub(super) fn facts(host: &str) -> PortInfo {
+    PortInfo {
         version: "0.5.0".to_owned(),
         host: host.to_owned(),
         kernel: "Linux 6.1.0".to_owned(),
@@ -73,7 +73,7 @@ pub(super) fn facts(host: &str) -> Facts {
         lid: 0,
         dlid: None,
         partition: Some(Partition { index: 0, key: 0xffff }),
-        gids: vec![GidFact {
+        gids: vec![GidInfo {
             index: 3,
             gid: "::ffff:10.0.0.1".to_owned(),
             kind: "RoCE v2".to_owned(),
@@ -110,8 +110,8 @@ pub(super) fn over_two_ports(mut environment: Environment) -> Environment {
     (plan.queue_pairs, plan.threads) = (2, 2);
     (plan.client, plan.server) = (plan.client.clone().spread(2), plan.server.clone().spread(2));
     path.others = vec![Path { client_gid: Some(5), ..path.clone() }];
-    client.others = vec![Facts { port: 2, ..client.clone() }];
-    server.others = vec![Facts { device: "mlx5_1".to_owned(), numa_node: Some(1), ..server.clone() }];
+    client.others = vec![PortInfo { port: 2, ..client.clone() }];
+    server.others = vec![PortInfo { device: "mlx5_1".to_owned(), numa_node: Some(1), ..server.clone() }];
     environment
 }
 

@@ -4,7 +4,7 @@ use std::io::{Result, Write};
 
 use super::units::count;
 use super::{Row, Style, bytes, fixed};
-use crate::fabric::{Changes, Counted};
+use crate::endpoint::{Changes, Counted};
 use crate::plan::{Measure, Semantics};
 use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
 

@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::Error;
 use sideway::ibverbs::completion::WorkCompletionStatus as Status;
 
-use super::lane::lane_of;
+use super::qp_driver::lane_of;
 
 /// A request that failed. It prints as a sentence for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ fn likely(status: Status) -> Option<&'static str> {
     Some(match status {
         Status::RetryExceededError => {
             "the other side did not answer: its side of the test has ended, the GIDs do not reach each other (-x on both \
-             sides, RoCE v2 needs UDP port 4791 open), the MTU of a switch is smaller (-m), or the fabric drops packets (-u \
+             sides, RoCE v2 needs UDP port 4791 open), the MTU of a switch is smaller (-m), or the factory drops packets (-u \
              gives more time)"
         }
         Status::ResponderNotReadyRetryExceededError => {

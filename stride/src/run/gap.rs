@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use sideway::ibverbs::queue_pair::SendQueue;
 
-use super::lane::Lane;
 use super::latency::Samples;
 use super::poll::Poll;
+use super::qp_driver::QpDriver;
 use super::request::Request;
 use super::signal::{EMPTY_POLLS, Idle, Signal};
 use super::wait::LONGEST;
@@ -27,7 +27,7 @@ impl Gap {
     #[inline(never)]
     pub(super) fn pass<S, R, C>(
         self,
-        lane: &mut Lane<'_, S, R>,
+        lane: &mut QpDriver<'_, S, R>,
         queue: &mut C,
         samples: &mut Samples,
         signal: &Signal,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::signal::{Moment, Signal, Spell};
-use super::stamp::{Scale, Stamp};
+use super::signal::{Moment, SampleWindow, Signal};
+use super::tsc::{Scale, Tsc};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::stats::{Interval, Seen, share};
 
@@ -24,7 +24,7 @@ pub(crate) struct Intervals {
     semantics: Option<Semantics>,
     /// When the first began, of messages and of times.
     begin: Option<Instant>,
-    first: Option<(Stamp, Scale)>,
+    first: Option<(Tsc, Scale)>,
     /// Where the last one has ended, and when the next is over.
     last: Option<(Moment, Instant)>,
     is_over: bool,
@@ -75,10 +75,10 @@ impl Intervals {
         Some(Interval { start: from(last.at), end: from(end.at), seen: Seen::Bandwidth { messages } })
     }
 
-    fn times(&mut self, spell: &Spell, semantics: Semantics) -> Interval {
+    fn times(&mut self, spell: &SampleWindow, semantics: Semantics) -> Interval {
         // With one scale for all: each begins where the last one has ended.
         let (first, scale) = *self.first.get_or_insert_with(|| (spell.start, Scale::now()));
-        let from = |at: Stamp| scale.seconds(at.since(first));
+        let from = |at: Tsc| scale.seconds(at.since(first));
         let (part, samples) = (share(semantics) * scale.tick(), spell.samples);
         let mean = spell.sum as f64 / samples.max(1) as f64 * part;
         let (min, max) = (spell.min as f64 * part, spell.max as f64 * part);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn plan(measure: Measure) -> Plan {
-        Plan { measure, interval: Some(Duration::from_millis(200)), ..Plan::example() }
+        Plan { measure, interval: Some(Duration::from_millis(200)), ..Plan::default() }
     }
 
     #[test]
@@ -141,10 +141,10 @@ mod tests {
     fn times_are_of_their_semantics() {
         let plan = plan(Measure::Latency(Semantics::Oneway));
         let (signal, mut intervals) = (Signal::default(), Intervals::new(&plan));
-        let start = Stamp::now();
+        let start = Tsc::now();
         let spell = |from, to| {
             let at = |seconds| start.after(Duration::from_secs(seconds));
-            [1000, 4000].into_iter().fold(Spell::new(at(from)), |spell, time| spell.with(time)).until(at(to))
+            [1000, 4000].into_iter().fold(SampleWindow::new(at(from)), |spell, time| spell.with(time)).until(at(to))
         };
         signal.tell(spell(5, 6));
         signal.tell(spell(6, 8));
@@ -153,13 +153,13 @@ mod tests {
         assert_eq!(rounded, [(0.0, 1.0), (1.0, 3.0)]);
         assert_eq!(intervals.look(&signal, Instant::now()), []);
         let mut intervals = Intervals { first: Some((start, Scale::default())), ..Intervals::new(&plan) };
-        let of = intervals.times(&Spell::new(start).with(1000).with(4000), Semantics::Oneway);
+        let of = intervals.times(&SampleWindow::new(start).with(1000).with(4000), Semantics::Oneway);
         assert_eq!(of.seen, Seen::Latency { samples: 2, min: 500.0, mean: 1250.0, max: 2000.0 });
     }
 
     #[test]
     fn intervals_are_long_enough_to_be_looked_at() {
-        let of = |interval| length(&Plan { interval, ..Plan::example() });
+        let of = |interval| length(&Plan { interval, ..Plan::default() });
         assert_eq!([None, Some(Duration::from_millis(1))].map(of), [USUAL, SHORTEST]);
         assert_eq!(of(Some(Duration::from_secs(7))), Duration::from_secs(7));
     }

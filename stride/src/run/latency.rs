@@ -7,12 +7,12 @@ use anyhow::{Result, bail};
 use sideway::ibverbs::queue_pair::SendQueue;
 
 use super::gap::Gap;
-use super::lane::Lane;
 use super::poll::Poll;
+use super::qp_driver::QpDriver;
 use super::receive::Receives;
 use super::request::Request;
-use super::signal::{Idle, LOOKS, Signal, Spell};
-use super::stamp::{Scale, Stamp};
+use super::signal::{Idle, LOOKS, SampleWindow, Signal};
+use super::tsc::{Scale, Tsc};
 use super::wait::LONGEST;
 use crate::plan::{Transport, time};
 use crate::stats::Tally;
@@ -21,12 +21,12 @@ use crate::stats::Tally;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Count(u64),
-    Time(Stamp),
+    Time(Tsc),
 }
 
 impl Until {
     #[inline]
-    fn is_reached(self, count: u64, now: Stamp) -> bool {
+    fn is_reached(self, count: u64, now: Tsc) -> bool {
         match self {
             Self::Count(end) => count >= end,
             Self::Time(end) => now >= end,
@@ -107,10 +107,10 @@ pub(crate) struct Samples {
     times: Vec<u32>,
     /// Those for which there was no room any more, and those that are longer.
     older: Option<Tally>,
-    last: Option<Stamp>,
+    last: Option<Tsc>,
     /// Samples that are not kept, and the time before which none is.
     skip: u64,
-    begin: Option<Stamp>,
+    begin: Option<Tsc>,
     telling: Telling,
 }
 
@@ -120,10 +120,10 @@ pub(crate) struct Samples {
 struct Telling {
     length: Duration,
     /// When it is due: at once, where no time is kept yet.
-    due: Stamp,
+    due: Tsc,
     has_begun: bool,
     /// What is not told yet, but for the times from an index on.
-    spell: Spell,
+    spell: SampleWindow,
     from: usize,
 }
 
@@ -133,9 +133,8 @@ impl Samples {
         // Written once, so that no page is missing while it is measured.
         let mut times = vec![1; room];
         times.clear();
-        let spell = Spell::new(Stamp::default());
-        let telling =
-            Telling { length: Duration::from_secs(1), due: Stamp::default(), has_begun: false, spell, from: 0 };
+        let spell = SampleWindow::new(Tsc::default());
+        let telling = Telling { length: Duration::from_secs(1), due: Tsc::default(), has_begun: false, spell, from: 0 };
         Self { times, older: None, last: None, skip, begin: None, telling }
     }
 
@@ -145,7 +144,7 @@ impl Samples {
     }
 
     /// Those before `begin` are left out too.
-    pub(crate) fn from(self, begin: Stamp) -> Self {
+    pub(crate) fn from(self, begin: Tsc) -> Self {
         Self { begin: Some(begin), ..self }
     }
 
@@ -156,8 +155,8 @@ impl Samples {
     }
 
     #[inline]
-    fn stamp(&mut self, signal: &Signal) -> Stamp {
-        let now = Stamp::now();
+    fn stamp(&mut self, signal: &Signal) -> Tsc {
+        let now = Tsc::now();
         if let Some(last) = self.last.replace(now) {
             if self.skip > 0 {
                 self.skip -= 1;
@@ -181,18 +180,18 @@ impl Samples {
     /// Tells what has come since the last time; that is part of no time.
     #[cold]
     #[inline(never)]
-    fn tell(&mut self, last: Stamp, now: Stamp, signal: &Signal) {
+    fn tell(&mut self, last: Tsc, now: Tsc, signal: &Signal) {
         if self.telling.has_begun {
             self.gather();
             signal.tell(self.telling.spell.until(now));
-            self.telling.spell = Spell::new(now);
+            self.telling.spell = SampleWindow::new(now);
         } else {
             // What a fold has added is of the first time, too.
             self.telling.spell.start = last;
             self.telling.has_begun = true;
         }
         self.telling.due = now.after(self.telling.length);
-        self.last = Some(Stamp::now());
+        self.last = Some(Tsc::now());
     }
 
     /// Adds the times that are kept to what is to be told.
@@ -226,17 +225,17 @@ impl Samples {
             self.times.clear();
         }
         older.add(std::iter::once(time));
-        self.last = Some(Stamp::now());
+        self.last = Some(Tsc::now());
     }
 
     /// The next time is from now on, whatever has passed since the last.
     pub(super) fn begin_anew(&mut self) {
-        self.last = Some(Stamp::now());
+        self.last = Some(Tsc::now());
     }
 
     /// With a first stamp.
     #[cfg(test)]
-    pub(crate) fn since(self, first: Stamp) -> Self {
+    pub(crate) fn since(self, first: Tsc) -> Self {
         Self { last: Some(first), ..self }
     }
 
@@ -256,7 +255,7 @@ impl Samples {
 
 /// Each message to its completion here, the first of the turns alone.
 pub(crate) fn acknowledged<S, R, C>(
-    lane: &mut Lane<'_, S, R>,
+    lane: &mut QpDriver<'_, S, R>,
     queue: &mut C,
     turns: Turns,
     samples: &mut Samples,
@@ -287,7 +286,7 @@ where
 /// `out` is the last byte of the messages of the lane, and `back` the last of those that come; both are there and nobody else of this process
 /// uses them.
 pub(crate) unsafe fn by_memory<S, R, C>(
-    lane: &mut Lane<'_, S, R>,
+    lane: &mut QpDriver<'_, S, R>,
     queue: &mut C,
     (out, back): (*mut u8, *mut u8),
     turns: Turns,
@@ -334,7 +333,7 @@ where
 fn comes<S, R, C>(
     (byte, turn): (&AtomicU8, u8),
     queue: &mut C,
-    lane: &mut Lane<'_, S, R>,
+    lane: &mut QpDriver<'_, S, R>,
     mut wait: Wait,
     signal: &Signal,
 ) -> Result<bool>
@@ -364,7 +363,7 @@ where
 
 /// Two sides in turn, of which each sees the other's message by the completion of a receive.
 pub(crate) fn by_receives<S, R, C>(
-    lane: &mut Lane<'_, S, R>,
+    lane: &mut QpDriver<'_, S, R>,
     queue: &mut C,
     receives: &mut Receives<'_, C>,
     turns: Turns,
@@ -416,7 +415,7 @@ where
 
 /// Waits until what was posted is done.
 #[inline]
-fn wait_own<S, R, C>(lane: &mut Lane<'_, S, R>, queue: &mut C, signal: &Signal) -> Result<()>
+fn wait_own<S, R, C>(lane: &mut QpDriver<'_, S, R>, queue: &mut C, signal: &Signal) -> Result<()>
 where
     S: SendQueue,
     R: Request<Service = S::Service>,

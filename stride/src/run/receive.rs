@@ -10,11 +10,11 @@ use sideway::ibverbs::work_request::ReceiveQueue;
 use super::bandwidth::watch::Watch;
 use super::bandwidth::window::{Clock, Window, room};
 use super::cause::of_receive;
-use super::lane::lane_of;
 use super::poll::Poll;
+use super::qp_driver::lane_of;
 use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
-use crate::plan::Amount;
+use crate::plan::RunLength;
 
 /// The receives of a thread's lanes, which complete on one queue.
 #[derive(Debug)]
@@ -145,11 +145,11 @@ pub(crate) struct Opening {
 
 impl Opening {
     /// Of a loop that begins now, over so many lanes.
-    pub(crate) fn new(amount: Amount, lanes: u64) -> Self {
+    pub(crate) fn new(amount: RunLength, lanes: u64) -> Self {
         let now = Instant::now();
         match amount {
-            Amount::Messages { warm_up, .. } => Self { after: warm_up * lanes, at: now },
-            Amount::Time { warm_up, .. } => Self { after: 0, at: now + warm_up },
+            RunLength::Messages { warm_up, .. } => Self { after: warm_up * lanes, at: now },
+            RunLength::Time { warm_up, .. } => Self { after: 0, at: now + warm_up },
         }
     }
 
@@ -207,15 +207,15 @@ const LONGEST_LINGER: Duration = Duration::from_secs(1);
 /// no time. A thread that was too late to see one has a window of no length.
 pub(crate) fn take_count<C: Poll>(
     receives: &mut Receives<'_, C>,
-    amount: Amount,
+    amount: RunLength,
     interval: Option<Duration>,
     signal: &Signal,
 ) -> Result<Window> {
     let (lanes, mut room) = (receives.lanes.len() as u64, room());
     let begun = Instant::now();
     let (all, warm_up, begin, end) = match amount {
-        Amount::Messages { count, warm_up } => ((count + warm_up) * lanes, warm_up * lanes, begun, None),
-        Amount::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
+        RunLength::Messages { count, warm_up } => ((count + warm_up) * lanes, warm_up * lanes, begun, None),
+        RunLength::Time { time, warm_up } => (u64::MAX, 0, begun + warm_up, Some(begun + warm_up + time)),
     };
     let (mut watch, mut idle, mut clock) = (Watch::new(), Idle::default(), None::<Clock>);
     // Messages when the window began, and when there were last more of them within it.
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    fn opened(amount: Amount) -> (super::super::signal::Moment, u64) {
+    fn opened(amount: RunLength) -> (super::super::signal::Moment, u64) {
         let signal = Signal::default();
         let mut queue = Steady { signal: &signal, more: 10 };
         let mut receives = Receives::new(&mut queue, Vec::new());
@@ -326,10 +326,10 @@ mod tests {
 
     #[test]
     fn what_comes_in_the_warm_up_is_of_no_interval() {
-        let (moment, done) = opened(Amount::Messages { count: 10, warm_up: 500 });
+        let (moment, done) = opened(RunLength::Messages { count: 10, warm_up: 500 });
         assert_eq!((moment.done, done), (1500, 1510));
         let (begin, warm_up) = (Instant::now(), Duration::from_millis(20));
-        let (moment, done) = opened(Amount::Time { time: warm_up, warm_up });
+        let (moment, done) = opened(RunLength::Time { time: warm_up, warm_up });
         assert!(moment.at >= begin + warm_up && moment.done + 10 == done, "{moment:?} {done}");
     }
 }

@@ -9,7 +9,7 @@ use sideway::ibverbs::queue_pair::{Connected, Datagram, ExtendedConnected, PostS
 use sideway::ibverbs::work_request::{HoldsFor, WorkRequestHandle};
 use sideway::mlx5::{DynamicallyConnected, SetDcAddress};
 
-use super::chain::Chain;
+use super::cas_check::CasCheck;
 
 /// The number that immediates have.
 const IMMEDIATE: u32 = 0x5354_5244;
@@ -186,7 +186,7 @@ connected! {
     /// Atomic exchange of zero by zero.
     CompareSwap, atomic, gathered => |handle, memory, slot| handle.setup_atomic_compare_swap(memory.rkey, slot.remote, 0, 0);
     /// Atomic exchange of what the one before it has left, where it is checked.
-    ChainedSwap[chain: Chain], atomic, gathered => |handle, memory, slot| {
+    ChainedSwap[chain: CasCheck], atomic, gathered => |handle, memory, slot| {
         let (compare, swap) = chain.next();
         handle.setup_atomic_compare_swap(memory.rkey, slot.remote, compare, swap)
     };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::stamp::Stamp;
+use super::tsc::Tsc;
 
 /// What the threads of a side and the one that waits for them tell each other.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Signal {
     opened: OnceLock<Moment>,
     closed: OnceLock<Moment>,
     /// Times of a latency, of which a thread tells seldom.
-    spells: Mutex<Vec<Spell>>,
+    spells: Mutex<Vec<SampleWindow>>,
 }
 
 /// A time, and how many messages were done then.
@@ -30,17 +30,17 @@ pub(crate) struct Moment {
 
 /// Times of a latency between two moments, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spell {
-    pub(crate) start: Stamp,
-    pub(crate) end: Stamp,
+pub(crate) struct SampleWindow {
+    pub(crate) start: Tsc,
+    pub(crate) end: Tsc,
     pub(crate) samples: u64,
     pub(crate) min: u64,
     pub(crate) max: u64,
     pub(crate) sum: u64,
 }
 
-impl Spell {
-    pub(crate) fn new(start: Stamp) -> Self {
+impl SampleWindow {
+    pub(crate) fn new(start: Tsc) -> Self {
         Self { start, end: start, samples: 0, min: u64::MAX, max: 0, sum: 0 }
     }
 
@@ -50,7 +50,7 @@ impl Spell {
         Self { samples: self.samples + 1, min, max, sum: self.sum.saturating_add(time), ..self }
     }
 
-    pub(crate) fn until(self, end: Stamp) -> Self {
+    pub(crate) fn until(self, end: Tsc) -> Self {
         Self { end, ..self }
     }
 }
@@ -102,12 +102,12 @@ impl Signal {
     }
 
     /// Tells of times.
-    pub(crate) fn tell(&self, spell: Spell) {
+    pub(crate) fn tell(&self, spell: SampleWindow) {
         self.spells.lock().unwrap_or_else(PoisonError::into_inner).push(spell);
     }
 
     /// What was told since the last look.
-    pub(crate) fn spells(&self) -> Vec<Spell> {
+    pub(crate) fn spells(&self) -> Vec<SampleWindow> {
         std::mem::take(&mut *self.spells.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -17,7 +17,7 @@ use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePair, QueuePairAttribute
 use super::poll::Done;
 use super::signal::Idle;
 use super::*;
-use crate::plan::{Amount, Semantics, Transport};
+use crate::plan::{RunLength, Semantics, Transport};
 
 /// Requests under way.
 const DEPTH: u32 = 16;
@@ -80,7 +80,7 @@ macro_rules! lane {
         let memory = Memory { lkey: $near.memory.lkey(), rkey: $far.memory.rkey(), length: 64, is_inline: false };
         let places = Places::new(64, local, remote);
         // SAFETY: both regions are a page, outlive the queue pairs, and nobody looks at their bytes.
-        unsafe { Lane::new($near.pair.queues().0, $request, memory, places, 0, $moderation) }
+        unsafe { QpDriver::new($near.pair.queues().0, $request, memory, places, 0, $moderation) }
     }};
 }
 
@@ -125,7 +125,7 @@ fn what_is_done_in_a_time_counts_whenever_it_began() {
     let period = Duration::from_millis(2);
     let mut late = Late { queue: &mut near.sends, period, next: Instant::now(), kept: Vec::new(), told: Vec::new() };
     let rules = Send {
-        amount: Amount::Time { time: Duration::from_millis(200), warm_up: Duration::from_millis(10) },
+        amount: RunLength::Time { time: Duration::from_millis(200), warm_up: Duration::from_millis(10) },
         depth: DEPTH.into(),
         list: 1,
         interval: Some(Duration::from_millis(4)),
@@ -153,7 +153,7 @@ fn a_rate_is_not_exceeded_in_a_short_run() {
     let mut lane = [lane!(near, far, Write, 1)];
     for (warm_up, burst) in [(0, 1), (8, 1), (8, 5)] {
         let rules = Send {
-            amount: Amount::Messages { count: 10, warm_up },
+            amount: RunLength::Messages { count: 10, warm_up },
             depth: DEPTH.into(),
             list: 1,
             interval: None,
@@ -173,7 +173,7 @@ fn a_window_ends_where_nothing_is_done_any_more() {
     let next = Instant::now() + Duration::from_millis(400);
     let mut late = Late { queue: &mut near.sends, period: Duration::ZERO, next, kept: Vec::new(), told: Vec::new() };
     let rules = Send {
-        amount: Amount::Time { time: Duration::from_millis(40), warm_up: Duration::ZERO },
+        amount: RunLength::Time { time: Duration::from_millis(40), warm_up: Duration::ZERO },
         depth: DEPTH.into(),
         list: 1,
         interval: None,
@@ -206,7 +206,7 @@ fn alone(begins: bool, until: Until, by_memory_too: bool) -> String {
 
 #[test]
 fn a_message_that_is_lost_is_not_waited_for_without_end() {
-    for until in [Until::Count(5), Until::Time(Stamp::now().after(Duration::from_secs(600)))] {
+    for until in [Until::Count(5), Until::Time(Tsc::now().after(Duration::from_secs(600)))] {
         for by_memory_too in [false, true] {
             let said = alone(true, until, by_memory_too);
             assert!(said.starts_with("message 1, or the answer to it, was lost: nothing has come for 40ms"), "{said}");
@@ -274,7 +274,7 @@ fn times_beyond_the_room_are_kept_as_a_histogram() {
 fn a_long_time_is_as_long_as_it_is() {
     let [mut near, far] = two_ends(QueuePairType::ReliableConnection);
     let mut lane = lane!(near, far, Write, 1);
-    let mut samples = Samples::new(16, 0).since(Stamp::now().before(Duration::from_secs(10)));
+    let mut samples = Samples::new(16, 0).since(Tsc::now().before(Duration::from_secs(10)));
     acknowledged(&mut lane, &mut near.sends, alone_for(1), &mut samples, &Signal::default()).unwrap();
     let latency = samples.tally().latency(Scale::now().tick(), Semantics::Ack).unwrap();
     assert_eq!(latency.samples, 2);
@@ -282,7 +282,7 @@ fn a_long_time_is_as_long_as_it_is() {
 }
 
 /// What arrives at the far side of so many messages that the near side sends.
-fn counted(amount: Amount, messages: u32, signal: &Signal) -> Window {
+fn counted(amount: RunLength, messages: u32, signal: &Signal) -> Window {
     let [near, far] = two_ends(QueuePairType::ReliableConnection);
     let (mut near, mut far) = (near, far);
     let mut lane = lane!(near, far, SendPlain, 1);
@@ -303,7 +303,7 @@ fn counted(amount: Amount, messages: u32, signal: &Signal) -> Window {
             }
             thread::sleep(Duration::from_micros(200));
         }
-        if matches!(amount, Amount::Time { .. }) {
+        if matches!(amount, RunLength::Time { .. }) {
             signal.stop();
         }
         counting.join().unwrap()
@@ -312,7 +312,7 @@ fn counted(amount: Amount, messages: u32, signal: &Signal) -> Window {
 
 #[test]
 fn what_arrives_after_the_warm_up_counts() {
-    let window = counted(Amount::Messages { count: 60, warm_up: 40 }, 100, &Signal::default());
+    let window = counted(RunLength::Messages { count: 60, warm_up: 40 }, 100, &Signal::default());
     assert_eq!(window.arrived, Some(100));
     // Where it has slept, more than one may have been there when the warm-up was over, or too many for a window.
     let length = window.ended - window.started;
@@ -340,7 +340,7 @@ fn who_was_late_counts_all_or_has_no_window() {
             }
         };
         send(early);
-        let amount = Amount::Messages { count, warm_up };
+        let amount = RunLength::Messages { count, warm_up };
         thread::scope(|scope| {
             let counting = scope.spawn(move || {
                 let mut receives = Receives::new(receives, vec![refill]);
@@ -361,7 +361,7 @@ fn who_was_late_counts_all_or_has_no_window() {
 
 #[test]
 fn what_arrives_within_a_time_counts() {
-    let amount = Amount::Time { time: Duration::from_millis(20), warm_up: Duration::from_millis(5) };
+    let amount = RunLength::Time { time: Duration::from_millis(20), warm_up: Duration::from_millis(5) };
     let mut windows = (0..50).map(|_| {
         let window = counted(amount, 300, &Signal::default());
         assert_eq!(window.arrived, Some(300));
@@ -388,7 +388,7 @@ fn who_counts_does_not_wait_for_the_end_of_what_others_send() {
     thread::scope(|scope| {
         let counting = scope.spawn(|| {
             let mut receives = Receives::new(receives, vec![refill]);
-            let amount = Amount::Messages { count: u64::MAX / 2, warm_up: 0 };
+            let amount = RunLength::Messages { count: u64::MAX / 2, warm_up: 0 };
             let window = take_count(&mut receives, amount, None, &signal);
             is_over.store(true, Ordering::Relaxed);
             window.unwrap()

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
-use stride_perf::fabric::{Fabric, Path, Role, Verbs};
-use stride_perf::plan::{Amount, Measure, Operation, Plan, Semantics, Transport};
+use stride_perf::endpoint::{EndpointFactory, Path, Role, Verbs};
+use stride_perf::plan::{Measure, Operation, Plan, RunLength, Semantics, Transport};
 use stride_perf::stats::{Figures, Latency};
 
 use self::sides::{Played, both, plan, play, tried};
@@ -69,7 +69,7 @@ fn every_operation_has_latencies() {
 #[test]
 fn a_time_is_kept() {
     let time = Duration::from_millis(100);
-    let amount = Amount::Time { time, warm_up: Duration::from_millis(20) };
+    let amount = RunLength::Time { time, warm_up: Duration::from_millis(20) };
     let measures = [
         Measure::Bandwidth,
         Measure::Latency(Semantics::Ack),
@@ -120,9 +120,9 @@ fn what_may_be_lost_is_counted_where_it_arrives() {
     for transport in [Transport::Uc, Transport::Ud] {
         for operation in [Operation::Send, Operation::SendWithImmediate] {
             for amount in [
-                Amount::Messages { count: 200, warm_up: 10 },
-                Amount::Messages { count: 200, warm_up: 0 },
-                Amount::Time { time: Duration::from_millis(100), warm_up: Duration::from_millis(10) },
+                RunLength::Messages { count: 200, warm_up: 10 },
+                RunLength::Messages { count: 200, warm_up: 0 },
+                RunLength::Time { time: Duration::from_millis(100), warm_up: Duration::from_millis(10) },
             ] {
                 let plan =
                     Plan { amount, queue_pairs: 3, threads: 2, ..plan(operation, Measure::Bandwidth, transport) };
@@ -135,13 +135,13 @@ fn what_may_be_lost_is_counted_where_it_arrives() {
                     let (all, arrived) = (sent.sent.unwrap(), came.arrived.unwrap());
                     assert!(0 < arrived && arrived <= all && came.messages <= arrived, "{what}");
                     match amount {
-                        Amount::Messages { count, warm_up } => {
+                        RunLength::Messages { count, warm_up } => {
                             assert_eq!(all, 3 * (count + warm_up), "{what}");
                             // All of them, or none where a thread was too late: then the sender's time counts.
                             let is_all = came.messages == 3 * count || came.messages == 0 && came.seconds == 0.0;
                             assert!(arrived < all || is_all, "{what}");
                         }
-                        Amount::Time { time, .. } => {
+                        RunLength::Time { time, .. } => {
                             assert!(all > sent.messages, "{what}");
                             assert!(came.messages == 0 || came.seconds <= time.as_secs_f64() * 1.01, "{what}");
                         }
@@ -179,7 +179,7 @@ fn both_directions_are_sent_at_once() {
 fn a_rate_is_not_exceeded() {
     // 200 messages of 64 bytes a second.
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
-    let amount = Amount::Messages { count: 50, warm_up: 0 };
+    let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan =
         Plan { rate_limit, amount, sizes: vec![64], ..plan(Operation::Write, Measure::Bandwidth, Transport::Rc) };
     for figures in play(&plan) {
@@ -192,11 +192,11 @@ fn a_rate_is_not_exceeded() {
 fn bursts_keep_the_rate() {
     // 200 messages of 64 bytes a second, of which the first ten go at once, and the last ten 40 later.
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
-    let amount = Amount::Messages { count: 50, warm_up: 0 };
+    let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
     let plan = Plan { rate_limit, burst_size: Some(10), amount, sizes: vec![64], ..plan };
-    for (post_list, has_events) in [(1, false), (5, false), (1, true)] {
-        for figures in play(&Plan { post_list, has_events, ..plan.clone() }) {
+    for (post_list, sleeps_on_events) in [(1, false), (5, false), (1, true)] {
+        for figures in play(&Plan { post_list, sleeps_on_events, ..plan.clone() }) {
             let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
             assert!(bandwidth.messages == 50 && bandwidth.seconds >= 40.0 / 200.0, "{bandwidth:?}");
         }
@@ -206,16 +206,16 @@ fn bursts_keep_the_rate() {
 #[test]
 fn a_latency_has_pauses_where_they_are_asked_for() {
     let gap = Duration::from_millis(2);
-    let amount = Amount::Messages { count: 20, warm_up: 2 };
+    let amount = RunLength::Messages { count: 20, warm_up: 2 };
     for (operation, semantics) in [
         (Operation::Write, Semantics::Ack),
         (Operation::Write, Semantics::Oneway),
         (Operation::Send, Semantics::Rtt),
         (Operation::Read, Semantics::Ack),
     ] {
-        for has_events in [false, true].into_iter().filter(|events| !events || semantics != Semantics::Oneway) {
+        for sleeps_on_events in [false, true].into_iter().filter(|events| !events || semantics != Semantics::Oneway) {
             let plan = plan(operation, Measure::Latency(semantics), Transport::Rc);
-            let plan = Plan { gap: Some(gap), has_events, amount, sizes: vec![64], tx_depth: 1, ..plan };
+            let plan = Plan { gap: Some(gap), sleeps_on_events, amount, sizes: vec![64], tx_depth: 1, ..plan };
             let started = Instant::now();
             for figures in play(&plan) {
                 let Figures::Latency(latency) = figures else { panic!("{figures:?}") };
@@ -250,7 +250,7 @@ fn threads_sleep_until_something_comes() {
                 Measure::Latency(Semantics::Oneway),
                 Measure::Latency(Semantics::Rtt),
             ] {
-                let plan = Plan { has_events: true, ..plan(operation, measure, transport) };
+                let plan = Plan { sleeps_on_events: true, ..plan(operation, measure, transport) };
                 if plan.polls_memory() {
                     continue;
                 }
@@ -273,7 +273,7 @@ fn threads_that_sleep_wait_for_both_of_their_queues() {
             let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
             // Fewer receives than sends: who does not look at both stops the other.
             let plan = Plan {
-                has_events: true,
+                sleeps_on_events: true,
                 is_bidirectional: true,
                 is_validated: false,
                 rx_depth: 8,
@@ -292,9 +292,9 @@ fn threads_that_sleep_wait_for_both_of_their_queues() {
 #[test]
 fn threads_that_sleep_leave_the_processor() {
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
-    let amount = Amount::Messages { count: 50, warm_up: 0 };
+    let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
-    for figures in play(&Plan { has_events: true, rate_limit, amount, sizes: vec![64], ..plan }) {
+    for figures in play(&Plan { sleeps_on_events: true, rate_limit, amount, sizes: vec![64], ..plan }) {
         let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
         assert!(bandwidth.messages == 50 && bandwidth.cpu.is_some_and(|share| share < 0.5), "{bandwidth:?}");
     }
@@ -317,7 +317,7 @@ fn the_connection_manager_connects_every_service() {
                 (Measure::Latency(Semantics::Rtt), 1, 1),
             ] {
                 let plan = plan(operation, measure, transport);
-                let plan = Plan { by_address: true, queue_pairs, threads, has_events: threads > 1, ..plan };
+                let plan = Plan { uses_rdma_cm: true, queue_pairs, threads, sleeps_on_events: threads > 1, ..plan };
                 for figures in play(&plan) {
                     let count = match &figures {
                         Figures::Bandwidth(bandwidth) => bandwidth.messages / u64::from(queue_pairs),
@@ -331,13 +331,13 @@ fn the_connection_manager_connects_every_service() {
 }
 
 #[test]
-fn both_directions_go_by_address() {
+fn both_directions_go_by_rdma_cm() {
     of_softrnic();
     for (operation, transport) in
         [(Operation::Write, Transport::Rc), (Operation::Send, Transport::Ud), (Operation::Send, Transport::Xrc)]
     {
         let plan = plan(operation, Measure::Bandwidth, transport);
-        for figures in play(&Plan { by_address: true, is_bidirectional: true, queue_pairs: 2, ..plan }) {
+        for figures in play(&Plan { uses_rdma_cm: true, is_bidirectional: true, queue_pairs: 2, ..plan }) {
             let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
             assert_eq!(bandwidth.messages, 400);
         }
@@ -357,7 +357,7 @@ fn memory_in_which_nothing_came_is_found() {
     ] {
         let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
         let mut sides = [Role::Client, Role::Server].map(|role| (role, Verbs.open(&plan, &plan.client, role).unwrap()));
-        let [near, far] = [0, 1].map(|side| sides[side].1.make_ends(&path).unwrap());
+        let [near, far] = [0, 1].map(|side| sides[side].1.create_queue_pairs(&path).unwrap());
         sides[0].1.connect(&path, &far).unwrap();
         sides[1].1.connect(&path, &near).unwrap();
         for (role, mut side) in sides {
@@ -374,7 +374,7 @@ fn a_message_that_was_not_sent_is_found() {
         let expected = plan(operation, Measure::Bandwidth, Transport::Rc);
         let sizes = if operation.is_atomic() { vec![8] } else { vec![64, 1024] };
         let expected = Plan { sizes, ..expected };
-        let amount = Amount::Messages { count: 3, warm_up: 0 };
+        let amount = RunLength::Messages { count: 3, warm_up: 0 };
         let less = Plan { amount, cq_moderation: 1, ..expected.clone() };
         for Played { checks: [ours, theirs], .. } in both(&less, &expected) {
             assert_eq!(ours, Ok(()), "{operation}");
@@ -389,7 +389,7 @@ fn a_message_that_was_not_sent_is_found() {
         // Three places of many are right where it is not known how many were sent.
         if operation != Operation::FetchAdd {
             let time = Duration::from_millis(1);
-            let open = Plan { amount: Amount::Time { time, warm_up: Duration::ZERO }, ..expected };
+            let open = Plan { amount: RunLength::Time { time, warm_up: Duration::ZERO }, ..expected };
             for Played { checks, .. } in both(&less, &open) {
                 assert_eq!(checks, [Ok(()), Ok(())], "{operation}");
             }

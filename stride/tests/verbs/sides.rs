@@ -5,26 +5,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use stride_perf::fabric::{Fabric, Path, Role, Verbs};
-use stride_perf::plan::{Amount, Measure, Operation, Place, Plan, Transport};
+use stride_perf::endpoint::{EndpointFactory, Path, Role, Verbs};
+use stride_perf::plan::{Measure, Operation, Plan, RunLength, SideConfig, Transport};
 use stride_perf::stats::Figures;
 
 /// A short test of sizes that fit.
 pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
-    let place = Place { device: Some("soft0".to_owned()), ..Place::default() };
+    let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
     Plan {
         operation,
         measure,
         transport,
         sizes: if operation.fetches() && operation != Operation::Read { vec![8] } else { vec![2, 4096, 64] },
-        amount: Amount::Messages { count: 200, warm_up: 10 },
+        amount: RunLength::Messages { count: 200, warm_up: 10 },
         tx_depth: 16,
         rx_depth: 64,
         cq_moderation: 4,
         is_validated: true,
         client: place.clone(),
         server: place,
-        ..Plan::example()
+        ..Plan::default()
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
     let path = Path { others: vec![way.clone(); plan.client.count() - 1], ..way };
     let mut client = Verbs.open(plan, &plan.client, Role::Client).unwrap();
     let mut server = Verbs.open(told, &told.server, Role::Server).unwrap();
-    let (near, far) = (client.make_ends(&path).unwrap(), server.make_ends(&path).unwrap());
+    let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
     let (is_over, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
     let ((to_server, from_client), (to_client, from_server)) = (channel(), channel());
     thread::scope(|scope| {

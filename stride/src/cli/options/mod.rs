@@ -1,13 +1,13 @@
 //! The options, a topic a file. What is none was not given.
 
-mod contact;
+mod control;
 mod load;
 mod messages;
 mod network;
 mod output;
 mod place;
 
-pub(super) use self::contact::{Contact, Meeting};
+pub(super) use self::control::{ControlArgs, Meeting};
 pub(super) use self::load::Load;
 pub(super) use self::messages::{Atomic, Messages};
 pub(super) use self::network::Network;
@@ -31,7 +31,7 @@ pub(super) struct Test {
     #[command(flatten)]
     pub(super) network: Network,
     #[command(flatten)]
-    pub(super) contact: Contact,
+    pub(super) contact: ControlArgs,
     #[command(flatten)]
     pub(super) meeting: Meeting,
     #[command(flatten)]
@@ -44,5 +44,5 @@ pub(super) struct Server {
     #[command(flatten)]
     pub(super) local: Local,
     #[command(flatten)]
-    pub(super) contact: Contact,
+    pub(super) contact: ControlArgs,
 }

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 
 use super::super::values::{self, Cpus};
-use crate::plan::{GpuRegistration, Memory, Place, Spot};
+use crate::plan::{GpuRegistration, Memory, PortSelector, SideConfig};
 
 /// This side.
 #[derive(Debug, Default, Args)]
@@ -109,7 +109,7 @@ impl Local {
     /// # Errors
     ///
     /// A sentence, where memory is to be at two places, or ports cannot be told apart.
-    pub(in crate::cli) fn place(&self) -> Result<Place, String> {
+    pub(in crate::cli) fn place(&self) -> Result<SideConfig, String> {
         let memory = match (&self.use_cuda, self.huge_pages) {
             (Some(_), true) => {
                 return Err("--huge-pages are of the host, and --use-cuda is of a GPU: give one of them".to_owned());
@@ -134,14 +134,14 @@ impl Local {
             ("--ib-port", ports),
             ("--gid-index", self.gid_index.as_deref()),
         )?;
-        Ok(Place {
+        Ok(SideConfig {
             pkey_index: self.pkey_index,
             dlid: self.dlid,
             memory,
             cpus: self.cpu.clone().map(|cpus| cpus.0),
             gpu_registration: self.gpu_registration.map(GpuRegistration::from),
             is_bound: self.no_numa.then_some(false),
-            ..Place::default()
+            ..SideConfig::default()
         }
         .at(spots))
     }
@@ -153,21 +153,21 @@ impl Remote {
     /// # Errors
     ///
     /// A sentence, where ports cannot be told apart.
-    pub(in crate::cli) fn place(&self, local: &Local) -> Result<Place, String> {
+    pub(in crate::cli) fn place(&self, local: &Local) -> Result<SideConfig, String> {
         let both = local.dualport.then_some(BOTH.as_slice());
         let spots = spots(
             ("--remote-device", self.remote_device.as_deref()),
             ("--remote-ib-port", self.remote_ib_port.as_deref().or(both)),
             ("--remote-gid-index", self.remote_gid_index.as_deref()),
         )?;
-        Ok(Place {
+        Ok(SideConfig {
             pkey_index: self.remote_pkey_index,
             dlid: self.remote_dlid,
             memory: self.remote_use_cuda.clone().or(self.remote_huge_pages.then_some(Memory::HugePages)),
             cpus: self.remote_cpu.clone().map(|cpus| cpus.0),
             gpu_registration: self.remote_gpu_registration.map(GpuRegistration::from),
             is_bound: self.remote_no_numa.then_some(false),
-            ..Place::default()
+            ..SideConfig::default()
         }
         .at(spots))
     }
@@ -184,7 +184,7 @@ fn spots(
     (device_option, devices): Listed<'_, String>,
     (port_option, ports): Listed<'_, u8>,
     (gid_option, gids): Listed<'_, u32>,
-) -> Result<Vec<Spot>, String> {
+) -> Result<Vec<PortSelector>, String> {
     let lengths = [
         (device_option, devices.map_or(1, <[_]>::len)),
         (port_option, ports.map_or(1, <[_]>::len)),
@@ -199,7 +199,7 @@ fn spots(
     fn of<T: Clone>(values: Option<&[T]>, at: usize) -> Option<T> {
         values.and_then(|values| values.get(at).or(values.first()).cloned())
     }
-    let spot = |at| Spot { device: of(devices, at), port: of(ports, at), gid_index: of(gids, at) };
+    let spot = |at| PortSelector { device: of(devices, at), port: of(ports, at), gid_index: of(gids, at) };
     Ok((0..count).map(spot).collect())
 }
 
@@ -211,12 +211,12 @@ mod tests {
     fn one_value_holds_for_all_ports() {
         let names = ["mlx5_0", "mlx5_1"].map(str::to_owned);
         let of = |devices, ports, gids| spots(("-d", devices), ("-i", ports), ("-x", gids));
-        assert_eq!(of(None, None, None), Ok(vec![Spot::default()]));
+        assert_eq!(of(None, None, None), Ok(vec![PortSelector::default()]));
         let found = of(Some(&names), Some(&[2]), Some(&[3, 5])).unwrap();
-        assert_eq!(found[0], Spot { device: Some("mlx5_0".to_owned()), port: Some(2), gid_index: Some(3) });
-        assert_eq!(found[1], Spot { device: Some("mlx5_1".to_owned()), port: Some(2), gid_index: Some(5) });
+        assert_eq!(found[0], PortSelector { device: Some("mlx5_0".to_owned()), port: Some(2), gid_index: Some(3) });
+        assert_eq!(found[1], PortSelector { device: Some("mlx5_1".to_owned()), port: Some(2), gid_index: Some(5) });
         let found = of(Some(&names[..1]), Some(&[1, 2]), None).unwrap();
-        assert_eq!(found[1], Spot { device: Some("mlx5_0".to_owned()), port: Some(2), gid_index: None });
+        assert_eq!(found[1], PortSelector { device: Some("mlx5_0".to_owned()), port: Some(2), gid_index: None });
         let said = of(Some(&names), Some(&[1, 2, 1]), None).unwrap_err();
         assert_eq!(said, "-i has 3 values and -d 2: give one for each port, or one for all of them");
     }

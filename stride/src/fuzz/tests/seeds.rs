@@ -2,10 +2,10 @@
 
 use std::time::UNIX_EPOCH;
 
-use crate::exchange::{Done, Hello, Message, Offer, PROTOCOL, Reason, Request};
-use crate::fabric::fake::Fake;
-use crate::fabric::{End, Ends, Fabric, Facts, Intake, Path, Role};
-use crate::plan::{Given, Place, Plan, Transport};
+use crate::control::{Done, Hello, Message, Offer, PROTOCOL, Reason, Request};
+use crate::endpoint::fake::Fake;
+use crate::endpoint::{EndpointFactory, Intake, Path, PeerInfo, PortInfo, QpAddress, Role};
+use crate::plan::{Given, Plan, SideConfig, Transport};
 use crate::report::json::{Document, Event};
 use crate::report::{Environment, Row};
 use crate::stats::{Bandwidth, Figures, Interval, Seen};
@@ -13,8 +13,8 @@ use crate::stats::{Bandwidth, Figures, Interval, Seen};
 const SERVER: u8 = 0;
 const CLIENT: u8 = 1;
 
-fn facts(role: Role) -> Facts {
-    Fake::default().open(&Plan::example(), &Place::default(), role).unwrap().facts().clone()
+fn facts(role: Role) -> PortInfo {
+    Fake::default().open(&Plan::default(), &SideConfig::default(), role).unwrap().facts().clone()
 }
 
 fn path() -> Path {
@@ -38,7 +38,7 @@ fn said(role: u8, messages: &[Message]) -> Vec<u8> {
 fn environment() -> Environment {
     let command_line = ["stride-perf", "write", "bw", "server"].map(str::to_owned).to_vec();
     let sides = [facts(Role::Client), facts(Role::Server)];
-    Environment::new(UNIX_EPOCH, command_line, Plan::example(), path(), sides)
+    Environment::new(UNIX_EPOCH, command_line, Plan::default(), path(), sides)
 }
 
 fn row() -> Row {
@@ -75,13 +75,13 @@ fn stream() -> Vec<u8> {
 fn conversations() -> [(&'static str, Vec<u8>); 8] {
     let hello = || Message::Hello(Hello { version: "1".to_owned(), busy: None });
     let of = |plan| Message::Request(Box::new(Request { plan, given: Given::default() }));
-    let request = || of(Plan::example());
+    let request = || of(Plan::default());
     let offer = || {
         Message::Offer(Box::new(Offer { facts: facts(Role::Server), gid_index: None, other_gid_indices: Vec::new() }))
     };
     let ends_with = |intake| {
-        let end = End { number: 1, psn: 2, address: 3, rkey: 4, intake };
-        Message::Ends(Ends {
+        let end = QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake };
+        Message::PeerInfo(PeerInfo {
             lid: 0,
             gid: Some("::1".to_owned()),
             reads: 16,
@@ -107,13 +107,13 @@ fn conversations() -> [(&'static str, Vec<u8>); 8] {
         Message::End,
     ];
     let target = ends_with(Some(Intake::Dc { number: 5, key: 6 }));
-    let dynamic = [hello(), of(Plan { transport: Transport::Dc, ..Plan::example() }), Message::Path(path()), target];
+    let dynamic = [hello(), of(Plan { transport: Transport::Dc, ..Plan::default() }), Message::Path(path()), target];
     let dynamic = [&dynamic[..], &whole[4..]].concat();
-    let two = || Place::default().spread(2);
-    let wide = Plan { queue_pairs: 2, threads: 2, client: two(), server: two(), ..Plan::example() };
+    let two = || SideConfig::default().spread(2);
+    let wide = Plan { queue_pairs: 2, threads: 2, client: two(), server: two(), ..Plan::default() };
     let ways = Message::Path(Path { others: vec![path()], ..path() });
-    let Message::Ends(end) = ends() else { unreachable!("they are ends") };
-    let wide = [hello(), of(wide), ways, Message::Ends(Ends { others: vec![end.clone()], ..end })];
+    let Message::PeerInfo(end) = ends() else { unreachable!("they are ends") };
+    let wide = [hello(), of(wide), ways, Message::PeerInfo(PeerInfo { others: vec![end.clone()], ..end })];
     let wide = [&wide[..], &whole[4..]].concat();
     let served = [
         hello(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Contradiction, refuse};
-use crate::plan::{Amount, Measure, Memory, Operation, Place, Plan, Semantics, Transport, time};
+use crate::plan::{Measure, Memory, Operation, Plan, RunLength, Semantics, SideConfig, Transport, time};
 
 /// The longest pause between two messages of a latency.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ impl Plan {
                 "--latency ack needs acknowledgements, which {service} has not: give --latency oneway or rtt"
             ));
         }
-        if self.polls_memory() && self.has_events {
+        if self.polls_memory() && self.sleeps_on_events {
             return refuse(
                 "a plain write raises no event at the other side: leave out --events, or give --imm or --latency ack",
             );
@@ -53,7 +53,7 @@ impl Plan {
     pub(super) fn check_validation(&self) -> Result<(), Contradiction> {
         match (self.operation, self.amount) {
             _ if !self.is_validated => Ok(()),
-            (Operation::FetchAdd, Amount::Time { .. }) => refuse(
+            (Operation::FetchAdd, RunLength::Time { .. }) => refuse(
                 "--validate compares the sum of --atomic fadd with the number of additions, which --duration leaves open: give --iters or --atomic \
                  cswap, or leave it out",
             ),
@@ -73,7 +73,7 @@ impl Plan {
                 "--validate looks at memory after a whole size, and --duration forever has no end of its own: leave it out",
             );
         }
-        if !matches!(self.amount, Amount::Time { .. }) {
+        if !matches!(self.amount, RunLength::Time { .. }) {
             return refuse("--duration forever has no number of messages: leave out --iters");
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Plan {
                 "--mr-per-qp is for several queue pairs, and there is one{whose}, which has its own regions: give --qp-count, or leave it out"
             ));
         }
-        let on_gpu = |place: &Place| matches!(place.memory, Some(Memory::Cuda(_)));
+        let on_gpu = |place: &SideConfig| matches!(place.memory, Some(Memory::Cuda(_)));
         let (ours, theirs) = (on_gpu(&self.client), on_gpu(&self.server));
         if self.polls_memory() && (ours || theirs) {
             let Measure::Latency(semantics) = self.measure else { return Ok(()) };
@@ -118,7 +118,7 @@ impl Plan {
             ));
         }
         // The server may have a GPU that its client does not name.
-        let is_host = |place: &Place| place.memory.as_ref().is_some_and(|memory| memory.cuda().is_none());
+        let is_host = |place: &SideConfig| place.memory.as_ref().is_some_and(|memory| memory.cuda().is_none());
         if self.client.gpu_registration.is_some() && !ours
             || self.server.gpu_registration.is_some() && is_host(&self.server)
         {

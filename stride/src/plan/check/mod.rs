@@ -8,7 +8,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{
-    ALL_COUNTERS, Amount, Measure, Memory, NAMED, Operation, Place, Plan, SWEPT, Semantics, Transport, size, time,
+    ALL_COUNTERS, Measure, Memory, NAMED, Operation, Plan, RunLength, SWEPT, Semantics, SideConfig, Transport, size,
+    time,
 };
 
 /// Why a plan cannot be: a sentence that names the option and what to change.
@@ -215,11 +216,11 @@ impl Plan {
     fn check_amount(&self) -> Result<(), Contradiction> {
         let most = if self.measure == Measure::Bandwidth { MOST_MESSAGES } else { MOST_SAMPLES };
         match self.amount {
-            Amount::Messages { count, warm_up } => {
+            RunLength::Messages { count, warm_up } => {
                 within("--iters", count, 1..=most)?;
                 within("--warm-up", warm_up, 0..=most)
             }
-            Amount::Time { time, warm_up } => {
+            RunLength::Time { time, warm_up } => {
                 if time < Duration::from_millis(1) || time > LONGEST {
                     return refuse(format!("--duration is {}: it can be 1ms to a year", time::show(time)));
                 }
@@ -279,7 +280,7 @@ impl Plan {
         {
             return refuse(format!("--interval is {}: it can be 1ms to a year", time::show(interval)));
         }
-        if let (Some(interval), Amount::Time { time, .. }) = (self.interval, self.amount)
+        if let (Some(interval), RunLength::Time { time, .. }) = (self.interval, self.amount)
             && time.as_secs_f64() / interval.as_secs_f64() > MOST_INTERVALS
             && !self.is_endless
         {
@@ -352,25 +353,25 @@ impl Plan {
         }
         let places = [&self.client, &self.server];
         let has_index = places.iter().any(|place| place.spots().iter().any(|spot| spot.gid_index.is_some()));
-        if self.by_address && has_index {
+        if self.uses_rdma_cm && has_index {
             return refuse(
                 "--gid-index and --remote-gid-index are for queue pairs that are connected by hand: with --rdma-cm the addresses decide, \
                  leave them out",
             );
         }
-        if self.by_address && places.iter().any(|place| place.pkey_index.is_some()) {
+        if self.uses_rdma_cm && places.iter().any(|place| place.pkey_index.is_some()) {
             return refuse(
                 "--pkey-index and --remote-pkey-index are for queue pairs that are connected by hand: with --rdma-cm the connection manager \
                  chooses the partition, leave them out",
             );
         }
-        if self.by_address && places.iter().any(|place| place.dlid.is_some()) {
+        if self.uses_rdma_cm && places.iter().any(|place| place.dlid.is_some()) {
             return refuse(
                 "--dlid and --remote-dlid are for queue pairs that are connected by hand: with --rdma-cm the connection manager asks for the \
                  way, leave them out",
             );
         }
-        if self.by_address && matches!(self.transport, Transport::Dc | Transport::Srd) {
+        if self.uses_rdma_cm && matches!(self.transport, Transport::Dc | Transport::Srd) {
             return refuse(
                 "--rdma-cm connects queue pairs of RC, UC, UD and XRC: leave it out, or give --transport rc",
             );
@@ -387,7 +388,7 @@ impl Plan {
     }
 }
 
-fn check_place(place: &Place) -> Result<(), Contradiction> {
+fn check_place(place: &SideConfig) -> Result<(), Contradiction> {
     let spots = place.spots();
     if spots.iter().any(|spot| spot.port == Some(0)) {
         return refuse("--ib-port is 0: ports count from 1");

@@ -1,7 +1,7 @@
 //! What a test over several ports cannot have.
 
 use super::{Contradiction, MOST_PORTS, refuse};
-use crate::plan::{Measure, Place, Plan};
+use crate::plan::{Measure, Plan, SideConfig};
 
 impl Plan {
     /// Whether queue pairs and threads can be dealt out to the ports of both sides.
@@ -24,12 +24,12 @@ impl Plan {
                 "a latency is of one message at a time, which goes by one port: give one --device and --ib-port, or measure `bw`",
             );
         }
-        if self.by_address {
+        if self.uses_rdma_cm {
             return refuse(
                 "--rdma-cm connects by the server's address, which is of one port: leave it out, or give one --device and --ib-port",
             );
         }
-        let has_lid = |place: &Place| place.dlid.is_some();
+        let has_lid = |place: &SideConfig| place.dlid.is_some();
         if has_lid(&self.client) || has_lid(&self.server) {
             return refuse(
                 "--dlid and --remote-dlid are the way to one port: leave them out, or give one --device and --ib-port",
@@ -54,10 +54,10 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Semantics, Spot};
+    use crate::plan::{PortSelector, Semantics};
 
     fn said(change: impl FnOnce(&mut Plan)) -> String {
-        let mut plan = Plan { threads: 2, queue_pairs: 4, ..Plan::example() };
+        let mut plan = Plan { threads: 2, queue_pairs: 4, ..Plan::default() };
         (plan.client, plan.server) = (plan.client.spread(2), plan.server.spread(2));
         change(&mut plan);
         plan.check().map_or_else(|contradiction| contradiction.0, |()| String::new())
@@ -69,10 +69,10 @@ mod tests {
         assert!(said(|plan| plan.threads = 3).starts_with("--threads 3 cannot be dealt out to 2 ports"));
         assert!(said(|plan| plan.threads = 1).ends_with("give a multiple of 2, or leave it out"));
         assert!(said(|plan| plan.queue_pairs = 5).starts_with("--qp-count 5 is of all ports together"));
-        let three = |plan: &mut Plan| plan.server.others.push(Spot::default());
+        let three = |plan: &mut Plan| plan.server.others.push(PortSelector::default());
         assert!(said(three).starts_with("the client has 2 ports and the server 3, "));
         let many = |plan: &mut Plan| {
-            (plan.client, plan.server) = (Place::default().spread(65), Place::default().spread(65));
+            (plan.client, plan.server) = (SideConfig::default().spread(65), SideConfig::default().spread(65));
         };
         assert!(said(many).contains("64 are the most"));
     }
@@ -83,7 +83,7 @@ mod tests {
             (plan.measure, plan.threads, plan.queue_pairs) = (Measure::Latency(Semantics::Oneway), 1, 1);
         };
         assert!(said(latency).starts_with("a latency is of one message at a time, which goes by one port"));
-        assert!(said(|plan| plan.by_address = true).starts_with("--rdma-cm connects by the server's address"));
+        assert!(said(|plan| plan.uses_rdma_cm = true).starts_with("--rdma-cm connects by the server's address"));
         assert!(
             said(|plan| plan.server.dlid = Some(5)).starts_with("--dlid and --remote-dlid are the way to one port")
         );

@@ -2,7 +2,7 @@ use super::*;
 use crate::plan::GpuRegistration;
 
 fn complaint(change: impl FnOnce(&mut Plan)) -> String {
-    let mut plan = Plan::example();
+    let mut plan = Plan::default();
     change(&mut plan);
     plan.check().map_or_else(|contradiction| contradiction.0, |()| String::new())
 }
@@ -42,8 +42,8 @@ fn each_number_has_its_range() {
         ("--dlid is 49152", |plan| plan.server.dlid = Some(0xc000)),
         ("--mtu is 1500", |plan| plan.mtu = Some(1500)),
         ("--msg-size is 0", |plan| plan.sizes = vec![0]),
-        ("--iters is 0", |plan| plan.amount = Amount::Messages { count: 0, warm_up: 0 }),
-        ("--duration is 0s", |plan| plan.amount = Amount::Time { time: Duration::ZERO, warm_up: Duration::ZERO }),
+        ("--iters is 0", |plan| plan.amount = RunLength::Messages { count: 0, warm_up: 0 }),
+        ("--duration is 0s", |plan| plan.amount = RunLength::Time { time: Duration::ZERO, warm_up: Duration::ZERO }),
         ("--interval is 0s", |plan| plan.interval = Some(Duration::ZERO)),
     ];
     for (start, change) in cases {
@@ -79,14 +79,14 @@ fn transports_limit_operations_and_sizes() {
     assert!(complaint(large).contains("give --msg-size 4096 or less"));
     assert!(complaint(|plan| plan.operation = Operation::FetchAdd).contains("eight bytes"));
     assert!(complaint(|plan| (plan.is_on_demand, plan.transport) = (true, Transport::Dc)).contains("leave it out"));
-    let datagram = Plan { operation: Operation::Send, transport: Transport::Ud, sizes: vec![2048], ..Plan::example() };
+    let datagram = Plan { operation: Operation::Send, transport: Transport::Ud, sizes: vec![2048], ..Plan::default() };
     assert_eq!(datagram.check(), Ok(()));
     assert!(datagram.check_room(Room { mtu: 1024, longest: None }, NAMED).is_err());
 }
 
 #[test]
 fn scalable_datagrams_have_their_own_limits() {
-    let srd = |operation, size| Plan { operation, sizes: vec![size], transport: Transport::Srd, ..Plan::example() };
+    let srd = |operation, size| Plan { operation, sizes: vec![size], transport: Transport::Srd, ..Plan::default() };
     let refused = |plan: &Plan, longest| plan.check_room(Room { mtu: 4096, longest }, SWEPT).err().map(|why| why.0);
     for operation in [Operation::Write, Operation::Read, Operation::Send, Operation::WriteWithImmediate] {
         assert_eq!(srd(operation, 1 << 20).check(), Ok(()), "a device may have room for it");
@@ -131,7 +131,7 @@ fn a_latency_is_of_one_message() {
     assert!(latency(|plan| plan.is_bidirectional = true).contains("--bidirectional"));
     assert!(latency(|plan| plan.rate_limit = Some(1.0)).contains("--rate-limit"));
     assert!(latency(|plan| plan.operation = Operation::Read).contains("--latency ack"));
-    assert!(latency(|plan| plan.has_events = true).contains("--imm"));
+    assert!(latency(|plan| plan.sleeps_on_events = true).contains("--imm"));
     let ack = |plan: &mut Plan| (plan.measure, plan.transport) = (Measure::Latency(Semantics::Ack), Transport::Uc);
     assert!(latency(ack).contains("--latency oneway"));
     let ack = |plan: &mut Plan| (plan.measure, plan.transport) = (Measure::Latency(Semantics::Ack), Transport::Xrc);
@@ -169,8 +169,8 @@ fn what_cannot_be_validated_is_refused() {
             }
         })
     };
-    let time = Amount::Time { time: Duration::from_secs(1), warm_up: Duration::ZERO };
-    let count = Amount::Messages { count: 100, warm_up: 0 };
+    let time = RunLength::Time { time: Duration::from_secs(1), warm_up: Duration::ZERO };
+    let count = RunLength::Messages { count: 100, warm_up: 0 };
     assert!(of(Operation::FetchAdd, time).contains("give --iters"));
     for (operation, amount) in [
         (Operation::FetchAdd, count),
@@ -185,18 +185,21 @@ fn what_cannot_be_validated_is_refused() {
 
 #[test]
 fn addresses_decide_where_the_connection_manager_connects() {
-    assert_eq!(complaint(|plan| plan.by_address = true), "");
-    let index = |plan: &mut Plan| (plan.by_address, plan.server.gid_index) = (true, Some(1));
+    assert_eq!(complaint(|plan| plan.uses_rdma_cm = true), "");
+    let index = |plan: &mut Plan| (plan.uses_rdma_cm, plan.server.gid_index) = (true, Some(1));
     assert!(complaint(index).contains("with --rdma-cm the addresses decide"));
-    assert_eq!(complaint(|plan| (plan.by_address, plan.flow_label) = (true, 7)), "");
-    for of_hand in [Place { pkey_index: Some(0), ..Place::default() }, Place { dlid: Some(1), ..Place::default() }] {
+    assert_eq!(complaint(|plan| (plan.uses_rdma_cm, plan.flow_label) = (true, 7)), "");
+    for of_hand in [
+        SideConfig { pkey_index: Some(0), ..SideConfig::default() },
+        SideConfig { dlid: Some(1), ..SideConfig::default() },
+    ] {
         assert_eq!(complaint(|plan| plan.server = of_hand.clone()), "");
-        let said = complaint(|plan| (plan.by_address, plan.server) = (true, of_hand.clone()));
+        let said = complaint(|plan| (plan.uses_rdma_cm, plan.server) = (true, of_hand.clone()));
         assert!(said.contains("with --rdma-cm the connection manager"), "{said}");
     }
-    assert_eq!(complaint(|plan| (plan.by_address, plan.transport) = (true, Transport::Xrc)), "");
+    assert_eq!(complaint(|plan| (plan.uses_rdma_cm, plan.transport) = (true, Transport::Xrc)), "");
     for transport in [Transport::Dc, Transport::Srd] {
-        let refused = complaint(|plan| (plan.by_address, plan.transport) = (true, transport));
+        let refused = complaint(|plan| (plan.uses_rdma_cm, plan.transport) = (true, transport));
         assert!(refused.contains("give --transport rc"), "{refused}");
         assert_eq!(complaint(|plan| plan.transport = transport), "");
     }
@@ -244,14 +247,14 @@ fn regions_of_their_own_are_for_several_queue_pairs() {
 fn what_has_no_end_is_of_one_size() {
     let endless = |change: fn(&mut Plan)| {
         complaint(|plan| {
-            (plan.is_endless, plan.amount) = (true, Amount::Time { time: LONGEST, warm_up: Duration::ZERO });
+            (plan.is_endless, plan.amount) = (true, RunLength::Time { time: LONGEST, warm_up: Duration::ZERO });
             change(plan);
         })
     };
     assert_eq!(endless(|plan| plan.interval = Some(Duration::from_millis(1))), "");
     assert!(endless(|plan| plan.sizes = vec![2, 64]).contains("give one --msg-size"));
     assert!(endless(|plan| plan.is_validated = true).starts_with("--validate looks at memory"));
-    assert!(endless(|plan| plan.amount = Plan::example().amount).contains("leave out --iters"));
+    assert!(endless(|plan| plan.amount = Plan::default().amount).contains("leave out --iters"));
 }
 
 #[test]
@@ -274,7 +277,7 @@ fn places_are_looked_at() {
 
 #[test]
 fn receives_are_of_what_takes_some() {
-    let plan = |operation| Plan { operation, ..Plan::example() };
+    let plan = |operation| Plan { operation, ..Plan::default() };
     assert_eq!(plan(Operation::Send).receives(), 512);
     assert_eq!(plan(Operation::WriteWithImmediate).receives(), 512);
     assert_eq!(plan(Operation::Write).receives(), 0);

@@ -41,7 +41,7 @@ const PLAN: [&str; 39] = [
     "is_relaxed",
     "is_on_demand",
     "has_own_regions",
-    "has_events",
+    "sleeps_on_events",
     "is_validated",
     "timeout_seconds",
     "rate_limit_gigabits_per_second",
@@ -49,7 +49,7 @@ const PLAN: [&str; 39] = [
     "gap_seconds",
     "interval_seconds",
     "counters",
-    "by_address",
+    "uses_rdma_cm",
     "address",
 ];
 
@@ -164,7 +164,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::fabric::{GpuFact, Registration};
+    use crate::endpoint::{GpuInfo, Registration};
     use crate::plan::{Measure, Memory, Semantics};
     use crate::report::sample;
 
@@ -211,7 +211,7 @@ mod tests {
         let found = ["client.memory", "client.memory.cuda", "client.gpu.name", "client.registration", "plan.measure"];
         assert_eq!(found.map(|name| of(&environment, name)), ["host", "", "", "", ""]);
         let name = "A GPU, \"one\"".to_owned();
-        let gpu = GpuFact { index: 0, name, pci_address: "0000:17:00.0".to_owned(), numa_node: None };
+        let gpu = GpuInfo { index: 0, name, pci_address: "0000:17:00.0".to_owned(), numa_node: None };
         let client = &mut environment.client;
         (client.memory, client.gpu) = (Memory::Cuda("0".to_owned()), Some(gpu));
         client.registration = Some(Registration::DmaBuf);

@@ -8,7 +8,7 @@ use std::io::{Result, Write};
 
 use self::environment::Columns;
 use super::{Environment, Row};
-use crate::fabric::{Changes, Counted};
+use crate::endpoint::{Changes, Counted};
 use crate::plan::{Measure, Plan};
 use crate::stats::Latency;
 

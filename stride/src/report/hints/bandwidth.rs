@@ -1,7 +1,7 @@
 //! Hints of bandwidths.
 
 use super::{Given, Hint, Remedy};
-use crate::plan::{Amount, BANDWIDTH_MESSAGES, Plan};
+use crate::plan::{BANDWIDTH_MESSAGES, Plan, RunLength};
 use crate::report::Row;
 use crate::stats::Rates;
 
@@ -100,7 +100,7 @@ fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
 
 fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
     // Who has asked for no length has one that serves for a look.
-    let is_default = matches!(plan.amount, Amount::Messages { count: BANDWIDTH_MESSAGES, .. });
+    let is_default = matches!(plan.amount, RunLength::Messages { count: BANDWIDTH_MESSAGES, .. });
     let enough = if is_default { LOOK } else { WINDOW };
     let windows = rows.filter_map(|row| Some((row.size, row.bandwidth()?.seconds)));
     let short: Vec<_> = windows.filter(|(_, seconds)| *seconds < enough).collect();
@@ -111,7 +111,7 @@ fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
 /// The hint, and how much of what the ports have together the row has. In a time all of them go on to its end; of a number of messages each
 /// has a part, and the one that is done first waits.
 fn apart(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
-    let is_counted = matches!(plan.amount, Amount::Messages { .. });
+    let is_counted = matches!(plan.amount, RunLength::Messages { .. });
     let average = row.average().filter(|_| is_counted)?.gigabits_per_second;
     let ports: f64 = row.port_averages().iter().map(|rates| rates.gigabits_per_second).sum();
     let hint = Hint::Apart { size: row.size, average, ports };
@@ -127,7 +127,7 @@ fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     }
     let messages = bandwidth.messages;
     let each = u64::from(plan.moderation(row.size));
-    let is_coarse = each > 1 && messages < COMPLETIONS * each && matches!(plan.amount, Amount::Time { .. });
+    let is_coarse = each > 1 && messages < COMPLETIONS * each && matches!(plan.amount, RunLength::Time { .. });
     is_coarse.then_some(Hint::FewCompletions { size: row.size, messages, each })
 }
 
@@ -142,7 +142,7 @@ fn jitter(row: &Row) -> Option<(f64, Hint)> {
 mod tests {
     use super::super::tests::Case;
     use super::*;
-    use crate::fabric::Facts;
+    use crate::endpoint::PortInfo;
     use crate::plan::{Operation, Transport};
     use crate::report::sample;
     use crate::stats::Figures;
@@ -198,8 +198,8 @@ mod tests {
         case.plan.client = case.plan.client.spread(2);
         let first = case.sides.clone();
         for (asks, answers, least) in [(4, 16, 4), (16, 2, 2)] {
-            case.sides[0].others = vec![Facts { port: 2, reads: [asks, 16], ..first[0].clone() }];
-            case.sides[1].others = vec![Facts { reads: [16, answers], ..first[1].clone() }];
+            case.sides[0].others = vec![PortInfo { port: 2, reads: [asks, 16], ..first[0].clone() }];
+            case.sides[1].others = vec![PortInfo { reads: [16, answers], ..first[1].clone() }];
             let hint = Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Reads(least), ports: 2 };
             assert_eq!(case.hints(), [hint]);
         }
@@ -224,9 +224,9 @@ mod tests {
         case.rows = vec![sample::bandwidth_row(8 << 20, 300)];
         case.plan.rate_limit = Some(10.0);
         let time = std::time::Duration::from_secs(1);
-        case.plan.amount = Amount::Messages { count: 300, warm_up: 0 };
+        case.plan.amount = RunLength::Messages { count: 300, warm_up: 0 };
         assert_eq!(case.hints(), []);
-        case.plan.amount = Amount::Time { time, warm_up: time / 10 };
+        case.plan.amount = RunLength::Time { time, warm_up: time / 10 };
         assert_eq!(case.hints(), [Hint::FewCompletions { size: 8 << 20, messages: 300, each: 100 }]);
         let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures else { unreachable!("a bandwidth") };
         (bandwidth.sent, bandwidth.arrived) = (Some(300), Some(300));
@@ -242,7 +242,7 @@ mod tests {
     fn short_windows_are_told_of_who_has_chosen_them() {
         let mut case = Case::bandwidth();
         let of = |case: &mut Case, count, seconds| {
-            case.plan.amount = Amount::Messages { count, warm_up: 0 };
+            case.plan.amount = RunLength::Messages { count, warm_up: 0 };
             let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures else { unreachable!("a bandwidth") };
             bandwidth.seconds = seconds;
             case.hints().iter().filter(|hint| matches!(hint, Hint::ShortWindow { .. })).count()
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn ports_that_were_not_under_way_together_are_told() {
         let mut case = Case::bandwidth();
-        case.plan.amount = Amount::Messages { count: 702_000, warm_up: 0 };
+        case.plan.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
         case.rows = vec![sample::ports_row(65_536, 702_000), sample::ports_row(131_072, 351_000)];
         assert_eq!(case.hints(), [], "they come to what the row has");
         for (row, share) in case.rows.iter_mut().zip([4.0, 8.0]) {

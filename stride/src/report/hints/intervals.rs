@@ -1,7 +1,7 @@
 //! The hint that intervals were asked for, and none was over.
 
 use super::{Given, Hint};
-use crate::plan::{Amount, Measure};
+use crate::plan::{Measure, RunLength};
 use crate::report::Row;
 use crate::run;
 use crate::stats::share;
@@ -10,7 +10,7 @@ use crate::stats::share;
 pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
     let plan = given.plan;
     let length = plan.interval?;
-    let (true, Amount::Messages { .. }) = (!given.rows.is_empty(), plan.amount) else { return None };
+    let (true, RunLength::Messages { .. }) = (!given.rows.is_empty(), plan.amount) else { return None };
     match plan.measure {
         Measure::Bandwidth => {
             // Of what did not arrive there are none, however long it took.
@@ -50,7 +50,7 @@ mod tests {
         // 100 000 messages, each there and back in 1.05 us.
         let mut case = Case::latency();
         assert_eq!(of(&mut case, 300), None, "of a time it is known before");
-        case.plan.amount = Amount::Messages { count: 100_000, warm_up: 0 };
+        case.plan.amount = RunLength::Messages { count: 100_000, warm_up: 0 };
         let told = of(&mut case, 300).expect("it took 105 ms");
         assert_eq!(told, Hint::NoInterval(Duration::from_millis(300)));
         assert!(told.to_string().starts_with("Every size was over before half of an interval of 300ms was"), "{told}");
@@ -58,7 +58,7 @@ mod tests {
         case.plan.gap = Some(Duration::from_micros(1));
         assert_eq!(of(&mut case, 300), None, "with pauses it took longer");
         let mut case = Case::bandwidth();
-        case.plan.amount = Amount::Messages { count: 702_000, warm_up: 0 };
+        case.plan.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
         assert_eq!(of(&mut case, 250), None);
         for row in &mut case.rows {
             let crate::stats::Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use self::text::OPTIONS;
 use super::Row;
-use crate::fabric::{Facts, GpuFact, Path};
+use crate::endpoint::{GpuInfo, Path, PortInfo};
 use crate::plan::{Operation, Plan, Transport};
 
 /// What the hints are drawn from.
@@ -21,7 +21,7 @@ pub struct Given<'a> {
     /// How the queue pairs are connected.
     pub path: &'a Path,
     /// The client and the server.
-    pub sides: [&'a Facts; 2],
+    pub sides: [&'a PortInfo; 2],
     /// What came out.
     pub rows: &'a [Row],
     /// Sizes that were done, and of which nothing came out.
@@ -41,7 +41,7 @@ pub enum Hint {
         /// Name of the machine.
         host: String,
         /// The GPU.
-        gpu: GpuFact,
+        gpu: GpuInfo,
         /// Its node.
         node: u32,
         /// Name of the device.
@@ -201,7 +201,7 @@ pub enum Remedy {
 }
 
 /// Whether the threads of a side may run far from its device. `option` is the one that moves them.
-pub fn far(facts: &Facts, option: &'static str) -> Option<Hint> {
+pub fn far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
     let node = facts.numa_node?;
     let thread = *facts.thread_nodes.iter().find(|other| **other != node)?;
     let (host, device, near) = (facts.host.clone(), facts.device.clone(), facts.near_cpus.clone());
@@ -209,23 +209,23 @@ pub fn far(facts: &Facts, option: &'static str) -> Option<Hint> {
 }
 
 /// The same of both sides of a test, as its client can say it: of each port.
-pub fn far_sides(sides: [&Facts; 2]) -> impl Iterator<Item = Hint> {
+pub fn far_sides(sides: [&PortInfo; 2]) -> impl Iterator<Item = Hint> {
     let sides = sides.into_iter().zip(["--cpu", "--remote-cpu"]);
     sides.flat_map(|(facts, option)| facts.all().filter_map(move |port| far(port, option)))
 }
 
 /// The first of a side's ports that it has several times.
-pub fn same_port(facts: &Facts) -> Option<Hint> {
-    let names: Vec<_> = facts.all().map(Facts::name).collect();
+pub fn same_port(facts: &PortInfo) -> Option<Hint> {
+    let names: Vec<_> = facts.all().map(PortInfo::name).collect();
     let times = |name: &String| names.iter().filter(|other| *other == name).count();
     let name = names.iter().find(|name| times(name) > 1)?;
     Some(Hint::SamePort { name: name.clone(), times: times(name) })
 }
 
 /// Whether softrnic's device was asked for, or stands in, where a side has it.
-pub fn softrnic(plan: &Plan, sides: [&Facts; 2]) -> Option<Hint> {
+pub fn softrnic(plan: &Plan, sides: [&PortInfo; 2]) -> Option<Hint> {
     let is_chosen = [&plan.client, &plan.server].iter().any(|place| place.device.is_some());
-    sides.iter().any(|facts| facts.all().any(Facts::is_soft)).then_some(Hint::Softrnic { is_chosen })
+    sides.iter().any(|facts| facts.all().any(PortInfo::is_soft)).then_some(Hint::Softrnic { is_chosen })
 }
 
 /// All hints of a test, the weightiest first.
@@ -242,11 +242,11 @@ impl Given<'_> {
     /// What both sides are said to carry, in gigabits a second: of each pair of ports the slower, all together, and no more than the
     /// ports of either side, of which several may be connected with the same one. softrnic's carry what they can.
     fn link(&self) -> Option<f64> {
-        let gigabits = |facts: &Facts| facts.gigabits.filter(|_| !facts.is_soft());
+        let gigabits = |facts: &PortInfo| facts.gigabits.filter(|_| !facts.is_soft());
         let [client, server] = self.sides;
         let pairs = client.all().zip(server.all());
         let pairs: Option<f64> = pairs.map(|(ours, theirs)| Some(gigabits(ours)?.min(gigabits(theirs)?))).sum();
-        let of = |side: &Facts| {
+        let of = |side: &PortInfo| {
             let mut seen = Vec::new();
             let once = side.all().filter(|port| {
                 let is_new = !seen.contains(&(&port.device, port.port));
@@ -280,7 +280,7 @@ pub(super) mod tests {
     pub(super) struct Case {
         pub(super) plan: Plan,
         pub(super) path: Path,
-        pub(super) sides: [Facts; 2],
+        pub(super) sides: [PortInfo; 2],
         pub(super) rows: Vec<Row>,
         pub(super) unmeasured: Vec<u64>,
     }
@@ -330,8 +330,8 @@ pub(super) mod tests {
             Given { plan: &case.plan, path: &case.path, sides, rows: &case.rows, unmeasured: &[] }.link()
         };
         assert_eq!(link(&case), Some(400.0));
-        let second = |facts: &Facts, gigabits| {
-            vec![Facts { device: "mlx5_1".to_owned(), gigabits: Some(gigabits), ..facts.clone() }]
+        let second = |facts: &PortInfo, gigabits| {
+            vec![PortInfo { device: "mlx5_1".to_owned(), gigabits: Some(gigabits), ..facts.clone() }]
         };
         case.sides[0].others = second(&case.sides[0], 400.0);
         case.sides[1].others = second(&case.sides[1], 100.0);

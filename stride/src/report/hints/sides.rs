@@ -1,7 +1,7 @@
 //! Hints of where the two sides stand.
 
 use super::{Given, Hint, far_sides, same_port, softrnic};
-use crate::fabric::Facts;
+use crate::endpoint::PortInfo;
 
 /// The most bytes of payload that a packet of any port has.
 const MOST: u32 = 4096;
@@ -20,8 +20,8 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
 }
 
 /// Whether a side's GPU is at another node than one of its devices, which `option` chooses.
-fn gpu_far(facts: &Facts, option: &'static str) -> Option<Hint> {
-    let far = |port: &Facts| {
+fn gpu_far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
+    let far = |port: &PortInfo| {
         let gpu = port.gpu.clone()?;
         let (node, device_node) = (gpu.numa_node?, port.numa_node?);
         let (host, device) = (port.host.clone(), port.device.clone());
@@ -53,7 +53,7 @@ fn mtu(given: &Given<'_>) -> Option<Hint> {
 mod tests {
     use super::super::tests::Case;
     use super::*;
-    use crate::fabric::{GpuFact, SOFTRNIC};
+    use crate::endpoint::{GpuInfo, SOFTRNIC};
 
     #[test]
     fn softrnic_is_named() {
@@ -69,7 +69,7 @@ mod tests {
     fn a_gpu_at_another_node() {
         let mut case = Case::bandwidth();
         let gpu = |numa_node| {
-            Some(GpuFact { index: 4, name: "H100".to_owned(), pci_address: "0000:9b:00.0".to_owned(), numa_node })
+            Some(GpuInfo { index: 4, name: "H100".to_owned(), pci_address: "0000:9b:00.0".to_owned(), numa_node })
         };
         for near in [None, case.sides[0].numa_node] {
             case.sides[0].gpu = gpu(near);
@@ -102,7 +102,7 @@ mod tests {
     fn a_port_that_the_client_has_twice_is_a_slip() {
         let mut case = Case::bandwidth();
         for side in &mut case.sides {
-            side.others = vec![Facts { port: 2, ..side.clone() }, side.clone()];
+            side.others = vec![PortInfo { port: 2, ..side.clone() }, side.clone()];
         }
         case.plan.rate_limit = Some(1.0);
         let twice = Hint::SamePort { name: "mlx5_0 port 1".to_owned(), times: 2 };
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn the_port_with_the_smallest_packets_is_named() {
         let mut case = Case::bandwidth();
-        case.path.others = vec![crate::fabric::Path { mtu: 1024, ..case.path.clone() }];
+        case.path.others = vec![crate::endpoint::Path { mtu: 1024, ..case.path.clone() }];
         for (side, host) in case.sides.iter_mut().zip(["three", "four"]) {
-            side.others = vec![Facts { host: host.to_owned(), ..side.clone() }];
+            side.others = vec![PortInfo { host: host.to_owned(), ..side.clone() }];
         }
         case.sides[1].others[0].mtu = 1024;
         let hints = case.hints();
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn threads_far_from_any_port_are_told() {
         let mut case = Case::bandwidth();
-        case.sides[0].others = vec![Facts { port: 2, thread_nodes: vec![1], ..case.sides[0].clone() }];
+        case.sides[0].others = vec![PortInfo { port: 2, thread_nodes: vec![1], ..case.sides[0].clone() }];
         case.sides[1].others = vec![case.sides[1].clone()];
         case.plan.rate_limit = Some(1.0);
         let hints = case.hints();

@@ -200,7 +200,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::fabric::GpuFact;
+    use crate::endpoint::GpuInfo;
     use crate::plan::Transport;
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             Hint::Softrnic { is_chosen: false },
             Hint::GpuFar {
                 host: "one".into(),
-                gpu: GpuFact { index: 4, name: "H100".into(), pci_address: "0000:9b:00.0".into(), numa_node: Some(1) },
+                gpu: GpuInfo { index: 4, name: "H100".into(), pci_address: "0000:9b:00.0".into(), numa_node: Some(1) },
                 node: 1,
                 device: "mlx5_0".into(),
                 device_node: 0,

@@ -13,13 +13,13 @@ use self::pace::Pace;
 use self::watch::Watch;
 pub(crate) use self::window::Window;
 use self::window::{Clock, room};
-use super::lane::{Lane, lane_of};
 use super::poll::Poll;
+use super::qp_driver::{QpDriver, lane_of};
 use super::receive::Receives;
 use super::request::Request;
 use super::signal::{Idle, Signal};
 use super::wait::LONGEST;
-use crate::plan::Amount;
+use crate::plan::RunLength;
 
 /// By when requests have ended, one way or the other, after the last was posted.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ const SHARE: u32 = 10;
 /// How the messages are sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Send {
-    pub(crate) amount: Amount,
+    pub(crate) amount: RunLength,
     /// Requests under way on a lane.
     pub(crate) depth: u64,
     /// Requests that are posted together.
@@ -46,7 +46,7 @@ pub(crate) struct Send {
 
 /// Sends until the amount is done or the loop is to stop; what comes meanwhile, where anything does, is received.
 pub(crate) fn send<'f, S, R, C>(
-    lanes: &'f mut [Lane<'_, S, R>],
+    lanes: &'f mut [QpDriver<'_, S, R>],
     queue: &'f mut C,
     receives: Option<&'f mut Receives<'_, C>>,
     rules: &Send,
@@ -60,7 +60,7 @@ where
     let mut flow = Flow::new(lanes, queue, receives, rules, signal);
     let room = room();
     match rules.amount {
-        Amount::Messages { count, warm_up } => {
+        RunLength::Messages { count, warm_up } => {
             flow.burst(&flow.ends(warm_up))?;
             let (before, ends) = (flow.done, flow.ends(count));
             flow.rehearse()?;
@@ -70,7 +70,7 @@ where
             flow.drain()?;
             Ok(window)
         }
-        Amount::Time { time, warm_up } => {
+        RunLength::Time { time, warm_up } => {
             flow.all_ready();
             flow.until(Instant::now() + warm_up)?;
             flow.until_completion(time / SHARE)?;
@@ -93,7 +93,7 @@ where
 
 /// The messages of a thread.
 struct Flow<'f, 'q, 'r, S, R, C> {
-    lanes: &'f mut [Lane<'q, S, R>],
+    lanes: &'f mut [QpDriver<'q, S, R>],
     queue: &'f mut C,
     receives: Option<&'f mut Receives<'r, C>>,
     depth: u64,
@@ -120,7 +120,7 @@ where
     C: Poll,
 {
     fn new(
-        lanes: &'f mut [Lane<'q, S, R>],
+        lanes: &'f mut [QpDriver<'q, S, R>],
         queue: &'f mut C,
         receives: Option<&'f mut Receives<'r, C>>,
         rules: &Send,
@@ -160,7 +160,7 @@ where
 
     /// Messages of each lane up to these ends, to the last completion.
     fn burst(&mut self, ends: &[u64]) -> Result<()> {
-        let posted = |lane: &Lane<'_, S, R>| lane.posted;
+        let posted = |lane: &QpDriver<'_, S, R>| lane.posted;
         let goal = self.done + ends.iter().sum::<u64>() - self.lanes.iter().map(posted).sum::<u64>();
         self.all_ready();
         while self.done < goal && !self.signal.has_stopped() {

@@ -1,0 +1,91 @@
+//! Options that were given and do nothing, in sentences.
+
+use crate::plan::{Given, Plan, RunLength, Transport, time};
+
+/// A sentence for each of these that was given.
+pub(super) fn idle(given: &Given, options: &[&str], whose: &str) -> Vec<String> {
+    let there = options.iter().filter(|option| given.has(&[option]));
+    there.map(|option| format!("{option} does nothing for {whose}")).collect()
+}
+
+/// A sentence for each that was given and does nothing in a plan.
+pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
+    let mut all = Vec::new();
+    if !plan.operation.takes_receive() {
+        all.extend(idle(given, &["--rx-depth"], &format!("{}, which takes no receive", plan.operation)));
+    }
+    if matches!(plan.transport, Transport::Uc | Transport::Ud) {
+        all.extend(idle(given, &["--qp-timeout"], &format!("{}, which sends nothing again", plan.transport)));
+    }
+    if plan.transport == Transport::Srd {
+        all.extend(idle(given, &["--qp-timeout"], "SRD, whose device alone decides when it sends again"));
+    }
+    if plan.polls_memory() {
+        let whose = "a latency that watches memory, for which the device writes in order anyway";
+        all.extend(idle(given, &["--no-relaxed-ordering"], whose));
+    }
+    if let (RunLength::Time { time, .. }, Some(interval), false) = (plan.amount, plan.interval, plan.is_endless)
+        && interval >= time
+    {
+        all.extend(idle(
+            given,
+            &["--interval"],
+            &format!("a test of {}, which has no two of {}", time::show(time), time::show(interval)),
+        ));
+    }
+    for (option, place) in [("--cpu", &plan.client), ("--remote-cpu", &plan.server)] {
+        let count = place.cpus.as_deref().map_or(0, <[u32]>::len);
+        if count > 0 && count < plan.threads as usize && given.has(&[option]) {
+            all.push(format!("{option} names {count} of the {} processors that --threads has a use for", plan.threads));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{Job, parse};
+
+    fn warnings(words: &str) -> Vec<String> {
+        match parse(format!("stride-perf {words} h").split_whitespace()) {
+            Ok(Job::Measure(measurement)) => measurement.warnings,
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_does_nothing_is_said() {
+        for (words, said) in [
+            ("write bw -r 64", "--rx-depth does nothing for write, which takes no receive"),
+            ("atomic bw -r 64", "--rx-depth does nothing for fetch-and-add, which takes no receive"),
+            ("send bw -c ud -u 14", "--qp-timeout does nothing for UD, which sends nothing again"),
+            (
+                "send bw -c srd -u 14",
+                "--qp-timeout does nothing for SRD, whose device alone decides when it sends again",
+            ),
+            (
+                "write lat --no-relaxed-ordering",
+                "--no-relaxed-ordering does nothing for a latency that watches memory, for which the device writes in order anyway",
+            ),
+            ("write bw --interval 2s -D 1s", "--interval does nothing for a test of 1s, which has no two of 2s"),
+            ("write bw --threads 4 --cpu 0", "--cpu names 1 of the 4 processors that --threads has a use for"),
+        ] {
+            assert_eq!(warnings(words), [said], "{words}");
+        }
+    }
+
+    #[test]
+    fn what_does_something_is_not() {
+        for words in [
+            "send bw -r 64",
+            "write bw --imm -r 64",
+            "write bw -u 14",
+            "write lat --latency ack --no-relaxed-ordering",
+            "write bw --interval 500ms -D 1s",
+            "write bw --interval 2s -D forever",
+            "write bw --threads 2 --cpu 0,1",
+        ] {
+            assert_eq!(warnings(words), [""; 0], "{words}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A conversation with the other side, message by message.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use super::failure::{Cause, Failure, name};
+use super::frame::{Frame, PROTOCOL, Unframed, speaker};
+use super::message::{Hello, Message, Reason, Unread};
+use super::wire::{Deadline, Wire, read_some};
+use crate::endpoint::Role;
+use crate::plan::time;
+
+/// For how long the last words of a conversation are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The most letters of a sentence of the other side's that are kept.
+const LONGEST_SENTENCE: usize = 4096;
+
+/// The most notes of the other side's that are kept at a time.
+const MOST_NOTES: usize = 256;
+
+/// A conversation with the other side.
+pub struct Connection {
+    wire: Box<dyn Wire>,
+    role: Role,
+    timeout: Duration,
+    heard: Instant,
+    notes: Vec<String>,
+    /// Of the other side's program, once it has said who it is.
+    version: Option<String>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("role", &self.role).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Says who this is, and hears who is there.
+    ///
+    /// # Errors
+    ///
+    /// `Stranger` where it is no side of this version, `Busy` where it is a server that serves another, `Broken` where it is silent.
+    pub fn greet(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Result<(Self, Hello), Failure> {
+        let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: None };
+        let (wire, heard) = (Box::new(wire), Instant::now());
+        let mut new = Self { wire, role, timeout, heard, notes: Vec::new(), version: None };
+        // A stranger may have closed already; what it has said tells more than that.
+        let sent = new.write(&Message::Hello(hello));
+        let theirs = new.hello()?;
+        sent.map_err(|error| new.lost(&error))?;
+        new.version = Some(short(theirs.version.clone()));
+        match theirs.busy {
+            Some(why) => Err(Failure::Busy(why)),
+            None => Ok((new, theirs)),
+        }
+    }
+
+    /// Which side this is.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// How long the other side may be silent.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// From now on the other side may be silent for so long.
+    pub(super) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Says something.
+    pub(super) fn send(&mut self, message: &Message) -> Result<(), Failure> {
+        self.write(message).map_err(|error| {
+            // Who has closed may have said why.
+            match self.read(Deadline::after(LAST_WORDS.min(self.timeout))) {
+                Err(failure @ Failure::Theirs(..)) => failure,
+                _ => self.lost(&error),
+            }
+        })
+    }
+
+    /// Hears what is due, before the time-out.
+    pub(super) fn receive(&mut self) -> Result<Message, Failure> {
+        self.read(Deadline::after(self.timeout))
+    }
+
+    /// What failed here while both did the same, with what the other side says of it within a moment: both may have failed of one cause.
+    pub(super) fn failed(&mut self, error: anyhow::Error) -> Failure {
+        match self.read(Deadline::after(LAST_WORDS.min(self.timeout))) {
+            Err(theirs @ Failure::Theirs(..)) => Failure::rdma(error.context(theirs.to_string())),
+            _ => Failure::rdma(error),
+        }
+    }
+
+    /// What has arrived already.
+    pub(super) fn arrived(&mut self) -> Result<Option<Message>, Failure> {
+        let has_input = self.wire.has_input().map_err(|error| self.lost(&error))?;
+        if has_input { self.receive().map(Some) } else { Ok(None) }
+    }
+
+    /// A file that can be read when something may have arrived; none where there is no such file.
+    pub(super) fn ear(&mut self) -> Option<OwnedFd> {
+        self.wire.ear()
+    }
+
+    /// The failure that the other side is where it does not say that it is at work, while a step runs.
+    pub(super) fn silence(&self) -> Option<Failure> {
+        let text =
+            || format!("says nothing since {} while it measures: it hangs, or was stopped", time::show(self.timeout));
+        (self.heard.elapsed() > self.timeout).then(|| self.broken::<()>(text()).err()).flatten()
+    }
+
+    /// Sentences for this side's user, that came since the last call.
+    pub(super) fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The failure that another message than the one that was due is.
+    pub(super) fn unexpected<T>(&self, found: &Message, due: &str) -> Result<T, Failure> {
+        self.broken(format!("sent `{}` where `{due}` was due", found.name()))
+    }
+
+    /// What the other side does and must not, as a failure.
+    pub(super) fn broken<T>(&self, what: impl AsRef<str>) -> Result<T, Failure> {
+        Err(Failure::Broken(format!("the {} {}", self.other(), what.as_ref())))
+    }
+
+    /// Tells the other side why this one ends, where that is not what it has said itself.
+    pub(super) fn part(&mut self, failure: &Failure) {
+        let text = match failure {
+            Failure::Ours(error) | Failure::Rdma(error) => format!("{error:#}"),
+            Failure::Broken(text) => text.clone(),
+            Failure::Theirs(..) | Failure::Unreachable(_) | Failure::Busy(_) | Failure::Stranger(_) => return,
+        };
+        // It may be gone already.
+        let reason = Reason { text, is_rdma: failure.cause() == Cause::Rdma };
+        let _ = self.write(&Message::Error(reason));
+        // Who was silent for so long does not close either.
+        if self.heard.elapsed() <= self.timeout {
+            self.linger();
+        }
+    }
+
+    /// Waits a moment for the other side to close: what was said last could be lost if this side did so first.
+    pub(super) fn linger(&mut self) {
+        linger(&mut *self.wire, LAST_WORDS);
+    }
+
+    fn other(&self) -> &'static str {
+        match self.role {
+            Role::Client => name(Role::Server),
+            Role::Server => name(Role::Client),
+        }
+    }
+
+    fn write(&mut self, message: &Message) -> io::Result<()> {
+        write(&mut *self.wire, message, self.timeout)
+    }
+
+    /// The next message that is neither a note nor an error.
+    fn read(&mut self, deadline: Deadline) -> Result<Message, Failure> {
+        loop {
+            let frame = Frame::read(&mut *self.wire, deadline).or_else(|unframed| self.unframed(unframed))?;
+            self.heard = Instant::now();
+            match Message::unpack(frame.kind, &frame.body) {
+                Ok(Message::Error(Reason { text, is_rdma })) => {
+                    let other = if self.role == Role::Client { Role::Server } else { Role::Client };
+                    return Err(Failure::Theirs(other, Reason { text: short(text), is_rdma }));
+                }
+                Ok(Message::Note(text)) if self.notes.len() < MOST_NOTES => self.notes.push(short(text)),
+                Ok(Message::Note(_)) => {}
+                Ok(message) => return Ok(message),
+                Err(Unread::Kind(kind)) => {
+                    return self.broken(format!("sent a message of kind {kind}, which there is not"));
+                }
+                Err(Unread::Newer(member)) => {
+                    let (ours, theirs) = (env!("CARGO_PKG_VERSION"), self.version.as_deref().unwrap_or("another"));
+                    return self.broken(format!(
+                        "asks for `{member}`, which stride-perf {ours} here does not know, and is version {theirs}: use the same on both"
+                    ));
+                }
+                Err(Unread::Body(kind, error)) => {
+                    return self.broken(format!("sent a `{kind}` that cannot be read: {error}"));
+                }
+            }
+        }
+    }
+
+    fn unframed<T>(&self, unframed: Unframed) -> Result<T, Failure> {
+        match unframed {
+            Unframed::End(0) => self.broken("has gone away: it ended, or was stopped"),
+            Unframed::End(_) => self.broken("went away in the middle of a message"),
+            Unframed::Foreign(bytes) => self.broken(format!("sent what is no message: \"{}\"", bytes.escape_ascii())),
+            Unframed::Long(length) => self.broken(format!("announced a message of {length} bytes, which is too long")),
+            Unframed::Io(error) => Err(self.lost(&error)),
+        }
+    }
+
+    fn lost(&self, error: &io::Error) -> Failure {
+        let other = self.other();
+        Failure::Broken(match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                format!(
+                    "the {other} says nothing since {}: it hangs, or the network between lets nothing through",
+                    time::show(self.timeout)
+                )
+            }
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
+                format!("the {other} has gone away: it ended, or was stopped")
+            }
+            _ => format!("the connection with the {other} failed: {error}"),
+        })
+    }
+
+    /// Who is there.
+    fn hello(&mut self) -> Result<Hello, Failure> {
+        let stranger = |text: String| Err(Failure::Stranger(text));
+        let frame = match Frame::read(&mut *self.wire, Deadline::after(self.timeout)) {
+            Ok(frame) => frame,
+            Err(Unframed::Foreign(bytes)) => return stranger(format!("the other side is {}", speaker(&bytes))),
+            Err(Unframed::End(_)) => return stranger(closed()),
+            Err(Unframed::Io(error)) if is_reset(&error) => return stranger(closed()),
+            Err(other) => return self.unframed(other),
+        };
+        self.heard = Instant::now();
+        let hello = match Message::unpack(frame.kind, &frame.body) {
+            Ok(Message::Hello(hello)) => Some(hello),
+            _ => None,
+        };
+        if frame.protocol != PROTOCOL {
+            let version = hello.map_or_else(|| "of an unknown version".to_owned(), |hello| short(hello.version));
+            let ours = env!("CARGO_PKG_VERSION");
+            return stranger(format!(
+                "the other side is stride-perf {version} with protocol {}, this is {ours} with protocol {PROTOCOL}: use the same on both",
+                frame.protocol
+            ));
+        }
+        hello.map_or_else(|| self.broken("did not say who it is"), Ok)
+    }
+}
+
+/// Sends one message before the time-out.
+pub(super) fn write(wire: &mut dyn Wire, message: &Message, timeout: Duration) -> io::Result<()> {
+    let frame = Frame { protocol: PROTOCOL, kind: message.kind(), body: message.pack()? };
+    frame.write(wire, Deadline::after(timeout))
+}
+
+/// Reads and drops what comes, until the end or for so long.
+pub(super) fn linger(wire: &mut dyn Wire, time: Duration) {
+    let deadline = Deadline::after(time);
+    let mut bytes = [0; 4096];
+    while read_some(wire, &mut bytes, deadline).is_ok_and(|count| count > 0) {}
+}
+
+fn closed() -> String {
+    "the other side closed the connection before it said who it is: is it stride-perf, and is the port the right one?"
+        .to_owned()
+}
+
+fn is_reset(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted
+    )
+}
+
+fn short(text: String) -> String {
+    if text.len() <= LONGEST_SENTENCE { text } else { text.chars().take(LONGEST_SENTENCE).chain(['…']).collect() }
+}

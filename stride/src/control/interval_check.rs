@@ -1,0 +1,98 @@
+//! The intervals that the server tells of a step, which are shown as they come.
+
+use crate::plan::{Measure, Plan};
+use crate::stats::{Interval, Seen};
+
+/// How far the intervals of a step have come.
+#[derive(Debug)]
+pub(super) struct IntervalCheck {
+    measure: Measure,
+    size: u64,
+    end: f64,
+}
+
+impl IntervalCheck {
+    pub(super) fn new(plan: &Plan, size: u64) -> Self {
+        Self { measure: plan.measure, size, end: 0.0 }
+    }
+
+    /// Takes the next one, which is of what is measured, begins where the last one ended or later, and has numbers that can be.
+    ///
+    /// # Errors
+    ///
+    /// What the server has said and must not.
+    pub(super) fn take(&mut self, interval: &Interval) -> Result<(), String> {
+        let Interval { start, end, seen } = *interval;
+        match (self.measure, seen) {
+            (Measure::Bandwidth, Seen::Bandwidth { .. }) | (Measure::Latency(_), Seen::Latency { .. }) => {}
+            (Measure::Bandwidth, Seen::Latency { .. }) => return Err("tells times, where messages are counted".into()),
+            (Measure::Latency(_), Seen::Bandwidth { .. }) => return Err("tells messages, where times are due".into()),
+        }
+        // What is no number is in no range.
+        if !(self.end..=f64::MAX).contains(&start) || !(start..=f64::MAX).contains(&end) {
+            return Err(format!(
+                "tells an interval from {start} s to {end} s, where the last one ended at {} s",
+                self.end
+            ));
+        }
+        let is_speed = interval.rates(self.size).is_none_or(|rates| rates.gigabits_per_second.is_finite());
+        let is_time = match seen {
+            Seen::Bandwidth { .. } => true,
+            Seen::Latency { min, mean, max, .. } => [min, mean, max].iter().all(|time| (0.0..=f64::MAX).contains(time)),
+        };
+        if !is_speed || !is_time {
+            return Err(format!("tells an interval that cannot be: {seen:?} in {} s", end - start));
+        }
+        self.end = end;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Semantics;
+
+    fn told(measure: Measure) -> IntervalCheck {
+        IntervalCheck::new(&Plan { measure, ..Plan::default() }, 64)
+    }
+
+    fn bandwidth(start: f64, end: f64, messages: u64) -> Interval {
+        Interval { start, end, seen: Seen::Bandwidth { messages } }
+    }
+
+    #[test]
+    fn one_follows_the_other() {
+        let mut told = told(Measure::Bandwidth);
+        for right in
+            [bandwidth(0.0, 1.0, 7), bandwidth(1.0, 2.0, 0), bandwidth(2.5, 2.5, 1), bandwidth(2.5, 4.0, u64::MAX)]
+        {
+            told.take(&right).unwrap();
+        }
+        for (start, end) in
+            [(3.9, 5.0), (4.0, 3.9), (-1e300, 5.0), (f64::NAN, 5.0), (4.0, f64::NAN), (4.0, f64::INFINITY)]
+        {
+            let said = told.take(&bandwidth(start, end, 1)).unwrap_err();
+            assert_eq!(said, format!("tells an interval from {start} s to {end} s, where the last one ended at 4 s"));
+        }
+        told.take(&bandwidth(4.0, 5.0, 1)).unwrap();
+    }
+
+    #[test]
+    fn it_is_of_what_is_measured() {
+        let times =
+            |min| Interval { start: 0.0, end: 1.0, seen: Seen::Latency { samples: 1, min, mean: 1.0, max: 1.0 } };
+        let latency = Measure::Latency(Semantics::Ack);
+        assert_eq!(told(Measure::Bandwidth).take(&times(1.0)).unwrap_err(), "tells times, where messages are counted");
+        assert_eq!(told(latency).take(&bandwidth(0.0, 1.0, 1)).unwrap_err(), "tells messages, where times are due");
+        told(latency).take(&times(1.0)).unwrap();
+        for (measure, wrong) in [
+            (latency, times(-1.0)),
+            (latency, times(f64::INFINITY)),
+            (Measure::Bandwidth, bandwidth(0.0, f64::MIN_POSITIVE, u64::MAX)),
+        ] {
+            let said = told(measure).take(&wrong).unwrap_err();
+            assert!(said.starts_with("tells an interval that cannot be: "), "{said}");
+        }
+    }
+}

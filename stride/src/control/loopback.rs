@@ -1,0 +1,52 @@
+//! Both sides in one process.
+
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use super::client::{Outcome, Watch, measure};
+use super::connection::Connection;
+use super::failure::Failure;
+use super::message::Request;
+use super::path::Near;
+use super::server::{Host, serve_one};
+use crate::endpoint::{EndpointFactory, Role};
+
+/// Ends the conversation when it is dropped, also by a panic: a thread of a test may have a copy of either socket until it ends.
+struct Ending(UnixStream);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// Does a test with a server in a thread of this process.
+///
+/// # Errors
+///
+/// What failed at either side.
+pub fn loopback(
+    factory: &dyn EndpointFactory,
+    request: &Request,
+    timeout: Duration,
+    watch: &mut dyn Watch,
+) -> Result<Outcome, Failure> {
+    let no_socket =
+        |error| Failure::Ours(anyhow::Error::new(error).context("no socket for both sides in this process"));
+    let (ours, theirs) = UnixStream::pair().map_err(no_socket)?;
+    let end = |of: &UnixStream| of.try_clone().map(Ending).map_err(no_socket);
+    let (our_end, their_end) = (end(&ours)?, end(&theirs)?);
+    thread::scope(|scope| {
+        let _end = our_end;
+        scope.spawn(move || {
+            let _end = their_end;
+            let (connection, _) = Connection::greet(theirs, Role::Server, timeout)?;
+            // What fails here the client is told, and tells.
+            serve_one(connection, factory, &Host::default(), &mut |_| ())
+        });
+        let (connection, _) = Connection::greet(ours, Role::Client, timeout)?;
+        measure(connection, Near::default(), factory, request, watch)
+    })
+}

@@ -1,0 +1,262 @@
+//! The way between both sides: a GID of each, and the length of packets.
+
+mod gid;
+
+use std::net::IpAddr;
+
+use self::gid::Gid;
+use crate::endpoint::{Intake, Path, PeerInfo, PortInfo};
+use crate::plan::{Contradiction, Plan};
+
+/// The addresses by which the sides talk over TCP; none where they do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Near {
+    /// The client's.
+    pub client: Option<IpAddr>,
+    /// The server's.
+    pub server: Option<IpAddr>,
+}
+
+/// How the ports of two sides are to be connected: each with the one in the same place. `asked` are the indices of GIDs that were asked
+/// for, of the client and the server, for each port.
+///
+/// # Errors
+///
+/// A sentence, where nothing fits.
+pub fn choose_all(
+    client: &PortInfo,
+    server: &PortInfo,
+    asked: &[[Option<u32>; 2]],
+    plan: &Plan,
+    near: Near,
+) -> Result<Path, Contradiction> {
+    let pairs = client.all().zip(server.all()).enumerate();
+    let ways = pairs
+        .map(|(at, (client, server))| choose(client, server, asked.get(at).copied().unwrap_or_default(), plan, near));
+    let mut ways = ways.collect::<Result<Vec<_>, _>>()?.into_iter();
+    let Some(first) = ways.next() else { return refuse("a side has no port".to_owned()) };
+    Ok(Path { others: ways.collect(), ..first })
+}
+
+/// How two ports are to be connected.
+///
+/// # Errors
+///
+/// The same.
+pub fn choose(
+    client: &PortInfo,
+    server: &PortInfo,
+    asked: [Option<u32>; 2],
+    plan: &Plan,
+    near: Near,
+) -> Result<Path, Contradiction> {
+    check_softrnic(client, server)?;
+    if client.link_layer != server.link_layer {
+        return refuse(format!(
+            "{} of the client is on {}, and {} of the server on {}: give another --device or --remote-device",
+            client.device, client.link_layer, server.device, server.link_layer
+        ));
+    }
+    check_partitions(client, server)?;
+    let mtu = packet(client, server, plan.mtu)?;
+    let gids = if client.link_layer == "InfiniBand" {
+        // Only the header that GIDs stand in has a traffic class and a flow label.
+        by_identifier(client, server, asked, plan.traffic_class != 0 || plan.flow_label != 0)?
+    } else {
+        Some(uses_rdma_cm(client, server, asked, near)?)
+    };
+    let [client_gid, server_gid] = gids.map_or([None, None], |pair| pair.map(Some));
+    Ok(Path { client_gid, server_gid, mtu, others: Vec::new() })
+}
+
+/// softrnic's devices reach those of the same user, in the same network namespace of their own machine.
+fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
+    let name = |facts: &PortInfo| format!("{} of {}", facts.device, facts.host);
+    match (client.is_soft(), server.is_soft()) {
+        (false, false) => Ok(()),
+        (true, true) => {
+            let is_known = !client.machine.is_empty() && !server.machine.is_empty();
+            if !is_known || client.machine == server.machine {
+                return Ok(());
+            }
+            refuse(format!(
+                "{} and {} are softrnic's, which reaches the programs of one user in one network namespace of one machine alone, and these \
+                 two are not: start both there, or name a device of a network on both, with --device and --remote-device",
+                name(client),
+                name(server)
+            ))
+        }
+        (is_client, _) => {
+            let (soft, real, option) =
+                if is_client { (client, server, "--device") } else { (server, client, "--remote-device") };
+            refuse(format!(
+                "{} is softrnic's, which reaches the programs of its own machine and no device of a network such as {}: name another with \
+                 {option}",
+                name(soft),
+                name(real)
+            ))
+        }
+    }
+}
+
+/// Whether both are in one partition, where another than the first was asked for.
+fn check_partitions(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
+    match (client.partition, server.partition) {
+        (Some(ours), Some(theirs)) if ours.index.max(theirs.index) > 0 && !ours.meets(theirs) => refuse(format!(
+            "the client's {ours} and the server's {theirs} do not go together: both sides have to be in one partition, and one of them as \
+             a full member (0x8000 and more): give other --pkey-index and --remote-pkey-index"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a path that a client names is one of this side's.
+///
+/// # Errors
+///
+/// What the client does and must not.
+pub(super) fn check(path: &Path, own: &PortInfo) -> Result<(), String> {
+    let (ways, ports) = (path.all().count(), own.all().count());
+    if ways != ports {
+        return Err(format!("names {ways} ways, and the server has {ports} ports in the test"));
+    }
+    path.all().zip(own.all()).try_for_each(|(path, own)| check_one(path, own))
+}
+
+fn check_one(path: &Path, own: &PortInfo) -> Result<(), String> {
+    if let Some(index) = path.server_gid
+        && !own.gids.iter().any(|gid| gid.index == index)
+    {
+        return Err(format!("wants GID {index} of the server, which there is not"));
+    }
+    if ![256, 512, 1024, 2048, 4096].contains(&path.mtu) || path.mtu > own.mtu {
+        return Err(format!("wants packets of {} bytes, and the server's port has {}", path.mtu, own.mtu));
+    }
+    if path.server_gid.is_none() && own.link_layer != "InfiniBand" {
+        return Err(format!("names no GID, which {} needs", own.link_layer));
+    }
+    Ok(())
+}
+
+/// Whether the other side's queue pairs are those of the plan.
+///
+/// # Errors
+///
+/// What it does and must not.
+pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
+    let (ports, ways) = (ends.all().count(), path.all().count());
+    if ports != ways {
+        return Err(format!("has queue pairs at {ports} ports, where {ways} were due"));
+    }
+    ends.all().zip(path.all()).try_for_each(|(ends, path)| check_ends_of(ends, path, plan))
+}
+
+/// Those of one port.
+fn check_ends_of(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
+    let (found, due) = (ends.queue_pairs.len(), plan.queue_pairs / plan.ports());
+    if found != due as usize {
+        return Err(format!("has {found} queue pairs, where {due} were due"));
+    }
+    if let Some(index) = ends.queue_pairs.iter().position(|end| !Intake::is_of(end.intake.as_ref(), plan.transport)) {
+        return Err(format!(
+            "says of queue pair {index} what takes messages in otherwise than {} has it",
+            plan.transport
+        ));
+    }
+    match &ends.gid {
+        Some(text) if text.parse::<std::net::Ipv6Addr>().is_err() => Err(format!("has a GID that is none: {text:?}")),
+        None if path.client_gid.is_some() => Err("has no GID, where one was due".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn refuse<T>(sentence: String) -> Result<T, Contradiction> {
+    Err(Contradiction(sentence))
+}
+
+/// The bytes of a packet: what was asked for, or the most that both can.
+fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u32, Contradiction> {
+    let most = client.mtu.min(server.mtu);
+    let Some(asked) = asked.filter(|asked| *asked > most) else { return Ok(asked.unwrap_or(most)) };
+    let (whose, facts) = if client.mtu == most { ("client", client) } else { ("server", server) };
+    refuse(format!(
+        "--mtu {asked} is more than {most}, which port {} of the {whose}'s {} has: give --mtu {most}",
+        facts.port, facts.device
+    ))
+}
+
+/// On InfiniBand the local identifiers are enough, unless there are none, the sides are in different subnets, or GIDs were asked for or are
+/// `needed`.
+fn by_identifier(
+    client: &PortInfo,
+    server: &PortInfo,
+    asked: [Option<u32>; 2],
+    needed: bool,
+) -> Result<Option<[u32; 2]>, Contradiction> {
+    let subnet = |facts: &PortInfo, asked: Option<u32>| {
+        let gids = Gid::all(facts);
+        gids.into_iter().find(|gid| asked.is_none_or(|index| gid.index == index)).map(|gid| (gid.index, gid.subnet()))
+    };
+    let missing = |whose: &str, facts: &PortInfo, asked: Option<u32>| {
+        let index = asked.map_or_else(String::new, |index| format!(" of index {index}"));
+        Contradiction(format!("port {} of the {whose}'s {} has no GID{index}", facts.port, facts.device))
+    };
+    let (ours, theirs) = (subnet(client, asked[0]), subnet(server, asked[1]));
+    let has_identifiers = client.lid != 0 && server.lid != 0;
+    let is_one_subnet = ours.zip(theirs).is_none_or(|((_, ours), (_, theirs))| ours == theirs);
+    if has_identifiers && is_one_subnet && asked == [None, None] && !needed {
+        return Ok(None);
+    }
+    let (ours, _) = ours.ok_or_else(|| missing("client", client, asked[0]))?;
+    let (theirs, _) = theirs.ok_or_else(|| missing("server", server, asked[1]))?;
+    Ok(Some([ours, theirs]))
+}
+
+/// On Ethernet: the best pair of both tables.
+fn uses_rdma_cm(
+    client: &PortInfo,
+    server: &PortInfo,
+    asked: [Option<u32>; 2],
+    near: Near,
+) -> Result<[u32; 2], Contradiction> {
+    let ours = asked_of("client", "--gid-index", client, asked[0])?;
+    let theirs = asked_of("server", "--remote-gid-index", server, asked[1])?;
+    let is_one_host = client.host == server.host || near.server.is_none_or(|address| address.is_loopback());
+    let pairs = ours.iter().flat_map(|ours| theirs.iter().map(move |theirs| (ours, theirs)));
+    // What was asked for on both sides is taken as it is, if it can work at all; else a pair has to have a chance.
+    let fits = |(ours, theirs): &(&Gid, &Gid)| {
+        ours.is_like(theirs) && (asked.iter().all(Option::is_some) || ours.reaches(theirs, is_one_host))
+    };
+    let best = pairs
+        .filter(fits)
+        .max_by_key(|(ours, theirs)| (ours.rank(theirs, near), std::cmp::Reverse((ours.index, theirs.index))));
+    best.map(|(ours, theirs)| [ours.index, theirs.index]).ok_or_else(|| {
+        Contradiction(format!(
+            "no GID of the client's {} and of the server's {} are of the same kind and reach each other: the client has {}; the server has \
+             {}. Give --gid-index and --remote-gid-index, or set addresses of the same network",
+            client.device,
+            server.device,
+            gid::list(&ours),
+            gid::list(&theirs)
+        ))
+    })
+}
+
+/// The GIDs of a side, or the one that was asked for.
+fn asked_of(whose: &str, option: &str, facts: &PortInfo, asked: Option<u32>) -> Result<Vec<Gid>, Contradiction> {
+    let mut gids = Gid::all(facts);
+    if let Some(index) = asked {
+        let all = gid::list(&gids);
+        gids.retain(|gid| gid.index == index);
+        if gids.is_empty() {
+            return refuse(format!(
+                "{option} {index}: port {} of the {whose}'s {} has no such GID, but {all}",
+                facts.port, facts.device
+            ));
+        }
+    }
+    Ok(gids)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+use super::*;
+use crate::endpoint::fake::Fake;
+use crate::endpoint::{EndpointFactory, GidInfo, QpAddress, Role};
+use crate::plan::{Plan, SideConfig, Transport};
+
+/// A side with these GIDs: an address, and its kind.
+fn side(host: &str, gids: &[(&str, &str)]) -> PortInfo {
+    let fake = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap();
+    let gid = |(index, (address, kind)): (usize, &(&str, &str))| {
+        let (address, prefix) = address.split_once('/').unwrap();
+        let gid = match address.parse().unwrap() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        GidInfo {
+            index: index as u32,
+            gid: gid.to_string(),
+            kind: (*kind).to_owned(),
+            interface: String::new(),
+            prefix: prefix.parse().ok(),
+        }
+    };
+    PortInfo { host: host.to_owned(), gids: gids.iter().enumerate().map(gid).collect(), ..fake.facts().clone() }
+}
+
+fn near(client: &str, server: &str) -> Near {
+    Near { client: client.parse().ok(), server: server.parse().ok() }
+}
+
+fn pair(client: &PortInfo, server: &PortInfo, asked: [Option<u32>; 2], near: Near) -> Result<[u32; 2], String> {
+    let path = choose(client, server, asked, &Plan::default(), near).map_err(|contradiction| contradiction.0)?;
+    Ok([path.client_gid, path.server_gid].map(|gid| gid.unwrap_or(99)))
+}
+
+const NONE: [Option<u32>; 2] = [None, None];
+
+#[test]
+fn the_best_pair_is_taken() {
+    let usual = |last: u8| {
+        let local = format!("fe80::{last}/64");
+        let address = format!("10.0.0.{last}/24");
+        side(
+            &format!("host{last}"),
+            &[(&local, "RoCE v1"), (&local, "RoCE v2"), (&address, "RoCE v1"), (&address, "RoCE v2")],
+        )
+    };
+    assert_eq!(pair(&usual(1), &usual(2), NONE, near("10.0.0.1", "10.0.0.2")), Ok([3, 3]));
+    assert_eq!(pair(&usual(1), &usual(2), NONE, Near::default()), Ok([3, 3]));
+    assert_eq!(pair(&usual(1), &usual(2), [Some(1), None], Near::default()), Ok([1, 1]));
+    assert_eq!(pair(&usual(1), &usual(2), [None, Some(2)], Near::default()), Ok([2, 2]));
+}
+
+#[test]
+fn subnets_count_before_the_order_of_tables() {
+    let ours = side("a", &[("10.0.0.1/24", "RoCE v2"), ("10.0.1.1/24", "RoCE v2")]);
+    let theirs = side("b", &[("10.0.1.2/24", "RoCE v2"), ("10.0.2.2/24", "RoCE v2")]);
+    assert_eq!(pair(&ours, &theirs, NONE, near("192.168.0.1", "192.168.0.2")), Ok([1, 0]));
+    // TCP is routed between these two, and so is RoCE v2.
+    assert_eq!(pair(&ours, &theirs, NONE, near("10.0.0.1", "10.0.2.2")), Ok([0, 1]));
+    let theirs = side("b", &[("10.0.9.2/24", "RoCE v2")]);
+    assert_eq!(pair(&ours, &theirs, NONE, Near::default()), Ok([0, 0]));
+    let theirs = side("b", &[("10.0.9.2/24", "RoCE v1")]);
+    assert!(pair(&ours, &theirs, NONE, Near::default()).is_err());
+}
+
+#[test]
+fn families_and_kinds_do_not_mix() {
+    let ours = side("a", &[("10.0.0.1/24", "RoCE v2"), ("fd00::1/64", "RoCE v1")]);
+    let theirs = side("b", &[("fd00::2/64", "RoCE v2"), ("10.0.0.2/24", "RoCE v1")]);
+    let said = pair(&ours, &theirs, NONE, Near::default()).unwrap_err();
+    assert!(said.contains("the client has 0 (RoCE v2 10.0.0.1), 1 (RoCE v1 fd00::1)"), "{said}");
+    assert!(pair(&ours, &theirs, [Some(0), Some(0)], Near::default()).is_err());
+    let theirs = side("b", &[("fd00::2/64", "RoCE v2"), ("fd00::2/64", "RoCE v1")]);
+    assert_eq!(pair(&ours, &theirs, NONE, Near::default()), Ok([1, 1]));
+}
+
+#[test]
+fn addresses_of_one_host_stay_on_it() {
+    let soft = |host: &str, address: &str| {
+        side(host, &[("127.0.0.1/8", "RoCE v2"), ("::1/128", "RoCE v2"), (address, "RoCE v2")])
+    };
+    let (ours, theirs) = (soft("a", "10.0.0.1/24"), soft("b", "10.0.0.2/24"));
+    assert_eq!(pair(&ours, &theirs, NONE, near("10.0.0.1", "10.0.0.2")), Ok([2, 2]));
+    let here = soft("a", "10.0.0.1/24");
+    assert_eq!(pair(&here, &here, NONE, near("127.0.0.1", "127.0.0.1")), Ok([0, 0]));
+    assert_eq!(pair(&here, &here, NONE, near("::1", "::1")), Ok([1, 1]));
+    let (ours, theirs) = (side("a", &[("127.0.0.1/8", "RoCE v2")]), side("b", &[("127.0.0.1/8", "RoCE v2")]));
+    assert!(pair(&ours, &theirs, NONE, near("10.0.0.1", "10.0.0.2")).is_err());
+    assert_eq!(pair(&ours, &ours, NONE, Near::default()), Ok([0, 0]));
+}
+
+#[test]
+fn indices_that_are_not_there_are_named() {
+    let ours = side("a", &[("10.0.0.1/24", "RoCE v2")]);
+    let said = pair(&ours, &ours, [Some(7), None], Near::default()).unwrap_err();
+    assert!(said.starts_with("--gid-index 7: port 1 of the client's fake0 has no such GID, but 0"), "{said}");
+    let said = pair(&ours, &ours, [None, Some(7)], Near::default()).unwrap_err();
+    assert!(said.starts_with("--remote-gid-index 7"), "{said}");
+}
+
+#[test]
+fn infiniband_needs_gids_between_subnets_only() {
+    let port = |lid: u16, gid: &str| {
+        let side = side("a", &[(gid, "IB")]);
+        PortInfo { link_layer: "InfiniBand".to_owned(), lid, ..side }
+    };
+    let here = port(3, "fe80::1/64");
+    assert_eq!(pair(&here, &port(4, "fe80::2/64"), NONE, Near::default()), Ok([99, 99]));
+    assert_eq!(pair(&here, &port(4, "fe80:0:0:1::2/64"), NONE, Near::default()), Ok([0, 0]));
+    assert_eq!(pair(&here, &port(0, "fe80::2/64"), NONE, Near::default()), Ok([0, 0]));
+    assert_eq!(pair(&here, &port(4, "fe80::2/64"), [Some(0), None], Near::default()), Ok([0, 0]));
+    assert!(pair(&here, &port(4, "fe80::2/64"), [None, Some(3)], Near::default()).is_err());
+    for plan in [Plan { traffic_class: 104, ..Plan::default() }, Plan { flow_label: 1, ..Plan::default() }] {
+        let path = choose(&here, &port(4, "fe80::2/64"), NONE, &plan, Near::default()).unwrap();
+        assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
+    }
+    let ethernet = side("a", &[("10.0.0.1/24", "RoCE v2")]);
+    assert!(pair(&here, &ethernet, NONE, Near::default()).unwrap_err().contains("is on InfiniBand"));
+}
+
+#[test]
+fn partitions_are_one() {
+    let fake = |pkey_index, role| {
+        let place = SideConfig { pkey_index, ..SideConfig::default() };
+        let side = Fake::default().open(&Plan::default(), &place, role).unwrap();
+        side.facts().clone()
+    };
+    let of = |ours, theirs| {
+        let (ours, theirs) = (fake(ours, Role::Client), fake(theirs, Role::Server));
+        choose(&ours, &theirs, NONE, &Plan::default(), Near::default()).map(drop).map_err(|sentence| sentence.0)
+    };
+    for (ours, theirs) in [(None, None), (Some(1), Some(1)), (Some(1), Some(2))] {
+        assert_eq!(of(ours, theirs), Ok(()));
+    }
+    assert!(of(Some(2), Some(2)).is_err());
+    let said = of(Some(1), None).unwrap_err();
+    assert!(
+        said.starts_with("the client's P_Key 0x8001 (index 1) and the server's P_Key 0xffff (index 0) do not"),
+        "{said}"
+    );
+    let unknown = PortInfo { partition: None, ..fake(None, Role::Server) };
+    assert!(choose(&fake(Some(1), Role::Client), &unknown, NONE, &Plan::default(), Near::default()).is_ok());
+}
+
+#[test]
+fn packets_fit_both_ports() {
+    let small = PortInfo { mtu: 1024, ..side("a", &[("10.0.0.1/24", "RoCE v2")]) };
+    let large = side("a", &[("10.0.0.2/24", "RoCE v2")]);
+    let mtu = |asked| {
+        let plan = Plan { mtu: asked, ..Plan::default() };
+        choose(&small, &large, NONE, &plan, Near::default()).map(|path| path.mtu).map_err(|sentence| sentence.0)
+    };
+    assert_eq!(mtu(None), Ok(1024));
+    assert_eq!(mtu(Some(512)), Ok(512));
+    assert_eq!(
+        mtu(Some(4096)).unwrap_err(),
+        "--mtu 4096 is more than 1024, which port 1 of the client's fake0 has: give --mtu 1024"
+    );
+}
+
+#[test]
+fn each_port_has_a_way_of_its_own() {
+    let ports = |last: u8| {
+        let first = side("a", &[(&format!("10.0.0.{last}/24"), "RoCE v2")]);
+        let second = side("a", &[("fe80::1/64", "RoCE v2"), (&format!("10.0.1.{last}/24"), "RoCE v2")]);
+        PortInfo { others: vec![PortInfo { mtu: 1024, longest: Some(8928), ..second }], ..first }
+    };
+    let (client, server) = (ports(1), ports(2));
+    let choose = |asked: &[[Option<u32>; 2]]| {
+        choose_all(&client, &server, asked, &Plan::default(), Near::default()).map_err(|contradiction| contradiction.0)
+    };
+    let path = choose(&[]).unwrap();
+    let ways: Vec<_> = path.all().map(|way| (way.client_gid, way.server_gid, way.mtu)).collect();
+    assert_eq!(ways, [(Some(0), Some(0), 4096), (Some(1), Some(1), 1024)]);
+    // A message has to have room on each of them.
+    let room = path.room(&[&client, &server]);
+    assert_eq!((room.mtu, room.longest), (1024, Some(8928)));
+    let asked = choose(&[NONE, [Some(0), None]]).unwrap();
+    assert_eq!((asked.client_gid, asked.others[0].client_gid), (Some(0), Some(0)));
+    let said = choose(&[NONE, [Some(7), None]]).unwrap_err();
+    assert!(said.starts_with("--gid-index 7: port 1 of the client's fake0 has no such GID"), "{said}");
+}
+
+#[test]
+fn what_a_client_names_is_looked_at() {
+    let own = side("a", &[("10.0.0.1/24", "RoCE v2")]);
+    let path = Path { client_gid: Some(77), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    assert_eq!(check(&path, &own), Ok(()));
+    assert!(check(&Path { server_gid: Some(1), ..path.clone() }, &own).is_err());
+    assert!(check(&Path { server_gid: None, ..path.clone() }, &own).is_err());
+    assert!(check(&Path { mtu: 8192, ..path.clone() }, &own).is_err());
+    assert!(check(&Path { mtu: 1000, ..path.clone() }, &own).is_err());
+    let two = Path { others: vec![path.clone()], ..path.clone() };
+    assert!(check(&two, &own).unwrap_err().starts_with("names 2 ways, "));
+    let wide = PortInfo { others: vec![own.clone()], ..own.clone() };
+    assert_eq!(check(&two, &wide), Ok(()));
+    let wrong = Path { others: vec![Path { mtu: 8192, ..path.clone() }], ..path.clone() };
+    assert!(check(&wrong, &wide).is_err());
+    let ends = PeerInfo {
+        lid: 0,
+        gid: Some("::1".to_owned()),
+        reads: 16,
+        queue_pairs: Vec::new(),
+        inline: 0,
+        listening: None,
+        others: Vec::new(),
+    };
+    assert!(check_ends(&ends, &path, &Plan::default()).unwrap_err().contains("0 queue pairs"));
+    let (xrc, dc) = (Intake::Xrc { number: 1, srq: 2 }, Intake::Dc { number: 1, key: 2 });
+    let all = [None, Some(xrc), Some(dc)];
+    for (transport, right) in [
+        (Transport::Rc, None),
+        (Transport::Ud, None),
+        (Transport::Srd, None),
+        (Transport::Xrc, Some(xrc)),
+        (Transport::Dc, Some(dc)),
+    ] {
+        let plan = Plan { transport, queue_pairs: 2, ..Plan::default() };
+        for wrong in all {
+            let end = |intake| QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake };
+            let ends = PeerInfo { queue_pairs: vec![end(right), end(wrong)], ..ends.clone() };
+            let expected = format!("says of queue pair 1 what takes messages in otherwise than {transport} has it");
+            let expected = if wrong == right { Ok(()) } else { Err(expected) };
+            assert_eq!(check_ends(&ends, &path, &plan), expected);
+        }
+    }
+}
+
+#[test]
+fn devices_of_efa_reach_each_other_by_the_one_gid_that_each_has() {
+    let efa = |host, gid| {
+        let mut facts = side(host, &[(gid, "IB")]);
+        facts.link_layer = "Unspecified".to_owned();
+        facts
+    };
+    let (client, server) = (efa("a", "fe80::1/64"), efa("b", "fe80::2/64"));
+    let plan = Plan { transport: Transport::Srd, ..Plan::default() };
+    let path = choose(&client, &server, [None; 2], &plan, Near::default()).unwrap();
+    assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
+    assert_eq!(check(&path, &server), Ok(()));
+}
+
+#[test]
+fn softrnic_meets_itself_on_one_machine() {
+    let host = |machine: &str, provider: &str, last: u8| {
+        let side = side(machine, &[(&format!("10.0.0.{last}/24"), "RoCE v2")]);
+        PortInfo { machine: machine.to_owned(), provider: provider.to_owned(), ..side }
+    };
+    let soft = |machine: &str| host(machine, "softrnic", 1);
+    let said = |client: &PortInfo, server: &PortInfo, near| pair(client, server, NONE, near).err().unwrap_or_default();
+    let far = near("10.0.0.1", "10.0.0.2");
+    assert_eq!(said(&soft("a"), &soft("a"), far), "");
+    // Containers have names of their own, and may share what softrnic meets in.
+    assert_eq!(said(&PortInfo { host: "container".to_owned(), ..soft("a") }, &soft("a"), far), "");
+    // A connection that is relayed has such an address too.
+    assert_ne!(said(&soft("a"), &soft("b"), near("127.0.0.1", "127.0.0.1")), "");
+    assert_eq!(said(&soft(""), &soft("b"), far), "");
+    let two = said(&soft("a"), &soft("b"), far);
+    assert!(two.contains("of one machine alone, and these two are not: start both there, or name a device"), "{two}");
+    let server = said(&host("a", "mlx5", 2), &soft("b"), far);
+    assert!(server.starts_with("fake0 of b is softrnic's") && server.ends_with("--remote-device"), "{server}");
+    let client = said(&soft("a"), &host("a", "mlx5", 2), far);
+    assert!(client.starts_with("fake0 of a is softrnic's") && client.ends_with("with --device"), "{client}");
+}

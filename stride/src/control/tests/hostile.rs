@@ -1,0 +1,417 @@
+//! Others that are not what they should be.
+
+use std::io::{self, Cursor, Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use proptest::prelude::*;
+
+use super::super::frame::{Frame, MAGIC};
+use super::super::keepalive::Keepalive;
+use super::super::wire::Deadline;
+use super::*;
+use crate::endpoint::{EndpointFactory, Role};
+use crate::plan::{PortSelector, SideConfig};
+use crate::stats::{Interval, Seen};
+
+/// Says what it was told to, and then nothing more.
+struct Script(Cursor<Vec<u8>>);
+
+impl Read for Script {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Script {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Wire for Script {
+    fn limit(&mut self, _: Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn has_input(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
+
+fn bytes(kind: u16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(PROTOCOL.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend((body.len() as u32).to_be_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+fn hello() -> Vec<u8> {
+    bytes(1, br#"{"version":"9"}"#)
+}
+
+fn message(message: &Message) -> Vec<u8> {
+    bytes(message.kind(), &message.pack().unwrap())
+}
+
+/// The ends of so many queue pairs.
+fn ends(count: usize) -> Vec<u8> {
+    let end = crate::endpoint::QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
+    message(&Message::PeerInfo(crate::endpoint::PeerInfo {
+        lid: 0,
+        gid: Some("::1".to_owned()),
+        reads: 16,
+        queue_pairs: vec![end; count],
+        inline: 0,
+        listening: None,
+        others: Vec::new(),
+    }))
+}
+
+/// The same at two ports.
+fn ends_of(counts: [usize; 2]) -> Vec<u8> {
+    let end = crate::endpoint::QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake: None };
+    let of = |count, others| crate::endpoint::PeerInfo {
+        lid: 0,
+        gid: Some("::1".to_owned()),
+        reads: 16,
+        queue_pairs: vec![end; count],
+        inline: 0,
+        listening: None,
+        others,
+    };
+    message(&Message::PeerInfo(of(counts[0], vec![of(counts[1], Vec::new())])))
+}
+
+/// A test over two ports.
+fn wide(plan: &mut Plan) {
+    (plan.queue_pairs, plan.threads) = (2, 2);
+    (plan.client, plan.server) = (SideConfig::default().spread(2), SideConfig::default().spread(2));
+}
+
+/// A path by these GIDs of the server's, of each port.
+fn ways(indices: [u32; 2]) -> Vec<u8> {
+    let [first, second] = indices.map(|index| crate::endpoint::Path {
+        client_gid: Some(3),
+        server_gid: Some(index),
+        mtu: 1024,
+        others: Vec::new(),
+    });
+    message(&Message::Path(crate::endpoint::Path { others: vec![second], ..first }))
+}
+
+/// What a server makes of a client that says this.
+fn server(script: Vec<u8>) -> Result<(), Failure> {
+    let (connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Server, LONG)?;
+    serve_one(connection, &Fake::default(), &Host::default(), &mut |_| ())
+}
+
+/// What a client makes of a server that says this.
+fn client(script: Vec<u8>) -> Result<(), Failure> {
+    let (connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Client, LONG)?;
+    measure(connection, Near::default(), &Fake::default(), &request(|_| ()), &mut ()).map(drop)
+}
+
+#[test]
+fn strangers_are_named() {
+    let other = [&MAGIC[..], &[0, 9, 0, 1, 0, 0, 0, 15], br#"{"version":"9"}"#].concat();
+    for (script, part) in [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "a web server"),
+        (b"6.06\0\0\0\0\0\0\0\0\0\0\0\0".to_vec(), "perftest 6.06"),
+        (Vec::new(), "closed the connection before it said who it is"),
+        (MAGIC[..3].to_vec(), "closed the connection before it said who it is"),
+        (other, "stride-perf 9 with protocol 9"),
+        (b"\xff\xfe\xfd".to_vec(), r#"begins with "\xff\xfe\xfd""#),
+    ] {
+        for failure in [server(script.clone()), client(script.clone())] {
+            let Err(Failure::Stranger(text)) = failure else { panic!("{script:?}: {failure:?}") };
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
+
+#[test]
+fn lies_are_named() {
+    let asks = |change: fn(&mut Plan)| [hello(), message(&Message::Request(Box::new(request(change))))].concat();
+    let path = |index| {
+        message(&Message::Path(crate::endpoint::Path {
+            client_gid: Some(3),
+            server_gid: Some(index),
+            mtu: 1024,
+            others: Vec::new(),
+        }))
+    };
+    for (script, said) in [
+        (hello(), "the client has gone away: it ended, or was stopped"),
+        ([hello(), message(&Message::Go)].concat(), "the client sent `go` where `request` was due"),
+        ([hello(), bytes(99, b"")].concat(), "the client sent a message of kind 99, which there is not"),
+        ([hello(), bytes(2, b"{}")].concat(), "the client sent a `request` that cannot be read: missing field `plan`"),
+        ([hello(), b"GET /".to_vec()].concat(), "the client sent what is no message: \"GET /\""),
+        (asks(|plan| plan.queue_pairs = u32::MAX), "--qp-count is 4294967295: it can be 1 to 16384"),
+        (asks(|plan| plan.sizes = vec![u64::MAX]), "--msg-size is 18446744073709551615: it can be 1 to 2147483648"),
+        ([asks(|_| ()), path(77)].concat(), "the client wants GID 77 of the server, which there is not"),
+        ([asks(|_| ()), path(3), ends(0)].concat(), "the client has 0 queue pairs, where 1 were due"),
+        (
+            asks(|plan| plan.client.others = vec![PortSelector::default(); 1000]),
+            "the client has 1001 ports and the server 1, and each is to be connected with one: give as many --remote-device and --remote-ib-port as \
+             --device and --ib-port, or one for all",
+        ),
+        ([asks(wide), path(3)].concat(), "the client names 1 ways, and the server has 2 ports in the test"),
+        ([asks(wide), ways([3, 77])].concat(), "the client wants GID 77 of the server, which there is not"),
+        ([asks(wide), ways([3, 3]), ends(1)].concat(), "the client has queue pairs at 1 ports, where 2 were due"),
+        ([asks(wide), ways([3, 3]), ends_of([1, 2])].concat(), "the client has 2 queue pairs, where 1 were due"),
+        (
+            [asks(|_| ()), message(&Message::Error(Reason { text: "enough".to_owned(), is_rdma: false }))].concat(),
+            "the client: enough",
+        ),
+    ] {
+        assert_eq!(server(script).unwrap_err().to_string(), said);
+    }
+    let said = client([hello(), message(&Message::Figures(None))].concat()).unwrap_err().to_string();
+    assert_eq!(said, "the server sent `figures` where `offer` was due");
+}
+
+#[test]
+fn a_server_outlives_what_its_clients_are() {
+    let short = Duration::from_millis(200);
+    let server = Running::start(
+        Fake { fails: None, waits: Some(Role::Server), ..Fake::default() },
+        Host::default(),
+        short,
+        false,
+    );
+    let say = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        // The server may have gone away already from what it has read.
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    drop(say(b""));
+    assert!(server.failure().contains("closed the connection"));
+    let web = say(b"GET / HTTP/1.1\r\n\r\n");
+    assert!(server.failure().contains("a web client"));
+    drop(web);
+    let silent = say(b"");
+    assert!(server.failure().contains("says nothing since"));
+    drop(silent);
+    let mute = say(&hello());
+    assert!(server.failure().contains("says nothing since"));
+    drop(mute);
+    drop(say(&[hello(), message(&Message::Request(Box::new(request(|_| ()))))].concat()));
+    assert!(server.failure().starts_with("the client"));
+    let long = say(&[&hello()[..], &MAGIC, &[0, 1, 0, 2, 255, 255, 255, 255]].concat());
+    assert!(server.failure().contains("too long"));
+    drop(long);
+    // In the middle of a step, once silent and once gone.
+    for is_silent in [true, false] {
+        let mut stream = say(&hello());
+        let mut wire = stream.try_clone().unwrap();
+        let mut await_kind = |kind| loop {
+            let frame = Frame::read(&mut wire, Deadline::after(LONG)).unwrap();
+            if frame.kind == kind {
+                break frame;
+            }
+        };
+        stream.write_all(&message(&Message::Request(Box::new(request(|_| ()))))).unwrap();
+        let path = Message::Path(crate::endpoint::Path {
+            client_gid: Some(3),
+            server_gid: Some(3),
+            mtu: 1024,
+            others: Vec::new(),
+        });
+        stream.write_all(&message(&path)).unwrap();
+        stream.write_all(&ends(1)).unwrap();
+        await_kind(5);
+        stream.write_all(&message(&Message::Connected)).unwrap();
+        stream.write_all(&message(&Message::Size(64 << 10))).unwrap();
+        await_kind(8);
+        stream.write_all(&message(&Message::Go)).unwrap();
+        if !is_silent {
+            drop((wire, stream));
+            assert!(server.failure().contains("has gone away"));
+        } else {
+            assert!(server.failure().contains("says nothing since"));
+        }
+    }
+    server.measure(&request(|_| ()), &mut ()).unwrap();
+}
+
+#[test]
+fn a_client_sees_that_its_server_is_gone() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let contact =
+        ControlOptions { by_rdma_cm: false, port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
+    let server = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let (connection, _) = Connection::greet(stream, Role::Server, LONG).unwrap();
+        let leaves = |event| {
+            // As a process that is killed: the socket closes.
+            if matches!(event, Event::Met(..)) {
+                std::panic::resume_unwind(Box::new("gone"));
+            }
+        };
+        let _ = serve_one(connection, &Fake::default(), &Host::default(), &mut { leaves });
+    });
+    let met = connect("127.0.0.1", &contact, None).unwrap();
+    let waits = Fake { fails: None, waits: Some(Role::Client), ..Fake::default() };
+    let failure = measure(met.connection, met.near, &waits, &request(|_| ()), &mut ()).unwrap_err();
+    assert_eq!(failure.to_string(), "the server has gone away: it ended, or was stopped");
+    assert!(server.join().is_err());
+}
+
+#[test]
+fn a_client_sees_that_its_server_hangs() {
+    struct Patience(Instant);
+    impl Watch for Patience {
+        fn progress(&mut self, _: u64, _: f64) -> bool {
+            self.0.elapsed() < LONG
+        }
+    }
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = thread::spawn(move || {
+        let (mut connection, _) = Connection::greet(theirs, Role::Server, LONG).unwrap();
+        let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Server).unwrap();
+        let mut says = |message| connection.send(&message).and_then(|()| connection.receive()).unwrap();
+        let offer = Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() };
+        assert!(matches!(says(Message::Note("it begins".to_owned())), Message::Request(_)));
+        assert!(matches!(says(Message::Offer(Box::new(offer))), Message::Path(_)));
+        let Message::PeerInfo(ends) = says(Message::Note("it is connected".to_owned())) else { panic!("no ends") };
+        assert_eq!(says(Message::PeerInfo(ends)), Message::Connected);
+        assert!(matches!(says(Message::Connected), Message::Size(_)));
+        assert_eq!(says(Message::Ready), Message::Go);
+        // From here on it says nothing, and hears all.
+        while connection.receive().is_ok() {}
+    });
+    let (connection, _) = Connection::greet(ours, Role::Client, LONG).unwrap();
+    let connection = connection.with_timeout(Duration::from_secs(1));
+    // As one that only takes in what never comes: its run ends when it is told to.
+    let waits = Fake { waits: Some(Role::Client), ..Fake::default() };
+    let mut patience = Patience(Instant::now());
+    let failure = measure(connection, Near::default(), &waits, &request(|_| ()), &mut patience).unwrap_err();
+    let said = "the server says nothing since 1s while it measures: it hangs, or was stopped";
+    assert_eq!(failure.to_string(), said);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_with_other_ports_than_were_asked_for_is_named() {
+    let offered = |count, change: fn(&mut Plan)| {
+        let place = SideConfig::default().spread(count);
+        let side = Fake::default().open(&Plan::default(), &place, Role::Server).unwrap();
+        let offer = Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() };
+        let script = [hello(), message(&Message::Offer(Box::new(offer))), ends(1)].concat();
+        let (connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Client, LONG).unwrap();
+        let done = measure(connection, Near::default(), &Fake::default(), &request(change), &mut ());
+        done.unwrap_err().to_string()
+    };
+    assert_eq!(offered(2, |_| ()), "the server has 2 ports, where 1 were due");
+    assert_eq!(offered(1, wide), "the server has 1 ports, where 2 were due");
+    assert_eq!(offered(2, wide), "the server has queue pairs at 1 ports, where 2 were due");
+}
+
+/// What a client of which the server alone sends is told, up to the step and these messages in it.
+fn told(messages: &[Message]) -> Vec<u8> {
+    let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Server).unwrap();
+    let offer =
+        Message::Offer(Box::new(Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() }));
+    let before = [hello(), message(&offer), ends(1), message(&Message::Connected), message(&Message::Ready)].concat();
+    messages.iter().fold(before, |all, next| [all, message(next)].concat())
+}
+
+fn interval(start: f64, end: f64) -> Message {
+    Message::Interval(Interval { start, end, seen: Seen::Bandwidth { messages: 7 } })
+}
+
+#[test]
+fn intervals_that_cannot_be_are_refused() {
+    struct Count(usize);
+    impl Watch for Count {
+        fn interval(&mut self, _: u64, _: &Interval) {
+            self.0 += 1;
+        }
+    }
+    // In the step where its run goes on, and behind it where it is over before they come.
+    for waits in [Some(Role::Client), None] {
+        let factory = Fake { waits, ..Fake::default() };
+        let client = |messages: &[Message]| {
+            let mut count = Count(0);
+            let (connection, _) = Connection::greet(Script(Cursor::new(told(messages))), Role::Client, LONG).unwrap();
+            let request = request(|plan| plan.is_reversed = true);
+            let done = measure(connection, Near::default(), &factory, &request, &mut count);
+            (done.map(drop).map_err(|failure| failure.to_string()), count.0)
+        };
+        let figures = Message::Figures(None);
+        assert_eq!(client(&[interval(0.0, 1.0), interval(1.0, 2.0), figures.clone()]), (Ok(()), 2));
+        let times = Seen::Latency { samples: 1, min: 1.0, mean: 1.0, max: 1.0 };
+        let times = Message::Interval(Interval { start: 1.0, end: 2.0, seen: times });
+        for (wrong, said) in [
+            (times, "the server tells times, where messages are counted"),
+            (interval(0.5, 1.0), "the server tells an interval from 0.5 s to 1 s, where the last one ended at 1 s"),
+        ] {
+            let (done, count) = client(&[interval(0.0, 1.0), wrong, figures.clone()]);
+            assert_eq!((done.unwrap_err().as_str(), count), (said, 1), "{waits:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_intervals_holds_nothing_back() {
+    let mut flood: Vec<_> = (0..500).map(|at| interval(at.into(), (at + 1).into())).collect();
+    flood.extend([Message::Progress(0.5), Message::Figures(None), Message::Counted(None)]);
+    let script = flood.iter().fold(hello(), |all, next| [all, message(next)].concat());
+    let (mut connection, _) = Connection::greet(Script(Cursor::new(script)), Role::Client, LONG).unwrap();
+    let heard = Keepalive::new().beat(&mut connection, 0.0).unwrap();
+    assert_eq!((heard.len(), heard.last()), (501, Some(&Message::Figures(None))));
+    // What is said after the figures is asked for later.
+    assert_eq!(connection.receive().unwrap(), Message::Counted(None));
+}
+
+/// Any message that a client can send, some with what the server cannot have.
+fn any_message() -> impl Strategy<Value = Vec<u8>> {
+    let part = crate::endpoint::Path { client_gid: Some(3), server_gid: Some(3), mtu: 1024, others: Vec::new() };
+    prop_oneof![
+        Just(message(&Message::Request(Box::new(request(|_| ()))))),
+        Just(message(&Message::Path(part))),
+        Just(ends(1)),
+        Just(message(&Message::Connected)),
+        Just(message(&Message::Size(64 << 10))),
+        Just(message(&Message::Go)),
+        Just(message(&Message::Done(Done { is_whole: true }))),
+        Just(message(&Message::Progress(0.5))),
+        Just(message(&Message::End)),
+        any::<u64>().prop_map(|size| message(&Message::Size(size))),
+        (0_u16..20, prop::collection::vec(any::<u8>(), 0..60)).prop_map(|(kind, body)| bytes(kind, &body)),
+        prop::collection::vec(any::<u8>(), 0..60),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_side_panic(script in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = server(script.clone());
+        let _ = client(script.clone());
+        let _ = server([hello(), script.clone()].concat());
+        let _ = client([hello(), script].concat());
+    }
+
+    #[test]
+    fn no_order_of_messages_makes_a_server_panic(messages in prop::collection::vec(any_message(), 0..12)) {
+        let _ = server([hello(), messages.concat()].concat());
+    }
+
+    #[test]
+    fn no_change_of_a_good_talk_makes_a_server_panic(at in 0_usize..4000, with in any::<u8>()) {
+        let mut script = hello();
+        script.extend(message(&Message::Request(Box::new(request(|_| ())))));
+        script.extend(message(&Message::End));
+        let at = at % script.len();
+        script[at] = with;
+        let _ = server(script);
+    }
+}

@@ -1,0 +1,91 @@
+//! Both sides with fake endpoints, in memory and over sockets, and each side with others that are not what they should be.
+
+mod by_rdma_cm;
+mod hostile;
+mod sockets;
+mod whole;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::*;
+use crate::endpoint::fake::Fake;
+use crate::plan::{Given, Plan};
+
+/// Long enough for a machine that has much else to do.
+const LONG: Duration = Duration::from_secs(30);
+
+fn request(change: impl FnOnce(&mut Plan)) -> Request {
+    let mut plan = Plan::default();
+    change(&mut plan);
+    Request { plan, given: Given::default() }
+}
+
+/// A server in a thread, that ends with the test.
+struct Running {
+    address: SocketAddr,
+    events: Receiver<Event>,
+    stop: Stop,
+    thread: Option<JoinHandle<Result<(), Failure>>>,
+}
+
+impl Running {
+    fn start(factory: Fake, host: Host, timeout: Duration, is_one_off: bool) -> Self {
+        let reception = Listeners::from(TcpListener::bind("127.0.0.1:0").unwrap());
+        Self::with(reception, factory, host, timeout, is_one_off)
+    }
+
+    fn at(reception: Listeners, timeout: Duration) -> Self {
+        Self::with(reception, Fake::default(), Host::default(), timeout, false)
+    }
+
+    fn with(reception: Listeners, factory: Fake, host: Host, timeout: Duration, is_one_off: bool) -> Self {
+        let (address, stop) = (reception.local_address().unwrap(), Stop::new(&reception).unwrap());
+        let (sender, events) = channel();
+        let thread = thread::spawn(move || {
+            serve(&reception, &factory, &host, timeout, is_one_off, &mut |event| {
+                let _ = sender.send(event);
+            })
+        });
+        Self { address, events, stop, thread: Some(thread) }
+    }
+
+    fn usual() -> Self {
+        Self::start(Fake::default(), Host::default(), LONG, false)
+    }
+
+    fn contact(&self) -> ControlOptions {
+        ControlOptions { by_rdma_cm: false, port: self.address.port(), family: None, timeout: LONG }
+    }
+
+    fn measure(&self, request: &Request, watch: &mut dyn Watch) -> Result<Outcome, Failure> {
+        // A client that another test has sent away may still be served.
+        let met = connect("127.0.0.1", &self.contact(), Some(LONG))?;
+        measure(met.connection, met.near, &Fake::default(), request, watch)
+    }
+
+    /// The sentence of the next failure.
+    fn failure(&self) -> String {
+        loop {
+            if let Event::Failed(text) = self.events.recv_timeout(LONG).unwrap() {
+                return text;
+            }
+        }
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

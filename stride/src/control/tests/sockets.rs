@@ -1,0 +1,243 @@
+//! A server over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use super::*;
+use crate::endpoint::Role;
+use crate::endpoint::fake::Stage;
+use crate::plan::{Measure, Memory, PortSelector, Semantics, SideConfig};
+
+#[test]
+fn one_client_after_another_is_served() {
+    let server = Running::usual();
+    for queue_pairs in [1, 2, 500] {
+        let request = request(|plan| (plan.queue_pairs, plan.sizes) = (queue_pairs, vec![64, 128]));
+        assert_eq!(server.measure(&request, &mut ()).unwrap().steps.len(), 2);
+    }
+    server.stop.stop();
+    server.end().unwrap();
+}
+
+#[test]
+fn one_off_ends_after_a_test() {
+    let server = Running::start(Fake::default(), Host::default(), LONG, true);
+    // Who asks for nothing is not counted.
+    drop(TcpStream::connect(server.address).unwrap());
+    assert!(server.failure().contains("closed the connection"));
+    server.measure(&request(|_| ()), &mut ()).unwrap();
+    server.end().unwrap();
+
+    let fake = Fake { fails: Some((Role::Server, Stage::Connect)), waits: None, ..Fake::default() };
+    let server = Running::start(fake, Host::default(), LONG, true);
+    let failure = server.measure(&request(|_| ()), &mut ()).unwrap_err();
+    assert_eq!(failure.to_string(), "the server: fake0 fails at Connect, as it was told to");
+    assert_eq!(server.end().unwrap_err().to_string(), "fake0 fails at Connect, as it was told to");
+}
+
+#[test]
+fn the_second_client_is_told_that_the_server_is_busy() {
+    let server = Running::usual();
+    let first = connect("127.0.0.1", &server.contact(), None).unwrap();
+    let Err(Failure::Busy(text)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
+    assert!(text.starts_with("the server is busy with a test for 127.0.0.1"), "{text}");
+    let waiting = server.contact();
+    let second = thread::spawn(move || connect("127.0.0.1", &waiting, Some(LONG)).map(|met| met.version));
+    measure(first.connection, first.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    assert_eq!(second.join().unwrap().unwrap(), env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn who_connects_and_says_nothing_does_not_have_the_server() {
+    let server = Running::usual();
+    let _silent = TcpStream::connect(server.address).unwrap();
+    let met = connect("127.0.0.1", &server.contact(), None).unwrap();
+    measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    assert_eq!(server.failure(), "127.0.0.1 says nothing since it has connected: it may be no stride-perf");
+}
+
+#[test]
+fn a_server_that_is_busy_for_a_moment_is_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let contact =
+        ControlOptions { by_rdma_cm: false, port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
+    let server = thread::spawn(move || {
+        for busy in [Some("busy".to_owned()), None] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let hello = Message::Hello(Hello { version: "9".to_owned(), busy });
+            connection::write(&mut stream, &hello, LONG).unwrap();
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    assert_eq!(connect("127.0.0.1", &contact, None).unwrap().version, "9");
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_that_was_waited_for_is_found() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let contact = ControlOptions { by_rdma_cm: false, port: address.port(), family: Some(Family::V4), timeout: LONG };
+    let asking = contact.clone();
+    let client = thread::spawn(move || {
+        let met = connect("localhost", &asking, Some(LONG))?;
+        measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ())
+    });
+    let listener = listen(&contact).unwrap();
+    serve(&listener, &Fake::default(), &Host::default(), LONG, true, &mut |_| ()).unwrap();
+    assert_eq!(client.join().unwrap().unwrap().steps.len(), 1);
+}
+
+#[test]
+fn both_families_reach_a_server_that_has_both() {
+    let contact = ControlOptions { by_rdma_cm: false, port: 0, family: None, timeout: LONG };
+    let listener = listen(&contact).unwrap();
+    let address = listener.local_address().unwrap();
+    let is_six = address.is_ipv6();
+    let contact = ControlOptions { port: address.port(), ..contact };
+    let stop = Stop::new(&listener).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| serve(&listener, &Fake::default(), &Host::default(), LONG, false, &mut |_| ()));
+        for host in ["127.0.0.1", "::1"].into_iter().take(1 + usize::from(is_six)) {
+            let met = connect(host, &contact, Some(LONG)).unwrap();
+            measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+        }
+        stop.stop();
+    });
+}
+
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Watch for Notes {
+    fn note(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+}
+
+#[test]
+fn options_of_the_server_that_differ_are_said_on_both_sides() {
+    let given: Given = [String::from("--qp-count")].into_iter().collect();
+    let place = SideConfig { device: Some("fake1".to_owned()), ..SideConfig::default() };
+    let host = Host { place, test: Some((Plan { queue_pairs: 9, ..Plan::default() }, given)) };
+    let server = Running::start(Fake::default(), host, LONG, false);
+    let mut notes = Notes::default();
+    let outcome = server.measure(&request(|_| ()), &mut notes).unwrap();
+    assert_eq!(notes.0, ["--qp-count of the server is 9; the client has 1 (not given there), which counts"]);
+    assert_eq!(outcome.server.device, "fake1");
+    let asked = request(|plan| plan.server.device = Some("fake2".to_owned()));
+    let outcome = server.measure(&asked, &mut notes).unwrap();
+    assert!(notes.0[1].starts_with("the server was given --device fake1; the client asks for --device fake2"));
+    assert_eq!(outcome.server.device, "fake2");
+    let told: Vec<Event> = server.events.try_iter().collect();
+    assert!(told.contains(&Event::Note(notes.0[1].clone())));
+}
+
+#[test]
+fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
+    let devices = |names: &[&str]| {
+        let spot = |name: &&str| PortSelector { device: Some((*name).to_owned()), ..PortSelector::default() };
+        SideConfig::default().at(names.iter().map(spot).collect())
+    };
+    let gids = |indices: &[u32]| {
+        let spot = |index: &u32| PortSelector { gid_index: Some(*index), ..PortSelector::default() };
+        SideConfig::default().at(indices.iter().map(spot).collect())
+    };
+    let serve = |given: SideConfig, asked: SideConfig| {
+        let server = Running::start(Fake::default(), Host { place: given, test: None }, LONG, false);
+        let request = request(|plan| {
+            (plan.queue_pairs, plan.threads) = (asked.count() as u32, asked.count() as u32);
+            (plan.client, plan.server) = (plan.client.clone().spread(asked.count()), asked);
+        });
+        let mut notes = Notes::default();
+        let outcome = server.measure(&request, &mut notes).map_err(|failure| failure.to_string());
+        let names =
+            |outcome: Outcome| outcome.server.all().map(|port| port.device.clone()).collect::<Vec<_>>().join(",");
+        (outcome.map(names), notes.0)
+    };
+    let of = |given: &[&str], asked| serve(devices(given), asked);
+    let open = |count| SideConfig::default().spread(count);
+    assert_eq!(of(&["a", "b"], open(2)), (Ok("a,b".to_owned()), Vec::new()));
+    let (there, notes) = of(&["a"], open(2));
+    assert_eq!(there.as_deref(), Ok("a,a"));
+    let counts = "the server was given --device a, which counts for all 2 ports of the test";
+    let way = "so that all lead to one port: for one each start the server with several, such as -d mlx5_0,mlx5_1, or give the client --remote-device with \
+               these";
+    assert_eq!(notes, [format!("{counts}, {way}")]);
+    let both = |port| PortSelector { port: Some(port), ..PortSelector::default() };
+    let (_, notes) = of(&["a"], SideConfig::default().at(vec![both(1), both(2)]));
+    assert_eq!(notes, [counts], "those are two");
+    let (there, notes) = of(&["a", "b"], open(1));
+    assert_eq!(there.as_deref(), Ok("a"));
+    assert_eq!(notes, ["the server was given --device a,b, and the test goes over one port: the first is taken"]);
+    let (_, notes) = serve(gids(&[2, 3]), open(1));
+    assert_eq!(notes, ["the server was given --gid-index 2,3, and the test goes over one port: the first is taken"]);
+    let (refused, _) = of(&["a", "b"], open(3));
+    let said = "the server: it was started with --device a,b, and the test goes over 3 ports: start it with as many, ";
+    assert!(refused.clone().unwrap_err().starts_with(said), "{refused:?}");
+    // The client's count.
+    let (there, notes) = of(&["a", "b"], devices(&["c", "d", "c"]));
+    assert_eq!(there.as_deref(), Ok("c,d,c"));
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert_eq!(of(&["a"], devices(&["a", "a"])), (Ok("a,a".to_owned()), Vec::new()));
+}
+
+#[test]
+fn a_gpu_of_the_server_counts_in_the_plan() {
+    let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
+    let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
+    let request = request(|plan| (plan.measure, plan.tx_depth) = (Measure::Latency(Semantics::Oneway), 1));
+    let failure = server.measure(&request, &mut ()).unwrap_err().to_string();
+    let expected = "the server: it was started with --use-cuda 0, which does not go with this test: --latency oneway of a plain write";
+    assert!(failure.starts_with(expected), "{failure}");
+}
+
+#[test]
+fn an_index_that_the_server_was_started_with_does_not_count_where_addresses_decide() {
+    let place = SideConfig { gid_index: Some(3), ..SideConfig::default() };
+    let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
+    let mut notes = Notes::default();
+    server.measure(&request(|plan| plan.uses_rdma_cm = true), &mut notes).unwrap();
+    assert_eq!(notes.0, ["the server's --gid-index does not count with --rdma-cm, where addresses decide"]);
+}
+
+#[test]
+fn a_thousand_malformed_greetings_leave_the_server_as_it_was() {
+    let server = Running::start(Fake::default(), Host::default(), LONG, false);
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let good = b"\x93stride\n\0\x01\0\x01\0\0\0\x0f{\"version\":\"9\"}";
+    for _ in 0..1000 {
+        let mut bytes = good.to_vec();
+        for _ in 0..=random() % 4 {
+            let at = random() as usize % bytes.len();
+            bytes[at] = random() as u8;
+        }
+        bytes.truncate(1 + random() as usize % bytes.len());
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        // It may have been sent away already. What is read is the end, or a reset where the server has not read all: it has done with it.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+        assert!(!server.failure().contains("busy"));
+    }
+    server.measure(&request(|_| ()), &mut ()).unwrap();
+}
+
+#[test]
+fn a_crowd_is_told_that_the_server_is_busy() {
+    let server = Running::usual();
+    let first = connect("127.0.0.1", &server.contact(), None).unwrap();
+    // They stay, and say nothing.
+    let crowd: Vec<TcpStream> = (0..24).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let Err(Failure::Busy(_)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
+    measure(first.connection, first.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    drop(crowd);
+}

@@ -1,0 +1,452 @@
+//! Whole tests in memory.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::*;
+use crate::endpoint::fake::Stage;
+use crate::endpoint::{Endpoint, EndpointFactory, Glimpse, Path, PeerInfo, PortInfo, Role};
+use crate::plan::{LONGEST, Measure, Memory, Operation, PortSelector, RunLength, Semantics, SideConfig, Transport};
+use crate::stats::{Figures, Interval, Seen};
+
+#[test]
+fn every_operation_runs_at_every_size() {
+    for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::Read, Operation::Send] {
+        let request =
+            request(|plan| (plan.operation, plan.sizes, plan.queue_pairs) = (operation, vec![2, 64, 4096], 3));
+        let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
+        assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [2, 64, 4096]);
+        assert_eq!((outcome.path.client_gid, outcome.path.server_gid, outcome.path.mtu), (Some(3), Some(3), 4096));
+        for step in outcome.steps {
+            let Some(Figures::Bandwidth(bandwidth)) = step.client else { panic!("{step:?}") };
+            assert_eq!(bandwidth.messages, 15000);
+            assert_eq!(step.server.is_some(), operation.takes_receive());
+            assert!(step.is_whole);
+        }
+    }
+}
+
+#[test]
+fn who_looks_on_is_told_of_intervals() {
+    #[derive(Default)]
+    struct Told(Vec<(u64, Interval)>);
+    impl Watch for Told {
+        fn interval(&mut self, size: u64, interval: &Interval) {
+            self.0.push((size, *interval));
+        }
+    }
+    let mut told = Told::default();
+    let mut request = request(|plan| plan.sizes = vec![2, 125_000]);
+    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
+    let sizes: Vec<_> = told.0.iter().map(|(size, _)| *size).collect();
+    assert_eq!(sizes, [2, 125_000]);
+    assert_eq!(told.0[1].1.rates(125_000).map(|rates| rates.gigabits_per_second), Some(100.0));
+    // What the server alone sends the client does not see: it is told.
+    (request.plan.is_reversed, request.plan.sizes) = (true, vec![2, 3]);
+    let mut told = Told::default();
+    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
+    assert_eq!(told.0.iter().map(|(size, _)| *size).collect::<Vec<_>>(), [2, 3]);
+    request.plan.is_reversed = false;
+    request.plan.measure = Measure::Latency(Semantics::Oneway);
+    (request.plan.tx_depth, request.plan.sizes) = (1, vec![2]);
+    let mut told = Told::default();
+    loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
+    assert!(matches!(told.0[..], [(2, Interval { seen: Seen::Latency { samples: 5000, .. }, .. })]), "{:?}", told.0);
+}
+
+#[test]
+fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+    impl Watch for Notes {
+        fn note(&mut self, text: &str) {
+            self.0.push(text.to_owned());
+        }
+    }
+    let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
+    let of = |given: &[&str]| {
+        let (ours, server) = UnixStream::pair().unwrap();
+        let host = Host { place: place.clone(), ..Host::default() };
+        let thread = thread::spawn(move || {
+            let (connection, _) = Connection::greet(server, Role::Server, LONG)?;
+            serve_one(connection, &Fake::default(), &host, &mut |_| ())
+        });
+        let mut request = request(|plan| {
+            (plan.operation, plan.measure) = (Operation::Send, Measure::Latency(Semantics::Oneway));
+            (plan.tx_depth, plan.sizes, plan.inline) = (1, vec![64], Some(236));
+        });
+        request.given = given.iter().map(|option| (*option).to_owned()).collect();
+        let (connection, _) = Connection::greet(ours, Role::Client, LONG).unwrap();
+        let mut notes = Notes::default();
+        let done = measure(connection, Near::default(), &Fake::default(), &request, &mut notes);
+        let _ = thread.join().unwrap();
+        (done.map(|outcome| outcome.server.inline).map_err(|failure| failure.to_string()), notes.0)
+    };
+    let (inline, notes) = of(&[]);
+    assert_eq!(inline, Ok(Some(0)));
+    assert!(
+        notes.iter().any(|note| note.starts_with("the 236 bytes inline that the client did not ask for")),
+        "{notes:?}"
+    );
+    let (refused, _) = of(&["--inline"]);
+    assert!(refused.unwrap_err().contains("--inline 236 has the processor read the data"));
+}
+
+#[test]
+fn each_port_is_connected_with_the_one_in_the_same_place() {
+    let request = request(|plan| {
+        (plan.queue_pairs, plan.threads) = (4, 2);
+        let spot = |port, gid_index| PortSelector { device: Some("mlx4_0".to_owned()), port: Some(port), gid_index };
+        plan.client = SideConfig::default().at(vec![spot(1, None), spot(2, Some(1))]);
+        plan.server = SideConfig::default().at(vec![spot(2, Some(2)), spot(1, None)]);
+    });
+    let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
+    let ports = |facts: &PortInfo| facts.all().map(|port| port.port).collect::<Vec<_>>();
+    assert_eq!([ports(&outcome.client), ports(&outcome.server)], [[1, 2], [2, 1]]);
+    let gids: Vec<_> = outcome.path.all().map(|path| (path.client_gid, path.server_gid)).collect();
+    assert_eq!(gids, [(Some(2), Some(2)), (Some(1), Some(1))]);
+    assert!(outcome.server.all().all(|port| port.inline == Some(0)));
+    let Some(Figures::Bandwidth(bandwidth)) = &outcome.steps[0].client else { panic!("{:?}", outcome.steps) };
+    assert_eq!((bandwidth.messages, bandwidth.ports.len()), (20_000, 2));
+}
+
+#[test]
+fn queue_pairs_can_be_many() {
+    let request = request(|plan| plan.queue_pairs = 4096);
+    assert_eq!(loopback(&Fake::default(), &request, LONG, &mut ()).unwrap().steps.len(), 1);
+}
+
+#[test]
+fn latencies_and_datagrams_run() {
+    let request = request(|plan| {
+        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Ud, vec![1024]);
+        (plan.measure, plan.tx_depth) = (Measure::Latency(Semantics::Rtt), 1);
+    });
+    let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
+    assert!(matches!(outcome.steps[0].client, Some(Figures::Latency(_))));
+}
+
+#[test]
+fn counters_of_both_sides_come_with_each_size() {
+    let counted = |names: &[&str]| {
+        let request = request(|plan| {
+            (plan.sizes, plan.is_validated) = (vec![2, 64], true);
+            plan.counters = names.iter().map(|name| (*name).to_owned()).collect();
+        });
+        loopback(&Fake::default(), &request, LONG, &mut ()).map(|outcome| outcome.steps)
+    };
+    assert!(counted(&[]).unwrap().iter().all(|step| step.counters.is_none()));
+    for (names, expected) in [
+        (&["all"][..], "counters/port_rcv_data +23, counters/port_xmit_data +24"),
+        (&["out_of_buffer", "counters/port_rcv_data"], "counters/port_rcv_data +23, hw_counters/out_of_buffer +0"),
+    ] {
+        let steps = counted(names).unwrap();
+        assert_eq!(steps.len(), 2);
+        for step in steps {
+            let both = step.counters.unwrap();
+            for side in [both.client, both.server] {
+                assert_eq!(side.unwrap().to_string(), expected);
+            }
+        }
+    }
+    let said = counted(&["symbol_error"]).unwrap_err().to_string();
+    assert!(said.starts_with("--counters symbol_error: port 1 of fake0 has no such counter, but counters/"), "{said}");
+}
+
+/// A user who has seen enough soon.
+struct Soon(u32);
+
+impl Watch for Soon {
+    fn progress(&mut self, _size: u64, _done: f64) -> bool {
+        self.0 += 1;
+        self.0 < 4
+    }
+}
+
+#[test]
+fn what_has_no_end_is_whole_when_the_user_ends_it() {
+    for (operation, is_reversed, is_bidirectional) in
+        [(Operation::Write, false, false), (Operation::Write, true, false), (Operation::Send, false, true)]
+    {
+        let mut request = request(|plan| {
+            (plan.operation, plan.is_reversed, plan.is_bidirectional) = (operation, is_reversed, is_bidirectional);
+            plan.amount = RunLength::Time { time: LONGEST, warm_up: Duration::ZERO };
+            plan.is_endless = true;
+        });
+        let outcome = loopback(&Fake::default(), &request, LONG, &mut Soon(0)).unwrap();
+        let [step] = &outcome.steps[..] else { panic!("{:?}", outcome.steps) };
+        assert!(step.is_whole && (step.client.is_some() || step.server.is_some()), "{step:?}");
+        // One that has an end is cut short by the same user.
+        (request.plan.is_endless, request.plan.amount) =
+            (false, RunLength::Time { time: LONG, warm_up: Duration::ZERO });
+        let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
+        let outcome = loopback(&fake, &request, LONG, &mut Soon(0)).unwrap();
+        assert!(!outcome.steps[0].is_whole);
+    }
+}
+
+#[test]
+fn every_service_is_agreed_on() {
+    for transport in [Transport::Rc, Transport::Uc, Transport::Xrc, Transport::Dc, Transport::Srd] {
+        let outcome = loopback(&Fake::default(), &request(|plan| plan.transport = transport), LONG, &mut ());
+        assert_eq!(outcome.unwrap().steps.len(), 1, "{transport}");
+    }
+}
+
+#[test]
+fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
+    let fake = Fake { mtu: Some(1024), ..Fake::default() };
+    let mut request = request(|plan| {
+        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Ud, vec![512, 1024, 2048, 4096]);
+    });
+    struct Remarks(usize);
+    impl Watch for Remarks {
+        fn remark(&mut self, text: &str) {
+            assert!(text.contains("1024 bytes at most here: larger ones are left out"), "{text}");
+            self.0 += 1;
+        }
+    }
+    let mut remarks = Remarks(0);
+    let outcome = loopback(&fake, &request, LONG, &mut remarks).unwrap();
+    assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [512, 1024]);
+    assert_eq!(remarks.0, 1);
+    // Who gives a size means it.
+    request.given = ["--max-msg-size".to_owned()].into_iter().collect();
+    let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
+    assert!(failure.contains("the largest message is to have 4096: give --max-msg-size 1024 or less"), "{failure}");
+}
+
+#[test]
+fn a_sweep_ends_at_the_longest_message_of_both_sides() {
+    let fake = Fake { longest: [Some(2048), Some(1024)], ..Fake::default() };
+    let mut request = request(|plan| {
+        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Srd, vec![512, 1024, 2048, 4096]);
+    });
+    struct Remarks(Vec<String>);
+    impl Watch for Remarks {
+        fn remark(&mut self, text: &str) {
+            self.0.push(text.to_owned());
+        }
+    }
+    let mut remarks = Remarks(Vec::new());
+    let outcome = loopback(&fake, &request, LONG, &mut remarks).unwrap();
+    assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [512, 1024]);
+    assert_eq!(remarks.0, ["a message over SRD has 1024 bytes at most here: larger ones are left out"]);
+    request.given = ["--msg-size".to_owned()].into_iter().collect();
+    let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
+    assert!(failure.contains("to have 4096: give --msg-size 1024 or less"), "{failure}");
+    // Of others it says nothing.
+    request.plan.transport = Transport::Rc;
+    assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 4);
+}
+
+#[test]
+fn what_fails_at_a_side_is_told_by_its_name() {
+    for stage in [Stage::Open, Stage::MakeEnds, Stage::Connect, Stage::Prepare, Stage::Run] {
+        for role in [Role::Client, Role::Server] {
+            let fake = Fake { fails: Some((role, stage)), waits: None, ..Fake::default() };
+            let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err();
+            let is_rdma = !matches!(stage, Stage::Open | Stage::MakeEnds);
+            assert_eq!(failure.cause(), if is_rdma { Cause::Rdma } else { Cause::Other }, "{stage:?} {role:?}");
+            let whose = if role == Role::Server { "the server: " } else { "" };
+            assert_eq!(failure.to_string(), format!("{whose}fake0 fails at {stage:?}, as it was told to"));
+        }
+    }
+}
+
+#[test]
+fn a_side_that_fails_ends_the_run_of_the_other() {
+    let (client, server) = (Role::Client, Role::Server);
+    for (fails, waits) in [(client, server), (server, client)] {
+        let fake = Fake { fails: Some((fails, Stage::Run)), waits: Some(waits), ..Fake::default() };
+        let failure = loopback(&fake, &request(|_| ()), LONG, &mut ()).unwrap_err();
+        assert_eq!(failure.cause(), Cause::Rdma);
+        assert!(failure.to_string().contains("fails at Run"), "{failure}");
+    }
+}
+
+#[test]
+fn a_side_that_only_answers_is_told_when_it_is_over() {
+    let fake = Fake { fails: None, waits: Some(Role::Server), ..Fake::default() };
+    let request = request(|plan| plan.sizes = vec![1, 2, 3]);
+    assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 3);
+}
+
+#[test]
+fn a_client_that_only_answers_is_done_when_the_server_is() {
+    let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
+    let request = request(|plan| (plan.is_reversed, plan.sizes) = (true, vec![1, 2, 3]));
+    let outcome = loopback(&fake, &request, LONG, &mut ()).unwrap();
+    assert_eq!(outcome.steps.len(), 3);
+    for step in outcome.steps {
+        assert!(step.client.is_none() && matches!(step.server, Some(Figures::Bandwidth(_))), "{step:?}");
+    }
+}
+
+#[test]
+fn a_server_that_sends_too_does_all_of_its_own() {
+    let fake = Fake { late: Some(Role::Server), ..Fake::default() };
+    let time = Duration::from_secs(1);
+    for amount in [RunLength::Time { time, warm_up: time / 10 }, RunLength::Messages { count: 5000, warm_up: 0 }] {
+        let request = request(|plan| (plan.is_bidirectional, plan.amount) = (true, amount));
+        let step = loopback(&fake, &request, LONG, &mut ()).unwrap().steps.remove(0);
+        let of = |figures: &Option<Figures>| match figures {
+            Some(Figures::Bandwidth(bandwidth)) => (bandwidth.messages, bandwidth.seconds),
+            other => panic!("{other:?}"),
+        };
+        assert!(step.is_whole);
+        assert_eq!(of(&step.server), of(&step.client), "{amount:?}");
+    }
+}
+
+/// A factory whose endpoints log what they do, and wait for what may still come for longer than the shortest time-out.
+#[derive(Default)]
+struct Waiting {
+    fake: Fake,
+    time: Duration,
+    log: Arc<Mutex<Vec<(Role, &'static str)>>>,
+}
+
+struct WaitingEndpoint(Box<dyn Endpoint>, Role, Duration, Arc<Mutex<Vec<(Role, &'static str)>>>);
+
+impl EndpointFactory for Waiting {
+    fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
+        Ok(Box::new(WaitingEndpoint(self.fake.open(plan, place, role)?, role, self.time, self.log.clone())))
+    }
+}
+
+impl Endpoint for WaitingEndpoint {
+    fn facts(&self) -> &PortInfo {
+        self.0.facts()
+    }
+
+    fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
+        self.0.create_queue_pairs(path)
+    }
+
+    fn connect(&mut self, path: &Path, theirs: &PeerInfo) -> Result<()> {
+        self.0.connect(path, theirs)
+    }
+
+    fn prepare(&mut self, size: u64) -> Result<()> {
+        self.0.prepare(size)
+    }
+
+    fn run(
+        &mut self,
+        size: u64,
+        ear: Option<BorrowedFd<'_>>,
+        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+    ) -> Result<Option<Figures>> {
+        let figures = self.0.run(size, ear, tell);
+        self.3.lock().unwrap().push((self.1, "has run"));
+        figures
+    }
+
+    fn settle(
+        &mut self,
+        _: u64,
+        figures: Option<Figures>,
+        was_cut: bool,
+        tell: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Figures>> {
+        self.3.lock().unwrap().push((self.1, if was_cut { "looks" } else { "waits" }));
+        let end = Instant::now() + self.2;
+        while Instant::now() < end && tell() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(figures)
+    }
+}
+
+#[test]
+fn what_may_still_come_is_waited_for_once_the_other_side_has_sent_its_last() {
+    let unreliable = |change: fn(&mut Plan)| {
+        request(|plan| {
+            (plan.transport, plan.sizes) = (Transport::Uc, vec![2, 3]);
+            change(plan);
+        })
+    };
+    for late in [Role::Client, Role::Server] {
+        let factory = Waiting { fake: Fake { late: Some(late), ..Fake::default() }, ..Waiting::default() };
+        loopback(&factory, &unreliable(|plan| plan.is_bidirectional = true), LONG, &mut ()).unwrap();
+        let log = factory.log.lock().unwrap();
+        for step in log.chunks(4) {
+            assert!(step[..2].iter().all(|(_, what)| *what == "has run"), "{late:?}: {log:?}");
+            assert!(step[2..].iter().all(|(_, what)| *what == "waits"), "{late:?}: {log:?}");
+        }
+    }
+    // The other side does not take it for one that hangs.
+    let short = LEAST_TIMEOUT;
+    for change in [|plan: &mut Plan| plan.is_bidirectional = true, |plan: &mut Plan| plan.is_reversed = true] {
+        let factory = Waiting { time: short * 3 / 2, ..Waiting::default() };
+        assert_eq!(loopback(&factory, &unreliable(change), short, &mut ()).unwrap().steps.len(), 2);
+    }
+}
+
+#[test]
+fn what_may_still_come_is_not_waited_for_where_the_step_was_cut() {
+    struct Impatient;
+    impl Watch for Impatient {
+        fn progress(&mut self, _: u64, done: f64) -> bool {
+            done == 0.0
+        }
+    }
+    for is_endless in [false, true] {
+        let fake = Fake { waits: Some(Role::Server), ..Fake::default() };
+        let factory = Waiting { fake, ..Waiting::default() };
+        let request = request(|plan| {
+            (plan.transport, plan.is_bidirectional, plan.is_endless) = (Transport::Uc, true, is_endless);
+            plan.amount = RunLength::Time { time: LONG, warm_up: Duration::ZERO };
+        });
+        loopback(&factory, &request, LONG, &mut Impatient).unwrap();
+        let log = factory.log.lock().unwrap();
+        assert_eq!(log.iter().filter(|(_, what)| *what == "looks").count(), 2, "{log:?}");
+    }
+}
+
+#[test]
+fn who_looks_on_can_end_it() {
+    struct Impatient(Vec<u64>);
+    impl Watch for Impatient {
+        fn progress(&mut self, size: u64, done: f64) -> bool {
+            size < 2 || done == 0.0
+        }
+
+        fn step(&mut self, step: &Step) {
+            self.0.push(step.size);
+        }
+    }
+    for waits in [None, Some(Role::Client), Some(Role::Server)] {
+        let request = request(|plan| plan.sizes = if waits == Some(Role::Client) { vec![2, 3] } else { vec![1, 2, 3] });
+        let mut watch = Impatient(Vec::new());
+        let outcome = loopback(&Fake { waits, ..Fake::default() }, &request, LONG, &mut watch).unwrap();
+        assert_eq!(watch.0.last(), Some(&2));
+        assert!(outcome.steps.last().is_some_and(|step| !step.is_whole));
+    }
+}
+
+#[test]
+fn who_looks_on_can_end_it_between_two_steps() {
+    struct Between;
+    impl Watch for Between {
+        fn progress(&mut self, size: u64, _: f64) -> bool {
+            size < 2
+        }
+    }
+    let request = request(|plan| plan.sizes = vec![1, 2, 3]);
+    let outcome = loopback(&Fake::default(), &request, LONG, &mut Between).unwrap();
+    assert_eq!(outcome.steps.iter().map(|step| (step.size, step.is_whole)).collect::<Vec<_>>(), [(1, true)]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_here() {
+    let failure = loopback(&Fake::default(), &request(|plan| plan.threads = 2), LONG, &mut ()).unwrap_err();
+    assert!(failure.to_string().starts_with("--threads 2"), "{failure}");
+    let request = request(|plan| (plan.client.gid_index, plan.server.gid_index) = (Some(0), Some(3)));
+    let failure = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap_err();
+    assert!(failure.to_string().starts_with("no GID of the client's fake0"), "{failure}");
+}

@@ -1,0 +1,276 @@
+//! What the kernel counts of a port: `counters` are those of its packets, `hw_counters` those of its driver.
+//!
+//! Each is a file with a number. What a peer asks for is looked up among the names that are there, and makes no path.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::PortInfo;
+use crate::plan::ALL_COUNTERS;
+
+/// The folders, below that of a port.
+const KINDS: [&str; 2] = ["counters", "hw_counters"];
+/// A driver may give the numbers that it has read so many milliseconds ago; the file says how many.
+const LIFESPAN: &str = "hw_counters/lifespan";
+/// No longer is waited for newer ones.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// By how much counters have changed, by their names, such as `hw_counters/out_of_buffer`. None is of a port that has no counters, by the name
+/// of that, such as `mlx5_0/1`, where another of its side has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Changes(pub BTreeMap<String, Option<i64>>);
+
+/// The same of both sides. That which has no counters is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The client's.
+    pub client: Option<Changes>,
+    /// The server's.
+    pub server: Option<Changes>,
+}
+
+impl Changes {
+    /// Those of each port of a side. Where it has several, names begin with the device and the port, as in `mlx5_0/1/counters/symbol_error`.
+    pub(super) fn of_ports<'f>(ports: impl Iterator<Item = (&'f PortInfo, Option<Self>)>) -> Option<Self> {
+        let mut ports: Vec<_> = ports.collect();
+        if ports.len() < 2 {
+            return ports.pop().and_then(|(_, changes)| changes);
+        }
+        if ports.iter().all(|(_, changes)| changes.is_none()) {
+            return None;
+        }
+        let mut all = BTreeMap::new();
+        for (facts, changes) in ports {
+            let port = format!("{}/{}", facts.device, facts.port);
+            match changes {
+                Some(Self(changes)) => {
+                    all.extend(changes.into_iter().map(|(name, change)| (format!("{port}/{name}"), change)));
+                }
+                None => drop(all.insert(port, None)),
+            }
+        }
+        Some(Self(all))
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no counter has changed");
+        }
+        for (at, (name, change)) in self.0.iter().enumerate() {
+            let gap = if at == 0 { "" } else { ", " };
+            match change {
+                Some(change) => write!(f, "{gap}{name} {change:+}")?,
+                None => write!(f, "{gap}{name} has no counters")?,
+            }
+        }
+        if self.0.values().all(Option::is_none) {
+            f.write_str(", no other counter has changed")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is asked for, among the counters that there are.
+///
+/// # Errors
+///
+/// A sentence for the user: what there is not, and all that there is.
+pub(super) fn find(there: &[String], asked: &[String], whose: &str) -> Result<Vec<String>, String> {
+    if asked == [ALL_COUNTERS] {
+        return Ok(there.to_vec());
+    }
+    let mut found = Vec::new();
+    for name in asked {
+        let is_it = |full: &&String| *full == name || full.split_once('/').is_some_and(|(_, short)| short == name);
+        let before = found.len();
+        found.extend(there.iter().filter(is_it).cloned());
+        if found.len() == before {
+            let all = if there.is_empty() { "none at all".to_owned() } else { there.join(", ") };
+            return Err(format!("--counters {name}: {whose} has no such counter, but {all}"));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// Counters of a port.
+#[derive(Debug)]
+pub(super) struct Counters {
+    folder: PathBuf,
+    names: Vec<String>,
+    /// Only those are told of that have changed.
+    is_all: bool,
+    before: BTreeMap<String, i128>,
+}
+
+impl Counters {
+    /// Those that are asked for, of the port with this folder; none where nothing is, or all are and there is none.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub(super) fn open(folder: Option<PathBuf>, asked: &[String], whose: &str) -> Result<Option<Self>, String> {
+        if asked.is_empty() {
+            return Ok(None);
+        }
+        let folder = folder.unwrap_or_default();
+        let names = find(&there(&folder), asked, whose)?;
+        let is_all = asked == [ALL_COUNTERS];
+        Ok((!names.is_empty()).then(|| Self { folder, names, is_all, before: BTreeMap::new() }))
+    }
+
+    /// From now on changes count.
+    pub(super) fn begin(&mut self) {
+        self.before = self.now();
+    }
+
+    /// By how much they have changed since. The driver has time to count what has come.
+    pub(super) fn changes(&self) -> Changes {
+        if self.names.iter().any(|name| name.starts_with(KINDS[1])) {
+            let milliseconds = number(&self.folder.join(LIFESPAN)).and_then(|number| u64::try_from(number).ok());
+            thread::sleep(Duration::from_millis(milliseconds.unwrap_or(0)).min(PATIENCE));
+        }
+        let changes = self.now().into_iter().filter_map(|(name, now)| {
+            // One that was set to zero meanwhile has gone down.
+            let change = now - self.before.get(&name)?;
+            Some((name, Some(i64::try_from(change).unwrap_or(i64::MAX))))
+        });
+        Changes(changes.filter(|(_, change)| !self.is_all || *change != Some(0)).collect())
+    }
+
+    fn now(&self) -> BTreeMap<String, i128> {
+        let read = |name: &String| Some((name.clone(), number(&self.folder.join(name))?));
+        self.names.iter().filter_map(read).collect()
+    }
+}
+
+/// The names of those that can be read.
+fn there(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for kind in KINDS {
+        let Ok(entries) = fs::read_dir(folder.join(kind)) else { continue };
+        let files = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.extend(files.map(|file| format!("{kind}/{file}")));
+    }
+    names.retain(|name| name != LIFESPAN && number(&folder.join(name)).is_some());
+    names.sort_unstable();
+    names
+}
+
+fn number(file: &Path) -> Option<i128> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The folder of a port, which goes in the end.
+    struct Port(PathBuf);
+
+    impl Port {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("stride-{name}-{}", std::process::id()));
+            for kind in KINDS {
+                fs::create_dir_all(folder.join(kind)).unwrap();
+            }
+            let port = Self(folder);
+            port.write("counters/port_xmit_data", "18446744073709551000");
+            port.write("counters/port_rcv_errors", "N/A (no PMA)");
+            port.write("counters/symbol_error", "5");
+            port.write("hw_counters/out_of_buffer", "7");
+            port.write("hw_counters/lifespan", "1");
+            port
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.0.join(name), format!("{text}\n")).unwrap();
+        }
+
+        fn open(&self, asked: &[&str]) -> Result<Option<Counters>, String> {
+            let asked: Vec<_> = asked.iter().map(|name| (*name).to_owned()).collect();
+            Counters::open(Some(self.0.clone()), &asked, "port 1 of it")
+        }
+    }
+
+    impl Drop for Port {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_has_changed_is_told() {
+        let port = Port::new("counters");
+        let mut named = port.open(&["symbol_error", "hw_counters/out_of_buffer"]).unwrap().unwrap();
+        let mut all = port.open(&["all"]).unwrap().unwrap();
+        named.begin();
+        all.begin();
+        assert_eq!(all.changes().to_string(), "no counter has changed");
+        port.write("counters/port_xmit_data", "18446744073709551615");
+        port.write("hw_counters/out_of_buffer", "1");
+        assert_eq!(named.changes().to_string(), "counters/symbol_error +0, hw_counters/out_of_buffer -6");
+        assert_eq!(all.changes().to_string(), "counters/port_xmit_data +615, hw_counters/out_of_buffer -6");
+        // What begins anew counts from there.
+        all.begin();
+        port.write("counters/symbol_error", "6");
+        assert_eq!(all.changes().to_string(), "counters/symbol_error +1");
+        fs::remove_file(port.0.join("counters/symbol_error")).unwrap();
+        assert_eq!(all.changes().to_string(), "no counter has changed");
+    }
+
+    #[test]
+    fn counters_that_are_not_there_are_named_with_those_that_are() {
+        let port = Port::new("no-counters");
+        let there = "counters/port_xmit_data, counters/symbol_error, hw_counters/out_of_buffer";
+        for name in ["port_rcv_errors", "lifespan", "hw_counters/symbol_error", "../counters/symbol_error", "x", ""] {
+            let said = port.open(&["symbol_error", name]).err();
+            assert_eq!(said, Some(format!("--counters {name}: port 1 of it has no such counter, but {there}")));
+        }
+        assert!(port.open(&[]).unwrap().is_none());
+        let all = [ALL_COUNTERS.to_owned()];
+        assert!(Counters::open(None, &all, "it").unwrap().is_none());
+        let said = Counters::open(None, &["x".to_owned()], "it").err();
+        assert_eq!(said.as_deref(), Some("--counters x: it has no such counter, but none at all"));
+    }
+
+    #[test]
+    fn counters_of_several_ports_say_of_which_they_are() {
+        use crate::endpoint::fake::Fake;
+        use crate::endpoint::{EndpointFactory, Role};
+        use crate::plan::{Plan, SideConfig};
+        let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap();
+        let facts = |port| PortInfo { port, ..side.facts().clone() };
+        let changes = |change| Some(Changes([("counters/symbol_error".to_owned(), Some(change))].into()));
+        let of = |ports: &[(PortInfo, Option<Changes>)]| {
+            Changes::of_ports(ports.iter().map(|(facts, changes)| (facts, changes.clone()))).map(|all| all.to_string())
+        };
+        assert_eq!(of(&[(facts(1), changes(3))]).as_deref(), Some("counters/symbol_error +3"));
+        let both = of(&[(facts(1), changes(3)), (facts(2), changes(0))]);
+        let expected = "fake0/1/counters/symbol_error +3, fake0/2/counters/symbol_error +0";
+        assert_eq!(both.as_deref(), Some(expected));
+        let one = of(&[(facts(1), None), (facts(2), changes(1))]);
+        assert_eq!(one.as_deref(), Some("fake0/1 has no counters, fake0/2/counters/symbol_error +1"));
+        let unchanged = of(&[(facts(1), None), (facts(2), Some(Changes::default()))]);
+        assert_eq!(unchanged.as_deref(), Some("fake0/1 has no counters, no other counter has changed"));
+        assert_eq!(of(&[(facts(1), None), (facts(2), None)]), None);
+    }
+
+    #[test]
+    fn a_name_in_both_folders_is_both() {
+        let port = Port::new("both-counters");
+        port.write("hw_counters/symbol_error", "5");
+        let counters = port.open(&["symbol_error", "counters/symbol_error"]).unwrap().unwrap();
+        assert_eq!(counters.names, ["counters/symbol_error", "hw_counters/symbol_error"]);
+    }
+}

@@ -1,0 +1,332 @@
+//! A factory of endpoints without devices, that makes figures up from the plan: for tests of all but the loops.
+
+use std::os::fd::BorrowedFd;
+use std::thread::{sleep, yield_now};
+use std::time::Duration;
+
+use anyhow::{Error, Result, bail};
+
+use super::counters::{self, Changes};
+use super::{
+    Endpoint, EndpointFactory, GidInfo, Glimpse, Intake, Partition, Path, PeerInfo, PortInfo, QpAddress, Role,
+    Unsupported,
+};
+use crate::plan::{ALL_COUNTERS, Measure, Memory, Operation, Plan, RunLength, Semantics, SideConfig, Transport};
+use crate::stats::{Bandwidth, Figures, Interval, Latency, Seen};
+
+/// What a side does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is opened.
+    Open,
+    /// It makes queue pairs.
+    MakeEnds,
+    /// It connects them.
+    Connect,
+    /// It makes ready for a size.
+    Prepare,
+    /// It runs.
+    Run,
+}
+
+/// A factory of endpoints without devices.
+#[derive(Clone, Debug, Default)]
+pub struct Fake {
+    /// The side that fails, and where.
+    pub fails: Option<(Role, Stage)>,
+    /// The side whose run does not end before it is told to.
+    pub waits: Option<Role>,
+    /// The side whose run takes much longer than the other's.
+    pub late: Option<Role>,
+    /// Neither side measures anything.
+    pub is_idle: bool,
+    /// Bytes of a packet, where they are fewer than 4096.
+    pub mtu: Option<u32>,
+    /// It is one of InfiniBand, rather than Ethernet.
+    pub is_infiniband: bool,
+    /// What the device has not.
+    pub lacks: Option<Operation>,
+    /// Its driver in the kernel, where it is to be of another.
+    pub provider: Option<&'static str>,
+    /// Bytes of the longest message of each side, where there is a limit.
+    pub longest: [Option<u32>; 2],
+}
+
+/// The P_Keys of a port.
+const PKEYS: [u16; 3] = [0xffff, 0x8001, 0x0001];
+
+/// The counters of a port, of which the last never changes.
+const COUNTERS: [&str; 3] = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_buffer"];
+
+/// Between two looks of a side that is late: the other's words have come meanwhile.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// Nanoseconds of a message of no bytes.
+const BASE: f64 = 1000.0;
+
+/// Bytes in a nanosecond: 100 gigabits a second.
+const SPEED: f64 = 12.5;
+
+impl EndpointFactory for Fake {
+    fn open(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
+        let ports = place.each_port();
+        let mut ports = ports.iter().map(|place| self.port(plan, place, role)).collect::<Result<Vec<_>>>()?;
+        let mut facts = ports.remove(0);
+        facts.others = ports;
+        counters::find(&COUNTERS.map(str::to_owned), &plan.counters, "port 1 of fake0").map_err(Error::msg)?;
+        let side = FakeEndpoint { factory: self.clone(), plan: plan.clone(), role, facts, prepared: None };
+        if self.lacks == Some(plan.operation) {
+            return Err(Unsupported(format!("{} has no {}", side.facts.device, plan.operation)).into());
+        }
+        side.reach(Stage::Open)?;
+        Ok(Box::new(side))
+    }
+}
+
+impl Fake {
+    fn port(&self, plan: &Plan, place: &SideConfig, role: Role) -> Result<PortInfo> {
+        let mut facts = facts(place, role);
+        facts.mtu = self.mtu.unwrap_or(facts.mtu);
+        facts.provider = self.provider.unwrap_or(&facts.provider).to_owned();
+        if self.is_infiniband {
+            facts.link_layer = "InfiniBand".to_owned();
+            facts.lid = if role == Role::Client { 1 } else { 2 };
+            facts.gids.truncate(1);
+            facts.gids.iter_mut().for_each(|gid| gid.kind = "IB".to_owned());
+        }
+        facts.check_dlid().map_err(Error::msg)?;
+        let (index, length) = (place.pkey_index.unwrap_or(0), PKEYS.len() as u16);
+        let key = |index: u16| PKEYS.get(usize::from(index)).copied();
+        let partition = Partition::find(index, length, key, "port 1 of fake0").map_err(Error::msg)?;
+        facts.partition = Some(partition).filter(|_| !plan.uses_rdma_cm);
+        facts.longest = self.longest[usize::from(role == Role::Server)];
+        Ok(facts)
+    }
+}
+
+struct FakeEndpoint {
+    factory: Fake,
+    plan: Plan,
+    role: Role,
+    facts: PortInfo,
+    prepared: Option<u64>,
+}
+
+impl FakeEndpoint {
+    fn reach(&self, stage: Stage) -> Result<()> {
+        if self.factory.fails == Some((self.role, stage)) {
+            bail!("{} fails at {stage:?}, as it was told to", self.facts.device);
+        }
+        Ok(())
+    }
+
+    /// Whether this side measures: who sends, and who takes messages in.
+    fn measures(&self) -> bool {
+        let is_sender = (self.role == Role::Client) != self.plan.is_reversed;
+        is_sender || self.plan.is_bidirectional || self.plan.operation.takes_receive()
+    }
+
+    /// An interval of a step: one is told, or one at each look where it does not end by itself.
+    fn interval(&self, size: u64, index: u32) -> Interval {
+        let seen = match self.figures(size) {
+            Figures::Bandwidth(_) => Seen::Bandwidth { messages: (1e9 / gap(size)) as u64 },
+            Figures::Latency(Latency { samples, min, mean, max, .. }) => Seen::Latency { samples, min, mean, max },
+        };
+        Interval { start: index.into(), end: (index + 1).into(), seen }
+    }
+
+    fn figures(&self, size: u64) -> Figures {
+        match self.plan.measure {
+            Measure::Bandwidth => Figures::Bandwidth(bandwidth(&self.plan, size)),
+            Measure::Latency(semantics) => Figures::Latency(latency(&self.plan, semantics, size)),
+        }
+    }
+}
+
+impl Endpoint for FakeEndpoint {
+    fn facts(&self) -> &PortInfo {
+        &self.facts
+    }
+
+    fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
+        self.reach(Stage::MakeEnds)?;
+        let intake = |number| match self.plan.transport {
+            Transport::Xrc => Some(Intake::Xrc { number, srq: number }),
+            Transport::Dc => Some(Intake::Dc { number, key: u64::MAX - u64::from(number) }),
+            Transport::Rc | Transport::Uc | Transport::Ud | Transport::Srd => None,
+        };
+        let end = |number| QpAddress { number, psn: 0, address: 0x1000, rkey: 1, intake: intake(number) };
+        let inline = self.plan.inline.unwrap_or(0);
+        let of = |(facts, path): (&PortInfo, &Path)| {
+            let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
+            let gid = facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
+            let queue_pairs = (0..self.plan.queue_pairs / self.plan.ports()).map(end).collect();
+            PeerInfo { lid: facts.lid, gid, reads: 16, queue_pairs, inline, listening: None, others: Vec::new() }
+        };
+        let mut all: Vec<_> = self.facts.all().zip(path.all()).map(of).collect();
+        let mut ends = all.remove(0);
+        ends.others = all;
+        self.facts.inline = Some(inline);
+        self.facts.others.iter_mut().for_each(|facts| facts.inline = Some(inline));
+        Ok(ends)
+    }
+
+    fn connect(&mut self, _path: &Path, theirs: &PeerInfo) -> Result<()> {
+        self.reach(Stage::Connect)?;
+        let there: usize = theirs.all().map(|ends| ends.queue_pairs.len()).sum();
+        if there != self.plan.queue_pairs as usize {
+            bail!("{} queue pairs cannot be connected with {there}", self.plan.queue_pairs);
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, size: u64) -> Result<()> {
+        self.reach(Stage::Prepare)?;
+        self.prepared = Some(size);
+        Ok(())
+    }
+
+    fn counted(&mut self) -> Option<Changes> {
+        let names = counters::find(&COUNTERS.map(str::to_owned), &self.plan.counters, "").ok()?;
+        let of = |name: &str| if name == COUNTERS[2] { 0 } else { 1 + i64::from(name.len() as u32) };
+        let changes = names.into_iter().map(|name| (of(&name), name)).map(|(change, name)| (name, change));
+        let is_all = self.plan.counters == [ALL_COUNTERS];
+        let changes = changes.filter(|(_, change)| !is_all || *change != 0);
+        let changes = Changes(changes.map(|(name, change)| (name, Some(change))).collect());
+        (!self.plan.counters.is_empty()).then_some(changes)
+    }
+
+    fn run(
+        &mut self,
+        size: u64,
+        _: Option<BorrowedFd<'_>>,
+        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+    ) -> Result<Option<Figures>> {
+        self.reach(Stage::Run)?;
+        if self.prepared.take() != Some(size) {
+            bail!("it was not prepared for {size} bytes");
+        }
+        let waits = self.factory.waits == Some(self.role) || self.plan.is_endless;
+        let mut done = 0.0;
+        let (measures, mut index) = (self.measures(), 0);
+        let mut see = |done: f64| {
+            let is_due = measures && (0.5..0.75).contains(&done);
+            let interval = is_due.then(|| self.interval(size, index));
+            index += u32::from(is_due);
+            tell(Glimpse { done, intervals: interval.as_slice() })
+        };
+        while see(done) && (waits || done < 1.0) {
+            done = if waits { 0.5 } else { done + 0.25 };
+            if self.factory.late == Some(self.role) { sleep(BEAT) } else { yield_now() }
+        }
+        let mut figures = self.figures(size);
+        if let Figures::Bandwidth(bandwidth) = &mut figures
+            && !waits
+        {
+            // What it was not let do it has not measured.
+            bandwidth.messages = (bandwidth.messages as f64 * done) as u64;
+            bandwidth.seconds *= done;
+            let ports = self.plan.ports();
+            if ports > 1 {
+                // The second has twice what the first has, and so on.
+                let all = u64::from(ports * (ports + 1) / 2);
+                let of =
+                    |at: u32| Bandwidth { messages: bandwidth.messages * u64::from(at) / all, ..bandwidth.clone() };
+                bandwidth.ports = (1..=ports).map(of).collect();
+            }
+        }
+        Ok((self.measures() && !self.factory.is_idle).then_some(figures))
+    }
+}
+
+fn facts(place: &SideConfig, role: Role) -> PortInfo {
+    let gid = |index, gid: &str, kind: &str| GidInfo {
+        index,
+        gid: gid.to_owned(),
+        kind: kind.to_owned(),
+        interface: "eth0".to_owned(),
+        prefix: Some(24),
+    };
+    let last = if role == Role::Client { 1 } else { 2 };
+    PortInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: "fake, Linux".to_owned(),
+        kernel: "6.0".to_owned(),
+        machine: "fake".to_owned(),
+        cpu_model: "Fake".to_owned(),
+        cpu_governor: String::new(),
+        device: place.device.clone().unwrap_or_else(|| "fake0".to_owned()),
+        provider: "fake".to_owned(),
+        firmware: String::new(),
+        vendor_id: 0,
+        vendor_part_id: 0,
+        port: place.port.unwrap_or(1),
+        link_layer: "Ethernet".to_owned(),
+        gigabits: Some(100.0),
+        mtu: 4096,
+        longest: None,
+        lid: 0,
+        dlid: place.dlid,
+        partition: None,
+        gids: vec![
+            gid(0, &format!("fe80::{last}"), "RoCE v1"),
+            gid(1, &format!("fe80::{last}"), "RoCE v2"),
+            gid(2, &format!("::ffff:192.0.2.{last}"), "RoCE v1"),
+            gid(3, &format!("::ffff:192.0.2.{last}"), "RoCE v2"),
+        ],
+        memory: place.memory.clone().unwrap_or(Memory::Host),
+        gpu: None,
+        registration: None,
+        numa_node: Some(0),
+        cpus: place.cpus.clone().unwrap_or_default(),
+        thread_nodes: vec![0],
+        near_cpus: "0-7".to_owned(),
+        is_bound: false,
+        reads: [16, 16],
+        inline: None,
+        others: Vec::new(),
+    }
+}
+
+/// Nanoseconds between one message and the next.
+fn gap(size: u64) -> f64 {
+    (size as f64 / SPEED).max(BASE / 100.0)
+}
+
+fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
+    let interval = plan.interval.unwrap_or(Duration::from_secs(1)).as_secs_f64();
+    let (messages, seconds) = match plan.amount {
+        RunLength::Messages { count, .. } => {
+            let messages = count * u64::from(plan.queue_pairs);
+            (messages, messages as f64 * gap(size) / 1e9)
+        }
+        RunLength::Time { time, .. } => ((time.as_secs_f64() * 1e9 / gap(size)) as u64, time.as_secs_f64()),
+    };
+    let whole = ((seconds / interval) as usize).min(1000);
+    let each = (interval * 1e9 / gap(size)) as u64;
+    // Of four intervals one is slower, so that they differ.
+    let intervals = (0..whole).map(|index| if index % 4 == 1 { each - each / 10 } else { each }).collect();
+    Bandwidth { messages, seconds, intervals, interval, cpu: Some(1.0), ..Bandwidth::default() }
+}
+
+fn latency(plan: &Plan, semantics: Semantics, size: u64) -> Latency {
+    let times = if semantics == Semantics::Rtt { 2.0 } else { 1.0 };
+    let base = (BASE + size as f64 / SPEED) * times;
+    let samples = match plan.amount {
+        RunLength::Messages { count, .. } => count,
+        RunLength::Time { time, .. } => (time.max(Duration::from_micros(1)).as_secs_f64() * 1e9 / base) as u64,
+    };
+    Latency {
+        samples,
+        min: base,
+        mean: base * 1.1,
+        stdev: base * 0.05,
+        p50: base * 1.05,
+        p90: base * 1.2,
+        p99: base * 1.5,
+        p99_9: base * 2.0,
+        p99_99: base * 3.0,
+        max: base * 4.0,
+        histogram: vec![(base * 1.05, samples - samples / 2), (base * 1.5, samples / 2)],
+    }
+}

@@ -1,0 +1,134 @@
+//! What a device can, as it says itself: in words where verbs ask it, and by what it makes where none does.
+
+use anyhow::{Error, Result};
+use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::device_context::AtomicCapability;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use std::sync::Arc;
+
+use super::memory::on_demand;
+use super::pairs::Pairs;
+use crate::endpoint::is_unsupported;
+use crate::plan::{Operation, Plan, Transport};
+
+/// The services that any device may have.
+const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
+
+/// More bytes than any device takes in a request.
+const MOST: u32 = 1 << 16;
+
+/// What a device can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// The services of which it makes queue pairs.
+    pub transports: Vec<Transport>,
+    /// Why it makes none of others, where that is more than that it has them not.
+    pub refusals: Vec<(Transport, String)>,
+    /// That of its vendor, which is tried where a test asks for it, as it takes the vendor's library.
+    pub vendors: Option<Transport>,
+    /// Reads and atomics that a queue pair can have under way, and can answer at a time.
+    pub reads: [u32; 2],
+    /// It has atomics.
+    pub has_atomics: bool,
+    /// The operations that go with on-demand paging, of the services that have any.
+    pub on_demand: Vec<(Transport, Vec<Operation>)>,
+    /// Its completion queues are extended ones.
+    pub has_extended_queues: bool,
+    /// The most bytes that the first of the services takes in a request itself; none where it has no service.
+    pub inline: Option<u32>,
+}
+
+impl Abilities {
+    /// Of the device of a protection domain, whose driver in the kernel has this name.
+    pub(super) fn of(pd: &Arc<ProtectionDomain>, driver: &str) -> Result<Self> {
+        let context = pd.device_context();
+        let device = context.query_device()?;
+        let queue = || context.create_cq_builder().setup_cqe(1).build_generic();
+        let (sends, receives) = (queue()?, queue()?);
+        let make = |transport, inline| {
+            let plan = Plan {
+                operation: Operation::Send,
+                transport,
+                tx_depth: 1,
+                rx_depth: 1,
+                inline: Some(inline),
+                ..Plan::default()
+            };
+            Pairs::new(pd, &plan, (&sends, &receives), 1, true).map(drop)
+        };
+        let (mut transports, mut refusals) = (Vec::new(), Vec::new());
+        for transport in TRANSPORTS {
+            match make(transport, 0) {
+                Ok(()) => transports.push(transport),
+                Err(error) if is_unsupported(&error) => {}
+                Err(error) => refusals.push((transport, cause(&error))),
+            }
+        }
+        let paging = TRANSPORTS.map(|transport| (transport, on_demand(&device.odp_caps(), transport)));
+        let first = transports.first().copied();
+        Ok(Self {
+            inline: first.map(|transport| most(|inline| make(transport, inline).is_ok())),
+            transports,
+            refusals,
+            vendors: Transport::of_driver(driver),
+            reads: [device.max_qp_init_rd_atom(), device.max_qp_rd_atom()],
+            has_atomics: device.atomic_cap() != AtomicCapability::None,
+            on_demand: paging.into_iter().filter(|(_, operations)| !operations.is_empty()).collect(),
+            has_extended_queues: matches!(sends, GenericCompletionQueue::Extended(_)),
+        })
+    }
+}
+
+/// What is behind an error, without what was tried.
+fn cause(error: &Error) -> String {
+    error.root_cause().to_string()
+}
+
+/// The largest number that is taken, of those up to `MOST`, where all below one that is taken are.
+fn most(takes: impl Fn(u32) -> bool) -> u32 {
+    // What is known to be taken, and what is known not to be.
+    let (mut least, mut above) = (0, 16);
+    while above < MOST && takes(above) {
+        (least, above) = (above, above * 2);
+    }
+    while above - least > 1 {
+        let middle = least + (above - least) / 2;
+        if takes(middle) { least = middle } else { above = middle }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::SOFTRNIC;
+    use crate::endpoint::verbs::device;
+    use crate::plan::SideConfig;
+
+    #[test]
+    fn the_most_that_is_taken_is_found() {
+        for limit in [0, 1, 15, 16, 17, 220, 512, 4095, 4096, 30_000] {
+            let asked = std::cell::Cell::new(0);
+            let found = most(|inline| {
+                asked.set(asked.get() + 1);
+                inline <= limit
+            });
+            assert_eq!(found, limit);
+            assert!(asked.get() < 32, "{limit}: {}", asked.get());
+        }
+        assert!(most(|_| true) >= MOST / 2, "it ends");
+    }
+
+    #[test]
+    fn softrnic_says_what_it_can() {
+        let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let (context, _) = device::open_one(&place, &[], |_| true).unwrap();
+        let abilities = Abilities::of(&context.alloc_pd().unwrap(), SOFTRNIC).unwrap();
+        assert_eq!(abilities.transports, TRANSPORTS);
+        assert!(abilities.has_atomics && abilities.has_extended_queues && abilities.refusals.is_empty());
+        assert!(abilities.inline >= Some(220) && abilities.reads[0] > 0, "{abilities:?}");
+        assert_eq!(abilities.vendors, None);
+        let odp = context.query_device().unwrap().odp_caps();
+        assert_eq!(abilities.on_demand.is_empty(), !odp.is_supported(), "{abilities:?}");
+    }
+}

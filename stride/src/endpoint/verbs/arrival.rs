@@ -1,0 +1,120 @@
+//! Whether anything has arrived of writes of which nobody is told.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::contents;
+use super::worker_resources::WorkerResources;
+use crate::plan::Plan;
+use crate::stats::{Bandwidth, Figures};
+
+/// For so long it is waited for what may still come, from when the other side has sent its last.
+const LATE: Duration = Duration::from_secs(1);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Until when it is waited for what may still come. Of a step that was cut short the last messages do not count: those of its beginning are
+/// late if any are.
+pub(super) fn end(began: Option<Instant>, was_cut: bool) -> Instant {
+    began.filter(|_| was_cut).unwrap_or_else(Instant::now) + LATE
+}
+
+/// Of each port, which has so many threads, whether anything of what the other side has written has come over it, or does until then: what was
+/// sent may still be on its way. Where `tell` says no it is not waited for.
+pub(super) fn awaited(
+    corners: &[WorkerResources],
+    threads: usize,
+    size: u64,
+    end: Instant,
+    tell: &mut dyn FnMut() -> bool,
+) -> Result<Vec<bool>> {
+    let ports: Vec<_> = corners.chunks(threads.max(1)).collect();
+    let mut come = vec![false; ports.len()];
+    loop {
+        let mut goes_on = Instant::now() < end;
+        for (has_come, corners) in come.iter_mut().zip(&ports) {
+            for corner in *corners {
+                *has_come = *has_come || contents::has_come(corner, size)?;
+                // The other side hears of this one meanwhile: there may be many queue pairs, and memory that is slow to look at.
+                goes_on &= tell();
+            }
+        }
+        if !goes_on || come.iter().all(|has_come| *has_come) {
+            return Ok(come);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// The figures of a side, with those ports over which nothing has come.
+pub(super) fn marked(figures: Option<Figures>, plan: &Plan, come: &[bool]) -> Option<Figures> {
+    if come.iter().all(|has_come| *has_come) {
+        return figures;
+    }
+    let mut own = match figures {
+        Some(Figures::Bandwidth(own)) => own,
+        Some(Figures::Latency(_)) | None => Bandwidth::default(),
+    };
+    if plan.ports() > 1 {
+        own.ports.resize(come.len(), Bandwidth::default());
+        let dead = own.ports.iter_mut().zip(come).filter(|(_, has_come)| !**has_come);
+        dead.for_each(|(port, _)| port.arrived = Some(0));
+    }
+    if come.iter().all(|has_come| !has_come) {
+        own.arrived = Some(0);
+    }
+    Some(Figures::Bandwidth(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::endpoint::VerbsEndpoint;
+    use super::*;
+    use crate::endpoint::{Endpoint, Path, Role};
+    use crate::plan::{RunLength, SideConfig, Transport};
+
+    #[test]
+    fn nothing_has_come_over_some_ports() {
+        let of = |plan: &Plan, figures, come: &[bool]| match marked(figures, plan, come) {
+            Some(Figures::Bandwidth(all)) => {
+                (all.messages, all.arrived, all.ports.iter().map(|port| port.arrived).collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        };
+        let mut plan = Plan::default();
+        let own = Bandwidth { messages: 7, ..Bandwidth::default() };
+        assert_eq!(of(&plan, Some(Figures::Bandwidth(own.clone())), &[false]), (7, Some(0), vec![]));
+        assert_eq!(of(&plan, Some(Figures::Bandwidth(own)), &[true]), (7, None, vec![]));
+        plan.client.others.push(crate::plan::PortSelector::default());
+        assert_eq!(of(&plan, None, &[false, false]), (0, Some(0), vec![Some(0); 2]));
+        assert_eq!(of(&plan, None, &[true, false]), (0, None, vec![None, Some(0)]));
+        assert_eq!(marked(None, &plan, &[true, true]), None);
+    }
+
+    #[test]
+    fn it_is_waited_only_where_something_may_come() {
+        let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let amount = RunLength::Messages { count: 1, warm_up: 0 };
+        let plan = Plan { transport: Transport::Uc, amount, sizes: vec![8], ..Plan::default() };
+        let plan = Plan { client: place.clone(), server: place, ..plan };
+        let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+        let mut side = VerbsEndpoint::open(&plan, &plan.server, Role::Server).unwrap();
+        side.create_queue_pairs(&path).unwrap();
+        side.prepare(8).unwrap();
+        let looked = |end, goes_on| {
+            let began = Instant::now();
+            let come = awaited(&side.corners, 1, 8, end, &mut || goes_on).unwrap();
+            assert_eq!(come, [false]);
+            began.elapsed()
+        };
+        let now = Instant::now();
+        assert!(looked(now + Duration::from_millis(200), true) >= Duration::from_millis(190));
+        // The other side has gone, or it was ended.
+        assert!(looked(now + LATE * 100, false) < LATE);
+        let ago = now.checked_sub(LATE * 2).unwrap();
+        assert!(end(Some(ago), true) < now && end(Some(ago), false) > now && end(None, true) > now);
+        assert!(looked(end(Some(ago), true), true) < LATE);
+    }
+}

@@ -1,0 +1,114 @@
+//! Addresses, and the devices that they lead to.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::slice;
+
+use anyhow::{Context, Error, Result, anyhow, bail};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::rdmacm::{ConnectError, ConnectStep};
+
+use crate::endpoint::verbs::{self, device};
+use crate::endpoint::{Gpus, PortInfo, Role};
+use crate::plan::SideConfig;
+
+/// So many addresses of a device are named.
+const NAMED: usize = 4;
+
+/// An address of the device that a place names or leaves open, for sides of one process.
+pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
+    let found = verbs::ports::open(slice::from_ref(place), Role::Client, |_| true)?;
+    let (context, port) = found.first().context("a side has a port")?;
+    let facts = device::facts(context, *port, place)?;
+    of(&facts).first().copied().with_context(|| {
+        format!(
+            "port {port} of {} has no address of IP by which --rdma-cm could reach it: give its network interface one, or start a \
+             server and give that by its address",
+            facts.device
+        )
+    })
+}
+
+/// The addresses of a port.
+fn of(facts: &PortInfo) -> Vec<IpAddr> {
+    // Those of InfiniBand are none of IP.
+    let gids = facts.gids.iter().filter(|gid| gid.kind.starts_with("RoCE"));
+    let mut all = Vec::new();
+    for address in gids.filter_map(|gid| gid.gid.parse::<Ipv6Addr>().ok()) {
+        let address = address.to_canonical();
+        if !all.contains(&address) && !is_of_link(address) {
+            all.push(address);
+        }
+    }
+    all
+}
+
+/// Whether an address means nothing without its link.
+pub(super) fn is_of_link(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// The sentence for an address that leads to no device.
+pub(super) fn unreachable(address: IpAddr, role: Role, error: ConnectError) -> Error {
+    let is_of_address =
+        matches!(error.step(), ConnectStep::ResolveAddress | ConnectStep::ResolveRoute | ConnectStep::Bind);
+    if !is_of_address {
+        return error.into();
+    }
+    let devices = devices();
+    match role {
+        Role::Client => anyhow!(
+            "--rdma-cm: the server's address {address} is not reached over an RDMA device: {error}; here there is {devices}: give the \
+             server by an address in a network of one of them"
+        ),
+        Role::Server => anyhow!(
+            "--rdma-cm: {address}, by which the client has reached the server, is no address of an RDMA device there: {error}; there is \
+             {devices}: give the server by one of these addresses"
+        ),
+    }
+}
+
+/// The devices with their addresses.
+fn devices() -> String {
+    let Ok(device::Found { ports, .. }) = device::ports(&Gpus::Some(Vec::new())) else { return "no device".to_owned() };
+    let texts: Vec<String> = ports
+        .iter()
+        .map(|port| {
+            let mut addresses: Vec<String> = of(&port.facts).iter().map(IpAddr::to_string).collect();
+            if addresses.is_empty() {
+                addresses.push("no address of RoCE".to_owned());
+            } else if addresses.len() > NAMED {
+                addresses.truncate(NAMED);
+                addresses.push("…".to_owned());
+            }
+            format!("{} port {} ({})", port.facts.device, port.facts.port, addresses.join(", "))
+        })
+        .collect();
+    if texts.is_empty() { "no device".to_owned() } else { texts.join(", ") }
+}
+
+/// Whether the device that an address has led to is the one that was asked for.
+pub(super) fn agree(context: &DeviceContext, port: u8, place: &SideConfig, address: IpAddr, role: Role) -> Result<()> {
+    let found = context.name();
+    if let Some(asked) = place.device.as_ref().filter(|asked| **asked != found) {
+        let option = match role {
+            Role::Client => "--device",
+            Role::Server => "--remote-device, or the server's --device,",
+        };
+        // That of softrnic has no entry in sysfs.
+        let soft = if asked.starts_with("soft") && context.sysfs_path().is_some() {
+            ", or set RDMA_MUMMY_RDMACM=softrnic, which connects the devices of softrnic"
+        } else {
+            ""
+        };
+        bail!(
+            "{option} is {asked}, and with --rdma-cm {address} leads to {found}: leave it out, or give the server by an address that leads \
+             to {asked}{soft}"
+        );
+    }
+    if let Some(asked) = place.port.filter(|asked| *asked != port) {
+        let option = if role == Role::Client { "--ib-port" } else { "the server's --ib-port" };
+        bail!("{option} is {asked}, and with --rdma-cm {address} leads to port {port} of {found}: leave it out");
+    }
+    Ok(())
+}

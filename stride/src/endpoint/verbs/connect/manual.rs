@@ -1,0 +1,130 @@
+//! As the sides tell each other.
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use sideway::efa::EfaDeviceCapabilityFlags;
+use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::QueuePair;
+
+use super::{Address, Direction, Joint, Loose, Route, intake};
+use crate::endpoint::{PeerInfo, PortInfo, QpAddress};
+use crate::plan::Plan;
+use crate::run::DatagramSend;
+
+/// How far a packet may travel, in routers.
+const HOP_LIMIT: u8 = 64;
+/// The key of all datagrams of the tool.
+const QKEY: u32 = 0x1111_1111;
+
+/// The way to the other side.
+pub(in super::super) struct Manual {
+    pub(super) port: u8,
+    pub(super) pkey_index: u16,
+    pub(super) way: AddressHandleAttribute,
+}
+
+impl Manual {
+    /// From the port of this side, by the GID of this index.
+    pub(in super::super) fn new(plan: &Plan, own: &PortInfo, gid: Option<u32>, theirs: &PeerInfo) -> Result<Self> {
+        let port = own.port;
+        let mut way = AddressHandleAttribute::new();
+        way.setup_port(port).setup_service_level(plan.service_level).setup_dest_lid(own.dlid.unwrap_or(theirs.lid));
+        if let (Some(index), Some(gid)) = (gid, &theirs.gid) {
+            let gid: Ipv6Addr = gid.parse().with_context(|| format!("the other side's GID is `{gid}`"))?;
+            let index = u8::try_from(index).context("the index of a GID has 8 bits")?;
+            way.setup_grh(&Gid::from(gid), plan.flow_label, index, HOP_LIMIT, plan.traffic_class);
+        }
+        Ok(Self { port, pkey_index: own.partition.map_or(0, |partition| partition.index), way })
+    }
+
+    /// Connects a queue pair with another.
+    pub(in super::super) fn connect(
+        &self,
+        joint: &Joint<'_>,
+        pd: &Arc<ProtectionDomain>,
+        pair: Loose<'_>,
+        (own, their): (&QpAddress, &QpAddress),
+    ) -> Result<()> {
+        match pair {
+            Loose::Connected(pair) => {
+                joint.connect(|to| pair.modify(to), &self.route(own, their, their.number), Direction::Both)
+            }
+            Loose::Xrc(pair) => {
+                let (number, _) = intake(their)?;
+                joint.connect(|to| pair.receiver.modify(to), &self.route(own, their, their.number), Direction::In)?;
+                joint.connect(|to| pair.sender.modify(to), &self.route(own, their, number), Direction::Out)
+            }
+            Loose::Dynamic(pair) => self.initiate(joint, pd, pair, (own, their)),
+            Loose::Datagram(pair, target) => {
+                Joint::make_ready(pair, &self.address(own, None))?;
+                *target = Some(self.target(pd, their, QKEY)?);
+                Ok(())
+            }
+            Loose::Scalable(pair) => {
+                let has = pd.device_context().query_efa_device()?.device_caps();
+                // For ever, as those of connections.
+                let retries = has.contains(EfaDeviceCapabilityFlags::ResponderNotReadyRetry).then_some(7);
+                Joint::make_ready(&pair.pair, &self.address(own, retries))?;
+                pair.there = Some(self.target(pd, their, QKEY)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn address(&self, own: &QpAddress, retries: Option<u8>) -> Address {
+        Address { port: self.port, pkey_index: self.pkey_index, qkey: QKEY, psn: own.psn, retries }
+    }
+
+    fn route(&self, own: &QpAddress, their: &QpAddress, their_number: u32) -> Route {
+        let (own_psn, their_psn) = (own.psn, their.psn);
+        Route { port: self.port, pkey_index: self.pkey_index, way: self.way, own_psn, their_psn, their_number }
+    }
+
+    /// Where datagrams to a queue pair go.
+    pub(super) fn target(&self, pd: &Arc<ProtectionDomain>, their: &QpAddress, qkey: u32) -> Result<DatagramSend> {
+        Ok(DatagramSend { way: pd.create_ah(&self.way)?, number: their.number, qkey })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::fake::Fake;
+    use crate::endpoint::{EndpointFactory, Role};
+    use crate::plan::SideConfig;
+
+    fn way(plan: &Plan, place: &SideConfig, gid: Option<u32>) -> Manual {
+        let fake = Fake { is_infiniband: true, ..Fake::default() };
+        let side = fake.open(plan, place, Role::Client).unwrap();
+        let theirs = PeerInfo {
+            lid: 2,
+            gid: Some("fe80::2".to_owned()),
+            reads: 16,
+            queue_pairs: Vec::new(),
+            listening: None,
+            others: Vec::new(),
+            inline: 0,
+        };
+        Manual::new(plan, side.facts(), gid, &theirs).unwrap()
+    }
+
+    #[test]
+    fn the_other_sides_lid_counts_unless_one_is_given() {
+        let plan = Plan::default();
+        let found = way(&plan, &SideConfig::default(), None);
+        assert_eq!((found.way.dest_lid(), found.way.is_global(), found.pkey_index), (2, false, 0));
+        let place = SideConfig { dlid: Some(0x13), pkey_index: Some(1), ..SideConfig::default() };
+        let found = way(&plan, &place, None);
+        assert_eq!((found.way.dest_lid(), found.way.is_global(), found.pkey_index), (0x13, false, 1));
+    }
+
+    #[test]
+    fn labels_and_classes_stand_in_the_header_of_gids() {
+        let plan = Plan { flow_label: 0xabcde, traffic_class: 104, ..Plan::default() };
+        let way = way(&plan, &SideConfig::default(), Some(0)).way;
+        assert_eq!((way.grh_flow_label(), way.grh_traffic_class(), way.grh_hop_limit()), (0xabcde, 104, HOP_LIMIT));
+    }
+}

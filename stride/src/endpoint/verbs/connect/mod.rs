@@ -1,0 +1,147 @@
+//! Queue pairs are connected: as the sides tell each other, or by the connection manager.
+
+mod addresses;
+mod dynamic;
+mod manual;
+mod rdma_cm;
+
+use anyhow::{Result, bail};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandleAttribute;
+use sideway::ibverbs::device_context::Mtu;
+use sideway::ibverbs::queue_pair::{
+    Datagram, GenericQueuePair, ModifyQueuePairError, QueuePair, QueuePairAttribute, QueuePairState,
+};
+
+pub(super) use self::manual::Manual;
+pub(super) use self::rdma_cm::Manager;
+use super::dynamic::Dynamic;
+use super::pairs::{Pairs, XrcPair};
+use super::scalable::Scalable;
+use crate::endpoint::{Intake, QpAddress};
+use crate::plan::Plan;
+use crate::run::DatagramSend;
+
+/// `min_rnr_timer`: 0.64 ms.
+const RNR_TIMER: u8 = 12;
+
+/// A queue pair that is to be connected.
+pub(super) enum Loose<'p> {
+    Connected(&'p GenericQueuePair),
+    /// With where its datagrams are to go.
+    Datagram(&'p GenericQueuePair<Datagram>, &'p mut Option<DatagramSend>),
+    Xrc(&'p XrcPair),
+    /// With where its requests are to go.
+    Dynamic(&'p mut Dynamic),
+    Scalable(&'p mut Scalable),
+}
+
+impl Pairs {
+    pub(super) fn loose(&mut self) -> Vec<Loose<'_>> {
+        match self {
+            Self::Connected(pairs) => pairs.iter().map(Loose::Connected).collect(),
+            Self::Datagram(pairs) => pairs.iter_mut().map(|(pair, target)| Loose::Datagram(pair, target)).collect(),
+            Self::Xrc(pairs) => pairs.iter().map(Loose::Xrc).collect(),
+            Self::Dynamic(pairs) => pairs.iter_mut().map(Loose::Dynamic).collect(),
+            Self::Scalable(pairs) => pairs.iter_mut().map(Loose::Scalable).collect(),
+        }
+    }
+}
+
+/// What all queue pairs of a side have in common.
+pub(super) struct Joint<'p> {
+    pub(super) plan: &'p Plan,
+    pub(super) mtu: Mtu,
+    /// Reads and atomics under way, of this side, and of the other.
+    pub(super) asks: u8,
+    pub(super) answers: u8,
+}
+
+/// The way of one of them.
+#[derive(Clone, Copy)]
+struct Route {
+    port: u8,
+    pkey_index: u16,
+    way: AddressHandleAttribute,
+    own_psn: u32,
+    their_psn: u32,
+    their_number: u32,
+}
+
+/// Which way the requests of a connection go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Both,
+    /// This side's to the other.
+    Out,
+    /// The other side's to this one.
+    In,
+}
+
+/// What a queue pair of datagrams is told.
+struct Address {
+    port: u8,
+    pkey_index: u16,
+    qkey: u32,
+    psn: u32,
+    /// How often a message goes out again that finds no receive, where that can be said.
+    retries: Option<u8>,
+}
+
+/// The numbers of the queue pair and of the shared receive queue that take messages of XRC in at the other side.
+fn intake(their: &QpAddress) -> Result<(u32, u32)> {
+    match their.intake {
+        Some(Intake::Xrc { number, srq }) => Ok((number, srq)),
+        Some(Intake::Dc { .. }) | None => bail!("the other side has no queue that takes messages of XRC in"),
+    }
+}
+
+impl Joint<'_> {
+    /// Moves a queue pair, by what modifies it, to where it sends and receives.
+    fn connect<F>(&self, modify: F, route: &Route, direction: Direction) -> Result<()>
+    where
+        F: Fn(&QueuePairAttribute) -> Result<(), ModifyQueuePairError>,
+    {
+        let is_reliable = self.plan.transport.is_reliable();
+        let mut init = QueuePairAttribute::new();
+        let access = AccessFlags::RemoteWrite
+            | if is_reliable { AccessFlags::RemoteRead | AccessFlags::RemoteAtomic } else { AccessFlags::empty() };
+        init.setup_state(QueuePairState::Init).setup_pkey_index(route.pkey_index).setup_port(route.port);
+        modify(init.setup_access_flags(access))?;
+        let mut receive = QueuePairAttribute::new();
+        receive
+            .setup_state(QueuePairState::ReadyToReceive)
+            .setup_path_mtu(self.mtu)
+            .setup_dest_qp_num(route.their_number)
+            .setup_rq_psn(route.their_psn)
+            .setup_address_vector(&route.way);
+        let mut send = QueuePairAttribute::new();
+        send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(route.own_psn);
+        if is_reliable && direction != Direction::Out {
+            receive.setup_max_dest_read_atomic(self.answers).setup_min_rnr_timer(RNR_TIMER);
+        }
+        if is_reliable {
+            send.setup_timeout(self.plan.qp_timeout);
+        }
+        if is_reliable && direction != Direction::In {
+            send.setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(self.asks);
+        }
+        modify(&receive)?;
+        Ok(modify(&send)?)
+    }
+
+    /// The same with one of datagrams.
+    fn make_ready(pair: &impl QueuePair, address: &Address) -> Result<()> {
+        let mut init = QueuePairAttribute::new();
+        init.setup_state(QueuePairState::Init).setup_pkey_index(address.pkey_index).setup_port(address.port);
+        pair.modify(init.setup_qkey(address.qkey))?;
+        let mut receive = QueuePairAttribute::new();
+        pair.modify(receive.setup_state(QueuePairState::ReadyToReceive))?;
+        let mut send = QueuePairAttribute::new();
+        send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(address.psn);
+        if let Some(retries) = address.retries {
+            send.setup_rnr_retry(retries);
+        }
+        Ok(pair.modify(&send)?)
+    }
+}

@@ -1,0 +1,501 @@
+//! The device and port of a side, and what there is to say of them.
+
+use std::fmt;
+use std::fs;
+use std::net::Ipv6Addr;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use anyhow::{Context, Error, Result, anyhow, bail};
+use sideway::ibverbs::address::GidEntry;
+use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError, TransportType};
+use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, PortAttr, PortState};
+
+use super::abilities::Abilities;
+use super::memory::{self, Gpus, NearGpus};
+use crate::endpoint::numa::{self, Nodes};
+use crate::endpoint::prefix;
+use crate::endpoint::processor;
+use crate::endpoint::{GidInfo, Partition, PortInfo, SOFTRNIC, Unsupported};
+use crate::plan::{Memory, Operation, Plan, SideConfig, Transport};
+
+/// A device that is named has no such port: a sentence.
+#[derive(Debug)]
+pub(super) struct NoPort(pub(super) String);
+
+impl fmt::Display for NoPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoPort {}
+
+/// No device can be used, where none is named.
+#[derive(Debug)]
+pub(super) struct NoDevice {
+    /// Why, of each of them.
+    pub(super) reasons: String,
+    /// What can be named instead, as the end of a sentence; empty where there is nothing.
+    pub(super) instead: &'static str,
+}
+
+impl fmt::Display for NoDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no RDMA device can be used: {}{}", self.reasons, self.instead)
+    }
+}
+
+impl std::error::Error for NoDevice {}
+
+/// The devices, those of softrnic last.
+pub(super) fn list() -> Result<DeviceList> {
+    softrnic::register().context("softrnic has no devices")?;
+    match DeviceList::new() {
+        Ok(list) if list.is_empty() => Err(no_device()),
+        Ok(list) => Ok(list),
+        // A kernel whose RDMA modules are not loaded has no device.
+        Err(GetDeviceListError::Verb(error)) if error.errno().raw() == libc::ENOSYS => Err(no_device()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn no_device() -> Error {
+    anyhow!("there is no RDMA device: softrnic has one, unless SOFTRNIC_DEVICES is 0")
+}
+
+/// Opens the device that is named, or the first with an active port that is not taken; of those one that suits goes before others.
+pub(super) fn open_one(
+    place: &SideConfig,
+    taken: &[(String, u8)],
+    suits: impl Fn(&DeviceContext) -> bool,
+) -> Result<(Arc<DeviceContext>, u8)> {
+    let list = list()?;
+    if let Some(name) = &place.device {
+        let context = list.find(name)?.open()?;
+        connects(&context.name(), context.transport_type())?;
+        let port = place.port.unwrap_or(1);
+        let ports = ports_of_device(&context)?;
+        if port > ports.max(1) {
+            return Err(NoPort(no_port(name, ports, port)).into());
+        }
+        active(&context, port)?;
+        return Ok((context, port));
+    }
+    let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
+    let open = |device: &Device<'_>| first_active(device, place.port, taken);
+    pick(list.iter(), is_soft, open, |found| suits(&found.0))
+}
+
+/// The name of the first device on which all these ports are active; of those one that suits goes before others.
+pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -> Result<String> {
+    let list = list()?;
+    let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
+    let open = |device: &Device<'_>| {
+        let first = first_active(device, ports.first().copied(), &[])?;
+        ports.iter().skip(1).try_for_each(|port| first_active(device, Some(*port), &[]).map(drop))?;
+        Ok(first)
+    };
+    pick(list.iter(), is_soft, open, |found| suits(&found.0)).map(|(context, _)| context.name())
+}
+
+/// The first that suits, or else the first that opens, or why none does. softrnic's stand in only where the system has no other device: who has
+/// one that is down wants to know that.
+fn pick<D, T>(
+    devices: impl Iterator<Item = D>,
+    is_soft: impl Fn(&D) -> bool,
+    open: impl Fn(&D) -> Result<T, String>,
+    suits: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let (soft, real): (Vec<D>, Vec<D>) = devices.partition(is_soft);
+    let (mut first, mut reasons) = (None, Vec::new());
+    for device in if real.is_empty() { &soft } else { &real } {
+        match open(device) {
+            Ok(found) if suits(&found) => return Ok(found),
+            Ok(found) => first = first.or(Some(found)),
+            Err(why) => reasons.push(why),
+        }
+    }
+    let instead = if real.is_empty() || soft.is_empty() {
+        ""
+    } else {
+        ". softrnic's device, which reaches the programs of this machine alone, is taken where it is named: -d soft0"
+    };
+    first.ok_or_else(|| NoDevice { reasons: reasons.join("; "), instead }.into())
+}
+
+/// Whether its queue pairs can be moved from state to state as those of InfiniBand and RoCE are.
+pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
+    if transport == TransportType::IWarp {
+        bail!(
+            "{name} is an iWARP device, whose queue pairs connect in another way: name one of InfiniBand or RoCE with -d"
+        );
+    }
+    Ok(())
+}
+
+/// The first active port of a device that is not taken, or that which is asked for; or why there is none.
+fn first_active(
+    device: &Device<'_>,
+    asked: Option<u8>,
+    taken: &[(String, u8)],
+) -> Result<(Arc<DeviceContext>, u8), String> {
+    let name = device.name();
+    connects(&name, device.transport_type()).map_err(|error| format!("{error:#}"))?;
+    let context = device.open().map_err(|error| format!("{error:#}"))?;
+    let facts = context.query_device().map_err(|error| format!("{name}: {error}"))?;
+    let count = u8::try_from(facts.phys_port_cnt()).unwrap_or(u8::MAX);
+    let is_taken = |port| taken.iter().any(|(device, other)| *device == name && *other == port);
+    let state = |port| match context.query_port(port) {
+        Ok(_) if is_taken(port) => Err("one of the test's ports already".to_owned()),
+        Ok(attributes) if attributes.port_state() == PortState::Active => Ok(()),
+        Ok(attributes) => Err(attributes.port_state().to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let port = active_port(&name, count, asked, state)?;
+    Ok((context, port))
+}
+
+/// How many ports a device has.
+fn ports_of_device(context: &DeviceContext) -> Result<u8> {
+    Ok(u8::try_from(context.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX))
+}
+
+/// Why there is no such port, where there are so many.
+fn no_port(name: &str, count: u8, asked: u8) -> String {
+    let there = if count == 1 { "port 1 alone".to_owned() } else { format!("ports 1 to {count}") };
+    format!("{name} has no port {asked}, but {there}")
+}
+
+/// Of so many ports.
+fn active_port(
+    name: &str,
+    count: u8,
+    asked: Option<u8>,
+    state: impl Fn(u8) -> Result<(), String>,
+) -> Result<u8, String> {
+    if let Some(asked) = asked.filter(|asked| !(1..=count).contains(asked)) {
+        return Err(no_port(name, count, asked));
+    }
+    let mut reasons = Vec::new();
+    for port in (1..=count).filter(|port| asked.is_none_or(|asked| asked == *port)) {
+        match state(port) {
+            Ok(()) => return Ok(port),
+            Err(why) => reasons.push(format!("port {port} of {name} is {why}")),
+        }
+    }
+    Err(if reasons.is_empty() { format!("{name} has no port") } else { reasons.join("; ") })
+}
+
+fn active(context: &DeviceContext, port: u8) -> Result<PortAttr> {
+    let name = context.name();
+    let attributes = context.query_port(port).with_context(|| format!("port {port} of {name}"))?;
+    let state = attributes.port_state();
+    if state != PortState::Active {
+        bail!(
+            "port {port} of {name} is {state}, not active: is the cable in and the network interface up (`ip link`)?"
+        );
+    }
+    Ok(attributes)
+}
+
+/// A port, with its state.
+#[derive(Clone, Debug)]
+pub struct DevicePort {
+    /// `active`, `down`, …
+    pub state: String,
+    /// Why it cannot be measured with, in a word or two.
+    pub obstacle: Option<&'static str>,
+    /// All else.
+    pub facts: PortInfo,
+    /// The GPUs that are nearest to the device.
+    pub gpus: Option<NearGpus>,
+}
+
+/// What there is to measure with.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// All ports of the devices that open.
+    pub ports: Vec<DevicePort>,
+    /// Of each other one, why not.
+    pub failed: Vec<String>,
+    /// What each device can, by its name, or why that is not known.
+    pub abilities: Vec<(String, Result<Abilities, String>)>,
+}
+
+/// All ports of all devices, and which of these GPUs are near them.
+///
+/// # Errors
+///
+/// The list of devices cannot be had.
+pub fn ports(gpus: &Gpus) -> Result<Found> {
+    Ok(gather(list()?.iter(), |device| {
+        ports_of(device, gpus).map_err(|error| {
+            let (name, why) = (device.name(), format!("{error:#}"));
+            if why.contains(&*name) { why } else { format!("{name}: {why}") }
+        })
+    }))
+}
+
+/// What there is to say of a device.
+type Known = (Vec<DevicePort>, Result<Abilities, String>);
+
+/// One that cannot be opened hides no other.
+fn gather<D>(devices: impl Iterator<Item = D>, of: impl Fn(&D) -> Result<Known, String>) -> Found {
+    let mut found = Found::default();
+    for device in devices {
+        match of(&device) {
+            Ok((ports, abilities)) => {
+                found.abilities.extend(ports.first().map(|port| (port.facts.device.clone(), abilities)));
+                found.ports.extend(ports);
+            }
+            Err(why) => found.failed.push(why),
+        }
+    }
+    found
+}
+
+fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Known> {
+    let context = device.open()?;
+    let count = ports_of_device(&context)?;
+    let near = match gpus {
+        Gpus::Some(gpus) => {
+            let files = context.sysfs_path().map(|path| path.join("device"));
+            memory::near(files.as_deref(), context.numa_node(), gpus)
+        }
+        Gpus::None(_) => None,
+    };
+    let of = |port| {
+        let attributes = context.query_port(port)?;
+        let facts = describe(&context, port, &attributes, &SideConfig::default())?;
+        let state = attributes.port_state();
+        let obstacle = obstacle(device.transport_type(), state);
+        Ok(DevicePort { state: state.to_string(), obstacle, facts, gpus: near.clone() })
+    };
+    let ports = (1..=count).map(of).collect::<Result<_>>()?;
+    let abilities = || Abilities::of(&context.alloc_pd()?, &provider(&context));
+    Ok((ports, abilities().map_err(|error: Error| format!("{error:#}"))))
+}
+
+/// Why a port cannot be measured with.
+fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> {
+    match (transport, state) {
+        (TransportType::IWarp, _) => Some("iWARP"),
+        (_, PortState::Active) => None,
+        _ => Some("not active"),
+    }
+}
+
+/// Whether a device has the operation of a plan, as far as it says so.
+pub(super) fn can(context: &DeviceContext, plan: &Plan) -> Result<()> {
+    let device = context.query_device()?;
+    let atomics = device.atomic_cap() != AtomicCapability::None;
+    // What this says is of connections alone.
+    let is_counted = matches!(plan.transport, Transport::Rc | Transport::Xrc | Transport::Dc);
+    let reads = device.max_qp_init_rd_atom().min(device.max_qp_rd_atom());
+    has(&context.name(), plan.operation, atomics, !is_counted || reads > 0)
+}
+
+fn has(device: &str, operation: Operation, has_atomics: bool, has_reads: bool) -> Result<()> {
+    let missing = match operation {
+        _ if operation.is_atomic() && !has_atomics => "atomics: measure another operation",
+        _ if operation.fetches() && !has_reads => {
+            "reads: its queue pairs can have none under way. Measure another operation"
+        }
+        _ => return Ok(()),
+    };
+    Err(Unsupported(format!("{device} has no {missing}, or name another device with -d")).into())
+}
+
+/// What there is to say of a port that is active.
+pub(super) fn facts(context: &DeviceContext, port: u8, place: &SideConfig) -> Result<PortInfo> {
+    let facts = describe(context, port, &active(context, port)?, place)?;
+    facts.check_dlid().map_err(Error::msg)?;
+    Ok(facts)
+}
+
+/// The partition that a place names, or the first.
+fn partition(
+    context: &DeviceContext,
+    port: u8,
+    attributes: &PortAttr,
+    place: &SideConfig,
+) -> Result<Option<Partition>> {
+    let whose = format!("port {port} of {}", context.name());
+    let key = |index| context.query_pkey(port, index).ok();
+    match Partition::find(place.pkey_index.unwrap_or(0), attributes.pkey_tbl_len(), key, &whose) {
+        Err(why) if place.pkey_index.is_some() => bail!(why),
+        found => Ok(found.ok()),
+    }
+}
+
+fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, place: &SideConfig) -> Result<PortInfo> {
+    let device = context.query_device()?;
+    let table = context.query_gid_table()?;
+    let gids = table.iter().filter(|entry| entry.port_num() == u32::from(port) && !entry.gid().is_zero());
+    let (nodes, allowed, numa_node) = (Nodes::of_system(), numa::allowed(), context.numa_node());
+    let cpus = place.cpus.clone().unwrap_or_default();
+    let is_free = cpus.is_empty() && place.is_bound != Some(false);
+    let bound = nodes.bound(numa_node, &allowed, &numa::online()).filter(|near| is_free && numa::can_run_on(near));
+    let is_bound = bound.is_some();
+    let runs_on = if cpus.is_empty() { bound.unwrap_or_else(|| allowed.clone()) } else { cpus.clone() };
+    let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let provider = provider(context);
+    Ok(PortInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: text("/proc/sys/kernel/hostname"),
+        kernel: text("/proc/sys/kernel/osrelease"),
+        machine: machine(text("/proc/sys/kernel/random/boot_id"), provider == SOFTRNIC),
+        cpu_model: processor::model(),
+        cpu_governor: processor::governor(),
+        device: context.name(),
+        provider,
+        firmware: device.fw_ver().into_owned(),
+        vendor_id: device.vendor_id(),
+        vendor_part_id: device.vendor_part_id(),
+        port,
+        link_layer: attributes.link_layer().to_string(),
+        gigabits: attributes.throughput(),
+        // One that nobody knows is taken for the smallest.
+        mtu: attributes.active_mtu().bytes().unwrap_or(256),
+        longest: None,
+        lid: attributes.lid(),
+        dlid: place.dlid,
+        partition: partition(context, port, attributes, place)?,
+        gids: gids.map(gid).collect(),
+        memory: place.memory.clone().unwrap_or(Memory::Host),
+        gpu: None,
+        registration: None,
+        numa_node,
+        thread_nodes: nodes.of(&runs_on),
+        near_cpus: nodes.near(numa_node, &allowed),
+        cpus,
+        is_bound,
+        reads: [device.max_qp_init_rd_atom(), device.max_qp_rd_atom()],
+        inline: None,
+        others: Vec::new(),
+    })
+}
+
+/// The system that runs here; with what else softrnic's devices have to have in common, where it is of one of these.
+fn machine(system: String, is_soft: bool) -> String {
+    let namespace = fs::metadata("/proc/self/ns/net").ok().filter(|_| is_soft && !system.is_empty());
+    match namespace {
+        Some(facts) => {
+            format!("{system}, network namespace {}, user {}", facts.ino(), rustix::process::geteuid().as_raw())
+        }
+        None => system,
+    }
+}
+
+fn provider(context: &DeviceContext) -> String {
+    let Some(path) = context.sysfs_path() else { return SOFTRNIC.to_owned() };
+    let driver = fs::read_link(path.join("device/driver")).ok();
+    let name = driver.as_deref().and_then(|driver| driver.file_name()).map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| "kernel".to_owned())
+}
+
+fn gid(entry: &GidEntry) -> GidInfo {
+    let (gid, interface) = (Ipv6Addr::from(entry.gid()), entry.netdev_name().unwrap_or_default());
+    GidInfo {
+        index: entry.gid_index(),
+        gid: gid.to_string(),
+        kind: entry.gid_type().to_string(),
+        prefix: prefix::of(gid, &interface),
+        interface,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_says_it_has_not_is_not_tried() {
+        let said = |operation, atomics, reads| {
+            has("efa_0", operation, atomics, reads).map_err(|error| error.downcast::<Unsupported>().unwrap().0)
+        };
+        for operation in [Operation::FetchAdd, Operation::CompareSwap] {
+            assert!(said(operation, false, true).unwrap_err().starts_with("efa_0 has no atomics: "));
+            assert!(said(operation, true, false).unwrap_err().starts_with("efa_0 has no reads: "));
+            assert_eq!(said(operation, true, true), Ok(()));
+        }
+        assert!(said(Operation::Read, true, false).is_err());
+        assert_eq!(said(Operation::Read, false, true), Ok(()));
+        assert_eq!(said(Operation::Send, false, false), Ok(()));
+    }
+
+    #[test]
+    fn softrnics_devices_are_of_a_user_in_a_network_namespace() {
+        let of = |system: &str, is_soft| machine(system.to_owned(), is_soft);
+        let namespace = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
+        let number = namespace.trim_start_matches("net:[").trim_end_matches(']');
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(of("a", true), format!("a, network namespace {number}, user {user}"));
+        assert_eq!([of("a", false), of("", true)], ["a", ""]);
+    }
+
+    #[test]
+    fn softrnic_stands_in_for_what_is_not_there_alone() {
+        let pick_of = |devices: &[(&'static str, Result<u8, &str>)], suits: fn(&u8) -> bool| {
+            let opened = |device: &(&'static str, Result<u8, &str>)| device.1.map_err(str::to_owned);
+            let found = pick(devices.iter().copied(), |device| device.0.starts_with("soft"), opened, suits);
+            found.map_err(|error| error.to_string())
+        };
+        let any = |_: &u8| true;
+        let (soft, down) = (("soft0", Ok(9)), ("mlx5_0", Err("port 1 of mlx5_0 is down")));
+        assert_eq!(pick_of(&[soft], any), Ok(9));
+        assert_eq!(pick_of(&[down, ("mlx5_1", Ok(1)), ("mlx5_2", Ok(2)), soft], any), Ok(1));
+        assert_eq!(pick_of(&[("mlx5_1", Ok(1)), ("mlx5_2", Ok(2))], |found| *found == 2), Ok(2));
+        assert_eq!(pick_of(&[("mlx5_1", Ok(1)), soft], |found| *found == 9), Ok(1), "what it lacks is said later");
+        let said = pick_of(&[down, ("siw0", Err("siw0 is an iWARP device")), soft], any).unwrap_err();
+        let reasons =
+            "no RDMA device can be used: port 1 of mlx5_0 is down; siw0 is an iWARP device. softrnic's device";
+        assert!(said.starts_with(reasons) && said.ends_with("-d soft0"), "{said}");
+        assert!(pick_of(&[down], any).unwrap_err().ends_with("is down"));
+    }
+
+    #[test]
+    fn a_device_that_does_not_open_hides_no_other() {
+        let port = || {
+            let list = list().unwrap();
+            let soft = list.iter().find(|device| device.sysfs_path().is_none()).expect("softrnic is there");
+            ports_of(&soft, &Gpus::Some(Vec::new())).map_err(|error| error.to_string())
+        };
+        let of = |is_open: &bool| if *is_open { port() } else { Err("mlx5_0: permission denied".to_owned()) };
+        let found = gather([true, false, true].into_iter(), of);
+        assert_eq!((found.ports.len(), found.failed), (2, vec!["mlx5_0: permission denied".to_owned()]));
+        assert_eq!(found.ports[0].obstacle, None);
+        assert!(
+            found.abilities.len() == 2 && found.abilities.iter().all(|(device, can)| device == "soft0" && can.is_ok())
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_measured_with_is_said() {
+        assert_eq!(obstacle(TransportType::InfiniBand, PortState::Active), None);
+        assert_eq!(obstacle(TransportType::InfiniBand, PortState::Down), Some("not active"));
+        assert_eq!(obstacle(TransportType::IWarp, PortState::Active), Some("iWARP"));
+    }
+
+    #[test]
+    fn a_port_that_is_not_there_is_told_from_one_that_is_down() {
+        let of = |count, asked| {
+            active_port("mlx5_0", count, asked, |port| if port == 2 { Ok(()) } else { Err("down".to_owned()) })
+        };
+        assert_eq!((of(2, None), of(2, Some(2))), (Ok(2), Ok(2)));
+        assert_eq!(of(2, Some(1)), Err("port 1 of mlx5_0 is down".to_owned()));
+        assert_eq!(of(1, Some(2)), Err("mlx5_0 has no port 2, but port 1 alone".to_owned()));
+        assert_eq!(of(2, Some(0)), Err("mlx5_0 has no port 0, but ports 1 to 2".to_owned()));
+        assert_eq!(of(0, None), Err("mlx5_0 has no port".to_owned()));
+    }
+
+    #[test]
+    fn devices_of_iwarp_are_refused_by_name() {
+        let error = connects("siw_0", TransportType::IWarp).expect_err("it is none of ours").to_string();
+        assert!(error.starts_with("siw_0 is an iWARP device") && error.contains("with -d"), "{error}");
+        for transport in [TransportType::InfiniBand, TransportType::Unspecified, TransportType::Unknown] {
+            assert!(connects("mlx5_0", transport).is_ok(), "{transport}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Dynamic connections: an initiator that sends, and a target that takes in.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{ExtendedQueuePair, ExtendedSendQueue, QueuePair, TargetQueuePair};
+use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
+use sideway::mlx5::DynamicallyConnected;
+
+use super::pairs::Queues;
+use crate::endpoint;
+use crate::plan::Plan;
+use crate::run::{Intake, Target};
+
+/// An initiator, and a target for the messages of the other side's, as perftest has them. They go in this order.
+pub(super) struct Dynamic {
+    /// What sends.
+    pub(super) initiator: ExtendedQueuePair<DynamicallyConnected>,
+    /// What takes in the other side's messages.
+    pub(super) target: TargetQueuePair,
+    /// Where those find their receives: a queue for each, so that receives are counted as with other services.
+    queue: SharedReceiveQueue,
+    /// Who names the target names this too.
+    key: u64,
+    /// The target of the other side, once it is known.
+    pub(super) there: Option<Target>,
+}
+
+impl Dynamic {
+    pub(super) fn new(
+        pd: &Arc<ProtectionDomain>,
+        plan: &Plan,
+        (sends, receives): Queues<'_>,
+        inline: u32,
+    ) -> Result<Self> {
+        let queue = pd.create_srq_builder().setup_max_wr(plan.receives().max(1)).build();
+        let queue = queue.context("shared receive queues for DC, one for each queue pair")?;
+        let mut builder = pd.create_dct_builder()?;
+        let key = RandomState::new().hash_one("key");
+        let target = builder.setup_recv_cq(receives).setup_srq(&queue).build_dct(key).context("a target of DC")?;
+        let mut builder = pd.create_dci_builder()?;
+        builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_inline_data(inline).setup_send_cq(sends);
+        let initiator = builder.build_dci().context("an initiator of DC")?;
+        Ok(Self { initiator, target, queue, key, there: None })
+    }
+
+    /// Where requests go, and receives.
+    pub(super) fn queues(&mut self) -> (&mut ExtendedSendQueue<DynamicallyConnected>, Intake<'_>) {
+        (self.initiator.queues().0, Intake::Named(&mut self.queue))
+    }
+
+    /// That of the initiator, and what names the target.
+    pub(super) fn numbers(&self) -> (u32, Option<endpoint::Intake>) {
+        let target = endpoint::Intake::Dc { number: self.target.qp_number(), key: self.key };
+        (self.initiator.qp_number(), Some(target))
+    }
+}

@@ -1,0 +1,364 @@
+//! A side: opened, connected, and run at one size after another.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::Ipv6Addr;
+use std::os::fd::BorrowedFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use sideway::ibverbs::device_context::Mtu;
+
+use super::arrival;
+use super::connect::{Joint, Manager, Manual};
+use super::contents;
+use super::port_context::{self, PortContext};
+use super::ports;
+use super::step::{self, Outcome};
+use super::sum::sum;
+use super::worker_resources::{self, WorkerResources};
+use super::worker_wait::{WorkerCount, WorkerWait};
+use super::{code, vendor, worker};
+use crate::endpoint::counters::Counters;
+use crate::endpoint::numa;
+use crate::endpoint::{Changes, Endpoint, Glimpse, Path, PeerInfo, PortInfo, QpAddress, Role};
+use crate::plan::{Plan, RunLength, SideConfig, cpus};
+use crate::run::{Intervals, SHORTEST, Scale, Signal, length};
+use crate::stats::Figures;
+
+/// How often what is done is told where nobody asks for more, and at most: it is part of what is measured where processors are few.
+const TICK: Duration = Duration::from_millis(200);
+/// The same where nothing but that look tells what the other side says.
+const DEAF_TICK: Duration = Duration::from_millis(100);
+/// And of who measures nothing, and goes on when the other side is done.
+const WAITING_TICK: Duration = Duration::from_millis(20);
+/// Of the time of an interval, which is looked at as it ends.
+const TICKS: u32 = 5;
+
+/// A side of sideway.
+pub(super) struct VerbsEndpoint {
+    plan: Plan,
+    role: Role,
+    /// Of the first port, with those of the others.
+    facts: PortInfo,
+    /// Of each thread, those of the first port first.
+    pub(super) corners: Vec<WorkerResources>,
+    ends: Option<PeerInfo>,
+    /// Where the connection manager connects the queue pairs.
+    manager: Option<Manager>,
+    stands: Vec<PortContext>,
+    /// When the step was begun.
+    began: Option<Instant>,
+}
+
+impl VerbsEndpoint {
+    pub(super) fn open(plan: &Plan, place: &SideConfig, role: Role) -> Result<Self> {
+        let named = match role {
+            Role::Client => "--cpu",
+            Role::Server => "the client's --remote-cpu, or the server's own --cpu,",
+        };
+        numa::check(place.cpus.as_deref().unwrap_or_default(), named)?;
+        // First of all, so that it is known how long a tick is when the test begins.
+        Scale::begin();
+        code::map();
+        let mut manager = None;
+        let places = port_context::places(plan, place);
+        let found = if plan.uses_rdma_cm {
+            let (context, port, found) = Manager::open(plan, place, role)?;
+            manager = Some(found);
+            vec![(context, port)]
+        } else {
+            ports::open(&places, role, |context| vendor::has(context, plan.transport))?
+        };
+        let (mut stands, mut all) = (Vec::new(), Vec::new());
+        for ((context, port), place) in found.iter().zip(&places) {
+            let (stand, facts) = PortContext::new(context, *port, (plan, place), role)?;
+            stands.push(stand);
+            all.push(facts);
+        }
+        let mut all = all.into_iter();
+        let mut facts = all.next().context("a side has a port")?;
+        facts.others = all.collect();
+        let corners = Vec::new();
+        Ok(Self { plan: plan.clone(), role, facts, corners, ends: None, manager, stands, began: None })
+    }
+
+    /// Whether what a place names is there.
+    pub(super) fn look(place: &SideConfig) -> Result<()> {
+        numa::check(place.cpus.as_deref().unwrap_or_default(), "--cpu")?;
+        let places = place.each_port();
+        // It is this side's own.
+        let found = ports::open(&places, Role::Client, |_| true)?;
+        found.iter().zip(&places).try_for_each(|((context, port), place)| port_context::look(context, *port, place))
+    }
+
+    /// Index of the GID of this side.
+    fn gid_index(&self, path: &Path) -> Option<u32> {
+        match self.role {
+            Role::Client => path.client_gid,
+            Role::Server => path.server_gid,
+        }
+    }
+
+    /// Threads of a port.
+    fn threads(&self) -> u32 {
+        (self.plan.threads / self.plan.ports()).max(1)
+    }
+
+    /// Makes the queue pairs of a port, for its threads.
+    fn make_ends_at(&self, at: usize, facts: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
+        let _bound = numa::bind(&near(facts));
+        let (plan, stand, threads) = (&self.plan, &self.stands[at], self.threads());
+        // As many on each thread as can be, and one more on the first.
+        let queue_pairs = plan.queue_pairs / plan.ports();
+        let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
+        let make = |thread| WorkerResources::new(&stand.pd, plan, &stand.memory, thread, share(thread));
+        let corners: Vec<WorkerResources> = (0..threads).map(make).collect::<Result<_>>()?;
+        let gid = match self.gid_index(path) {
+            Some(index) => Some(Ipv6Addr::from(stand.context().query_gid(stand.port, index)?).to_string()),
+            None => None,
+        };
+        let reads = facts.reads[1].min(u8::MAX.into()) as u8;
+        let listening = self.manager.as_ref().and_then(Manager::listening);
+        // The same on all threads.
+        let inline = corners.first().map_or(0, |corner| corner.inline);
+        let (queue_pairs, others) = (Vec::new(), Vec::new());
+        let mut ends = PeerInfo { lid: facts.lid, gid, reads, queue_pairs, inline, listening, others };
+        // A target has a number once it is ready, which takes this side's own address and no other.
+        let here = Manual::new(plan, facts, self.gid_index(path), &ends)?;
+        corners.iter().try_for_each(|corner| here.open_targets(&corner.pairs, plan, packets(path)?))?;
+        for corner in &corners {
+            for (lane, (number, intake)) in corner.pairs.numbers()?.into_iter().enumerate() {
+                let psn = (RandomState::new().hash_one(number) & 0xff_ffff) as u32;
+                ends.queue_pairs.push(QpAddress {
+                    number,
+                    psn,
+                    address: corner.memory.places(lane).1,
+                    rkey: corner.memory.of(lane).incoming.rkey().into(),
+                    intake,
+                });
+            }
+        }
+        Ok((corners, ends))
+    }
+}
+
+impl Endpoint for VerbsEndpoint {
+    fn facts(&self) -> &PortInfo {
+        &self.facts
+    }
+
+    fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
+        let (ports, ways) = (self.stands.len(), path.all().count());
+        ensure!(ports == ways, "there are {ways} ways between the sides, and {ports} ports of this one");
+        let (mut corners, mut all) = (Vec::new(), Vec::new());
+        for (at, (facts, path)) in self.facts.all().zip(path.all()).enumerate() {
+            let (made, ends) = self.make_ends_at(at, facts, path)?;
+            corners.extend(made);
+            all.push(ends);
+        }
+        self.facts.inline = all.first().map(|ends| ends.inline);
+        for (facts, ends) in self.facts.others.iter_mut().zip(all.iter().skip(1)) {
+            facts.inline = Some(ends.inline);
+        }
+        let mut all = all.into_iter();
+        let mut ends = all.next().context("a side has a port")?;
+        ends.others = all.collect();
+        (self.corners, self.ends) = (corners, Some(ends.clone()));
+        Ok(ends)
+    }
+
+    fn connect(&mut self, path: &Path, theirs: &PeerInfo) -> Result<()> {
+        let own = self.ends.clone().context("the queue pairs are made before they are connected")?;
+        let counts = |ends: &PeerInfo| {
+            let counts = ends.all().map(|ends| ends.queue_pairs.len().to_string());
+            counts.collect::<Vec<_>>().join(" and ")
+        };
+        let (here, there) = (counts(&own), counts(theirs));
+        ensure!(here == there, "the other side has {there} queue pairs, and this one {here}");
+        let threads = self.threads() as usize;
+        let indices: Vec<_> = path.all().map(|path| self.gid_index(path)).collect();
+        let ports = self.stands.iter().zip(self.facts.all()).zip(path.all().zip(indices));
+        let ends = own.all().zip(theirs.all());
+        let corners = self.corners.chunks_mut(threads);
+        for (((stand, facts), (path, index)), ((own, theirs), corners)) in ports.zip(ends.zip(corners)) {
+            let by_hand = Manual::new(&self.plan, facts, index, theirs)?;
+            let mtu = packets(path)?;
+            let asks = facts.reads[0].min(theirs.reads.into()).min(255) as u8;
+            let joint = Joint { plan: &self.plan, mtu, asks, answers: own.reads };
+            let there = worker_resources::at(theirs.gid.as_deref(), facts.dlid.unwrap_or(theirs.lid));
+            let mut pairs = Vec::with_capacity(own.queue_pairs.len());
+            let mut rest = theirs.queue_pairs.as_slice();
+            for corner in corners {
+                let (theirs, others) = rest.split_at(corner.unposted.len().min(rest.len()));
+                (corner.theirs, rest) = (theirs.to_vec(), others);
+                corner.there.clone_from(&there);
+                pairs.extend(corner.pairs.loose());
+            }
+            match &mut self.manager {
+                Some(manager) => manager.connect(&joint, &stand.pd, pairs, (own, theirs), &by_hand)?,
+                None => {
+                    let ends = own.queue_pairs.iter().zip(&theirs.queue_pairs);
+                    let mut pairs = pairs.into_iter().zip(ends);
+                    pairs.try_for_each(|(pair, ends)| by_hand.connect(&joint, &stand.pd, pair, ends))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        if let Some(manager) = &mut self.manager {
+            manager.end();
+        }
+    }
+
+    fn prepare(&mut self, size: u64) -> Result<()> {
+        let (plan, role, threads) = (&self.plan, self.role, self.threads() as usize);
+        for (facts, corners) in self.facts.all().zip(self.corners.chunks_mut(threads)) {
+            // What is paged on demand is touched here.
+            let _bound = numa::bind(&near(facts));
+            corners.iter_mut().try_for_each(|corner| step::prepare(corner, plan, role, size))?;
+        }
+        self.stands.iter_mut().filter_map(|stand| stand.counters.as_mut()).for_each(Counters::begin);
+        Ok(())
+    }
+
+    fn counted(&mut self) -> Option<Changes> {
+        let each = self.stands.iter().zip(self.facts.all());
+        Changes::of_ports(each.map(|(stand, facts)| (facts, stand.counters.as_ref().map(Counters::changes))))
+    }
+
+    fn check(&mut self, size: u64) -> Result<()> {
+        if self.plan.is_validated && size > 0 {
+            self.corners.iter().try_for_each(|corner| contents::check(corner, &self.plan, self.role, size))?;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        size: u64,
+        ear: Option<BorrowedFd<'_>>,
+        tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
+    ) -> Result<Option<Figures>> {
+        let threads_of_port = self.threads() as usize;
+        self.began = Some(Instant::now());
+        let Self { plan, role, corners, facts, .. } = self;
+        // The processors of each port's threads, and those that are near it.
+        let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
+        let role = *role;
+        let (signal, count) = (Signal::default(), corners.len());
+        let tick = match ear {
+            Some(_) => TICK,
+            None if step::measures(plan, role) => DEAF_TICK,
+            None => WAITING_TICK,
+        };
+        let crew = WorkerCount::new()?;
+        let mut lookout = WorkerWait::new(&crew, ear, tick.min(length(plan) / TICKS));
+        let (expected, started, mut intervals) = (expected(plan), Instant::now(), Intervals::new(plan));
+        let outcomes = thread::scope(|scope| {
+            let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
+            let (up, are_up) = mpsc::channel();
+            let first = crew.join();
+            for (index, corner) in corners.iter_mut().enumerate() {
+                let (signal, plan, role) = (&signal, &*plan, role);
+                let (home, thread) = (homes.get(index / threads_of_port), index % threads_of_port);
+                let (start, started) = mpsc::channel();
+                let (up, member) = (up.clone(), crew.join());
+                let body = move || {
+                    let _member = member;
+                    if let Some((facts, near)) = home {
+                        worker::begin(facts, near, thread);
+                    }
+                    // All begin together, or none does where one of them could not be had.
+                    if up.send(()).is_err() || started.recv().is_err() {
+                        return Ok(Outcome::Nothing);
+                    }
+                    let outcome = step::run(corner, plan, role, size, signal);
+                    if outcome.is_err() {
+                        signal.stop();
+                    }
+                    outcome
+                };
+                let thread = thread::Builder::new().spawn_scoped(scope, body).with_context(|| {
+                    let number = index + 1;
+                    format!("thread {number} of {count}: give fewer --threads, or allow more (`ulimit -u`, `pids.max` of a container)")
+                })?;
+                threads.push(thread);
+                starts.push(start);
+            }
+            drop(up);
+            // What has ended before it began is found when it is joined.
+            let _ = are_up.iter().take(count).count();
+            for start in starts {
+                let _ = start.send(());
+            }
+            drop(first);
+            while lookout.wait(intervals.due()) {
+                let done = match expected {
+                    Expected::Messages(messages) => signal.done() as f64 / messages as f64,
+                    Expected::Time(time) => started.elapsed().as_secs_f64() / time.as_secs_f64(),
+                };
+                let seen = intervals.look(&signal, Instant::now());
+                if !tell(Glimpse { done: done.clamp(0.0, 1.0), intervals: &seen }) {
+                    signal.stop();
+                    lookout.ignore_peer();
+                }
+            }
+            let seen = intervals.look(&signal, Instant::now());
+            if !seen.is_empty() {
+                // It is over, whatever is said to that.
+                tell(Glimpse { done: 1.0, intervals: &seen });
+            }
+            let end = |thread: thread::ScopedJoinHandle<'_, Result<Outcome>>| {
+                thread.join().unwrap_or_else(|_| Err(anyhow!("a thread of the test has panicked")))
+            };
+            threads.into_iter().map(end).collect::<Result<Vec<_>>>()
+        })?;
+        Ok(sum(outcomes, plan, size))
+    }
+
+    fn settle(
+        &mut self,
+        size: u64,
+        figures: Option<Figures>,
+        was_cut: bool,
+        tell: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Figures>> {
+        if !self.plan.looks_for_arrivals() || !step::part(&self.plan, self.role.other()).sends {
+            return Ok(figures);
+        }
+        let end = arrival::end(self.began, was_cut);
+        let come = arrival::awaited(&self.corners, self.threads() as usize, size, end, tell)?;
+        Ok(arrival::marked(figures, &self.plan, &come))
+    }
+}
+
+/// Processors where the threads of a port run that have none of their own, and where its memory is touched first; empty where the system
+/// decides.
+fn near(facts: &PortInfo) -> Vec<u32> {
+    if facts.is_bound { cpus::parse(&facts.near_cpus).unwrap_or_default() } else { Vec::new() }
+}
+
+/// The packets of a path.
+fn packets(path: &Path) -> Result<Mtu> {
+    Mtu::from_bytes(path.mtu).with_context(|| format!("an MTU of {} bytes", path.mtu))
+}
+
+/// What is done when all is.
+enum Expected {
+    Messages(u64),
+    Time(Duration),
+}
+
+fn expected(plan: &Plan) -> Expected {
+    match plan.amount {
+        RunLength::Messages { count, warm_up } => {
+            Expected::Messages(((count + warm_up) * u64::from(plan.queue_pairs)).max(1))
+        }
+        RunLength::Time { time, warm_up } => Expected::Time((time + warm_up).max(SHORTEST)),
+    }
+}

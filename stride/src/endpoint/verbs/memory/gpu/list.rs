@@ -1,0 +1,118 @@
+//! The GPUs of the machine, and which of them are near a device.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::card::Card;
+use super::driver::{Absent, Driver};
+use crate::endpoint::GpuInfo;
+
+/// Where the kernel has the devices of the PCI bus.
+const BUS: &str = "/sys/bus/pci/devices";
+
+/// The GPUs of the machine.
+#[derive(Clone, Debug)]
+pub enum Gpus {
+    /// One at least.
+    Some(Vec<GpuInfo>),
+    /// Why there is none.
+    None(String),
+}
+
+/// Those that are nearest to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearGpus {
+    /// How near.
+    pub nearness: Nearness,
+    /// Their numbers.
+    pub gpus: Vec<u32>,
+}
+
+/// How near a GPU is, the farthest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Nearness {
+    /// The same NUMA node.
+    Node,
+    /// The same root of the PCI bus.
+    Root,
+    /// So many bridges of it in common.
+    Bridges(usize),
+}
+
+impl fmt::Display for Nearness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Node => "same NUMA node",
+            Self::Root => "same PCI root",
+            Self::Bridges(_) => "same PCI bridge",
+        })
+    }
+}
+
+/// All GPUs that the driver sees. Trouble with one of them hides no other device.
+pub(in crate::endpoint::verbs) fn gpus() -> Gpus {
+    match Driver::get() {
+        Ok(driver) => all(driver).unwrap_or_else(|error| Gpus::None(format!("{error:#}"))),
+        Err(absent) => Gpus::None(absent.to_string()),
+    }
+}
+
+fn all(driver: &'static Driver) -> Result<Gpus> {
+    let count = Card::count(driver)?;
+    if count == 0 {
+        return Ok(Gpus::None(Absent::Gpu.to_string()));
+    }
+    (0..count).map(|index| fact(index, &Card::new(driver, index)?)).collect::<Result<_>>().map(Gpus::Some)
+}
+
+/// What there is to say of a GPU.
+pub(super) fn fact(index: u32, card: &Card) -> Result<GpuInfo> {
+    let address = card.address()?.to_string();
+    let node = std::fs::read_to_string(Path::new(BUS).join(&address).join("numa_node"));
+    // -1 is none.
+    let numa_node = node.ok().and_then(|text| text.trim().parse().ok());
+    Ok(GpuInfo { index, name: card.name()?, pci_address: address, numa_node })
+}
+
+/// Which of these GPUs are near a device, whose files the kernel has at `device`.
+pub(in crate::endpoint::verbs) fn near(device: Option<&Path>, node: Option<u32>, gpus: &[GpuInfo]) -> Option<NearGpus> {
+    let device = device.and_then(|device| device.canonicalize().ok());
+    let places: Vec<_> = gpus
+        .iter()
+        .map(|gpu| (gpu.index, Path::new(BUS).join(&gpu.pci_address).canonicalize().ok(), gpu.numa_node))
+        .collect();
+    nearest((device.as_deref(), node), &places)
+}
+
+/// Those that are nearest to a place.
+pub(super) fn nearest(
+    (device, node): (Option<&Path>, Option<u32>),
+    gpus: &[(u32, Option<PathBuf>, Option<u32>)],
+) -> Option<NearGpus> {
+    let nearness = |path: &Option<PathBuf>, other: Option<u32>| {
+        let common = device.zip(path.as_deref()).map_or(0, |(one, other)| in_common(one, other));
+        match common {
+            0 if node.is_some() && node == other => Some(Nearness::Node),
+            0 => None,
+            1 => Some(Nearness::Root),
+            more => Some(Nearness::Bridges(more - 1)),
+        }
+    };
+    let known: Vec<_> = gpus.iter().filter_map(|(index, path, node)| Some((*index, nearness(path, *node)?))).collect();
+    let best = known.iter().map(|(_, nearness)| *nearness).max()?;
+    let gpus = known.into_iter().filter(|(_, nearness)| *nearness == best).map(|(index, _)| index).collect();
+    Some(NearGpus { nearness: best, gpus })
+}
+
+/// How many steps from the root of the PCI bus on two devices have in common.
+fn in_common(one: &Path, other: &Path) -> usize {
+    let steps = |path: &Path| {
+        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let root = parts.iter().position(|part| part.starts_with("pci"))?;
+        Some(parts[root..].to_vec())
+    };
+    let (Some(one), Some(other)) = (steps(one), steps(other)) else { return 0 };
+    one.iter().zip(&other).take_while(|(one, other)| one == other).count()
+}

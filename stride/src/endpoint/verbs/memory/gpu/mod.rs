@@ -1,0 +1,105 @@
+//! Memory of GPUs, by the CUDA driver. The processor never follows an address of it: bytes are copied by the driver.
+
+mod card;
+mod driver;
+#[cfg(test)]
+pub(in crate::endpoint::verbs) mod fake;
+mod list;
+mod region;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use anyhow::{Context, Error, Result, anyhow};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+
+use self::card::{Card, CardContext};
+use self::driver::{Absent, Driver};
+pub use self::list::{Gpus, NearGpus, Nearness};
+pub(in crate::endpoint::verbs) use self::list::{gpus, near};
+pub(super) use self::region::GpuRegion;
+use self::region::{Refusal, Way};
+use crate::endpoint::{GpuInfo, Registration};
+use crate::plan::{GpuName, GpuRegistration};
+
+/// The GPU of a side.
+#[derive(Debug)]
+pub(in crate::endpoint::verbs) struct Gpu {
+    context: Arc<CardContext>,
+    fact: GpuInfo,
+    registration: Registration,
+}
+
+impl Gpu {
+    /// The GPU of this name, and how the device of the domain reaches its memory: in the way that is asked for, or the first that it has.
+    pub(in crate::endpoint::verbs::memory) fn open(
+        pd: &Arc<ProtectionDomain>,
+        name: &str,
+        asked_way: Option<GpuRegistration>,
+    ) -> Result<Self> {
+        let asked = name.parse::<GpuName>().with_context(|| format!("--use-cuda {name}"))?;
+        let absent = |absent: &Absent| anyhow!("--use-cuda {name}: {absent}: {}", absent.remedy());
+        let driver = Driver::get().map_err(|error| absent(&error))?;
+        let count = Card::count(driver).with_context(|| format!("--use-cuda {name}"))?;
+        if count == 0 {
+            return Err(absent(&Absent::Gpu));
+        }
+        let (card, fact) = find(driver, count, asked).with_context(|| format!("--use-cuda {name}"))?;
+        let context = CardContext::new(card).with_context(|| format!("--use-cuda {name}"))?;
+        let way = Way::find(pd, &context, asked_way.map(Way::from)).map_err(|refusal| refused(&fact, pd, &refusal))?;
+        Ok(Self { context, fact, registration: way.registration() })
+    }
+
+    pub(super) fn fact(&self) -> &GpuInfo {
+        &self.fact
+    }
+
+    pub(super) fn registration(&self) -> Registration {
+        self.registration
+    }
+
+    /// Memory of it, registered in the way that was found.
+    pub(super) fn region(&self, pd: &Arc<ProtectionDomain>, bytes: usize, access: AccessFlags) -> Result<GpuRegion> {
+        GpuRegion::new(pd, &self.context, bytes, access, self.registration.into())
+            .with_context(|| format!("{bytes} bytes for messages in the memory of {}", self.fact))
+    }
+}
+
+/// The GPU that is asked for, among so many.
+fn find(driver: &'static Driver, count: u32, asked: GpuName) -> Result<(Card, GpuInfo)> {
+    let mut known = Vec::new();
+    for index in 0..count {
+        let card = Card::new(driver, index)?;
+        let address = card.address()?;
+        let is_it = match asked {
+            GpuName::Index(asked) => asked == index,
+            GpuName::Address(asked) => asked == address,
+        };
+        if is_it {
+            return Ok((card, list::fact(index, &card)?));
+        }
+        known.push(format!("{index} ({address})"));
+    }
+    Err(anyhow!("there is no such GPU; there is {}: see `stride-perf devices`", known.join(", ")))
+}
+
+/// Why a device has no way to the memory of a GPU, and what can be done.
+fn refused(gpu: &GpuInfo, pd: &ProtectionDomain, Refusal { by_dma_buf, by_address }: &Refusal) -> Error {
+    let by_dma_buf = by_dma_buf.as_ref().map(|error| {
+        format!(
+            "As a DMA buffer: {error:#}; that needs Linux 5.12 or later, CUDA 11.7 or later and NVIDIA's open kernel modules"
+        )
+    });
+    let by_address = by_address.as_ref().map(|error| {
+        format!("By its address: {error:#}; that needs the module nvidia_peermem (`modprobe nvidia_peermem`)")
+    });
+    let other = match (&by_dma_buf, &by_address) {
+        (Some(_), Some(_)) => None,
+        _ => Some("--gpu-registration allows no other way: leave it out to have the other tried".to_owned()),
+    };
+    let parts: Vec<String> = [by_dma_buf, by_address, other].into_iter().flatten().collect();
+    anyhow!("{} cannot register memory of {gpu}. {}", pd.device_context().name(), parts.join(". "))
+}

@@ -1,0 +1,158 @@
+//! A region of a GPU's memory, and the two ways to one.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use anyhow::{Context, Error, Result};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::memory_region::{LocalKey, MemoryRegion, RemoteKey};
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+
+use super::card::{Allocation, CardContext};
+use crate::endpoint::Registration;
+use crate::plan::GpuRegistration;
+
+/// How memory of a GPU is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As a DMA buffer of the kernel's, which any driver of a NIC can use.
+    DmaBuf,
+    /// By its address, which a module of NVIDIA's explains to the drivers of NICs, or softrnic to itself.
+    Address,
+}
+
+/// What the ways have said that were tried.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) by_dma_buf: Option<Error>,
+    pub(super) by_address: Option<Error>,
+}
+
+impl Way {
+    /// The way that is asked for, or the first that a device has, tried on a little memory.
+    pub(super) fn find(
+        pd: &Arc<ProtectionDomain>,
+        context: &Arc<CardContext>,
+        asked: Option<Self>,
+    ) -> Result<Self, Refusal> {
+        let attempt = |way| {
+            let access = AccessFlags::LocalWrite | AccessFlags::RemoteWrite;
+            GpuRegion::new(pd, context, 1, access, way).map(drop)
+        };
+        match asked {
+            Some(way) => Self::only(way, attempt),
+            None => Self::first(attempt),
+        }
+    }
+
+    pub(super) fn only(way: Self, attempt: impl Fn(Self) -> Result<()>) -> Result<Self, Refusal> {
+        attempt(way).map(|()| way).map_err(|error| match way {
+            Self::DmaBuf => Refusal { by_dma_buf: Some(error), by_address: None },
+            Self::Address => Refusal { by_dma_buf: None, by_address: Some(error) },
+        })
+    }
+
+    pub(super) fn first(attempt: impl Fn(Self) -> Result<()>) -> Result<Self, Refusal> {
+        let Err(by_dma_buf) = attempt(Self::DmaBuf) else { return Ok(Self::DmaBuf) };
+        log::info!("no DMA buffer of the GPU's memory: {by_dma_buf:#}");
+        let Err(by_address) = attempt(Self::Address) else { return Ok(Self::Address) };
+        Err(Refusal { by_dma_buf: Some(by_dma_buf), by_address: Some(by_address) })
+    }
+
+    pub(super) fn registration(self) -> Registration {
+        match self {
+            Self::DmaBuf => Registration::DmaBuf,
+            Self::Address => Registration::PeerMemory,
+        }
+    }
+}
+
+impl From<GpuRegistration> for Way {
+    fn from(asked: GpuRegistration) -> Self {
+        match asked {
+            GpuRegistration::DmaBuf => Self::DmaBuf,
+            GpuRegistration::Address => Self::Address,
+        }
+    }
+}
+
+impl From<Registration> for Way {
+    fn from(registration: Registration) -> Self {
+        match registration {
+            Registration::DmaBuf => Self::DmaBuf,
+            Registration::PeerMemory => Self::Address,
+        }
+    }
+}
+
+/// A region, and the memory of a GPU that it is of.
+#[derive(Debug)]
+pub(in crate::endpoint::verbs) struct GpuRegion {
+    /// There until it is dropped.
+    region: Option<Arc<MemoryRegion>>,
+    memory: Option<Allocation>,
+    start: u64,
+    lkey: LocalKey,
+    rkey: RemoteKey,
+}
+
+impl GpuRegion {
+    pub(super) fn new(
+        pd: &Arc<ProtectionDomain>,
+        context: &Arc<CardContext>,
+        bytes: usize,
+        access: AccessFlags,
+        way: Way,
+    ) -> Result<Self> {
+        let memory = Allocation::new(context, bytes)?;
+        let (start, bytes) = (memory.start(), memory.bytes());
+        let region = match way {
+            Way::DmaBuf => {
+                let file = memory.dma_buf()?;
+                // SAFETY: the memory is there until the region is dropped, which `drop` sees to. The processor does not look at it, and
+                // what a peer may do to it is nothing that Rust counts on.
+                unsafe { pd.reg_dmabuf_mr(0, bytes, start, file.as_fd(), access) }?
+            }
+            Way::Address => {
+                let address = usize::try_from(start)?;
+                // SAFETY: as above.
+                unsafe { pd.reg_mr(address, bytes, access) }?
+            }
+        };
+        Ok(Self { start, lkey: region.lkey(), rkey: region.rkey(), region: Some(region), memory: Some(memory) })
+    }
+
+    /// The first byte, as requests name it.
+    pub(in crate::endpoint::verbs) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(in crate::endpoint::verbs) fn lkey(&self) -> LocalKey {
+        self.lkey
+    }
+
+    pub(in crate::endpoint::verbs) fn rkey(&self) -> RemoteKey {
+        self.rkey
+    }
+
+    pub(in crate::endpoint::verbs) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.memory.as_ref().context("the memory is there")?.read_at(offset, bytes)
+    }
+
+    pub(in crate::endpoint::verbs) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.memory.as_mut().context("the memory is there")?.write_at(offset, bytes)
+    }
+}
+
+impl Drop for GpuRegion {
+    fn drop(&mut self) {
+        let region = self.region.take().and_then(Arc::into_inner);
+        let ended = region.map(MemoryRegion::close);
+        if let Some(Ok(())) = ended {
+            return;
+        }
+        // A device may know the memory still, which must not become something else's.
+        log::warn!("memory of a GPU stays allocated, as its registration has not ended: {ended:?}");
+        std::mem::forget(self.memory.take());
+    }
+}

@@ -1,0 +1,95 @@
+//! On-demand paging: pages are not pinned, and the device asks for them as it uses them.
+
+use anyhow::{Result, ensure};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device_context::{DeviceContext, OdpCapabilities, OdpTransportCapabilities as Can};
+
+use crate::plan::{Operation, Plan, Transport};
+
+/// Whether a device has it for what a plan does.
+pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
+    let (device, all) = (context.name(), context.query_device()?.odp_caps());
+    ensure!(
+        all.is_supported(),
+        "--odp: {device} has no on-demand paging: leave it out, or name another device with -d"
+    );
+    check_transport(&device, of(&all, plan.transport), plan)
+}
+
+/// What a device can of a service.
+fn of(all: &OdpCapabilities, transport: Transport) -> Can {
+    match transport {
+        Transport::Rc => all.reliable_connection(),
+        Transport::Uc => all.unreliable_connection(),
+        Transport::Ud => all.unreliable_datagram(),
+        Transport::Xrc => all.reliable_connection_extended(),
+        // The verbs do not tell, and a plan does not ask.
+        Transport::Dc | Transport::Srd => Can::empty(),
+    }
+}
+
+/// The operations of a service that a device has it for; none where the service is not the verbs'.
+pub(in super::super) fn operations(all: &OdpCapabilities, transport: Transport) -> Vec<Operation> {
+    possible(transport, if all.is_supported() { of(all, transport) } else { Can::empty() })
+}
+
+fn possible(transport: Transport, can: Can) -> Vec<Operation> {
+    PLAIN.into_iter().filter(|operation| transport.has(*operation) && can.contains(needs(*operation))).collect()
+}
+
+/// Operations that differ in what they need.
+const PLAIN: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
+
+fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
+    let missing = needs(plan.operation) - can;
+    ensure!(
+        missing.is_empty(),
+        "--odp: {device} has on-demand paging, but not for {} over {} ({missing:?}): leave it out, or measure another operation or transport",
+        plan.operation,
+        plan.transport
+    );
+    Ok(())
+}
+
+/// What a device does with the memory of both sides of an operation.
+fn needs(operation: Operation) -> Can {
+    match operation {
+        // The receive that an immediate takes has no memory.
+        Operation::Write | Operation::WriteWithImmediate => Can::Write,
+        Operation::Read => Can::Read,
+        Operation::Send | Operation::SendWithImmediate => Can::Send | Can::Receive,
+        Operation::FetchAdd | Operation::CompareSwap => Can::Atomic,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_those_of_the_service_that_the_device_can() {
+        assert_eq!(possible(Transport::Rc, Can::all()), PLAIN);
+        assert_eq!(possible(Transport::Uc, Can::all()), [Operation::Write, Operation::Send]);
+        assert_eq!(possible(Transport::Ud, Can::all()), [Operation::Send]);
+        assert_eq!(possible(Transport::Xrc, Can::Write | Can::Send), [Operation::Write], "who sends needs a receive");
+        assert_eq!(possible(Transport::Rc, Can::empty()), []);
+    }
+
+    #[test]
+    fn each_operation_needs_its_own() {
+        let plan = |operation| Plan { operation, ..Plan::default() };
+        for (operation, needed) in [
+            (Operation::Write, Can::Write),
+            (Operation::WriteWithImmediate, Can::Write),
+            (Operation::Read, Can::Read),
+            (Operation::Send, Can::Send | Can::Receive),
+            (Operation::FetchAdd, Can::Atomic),
+        ] {
+            assert!(check_transport("mlx5_0", needed, &plan(operation)).is_ok(), "{operation}");
+            for one in needed.iter() {
+                let why = check_transport("mlx5_0", Can::all() - one, &plan(operation)).unwrap_err().to_string();
+                assert!(why.contains(&format!("not for {operation} over RC")), "{why}");
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+use sideway::ibverbs::AccessFlags;
+
+use super::super::endpoint::VerbsEndpoint;
+use super::gpu::fake::Fake;
+use super::{Areas, Source, common, rights};
+use crate::endpoint::{Endpoint, Path, PeerInfo, QpAddress, Registration, Role};
+use crate::plan::{Measure, Memory, Operation, Plan, RunLength, Semantics, SideConfig};
+
+fn plan(operation: Operation) -> Plan {
+    let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+    Plan {
+        operation,
+        sizes: vec![8],
+        amount: RunLength::Messages { count: 10, warm_up: 0 },
+        client: place.clone(),
+        server: place,
+        ..Plan::default()
+    }
+}
+
+/// What a client brings back that uses the memory of the server at `ends`.
+fn attack(plan: &Plan, change: impl Fn(&Areas, &mut QpAddress)) -> Result<(), String> {
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    let mut client = VerbsEndpoint::open(plan, &plan.client, Role::Client).unwrap();
+    let mut server = VerbsEndpoint::open(plan, &plan.server, Role::Server).unwrap();
+    let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
+    let mut queue_pairs = far.queue_pairs.clone();
+    change(&server.corners[0].memory, &mut queue_pairs[0]);
+    server.connect(&path, &near).unwrap();
+    client.connect(&path, &PeerInfo { queue_pairs, ..far }).unwrap();
+    server.prepare(8).unwrap();
+    client.prepare(8).unwrap();
+    client.run(8, None, &mut |_| true).map(|_| ()).map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn no_peer_reaches_what_goes_out() {
+    for operation in [Operation::Write, Operation::Read, Operation::FetchAdd, Operation::CompareSwap] {
+        let plan = plan(operation);
+        assert_eq!(attack(&plan, |_, _| ()), Ok(()), "{operation}");
+        let own_key = attack(&plan, |memory, end| {
+            end.address = memory.places(0).0;
+            end.rkey = memory.of(0).outgoing.rkey().into();
+        });
+        let other_key = attack(&plan, |memory, end| end.address = memory.places(0).0);
+        for refused in [own_key, other_key] {
+            let why = refused.expect_err("the other side refuses");
+            assert!(why.contains("does not allow the access"), "{operation}: {why}");
+        }
+    }
+}
+
+#[test]
+fn queue_pairs_share_regions_unless_they_have_their_own() {
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    for has_own_regions in [false, true] {
+        let plan = Plan { has_own_regions, queue_pairs: 3, ..plan(Operation::Write) };
+        let mut side = VerbsEndpoint::open(&plan, &plan.client, Role::Client).unwrap();
+        let ends = side.create_queue_pairs(&path).unwrap();
+        let mut keys: Vec<_> = ends.queue_pairs.iter().map(|end| end.rkey).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), if has_own_regions { 3 } else { 1 });
+        let mut places: Vec<_> = ends.queue_pairs.iter().map(|end| end.address).collect();
+        places.sort_unstable();
+        let room = side.corners[0].memory.room;
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= room), "{places:?}");
+        // One's region does not reach into another's.
+        let ends: Vec<_> = (0..3).map(|lane| side.corners[0].memory.of(lane)).collect();
+        assert_eq!(std::ptr::eq(ends[0], ends[2]), !has_own_regions);
+    }
+}
+
+#[test]
+fn a_peer_may_do_what_the_test_needs_and_nothing_else() {
+    for (operation, expected) in [
+        (Operation::Write, AccessFlags::RemoteWrite),
+        (Operation::WriteWithImmediate, AccessFlags::RemoteWrite),
+        (Operation::Read, AccessFlags::RemoteRead),
+        (Operation::FetchAdd, AccessFlags::RemoteAtomic),
+        (Operation::CompareSwap, AccessFlags::RemoteAtomic),
+        (Operation::Send, AccessFlags::empty()),
+        (Operation::SendWithImmediate, AccessFlags::empty()),
+    ] {
+        assert_eq!(rights(operation), expected, "{operation}");
+    }
+}
+
+#[test]
+fn the_device_keeps_an_order_where_one_is_looked_at() {
+    let is_relaxed = |operation, measure, is_validated| {
+        common(&Plan { measure, is_validated, ..plan(operation) }).contains(AccessFlags::RelaxedOrdering)
+    };
+    for operation in [Operation::Write, Operation::FetchAdd, Operation::CompareSwap] {
+        for is_validated in [false, true] {
+            let expected = !(is_validated && operation == Operation::CompareSwap);
+            assert_eq!(is_relaxed(operation, Measure::Bandwidth, is_validated), expected, "{operation}");
+        }
+    }
+    assert!(!is_relaxed(Operation::Write, Measure::Latency(Semantics::Oneway), false));
+}
+
+/// What one thread does of a test, with both sides in turn.
+fn play(plan: &Plan) -> Result<(), String> {
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    let say = |error: anyhow::Error| format!("{error:#}");
+    let mut client = VerbsEndpoint::open(plan, &plan.client, Role::Client).map_err(say)?;
+    let mut server = VerbsEndpoint::open(plan, &plan.server, Role::Server).map_err(say)?;
+    let (near, far) = (client.create_queue_pairs(&path).map_err(say)?, server.create_queue_pairs(&path).map_err(say)?);
+    server.connect(&path, &near).unwrap();
+    client.connect(&path, &far).unwrap();
+    for &size in &plan.sizes {
+        server.prepare(size).unwrap();
+        client.prepare(size).unwrap();
+        client.run(size, None, &mut |_| true).map_err(say)?.expect("the client measures");
+        server.check(size).map_err(say)?;
+        client.check(size).map_err(say)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_operation_reaches_the_memory_of_gpus() {
+    let fake = Fake::load();
+    let gpu = || Some(Memory::Cuda("1".to_owned()));
+    for (client, server) in [(gpu(), None), (None, gpu()), (gpu(), gpu())] {
+        for operation in [Operation::Write, Operation::Read, Operation::FetchAdd, Operation::CompareSwap] {
+            for measure in [Measure::Bandwidth, Measure::Latency(Semantics::Ack)] {
+                let mut plan = Plan { measure, is_validated: true, ..plan(operation) };
+                if !operation.is_atomic() {
+                    plan.sizes = vec![8, 5000, 64];
+                }
+                if measure != Measure::Bandwidth {
+                    (plan.tx_depth, plan.cq_moderation) = (1, 1);
+                }
+                (plan.client.memory, plan.server.memory) = (client.clone(), server.clone());
+                plan.check().unwrap();
+                fake.calls();
+                assert_eq!(play(&plan), Ok(()), "{operation} {client:?} {server:?}");
+                assert!(fake.calls().contains(&"cuMemcpyHtoD"));
+            }
+        }
+    }
+    assert_eq!(fake.live(), (0, 0));
+}
+
+#[test]
+fn what_did_not_come_to_a_gpu_is_found() {
+    let fake = Fake::load();
+    let mut plan = Plan { is_validated: true, ..plan(Operation::Write) };
+    plan.server.memory = Some(Memory::Cuda("0".to_owned()));
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    let mut server = VerbsEndpoint::open(&plan, &plan.server, Role::Server).unwrap();
+    server.create_queue_pairs(&path).unwrap();
+    server.prepare(8).unwrap();
+    let why = server.check(8).unwrap_err().to_string();
+    assert!(why.contains("nothing was written there"), "{why}");
+    fake.fails(Some(("cuMemcpyDtoH", 2)));
+    assert!(server.check(8).unwrap_err().to_string().contains("CUDA_ERROR_OUT_OF_MEMORY"));
+    fake.fails(None);
+}
+
+#[test]
+fn the_processor_reads_nothing_of_a_gpu() {
+    Fake::load();
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    for (memory, expected) in [(None, true), (Some(Memory::Cuda("0".to_owned())), false)] {
+        let measure = Measure::Latency(Semantics::Ack);
+        let mut plan = Plan { measure, tx_depth: 1, cq_moderation: 1, ..plan(Operation::Write) };
+        plan.client.memory = memory;
+        let mut client = VerbsEndpoint::open(&plan, &plan.client, Role::Client).unwrap();
+        client.create_queue_pairs(&path).unwrap();
+        let corner = &client.corners[0];
+        assert_eq!((corner.inline > 0, corner.memory.is_host()), (expected, expected));
+    }
+}
+
+#[test]
+fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
+    Fake::load();
+    let mut plan = plan(Operation::Write);
+    let side = |plan: &Plan| VerbsEndpoint::open(plan, &plan.client, Role::Client).unwrap().facts().clone();
+    let host = side(&plan);
+    assert_eq!((host.gpu, host.registration), (None, None));
+    plan.client.memory = Some(Memory::Cuda("ca:00.0".to_owned()));
+    let gpu = side(&plan);
+    assert_eq!(gpu.gpu.map(|gpu| gpu.index), Some(1));
+    assert_eq!(gpu.registration, Some(Registration::PeerMemory));
+}
+
+#[test]
+fn pages_come_on_demand_where_that_is_asked_for() {
+    let mut plan = plan(Operation::Write);
+    let pd = super::super::device::open_one(&plan.client, &[], |_| true).unwrap().0.alloc_pd().unwrap();
+    let source = Source::open(&pd, &plan, &SideConfig::default()).unwrap();
+    assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_ok());
+    // softrnic has none.
+    plan.is_on_demand = true;
+    assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_err());
+    let why = Source::open(&pd, &plan, &SideConfig::default()).unwrap_err().to_string();
+    assert!(why.contains("soft0 has no on-demand paging"), "{why}");
+}

@@ -1,0 +1,192 @@
+//! The queue pairs of a thread, by their service.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use sideway::ibverbs::completion::GenericCompletionQueue;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{
+    Datagram, ExtendedConnected, GenericQueuePair, GenericSendQueue, QueuePair, QueuePairBuilder, QueuePairType,
+    Service,
+};
+use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
+use sideway::ibverbs::xrc_domain::{XrcDomain, XrcDomainFlags, XrcReceiveQueuePair};
+
+use super::dynamic::Dynamic;
+use super::scalable::{self, Scalable};
+use crate::endpoint::Intake;
+use crate::plan::{Measure, Plan, Transport};
+use crate::run::{self, DatagramSend};
+
+/// Bytes that messages of latency tests hand over in the request where nobody says otherwise.
+pub(super) const INLINE: u32 = 220;
+
+/// The queue pairs.
+pub(super) enum Pairs {
+    Connected(Vec<GenericQueuePair>),
+    /// With where the datagrams of each go, once it is known.
+    Datagram(Vec<(GenericQueuePair<Datagram>, Option<DatagramSend>)>),
+    Xrc(Vec<XrcPair>),
+    Dynamic(Vec<Dynamic>),
+    Scalable(Vec<Scalable>),
+}
+
+/// The ends of two extended reliable connections, one for each direction. They go in this order.
+pub(super) struct XrcPair {
+    /// What sends.
+    pub(super) sender: GenericQueuePair<ExtendedConnected>,
+    /// What takes in the other side's messages.
+    pub(super) receiver: XrcReceiveQueuePair,
+    /// Where those find their receives: a queue for each, so that receives are counted as with other services.
+    pub(super) queue: SharedReceiveQueue,
+}
+
+/// The completion queues of sends and of receives.
+pub(super) type Queues<'q> = (&'q GenericCompletionQueue, &'q GenericCompletionQueue);
+
+impl Pairs {
+    /// So many; with how many bytes they take inline.
+    pub(super) fn new(
+        pd: &Arc<ProtectionDomain>,
+        plan: &Plan,
+        queues: Queues<'_>,
+        count: u32,
+        can_inline: bool,
+    ) -> Result<(Self, u32)> {
+        // What the device does not take is tried with less where nobody has asked for it.
+        let asked = match (plan.inline, plan.measure) {
+            // The processor would read the data.
+            _ if plan.operation.fetches() || !can_inline => vec![0],
+            (Some(inline), _) => vec![inline],
+            (None, Measure::Latency(_)) if plan.transport == Transport::Srd => scalable::inline(pd, plan)?,
+            (None, Measure::Latency(_)) => vec![INLINE, 64, 0],
+            (None, Measure::Bandwidth) => vec![0],
+        };
+        let domain = (plan.transport == Transport::Xrc).then(|| domain(pd)).transpose()?;
+        let mut last = None;
+        for inline in asked {
+            match Self::with_inline(pd, plan, queues, (count, inline), domain.as_ref()) {
+                Ok(pairs) => return Ok((pairs, inline)),
+                Err(error) => last = Some(error),
+            }
+        }
+        let error = last.context("there is a first attempt")?;
+        Err(error).with_context(|| {
+            let (sends, receives) = (plan.tx_depth, plan.receives());
+            match plan.inline {
+                Some(bytes @ 1..) => format!(
+                    "queue pairs with {sends} sends, {receives} receives and {bytes} bytes inline (-t, -r, -I; `stride-perf devices` lists \
+                     how many go inline)"
+                ),
+                _ => format!("queue pairs with {sends} sends and {receives} receives (-t, -r, -I)"),
+            }
+        })
+    }
+
+    fn with_inline(
+        pd: &Arc<ProtectionDomain>,
+        plan: &Plan,
+        queues: Queues<'_>,
+        (count, inline): (u32, u32),
+        domain: Option<&Arc<XrcDomain>>,
+    ) -> Result<Self> {
+        match plan.transport {
+            Transport::Rc => Self::connected(pd, plan, queues, (count, inline), QueuePairType::ReliableConnection),
+            Transport::Uc => Self::connected(pd, plan, queues, (count, inline), QueuePairType::UnreliableConnection),
+            Transport::Ud => {
+                let make = |_| {
+                    let mut builder = pd.create_ud_qp_builder();
+                    equip(&mut builder, plan, queues, inline);
+                    Ok((builder.build_generic()?, None))
+                };
+                (0..count).map(make).collect::<Result<_>>().map(Self::Datagram)
+            }
+            Transport::Xrc => {
+                let make = |_| XrcPair::new(pd, domain.context("an XRC domain")?, plan, queues, inline);
+                (0..count).map(make).collect::<Result<_>>().map(Self::Xrc)
+            }
+            Transport::Dc => {
+                let make = |_| Dynamic::new(pd, plan, queues, inline);
+                (0..count).map(make).collect::<Result<_>>().map(Self::Dynamic)
+            }
+            Transport::Srd => {
+                let make = |_| Scalable::new(pd, plan, queues, inline);
+                (0..count).map(make).collect::<Result<_>>().map(Self::Scalable)
+            }
+        }
+    }
+
+    fn connected(
+        pd: &Arc<ProtectionDomain>,
+        plan: &Plan,
+        queues: Queues<'_>,
+        (count, inline): (u32, u32),
+        kind: QueuePairType,
+    ) -> Result<Self> {
+        let make = |_| {
+            let mut builder = pd.create_qp_builder();
+            builder.setup_qp_type(kind);
+            equip(&mut builder, plan, queues, inline);
+            Ok(builder.build_generic()?)
+        };
+        (0..count).map(make).collect::<Result<_>>().map(Self::Connected)
+    }
+
+    /// The numbers of those that send, with what takes messages in where that is another.
+    pub(super) fn numbers(&self) -> Result<Vec<(u32, Option<Intake>)>> {
+        match self {
+            Self::Connected(pairs) => Ok(pairs.iter().map(|pair| (pair.qp_number(), None)).collect()),
+            Self::Datagram(pairs) => Ok(pairs.iter().map(|(pair, _)| (pair.qp_number(), None)).collect()),
+            Self::Xrc(pairs) => pairs.iter().map(XrcPair::numbers).collect(),
+            Self::Dynamic(pairs) => Ok(pairs.iter().map(Dynamic::numbers).collect()),
+            Self::Scalable(pairs) => Ok(pairs.iter().map(|pair| (pair.pair.qp_number(), None)).collect()),
+        }
+    }
+}
+
+impl XrcPair {
+    fn new(
+        pd: &Arc<ProtectionDomain>,
+        domain: &Arc<XrcDomain>,
+        plan: &Plan,
+        (sends, receives): Queues<'_>,
+        inline: u32,
+    ) -> Result<Self> {
+        let mut builder = pd.create_srq_builder();
+        let queue = builder.setup_max_wr(plan.receives().max(1)).setup_xrc(domain, receives).build_ex();
+        let queue = queue.context("shared receive queues for XRC, one for each queue pair")?;
+        let mut builder = pd.create_xrc_send_qp_builder();
+        builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_inline_data(inline).setup_send_cq(sends);
+        Ok(Self { sender: builder.build_generic()?, receiver: domain.create_recv_qp()?, queue })
+    }
+
+    /// Where requests go, and receives.
+    pub(super) fn queues(&mut self) -> (&mut GenericSendQueue<ExtendedConnected>, run::Intake<'_>) {
+        (self.sender.queues().0, run::Intake::Named(&mut self.queue))
+    }
+
+    fn numbers(&self) -> Result<(u32, Option<Intake>)> {
+        let intake = Intake::Xrc { number: self.receiver.qp_number(), srq: self.queue.srq_number()? };
+        Ok((self.sender.qp_number(), Some(intake)))
+    }
+}
+
+/// An XRC domain of this process alone.
+fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
+    pd.device_context().open_xrcd(None, XrcDomainFlags::Create).map_err(|error| {
+        let is_missing = [libc::EOPNOTSUPP, libc::ENOSYS].contains(&error.errno().raw());
+        let why = if is_missing { "the device has none; give --transport rc" } else { "no domain" };
+        anyhow::Error::new(error).context(format!("--transport xrc: {why}"))
+    })
+}
+
+pub(super) fn equip<T: Service>(
+    builder: &mut QueuePairBuilder<T>,
+    plan: &Plan,
+    (sends, receives): Queues<'_>,
+    inline: u32,
+) {
+    // One more for the last request of a timed test, which is signaled.
+    builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_recv_wr(plan.receives().max(1));
+    builder.setup_max_inline_data(inline).setup_send_cq(sends).setup_recv_cq(receives);
+}

@@ -1,0 +1,98 @@
+//! A port of a side: its device, where messages lie there, and what it counts.
+
+use std::sync::Arc;
+
+use anyhow::{Error, Result, bail};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+
+use super::device;
+use super::memory::Source;
+use super::vendor;
+use crate::endpoint::counters::Counters;
+use crate::endpoint::{PortInfo, Role};
+use crate::plan::{Plan, SideConfig};
+
+/// A port of a side, without its threads.
+pub(super) struct PortContext {
+    pub(super) port: u8,
+    pub(super) memory: Source,
+    /// What the plan wants counted.
+    pub(super) counters: Option<Counters>,
+    pub(super) pd: Arc<ProtectionDomain>,
+}
+
+impl PortContext {
+    /// All that a plan needs at a port; and what there is to say of it.
+    pub(super) fn new(
+        context: &Arc<DeviceContext>,
+        port: u8,
+        (plan, place): (&Plan, &SideConfig),
+        role: Role,
+    ) -> Result<(Self, PortInfo)> {
+        device::can(context, plan)?;
+        let mut facts = device::facts(context, port, place)?;
+        if plan.uses_rdma_cm {
+            facts.partition = None;
+        }
+        let whose = format!("port {port} of {}", facts.device);
+        let folder = context.sysfs_path().map(|path| path.join("ports").join(port.to_string()));
+        let counters = Counters::open(folder, &plan.counters, &whose).map_err(Error::msg)?;
+        if role == Role::Client && counters.is_none() && !plan.counters.is_empty() {
+            bail!(
+                "--counters: {whose} has no counters, or none that can be read: leave it out, or name another device with -d"
+            );
+        }
+        facts.longest = vendor::check(context, plan, &facts, role)?;
+        let pd = context.alloc_pd()?;
+        let memory = Source::open(&pd, plan, place)?;
+        memory.describe(&mut facts);
+        Ok((Self { port, memory, counters, pd }, facts))
+    }
+
+    pub(super) fn context(&self) -> &Arc<DeviceContext> {
+        self.pd.device_context()
+    }
+}
+
+/// Whether what a place names is at a port.
+pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -> Result<()> {
+    let facts = device::facts(context, port, place)?;
+    if let Some(index) = place.gid_index
+        && !facts.gids.iter().any(|gid| gid.index == index)
+    {
+        bail!("--gid-index {index}: port {port} of {} has no such GID: see `stride-perf devices`", facts.device);
+    }
+    Source::find(&context.alloc_pd()?, place).map(drop)
+}
+
+/// A place for each port of a side, with the processors of its own threads.
+pub(super) fn places(plan: &Plan, place: &SideConfig) -> Vec<SideConfig> {
+    let mut all = place.each_port();
+    let threads = (plan.threads / plan.ports()).max(1) as usize;
+    if let (Some(cpus), 2..) = (&place.cpus, all.len()) {
+        for (at, place) in all.iter_mut().enumerate() {
+            let own = (at * threads..(at + 1) * threads).filter_map(|thread| cpus.get(thread % cpus.len().max(1)));
+            place.cpus = Some(own.copied().collect());
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_dealt_out_as_threads_are() {
+        let place = |count| SideConfig { cpus: Some(vec![0, 1, 32]), ..SideConfig::default() }.spread(count);
+        let of = |ports, threads| {
+            let plan = Plan { client: place(ports), threads, ..Plan::default() };
+            places(&plan, &plan.client).into_iter().map(|place| place.cpus.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1, 2), [vec![0, 1, 32]]);
+        assert_eq!(of(2, 2), [[0], [1]]);
+        assert_eq!(of(2, 4), [[0, 1], [32, 0]]);
+    }
+}

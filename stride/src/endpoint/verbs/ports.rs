@@ -1,0 +1,120 @@
+//! Which ports a side stands at, and what to name where there are none.
+
+use std::sync::Arc;
+
+use anyhow::{Error, Result, anyhow, bail};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device_context::DeviceContext;
+
+use super::device::{self, NoDevice, NoPort};
+use crate::endpoint::Role;
+use crate::plan::SideConfig;
+
+/// Opens a port for each of these places. A device that suits goes before others where none is named.
+pub(super) fn open(
+    places: &[SideConfig],
+    role: Role,
+    suits: impl Fn(&DeviceContext) -> bool,
+) -> Result<Vec<(Arc<DeviceContext>, u8)>> {
+    let chosen = match of_one_device(places, role)? {
+        Some(ports) => Some(device::with_ports(&ports, &suits).map_err(|error| none_has_all(error, &ports, role))?),
+        None => None,
+    };
+    let (mut all, mut taken) = (Vec::with_capacity(places.len()), Vec::new());
+    for (at, place) in places.iter().enumerate() {
+        let place = SideConfig { device: place.device.clone().or_else(|| chosen.clone()), ..place.clone() };
+        let (context, port) =
+            device::open_one(&place, &taken, &suits).map_err(|error| missing(error, at, places, role))?;
+        taken.push((context.name(), port));
+        all.push((context, port));
+    }
+    Ok(all)
+}
+
+/// The ports that one device is to have: several that differ, where none is named. The same number for all is of as many devices.
+fn of_one_device(places: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
+    let ports: Option<Vec<u8>> = places.iter().map(|place| place.port.filter(|_| place.device.is_none())).collect();
+    let Some(ports) = ports.filter(|ports| ports.windows(2).any(|pair| pair[0] != pair[1])) else { return Ok(None) };
+    let mut once = ports.clone();
+    once.sort_unstable();
+    once.dedup();
+    if once.len() < ports.len() {
+        let (device, port) = options(role);
+        bail!("{port} {} has a port twice, and no device is named: give one for each with {device}", list(&ports));
+    }
+    Ok(Some(ports))
+}
+
+/// The options by which the user names device and port.
+fn options(role: Role) -> (&'static str, &'static str) {
+    match role {
+        Role::Client => ("--device", "--ib-port"),
+        Role::Server => ("--remote-device", "--remote-ib-port"),
+    }
+}
+
+fn list(ports: &[u8]) -> String {
+    ports.iter().map(u8::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// What to name where a test goes over several ports, and no device has them all.
+fn devices_of_one_port(role: Role) -> String {
+    let way = match role {
+        Role::Client => "give these with -d, such as mlx5_0,mlx5_1, in place of --ib-port or -O",
+        Role::Server => "give the client these with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1",
+    };
+    format!("where each port of a NIC is a device of its own, {way}")
+}
+
+fn none_has_all(error: Error, ports: &[u8], role: Role) -> Error {
+    let Some(NoDevice { reasons, .. }) = error.downcast_ref() else { return error };
+    let (way, ports) = (devices_of_one_port(role), list(ports));
+    let or = if ports == "1,2" { " (or -O)" } else { "" };
+    match role {
+        Role::Client => anyhow!("no device has the ports of --ib-port {ports}{or} all up ({reasons}): {way}"),
+        Role::Server => anyhow!(
+            "no device of the server has ports {ports} all up, of the client's --remote-ib-port or -O or its own --ib-port or -O ({reasons}): {way}"
+        ),
+    }
+}
+
+/// Why the port of one of these places cannot be had, and what to name.
+fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error {
+    if let Some(NoPort(why)) = error.downcast_ref() {
+        let are_several = places.windows(2).any(|pair| pair[0].device != pair[1].device);
+        let way = match role {
+            _ if places.len() == 1 => {
+                let device = if role == Role::Client { "-d" } else { "--remote-device" };
+                format!("where each port of a NIC is a device of its own, name that with {device}")
+            }
+            Role::Client if are_several => {
+                "--ib-port has one for each device, and -O is --ib-port 1,2: leave it out, or give --ib-port 1".to_owned()
+            }
+            Role::Server if are_several => {
+                "the client's --remote-ib-port, or the server's own --ib-port, has one for each device, and -O of either is 1,2 there: leave it out, or \
+                 give 1"
+                    .to_owned()
+            }
+            _ => devices_of_one_port(role),
+        };
+        return anyhow!("{why}: {way}; see `stride-perf devices`");
+    }
+    if let ([SideConfig { port: Some(port), .. }], Some(NoDevice { reasons, instead })) = (places, error.downcast_ref())
+    {
+        let what = match role {
+            Role::Client => format!("no device can be used with --ib-port {port} ({reasons}): leave it out"),
+            Role::Server => format!(
+                "no device of the server can be used with port {port}, of its --ib-port or the client's --remote-ib-port ({reasons}): leave \
+                 that out"
+            ),
+        };
+        return anyhow!("{what} for the first port that is up, which `stride-perf devices` lists{instead}");
+    }
+    if at == 0 || places[at].device.is_some() {
+        return error;
+    }
+    let (ports, number, option) = (places.len(), at + 1, options(role).0);
+    error.context(format!(
+        "the test goes over {ports} ports, and there is none for number {number}: name one device for all with {option}"
+    ))
+}

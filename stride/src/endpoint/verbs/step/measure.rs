@@ -1,0 +1,145 @@
+//! The loop that a plan asks for, at one size.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use sideway::ibverbs::queue_pair::SendQueue;
+
+use super::{Outcome, Step};
+use crate::endpoint::Role;
+use crate::plan::{Measure, Plan, RunLength, Semantics};
+use crate::run::{
+    Gap, Opening, Patience, Poll, QpDriver, Receives, Request, Samples, Send, Tsc, Turns, Until, acknowledged,
+    by_memory, by_receives, length, receive, send, take_count,
+};
+
+/// When nothing has come for so long after a side's own last message, the other one has ended too, or what it sent was lost.
+const QUIET: Duration = Duration::from_millis(500);
+/// So many times are kept one by one where their number is not known; each time that there are as many, they go into a histogram.
+const ROOM: usize = 16 << 20;
+
+impl Step<'_> {
+    pub(super) fn measure<S, R, C>(
+        &self,
+        lanes: &mut [QpDriver<'_, S, R>],
+        sends: &mut C,
+        receives: &mut Receives<'_, C>,
+        (is_sending, is_receiving): (bool, bool),
+    ) -> Result<Outcome>
+    where
+        S: SendQueue,
+        R: Request<Service = S::Service>,
+        C: Poll,
+    {
+        match self.plan.measure {
+            Measure::Bandwidth if is_sending => {
+                let rules = Send {
+                    amount: self.plan.amount,
+                    depth: self.plan.tx_depth.into(),
+                    list: self.plan.post_list,
+                    interval: self.plan.interval_kept(),
+                    rate: self.rate(),
+                    burst: self.plan.burst_size.unwrap_or(1),
+                };
+                let mut window = send(lanes, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
+                if is_receiving {
+                    // The other side may not have sent all of its own.
+                    receive(receives, self.messages(), Some(QUIET), None, self.signal)?;
+                }
+                if self.plan.counts_arrivals() {
+                    window.sent = Some(lanes.iter().map(|lane| lane.posted).sum());
+                    window.arrived = is_receiving.then_some(receives.taken);
+                } else if self.plan.looks_for_arrivals() {
+                    window.sent = Some(lanes.iter().map(|lane| lane.posted).sum());
+                }
+                Ok(Outcome::Window(window))
+            }
+            Measure::Bandwidth if is_receiving && self.plan.counts_arrivals() => {
+                take_count(receives, self.plan.amount, self.plan.interval_kept(), self.signal).map(Outcome::Window)
+            }
+            Measure::Bandwidth if is_receiving => {
+                let opening = Opening::new(self.plan.amount, self.places.len() as u64);
+                receive(receives, self.messages(), None, Some(opening), self.signal)?;
+                self.signal.close(Instant::now());
+                Ok(Outcome::Nothing)
+            }
+            Measure::Latency(semantics) => self.time(semantics, lanes, sends, receives, is_sending),
+            Measure::Bandwidth => Ok(self.wait()),
+        }
+    }
+
+    /// The share of this thread of the messages a second that are allowed.
+    fn rate(&self) -> Option<f64> {
+        let bytes = self.plan.rate_limit? * 1e9 / 8.0;
+        Some(bytes / self.size.max(1) as f64 / f64::from(self.plan.threads.max(1)))
+    }
+
+    /// As many messages as come.
+    fn messages(&self) -> u64 {
+        match self.plan.amount {
+            RunLength::Messages { count, warm_up } => (count + warm_up) * self.places.len() as u64,
+            RunLength::Time { .. } => u64::MAX,
+        }
+    }
+
+    fn time<S, R, C>(
+        &self,
+        semantics: Semantics,
+        lanes: &mut [QpDriver<'_, S, R>],
+        sends: &mut C,
+        receives: &mut Receives<'_, C>,
+        is_sending: bool,
+    ) -> Result<Outcome>
+    where
+        S: SendQueue,
+        R: Request<Service = S::Service>,
+        C: Poll,
+    {
+        let Some(lane) = lanes.first_mut() else { return Ok(Outcome::Nothing) };
+        let begins = self.role == Role::Client;
+        let (until, samples) = match self.plan.amount {
+            RunLength::Messages { count, warm_up } => {
+                let samples = if begins { Samples::new(count as usize, warm_up) } else { Samples::none() };
+                (Until::Count(count + warm_up), samples)
+            }
+            RunLength::Time { time, warm_up } => {
+                // Its memory takes time, which is no part of the test's, and only one side uses it: the other waits meanwhile.
+                let samples = if begins { Samples::new(ROOM, 0) } else { Samples::none() };
+                let begin = Tsc::now().after(warm_up);
+                (Until::Time(begin.after(time)), samples.from(begin))
+            }
+        };
+        let mut samples = samples.told_each(length(self.plan));
+        let Plan { transport: service, timeout: most, gap, sleeps_on_events: sleeps, .. } = *self.plan;
+        let patience = (!service.is_reliable()).then_some(Patience { most, service });
+        let turns = Turns { begins, until, patience, gap: gap.map(|length| Gap { length, sleeps }) };
+        if semantics == Semantics::Ack || self.plan.operation.fetches() {
+            if !is_sending {
+                if self.plan.operation.takes_receive() {
+                    receive(receives, self.messages(), None, None, self.signal)?;
+                    return Ok(Outcome::Nothing);
+                }
+                return Ok(self.wait());
+            }
+            acknowledged(lane, sends, turns, &mut samples, self.signal)?;
+        } else if self.plan.operation.takes_receive() {
+            by_receives(lane, sends, receives, turns, &mut samples, self.signal)?;
+        } else {
+            ensure!(self.is_host, "a GPU's memory is not looked at by the processor: give --imm, or --latency ack");
+            let (outgoing, incoming) = self.places[0];
+            let last = |start: u64| std::ptr::with_exposed_provenance_mut((start + self.size - 1) as usize);
+            // SAFETY: the last bytes of both places are within the memory, which is the host's, and this thread is the only one of the process that uses them.
+            unsafe {
+                by_memory(lane, sends, (last(outgoing), last(incoming)), turns, &mut samples, self.signal)?;
+            }
+        }
+        samples.end(self.signal);
+        Ok(if begins { Outcome::Times(samples) } else { Outcome::Nothing })
+    }
+
+    /// The other side does it all.
+    fn wait(&self) -> Outcome {
+        self.signal.wait();
+        Outcome::Nothing
+    }
+}

@@ -1,0 +1,147 @@
+//! What the threads of a side have done together, and those of each of its ports.
+
+use std::time::Duration;
+
+use super::step::Outcome;
+use crate::plan::{Plan, RunLength};
+use crate::run::{Scale, Window};
+use crate::stats::{Bandwidth, Figures};
+
+/// What all threads have done together.
+pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figures> {
+    let mut times = None;
+    let windows: Vec<Vec<Window>> = outcomes
+        .into_iter()
+        .map(|outcome| match outcome {
+            Outcome::Window(window) => vec![window],
+            // A latency has one thread.
+            Outcome::Times(samples) => {
+                times = Some(samples.tally());
+                Vec::new()
+            }
+            Outcome::Nothing => Vec::new(),
+        })
+        .collect();
+    if let crate::plan::Measure::Latency(semantics) = plan.measure {
+        return times?.latency(Scale::now().tick(), semantics).map(Figures::Latency);
+    }
+    let bandwidth = of_windows(&windows.concat(), plan, size)?;
+    let ports = plan.ports() as usize;
+    if ports == 1 {
+        return Some(Figures::Bandwidth(bandwidth));
+    }
+    // The threads of each port follow one another.
+    let threads = (plan.threads as usize / ports).max(1);
+    let of_port = |windows: &[Vec<Window>]| of_windows(&windows.concat(), plan, size).unwrap_or_default();
+    let ports = windows.chunks(threads).map(of_port).collect();
+    Some(Figures::Bandwidth(Bandwidth { ports, ..bandwidth }))
+}
+
+/// What some of them have done together.
+fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
+    let arrived = |windows: &[Window]| windows.iter().map(|window| window.arrived).sum();
+    let has_length = |window: &&Window| window.ended > window.started;
+    // What a thread took in without a window of its own is in none: the time is that of who has sent it.
+    let is_late = |window: &Window| window.sent.is_none() && window.arrived > Some(0) && !has_length(&window);
+    if windows.iter().any(is_late) {
+        return Some(Bandwidth { arrived: arrived(windows), ..Bandwidth::default() });
+    }
+    // A thread that has seen too little for a window has none, and no part in that of all.
+    let is_any_long = windows.iter().any(|window| has_length(&window));
+    let of_some = || windows.iter().filter(|window| !is_any_long || has_length(window));
+    let started = of_some().map(|window| window.started).min()?;
+    let ended = of_some().map(|window| window.ended).max()?;
+    let messages: u64 = windows.iter().map(|window| window.messages).sum();
+    let mut seconds = (ended - started).as_secs_f64();
+    if matches!(plan.amount, RunLength::Time { .. }) {
+        // Each thread's window ends with a completion of its own: all that they do is done at the sum of their rates.
+        let rate = |window: &Window| window.messages as f64 / (window.ended - window.started).as_secs_f64();
+        let rates: f64 = windows.iter().map(rate).filter(|rate| rate.is_finite()).sum();
+        seconds = if rates > 0.0 { messages as f64 / rates } else { seconds };
+    }
+    let interval = windows.iter().map(|window| window.interval).max()?.as_secs_f64();
+    let of = |window: &Window| Bandwidth {
+        intervals: window.intervals.clone(),
+        interval: window.interval.as_secs_f64(),
+        ..Bandwidth::default()
+    };
+    let parts: Vec<_> = windows.iter().map(|window| of(window).with_interval(interval).intervals).collect();
+    let count = parts.iter().map(Vec::len).min().unwrap_or(0);
+    let intervals = (0..count).map(|at| parts.iter().map(|part| part[at]).sum()).collect();
+    let cpu: Duration = windows.iter().map(|window| window.cpu).sum();
+    let bandwidth = Bandwidth {
+        messages,
+        seconds,
+        intervals,
+        interval,
+        cpu: (seconds > 0.0).then(|| cpu.as_secs_f64() / seconds),
+        sent: windows.iter().map(|window| window.sent).sum(),
+        arrived: arrived(windows),
+        ports: Vec::new(),
+    };
+    Some(if plan.interval_kept().is_some() { bandwidth } else { bandwidth.settled(plan.moderation(size)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn each_port_has_what_its_threads_have_done() {
+        let started = Instant::now();
+        let of = |milliseconds, messages| {
+            Outcome::Window(Window {
+                started,
+                ended: started + Duration::from_millis(milliseconds),
+                messages,
+                intervals: vec![messages],
+                interval: Duration::from_millis(1),
+                cpu: Duration::from_millis(1),
+                sent: None,
+                arrived: None,
+            })
+        };
+        let plan = Plan { threads: 4, queue_pairs: 4, ..Plan::default() };
+        let plan = Plan { client: plan.client.clone().spread(2), ..plan };
+        let sum = |outcomes: [Outcome; 4]| match sum(outcomes.into(), &plan, 64) {
+            Some(Figures::Bandwidth(bandwidth)) => {
+                let ports = bandwidth.ports.iter().map(|port| (port.messages, port.seconds));
+                (bandwidth.messages, bandwidth.seconds, ports.collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        };
+        let all = sum([of(10, 100), of(20, 100), of(40, 300), of(40, 500)]);
+        assert_eq!(all, (1000, 0.04, vec![(200, 0.02), (800, 0.04)]));
+        // One that brings nothing back moves no other to another port.
+        let all = sum([Outcome::Nothing, of(20, 100), of(40, 300), of(40, 500)]);
+        assert_eq!(all.2, [(100, 0.02), (800, 0.04)]);
+    }
+
+    #[test]
+    fn a_thread_without_a_window_leaves_the_time_to_the_sender() {
+        let started = Instant::now();
+        let of = |milliseconds, messages, arrived| Window {
+            started,
+            ended: started + Duration::from_millis(milliseconds),
+            messages,
+            intervals: Vec::new(),
+            interval: Duration::from_millis(1),
+            cpu: Duration::ZERO,
+            sent: None,
+            arrived,
+        };
+        let plan = Plan { amount: RunLength::Messages { count: 200, warm_up: 10 }, ..Plan::default() };
+        let sum = |windows: [Window; 2]| match sum(windows.map(Outcome::Window).into(), &plan, 64) {
+            Some(Figures::Bandwidth(bandwidth)) => (bandwidth.messages, bandwidth.seconds, bandwidth.arrived),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(sum([of(20, 400, Some(420)), of(10, 200, Some(210))]), (600, 0.02, Some(630)));
+        assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(210))]), (0, 0.0, Some(630)));
+        // To which nothing came at all.
+        assert_eq!(sum([of(20, 400, Some(420)), of(0, 0, Some(0))]), (400, 0.02, Some(420)));
+        // Who sends may have had too short a time.
+        assert_eq!(sum([of(20, 400, None), of(0, 0, None)]), (400, 0.02, None));
+    }
+}

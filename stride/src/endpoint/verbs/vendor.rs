@@ -1,0 +1,124 @@
+//! What devices of one vendor alone have.
+
+use anyhow::{Context, Result, bail, ensure};
+use sideway::efa::{EfaDeviceAttr, EfaDeviceCapabilityFlags as Capability};
+use sideway::error::VerbError;
+use sideway::ibverbs::device_context::DeviceContext;
+
+use crate::endpoint::{PortInfo, Role};
+use crate::plan::{Operation, Plan, Transport};
+
+/// Whether a device is one of the vendor's whose transport this is.
+pub(super) fn has(context: &DeviceContext, transport: Transport) -> bool {
+    match transport {
+        Transport::Dc => context.query_mlx5_device().is_ok(),
+        Transport::Srd => context.query_efa_device().is_ok(),
+        Transport::Rc | Transport::Uc | Transport::Ud | Transport::Xrc => true,
+    }
+}
+
+/// Sees to it that the device is one of the vendor's whose transport a plan has, and has the operation; gives the bytes of the longest
+/// message, where the transport has a limit. That vendor's library is opened by this, and not where no plan asks for it.
+pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role: Role) -> Result<Option<u32>> {
+    let of = |vendor| Vendor { vendor, plan, facts, role };
+    match plan.transport {
+        Transport::Dc => {
+            of("mlx5 (ConnectX, BlueField)").require(context.query_mlx5_device(), "mlx5_core")?;
+            Ok(None)
+        }
+        Transport::Srd => {
+            let vendor = of("EFA");
+            let device = vendor.require(context.query_efa_device(), "efa")?;
+            vendor.longest(context, &device)
+        }
+        Transport::Rc | Transport::Uc | Transport::Ud | Transport::Xrc => Ok(None),
+    }
+}
+
+/// A vendor's devices, and one that is to be of them.
+struct Vendor<'v> {
+    vendor: &'static str,
+    plan: &'v Plan,
+    facts: &'v PortInfo,
+    role: Role,
+}
+
+impl Vendor<'_> {
+    /// What the vendor's library says of the device, whose driver in the kernel is to have this name.
+    fn require<T>(&self, asked: Result<T, VerbError>, driver: &str) -> Result<T> {
+        // Of another vendor's device the library would say the same, if it is there.
+        if asked.is_err() && self.facts.provider != driver {
+            let option = match self.role {
+                Role::Client => "-d",
+                Role::Server => "--remote-device",
+            };
+            bail!(
+                "--transport {} needs a device of {}, which {} is not (it is of {}): name another with {option}, or give --transport rc",
+                self.transport(),
+                self.vendor,
+                self.whose(),
+                self.facts.provider
+            );
+        }
+        asked.with_context(|| format!("--transport {}: {}", self.transport(), self.whose()))
+    }
+
+    /// Bytes of the longest message of an EFA device, with the operation of the plan.
+    fn longest(&self, context: &DeviceContext, device: &EfaDeviceAttr) -> Result<Option<u32>> {
+        let (needed, longest) = match self.plan.operation {
+            Operation::Send | Operation::SendWithImmediate => {
+                (Capability::empty(), context.query_port(self.facts.port)?.max_msg_sz())
+            }
+            Operation::Read => (Capability::Read, device.max_rdma_size()),
+            _ => (Capability::Write, device.max_rdma_size()),
+        };
+        ensure!(
+            device.device_caps().contains(needed),
+            "--transport srd: {} has no {}: measure `send`, or name another device",
+            self.whose(),
+            self.plan.operation
+        );
+        // What the library does not know is nothing.
+        Ok(Some(longest).filter(|longest| *longest > 0))
+    }
+
+    fn transport(&self) -> String {
+        self.plan.transport.to_string().to_lowercase()
+    }
+
+    fn whose(&self) -> String {
+        let side = match self.role {
+            Role::Client => "the client",
+            Role::Server => "the server",
+        };
+        format!("{} of {side}", self.facts.device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::verbs::device;
+    use crate::plan::SideConfig;
+
+    #[test]
+    fn what_the_library_says_of_the_vendors_own_device_is_told() {
+        let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let (context, port) = device::open_one(&place, &[], |_| true).unwrap();
+        let mut facts = device::facts(&context, port, &place).unwrap();
+        for (transport, driver, verb) in
+            [(Transport::Dc, "mlx5_core", "mlx5dv_query_device"), (Transport::Srd, "efa", "efadv_query_device")]
+        {
+            let plan = Plan { transport, ..Plan::default() };
+            facts.provider = driver.to_owned();
+            let why = format!("{:#}", check(&context, &plan, &facts, Role::Server).unwrap_err());
+            let name = transport.to_string().to_lowercase();
+            // That it is missing, or does not know this device.
+            assert!(why.starts_with(&format!("--transport {name}: soft0 of the server: {verb}: EOPNOTSUPP")), "{why}");
+            assert!(!why.contains("needs a device"), "{why}");
+        }
+        for transport in [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc] {
+            assert_eq!(check(&context, &Plan { transport, ..Plan::default() }, &facts, Role::Client).unwrap(), None);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! How much is done at each size.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How much is done at each size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunLength {
+    /// So many messages on each queue pair, after others that do not count.
+    Messages {
+        /// Those that count.
+        count: u64,
+        /// Those before.
+        warm_up: u64,
+    },
+    /// For so long, after a time that does not count.
+    Time {
+        /// That counts.
+        #[serde(with = "seconds", rename = "time_seconds")]
+        time: Duration,
+        /// Before.
+        #[serde(with = "seconds", rename = "warm_up_seconds")]
+        warm_up: Duration,
+    },
+}
+
+/// As long as a side waits where nobody says otherwise.
+pub(super) fn half_a_minute() -> Duration {
+    Duration::from_secs(30)
+}
+
+/// As a number of seconds.
+pub(super) mod seconds {
+    use std::time::Duration;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::plan) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_secs_f64())
+    }
+
+    pub(in crate::plan) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        Duration::try_from_secs_f64(seconds).map_err(|_| Error::custom(format!("{seconds} seconds")))
+    }
+}
+
+/// As a number of seconds, or null.
+pub(super) mod maybe_seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Seconds(#[serde(with = "super::seconds")] Duration);
+
+    pub(in crate::plan) fn serialize<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        time.map(Seconds).serialize(serializer)
+    }
+
+    pub(in crate::plan) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Seconds>::deserialize(deserializer)?.map(|Seconds(time)| time))
+    }
+}

@@ -1,0 +1,256 @@
+//! Where a side stands.
+
+use serde::{Deserialize, Serialize};
+
+use super::GpuRegistration;
+
+/// The device, memory and processors of a side. What is none is chosen by that side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SideConfig {
+    /// Name of the device.
+    pub device: Option<String>,
+    /// Port of the device, from 1.
+    pub port: Option<u8>,
+    /// Index in the table of GIDs.
+    pub gid_index: Option<u32>,
+    /// Index in the table of P_Keys, of partitions.
+    #[serde(default)]
+    pub pkey_index: Option<u16>,
+    /// The LID that its packets go to; none is the one that the other side says of itself.
+    #[serde(default)]
+    pub dlid: Option<u16>,
+    /// Where the messages lie.
+    pub memory: Option<Memory>,
+    /// Processors, one for each thread in turn.
+    pub cpus: Option<Vec<u32>>,
+    /// How memory of a GPU is registered.
+    #[serde(default)]
+    pub gpu_registration: Option<GpuRegistration>,
+    /// Threads that have no processors may be bound to those of the device's NUMA node; none is yes.
+    #[serde(default)]
+    pub is_bound: Option<bool>,
+    /// Further ports, where the test goes over several: of the same device or of others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<PortSelector>,
+}
+
+/// A port of a side. What is none is chosen by that side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortSelector {
+    /// Name of the device.
+    pub device: Option<String>,
+    /// Port of the device, from 1.
+    pub port: Option<u8>,
+    /// Index in its table of GIDs.
+    pub gid_index: Option<u32>,
+}
+
+/// Where messages lie.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// Pages of the host.
+    Host,
+    /// Huge pages of the host.
+    HugePages,
+    /// A GPU's: its number, or its address on the PCI bus.
+    Cuda(String),
+}
+
+impl SideConfig {
+    /// How many ports it has.
+    pub fn count(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// Each port.
+    pub fn spots(&self) -> Vec<PortSelector> {
+        let first = PortSelector { device: self.device.clone(), port: self.port, gid_index: self.gid_index };
+        std::iter::once(first).chain(self.others.iter().cloned()).collect()
+    }
+
+    /// With these ports; without any, with what it has.
+    #[must_use]
+    pub fn at(mut self, spots: Vec<PortSelector>) -> Self {
+        let mut spots = spots.into_iter();
+        if let Some(PortSelector { device, port, gid_index }) = spots.next() {
+            (self.device, self.port, self.gid_index) = (device, port, gid_index);
+            self.others = spots.collect();
+        }
+        self
+    }
+
+    /// A place for each of its ports.
+    pub fn each_port(&self) -> Vec<Self> {
+        self.spots().into_iter().map(|spot| self.clone().at(vec![spot])).collect()
+    }
+
+    /// With so many ports, where it has one: what is said of it holds for all.
+    #[must_use]
+    pub fn spread(self, count: usize) -> Self {
+        let spots = self.spots();
+        match spots.as_slice() {
+            [spot] => self.at(vec![spot.clone(); count.max(1)]),
+            _ => self,
+        }
+    }
+
+    /// With its first port alone.
+    #[must_use]
+    pub fn first(mut self) -> Self {
+        self.others.clear();
+        self
+    }
+
+    /// This one, and what it leaves open as another has it. What that says of one port holds for all of this one's.
+    #[must_use]
+    pub fn or(self, other: &Self) -> Self {
+        let theirs = other.clone().spread(self.count()).spots();
+        let spots = self.spots().into_iter().enumerate().map(|(at, own)| {
+            let other = theirs.get(at).cloned().unwrap_or_default();
+            PortSelector {
+                device: own.device.or(other.device),
+                port: own.port.or(other.port),
+                gid_index: own.gid_index.or(other.gid_index),
+            }
+        });
+        let spots = spots.collect();
+        // Of memory that is not taken the registration is not either.
+        let is_gpu = self.memory.as_ref().is_none_or(|memory| memory.cuda().is_some());
+        let registration = other.gpu_registration.filter(|_| is_gpu);
+        Self {
+            pkey_index: self.pkey_index.or(other.pkey_index),
+            dlid: self.dlid.or(other.dlid),
+            memory: self.memory.or_else(|| other.memory.clone()),
+            cpus: self.cpus.or_else(|| other.cpus.clone()),
+            gpu_registration: self.gpu_registration.or(registration),
+            is_bound: self.is_bound.or(other.is_bound),
+            ..Self::default()
+        }
+        .at(spots)
+    }
+
+    /// Where a server that was given `own` is asked to stand elsewhere by its client: a sentence for each. The client's values count.
+    pub fn differences(&self, own: &Self) -> Vec<String> {
+        let both = self.each().into_iter().zip(own.each());
+        let others = both.filter_map(|(asked, own)| asked.zip(own).filter(|(asked, own)| asked != own));
+        others
+            .map(|(asked, own)| format!("the server was given {own}; the client asks for {asked} there, which counts"))
+            .collect()
+    }
+
+    /// Those of its options that have a value for each of its ports.
+    pub fn port_options(&self) -> String {
+        self.each().into_iter().take(3).flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Its options, as on a command line.
+    pub fn options(&self) -> Vec<String> {
+        self.each().into_iter().flatten().collect()
+    }
+
+    fn each(&self) -> [Option<String>; 9] {
+        let cpus = |cpus: &Vec<u32>| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let spots = self.spots();
+        [
+            listed("--device", spots.iter().map(|spot| spot.device.clone())),
+            listed("--ib-port", spots.iter().map(|spot| spot.port)),
+            listed("--gid-index", spots.iter().map(|spot| spot.gid_index)),
+            self.pkey_index.map(|index| format!("--pkey-index {index}")),
+            self.dlid.map(|lid| format!("--dlid {lid}")),
+            self.memory.as_ref().map(|memory| match memory {
+                Memory::Host => "memory of the host".to_owned(),
+                Memory::HugePages => "--huge-pages".to_owned(),
+                Memory::Cuda(gpu) => format!("--use-cuda {gpu}"),
+            }),
+            self.cpus.as_ref().map(|list| format!("--cpu {}", cpus(list))),
+            self.gpu_registration.map(|way| format!("--gpu-registration {way}")),
+            self.is_bound.filter(|is_bound| !is_bound).map(|_| "--no-numa".to_owned()),
+        ]
+    }
+}
+
+/// An option with what is said of each port: once, where that is the same of all; none, where nothing is said.
+fn listed<T: ToString>(option: &str, values: impl Iterator<Item = Option<T>>) -> Option<String> {
+    let mut texts: Vec<_> = values.flatten().map(|value| value.to_string()).collect();
+    if texts.windows(2).all(|pair| pair[0] == pair[1]) {
+        texts.truncate(1);
+    }
+    (!texts.is_empty()).then(|| format!("{option} {}", texts.join(",")))
+}
+
+impl Memory {
+    /// The GPU, where it is one's.
+    pub fn cuda(&self) -> Option<&str> {
+        match self {
+            Self::Cuda(gpu) => Some(gpu),
+            Self::Host | Self::HugePages => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_goes_before_what_is_there() {
+        let asked = || SideConfig { device: Some("mlx5_0".to_owned()), ..SideConfig::default() };
+        let own = SideConfig { device: Some("mlx5_1".to_owned()), port: Some(2), ..SideConfig::default() };
+        let both = asked().or(&own);
+        assert_eq!((both.device.as_deref(), both.port), (Some("mlx5_0"), Some(2)));
+        let told = asked().differences(&own);
+        assert_eq!(
+            told,
+            ["the server was given --device mlx5_1; the client asks for --device mlx5_0 there, which counts"]
+        );
+    }
+
+    fn devices(names: &[&str]) -> SideConfig {
+        let of = |name: &&str| PortSelector { device: Some((*name).to_owned()), ..PortSelector::default() };
+        SideConfig::default().at(names.iter().map(of).collect())
+    }
+
+    #[test]
+    fn what_is_said_of_one_port_holds_for_all() {
+        let one = SideConfig { pkey_index: Some(3), ..devices(&["mlx5_0"]) };
+        let both = one.clone().spread(2);
+        assert_eq!(both.spots(), devices(&["mlx5_0", "mlx5_0"]).spots());
+        assert_eq!(both.options(), ["--device mlx5_0", "--pkey-index 3"]);
+        assert_eq!(both.each_port(), [one.clone(), one.clone()]);
+        assert_eq!((both.clone().first(), both.count()), (one, 2));
+        assert_eq!(devices(&["a", "b"]).spread(3), devices(&["a", "b"]), "of several nobody knows which");
+    }
+
+    #[test]
+    fn each_port_is_as_it_is_said_to_be() {
+        let asked = || SideConfig { port: Some(2), ..SideConfig::default() }.spread(2);
+        let found = asked().or(&devices(&["mlx5_0", "mlx5_1"]));
+        assert_eq!(found.options(), ["--device mlx5_0,mlx5_1", "--ib-port 2"]);
+        assert_eq!(asked().or(&devices(&["mlx4_0"])).options(), ["--device mlx4_0", "--ib-port 2"]);
+        assert_eq!(asked().or(&devices(&["a", "b", "c"])).count(), 2);
+        let asked = devices(&["mlx5_0", "mlx5_1"]);
+        assert_eq!(asked.differences(&asked), [""; 0]);
+        let told = asked.differences(&devices(&["mlx5_2"]));
+        assert_eq!(
+            told,
+            ["the server was given --device mlx5_2; the client asks for --device mlx5_0,mlx5_1 there, which counts"]
+        );
+    }
+
+    #[test]
+    fn how_memory_is_registered_goes_with_the_memory() {
+        let own = SideConfig {
+            memory: Some(Memory::Cuda("0".to_owned())),
+            gpu_registration: Some(GpuRegistration::DmaBuf),
+            is_bound: Some(false),
+            ..SideConfig::default()
+        };
+        assert_eq!(own.options(), ["--use-cuda 0", "--gpu-registration dmabuf", "--no-numa"]);
+        assert_eq!(SideConfig::default().or(&own), own);
+        let other = SideConfig { memory: Some(Memory::Cuda("1".to_owned())), ..SideConfig::default() };
+        assert_eq!(other.or(&own).gpu_registration, Some(GpuRegistration::DmaBuf));
+        let host = SideConfig { memory: Some(Memory::HugePages), ..SideConfig::default() };
+        assert_eq!(host.or(&own).gpu_registration, None);
+    }
+}

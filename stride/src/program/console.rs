@@ -1,0 +1,475 @@
+//! What a user sees while a test runs, and what is kept of it.
+
+use std::io::{self, Write, stdout};
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use anyhow::Result;
+
+use super::interrupt::{Interrupt, Signal};
+use super::progress::Progress;
+use super::{is_broken_pipe, say, undelivered};
+use crate::cli::Output;
+use crate::control::{Carrier, Cause, Failure, Step, Watch};
+use crate::endpoint::{Path, PortInfo};
+use crate::plan::{LARGE, Measure, Plan};
+use crate::report::hints::{Hint, far_sides, same_port, softrnic};
+use crate::report::json::Event;
+use crate::report::table::{Columns, Table};
+use crate::report::{self, Environment, Row, Style};
+use crate::stats::{Figures, Interval, Seen};
+
+/// What a user sees while a test runs.
+pub(super) struct Console {
+    plan: Plan,
+    command_line: Vec<String>,
+    started: SystemTime,
+    is_stream: bool,
+    /// Nobody may look any more, and results are wanted all the same: in files, or held to limits.
+    goes_on_unseen: bool,
+    table: Table,
+    progress: Progress,
+    interrupt: Interrupt,
+    /// The size that is measured, or was last.
+    size: Option<u64>,
+    /// The signal that has ended the test before its end.
+    pub(super) ended_by: Option<Signal>,
+    /// Warnings that were given before anything was measured.
+    pub(super) warned: Vec<String>,
+    /// What it runs in, once that is known.
+    pub(super) environment: Option<Environment>,
+    pub(super) rows: Vec<Row>,
+    /// Sizes that were done as planned, and of which there is no row.
+    pub(super) unmeasured: Vec<u64>,
+    /// Sizes at which nothing has arrived over a part of the ways, or all where it was cut, with a sentence on it.
+    pub(super) silent: Vec<(u64, String)>,
+    /// Nobody looks any more at what has no end of its own.
+    is_left_alone: bool,
+    /// What the messages of the sides go over.
+    pub(super) exchange: Carrier,
+    /// Standard output did not take something.
+    pub(super) trouble: Option<io::Error>,
+}
+
+impl Console {
+    pub(super) fn new(plan: &Plan, output: &Output) -> Self {
+        let is_stream = output.json_stream;
+        let columns = Columns { intervals: true, cpu: true };
+        Self {
+            plan: plan.clone(),
+            command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            started: SystemTime::now(),
+            is_stream,
+            goes_on_unseen: output.has_others(),
+            table: Table::new(plan.measure, columns, Style::of(&stdout())),
+            progress: Progress::new(!is_stream && !plan.is_endless),
+            interrupt: Interrupt::default(),
+            size: None,
+            ended_by: None,
+            warned: Vec::new(),
+            environment: None,
+            rows: Vec::new(),
+            unmeasured: Vec::new(),
+            silent: Vec::new(),
+            is_left_alone: false,
+            exchange: Carrier::default(),
+            trouble: None,
+        }
+    }
+
+    /// A failure in a sentence, with the size at which RDMA has failed where there are several.
+    pub(super) fn told(&self, failure: &Failure) -> String {
+        match self.size.filter(|_| self.plan.sizes.len() > 1 && failure.cause() == Cause::Rdma) {
+            Some(size) => format!("at {}: {failure}", report::bytes_in_words(size)),
+            None => failure.to_string(),
+        }
+    }
+
+    /// A server is not there yet, or busy: this is why.
+    pub(super) fn waits(&self, host: &str, why: &str) {
+        self.progress.suspend(|| say(&format!("waiting for {host}: {why}")));
+    }
+
+    /// The server was reached at this address, by which queue pairs are connected where that was asked for.
+    pub(super) fn reached(&mut self, address: Option<IpAddr>) {
+        self.plan.address = address.filter(|_| self.plan.uses_rdma_cm);
+    }
+
+    /// The test is over.
+    pub(super) fn end(&self) {
+        self.progress.end();
+    }
+
+    /// Whether somebody may have read it.
+    fn print(&mut self, print: impl FnOnce(&Table, &mut dyn Write) -> Result<()>) -> bool {
+        let Self { progress, table, trouble, goes_on_unseen, .. } = self;
+        match progress.suspend(|| shown(false, |out| print(table, out))) {
+            Ok(()) => true,
+            Err(error) if *goes_on_unseen && is_broken_pipe(&error) => false,
+            Err(error) => {
+                let error = error.downcast::<io::Error>().unwrap_or_else(io::Error::other);
+                trouble.get_or_insert(error);
+                false
+            }
+        }
+    }
+}
+
+/// Prints to standard output. Who reads it may have seen enough, which is no fault where the results are wanted elsewhere too.
+pub(super) fn shown(goes_on_unseen: bool, print: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = stdout().lock();
+    match print(&mut out).and_then(|()| Ok(out.flush()?)) {
+        Err(error) if goes_on_unseen && is_broken_pipe(&error) => Ok(()),
+        printed => printed,
+    }
+}
+
+impl Watch for Console {
+    fn met(&mut self, client: &PortInfo, server: &PortInfo, path: &Path) {
+        // Before, nothing is lost where a signal ends the program.
+        match Interrupt::watch() {
+            Ok(interrupt) => self.interrupt = interrupt,
+            Err(error) => say(&format!("warning: Ctrl-C ends the program without results: {error}")),
+        }
+        let stands_in = softrnic(&self.plan, [client, server]);
+        let stands_in = stands_in.filter(|hint| *hint == Hint::Softrnic { is_chosen: false });
+        self.warned.extend(stands_in.map(|hint| hint.to_string()));
+        self.warned.extend(far_sides([client, server]).map(|hint| hint.to_string()));
+        self.warned.extend(same_port(client).map(|hint| hint.to_string()));
+        self.warned.iter().for_each(|warning| say(&format!("warning: {warning}")));
+        let sides = [client.clone(), server.clone()];
+        let mut environment =
+            Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);
+        environment.exchange = self.exchange;
+        self.environment = Some(environment.clone());
+        if self.plan.is_endless {
+            say(goes_on(&self.plan));
+        }
+        if self.is_stream {
+            self.print(|_, out| Ok(Event::start(environment).write(out)?));
+            return;
+        }
+        if !client.others.is_empty() {
+            self.table.name_ports(report::ports(client, server, path));
+        }
+        let head = head(&self.plan, client, server, path);
+        self.print(|table, out| {
+            writeln!(out, "{head}")?;
+            Ok(table.head(out)?)
+        });
+    }
+
+    fn progress(&mut self, size: u64, done: f64) -> bool {
+        self.size = Some(size);
+        self.progress.show(size, done);
+        self.ended_by = self.interrupt.signal();
+        self.trouble.is_none() && self.ended_by.is_none() && !self.is_left_alone
+    }
+
+    fn interval(&mut self, size: u64, interval: &Interval) {
+        self.progress.tell(size, interval);
+        let is_read = if self.is_stream {
+            let event = Event::interval(size, interval);
+            self.print(|_, out| Ok(event.write(out)?))
+        } else {
+            !self.plan.is_endless || self.print(|table, out| Ok(table.interval(out, size, interval)?))
+        };
+        // Else it would go on for ever. It ends as by a signal, now that there is something of it.
+        let has_some = match interval.seen {
+            Seen::Bandwidth { messages: count } | Seen::Latency { samples: count, .. } => count > 0,
+        };
+        self.is_left_alone |= self.plan.is_endless && has_some && !is_read;
+    }
+
+    fn step(&mut self, step: &Step) {
+        self.progress.forget();
+        let sides = self.environment.as_ref().map(|environment| [&environment.client, &environment.server]);
+        for text in undelivered::told(step, sides) {
+            self.remark(&text);
+            self.silent.push((step.size, text));
+        }
+        // What has no end of its own may end before it has begun.
+        let is_planned = step.is_whole && !self.plan.is_endless;
+        let Some(figures) = together(step).filter(|figures| is_planned || has_some(figures)) else {
+            if step.is_whole {
+                self.unmeasured.push(step.size);
+            }
+            if step.is_whole && !self.is_stream {
+                self.print(|table, out| Ok(table.blank(out, step.size)?));
+            }
+            return;
+        };
+        let row = Row { size: step.size, figures, counters: step.counters.clone(), is_whole: step.is_whole };
+        self.rows.push(row.clone());
+        let (is_stream, is_endless) = (self.is_stream, self.plan.is_endless);
+        self.print(|table, out| {
+            if is_stream {
+                return Ok(Event::Row(row).write(out)?);
+            }
+            if is_endless {
+                writeln!(out, "all of it:")?;
+            }
+            Ok(table.row(out, &row)?)
+        });
+    }
+
+    fn remark(&mut self, text: &str) {
+        self.progress.suspend(|| say(&format!("warning: {text}")));
+    }
+
+    fn note(&mut self, text: &str) {
+        self.progress.suspend(|| say(&from_server(text)));
+    }
+}
+
+/// What the server says, of which it is the subject.
+fn from_server(text: &str) -> String {
+    let is_subject = text.starts_with("the server ") || text.starts_with("the server's ");
+    if is_subject { text.to_owned() } else { format!("the server: {text}") }
+}
+
+/// Whether anything was measured, if only that nothing of what was sent has arrived.
+fn has_some(figures: &Figures) -> bool {
+    match figures {
+        Figures::Bandwidth(bandwidth) => {
+            bandwidth.messages > 0 || bandwidth.arrived == Some(0) && bandwidth.sent > Some(0)
+        }
+        Figures::Latency(latency) => latency.samples > 0,
+    }
+}
+
+/// What both sides have measured together.
+fn together(step: &Step) -> Option<Figures> {
+    match (&step.client, &step.server) {
+        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if theirs.is_of_receiver() => {
+            Some(Figures::Bandwidth(ours.received(theirs)))
+        }
+        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if ours.is_of_receiver() => {
+            Some(Figures::Bandwidth(theirs.received(ours)))
+        }
+        (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) => {
+            Some(Figures::Bandwidth(ours.with(theirs)))
+        }
+        (ours, theirs) => ours.clone().or_else(|| theirs.clone()),
+    }
+}
+
+/// What is said of a test without an end of its own.
+fn goes_on(plan: &Plan) -> &'static str {
+    if plan.is_bidirectional {
+        "it goes on until Ctrl-C: each row is of what the client sends alone, and the one of all together of both ways"
+    } else {
+        "it goes on until Ctrl-C"
+    }
+}
+
+/// What stands above the table: what is measured, and between whom.
+fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> String {
+    let what = match plan.measure {
+        Measure::Bandwidth if plan.is_bidirectional => "bandwidth, both ways".to_owned(),
+        Measure::Bandwidth if plan.is_reversed => "bandwidth, of the server's messages".to_owned(),
+        Measure::Bandwidth => "bandwidth".to_owned(),
+        Measure::Latency(semantics) => format!("latency ({semantics})"),
+    };
+    let port = |facts: &PortInfo, gid: Option<u32>| {
+        let found = facts.gids.iter().find(|fact| Some(fact.index) == gid);
+        let gid = match found {
+            // The manager chooses, and does not ask the tables.
+            _ if plan.uses_rdma_cm => String::new(),
+            None => format!(", LID {}", facts.lid),
+            Some(fact) => format!(", GID {} ({}, {})", fact.index, fact.gid, fact.kind),
+        };
+        let memory = facts.gpu.as_ref().zip(facts.registration);
+        let memory =
+            memory.map_or_else(String::new, |(gpu, registration)| format!(", memory of {gpu} as {registration}"));
+        let partition = facts.partition.filter(|partition| partition.index > 0);
+        let partition = partition.map_or_else(String::new, |partition| format!(", {partition}"));
+        let lid = facts.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
+        let node = report::bound(facts);
+        format!("{} on {}{gid}{lid}{partition}{memory}{node}", facts.name(), facts.host)
+    };
+    // Of who sends data, which reads and atomics do not.
+    let inline = |facts: &PortInfo, sends: bool| {
+        let inline = facts.inline.filter(|_| sends && !plan.operation.fetches());
+        inline.map_or_else(String::new, |bytes| match bytes {
+            0 => ", none inline".to_owned(),
+            bytes => format!(", up to {bytes} bytes inline"),
+        })
+    };
+    // A line for each port.
+    let side = |facts: &PortInfo, gid: fn(&Path) -> Option<u32>, sends: bool| {
+        let ports = facts.all().zip(path.all());
+        let ports = ports.map(|(facts, path)| format!("{}{}", port(facts, gid(path)), inline(facts, sends)));
+        ports.collect::<Vec<_>>().join("\n          ")
+    };
+    let mut mtus: Vec<_> = path.all().map(|path| path.mtu.to_string()).collect();
+    mtus.dedup();
+    let pairs = match (plan.queue_pairs, plan.ports()) {
+        (1, _) => "1 queue pair".to_owned(),
+        (count, 1) => format!("{count} queue pairs"),
+        (count, ports) => format!("{count} queue pairs, {} at each of {ports} ports", count / ports),
+    };
+    let way = match plan.address {
+        _ if !plan.uses_rdma_cm => String::new(),
+        Some(address) => format!(", by address {address}"),
+        None => ", by address".to_owned(),
+    };
+    let queues = match plan.measure {
+        Measure::Bandwidth => format!(", -t {} -l {} {}", plan.tx_depth, plan.post_list, completions(plan)),
+        // One message at a time.
+        Measure::Latency(_) => String::new(),
+    };
+    format!(
+        "{} {what}, {}, {pairs}, MTU {}{way}{queues}\n  client: {}\n  server: {}\n",
+        plan.operation,
+        plan.transport,
+        mtus.join(" and "),
+        side(client, |path| path.client_gid, plan.client_sends()),
+        side(server, |path| path.server_gid, plan.server_sends())
+    )
+}
+
+/// How many messages have one completion, at all sizes.
+fn completions(plan: &Plan) -> String {
+    let all = |is: fn(&u64) -> bool| plan.sizes.iter().all(is);
+    match plan.cq_moderation {
+        _ if plan.is_each_large_signaled && all(|size| *size > LARGE) => "-Q 1".to_owned(),
+        every if plan.is_each_large_signaled && !all(|size| *size <= LARGE) => {
+            format!("-Q {every}, above {} -Q 1", report::bytes(LARGE))
+        }
+        every => format!("-Q {every}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{self, Job, Measurement};
+    use crate::endpoint::fake::Fake;
+    use crate::endpoint::{EndpointFactory, Role};
+    use crate::plan::{Operation, SideConfig};
+    use crate::stats::Bandwidth;
+
+    fn line_of(change: impl FnOnce(&mut Plan)) -> String {
+        let mut plan = Plan::default();
+        change(&mut plan);
+        let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).expect("a fake one");
+        let gid = side.facts().gids.first().map(|fact| fact.index);
+        head(
+            &plan,
+            side.facts(),
+            side.facts(),
+            &Path { client_gid: gid, server_gid: gid, mtu: 1024, others: Vec::new() },
+        )
+    }
+
+    #[test]
+    fn what_is_measured_stands_above_the_table() {
+        let head = line_of(|_| {});
+        assert!(head.contains(", RC, 1 queue pair, MTU 1024, -t 128 -l 1 -Q 1\n"), "{head}");
+        assert_eq!(head.matches(", GID ").count(), 2, "{head}");
+        assert!(line_of(|plan| plan.queue_pairs = 3).contains(" 3 queue pairs,"));
+    }
+
+    #[test]
+    fn each_port_has_a_line_above_the_table() {
+        let place = SideConfig { device: Some("mlx4_0".to_owned()), ..SideConfig::default() };
+        let mut place = place.spread(2);
+        place.others[0].port = Some(2);
+        let plan = Plan { queue_pairs: 4, threads: 2, client: place.clone(), server: place, ..Plan::default() };
+        let side = |place: &SideConfig| Fake::default().open(&plan, place, Role::Client).unwrap().facts().clone();
+        let (client, server) = (side(&plan.client), side(&plan.server));
+        let way = |client_gid, mtu| Path { client_gid, server_gid: Some(3), mtu, others: Vec::new() };
+        let path = Path { others: vec![way(Some(2), 1024)], ..way(Some(3), 4096) };
+        let head = head(&plan, &client, &server, &path);
+        let lines: Vec<_> = head.lines().collect();
+        assert!(lines[0].contains(", RC, 4 queue pairs, 2 at each of 2 ports, MTU 4096 and 1024, -t "), "{head}");
+        for (line, beginning) in [
+            "  client: mlx4_0 port 1 on fake, Linux, GID 3 ",
+            "          mlx4_0 port 2 on fake, Linux, GID 2 ",
+            "  server: mlx4_0 port 1 on ",
+            "          mlx4_0 port 2 on ",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert!(lines[line + 1].starts_with(beginning), "{head}");
+        }
+    }
+
+    #[test]
+    fn sentences_of_the_server_name_it_once() {
+        for text in ["the server was given --device a,b", "the server's --dlid does not count"] {
+            assert_eq!(from_server(text), text);
+        }
+        let text = "--iters of the server is 5";
+        assert_eq!(from_server(text), format!("the server: {text}"));
+    }
+
+    #[test]
+    fn what_is_ended_and_of_which_nothing_arrived_has_a_row() {
+        let Ok(Job::Measure(measurement)) = cli::parse("stride-perf write bw -c uc --loopback".split_whitespace())
+        else {
+            panic!("it is to be measured")
+        };
+        let Measurement { plan, output, .. } = *measurement;
+        let seen = |is_endless, messages, arrived| {
+            let mut screen = Console::new(&Plan { is_endless, ..plan.clone() }, &output);
+            let sent = Bandwidth { messages, seconds: 1.0, sent: Some(messages), ..Bandwidth::default() };
+            let taken = Bandwidth { arrived, ..Bandwidth::default() };
+            let [client, server] = [sent, taken].map(|side| Some(Figures::Bandwidth(side)));
+            // What has no end of its own is whole when its user ends it.
+            screen.step(&Step { size: 64, client, server, counters: None, is_whole: is_endless });
+            (screen.rows.len(), screen.silent.len())
+        };
+        assert_eq!(seen(true, 50, Some(0)), (1, 0));
+        assert_eq!(seen(false, 50, Some(0)), (1, 1));
+        assert_eq!(seen(false, 50, Some(50)), (1, 0));
+        // It was ended before anything was sent.
+        assert_eq!([seen(true, 0, Some(0)), seen(false, 0, Some(0))], [(0, 0); 2]);
+    }
+
+    #[test]
+    fn rows_of_one_direction_are_said_to_be() {
+        assert_eq!(goes_on(&Plan::default()), "it goes on until Ctrl-C");
+        let both = goes_on(&Plan { is_bidirectional: true, ..Plan::default() });
+        assert!(both.contains("of what the client sends alone"), "{both}");
+    }
+
+    #[test]
+    fn completions_are_said_of_all_sizes() {
+        let said = |sizes: &[u64], by_size| {
+            let head = line_of(|plan| {
+                (plan.sizes, plan.cq_moderation, plan.is_each_large_signaled) = (sizes.to_vec(), 100, by_size);
+            });
+            head.lines().next().and_then(|line| line.split_once(" -l 1 ")).map(|(_, said)| said.to_owned()).unwrap()
+        };
+        assert_eq!(said(&[64, 8192], true), "-Q 100");
+        assert_eq!(said(&[64, 8193], true), "-Q 100, above 8 KiB -Q 1");
+        assert_eq!(said(&[8193], true), "-Q 1");
+        assert_eq!(said(&[8193], false), "-Q 100");
+    }
+
+    #[test]
+    fn what_goes_inline_is_said_of_who_sends() {
+        let facts =
+            Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap().facts().clone();
+        let bound = PortInfo { inline: Some(220), is_bound: true, numa_node: Some(1), ..facts.clone() };
+        let none = PortInfo { inline: Some(0), ..facts };
+        let path = Path { client_gid: None, server_gid: None, mtu: 1024, others: Vec::new() };
+        let lines = |plan: &Plan| head(plan, &bound, &none, &path).lines().map(str::to_owned).collect::<Vec<_>>();
+        let both = lines(&Plan { is_bidirectional: true, ..Plan::default() });
+        assert!(both[1].ends_with(", threads on NUMA node 1, up to 220 bytes inline"), "{both:?}");
+        assert!(both[2].ends_with(", LID 0, none inline"), "{both:?}");
+        let one = lines(&Plan::default());
+        assert!(one[1].ends_with(" inline") && one[2].ends_with(", LID 0"), "{one:?}");
+        let read = lines(&Plan { operation: Operation::Read, ..Plan::default() });
+        assert!(read[1].ends_with(", threads on NUMA node 1"), "{read:?}");
+    }
+
+    #[test]
+    fn what_the_connection_manager_chooses_is_not_named() {
+        let head = line_of(|plan| (plan.uses_rdma_cm, plan.address) = (true, "192.0.2.7".parse().ok()));
+        assert!(head.contains(", by address 192.0.2.7, -t ") && !head.contains("GID"), "{head}");
+    }
+}

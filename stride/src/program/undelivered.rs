@@ -1,0 +1,95 @@
+//! Ways of a test over which nothing of what was sent has come, while something has over others.
+
+use crate::control::Step;
+use crate::endpoint::PortInfo;
+use crate::report::bytes_in_words as bytes;
+use crate::stats::{Bandwidth, Figures};
+
+/// A sentence for each direction, and for each port of one over which something came, of which nothing has arrived. Where nothing has over any,
+/// the row says so; of a step that was ended before its end no hint does, and a sentence is here.
+pub(super) fn told(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String> {
+    let (Some(Figures::Bandwidth(client)), Some(Figures::Bandwidth(server))) = (&step.client, &step.server) else {
+        return Vec::new();
+    };
+    let ways = [("client", client, server), ("server", server, client)];
+    let ways: Vec<_> = ways.into_iter().filter(|(_, sender, _)| sender.sent > Some(0)).collect();
+    let is_silent = |sender: &Bandwidth, receiver: &Bandwidth| sender.sent > Some(0) && receiver.arrived == Some(0);
+    let size = bytes(step.size);
+    if ways.iter().all(|(_, sender, receiver)| is_silent(sender, receiver)) {
+        let sent: u64 = ways.iter().filter_map(|(_, sender, _)| sender.sent).fold(0, u64::saturating_add);
+        let text = || format!("At {size} none of the {sent} messages that were sent until it was ended has arrived.");
+        return (!step.is_whole && !ways.is_empty()).then(text).into_iter().collect();
+    }
+    let mut all = Vec::new();
+    for (name, sender, receiver) in ways {
+        if is_silent(sender, receiver) {
+            all.push(format!(
+                "At {size} nothing of what the {name} has sent has arrived: this direction counts for nothing, and the size misses \
+                 --min-gbps and --min-mpps."
+            ));
+            continue;
+        }
+        let facts = sides.map(|[client, server]| if name == "client" { client } else { server });
+        for (at, (sender, receiver)) in sender.ports.iter().zip(&receiver.ports).enumerate() {
+            if is_silent(sender, receiver) {
+                let port = facts
+                    .and_then(|facts| facts.all().nth(at))
+                    .map_or_else(String::new, |facts| format!(", {},", facts.name()));
+                all.push(format!(
+                    "At {size} nothing of what the {name} has sent from its port {} of the test{port} has arrived: it counts for nothing, \
+                     and the size misses --min-gbps and --min-mpps.",
+                    at + 1
+                ));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(client: Bandwidth, server: Bandwidth, is_whole: bool) -> Step {
+        let [client, server] = [client, server].map(|side| Some(Figures::Bandwidth(side)));
+        Step { size: 64, client, server, counters: None, is_whole }
+    }
+
+    fn of(sent: Option<u64>, arrived: Option<u64>) -> Bandwidth {
+        Bandwidth { sent, arrived, ..Bandwidth::default() }
+    }
+
+    #[test]
+    fn a_direction_of_which_nothing_arrives_is_told_of() {
+        for (client, server, whose) in [
+            (of(Some(9), None), of(Some(9), Some(0)), "client"),
+            (of(Some(9), Some(0)), of(Some(9), None), "server"),
+            (of(Some(9), Some(0)), of(Some(9), Some(7)), "server"),
+        ] {
+            let said = told(&step(client, server, true), None);
+            assert!(
+                said.len() == 1 && said[0].starts_with(&format!("At 64 B nothing of what the {whose} ")),
+                "{said:?}"
+            );
+        }
+        assert_eq!(told(&step(of(Some(9), None), of(Some(9), None), true), None), [""; 0]);
+    }
+
+    #[test]
+    fn that_nothing_arrives_at_all_is_told_of_what_was_cut_alone() {
+        let (sent, none) = (of(Some(9), None), of(None, Some(0)));
+        assert_eq!(told(&step(sent.clone(), none.clone(), true), None), [""; 0]);
+        let said = told(&step(sent, none.clone(), false), None);
+        assert_eq!(said, ["At 64 B none of the 9 messages that were sent until it was ended has arrived."]);
+        assert_eq!(told(&step(of(Some(0), None), none, false), None), [""; 0]);
+    }
+
+    #[test]
+    fn a_port_over_which_nothing_comes_is_told_of() {
+        let with = |ports: Vec<Bandwidth>, all: Bandwidth| Bandwidth { ports, ..all };
+        let client = with(vec![of(Some(5), None), of(Some(4), None)], of(Some(9), None));
+        let server = with(vec![of(None, None), of(None, Some(0))], of(None, None));
+        let said = told(&step(client, server, true), None);
+        assert!(said.len() == 1 && said[0].contains("the client has sent from its port 2 of the test has"), "{said:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Whether a test was as good as it was to be: within limits, and beside a baseline.
+
+use std::fs;
+use std::io::stdout;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::console::{Console, shown};
+use super::exit::Exit;
+use super::say;
+use crate::cli::Output;
+use crate::plan::Plan;
+use crate::report::compare::{self, Comparison};
+use crate::report::json::Document;
+use crate::report::limits::{Limits, Miss};
+use crate::report::verdict;
+use crate::report::{Environment, Row, Series, Style, bytes, series, text};
+
+/// By how many per cent a row may be worse than the baseline.
+const THRESHOLD: f64 = 5.0;
+
+/// What a test is compared with: a run of this program, or of perftest, which says nothing of what it ran in.
+pub(super) struct Baseline {
+    series: Series,
+    environment: Option<Environment>,
+}
+
+impl Baseline {
+    /// The first test of a file that is alike, before anything is measured.
+    pub(super) fn read(file: &Path, plan: &Plan) -> Result<Self> {
+        let cannot = || format!("cannot read {}", file.display());
+        let text = text(fs::read(file).with_context(cannot)?).with_context(cannot)?;
+        let all = series(&text, "the baseline").with_context(|| format!("{} is no run", file.display()))?;
+        let now = this_run(plan, Vec::new());
+        let mut trouble = None;
+        for series in all {
+            match Comparison::of(&series, &now, THRESHOLD) {
+                Ok(_) => {
+                    let is_there = |row: &Row| row.is_whole && plan.sizes.contains(&row.size);
+                    if !series.rows.iter().any(is_there) {
+                        let sizes = |all: Vec<u64>| all.into_iter().map(bytes).collect::<Vec<_>>().join(", ");
+                        let old = series.rows.iter().filter(|row| row.is_whole).map(|row| row.size).collect();
+                        trouble = trouble.or(Some(anyhow!(
+                            "no size is in both: it has {}, and this run is to have {}. Give one of its sizes with --msg-size",
+                            sizes(old),
+                            sizes(plan.sizes.clone())
+                        )));
+                        continue;
+                    }
+                    let environment = Document::read(&text).ok().map(|document| document.environment);
+                    return Ok(Self { series, environment });
+                }
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
+        }
+        Err(trouble.unwrap_or_else(|| anyhow!("it has no test")))
+            .with_context(|| format!("cannot compare with {}", file.display()))
+    }
+}
+
+/// What is measured now, under its name.
+fn this_run(plan: &Plan, rows: Vec<Row>) -> Series {
+    Series::of_plan("this run", plan, rows)
+}
+
+/// Whether the limits were kept, and the baseline.
+#[derive(Default)]
+pub(super) struct Verdict {
+    /// Something was asked.
+    is_asked: bool,
+    misses: Vec<Miss>,
+    /// With what else differs, where the baseline says what it ran in.
+    comparison: Option<(Comparison, Option<Vec<String>>)>,
+}
+
+impl Verdict {
+    /// Of what was measured, beside the baseline.
+    pub(super) fn of(output: &Output, screen: &Console, baseline: Option<Baseline>) -> Result<Self> {
+        let max_p99 = output.max_p99.map(|time| time.as_secs_f64() * 1e6);
+        let limits = Limits { min_gbps: output.min_gbps, min_mpps: output.min_mpps, max_p99 };
+        let silent: Vec<_> = screen.silent.iter().map(|(size, _)| *size).collect();
+        let misses = limits.missed(&screen.rows, &screen.unmeasured, &silent);
+        let mut comparison = None;
+        if let (Some(baseline), Some(environment)) = (baseline, &screen.environment) {
+            let now = this_run(&environment.plan, screen.rows.clone());
+            let compared = Comparison::of(&baseline.series, &now, output.threshold.unwrap_or(THRESHOLD))?;
+            let compared = compared.with_unmeasured(&screen.unmeasured);
+            let before = baseline.environment.as_ref();
+            comparison = Some((compared, before.map(|before| compare::differences(before, environment))));
+        }
+        Ok(Self { is_asked: !limits.are_none() || comparison.is_some(), misses, comparison })
+    }
+
+    /// For JSON; none where nothing was asked.
+    pub(super) fn verdict(&self) -> Option<verdict::Verdict> {
+        let comparison = self.comparison.as_ref();
+        let compared = comparison.map(|(comparison, differences)| (comparison, differences.clone()));
+        self.is_asked.then(|| verdict::Verdict::new(&self.misses, compared))
+    }
+
+    /// Says it to people. A stream has had it in its last event.
+    pub(super) fn tell(&self, output: &Output) -> Result<()> {
+        self.misses.iter().for_each(|miss| say(&format!("missed: {miss}")));
+        let Some((comparison, differences)) = &self.comparison else { return Ok(()) };
+        match differences {
+            Some(differences) => differences.iter().for_each(|difference| say(&format!("differs: {difference}"))),
+            None => say(
+                "the baseline is of perftest, which does not say all that it ran with: its options are yours to compare",
+            ),
+        }
+        if output.json_stream {
+            return Ok(());
+        }
+        shown(output.has_others(), |out| {
+            writeln!(out)?;
+            Ok(comparison.write(out, Style::of(&stdout()))?)
+        })
+    }
+
+    /// How the program is to end.
+    pub(super) fn exit(&self) -> Exit {
+        if self.verdict().is_none_or(|verdict| verdict.is_held) { Exit::Done } else { Exit::Missed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Measure;
+    use crate::report::sample;
+
+    #[test]
+    fn what_was_not_measured_is_worse_than_the_baseline() {
+        let measure = Measure::Bandwidth;
+        let rows = [64, 128].map(|size| sample::bandwidth_row(size, 1000)).to_vec();
+        let series = this_run(&sample::plan(measure), rows.clone());
+        let judged = |unmeasured: &[u64]| {
+            let output = Output::default();
+            let mut screen = Console::new(&sample::plan(measure), &output);
+            screen.environment = Some(sample::environment(measure));
+            (screen.rows, screen.unmeasured) = (rows[..1].to_vec(), unmeasured.to_vec());
+            let baseline = Baseline { series: series.clone(), environment: None };
+            Verdict::of(&output, &screen, Some(baseline)).unwrap().exit()
+        };
+        assert_eq!(judged(&[]), Exit::Done);
+        assert_eq!(judged(&[128]), Exit::Missed);
+    }
+}
