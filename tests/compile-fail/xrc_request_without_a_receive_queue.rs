@@ -1,9 +1,9 @@
 //! A request of an extended reliable connection says which shared receive queue of the peer it is for.
 
-use sideway::ibverbs::queue_pair::{BasicPostSendGuard, ExtendedConnected, PostSendGuard};
+use sideway::ibverbs::queue_pair::{BasicPostSendGuard, PostSendGuard, Xrc};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 
-fn write(mut guard: BasicPostSendGuard<'_, ExtendedConnected>) {
+fn write(mut guard: BasicPostSendGuard<'_, Xrc>) {
     guard.construct_wr(1, WorkRequestFlags::empty()).setup_write(1, 2).setup_no_data();
 }
 

@@ -12,7 +12,7 @@ use sideway::ibverbs::completion::{
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
-    ExtendedConnected, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState as State,
+    GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState as State, Xrc,
 };
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::WorkRequestFlags;
@@ -26,7 +26,7 @@ const PEER: AccessFlags = AccessFlags::LocalWrite.union(AccessFlags::RemoteWrite
 /// A sender, and a receiver with two shared receive queues.
 struct World {
     // Dropped in this order: nothing is posted or received any more when the memory goes.
-    sender: GenericQueuePair<ExtendedConnected>,
+    sender: GenericQueuePair<Xrc>,
     receiver: XrcReceiveQueuePair,
     queues: [(SharedReceiveQueue, GenericCompletionQueue); 2],
     sent: GenericCompletionQueue,

@@ -9,8 +9,8 @@ use std::io::IoSlice;
 use sideway::ibverbs::address::{AddressHandle, AddressHandleAttribute};
 use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
 use sideway::ibverbs::queue_pair::{
-    BasicService, Datagram, ExtendedConnected, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair,
-    QueuePairBuilder, RawPacket, SendOperationFlags,
+    BasicService, Datagram, GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair, QueuePairBuilder, RawPacket,
+    SendOperationFlags, Xrc,
 };
 use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::{Failure, World, connect};
@@ -142,7 +142,7 @@ fn datagrams(qp: &mut GenericQueuePair<Datagram>, ah: &AddressHandle) {
     qp.start_post_send().construct_wr(4, signaled).setup_send().setup_ud_addr(ah, 1, 2).setup_no_data();
 }
 
-fn to_shared_queues(qp: &mut GenericQueuePair<ExtendedConnected>) {
+fn to_shared_queues(qp: &mut GenericQueuePair<Xrc>) {
     let signaled = WorkRequestFlags::Signaled;
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, signaled).setup_send().setup_xrc_srqn(1).setup_inline_data(b"inline");

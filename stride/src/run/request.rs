@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sideway::efa::ScalableReliableDatagram;
 use sideway::ibverbs::address::AddressHandle;
 use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
-use sideway::ibverbs::queue_pair::{Connected, Datagram, ExtendedConnected, PostSendGuard, Service};
+use sideway::ibverbs::queue_pair::{Connected, Datagram, PostSendGuard, Service, Xrc};
 use sideway::ibverbs::work_request::{HoldsFor, WorkRequestHandle};
 use sideway::mlx5::{DynamicallyConnected, SetDcAddress};
 
@@ -140,12 +140,12 @@ macro_rules! connected {
         }
 
         impl Request for To<$Name> {
-            type Service = ExtendedConnected;
+            type Service = Xrc;
 
             #[inline(always)]
             unsafe fn build<'g, G>(&'g self, $handle: WorkRequestHandle<'_, G>, $memory: &Memory, $slot: Slot)
             where
-                G: PostSendGuard<Service = ExtendedConnected> + HoldsFor<'g>,
+                G: PostSendGuard<Service = Xrc> + HoldsFor<'g>,
             {
                 $(let $own: &$Own = &self.0.0;)?
                 data!($data: $request.setup_xrc_srqn(self.1), $memory, $slot)

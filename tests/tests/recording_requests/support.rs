@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sideway::error::VerbError;
 use sideway::ibverbs::address::{AddressHandle, AddressHandleAttribute};
 use sideway::ibverbs::queue_pair::{
-    BasicQueuePair, BasicService, Datagram, ExtendedConnected, ExtendedQueuePair, GenericQueuePair, QueuePair,
-    QueuePairBuilder, SendOperationFlags, Service,
+    BasicQueuePair, BasicService, Datagram, ExtendedQueuePair, GenericQueuePair, QueuePair, QueuePairBuilder,
+    SendOperationFlags, Service, Xrc,
 };
 use sideway::ibverbs::work_request::{PostSendError, WorkRequestFlags};
 use sideway_tests::recording::{Posted, World};
@@ -30,7 +30,7 @@ pub(crate) fn datagrams(world: &World) -> QueuePairBuilder<Datagram> {
     sized(world, world.pd.create_ud_qp_builder())
 }
 
-pub(crate) fn xrc(world: &World) -> QueuePairBuilder<ExtendedConnected> {
+pub(crate) fn xrc(world: &World) -> QueuePairBuilder<Xrc> {
     sized(world, world.pd.create_xrc_send_qp_builder())
 }
 

@@ -1,17 +1,17 @@
 //! The initiators of extended reliable connections: requests name a shared receive queue of the peer, and nothing is received.
 
-use sideway::ibverbs::queue_pair::{ExtendedConnected, PostSendGuard, QueuePair, QueuePairType};
+use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairType, Xrc};
 use sideway::ibverbs::work_request::PostErrorKind;
 use sideway_tests::recording::World;
 
 use crate::batch;
 use crate::support::{SIGNALED, all_operations, on_each_kind, xrc};
 
-batch!(Good of ExtendedConnected {}, |_this, guard| {
+batch!(Good of Xrc {}, |_this, guard| {
     guard.construct_wr(99, SIGNALED).setup_send().setup_xrc_srqn(1).setup_inline_data(b"good")
 });
 
-batch!(Each of ExtendedConnected {}, |_this, guard| {
+batch!(Each of Xrc {}, |_this, guard| {
     // SAFETY: the recording device touches no memory.
     unsafe {
         guard.construct_wr(1, SIGNALED).setup_send().setup_xrc_srqn(11).setup_sge(1, 2, 3);

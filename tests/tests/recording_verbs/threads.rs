@@ -14,9 +14,9 @@ use sideway::ibverbs::device_context::{DeviceAttr, DeviceContext, PortAttr};
 use sideway::ibverbs::memory_region::MemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
-    BasicQueuePair, BasicSendQueue, Datagram, ExtendedConnected, ExtendedPostSendGuard, ExtendedQueuePair,
-    ExtendedSendQueue, GenericPostSendGuard, GenericQueuePair, GenericSendQueue, ModifyQueuePairError, PostSendGuard,
-    QueuePair, QueuePairAttribute, QueuePairBuilder, ReceiveQueue, SendQueue,
+    BasicQueuePair, BasicSendQueue, Datagram, ExtendedPostSendGuard, ExtendedQueuePair, ExtendedSendQueue,
+    GenericPostSendGuard, GenericQueuePair, GenericSendQueue, ModifyQueuePairError, PostSendGuard, QueuePair,
+    QueuePairAttribute, QueuePairBuilder, ReceiveQueue, SendQueue, Xrc,
 };
 use sideway::ibverbs::work_request::{PostError, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::World;
@@ -38,9 +38,9 @@ const _: () = {
     send_and_sync::<QueuePairBuilder>();
     send_and_sync::<(BasicQueuePair, ExtendedQueuePair, GenericQueuePair)>();
     send_and_sync::<(BasicSendQueue, ExtendedSendQueue, GenericSendQueue, ReceiveQueue)>();
-    send_and_sync::<(QueuePairBuilder<Datagram>, QueuePairBuilder<ExtendedConnected>, AddressHandle)>();
+    send_and_sync::<(QueuePairBuilder<Datagram>, QueuePairBuilder<Xrc>, AddressHandle)>();
     send_and_sync::<(BasicQueuePair<Datagram>, ExtendedQueuePair<Datagram>, GenericQueuePair<Datagram>)>();
-    send_and_sync::<(BasicSendQueue<ExtendedConnected>, ExtendedSendQueue<ExtendedConnected>)>();
+    send_and_sync::<(BasicSendQueue<Xrc>, ExtendedSendQueue<Xrc>)>();
     send_and_sync::<(QueuePairAttribute, ScatterGatherEntry, WorkRequestFlags)>();
     send_and_sync::<(Errno, VerbError, PostError, PollCompletionQueueError, ModifyQueuePairError)>();
     send_and_sync::<(GetDeviceListError, OpenDeviceError)>();
@@ -60,7 +60,7 @@ macro_rules! not_send {
 
 // Drivers hold a lock from the beginning to the end, which must be let go by the thread that took it.
 not_send!(ExtendedPoller<'static>, ExtendedWorkCompletion<'static>, ExtendedPostSendGuard<'static>);
-not_send!(ExtendedPostSendGuard<'static, Datagram>, GenericPostSendGuard<'static, ExtendedConnected>);
+not_send!(ExtendedPostSendGuard<'static, Datagram>, GenericPostSendGuard<'static, Xrc>);
 
 #[test]
 fn one_thread_sends_while_another_receives() {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_qp_cap;
 
 use super::{
-    Connected, Datagram, ExtendedConnected, Kept, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags,
-    Service,
+    Connected, Datagram, Kept, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags, Service, Xrc,
 };
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
@@ -56,7 +55,7 @@ impl ProtectionDomain {
     }
 
     /// A builder of queue pairs that begin requests of extended reliable connections (XRC). They have no receive queue.
-    pub fn create_xrc_send_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<ExtendedConnected> {
+    pub fn create_xrc_send_qp_builder(self: &Arc<Self>) -> QueuePairBuilder<Xrc> {
         // SAFETY: the initiators of XRC are of that type.
         unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::ReliableConnectionExtendedSend]) }
     }

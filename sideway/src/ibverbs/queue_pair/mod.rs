@@ -13,7 +13,7 @@
 //! | what | where |
 //! |---|---|
 //! | making one | [`QueuePairBuilder`]; by a vendor's function: [`vendor`]; for receives over XRC: [`TargetQueuePair`] |
-//! | which service it is of, and which requests that has | [`Service`], [`Connected`], [`Datagram`], [`RawPacket`], [`ExtendedConnected`] |
+//! | which service it is of, and which requests that has | [`Service`], [`Connected`], [`Datagram`], [`RawPacket`], [`Xrc`] |
 //! | moving it from state to state, and asking it | [`QueuePair`], [`QueuePairAttribute`], [`QueuePairState`]; what a step takes: [`TransitionTable`]; why it failed: [`ModifyQueuePairError`] |
 //! | posting | [`SendQueue`], [`PostSendGuard`], [`ReceiveQueue`], [`PostRecvGuard`] |
 //! | what else it has | [`Ece`], [`RateLimit`], [`DataInOrder`], [`PathMigrationState`] |
@@ -77,7 +77,7 @@ pub(crate) use self::parents::{Kept, Parents};
 pub use self::path_migration::PathMigrationState;
 pub use self::rate_limit::RateLimit;
 pub use self::service::{
-    BasicService, Connected, Datagram, ExtendedConnected, Offers, OffersWithoutData, RawPacket, ReadsDataAlone, Service,
+    BasicService, Connected, Datagram, Offers, OffersWithoutData, RawPacket, ReadsDataAlone, Service, Xrc,
 };
 pub use self::state::QueuePairState;
 pub use self::target::TargetQueuePair;

@@ -78,7 +78,7 @@ pub enum Datagram {}
 
 /// The initiator of an extended reliable connection (XRC): each request with data names a shared receive queue of the peer.
 #[derive(Clone, Copy, Debug)]
-pub enum ExtendedConnected {}
+pub enum Xrc {}
 
 /// Packets with all their headers: requests are sends, whole or segmented by the device.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ unsafe impl ReadsDataAlone for Connected {}
 // SAFETY: as above.
 unsafe impl ReadsDataAlone for Datagram {}
 // SAFETY: as above.
-unsafe impl ReadsDataAlone for ExtendedConnected {}
+unsafe impl ReadsDataAlone for Xrc {}
 
 /// A service that the basic verbs have requests for.
 pub trait BasicService: Service {}
@@ -123,7 +123,7 @@ unsafe impl Service for RawPacket {
 // SAFETY: only sends with an address are offered.
 unsafe impl Service for Datagram {}
 // SAFETY: operations with data are offered with the number of a shared receive queue alone; the others go to no peer.
-unsafe impl Service for ExtendedConnected {
+unsafe impl Service for Xrc {
     fn post_marker<'q, G>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
     where
         G: PostSendGuard<Service = Self> + HoldsFor<'q>,
@@ -137,7 +137,7 @@ unsafe impl Service for ExtendedConnected {
 impl BasicService for Connected {}
 impl BasicService for RawPacket {}
 impl BasicService for Datagram {}
-impl BasicService for ExtendedConnected {}
+impl BasicService for Xrc {}
 
 macro_rules! offers {
     ($Service:ty: $($Operation:ty),+ $(,)?) => {
@@ -163,10 +163,10 @@ macro_rules! offers_with_srqn {
     ($($Operation:ty),+ $(,)?) => {
         $(
             // SAFETY: the number is there.
-            unsafe impl Offers<Addressed<$Operation, SharedReceiveQueueNumber>> for ExtendedConnected {}
+            unsafe impl Offers<Addressed<$Operation, SharedReceiveQueueNumber>> for Xrc {}
         )+
     };
 }
 
 offers_with_srqn!(Send, SendImm, SendInv, Write, WriteImm, Read, CompareSwap, FetchAdd);
-offers!(ExtendedConnected: LocalInvalidate, BindMemoryWindow<'_>);
+offers!(Xrc: LocalInvalidate, BindMemoryWindow<'_>);

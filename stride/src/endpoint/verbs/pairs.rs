@@ -6,8 +6,7 @@ use anyhow::{Context, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
-    Datagram, ExtendedConnected, GenericQueuePair, GenericSendQueue, QueuePair, QueuePairBuilder, QueuePairType,
-    Service,
+    Datagram, GenericQueuePair, GenericSendQueue, QueuePair, QueuePairBuilder, QueuePairType, Service, Xrc,
 };
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::xrc_domain::{XrcDomain, XrcDomainFlags, XrcReceiveQueuePair};
@@ -34,7 +33,7 @@ pub(super) enum Pairs {
 /// The ends of two extended reliable connections, one for each direction. They go in this order.
 pub(super) struct XrcPair {
     /// What sends.
-    pub(super) sender: GenericQueuePair<ExtendedConnected>,
+    pub(super) sender: GenericQueuePair<Xrc>,
     /// What takes in the other side's messages.
     pub(super) receiver: XrcReceiveQueuePair,
     /// Where those find their receives: a queue for each, so that receives are counted as with other services.
@@ -161,7 +160,7 @@ impl XrcPair {
     }
 
     /// Where requests go, and receives.
-    pub(super) fn queues(&mut self) -> (&mut GenericSendQueue<ExtendedConnected>, run::Intake<'_>) {
+    pub(super) fn queues(&mut self) -> (&mut GenericSendQueue<Xrc>, run::Intake<'_>) {
         (self.sender.queues().0, run::Intake::Named(&mut self.queue))
     }
 

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use sideway::efa::ScalableReliableDatagram;
 use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::queue_pair::{
-    BasicSendQueue, Connected, Datagram, ExtendedConnected, ExtendedSendQueue, GenericSendQueue, SendQueue,
+    BasicSendQueue, Connected, Datagram, ExtendedSendQueue, GenericSendQueue, SendQueue, Xrc,
 };
 use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::mlx5::DynamicallyConnected;
@@ -116,7 +116,7 @@ impl Step<'_> {
 
     fn xrc<S, C>(&mut self, queues: Vec<Both<'_, S>>, sends: &mut C, receives: &mut C) -> Result<Outcome>
     where
-        S: SendQueue<Service = ExtendedConnected>,
+        S: SendQueue<Service = Xrc>,
         C: Poll,
     {
         let numbers: Vec<u32> = self
