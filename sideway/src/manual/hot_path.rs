@@ -21,7 +21,9 @@
 //!   [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) of a `GenericCompletionQueue` chooses once per poll, and the
 //!   closure is compiled for each kind; taken one after the other, a completion is a match per field. To take
 //!   the choice out of a loop, match once outside ([`queues`](crate::ibverbs::queue_pair::Pair::queues) lends the send queue to match on),
-//!   and run the loop on the queues inside: it is the loop of that kind, and costs as much. See the second example below.
+//!   and run the loop on the queues inside, as a function that is generic over
+//!   [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and [`PollCompletions`](crate::ibverbs::completion::PollCompletions): the
+//!   compiler makes the loop of each kind. See the second example below.
 //! - **No more than fits**: who posts to an extended send queue counts what is outstanding, and posts no more than
 //!   [`setup_max_send_wr`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_send_wr) said. That a queue is full is not
 //!   looked at here, and mlx5 damages the last request when it is ([`quirks`](super::quirks#all-drivers)). A loop that rather
@@ -69,26 +71,27 @@
 //! The choice of both queues before the loop:
 //!
 //! ```
-//! use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
-//! use sideway::ibverbs::queue_pair::{GenericQueuePair, GenericSendQueue, PostSendGuard, SendQueue};
+//! use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError, PollCompletions, WorkCompletion};
+//! use sideway::ibverbs::queue_pair::{Connected, GenericQueuePair, GenericSendQueue, PostSendGuard, SendQueue};
 //! use sideway::ibverbs::work_request::WorkRequestFlags;
 //!
-//! /// Posts a request and waits for it, `rounds` times. Posting is generic over the send queue; the kinds of completion queue have
-//! /// methods of the same names, and share the text of the loop by a macro.
-//! macro_rules! ping {
-//!     ($send:expr, $cq:expr, $rounds:expr) => {{
-//!         for wr_id in 0..$rounds {
-//!             let mut guard = $send.start_post_send();
-//!             guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"ping");
-//!             guard.post()?;
-//!             while $cq.poll_each(1, |completion| {
-//!                 println!("{}: {}", completion.wr_id(), completion.status());
-//!                 Ok::<_, PollCompletionQueueError>(())
-//!             })? == 0
-//!             {}
-//!         }
-//!         Ok(())
-//!     }};
+//! /// Posts a request and waits for it, `rounds` times, on queues of any kind.
+//! fn ping(
+//!     send: &mut impl SendQueue<Service = Connected>,
+//!     cq: &mut impl PollCompletions,
+//!     rounds: u64,
+//! ) -> Result<(), Box<dyn std::error::Error>> {
+//!     for wr_id in 0..rounds {
+//!         let mut guard = send.start_post_send();
+//!         guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().setup_inline_data(b"ping");
+//!         guard.post()?;
+//!         while cq.poll_each(1, |completion| {
+//!             println!("{}: {}", completion.wr_id(), completion.status());
+//!             Ok::<_, PollCompletionQueueError>(())
+//!         })? == 0
+//!         {}
+//!     }
+//!     Ok(())
 //! }
 //!
 //! fn run(
@@ -97,10 +100,10 @@
 //!     rounds: u64,
 //! ) -> Result<(), Box<dyn std::error::Error>> {
 //!     match (qp.queues().0, cq) {
-//!         (GenericSendQueue::Extended(send), GenericCompletionQueue::Extended(cq)) => ping!(send, cq, rounds),
-//!         (GenericSendQueue::Extended(send), GenericCompletionQueue::Basic(cq)) => ping!(send, cq, rounds),
-//!         (GenericSendQueue::Basic(send), GenericCompletionQueue::Extended(cq)) => ping!(send, cq, rounds),
-//!         (GenericSendQueue::Basic(send), GenericCompletionQueue::Basic(cq)) => ping!(send, cq, rounds),
+//!         (GenericSendQueue::Extended(send), GenericCompletionQueue::Extended(cq)) => ping(send, cq, rounds),
+//!         (GenericSendQueue::Extended(send), GenericCompletionQueue::Basic(cq)) => ping(send, cq, rounds),
+//!         (GenericSendQueue::Basic(send), GenericCompletionQueue::Extended(cq)) => ping(send, cq, rounds),
+//!         (GenericSendQueue::Basic(send), GenericCompletionQueue::Basic(cq)) => ping(send, cq, rounds),
 //!     }
 //! }
 //! ```

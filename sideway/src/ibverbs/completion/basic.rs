@@ -7,9 +7,11 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_cq, ibv_wc};
 
-use super::poll_error::PollCompletionQueueError;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
-use super::{WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionSource, WorkCompletionStatus};
+use super::{
+    PollCompletionQueueError, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionSource,
+    WorkCompletionStatus,
+};
 use crate::error::VerbError;
 use crate::ibverbs::memory_region::RemoteKey;
 

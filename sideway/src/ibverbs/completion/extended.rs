@@ -9,11 +9,10 @@ use std::sync::Arc;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
 
-use super::poll_error::PollCompletionQueueError;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
 use super::{
-    CreateCompletionQueueWorkCompletionFlags as Fields, FieldNotEnabled, TagMatchingInfo, WorkCompletionFlags,
-    WorkCompletionOperationType, WorkCompletionSource, WorkCompletionStatus,
+    CreateCompletionQueueWorkCompletionFlags as Fields, FieldNotEnabled, PollCompletionQueueError, TagMatchingInfo,
+    WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionSource, WorkCompletionStatus,
 };
 use crate::error::VerbError;
 use crate::ffi::errno_of;

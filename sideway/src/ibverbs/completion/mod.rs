@@ -13,6 +13,8 @@
 //! Completions are lent: each borrows the poller until the next is asked for, because the extended interface moves one
 //! cursor over the queue. `poll_each` lends them to a closure instead, up to so many in one poll.
 //!
+//! A function that is generic over [`PollCompletions`] polls queues of any kind, at the cost of the queue's own methods.
+//!
 //! What a completion has beside its number and status depends on the queue. A basic queue has the standard fields; an extended one
 //! those and what it was asked for with [`CompletionQueueBuilder::setup_wc_flags`]. Standard fields are plain values; asked for
 //! another that the queue has not, a completion answers with [`FieldNotEnabled`].
@@ -45,10 +47,9 @@ mod fields;
 mod generic;
 mod moderation;
 mod opcode;
-mod poll_error;
+mod poll;
 mod queue;
 mod queue_ref;
-mod record;
 mod source;
 mod status;
 
@@ -63,10 +64,10 @@ pub use self::fields::{
 pub use self::generic::{GenericCompletionQueue, GenericPoller, GenericWorkCompletion};
 pub use self::moderation::CompletionModeration;
 pub use self::opcode::WorkCompletionOperationType;
-pub use self::poll_error::PollCompletionQueueError;
+pub(crate) use self::poll::Token;
+pub use self::poll::{CompletionRecord, PollCompletionQueueError, PollCompletions, WorkCompletion};
 pub use self::queue::CompletionQueue;
 pub(crate) use self::queue::{CompletionQueueCore, Threads};
 pub use self::queue_ref::CompletionQueueRef;
-pub use self::record::{CompletionRecord, PollCompletions};
 pub use self::source::WorkCompletionSource;
 pub use self::status::WorkCompletionStatus;

@@ -169,19 +169,14 @@ impl SingleThreadedCompletionQueue {
         unsafe { self.cq.cq() }
     }
 
-    /// For the queue pairs of this module.
-    pub(super) fn inner(&self) -> &ExtendedCompletionQueue {
+    /// For the queue pairs of this module, and for polling.
+    pub(in crate::ibverbs) fn inner(&self) -> &ExtendedCompletionQueue {
         &self.cq
     }
 
     /// For the queue pairs of this module, which are not destroyed during a poll.
     pub(super) fn polling(&self) -> &Rc<Polling> {
         &self.polling
-    }
-
-    /// For teardown, which lends it to nobody.
-    pub(super) fn inner_mut(&mut self) -> &mut ExtendedCompletionQueue {
-        &mut self.cq
     }
 }
 

@@ -258,7 +258,7 @@ impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {
         seen: impl FnMut(&CompletionRecord),
     ) -> Result<Drained, DrainError> {
         let mut queues: Vec<&mut dyn PollCompletions> =
-            queues.iter_mut().map(|cq| -> &mut dyn PollCompletions { cq.inner_mut() }).collect();
+            queues.iter_mut().map(|cq| -> &mut dyn PollCompletions { *cq }).collect();
         self.qp.drain(&mut queues, timeout, seen)
     }
 }

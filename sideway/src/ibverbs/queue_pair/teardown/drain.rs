@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use super::DrainError;
 use super::side::{End, is_marker};
 use crate::error::VerbError;
-use crate::ibverbs::completion::{CompletionQueueCore, CompletionRecord, PollCompletionQueueError, PollCompletions};
+use crate::ibverbs::completion::{
+    CompletionQueueCore, CompletionRecord, PollCompletionQueueError, PollCompletions, Token,
+};
 use crate::ibverbs::queue_pair::common::AsQueuePairCore;
 use crate::ibverbs::queue_pair::{Pair, QueuePairAttribute, QueuePairCore, QueuePairState as State, SendQueue};
 use crate::ibverbs::work_request::PostError;
@@ -158,7 +160,8 @@ fn to_error(core: &QueuePairCore) -> Result<(), ResetReason> {
 
 /// Sees to it that what the queue pair completes on is polled.
 fn check_queues(core: &QueuePairCore, queues: &[&mut dyn PollCompletions]) -> Result<(), DrainError> {
-    let is_given = |queue: &Arc<CompletionQueueCore>| queues.iter().any(|given| Arc::ptr_eq(given.core(), queue));
+    let is_given =
+        |queue: &Arc<CompletionQueueCore>| queues.iter().any(|given| Arc::ptr_eq(given.queue(Token::new()), queue));
     let parents = core.parents();
     for (queue, which) in [(&parents.send_cq, "sends"), (&parents.recv_cq, "receives")] {
         if queue.as_ref().is_some_and(|queue| !is_given(queue)) {
@@ -178,7 +181,7 @@ fn sweep(
     let mut result = Ok(());
     for queue in queues.iter_mut() {
         // As often as the queue can be full of single completions, and no more: other queue pairs may go on completing.
-        for _ in 0..queue.cqe().max(1) {
+        for _ in 0..queue.queue(Token::new()).cqe().max(1) {
             let polled = queue.poll_records(&mut records);
             let is_empty = records.is_empty();
             for record in records.drain(..) {
