@@ -61,28 +61,20 @@
 //! | `ibv_create_cq`, `ibv_create_cq_ex` | [`create_cq_builder`](crate::ibverbs::device_context::DeviceContext::create_cq_builder), `build`, `build_ex` |
 //! | `ibv_poll_cq(cq, n, wc)` | [`BasicCompletionQueue::start_poll`](crate::ibverbs::completion::BasicCompletionQueue::start_poll); `n` is [`setup_poll_batch`](crate::ibverbs::completion::BasicCompletionQueue::setup_poll_batch), or what [`poll_each`](crate::ibverbs::completion::BasicCompletionQueue::poll_each) is told |
 //! | `ibv_start_poll`, `ibv_next_poll`, `ibv_end_poll` | [`ExtendedCompletionQueue::start_poll`](crate::ibverbs::completion::ExtendedCompletionQueue::start_poll), `next` of the poller, and its drop |
+//! | either, by one function | [`PollCompletions`](crate::ibverbs::completion::PollCompletions) |
 //! | 0, `ENOENT`: nothing there | [`CompletionQueueEmpty`](crate::ibverbs::completion::PollCompletionQueueError::CompletionQueueEmpty), an error, so that a poller has at least one completion |
 //! | `wc->…`, `ibv_wc_read_…` | methods of the completion, which is lent until `next` |
 //! | `ibv_req_notify_cq`, `ibv_get_cq_event`, `ibv_ack_cq_events` | [`req_notify`](crate::ibverbs::completion::CompletionQueue::req_notify), [`get_cq_event`](crate::ibverbs::completion::CompletionChannel::get_cq_event), which acknowledges |
 //!
 //! ```
-//! use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError, WorkCompletionStatus};
+//! use sideway::ibverbs::completion::{PollCompletions, WorkCompletion, WorkCompletionStatus};
 //!
-//! /// Takes off what has completed; how many requests that was.
-//! fn poll(cq: &mut GenericCompletionQueue) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
-//!     let mut poller = match cq.start_poll() {
-//!         Ok(poller) => poller,
-//!         Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(0),
-//!         Err(error) => return Err(error.into()), // the queue is broken
-//!     };
-//!     let mut completed = 0;
-//!     while let Some(completion) = poller.next()? {
-//!         match completion.status() {
-//!             WorkCompletionStatus::Success => completed += 1,
-//!             failure => return Err(format!("request {}: {failure}", completion.wr_id()).into()),
-//!         }
-//!     }
-//!     Ok(completed) // the poller is dropped: ibv_end_poll
+//! /// Takes off what has completed, of a queue of any kind; returns how many requests that was.
+//! fn poll(cq: &mut impl PollCompletions) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
+//!     cq.poll_each(u32::MAX, |completion| match completion.status() {
+//!         WorkCompletionStatus::Success => Ok(()),
+//!         failure => Err(format!("request {}: {failure}", completion.wr_id()).into()),
+//!     })
 //! }
 //! # mod sides { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/manual/two_sides.rs")); }
 //! # fn main() -> Result<(), sides::Fault> {
@@ -99,6 +91,7 @@
 //! | `ibv_create_qp`, `ibv_create_qp_ex` | [`create_qp_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_qp_builder) for RC and UC, [`create_ud_qp_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_ud_qp_builder), [`create_raw_packet_qp_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_raw_packet_qp_builder), [`create_xrc_send_qp_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_xrc_send_qp_builder): the service is in the type |
 //! | `send_ops_flags` | [`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags); unset, all sends, writes, reads and atomics of the service |
 //! | `ibv_modify_qp(qp, &attr, IBV_QP_STATE \| …)` | [`modify`](crate::ibverbs::queue_pair::QueuePair::modify): the mask is what was set |
+//! | INIT, RTR and RTS for a connection | [`connect_rc`](crate::ibverbs::queue_pair::QueuePair::connect_rc), [`connect_uc`](crate::ibverbs::queue_pair::QueuePair::connect_uc) |
 //! | `EINVAL` | [`ModifyQueuePairError`](crate::ibverbs::queue_pair::ModifyQueuePairError) names what is missing, and what must not be there |
 //! | one queue pair, two threads | [`split`](crate::ibverbs::queue_pair::Pair::split): a send queue and a receive queue, with no lock between them |
 //! | `ibv_query_qp` | [`query`](crate::ibverbs::queue_pair::QueuePair::query) |
@@ -121,8 +114,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! All three steps are in [`getting_started`](super::getting_started).
 //!
 //! # Posting
 //!

@@ -15,15 +15,10 @@
 //! use std::error::Error;
 //!
 //! use sideway::ibverbs::AccessFlags;
-//! use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
-//! use sideway::ibverbs::completion::{PollCompletionQueueError, WorkCompletionStatus};
+//! use sideway::ibverbs::completion::WorkCompletionStatus;
 //! use sideway::ibverbs::device::DeviceList;
-//! use sideway::ibverbs::device_context::Mtu;
-//! use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState};
+//! use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairEndpoint, RcOptions};
 //! use sideway::ibverbs::work_request::WorkRequestFlags;
-//!
-//! const PORT: u8 = 1;
-//! const GID_INDEX: u8 = 0;
 //!
 //! fn main() -> Result<(), Box<dyn Error>> {
 //!     // A device. From the first line on the list has that of softrnic.
@@ -33,8 +28,8 @@
 //!     // A protection domain: what is in one works together.
 //!     let pd = context.alloc_pd()?;
 //!
-//!     // Memory that the device may use: what is sent is only read, what a peer writes needs the right to be written. It is made
-//!     // before the queue pairs, and so dropped behind them.
+//!     // Memory that the device may access: a send only reads it; memory that a peer writes needs the right to be written.
+//!     // Declared before the queue pairs, so it is dropped after them.
 //!     let mut source = pd.reg_owned_mr(4096, AccessFlags::empty())?;
 //!     let target = pd.reg_owned_mr(4096, AccessFlags::LocalWrite | AccessFlags::RemoteWrite)?;
 //!     source.write_at(0, b"hello")?;
@@ -45,79 +40,41 @@
 //!     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
 //!     let (mut near, far) = (builder.build_generic()?, builder.build_generic()?);
 //!
-//!     // Each is told where the other is: here by a function call, between machines by whatever way there is, such as TCP.
-//!     let gid = context.query_gid(PORT, GID_INDEX.into())?;
-//!     connect(&near, &gid, far.qp_number())?;
-//!     connect(&far, &gid, near.qp_number())?;
+//!     // Each connects to the other's endpoint: number, first packet number and address. Between two machines its bytes travel
+//!     // over any channel, such as TCP.
+//!     let options = RcOptions::new(); // port 1, and its first GID
+//!     let bytes = far.local_endpoint(&options)?.to_bytes();
+//!     near.connect_rc(&QueuePairEndpoint::from_bytes(&bytes), &options)?;
+//!     far.connect_rc(&near.local_endpoint(&options)?, &options)?;
 //!
-//!     // A write: it names the peer's memory by key and address, and that of this side too.
+//!     // A write names the peer's memory by key and address, and that of this side too.
 //!     let mut batch = near.start_post_send();
 //!     let write = batch.construct_wr(7, WorkRequestFlags::Signaled).setup_write(target.rkey(), target.addr());
-//!     // SAFETY: `source` is registered, has 5 bytes, and lives longer than the queue pair. Nobody writes it meanwhile.
+//!     // SAFETY: `source` is registered, has 5 bytes, outlives the queue pair, and is not written meanwhile.
 //!     unsafe { write.setup_sge(source.lkey(), source.addr(), 5) };
 //!     batch.post()?;
 //!
-//!     // Polling, until it is done: one request is under way, and so there is one completion.
-//!     let (wr_id, status) = loop {
-//!         match cq.start_poll() {
-//!             Ok(mut poller) => {
-//!                 if let Some(completion) = poller.next()? {
-//!                     break (completion.wr_id(), completion.status());
-//!                 }
-//!             }
-//!             Err(PollCompletionQueueError::CompletionQueueEmpty) => std::thread::yield_now(),
-//!             Err(error) => return Err(error.into()),
-//!         }
-//!     };
-//!     assert_eq!((wr_id, status), (7, WorkCompletionStatus::Success));
+//!     // Poll until it completes: one request is outstanding, so there is one completion.
+//!     let mut ended = None;
+//!     while cq.poll_each(1, |completion| {
+//!         ended = Some((completion.wr_id(), completion.status()));
+//!         Ok::<_, Box<dyn Error>>(())
+//!     })? == 0
+//!     {}
+//!     assert_eq!(ended, Some((7, WorkCompletionStatus::Success)));
 //!
-//!     // The peer's processor took no part, and nothing told it: who writes says so by a message, or by immediate data.
+//!     // The peer's processor took no part: the writer notifies it by a message, or by immediate data.
 //!     let mut arrived = [0; 5];
 //!     target.read_at(0, &mut arrived)?;
 //!     assert_eq!(&arrived, b"hello");
 //!     Ok(())
 //! }
-//!
-//! /// Takes a queue pair from Reset to ReadyToSend, with the peer at the other end.
-//! fn connect(qp: &impl QueuePair, peer: &Gid, peer_qp: u32) -> Result<(), Box<dyn Error>> {
-//!     // It belongs to a port, and the peer may write through it.
-//!     let mut init = QueuePairAttribute::new();
-//!     init.setup_state(QueuePairState::Init)
-//!         .setup_port(PORT)
-//!         .setup_pkey_index(0)
-//!         .setup_access_flags(AccessFlags::RemoteWrite);
-//!     qp.modify(&init)?;
-//!
-//!     // It knows its peer, and takes what comes. Receives are posted before this step.
-//!     let mut way = AddressHandleAttribute::new();
-//!     way.setup_port(PORT).setup_grh(peer, 0, GID_INDEX, 64, 0);
-//!     let mut ready_to_receive = QueuePairAttribute::new();
-//!     ready_to_receive
-//!         .setup_state(QueuePairState::ReadyToReceive)
-//!         .setup_address_vector(&way)
-//!         .setup_dest_qp_num(peer_qp)
-//!         .setup_path_mtu(Mtu::Mtu1024)
-//!         .setup_rq_psn(0)
-//!         .setup_max_dest_read_atomic(1)
-//!         .setup_min_rnr_timer(12);
-//!     qp.modify(&ready_to_receive)?;
-//!
-//!     // It sends: an acknowledgement may take 4.096 us * 2^14, and is waited for anew 7 times.
-//!     let mut ready_to_send = QueuePairAttribute::new();
-//!     ready_to_send
-//!         .setup_state(QueuePairState::ReadyToSend)
-//!         .setup_sq_psn(0)
-//!         .setup_timeout(14)
-//!         .setup_retry_cnt(7)
-//!         .setup_rnr_retry(7)
-//!         .setup_max_read_atomic(1);
-//!     qp.modify(&ready_to_send)?;
-//!     Ok(())
-//! }
 //! ```
 //!
-//! A step that is left out, or takes an attribute too many, is answered with its name:
-//! [`ModifyQueuePairError`](crate::ibverbs::queue_pair::ModifyQueuePairError).
+//! [`connect_rc`](crate::ibverbs::queue_pair::QueuePair::connect_rc) takes a queue pair through three transitions: to Init, which binds
+//! it to a port; to ReadyToReceive, which names its peer; and to ReadyToSend. A program can make each of them by itself, with
+//! [`modify`](crate::ibverbs::queue_pair::QueuePair::modify). An error names the transition, and the attribute that is missing or
+//! wrong: [`ModifyQueuePairError`](crate::ibverbs::queue_pair::ModifyQueuePairError).
 //!
 //! # The objects
 //!
@@ -149,12 +106,13 @@
 //!   right to open `/dev/infiniband/uverbs*`, and to lock as much memory as is registered (`ulimit -l`): see
 //!   [`deploying`](super::deploying).
 //! - **The device is named otherwise**, such as `mlx5_0`. [`DeviceList::find`] names those that there are when it finds none.
-//! - **The port is active**, and its MTU is what it says: `setup_path_mtu` takes at most the smaller one of both sides.
-//! - **The GID is chosen**: on Ethernet (RoCE) a port has several, one for each address and protocol. On an InfiniBand subnet the
-//!   way is the peer's [LID](crate::ibverbs::device_context::PortAttr::lid), and needs no GID.
-//! - **Numbers are exchanged**: GID or LID, queue pair number and first packet number (PSN, 24 bits, chosen at random so that a
-//!   late packet of an earlier connection fits no later one); and for writes and reads the address of the memory and its remote
-//!   key.
+//! - **The port is active**. The path MTU is the smaller one of both ports, unless it is set.
+//! - **The GID is chosen**: on Ethernet (RoCE) a port has several, one for each address and protocol;
+//!   [`setup_gid_index`](crate::ibverbs::queue_pair::RcOptions::setup_gid_index) takes one. On an InfiniBand subnet packets carry the
+//!   peer's [LID](crate::ibverbs::device_context::PortAttr::lid), and need no GID.
+//! - **Endpoints are exchanged**: 28 bytes with GID and LID, queue pair number, MTU and first packet number (PSN, 24 bits, random,
+//!   so that a late packet of an earlier connection is not accepted); and for writes and reads the address of the memory and its
+//!   remote key.
 //!
 //! ```
 //! use sideway::ibverbs::address::GidType;

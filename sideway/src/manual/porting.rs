@@ -103,9 +103,9 @@
 //! | `pd.allocate::<u64>(n)?`: a `Vec<T>` with all remote rights, read and written as a slice | [`reg_owned_mr(bytes, access)?`](crate::ibverbs::protection_domain::ProtectionDomain::reg_owned_mr): bytes, with the rights that are named; [`read_at`](crate::ibverbs::memory_region::OwnedMemoryRegion::read_at), [`write_at`](crate::ibverbs::memory_region::OwnedMemoryRegion::write_at), slices where no peer can write |
 //! | `pd.create_qp(&cq, &cq, IBV_QPT_RC)` | [`create_qp_builder()`](crate::ibverbs::protection_domain::ProtectionDomain::create_qp_builder)`.setup_send_cq(&cq).setup_recv_cq(&cq)` |
 //! | `set_max_send_wr`, `set_max_recv_wr` | `setup_max_send_wr`, `setup_max_recv_wr` |
-//! | `set_gid_index`, `set_timeout`, `set_path_mtu`, `allow_remote_rw`, … on the builder | attributes of [`modify`](crate::ibverbs::queue_pair::QueuePair::modify), in the step that takes them |
-//! | `prepared.endpoint()`: number, LID, GID | [`qp_number`](crate::ibverbs::queue_pair::QueuePair::qp_number), [`PortAttr::lid`](crate::ibverbs::device_context::PortAttr::lid), [`query_gid`](crate::ibverbs::device_context::DeviceContext::query_gid), in a struct of the program's |
-//! | `prepared.handshake(endpoint)?` | three `modify`, below; or [`rdmacm`](crate::rdmacm), which does it all by address |
+//! | `set_gid_index`, `set_timeout`, `set_path_mtu`, `allow_remote_rw`, … on the builder | setters of [`RcOptions`](crate::ibverbs::queue_pair::RcOptions) |
+//! | `prepared.endpoint()`: number, LID, GID | [`local_endpoint`](crate::ibverbs::queue_pair::QueuePair::local_endpoint), with its fixed form in bytes |
+//! | `prepared.handshake(endpoint)?` | [`connect_rc`](crate::ibverbs::queue_pair::QueuePair::connect_rc); or [`rdmacm`](crate::rdmacm), which connects by address |
 //! | `unsafe { qp.post_send(&mut mr, 1.., 1)? }` | a batch: `start_post_send`, `construct_wr(1, …)`, `setup_send()`, `unsafe setup_sge(…)`, `post` |
 //! | `unsafe { qp.post_receive(&mut mr, ..1, 2)? }` | `start_post_recv`, `construct_wr(2)`, `unsafe setup_sge(…)`, `post` |
 //! | `cq.poll(&mut completions)?`: a slice of `ibv_wc` | `start_poll`, and `next` |
@@ -130,44 +130,24 @@
 //! use std::sync::Arc;
 //!
 //! use sideway::ibverbs::AccessFlags;
-//! use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 //! use sideway::ibverbs::completion::GenericCompletionQueue;
-//! use sideway::ibverbs::device_context::Mtu;
 //! use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 //! use sideway::ibverbs::protection_domain::ProtectionDomain;
-//! use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState};
+//! use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairEndpoint, RcOptions};
 //! use sideway::ibverbs::work_request::WorkRequestFlags;
 //!
-//! /// What the peer has to know of a queue pair.
-//! struct Endpoint {
-//!     number: u32,
-//!     lid: u16,
-//!     gid: Gid,
-//! }
-//!
-//! fn handshake(qp: &GenericQueuePair, theirs: &Endpoint, gid_index: u8) -> Result<(), Box<dyn Error>> {
-//!     let mut init = QueuePairAttribute::new();
-//!     init.setup_state(QueuePairState::Init).setup_pkey_index(0).setup_port(1);
-//!     qp.modify(init.setup_access_flags(AccessFlags::RemoteRead | AccessFlags::RemoteWrite))?;
-//!
-//!     let mut way = AddressHandleAttribute::new();
-//!     way.setup_port(1).setup_dest_lid(theirs.lid).setup_grh(&theirs.gid, 0, gid_index, 0xff, 0);
-//!     let mut receive = QueuePairAttribute::new();
-//!     receive.setup_state(QueuePairState::ReadyToReceive).setup_address_vector(&way).setup_path_mtu(Mtu::Mtu1024);
-//!     receive.setup_dest_qp_num(theirs.number).setup_rq_psn(0).setup_max_dest_read_atomic(1).setup_min_rnr_timer(16);
-//!     qp.modify(&receive)?;
-//!
-//!     let mut send = QueuePairAttribute::new();
-//!     send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(0).setup_timeout(14);
-//!     qp.modify(send.setup_retry_cnt(6).setup_rnr_retry(6).setup_max_read_atomic(1))?;
-//!     Ok(())
-//! }
-//!
-//! fn send(pd: &Arc<ProtectionDomain>, cq: &GenericCompletionQueue, theirs: &Endpoint) -> Result<(), Box<dyn Error>> {
-//!     // Made before the queue pair, and so dropped behind it.
+//! fn send(
+//!     pd: &Arc<ProtectionDomain>,
+//!     cq: &GenericCompletionQueue,
+//!     exchange: impl FnOnce(QueuePairEndpoint) -> QueuePairEndpoint,
+//! ) -> Result<(), Box<dyn Error>> {
+//!     // Declared before the queue pair, so it is dropped after it.
 //!     let memory: OwnedMemoryRegion = pd.reg_owned_mr(16, AccessFlags::LocalWrite)?;
 //!     let mut qp = pd.create_qp_builder().setup_send_cq(cq).setup_recv_cq(cq).build_generic()?;
-//!     handshake(&qp, theirs, 1)?;
+//!     let mut options = RcOptions::new();
+//!     options.setup_gid_index(1);
+//!     let theirs = exchange(qp.local_endpoint(&options)?);
+//!     qp.connect_rc(&theirs, &options)?;
 //!     let mut batch = qp.start_post_send();
 //!     let request = batch.construct_wr(1, WorkRequestFlags::Signaled).setup_send();
 //!     // SAFETY: the memory is registered, goes after the queue pair, and nobody writes it meanwhile.

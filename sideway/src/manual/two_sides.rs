@@ -7,15 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::completion::{CompletionChannel, CompletionRecord, GenericCompletionQueue, PollCompletions};
 use sideway::ibverbs::device::DeviceList;
-use sideway::ibverbs::device_context::{DeviceContext, Mtu};
+use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::{
-    GenericQueuePair, QueuePair, QueuePairAttribute, QueuePairState, SendOperationFlags,
-};
+use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair, RcOptions, SendOperationFlags};
 
 /// What can be taken to another thread, and turned into a `Box<dyn Error>`.
 pub type Fault = Box<dyn Error + Send + Sync>;
@@ -40,8 +37,9 @@ pub fn two_sides() -> Result<[Side; 2], Fault> {
     let pd = context.alloc_pd()?;
     let sides = [side(&pd)?, side(&pd)?];
     let [near, far] = &sides;
-    connect(&context, &near.qp, far.qp.qp_number())?;
-    connect(&context, &far.qp, near.qp.qp_number())?;
+    let options = RcOptions::new();
+    near.qp.connect_rc(&far.qp.local_endpoint(&options)?, &options)?;
+    far.qp.connect_rc(&near.qp.local_endpoint(&options)?, &options)?;
     Ok(sides)
 }
 
@@ -67,39 +65,6 @@ fn side(pd: &Arc<ProtectionDomain>) -> Result<Side, Fault> {
     let access = remote | AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind;
     let memory = pd.reg_owned_mr(4096, access)?;
     Ok(Side { qp, cq, channel, memory })
-}
-
-/// Takes `qp` from Reset to ReadyToSend, with the queue pair of number `peer` at the other end.
-pub fn connect(context: &DeviceContext, qp: &impl QueuePair, peer: u32) -> Result<(), Fault> {
-    let mut way = AddressHandleAttribute::new();
-    way.setup_port(1).setup_grh(&context.query_gid(1, 0)?, 0, 0, 64, 0);
-    let mut attributes = QueuePairAttribute::new();
-    attributes
-        .setup_state(QueuePairState::Init)
-        .setup_pkey_index(0)
-        .setup_port(1)
-        .setup_access_flags(AccessFlags::RemoteRead | AccessFlags::RemoteWrite | AccessFlags::RemoteAtomic);
-    qp.modify(&attributes)?;
-    let mut attributes = QueuePairAttribute::new();
-    attributes
-        .setup_state(QueuePairState::ReadyToReceive)
-        .setup_address_vector(&way)
-        .setup_path_mtu(Mtu::Mtu1024)
-        .setup_dest_qp_num(peer)
-        .setup_rq_psn(0)
-        .setup_max_dest_read_atomic(1)
-        .setup_min_rnr_timer(12);
-    qp.modify(&attributes)?;
-    let mut attributes = QueuePairAttribute::new();
-    attributes
-        .setup_state(QueuePairState::ReadyToSend)
-        .setup_sq_psn(0)
-        .setup_timeout(14)
-        .setup_retry_cnt(7)
-        .setup_rnr_retry(7)
-        .setup_max_read_atomic(1);
-    qp.modify(&attributes)?;
-    Ok(())
 }
 
 /// The next completion of a queue that has one request under way.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_qp;
 
 use super::{
-    DataInOrder, DataInOrderFlags, Ece, ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask,
-    QueuePairCore, QueuePairInitAttribute, QueuePairState, QueuePairType, RateLimit, Service,
+    ConnectQueuePairError, Connected, DataInOrder, DataInOrderFlags, Ece, ModifyQueuePairError, QueuePairAttribute,
+    QueuePairAttributeMask as Mask, QueuePairCore, QueuePairEndpoint, QueuePairInitAttribute, QueuePairState,
+    QueuePairType, RateLimit, RcOptions, Service,
 };
 use crate::error::VerbError;
 use crate::ibverbs::address::Gid;
@@ -45,6 +46,81 @@ pub trait QueuePair: AsQueuePairCore {
     #[doc(alias = "ibv_modify_qp")]
     fn modify(&self, attribute: &QueuePairAttribute) -> Result<(), ModifyQueuePairError> {
         self.core().modify(attribute)
+    }
+
+    /// What a peer needs to connect to this queue pair: send it to the peer, and give the peer's to [`connect_rc`](Self::connect_rc).
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA` if the GID that the options name is not in use; else the errno of the query of port, GID or device that failed.
+    fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError>
+    where
+        Self: QueuePair<Service = Connected>,
+    {
+        self.core().local_endpoint(options)
+    }
+
+    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type RC with its peer: INIT, RTR and RTS in one call.
+    ///
+    /// The queue pair is in Reset or Init. To post receives before the peer can send, [`modify`](Self::modify) it to Init first, or
+    /// let the peer send after a message over the channel that the endpoints came by; until then the peer retries
+    /// ([`setup_rnr_retry`](RcOptions::setup_rnr_retry)).
+    ///
+    /// Devices of iWARP connect through [`rdmacm`](crate::rdmacm) alone.
+    ///
+    /// ```
+    /// use sideway::ibverbs::device::DeviceList;
+    /// use sideway::ibverbs::queue_pair::{QueuePair, QueuePairEndpoint, QueuePairState, RcOptions};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # softrnic::register()?;
+    /// # // This queue pair is its own peer.
+    /// # let exchange = |local: [u8; QueuePairEndpoint::LEN]| local;
+    /// let context = DeviceList::new()?.find("soft0")?.open()?;
+    /// let (pd, cq) = (context.alloc_pd()?, context.create_cq_builder().build_generic()?);
+    /// let qp = pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_generic()?;
+    ///
+    /// let options = RcOptions::new();
+    /// let local = qp.local_endpoint(&options)?;
+    /// let remote = exchange(local.to_bytes()); // over TCP, for example
+    /// qp.connect_rc(&QueuePairEndpoint::from_bytes(&remote), &options)?;
+    /// assert_eq!(qp.state(), QueuePairState::ReadyToSend);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectQueuePairError`]: the transition that failed with the attribute at fault, or a malformed endpoint. The queue pair stays
+    /// in the state of the last transition that succeeded; [`modify`](Self::modify) it to Reset to connect again.
+    ///
+    /// # References
+    ///
+    /// [ibv_modify_qp(3)](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
+    fn connect_rc(&self, remote: &QueuePairEndpoint, options: &RcOptions) -> Result<(), ConnectQueuePairError>
+    where
+        Self: QueuePair<Service = Connected>,
+    {
+        self.core().connect(QueuePairType::ReliableConnection, remote, options, |step| self.modify(step))
+    }
+
+    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type UC, as [`connect_rc`](Self::connect_rc) does one of RC.
+    /// Options for retries, reads and atomics do not apply. The peer does not retry: post receives before it sends.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect_rc`](Self::connect_rc).
+    ///
+    /// # References
+    ///
+    /// [ibv_modify_qp(3)](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
+    fn connect_uc(&self, remote: &QueuePairEndpoint, options: &RcOptions) -> Result<(), ConnectQueuePairError>
+    where
+        Self: QueuePair<Service = Connected>,
+    {
+        self.core().connect(QueuePairType::UnreliableConnection, remote, options, |step| self.modify(step))
     }
 
     /// `ibv_query_qp(qp, attr, attr_mask, init_attr)` — reads attributes. A driver may fill in more than is asked for.

@@ -15,6 +15,7 @@
 //! | making one | [`QueuePairBuilder`]; by a vendor's function: [`vendor`]; for receives over XRC: [`TargetQueuePair`] |
 //! | which service it is of, and which requests that has | [`Service`], [`Connected`], [`Datagram`], [`RawPacket`], [`Xrc`] |
 //! | moving it from state to state, and asking it | [`QueuePair`], [`QueuePairAttribute`], [`QueuePairState`]; what a step takes: [`TransitionTable`]; why it failed: [`ModifyQueuePairError`] |
+//! | connecting it with one peer | [`connect_rc`](QueuePair::connect_rc), [`RcOptions`], [`QueuePairEndpoint`] |
 //! | posting | [`SendQueue`], [`PostSendGuard`], [`ReceiveQueue`], [`PostRecvGuard`] |
 //! | what else it has | [`Ece`], [`RateLimit`], [`DataInOrder`], [`PathMigrationState`] |
 //! | ending it, with its buffers | [`teardown`] |
@@ -25,12 +26,14 @@ mod basic;
 mod builder;
 mod capabilities;
 pub(crate) mod common;
+mod connect;
 mod control;
 mod core;
 mod create;
 mod create_flags;
 mod data_in_order;
 mod ece;
+mod endpoint;
 mod extended;
 mod generic;
 mod init_attribute;
@@ -59,10 +62,12 @@ pub use self::basic::{BasicPostSendGuard, BasicSendQueue};
 pub use self::builder::QueuePairBuilder;
 pub use self::capabilities::QueuePairCapabilities;
 pub use self::common::QueuePair;
+pub use self::connect::{ConnectQueuePairError, RcOptions};
 pub(crate) use self::core::QueuePairCore;
 pub use self::create_flags::QueuePairCreateFlags;
 pub use self::data_in_order::{DataInOrder, DataInOrderFlags};
 pub use self::ece::Ece;
+pub use self::endpoint::QueuePairEndpoint;
 pub use self::extended::{ExtendedPostSendGuard, ExtendedSendQueue};
 pub use self::generic::{GenericPostSendGuard, GenericSendQueue};
 pub use self::init_attribute::QueuePairInitAttribute;

@@ -14,9 +14,10 @@ use crate::error::{Errno, VerbError};
 use crate::ibverbs::completion::{CompletionCounter, CompletionRecord, CountedOperations, PollCompletions};
 use crate::ibverbs::queue_pair::teardown::{DrainError, Drained};
 use crate::ibverbs::queue_pair::{
-    BasicQueuePair, BasicService, Connected, Datagram, ExtendedQueuePair, GenericQueuePair, ModifyQueuePairError, Pair,
-    PostRecvGuard, QueuePair, QueuePairAttribute, QueuePairAttributeMask, QueuePairBuilder, QueuePairInitAttribute,
-    QueuePairState, QueuePairType, SendOperationFlags, SendQueue, Service,
+    BasicQueuePair, BasicService, ConnectQueuePairError, Connected, Datagram, ExtendedQueuePair, GenericQueuePair,
+    ModifyQueuePairError, Pair, PostRecvGuard, QueuePair, QueuePairAttribute, QueuePairAttributeMask, QueuePairBuilder,
+    QueuePairEndpoint, QueuePairInitAttribute, QueuePairState, QueuePairType, RcOptions, SendOperationFlags, SendQueue,
+    Service,
 };
 
 /// Makes queue pairs of one thread, with the defaults of [`QueuePairBuilder`].
@@ -160,6 +161,31 @@ impl<Q: QueuePair> SingleThreadedQueuePair<Q> {
             return Err(ModifyQueuePairError::Verb { from: self.state(), to: QueuePairState::Reset, source });
         }
         self.qp.modify(attribute)
+    }
+
+    /// What a peer needs to connect to this queue pair: see [`QueuePair::local_endpoint`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError>
+    where
+        Q: QueuePair<Service = Connected>,
+    {
+        self.qp.local_endpoint(options)
+    }
+
+    /// `ibv_modify_qp(qp, attr, attr_mask)` — connects a queue pair of type RC: see [`QueuePair::connect_rc`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn connect_rc(&self, remote: &QueuePairEndpoint, options: &RcOptions) -> Result<(), ConnectQueuePairError>
+    where
+        Q: QueuePair<Service = Connected>,
+    {
+        self.qp.connect_rc(remote, options)
     }
 
     /// `ibv_query_qp(qp, attr, attr_mask, init_attr)` — reads attributes: see [`QueuePair::query`].
