@@ -7,11 +7,11 @@ use std::sync::Mutex;
 
 use rdma_mummy_sys::load::{gate, provider};
 
-use crate::engine::unpoisoned;
-use crate::fabric;
-use crate::fork;
-use crate::front::{device, table};
-use crate::rdmacm;
+use crate::cm;
+use crate::ipc;
+use crate::sys::fork;
+use crate::sys::unpoisoned;
+use crate::verbs::{device, table};
 
 /// The environment variable that says which devices there are.
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
@@ -74,10 +74,10 @@ impl Builder {
                 // SAFETY: the functions of the table do what rdma-core documents for their names, and leave `_ops` of the devices
                 // alone.
                 unsafe {
-                    provider::register(provider::Provider::new(PROVIDER, table::table()).with_rdmacm(rdmacm::table()))
+                    provider::register(provider::Provider::new(PROVIDER, table::table()).with_rdmacm(cm::table()))
                 }
                 .map_err(RegisterError::Provider)?;
-                fabric::enable();
+                ipc::enable();
                 *registered = Some(names);
                 Ok(())
             }

@@ -29,27 +29,29 @@
 //!
 //! # How it is made
 //!
-//! `engine` is the NIC: memory, queues and the rules of the transport services, with nothing of the C API's objects.
-//! `fabric` is the way to other processes. `front` is the C API, object by object, and `rdmacm` that of connections by address.
-//! `host` asks the operating system. `fork` is about children of the process. `sync` has atomics and locks.
+//! Each layer uses those before it: `sys` is the operating system, and `wire` what travels between queue pairs; `mem` has
+//! registered memory, `cq` and `srq` have queues, `qp` has the rules of the transport services; `ipc` is the way to other processes;
+//! `verbs` is the C API, object by object, and `cm` that of connections by address.
 
 #[cfg(test)]
 extern crate self as softrnic;
 
-pub(crate) mod engine;
-pub(crate) mod fabric;
-pub(crate) mod fork;
-pub(crate) mod front;
+pub(crate) mod cm;
+pub(crate) mod cq;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-pub(crate) mod host;
-pub(crate) mod rdmacm;
-pub(crate) mod sync;
+pub(crate) mod ipc;
+pub(crate) mod mem;
+pub(crate) mod qp;
+pub(crate) mod srq;
+pub(crate) mod sys;
+pub(crate) mod verbs;
+pub(crate) mod wire;
 
 mod builder;
 
 pub use builder::{Builder, DEVICES_VARIABLE, RegisterError, register};
-pub use fabric::PEERS_VARIABLE;
+pub use ipc::PEERS_VARIABLE;
 
 /// Its code compiles.
 #[cfg(doctest)]

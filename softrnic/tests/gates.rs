@@ -2,22 +2,24 @@
 //! once they have left, and what is behind a gate is never changed while anybody looks.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../src/engine/memory/gate.rs"]
-mod gate;
+#[path = "../src/mem/rundown.rs"]
+mod rundown;
 
 /// What gates are built from: here, of a model that tries all orders.
-mod sync {
-    use std::sync::LockResult;
+mod sys {
+    pub(super) mod sync {
+        use std::sync::LockResult;
 
-    pub(super) use loom::hint::spin_loop;
-    pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
-    pub(super) use loom::sync::{Condvar, Mutex};
+        pub(crate) use loom::hint::spin_loop;
+        pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+        pub(crate) use loom::sync::{Condvar, Mutex};
 
-    /// Each look is one more order, and the first shows what the others do.
-    pub(super) const SPINS: u32 = 1;
+        /// Each look is one more order, and the first shows what the others do.
+        pub(crate) const SPINS: u32 = 1;
 
-    pub(super) fn unpoisoned<T>(result: LockResult<T>) -> T {
-        result.unwrap()
+        pub(crate) fn unpoisoned<T>(result: LockResult<T>) -> T {
+            result.unwrap()
+        }
     }
 }
 
@@ -25,11 +27,11 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use self::gate::{Gate, Waiting};
+use self::rundown::{Rundown, Waiting};
 
 /// Something behind a gate.
 struct Room {
-    gate: Gate,
+    gate: Rundown,
     waiting: Waiting,
     inside: UnsafeCell<u32>,
 }
@@ -43,7 +45,7 @@ impl Room {
     /// An open one, with 1 inside.
     fn new() -> Arc<Self> {
         let waiting = Waiting { lock: Mutex::new(()), left: Condvar::new() };
-        let room = Self { gate: Gate::closed(), waiting, inside: UnsafeCell::new(1) };
+        let room = Self { gate: Rundown::closed(), waiting, inside: UnsafeCell::new(1) };
         room.gate.open();
         Arc::new(room)
     }

@@ -2,22 +2,24 @@
 //! some interruptions: nothing that was left stays there once all have gone.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../src/engine/queue_pair/note.rs"]
-mod note;
+#[path = "../src/qp/deferred_run.rs"]
+mod deferred_run;
 
 /// What notes are built from: here, of a model that tries all orders.
-mod sync {
-    pub(super) use std::sync::TryLockError;
+mod sys {
+    pub(super) mod sync {
+        pub(crate) use std::sync::TryLockError;
 
-    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
-    pub(super) use loom::sync::{Mutex, MutexGuard};
+        pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+        pub(crate) use loom::sync::{Mutex, MutexGuard};
+    }
 }
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 
-use self::sync::{AtomicBool, AtomicU8, Mutex};
+use self::sys::sync::{AtomicBool, AtomicU8, Mutex};
 
 /// What a lock guards: the kinds of mail that were read, and whether it was run.
 #[derive(Default)]
@@ -35,28 +37,28 @@ struct Pair {
 
 impl Pair {
     fn run(&self, requester: &mut Requester) {
-        requester.kinds |= note::take_mail(&self.mail);
+        requester.kinds |= deferred_run::take_mail(&self.mail);
         requester.has_run = true;
     }
 
     fn read_note(&self) {
-        note::read(&self.note, &self.requester, |requester| self.run(requester));
+        deferred_run::read(&self.note, &self.requester, |requester| self.run(requester));
     }
 
     fn look_again(&self) {
-        note::leave(&self.note, || self.read_note());
+        deferred_run::leave(&self.note, || self.read_note());
     }
 
     fn mail_came(&self, kind: u8) {
-        note::post(&self.mail, kind);
+        deferred_run::post(&self.mail, kind);
         self.look_again();
     }
 
     /// A program posts meanwhile.
     fn batch(&self) {
         let mut requester = self.requester.lock().unwrap();
-        requester.kinds |= note::take_mail(&self.mail);
-        note::unlock(requester, || self.read_note());
+        requester.kinds |= deferred_run::take_mail(&self.mail);
+        deferred_run::unlock(requester, || self.read_note());
     }
 
     /// All have gone.

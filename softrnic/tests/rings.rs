@@ -6,22 +6,24 @@
 //! enough.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../src/fabric/bells.rs"]
-#[expect(dead_code, reason = "not all that a session does is done here")]
-mod bells;
-#[path = "../src/fabric/ring.rs"]
+#[path = "../src/ipc/ring.rs"]
 #[expect(dead_code, reason = "not all that a session does is done here")]
 mod ring;
+#[path = "../src/ipc/wakeup.rs"]
+#[expect(dead_code, reason = "not all that a session does is done here")]
+mod wakeup;
 
 /// What both are built from: here, of a model that tries all orders.
-mod sync {
-    use std::sync::LockResult;
+mod sys {
+    pub(super) mod sync {
+        use std::sync::LockResult;
 
-    pub(super) use loom::sync::Mutex;
-    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+        pub(crate) use loom::sync::Mutex;
+        pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 
-    pub(super) fn unpoisoned<T>(result: LockResult<T>) -> T {
-        result.unwrap()
+        pub(crate) fn unpoisoned<T>(result: LockResult<T>) -> T {
+            result.unwrap()
+        }
     }
 }
 
@@ -31,9 +33,9 @@ mod shared {
 
     use loom::cell::UnsafeCell;
 
-    use super::engine::memory::Segment;
+    use super::mem::Segment;
     use super::ring::CONTROL;
-    use super::sync::{AtomicU64, Ordering};
+    use crate::sys::sync::{AtomicU64, Ordering};
 
     pub(super) const LINE: usize = 16;
 
@@ -103,7 +105,7 @@ mod shared {
     }
 }
 
-mod wire {
+mod codec {
     pub(super) const PART_WORDS: usize = 4;
 
     pub(super) type Words = [u64; PART_WORDS];
@@ -112,55 +114,55 @@ mod wire {
     pub(super) struct Garbage(pub(super) &'static str);
 }
 
-mod engine {
-    pub(super) mod memory {
-        use std::sync::Arc;
+mod mem {
+    use std::sync::Arc;
 
-        use loom::cell::UnsafeCell;
+    use loom::cell::UnsafeCell;
 
-        /// Bytes of a ring.
-        #[derive(Debug)]
-        pub(crate) struct Segment {
-            pub(crate) of: Option<Arc<[UnsafeCell<u8>]>>,
-            pub(crate) start: usize,
-            pub(crate) length: usize,
+    /// Bytes of a ring.
+    #[derive(Debug)]
+    pub(crate) struct Segment {
+        pub(crate) of: Option<Arc<[UnsafeCell<u8>]>>,
+        pub(crate) start: usize,
+        pub(crate) length: usize,
+    }
+
+    impl Segment {
+        pub(crate) const EMPTY: Self = Self { of: None, start: 0, length: 0 };
+
+        pub(crate) fn is_empty(&self) -> bool {
+            self.length == 0
         }
 
-        impl Segment {
-            pub(crate) const EMPTY: Self = Self { of: None, start: 0, length: 0 };
-
-            pub(crate) fn is_empty(&self) -> bool {
-                self.length == 0
-            }
-
-            fn cells(&self) -> &[UnsafeCell<u8>] {
-                let of = self.of.as_deref().unwrap_or_default();
-                &of[self.start..][..self.length]
-            }
-        }
-
-        #[derive(Debug)]
-        pub(crate) struct Fault;
-
-        pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
-            let cells = to.iter().flat_map(Segment::cells);
-            // SAFETY: the model ends the test where another uses it meanwhile.
-            cells.zip(from).for_each(|(cell, &byte)| cell.with_mut(|to| unsafe { *to = byte }));
-            Ok(())
-        }
-
-        pub(crate) fn copy(_: &[Segment], _: &[Segment]) -> Result<(), Fault> {
-            unreachable!("all payloads are bytes here")
-        }
-
-        pub(crate) fn read_bytes(from: &[Segment]) -> Vec<u8> {
-            // SAFETY: the model ends the test where another changes it meanwhile.
-            from.iter().flat_map(Segment::cells).map(|cell| cell.with(|byte| unsafe { *byte })).collect()
+        fn cells(&self) -> &[UnsafeCell<u8>] {
+            let of = self.of.as_deref().unwrap_or_default();
+            &of[self.start..][..self.length]
         }
     }
 
+    #[derive(Debug)]
+    pub(crate) struct Fault;
+
+    pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
+        let cells = to.iter().flat_map(Segment::cells);
+        // SAFETY: the model ends the test where another uses it meanwhile.
+        cells.zip(from).for_each(|(cell, &byte)| cell.with_mut(|to| unsafe { *to = byte }));
+        Ok(())
+    }
+
+    pub(crate) fn copy(_: &[Segment], _: &[Segment]) -> Result<(), Fault> {
+        unreachable!("all payloads are bytes here")
+    }
+
+    pub(crate) fn read_bytes(from: &[Segment]) -> Vec<u8> {
+        // SAFETY: the model ends the test where another changes it meanwhile.
+        from.iter().flat_map(Segment::cells).map(|cell| cell.with(|byte| unsafe { *byte })).collect()
+    }
+}
+
+mod wire {
     pub(super) mod packet {
-        use super::memory::Segment;
+        use crate::mem::Segment;
 
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Payload<'p> {
@@ -174,18 +176,18 @@ mod engine {
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use self::bells::{Bells, Sleep, Sleeper};
-use self::engine::memory::read_bytes;
-use self::engine::packet::Payload;
+use self::mem::read_bytes;
 use self::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
 use self::shared::{LINE, Shared};
-use self::sync::AtomicU8;
+use self::sys::sync::AtomicU8;
+use self::wakeup::{Sleep, Sleeper, Wakeup};
+use self::wire::packet::Payload;
 
 /// The bytes of a ring: eight lines.
 const SIZE: usize = 8 * LINE;
 
 /// Two lines of words for each record.
-const WORDS: usize = wire::PART_WORDS;
+const WORDS: usize = codec::PART_WORDS;
 
 fn ring() -> Ring {
     Ring::new(std::sync::Arc::new(Shared::new(SIZE)), 0, CONTROL, SIZE)
@@ -289,7 +291,7 @@ impl Bell {
 
 /// A process: its bells, and its thread.
 struct Process {
-    bells: Bells<u32>,
+    bells: Wakeup<u32>,
     sleeper: Sleeper,
     bell: Bell,
 }
@@ -297,7 +299,7 @@ struct Process {
 impl Process {
     fn new(send: Ring, receive: Ring) -> Arc<Self> {
         let sleeper = Sleeper(AtomicU8::new(Sleep::No as u8));
-        Arc::new(Self { bells: Bells::new(send, receive), sleeper, bell: Bell::default() })
+        Arc::new(Self { bells: Wakeup::new(send, receive), sleeper, bell: Bell::default() })
     }
 
     fn is_ready(&self) -> bool {

@@ -9,16 +9,16 @@ mod input;
 mod tests;
 
 pub(crate) use self::input::Input;
-pub use crate::fabric::fuzz::greeting::greeting;
-pub use crate::fabric::fuzz::messages::messages;
-pub use crate::fabric::fuzz::session::session;
-pub use crate::rdmacm::fuzz::connections;
+pub use crate::cm::fuzz::connections;
+pub use crate::ipc::fuzz::greeting::greeting;
+pub use crate::ipc::fuzz::messages::messages;
+pub use crate::ipc::fuzz::session::session;
 
 /// The list of the kernel's sockets, whose names any process chooses.
 pub fn names(list: &[u8]) -> bool {
     let list = String::from_utf8_lossy(list);
-    let has_members = crate::fabric::fuzz::has_members(&list);
-    crate::rdmacm::fuzz::has_ports(&list) || has_members
+    let has_members = crate::ipc::fuzz::has_members(&list);
+    crate::cm::fuzz::has_ports(&list) || has_members
 }
 
 /// What the environment says of devices.

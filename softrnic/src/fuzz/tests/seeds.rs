@@ -1,7 +1,7 @@
 //! Inputs to begin with: what is sent by who keeps to everything, and what is nearly that.
 
-use crate::fabric::fuzz::seeds as fabric;
-use crate::rdmacm::fuzz::seeds as rdmacm;
+use crate::cm::fuzz::seeds as cm;
+use crate::ipc::fuzz::seeds as ipc;
 
 /// A file's place below the corpora, and what is in it.
 type Seed = (String, Vec<u8>);
@@ -27,6 +27,6 @@ pub(super) fn all() -> Vec<Seed> {
     ] {
         add(path, text.as_bytes().to_vec());
     }
-    all.extend(fabric::all().chain(rdmacm::all()).map(|(path, bytes)| (path.to_owned(), bytes)));
+    all.extend(ipc::all().chain(cm::all()).map(|(path, bytes)| (path.to_owned(), bytes)));
     all
 }

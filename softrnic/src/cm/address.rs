@@ -1,0 +1,327 @@
+//! Addresses: reading C's, binding, resolving, and the ports of both.
+
+use std::ffi::c_int;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::ptr;
+use std::sync::Arc;
+
+use libc::{sockaddr, sockaddr_in, sockaddr_in6};
+use rdma_mummy_sys::{ibv_gid, rdma_cm_event_type as event_type, rdma_cm_id, rdma_port_space};
+
+use super::calls::answer;
+use super::endpoint::complete;
+use super::events::Pending;
+use super::id::State;
+use super::port::{Host, Port};
+use super::{World, device, world};
+use crate::sys::addresses;
+use crate::sys::errno::Errno;
+use crate::verbs::port::PORT;
+use crate::wire::address::Gid;
+
+/// `AF_IB`, of `struct sockaddr_ib`.
+const INFINIBAND: c_int = 27;
+
+/// An address of C's; `None` for null.
+///
+/// # Safety
+///
+/// `address` is null, or as long as the family that it says.
+pub(super) unsafe fn read(address: *const sockaddr) -> Result<Option<SocketAddr>, Errno> {
+    if address.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise; every address begins with its family.
+    unsafe {
+        match i32::from((&raw const (*address).sa_family).read_unaligned()) {
+            libc::AF_INET => {
+                let address = address.cast::<sockaddr_in>().read_unaligned();
+                let ip = Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes());
+                Ok(Some(SocketAddr::new(ip.into(), u16::from_be(address.sin_port))))
+            }
+            libc::AF_INET6 => {
+                let address = address.cast::<sockaddr_in6>().read_unaligned();
+                let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+                let port = u16::from_be(address.sin6_port);
+                Ok(Some(SocketAddrV6::new(ip, port, 0, address.sin6_scope_id).into()))
+            }
+            // As for Ethernet devices of the kernel's.
+            INFINIBAND => Err(Errno(libc::ENODEV)),
+            _ => Err(Errno(libc::EAFNOSUPPORT)),
+        }
+    }
+}
+
+/// Writes an address as C has it, and gives its length.
+///
+/// # Safety
+///
+/// There is room for a `struct sockaddr_storage`.
+pub(super) unsafe fn write<T>(address: SocketAddr, to: *mut T) -> usize {
+    // SAFETY: the caller's promise; the structs are numbers, of which zero is a value.
+    unsafe {
+        match address {
+            SocketAddr::V4(address) => {
+                let mut c: sockaddr_in = mem::zeroed();
+                c.sin_family = libc::AF_INET as u16;
+                c.sin_port = address.port().to_be();
+                c.sin_addr.s_addr = u32::from_ne_bytes(address.ip().octets());
+                to.cast::<sockaddr_in>().write_unaligned(c);
+                size_of::<sockaddr_in>()
+            }
+            SocketAddr::V6(address) => {
+                let mut c: sockaddr_in6 = mem::zeroed();
+                c.sin6_family = libc::AF_INET6 as u16;
+                c.sin6_port = address.port().to_be();
+                c.sin6_addr.s6_addr = address.ip().octets();
+                c.sin6_scope_id = address.scope_id();
+                to.cast::<sockaddr_in6>().write_unaligned(c);
+                size_of::<sockaddr_in6>()
+            }
+        }
+    }
+}
+
+/// The GID of an address.
+pub(super) fn gid(ip: IpAddr) -> Gid {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => Gid::from_ipv4(ip.octets()),
+        IpAddr::V6(ip) => Gid(ip.octets()),
+    }
+}
+
+/// Whether the address is one of this host's.
+fn is_here(ip: IpAddr) -> bool {
+    addresses::all().iter().any(|address| address.gid == gid(ip))
+}
+
+/// Where what is sent to this address comes from, and where it is to go; `ENETUNREACH` where that is not on this host.
+fn way_to(to: SocketAddr) -> Result<(IpAddr, SocketAddr), Errno> {
+    let mut to = to;
+    if to.ip().to_canonical().is_unspecified() {
+        to.set_ip(if to.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    if gid(to.ip()).is_multicast() {
+        return Ok((source_for(to), to));
+    }
+    if is_here(to.ip()) { Ok((to.ip(), to)) } else { Err(Errno(libc::ENETUNREACH)) }
+}
+
+/// The address of this host from which the kernel would send to a group.
+fn source_for(group: SocketAddr) -> IpAddr {
+    let any: SocketAddr =
+        if group.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+    let route = || {
+        let socket = UdpSocket::bind(any)?;
+        // Nothing is sent by it.
+        socket.connect(SocketAddr::new(group.ip(), group.port().max(1)))?;
+        socket.local_addr()
+    };
+    match route() {
+        Ok(address) if is_here(address.ip()) => address.ip(),
+        _ if group.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
+        _ => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+impl World {
+    /// Puts an identifier on the device.
+    pub(super) fn attach(&mut self, id: usize) -> Result<(), Errno> {
+        let c = self.id(id)?.c;
+        // As in the kernel: these ports are for devices of InfiniBand.
+        // SAFETY: the identifier is alive.
+        if unsafe { (*c).ps } == rdma_port_space::RDMA_PS_IPOIB {
+            return Err(Errno::INVALID);
+        }
+        let open = device::first()?;
+        // SAFETY: the identifier is alive.
+        unsafe {
+            if (*c).verbs.is_null() {
+                ((*c).verbs, (*c).pd, (*c).port_num) = (open.context, open.pd, PORT);
+            }
+        }
+        self.write_addresses(id)
+    }
+
+    /// Writes the addresses that are known into the C struct.
+    pub(super) fn write_addresses(&mut self, id: usize) -> Result<(), Errno> {
+        let identifier = self.id(id)?;
+        // SAFETY: the identifier is alive, and has room for two addresses.
+        unsafe {
+            let addresses = &raw mut (*identifier.c).route.addr;
+            let is_on_a_device = !(*identifier.c).verbs.is_null();
+            if let Some(source) = identifier.source {
+                write(source, &raw mut (*addresses).__bindgen_anon_1);
+                if is_on_a_device {
+                    (*addresses).addr.ibaddr.sgid = ibv_gid { raw: gid(source.ip()).0 };
+                }
+            }
+            if let Some(destination) = identifier.destination {
+                write(destination, &raw mut (*addresses).__bindgen_anon_2);
+                if is_on_a_device {
+                    (*addresses).addr.ibaddr.dgid = ibv_gid { raw: gid(destination.ip()).0 };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Binds to an address; only one that is not all of them tells the device.
+    pub(super) fn bind(&mut self, id: usize, address: SocketAddr) -> Result<(), Errno> {
+        self.bind_to(id, address, true)
+    }
+
+    fn bind_to(&mut self, id: usize, address: SocketAddr, listens: bool) -> Result<(), Errno> {
+        if self.id(id)?.state != State::Idle {
+            return Err(Errno::INVALID);
+        }
+        let any = address.ip().to_canonical().is_unspecified();
+        if !any && !is_here(address.ip()) {
+            return Err(Errno(libc::EADDRNOTAVAIL));
+        }
+        let port = self.take_port(id, address, listens)?;
+        let identifier = self.id(id)?;
+        identifier.source = Some(SocketAddr::new(address.ip(), port.number).with_scope_of(address));
+        (identifier.port, identifier.state) = (Some(port), State::Bound);
+        match (any, listens) {
+            (true, true) => self.write_addresses(id),
+            (false, true) => self.attach(id),
+            // The event tells.
+            (_, false) => Ok(()),
+        }
+    }
+
+    fn take_port(&mut self, id: usize, address: SocketAddr, listens: bool) -> Result<Arc<Port>, Errno> {
+        let identifier = self.id(id)?;
+        // SAFETY: the identifier is alive.
+        let space = unsafe { (*identifier.c).ps };
+        let host = Host::of(address.ip(), identifier.options.af_only);
+        let reuses = identifier.options.reuse_address;
+        let number = address.port();
+        if number == 0 {
+            return Port::take_any(space, host, listens).map(Arc::new);
+        }
+        let mut mine: Vec<Arc<Port>> = Vec::new();
+        for other in self.ids.values() {
+            let Some(port) = other.port.as_ref().filter(|port| port.clashes(space, number, host)) else { continue };
+            if !(reuses && other.options.reuse_address && other.state != State::Listening) {
+                return Err(Errno(libc::EADDRINUSE));
+            }
+            mine.push(Arc::clone(port));
+        }
+        if let Some(same) = mine.iter().find(|port| port.host == host) {
+            return Ok(Arc::clone(same));
+        }
+        Port::take(space, number, host, |number, host| mine.iter().any(|one| one.number == number && one.host == host))
+            .map(Arc::new)
+    }
+
+    /// Finds the way to an address; what comes of it is an event.
+    pub(super) fn resolve(&mut self, id: usize, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), Errno> {
+        let way = way_to(to);
+        if self.id(id)?.state == State::Idle {
+            let from = match (from, &way) {
+                (Some(from), _) if from.is_ipv4() != to.is_ipv4() => return Err(Errno::INVALID),
+                (Some(from), _) => from,
+                (None, Ok((source, to))) => SocketAddr::new(*source, 0).with_scope_of(*to),
+                (None, Err(_)) if to.is_ipv4() => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+                (None, Err(_)) => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+            };
+            self.bind_to(id, from, false)?;
+        }
+        let identifier = self.id(id)?;
+        if identifier.state != State::Bound {
+            return Err(Errno::INVALID);
+        }
+        // As in the kernel: where no route leads the call fails, and no event comes.
+        let (source, to) = way?;
+        if let Some(old) = identifier.source.filter(|old| old.ip().to_canonical().is_unspecified()) {
+            identifier.source = Some(SocketAddr::new(source, old.port()).with_scope_of(to));
+        }
+        (identifier.destination, identifier.state) = (Some(to), State::AddressResolved);
+        // SAFETY: the identifier is alive, and has room for an address.
+        unsafe { write(to, &raw mut (*identifier.c).route.addr.__bindgen_anon_2) };
+        self.put(Pending::new(id, event_type::RDMA_CM_EVENT_ADDR_RESOLVED));
+        Ok(())
+    }
+}
+
+/// The scope of one address for another.
+trait Scope {
+    fn with_scope_of(self, other: Self) -> Self;
+}
+
+impl Scope for SocketAddr {
+    fn with_scope_of(mut self, other: Self) -> Self {
+        if let (SocketAddr::V6(to), SocketAddr::V6(from)) = (&mut self, other) {
+            to.set_scope_id(from.scope_id());
+        }
+        self
+    }
+}
+
+/// `rdma_bind_addr(id, addr)`.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive, and the address as long as its family says.
+pub(super) unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    // SAFETY: the caller's promise.
+    let address = unsafe { read(addr) };
+    answer(address.and_then(|address| world().bind(id.addr(), address.ok_or(Errno::INVALID)?)))
+}
+
+/// `rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms)`.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive, and each address null or as long as its family says.
+pub(super) unsafe extern "C" fn resolve_addr(
+    id: *mut rdma_cm_id,
+    src_addr: *mut sockaddr,
+    dst_addr: *mut sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    let resolve = || {
+        // SAFETY: the caller's promise.
+        let (from, to) = unsafe { (read(src_addr)?, read(dst_addr)?) };
+        resolve_and_wait(id, from, to.ok_or(Errno::INVALID)?)
+    };
+    answer(resolve())
+}
+
+pub(super) fn resolve_and_wait(id: *mut rdma_cm_id, from: Option<SocketAddr>, to: SocketAddr) -> Result<(), Errno> {
+    world().resolve(id.addr(), from, to)?;
+    complete(id)
+}
+
+/// The port of an address of C's, big-endian.
+///
+/// # Safety
+///
+/// It is one of an identifier, which is alive.
+unsafe fn port_of<T>(address: *const T) -> u16 {
+    // SAFETY: the caller's promise.
+    unsafe { read(address.cast()) }.ok().flatten().map_or(0, |address| address.port().to_be())
+}
+
+/// `rdma_get_src_port(id)`.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive.
+pub(super) unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: the caller's promise.
+    unsafe { port_of(ptr::from_ref(&(*id).route.addr.__bindgen_anon_1)) }
+}
+
+/// `rdma_get_dst_port(id)`.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive.
+pub(super) unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: the caller's promise.
+    unsafe { port_of(ptr::from_ref(&(*id).route.addr.__bindgen_anon_2)) }
+}

@@ -1,0 +1,326 @@
+//! `struct rdma_event_channel`: an epoll descriptor, and what is in it.
+//!
+//! It is readable when an event is there: events that wait have the eventfd in it readable, and what comes from others are sockets. A
+//! timer is in it too, for what is not answered.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rdma_mummy_sys::rdma_event_channel;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use super::calls::system;
+use super::events::Pending;
+use super::{World, unknown, world};
+use crate::ipc::descriptor::Descriptor;
+use crate::sys::errno::Errno;
+use crate::verbs::failure;
+
+/// What stands for the eventfd and the timer; sources are counted from one.
+const WAKE: u64 = 0;
+const TIMER: u64 = u64::MAX;
+/// Sources that are looked at in one go.
+const MOST: usize = 16;
+/// So many looks of which nothing comes, and others have their turn: the descriptor is readable while there is more.
+const MOST_LOOKS: usize = 256;
+
+/// A channel.
+pub(super) struct Channel {
+    pub(super) c: *mut rdma_event_channel,
+    pub(super) epoll: Arc<OwnedFd>,
+    wake: OwnedFd,
+    timer: OwnedFd,
+    queue: VecDeque<Pending>,
+    /// When which identifier has waited long enough.
+    deadlines: BTreeSet<(Instant, usize)>,
+}
+
+// SAFETY: the C struct belongs to no thread.
+unsafe impl Send for Channel {}
+
+/// What a descriptor in a channel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The identifier with this address listens by it.
+    Listener(usize),
+    /// Somebody has come to the identifier that listens, and said nothing yet.
+    Newcomer(usize),
+    /// The identifier is connected by it.
+    Link(usize),
+}
+
+/// A socket in a channel.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub(super) socket: Arc<Descriptor>,
+    source: u64,
+}
+
+impl Watched {
+    pub(super) fn source(&self) -> u64 {
+        self.source
+    }
+}
+
+impl Channel {
+    fn new() -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system)?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(system)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN).map_err(system)?;
+        let c = Box::into_raw(Box::new(rdma_event_channel { fd: epoll.as_raw_fd() }));
+        Ok(Self { c, epoll: Arc::new(epoll), wake, timer, queue: VecDeque::new(), deadlines: BTreeSet::new() })
+    }
+
+    /// Has the descriptor be readable.
+    pub(super) fn wake(&self) {
+        // It cannot be full, as it is empty.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn put(&mut self, pending: Pending) {
+        if self.queue.is_empty() {
+            self.wake();
+        }
+        self.queue.push_back(pending);
+    }
+
+    fn quiet_if_empty(&self) {
+        if self.queue.is_empty() {
+            // Where it is not readable it is as it should be.
+            let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Option<Pending> {
+        let pending = self.queue.pop_front();
+        self.quiet_if_empty();
+        pending
+    }
+
+    /// Takes out all that are such.
+    pub(super) fn remove(&mut self, such: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let (gone, stay): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(such);
+        self.queue = stay.into();
+        self.quiet_if_empty();
+        gone
+    }
+
+    /// Has the timer go off at the first deadline.
+    fn arm(&self) {
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = match self.deadlines.first() {
+            None => none,
+            Some((when, _)) => {
+                let left = when.saturating_duration_since(Instant::now());
+                // Zero would be never.
+                let tv_nsec = if left.is_zero() { 1 } else { left.subsec_nanos().into() };
+                Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec }
+            }
+        };
+        let spec = Itimerspec { it_interval: none, it_value };
+        if let Err(error) = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec) {
+            log::warn!("the timer of an event channel cannot be set: {error}");
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: it was made with the channel, and is given up with it.
+        drop(unsafe { Box::from_raw(self.c) });
+    }
+}
+
+impl World {
+    /// A new channel; the address of its C struct.
+    pub(super) fn make_channel(&mut self) -> Result<*mut rdma_event_channel, Errno> {
+        let channel = Channel::new()?;
+        let c = channel.c;
+        self.channels.insert(c.addr(), channel);
+        Ok(c)
+    }
+
+    fn channel(&mut self, channel: usize) -> Result<&mut Channel, Errno> {
+        self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))
+    }
+
+    /// Puts a socket into the channel of an identifier.
+    pub(super) fn watch(&mut self, id: usize, socket: Arc<Descriptor>, source: Source) -> Result<Watched, Errno> {
+        let channel = self.id(id)?.channel;
+        self.next_source += 1;
+        let number = self.next_source;
+        let data = EventData::new_u64(number);
+        epoll::add(&*self.channel(channel)?.epoll, &*socket, data, EventFlags::IN).map_err(system)?;
+        self.sources.insert(number, source);
+        Ok(Watched { socket, source: number })
+    }
+
+    /// Takes it out again.
+    pub(super) fn unwatch(&mut self, channel: usize, watched: &Watched) {
+        self.sources.remove(&watched.source);
+        if let Ok(channel) = self.channel(channel) {
+            // It was put in, and is open.
+            let _ = epoll::delete(&*channel.epoll, &*watched.socket);
+        }
+    }
+
+    /// Has them in another channel from now on: all, or where it fails none.
+    pub(super) fn move_watched(&mut self, (from, to): (usize, usize), watched: &[Watched]) -> Result<(), Errno> {
+        let new = Arc::clone(&self.channel(to)?.epoll);
+        for (place, one) in watched.iter().enumerate() {
+            let data = EventData::new_u64(one.source);
+            if let Err(errno) = epoll::add(&*new, &*one.socket, data, EventFlags::IN) {
+                for added in &watched[..place] {
+                    let _ = epoll::delete(&*new, &*added.socket);
+                }
+                return Err(system(errno));
+            }
+        }
+        if let Ok(channel) = self.channel(from) {
+            for one in watched {
+                let _ = epoll::delete(&*channel.epoll, &*one.socket);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds an event to the channel of the identifier that it is counted on.
+    pub(super) fn put(&mut self, pending: Pending) {
+        let Ok(channel) = self.id(pending.owner).map(|id| id.channel) else { return };
+        if let Ok(channel) = self.channel(channel) {
+            channel.put(pending);
+        }
+    }
+
+    /// Says until when an identifier waits.
+    pub(super) fn set_deadline(&mut self, id: usize, deadline: Option<Instant>) {
+        let Ok(identifier) = self.id(id) else { return };
+        let before = std::mem::replace(&mut identifier.deadline, deadline);
+        let channel = identifier.channel;
+        if before != deadline {
+            self.move_deadline(id, (channel, before), (channel, deadline));
+        }
+    }
+
+    pub(super) fn move_deadline(
+        &mut self,
+        id: usize,
+        (from, before): (usize, Option<Instant>),
+        (to, deadline): (usize, Option<Instant>),
+    ) {
+        if let (Some(before), Ok(channel)) = (before, self.channel(from)) {
+            channel.deadlines.remove(&(before, id));
+            channel.arm();
+        }
+        if let (Some(deadline), Ok(channel)) = (deadline, self.channel(to)) {
+            channel.deadlines.insert((deadline, id));
+            channel.arm();
+        }
+    }
+
+    /// Looks at what is ready in a channel: what comes of it is in the queue then. Where nothing comes of it there may be more behind
+    /// it: then it looks again, so that a program that is told that no event is there has heard all that others have said by now.
+    pub(super) fn gather(&mut self, channel: usize) -> Result<(), Errno> {
+        for _ in 0..MOST_LOOKS {
+            let has_found = self.look(channel)?;
+            if !has_found || !self.channel(channel)?.queue.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at each source once that is ready; whether there was any.
+    fn look(&mut self, channel: usize) -> Result<bool, Errno> {
+        let mut room = [const { MaybeUninit::uninit() }; MOST];
+        let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let epoll = Arc::clone(&self.channel(channel)?.epoll);
+        let ready: Vec<u64> = match epoll::wait(&*epoll, &mut room[..], Some(&no_time)) {
+            Ok((ready, _)) => ready.iter().map(|event| event.data.u64()).collect(),
+            Err(rustix::io::Errno::INTR) => Vec::new(),
+            Err(errno) => return Err(system(errno)),
+        };
+        let mut first_error = Ok(());
+        // Who is connected comes before who wants to be: a peer that says something and then asks again is heard in this order.
+        for &number in &ready {
+            if let Some(Source::Link(id)) = self.sources.get(&number).copied() {
+                self.peer_speaks(id);
+            }
+        }
+        for &number in &ready {
+            match self.sources.get(&number).copied() {
+                Some(Source::Listener(id)) => first_error = first_error.and(self.somebody_comes(id)),
+                Some(Source::Newcomer(id)) => self.newcomer_speaks(id, number),
+                Some(Source::Link(_)) | None => {}
+            }
+        }
+        // Last, so that what came in time counts.
+        if ready.contains(&TIMER) {
+            self.expire(channel);
+        }
+        // What came of the others is told first.
+        if self.channel(channel)?.queue.is_empty() { first_error.map(|()| !ready.is_empty()) } else { Ok(true) }
+    }
+
+    fn expire(&mut self, channel: usize) {
+        let now = Instant::now();
+        if let Ok(found) = self.channel(channel) {
+            let _ = rustix::io::read(&found.timer, &mut [0_u8; 8]);
+        }
+        while let Some(&(when, id)) = self.channel(channel).ok().and_then(|channel| channel.deadlines.first()) {
+            if when > now {
+                break;
+            }
+            self.set_deadline(id, None);
+            self.time_is_up(id, now);
+        }
+        if let Ok(channel) = self.channel(channel) {
+            channel.arm();
+        }
+    }
+}
+
+/// Whether the descriptor is in blocking mode.
+pub(super) fn blocks(descriptor: BorrowedFd<'_>) -> bool {
+    // SAFETY: takes plain numbers; the descriptor is open.
+    let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
+    flags & libc::O_NONBLOCK == 0
+}
+
+/// Waits until something is ready; `EINTR` where a signal came first. It is no cancellation point, as that of libc is: who is cancelled
+/// there cannot be unwound through functions of Rust.
+pub(super) fn wait(epoll: &OwnedFd) -> Result<(), Errno> {
+    let mut poll = [rustix::event::PollFd::from_borrowed_fd(epoll.as_fd(), rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut poll, None).map(drop).map_err(system)
+}
+
+/// `rdma_create_event_channel()`.
+///
+/// # Safety
+///
+/// As for C: there is nothing to keep.
+pub(super) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
+    if crate::verbs::device::all().is_empty() {
+        return failure::null(Errno(libc::ENODEV));
+    }
+    let made = world().make_channel();
+    made.unwrap_or_else(failure::null)
+}
+
+/// `rdma_destroy_event_channel(channel)`.
+///
+/// # Safety
+///
+/// As for C: no identifier is on it, and it is not used any more.
+pub(super) unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
+    let gone = world().channels.remove(&channel.addr());
+    drop(gone);
+}

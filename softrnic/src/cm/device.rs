@@ -1,0 +1,107 @@
+//! The open devices that identifiers and lists have in common: each is opened once, with a domain, and stays open.
+
+use std::collections::BTreeSet;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Mutex;
+
+use rdma_mummy_sys::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr, ibv_xrcd_init_attr_mask as part};
+
+use super::calls::made;
+use crate::sys::errno::Errno;
+use crate::sys::fork::PerProcess;
+use crate::sys::unpoisoned;
+use crate::verbs::context::open_device;
+use crate::verbs::protection_domain::alloc_pd;
+use crate::verbs::xrc_domain::open_xrcd;
+use crate::verbs::{device, failure};
+
+/// An open device.
+#[derive(Clone, Copy)]
+pub(super) struct Open {
+    pub(super) context: *mut ibv_context,
+    pub(super) pd: *mut ibv_pd,
+    xrcd: *mut ibv_xrcd,
+}
+
+// SAFETY: contexts and domains belong to no thread.
+unsafe impl Send for Open {}
+
+/// In the order of the devices.
+static OPENED: PerProcess<Mutex<Vec<Open>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
+/// Lists that were given out, by their addresses.
+static LISTS: PerProcess<Mutex<BTreeSet<(usize, usize)>>> = PerProcess::new(Mutex::new(BTreeSet::new()), Box::default);
+
+/// Opens all that are not open.
+fn open_all() -> Result<Vec<Open>, Errno> {
+    let mut opened = unpoisoned(OPENED.get().lock());
+    for device in device::all().iter().skip(opened.len()) {
+        // SAFETY: the device is one of this provider's, and the context, once it is open, too.
+        let open = unsafe {
+            let context = made(open_device(device.as_c()))?;
+            Open { context, pd: made(alloc_pd(context))?, xrcd: ptr::null_mut() }
+        };
+        opened.push(open);
+    }
+    Ok(opened.clone())
+}
+
+/// The device that the addresses of this host are on: the first. All devices have all of them.
+pub(super) fn first() -> Result<Open, Errno> {
+    open_all()?.first().copied().ok_or(Errno(libc::ENODEV))
+}
+
+/// The XRC domain of the identifiers of a device.
+pub(super) fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xrcd, Errno> {
+    let mut opened = unpoisoned(OPENED.get().lock());
+    let open = opened.iter_mut().find(|open| open.context == context).ok_or(Errno(libc::ENODEV))?;
+    if open.xrcd.is_null() {
+        let mut attr = ibv_xrcd_init_attr {
+            comp_mask: part::IBV_XRCD_INIT_ATTR_FD.0 | part::IBV_XRCD_INIT_ATTR_OFLAGS.0,
+            fd: -1,
+            oflags: libc::O_CREAT,
+        };
+        // SAFETY: the context is open, and the attributes can be read.
+        open.xrcd = made(unsafe { open_xrcd(context, &raw mut attr) })?;
+    }
+    Ok(open.xrcd)
+}
+
+/// `rdma_get_devices(num_devices)`.
+///
+/// # Safety
+///
+/// As for C: the number is null or can be written.
+pub(super) unsafe extern "C" fn get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    let opened = open_all();
+    let count = opened.as_ref().map_or(0, Vec::len);
+    if !num_devices.is_null() {
+        // SAFETY: it can be written where it is not null. The builder's limit is far below what the type holds.
+        unsafe { num_devices.write(count as c_int) };
+    }
+    match opened {
+        Ok(opened) if opened.is_empty() => failure::null(Errno(libc::ENODEV)),
+        Ok(opened) => {
+            let list: Box<[_]> = opened.iter().map(|open| open.context).chain([ptr::null_mut()]).collect();
+            let length = list.len();
+            let list: *mut *mut ibv_context = Box::into_raw(list).cast();
+            unpoisoned(LISTS.get().lock()).insert((list.addr(), length));
+            list
+        }
+        Err(errno) => failure::null(errno),
+    }
+}
+
+/// `rdma_free_devices(list)`.
+///
+/// # Safety
+///
+/// As for C: the list came from `rdma_get_devices`, and is not used any more.
+pub(super) unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
+    let mut lists = unpoisoned(LISTS.get().lock());
+    if let Some(&(address, length)) = lists.iter().find(|(address, _)| *address == list.addr()) {
+        lists.remove(&(address, length));
+        // SAFETY: it was made of a boxed slice of this length, and is in the set until it is freed.
+        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, length)) });
+    }
+}

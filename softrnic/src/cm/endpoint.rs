@@ -1,0 +1,203 @@
+//! `rdma_create_ep`: identifiers that wait for what comes of each call, and those that come with addresses and a queue pair.
+
+use std::ffi::c_int;
+use std::mem;
+use std::ptr;
+
+use rdma_mummy_sys::{
+    RAI_PASSIVE, ibv_pd, ibv_qp_init_attr, ibv_qp_type, rdma_addrinfo, rdma_cm_event, rdma_cm_event_type as event_type,
+    rdma_cm_id, rdma_port_space,
+};
+
+use super::address::{self, resolve_and_wait};
+use super::calls::{answer, bytes};
+use super::events::{acknowledge, take};
+use super::route::resolve_route_and_wait;
+use super::{id, qp, srq, world};
+use crate::sys::errno::Errno;
+
+/// Takes the next event of an identifier with a channel of its own, in place of the one that it holds.
+fn next(id: *mut rdma_cm_id, channel: usize) -> Result<*mut rdma_cm_event, Errno> {
+    // SAFETY: the identifier is alive, and its event is null or one that it holds.
+    let event = unsafe { mem::replace(&mut (*id).event, ptr::null_mut()) };
+    if !event.is_null() {
+        acknowledge(event)?;
+    }
+    take(channel, true)
+}
+
+/// Waits for what comes of a call, on an identifier with a channel of its own; it holds the event until the next.
+pub(super) fn complete(id: *mut rdma_cm_id) -> Result<(), Errno> {
+    let (sync, channel) = world().id(id.addr()).map(|id| (id.sync, id.channel))?;
+    if !sync {
+        return Ok(());
+    }
+    let event = next(id, channel)?;
+    // SAFETY: the identifier is alive, and the event was taken just now.
+    unsafe {
+        (*id).event = event;
+        match ((*event).event, (*event).status) {
+            (_, 0) => Ok(()),
+            (event_type::RDMA_CM_EVENT_REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
+            (_, status) => Err(Errno(status.saturating_abs())),
+        }
+    }
+}
+
+/// `rdma_create_ep(id, res, pd, qp_init_attr)`.
+///
+/// # Safety
+///
+/// As for C: the identifier can be written, the list read, and the domain and the attributes are null or what they say.
+pub(super) unsafe extern "C" fn create_ep(
+    id: *mut *mut rdma_cm_id,
+    res: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    let make = || {
+        // SAFETY: the caller's promise.
+        let info = *unsafe { res.as_ref() }.ok_or(Errno::INVALID)?;
+        let ps = rdma_port_space(u32::try_from(info.ai_port_space).map_err(|_| Errno::INVALID)?);
+        let kind = ibv_qp_type(u32::try_from(info.ai_qp_type).map_err(|_| Errno::INVALID)?);
+        id::type_of(ps, kind)?;
+        let made = world().make_id(None, ptr::null_mut(), (ps, kind))?;
+        // SAFETY: the caller's promise.
+        match unsafe { set_up(made, &info, pd, qp_init_attr) } {
+            Ok(()) => Ok(made),
+            Err(errno) => {
+                // SAFETY: nobody has heard of it.
+                unsafe { end(made) };
+                Err(errno)
+            }
+        }
+    };
+    // SAFETY: the caller's promise.
+    answer(make().map(|made| unsafe { id.write(made) }))
+}
+
+/// # Safety
+///
+/// What the list points to can be read; the attributes are null, or can be read and written.
+unsafe fn set_up(
+    id: *mut rdma_cm_id,
+    info: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    let (source, destination) = unsafe { (address::read(info.ai_src_addr)?, address::read(info.ai_dst_addr)?) };
+    let kind = ibv_qp_type(info.ai_qp_type as u32);
+    if info.ai_flags as u32 & RAI_PASSIVE != 0 {
+        let mut world = world();
+        world.bind(id.addr(), source.ok_or(Errno::INVALID)?)?;
+        // SAFETY: the identifier is alive; the attributes are null or can be read.
+        unsafe {
+            if !pd.is_null() {
+                (*id).pd = pd;
+            }
+            if let Some(&attr) = attr.as_ref() {
+                world.id(id.addr())?.qp_init_attr = Some(ibv_qp_init_attr { qp_type: kind, ..attr });
+            }
+        }
+        return Ok(());
+    }
+    resolve_and_wait(id, source, destination.ok_or(Errno::INVALID)?)?;
+    resolve_route_and_wait(id)?;
+    if !attr.is_null() {
+        // SAFETY: the attributes can be read and written.
+        unsafe {
+            (*attr).qp_type = kind;
+            qp::create_basic(id, pd, attr)?;
+        }
+    }
+    if !info.ai_connect.is_null() {
+        // SAFETY: so many bytes can be read there.
+        world().id(id.addr())?.connect_data = unsafe { bytes(info.ai_connect, info.ai_connect_len) };
+    }
+    Ok(())
+}
+
+/// `rdma_destroy_ep(id)`.
+///
+/// # Safety
+///
+/// As for C: the identifier came from `rdma_create_ep` or `rdma_get_request`, and is not used any more.
+pub(super) unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe { end(id) };
+}
+
+/// # Safety
+///
+/// The identifier is alive, and is not used any more.
+unsafe fn end(id: *mut rdma_cm_id) {
+    if world().id(id.addr()).is_err() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !(*id).qp.is_null() {
+            qp::destroy_qp(id);
+        }
+        if !(*id).srq.is_null() {
+            srq::destroy_srq(id);
+        }
+    }
+    // It is there.
+    let _ = id::destroy(id);
+}
+
+/// `rdma_get_request(listen, id)`.
+///
+/// # Safety
+///
+/// As for C: the listener is alive, and the identifier can be written.
+pub(super) unsafe extern "C" fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    let get = || {
+        let (sync, channel) = world().id(listen.addr()).map(|id| (id.sync, id.channel))?;
+        if !sync {
+            return Err(Errno::INVALID);
+        }
+        let event = next(listen, channel)?;
+        // SAFETY: the event was taken just now, and both identifiers are alive.
+        unsafe {
+            match request(listen, event) {
+                Ok(made) => {
+                    (*made).event = event;
+                    Ok(made)
+                }
+                Err(errno) => {
+                    (*listen).event = event;
+                    Err(errno)
+                }
+            }
+        }
+    };
+    // SAFETY: the caller's promise.
+    answer(get().map(|made| unsafe { id.write(made) }))
+}
+
+/// The identifier that came with an event, with its queue pair.
+///
+/// # Safety
+///
+/// The event was taken just now, and the listener is alive.
+unsafe fn request(listener: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Result<*mut rdma_cm_id, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*event).status != 0 {
+            return Err(Errno((*event).status.saturating_abs()));
+        }
+        if (*event).event != event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
+            return Err(Errno::INVALID);
+        }
+        let id = (*event).id;
+        let attr = world().id(listener.addr())?.qp_init_attr;
+        if let Some(mut attr) = attr {
+            // The domain of who listens on all addresses is known only by now.
+            qp::create_basic(id, (*listener).pd, &raw mut attr)?;
+        }
+        Ok(id)
+    }
+}

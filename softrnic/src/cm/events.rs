@@ -1,0 +1,325 @@
+//! `struct rdma_cm_event`: what waits, what becomes of it when it is taken, and its acknowledgement.
+
+use std::ffi::{c_int, c_void};
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::ptr;
+use std::sync::Arc;
+
+use rdma_mummy_sys::{
+    ibv_qp_type, rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    rdma_ud_param,
+};
+
+use super::calls::answer;
+use super::listen::Request;
+use super::{ACKNOWLEDGED, World, channel, connect, multicast, transition, unknown, world};
+use crate::sys::errno::Errno;
+
+/// Bytes that `private_data_len` can say.
+const MOST_DATA: usize = 255;
+
+/// What stands in the union of an event.
+#[derive(Clone, Copy)]
+pub(super) enum Parameters {
+    None,
+    Connection(rdma_conn_param),
+    Datagram(rdma_ud_param),
+}
+
+/// An event that nobody has taken yet.
+pub(super) struct Pending {
+    /// The identifier that it is counted on: of a request, the one that listens.
+    pub(super) owner: usize,
+    pub(super) event: event_type,
+    pub(super) status: c_int,
+    pub(super) parameters: Parameters,
+    pub(super) data: Vec<u8>,
+    pub(super) request: Option<Request>,
+    /// The group of the identifier, by its number.
+    pub(super) group: Option<u64>,
+}
+
+// SAFETY: its pointers are the program's, which are handed back and not followed.
+unsafe impl Send for Pending {}
+
+impl Pending {
+    pub(super) fn new(owner: usize, event: event_type) -> Self {
+        Self { owner, event, status: 0, parameters: Parameters::None, data: Vec::new(), request: None, group: None }
+    }
+
+    /// A step that was the library's own to take has failed, which errno tells about.
+    fn fails(&mut self, event: event_type, errno: Errno) {
+        (self.event, self.status) = (event, -errno.0);
+    }
+}
+
+pub(super) fn no_connection() -> rdma_conn_param {
+    // SAFETY: numbers, and a nullable pointer.
+    unsafe { mem::zeroed() }
+}
+
+pub(super) fn no_datagram() -> rdma_ud_param {
+    // SAFETY: numbers, and a nullable pointer.
+    unsafe { mem::zeroed() }
+}
+
+/// An event that was taken: whom it is counted on.
+pub(super) struct Taken {
+    owner: usize,
+    group: Option<u64>,
+}
+
+/// An event with its private data.
+#[repr(C)]
+struct Memory {
+    event: rdma_cm_event,
+    data: [u8; MOST_DATA],
+}
+
+/// `rdma_get_cm_event(channel, event)`: waits, unless the descriptor is in non-blocking mode.
+///
+/// # Safety
+///
+/// As for C: the channel is alive, and the event can be written.
+pub(super) unsafe extern "C" fn get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(take(channel.addr(), false).map(|taken| unsafe { event.write(taken) }))
+}
+
+/// Takes the next event of a channel; `waits` whatever the mode of its descriptor.
+pub(super) fn take(channel: usize, waits: bool) -> Result<*mut rdma_cm_event, Errno> {
+    let mut waited = None;
+    loop {
+        let pending = next(channel, waits, &mut waited)?;
+        if let Some(event) = report(pending) {
+            return Ok(event);
+        }
+    }
+}
+
+/// `waited` is what this call has waited at.
+fn next(address: usize, waits: bool, waited: &mut Option<Arc<OwnedFd>>) -> Result<Pending, Errno> {
+    loop {
+        let epoll = {
+            let mut world = world();
+            let found = world.channels.get(&address);
+            if let Some(waited) = &*waited
+                && !found.is_some_and(|channel| Arc::ptr_eq(&channel.epoll, waited))
+            {
+                drop(world);
+                return Err(forsaken());
+            }
+            if let Some(pending) = world.next(address)? {
+                return Ok(pending);
+            }
+            world.gather(address)?;
+            if let Some(pending) = world.next(address)? {
+                return Ok(pending);
+            }
+            let channel = world.channels.get(&address).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
+            Arc::clone(&channel.epoll)
+        };
+        if !waits && !channel::blocks(std::os::fd::AsFd::as_fd(&epoll)) {
+            return Err(Errno::AGAIN);
+        }
+        match channel::wait(&epoll) {
+            // A call that no descriptor tells about is not interrupted half-way.
+            Err(Errno(libc::EINTR)) if waits => {}
+            done => done?,
+        }
+        *waited = Some(epoll);
+    }
+}
+
+/// The channel was destroyed while a call waited for an event of it. With the kernel's the call waits on, as its file is there as long:
+/// programs (rping) count on that, and end while a thread of theirs is in such a call. A signal ends it.
+#[cold]
+fn forsaken() -> Errno {
+    rustix::event::pause();
+    Errno(libc::EINTR)
+}
+
+impl World {
+    /// Takes the next event that waits, and counts it.
+    fn next(&mut self, channel: usize) -> Result<Option<Pending>, Errno> {
+        let found = self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))?;
+        let Some(pending) = found.take() else { return Ok(None) };
+        if let Ok(id) = self.id(pending.owner) {
+            id.reported += 1;
+            if let Some(group) = id.groups.iter_mut().find(|group| Some(group.number) == pending.group) {
+                group.reported += 1;
+            }
+        }
+        Ok(Some(pending))
+    }
+
+    fn complete(&mut self, owner: usize, group: Option<u64>) {
+        if let Ok(id) = self.id(owner) {
+            id.completed += 1;
+            if let Some(group) = id.groups.iter_mut().find(|found| Some(found.number) == group) {
+                group.completed += 1;
+            }
+        }
+    }
+}
+
+/// Makes the event that the program gets; `None` for one that it does not.
+fn report(mut pending: Pending) -> Option<*mut rdma_cm_event> {
+    let owner = pending.owner;
+    let Some((id, listen_id)) = process(&mut pending) else {
+        world().complete(owner, pending.group);
+        ACKNOWLEDGED.notify_all();
+        return None;
+    };
+    let length = pending.data.len().min(MOST_DATA);
+    let mut memory = Box::new(Memory {
+        // SAFETY: numbers, nullable pointers, and a union of such.
+        event: unsafe { mem::zeroed() },
+        data: [0; MOST_DATA],
+    });
+    memory.data[..length].copy_from_slice(&pending.data[..length]);
+    let memory = Box::into_raw(memory);
+    // SAFETY: it is on the heap since now, and nobody else's yet.
+    unsafe {
+        let event = &raw mut (*memory).event;
+        let data: *const c_void = (&raw const (*memory).data).cast();
+        ((*event).id, (*event).listen_id) = (id, listen_id);
+        ((*event).event, (*event).status) = (pending.event, pending.status);
+        match pending.parameters {
+            Parameters::None => {}
+            Parameters::Connection(mut parameters) => {
+                if length > 0 {
+                    // Lossless: it is at most 255.
+                    (parameters.private_data, parameters.private_data_len) = (data, length as u8);
+                }
+                (*event).param.conn = parameters;
+            }
+            Parameters::Datagram(mut parameters) => {
+                if length > 0 {
+                    (parameters.private_data, parameters.private_data_len) = (data, length as u8);
+                }
+                (*event).param.ud = parameters;
+            }
+        }
+        world().events.insert(event.addr(), Taken { owner, group: pending.group });
+        Some(event)
+    }
+}
+
+/// Does what belongs to an event before the program sees it, and gives its identifiers. The one that it is counted on is not destroyed
+/// meanwhile, as the event is not acknowledged.
+fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> {
+    let owner = pending.owner;
+    let id = world().id(owner).ok()?.c;
+    match pending.event {
+        event_type::RDMA_CM_EVENT_ADDR_RESOLVED => {
+            if let Err(errno) = world().attach(owner) {
+                pending.fails(event_type::RDMA_CM_EVENT_ADDR_ERROR, errno);
+            }
+        }
+        event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => world().write_path(owner).ok()?,
+        event_type::RDMA_CM_EVENT_CONNECT_REQUEST => {
+            let request = pending.request.take()?;
+            let made = world().make_requested(owner, request);
+            return match made {
+                Ok(made) => Some((made, id)),
+                Err(errno) => {
+                    log::warn!("a connect request is refused: {}", std::io::Error::from_raw_os_error(errno.0));
+                    None
+                }
+            };
+        }
+        event_type::RDMA_CM_EVENT_CONNECT_RESPONSE => respond(id, pending),
+        event_type::RDMA_CM_EVENT_REJECTED => {
+            if world().id(owner).ok()?.failed {
+                return None;
+            }
+            // What comes of it is of no interest.
+            let _ = transition::to_error(id);
+        }
+        event_type::RDMA_CM_EVENT_DISCONNECTED if world().id(owner).ok()?.failed => return None,
+        event_type::RDMA_CM_EVENT_MULTICAST_JOIN => {
+            if let Err(errno) = multicast::joined(id, pending.group) {
+                pending.fails(event_type::RDMA_CM_EVENT_MULTICAST_ERROR, errno);
+            }
+        }
+        _ => {}
+    }
+    Some((id, ptr::null_mut()))
+}
+
+/// An identifier with a queue pair is connected before the program hears of it.
+fn respond(id: *mut rdma_cm_id, pending: &mut Pending) {
+    // SAFETY: the identifier is alive, as its event is not acknowledged.
+    if unsafe { (*id).qp }.is_null() {
+        return;
+    }
+    pending.event = event_type::RDMA_CM_EVENT_ESTABLISHED;
+    if let Err(errno) = connect::respond(id) {
+        pending.fails(event_type::RDMA_CM_EVENT_CONNECT_ERROR, errno);
+        if let Ok(id) = world().id(id.addr()) {
+            id.failed = true;
+        }
+    }
+}
+
+/// `rdma_ack_cm_event(event)`.
+///
+/// # Safety
+///
+/// As for C: the event came from `rdma_get_cm_event`, and is not used any more.
+pub(super) unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    answer(acknowledge(event))
+}
+
+pub(super) fn acknowledge(event: *mut rdma_cm_event) -> Result<(), Errno> {
+    {
+        let mut world = world();
+        let Taken { owner, group } = world.events.remove(&event.addr()).ok_or_else(|| unknown(Errno::INVALID))?;
+        world.complete(owner, group);
+    }
+    // SAFETY: it was taken and not yet acknowledged, so that it is one that `report` has put on the heap.
+    drop(unsafe { Box::from_raw(event.cast::<Memory>()) });
+    ACKNOWLEDGED.notify_all();
+    Ok(())
+}
+
+/// `rdma_write_cm_event(id, event, status, arg)`: a program's own event; no other type can be written.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive.
+pub(super) unsafe extern "C" fn write_cm_event(
+    id: *mut rdma_cm_id,
+    event: event_type,
+    status: c_int,
+    arg: u64,
+) -> c_int {
+    let write = || {
+        if event != event_type::RDMA_CM_EVENT_USER {
+            return Err(Errno::INVALID);
+        }
+        let mut world = world();
+        world.id(id.addr())?;
+        // The number stands where the pointer to private data does.
+        let private_data = ptr::without_provenance(usize::try_from(arg).map_err(|_| Errno::INVALID)?);
+        let parameters = Parameters::Connection(rdma_conn_param { private_data, ..no_connection() });
+        world.put(Pending { status, parameters, ..Pending::new(id.addr(), event) });
+        Ok(())
+    };
+    answer(write())
+}
+
+/// Whether an identifier is of datagrams.
+///
+/// # Safety
+///
+/// It is alive.
+pub(super) unsafe fn is_datagram(id: *mut rdma_cm_id) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { (*id).qp_type == ibv_qp_type::IBV_QPT_UD }
+}

@@ -1,0 +1,105 @@
+//! `rdma_set_option`, and the extensions of connection establishment.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use rdma_mummy_sys::{
+    RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
+    RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, ibv_ece, ibv_qp_type, rdma_cm_id,
+};
+
+use super::calls::{answer, bytes};
+use super::id::State;
+use super::world;
+use crate::sys::errno::Errno;
+
+/// Five bits.
+const MAX_TIMEOUT: u8 = 31;
+
+/// What is set on an identifier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) traffic_class: u8,
+    pub(super) reuse_address: bool,
+    pub(super) af_only: bool,
+    pub(super) ack_timeout: Option<u8>,
+}
+
+/// `rdma_set_option(id, level, optname, optval, optlen)`.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive, and so many bytes can be read.
+pub(super) unsafe extern "C" fn set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    optname: c_int,
+    optval: *mut c_void,
+    optlen: usize,
+) -> c_int {
+    let set = || {
+        // SAFETY: the caller's promise; no option that is looked at is longer.
+        let value = unsafe { bytes(optval, optlen.min(4)) };
+        // SAFETY: the caller's promise.
+        let qp_type = unsafe { (*id).qp_type };
+        let mut world = world();
+        let identifier = world.id(id.addr())?;
+        let is_set = value.iter().any(|&byte| byte != 0);
+        let is_unbound = identifier.state == State::Idle;
+        match (level as c_uint, optname as c_uint, optlen, value.first()) {
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, 1, Some(&class)) => identifier.options.traffic_class = class,
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, 1, Some(&timeout)) => {
+                let connects = [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_XRC_SEND, ibv_qp_type::IBV_QPT_XRC_RECV];
+                if timeout > MAX_TIMEOUT || !connects.contains(&qp_type) {
+                    return Err(Errno::INVALID);
+                }
+                identifier.options.ack_timeout = Some(timeout);
+            }
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, 4, _) if is_unbound || is_set => {
+                identifier.options.reuse_address = is_set;
+            }
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, 4, _) if is_unbound => identifier.options.af_only = is_set,
+            // Routes of InfiniBand are not for Ethernet.
+            (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, ..) | (RDMA_OPTION_ID, ..) => return Err(Errno::INVALID),
+            _ => return Err(Errno(libc::ENOSYS)),
+        }
+        Ok(())
+    };
+    answer(set())
+}
+
+/// `rdma_set_local_ece(id, ece)`: of identifiers without a queue pair.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive, and the options null or readable.
+pub(super) unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    let set = || {
+        // SAFETY: the caller's promise.
+        let (ece, has_qp) = unsafe { (*ece.as_ref().ok_or(Errno::INVALID)?, !(*id).qp.is_null()) };
+        if has_qp || ece.vendor_id == 0 || ece.comp_mask != 0 {
+            return Err(Errno::INVALID);
+        }
+        world().id(id.addr())?.local_ece = ece;
+        Ok(())
+    };
+    answer(set())
+}
+
+/// `rdma_get_remote_ece(id, ece)`: of identifiers without a queue pair.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive, and the options null or writable.
+pub(super) unsafe extern "C" fn get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    let get = || {
+        // SAFETY: the caller's promise.
+        if ece.is_null() || !unsafe { (*id).qp }.is_null() {
+            return Err(Errno::INVALID);
+        }
+        let remote = world().id(id.addr())?.remote_ece;
+        // SAFETY: the caller's promise.
+        unsafe { ece.write(remote) };
+        Ok(())
+    };
+    answer(get())
+}

@@ -1,0 +1,250 @@
+//! Ports: abstract sockets whose names say who listens where, so that any process of the host finds them.
+//!
+//! A name vanishes with the process that bound it. That an address overlaps with all of them (`0.0.0.0`) is not in the names, and is
+//! looked up in the kernel's list of sockets.
+
+use std::fmt;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rdma_mummy_sys::rdma_port_space;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::calls::{random, system};
+use crate::ipc::descriptor::Descriptor;
+use crate::sys::errno::Errno;
+
+const PREFIX: &str = "softrnic/1/cm/";
+/// Ports that are given to who asks for none.
+const FIRST: u16 = 32768;
+const COUNT: u16 = 28232;
+
+/// Where somebody listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    /// All addresses.
+    Any,
+    /// Those of IPv4.
+    Any4,
+    /// Those of IPv6 alone.
+    Any6,
+    /// This one, which is not one of IPv4 in IPv6.
+    One(IpAddr),
+}
+
+impl Host {
+    /// Where a socket of this address listens.
+    pub(super) fn of(ip: IpAddr, af_only: bool) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Self::Any4,
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) if af_only => Self::Any6,
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Self::Any,
+            ip => Self::One(ip),
+        }
+    }
+
+    /// Who may be listening for it, the closest first.
+    fn listeners(ip: IpAddr) -> [Self; 3] {
+        let ip = ip.to_canonical();
+        [Self::One(ip), if ip.is_ipv4() { Self::Any4 } else { Self::Any6 }, Self::Any]
+    }
+
+    /// Whether a destination is meant.
+    pub(super) fn covers(self, ip: IpAddr) -> bool {
+        Self::listeners(ip).contains(&self)
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::One(one), other) | (other, Self::One(one)) => other.covers(one),
+            (Self::Any4, Self::Any6) | (Self::Any6, Self::Any4) => false,
+            _ => true,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "any" => Some(Self::Any),
+            "any4" => Some(Self::Any4),
+            "any6" => Some(Self::Any6),
+            ip => ip.parse().ok().map(Self::One),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Any4 => f.write_str("any4"),
+            Self::Any6 => f.write_str("any6"),
+            Self::One(ip) => ip.fmt(f),
+        }
+    }
+}
+
+/// A port that somebody has, with the socket that bears its name.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) socket: Arc<Descriptor>,
+    pub(super) space: rdma_port_space,
+    pub(super) number: u16,
+    pub(super) host: Host,
+}
+
+impl Port {
+    /// Whether who has one keeps others from the other.
+    pub(super) fn clashes(&self, space: rdma_port_space, number: u16, host: Host) -> bool {
+        self.space == space && self.number == number && self.host.overlaps(host)
+    }
+
+    /// Takes this port; `EADDRINUSE` where somebody has it. `mine` says which of those that are taken do not count.
+    pub(super) fn take(
+        space: rdma_port_space,
+        number: u16,
+        host: Host,
+        mine: impl Fn(u16, Host) -> bool,
+    ) -> Result<Self, Errno> {
+        // First the name, then the look: of two that overlap and begin together, both see each other.
+        let socket = bound(space, number, host)?;
+        let overlaps = |&(port, other): &(u16, Host)| port == number && other != host && other.overlaps(host);
+        if taken(space).iter().any(|other| overlaps(other) && !mine(other.0, other.1)) {
+            return Err(Errno(libc::EADDRINUSE));
+        }
+        Ok(Self { socket: Arc::new(socket), space, number, host })
+    }
+
+    /// Takes any that is free. Who does not listen need not look for others whose addresses overlap.
+    pub(super) fn take_any(space: rdma_port_space, host: Host, listens: bool) -> Result<Self, Errno> {
+        let others = if listens { taken(space) } else { Vec::new() };
+        // Lossless: it is less than the count.
+        let start = (random() % u64::from(COUNT)) as u16;
+        for step in 0..COUNT {
+            let number = FIRST + ((u32::from(start) + u32::from(step)) % u32::from(COUNT)) as u16;
+            if others.iter().any(|&(port, other)| port == number && other.overlaps(host)) {
+                continue;
+            }
+            match bound(space, number, host) {
+                Ok(socket) => return Ok(Self { socket: Arc::new(socket), space, number, host }),
+                Err(Errno(libc::EADDRINUSE)) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno(libc::EADDRNOTAVAIL))
+    }
+}
+
+fn name(space: rdma_port_space, port: u16, host: Host) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("{PREFIX}{}/{port}/{host}", space.0).as_bytes()).map_err(system)
+}
+
+/// A new socket without a name.
+pub(super) fn socket() -> Result<Descriptor, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let make = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    Descriptor::open(make).map_err(system)
+}
+
+fn bound(space: rdma_port_space, port: u16, host: Host) -> Result<Descriptor, Errno> {
+    let socket = socket()?;
+    rustix::net::bind(&socket, &name(space, port, host)?).map_err(system)?;
+    Ok(socket)
+}
+
+/// What came of looking for who listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The socket is connected with it.
+    Listener,
+    /// So many wait for it that there is no room.
+    Full,
+    Nobody,
+}
+
+/// Connects with who listens for this address.
+pub(super) fn connect(socket: impl AsFd, space: rdma_port_space, ip: IpAddr, port: u16) -> Result<Found, Errno> {
+    for host in Host::listeners(ip) {
+        match rustix::net::connect(&socket, &name(space, port, host)?) {
+            Ok(()) => return Ok(Found::Listener),
+            Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Found::Full),
+            Err(errno) => return Err(system(errno)),
+        }
+    }
+    Ok(Found::Nobody)
+}
+
+/// The ports of this space that have a name; none where the kernel does not tell.
+fn taken(space: rdma_port_space) -> Vec<(u16, Host)> {
+    let Ok(list) = fs::read("/proc/net/unix") else { return Vec::new() };
+    let prefix = format!("@{PREFIX}{}/", space.0);
+    String::from_utf8_lossy(&list).lines().filter_map(|line| read(line, &prefix)).collect()
+}
+
+/// A line of the kernel's list: those whose sockets are connected have a name that is not theirs any more, but their listener's.
+pub(super) fn read(line: &str, prefix: &str) -> Option<(u16, Host)> {
+    const UNCONNECTED: &str = "01";
+    let mut words = line.split_whitespace().skip(5);
+    let is_free = words.next()? == UNCONNECTED;
+    let (port, host) = words.nth(1)?.strip_prefix(prefix)?.split_once('/')?;
+    Some((port.parse().ok()?, Host::parse(host)?)).filter(|_| is_free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn names_overlap_as_addresses_of_sockets_do() {
+        let one = |text| Host::of(ip(text), false);
+        let (any, any4, any6) = (one("::"), one("0.0.0.0"), Host::of(ip("::"), true));
+        assert_eq!((any, any4, any6), (Host::Any, Host::Any4, Host::Any6));
+        assert_eq!(one("::ffff:10.0.0.1"), one("10.0.0.1"));
+        let yes = [(any, any4), (any, any6), (any, one("::1")), (any, one("1.1.1.1")), (any4, one("1.1.1.1"))];
+        let no = [(any4, any6), (any6, one("1.1.1.1")), (any4, one("::1")), (one("::1"), one("::2"))];
+        for (overlaps, pairs) in [(true, &yes[..]), (false, &no[..])] {
+            for &(a, b) in pairs {
+                assert_eq!((a.overlaps(b), b.overlaps(a)), (overlaps, overlaps), "{a} {b}");
+            }
+        }
+        for host in [any, any4, any6, one("fe80::1"), one("10.0.0.1")] {
+            assert!(host.overlaps(host) && Host::parse(&host.to_string()) == Some(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_list_is_read_and_what_is_no_port_left_out() {
+        let prefix = "@softrnic/1/cm/262/";
+        let line = |state, name| format!("0000000000000000: 00000002 00000000 00010000 0005 {state} 28137 {name}");
+        let read = |state, name| read(&line(state, name), prefix);
+        assert_eq!(read("01", "@softrnic/1/cm/262/7471/any4"), Some((7471, Host::Any4)));
+        assert_eq!(read("01", "@softrnic/1/cm/262/1/fe80::1"), Some((1, Host::One(ip("fe80::1")))));
+        assert_eq!(read("03", "@softrnic/1/cm/262/7471/any4"), None, "a connection of it");
+        for name in ["", "/run/x", "@softrnic/1/cm/273/1/any", "@softrnic/1/cm/262/99999/any", "@softrnic/1/cm/262/1/x"]
+        {
+            assert_eq!(read("01", name), None, "{name}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn a_port_is_taken_once() {
+        let space = rdma_port_space(0xfff0);
+        let free = Port::take_any(space, Host::Any4, true).unwrap_or_else(|errno| panic!("{errno:?}"));
+        let take = |host| Port::take(space, free.number, host, |_, _| false).map(drop);
+        for host in [Host::Any, Host::Any4, Host::One(ip("10.0.0.1"))] {
+            assert_eq!(take(host), Err(Errno(libc::EADDRINUSE)), "{host}");
+        }
+        assert_eq!(take(Host::Any6), Ok(()));
+        assert_eq!(take(Host::One(ip("::1"))), Ok(()));
+        let number = free.number;
+        drop(free);
+        assert!(Port::take(space, number, Host::Any, |_, _| false).is_ok());
+    }
+}

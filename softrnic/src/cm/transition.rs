@@ -1,0 +1,197 @@
+//! What a queue pair needs to connect: the attributes of each state, and the changes that the library makes itself.
+
+use std::ffi::c_int;
+use std::mem;
+
+use rdma_mummy_sys::{
+    ibv_access_flags as access, ibv_ah_attr, ibv_gid, ibv_mtu, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask,
+    ibv_qp_state as qp_state, ibv_qp_type, rdma_cm_id,
+};
+
+use super::address::gid;
+use super::calls::{answer, checked};
+use super::events::is_datagram;
+use super::id::{Identifier, State};
+use super::peer::QKEY;
+use super::route::HOPS;
+use super::world;
+use crate::sys::errno::Errno;
+use crate::verbs::gid::index_of;
+use crate::verbs::port::PORT;
+use crate::verbs::queue_pair::{modify_qp, set_ece};
+
+/// 4.096 µs to this power of two: 67 ms.
+const TIMEOUT: u8 = 14;
+
+/// The way to the other side of an identifier.
+pub(super) fn address_handle(id: &Identifier) -> ibv_ah_attr {
+    address_handle_to(id, id.destination.map(|to| gid(to.ip()).0).unwrap_or_default())
+}
+
+pub(super) fn address_handle_to(id: &Identifier, to: [u8; 16]) -> ibv_ah_attr {
+    // SAFETY: numbers alone.
+    let mut attr: ibv_ah_attr = unsafe { mem::zeroed() };
+    let source = id.source.map(|source| gid(source.ip()));
+    (attr.is_global, attr.port_num) = (1, PORT);
+    attr.grh.dgid = ibv_gid { raw: to };
+    attr.grh.sgid_index = index_of(&|gid| Some(gid) == source).unwrap_or(0);
+    (attr.grh.hop_limit, attr.grh.traffic_class) = (HOPS, id.options.traffic_class);
+    attr
+}
+
+fn all(bits: &[mask]) -> u32 {
+    bits.iter().fold(0, |all, one| all | one.0)
+}
+
+/// The attributes that a state needs, with their mask.
+fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32), Errno> {
+    // SAFETY: the identifier is alive; the attributes are numbers alone.
+    let (datagram, kind, attached, mut attr) =
+        unsafe { (is_datagram(id), (*id).qp_type, !(*id).verbs.is_null(), mem::zeroed::<ibv_qp_attr>()) };
+    let mut world = world();
+    if world.id(id.addr())?.state == State::Requested {
+        // One who has given up meanwhile is not connected with.
+        world.peer_speaks(id.addr());
+    }
+    let id = world.id(id.addr())?;
+    if !attached {
+        return Err(Errno::INVALID);
+    }
+    attr.qp_state = state;
+    let requests = matches!(kind, ibv_qp_type::IBV_QPT_RC | ibv_qp_type::IBV_QPT_XRC_SEND);
+    let responds = matches!(kind, ibv_qp_type::IBV_QPT_RC | ibv_qp_type::IBV_QPT_XRC_RECV);
+    let only = |such: bool, bits: &[mask]| if such { all(bits) } else { 0 };
+    let basics = all(&[mask::IBV_QP_STATE, mask::IBV_QP_PKEY_INDEX, mask::IBV_QP_PORT]);
+    attr.port_num = PORT;
+    if datagram {
+        attr.qkey = QKEY;
+        return Ok((attr, basics | mask::IBV_QP_QKEY.0));
+    }
+    if matches!(id.state, State::Idle | State::Bound | State::AddressResolved | State::RouteResolved | State::Listening)
+    {
+        return Ok((attr, basics | mask::IBV_QP_ACCESS_FLAGS.0));
+    }
+    // Whose peer has gone meanwhile is not connected any more.
+    if matches!(id.state, State::Over | State::Gone) {
+        return Err(Errno::INVALID);
+    }
+    match state {
+        qp_state::IBV_QPS_INIT => {
+            let reads = access::IBV_ACCESS_REMOTE_READ.0 | access::IBV_ACCESS_REMOTE_ATOMIC.0;
+            let reads = if id.responder_resources > 0 { reads } else { 0 };
+            attr.qp_access_flags = access::IBV_ACCESS_REMOTE_WRITE.0 | reads;
+            Ok((attr, basics | mask::IBV_QP_ACCESS_FLAGS.0))
+        }
+        qp_state::IBV_QPS_RTR => {
+            attr.ah_attr = address_handle(id);
+            attr.path_mtu = ibv_mtu::IBV_MTU_4096;
+            (attr.dest_qp_num, attr.rq_psn) = (id.remote_qp, id.remote_psn);
+            attr.max_dest_rd_atomic = id.responder_resources;
+            let path = [
+                mask::IBV_QP_STATE,
+                mask::IBV_QP_AV,
+                mask::IBV_QP_PATH_MTU,
+                mask::IBV_QP_DEST_QPN,
+                mask::IBV_QP_RQ_PSN,
+            ];
+            let responder = only(responds, &[mask::IBV_QP_MAX_DEST_RD_ATOMIC, mask::IBV_QP_MIN_RNR_TIMER]);
+            Ok((attr, all(&path) | responder))
+        }
+        qp_state::IBV_QPS_RTS => {
+            attr.sq_psn = id.psn;
+            attr.timeout = id.options.ack_timeout.unwrap_or(TIMEOUT);
+            (attr.retry_cnt, attr.rnr_retry) = (id.retry_count.min(7), id.rnr_retry_count.min(7));
+            attr.max_rd_atomic = id.initiator_depth;
+            let retries = [mask::IBV_QP_RETRY_CNT, mask::IBV_QP_RNR_RETRY, mask::IBV_QP_MAX_QP_RD_ATOMIC];
+            let timeout = only(requests || responds, &[mask::IBV_QP_TIMEOUT]);
+            let start = all(&[mask::IBV_QP_STATE, mask::IBV_QP_SQ_PSN]);
+            Ok((attr, start | only(requests, &retries) | timeout))
+        }
+        _ => Err(Errno::INVALID),
+    }
+}
+
+/// `rdma_init_qp_attr(id, qp_attr, qp_attr_mask)`: the state is read, and everything written.
+///
+/// # Safety
+///
+/// As for C: the identifier is alive, the attributes can be read and written, and the mask written.
+pub(super) unsafe extern "C" fn init_qp_attr(
+    id: *mut rdma_cm_id,
+    qp_attr: *mut ibv_qp_attr,
+    qp_attr_mask: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let state = unsafe { (*qp_attr).qp_state };
+    let initialised = attributes(id, state).map(|(attr, bits)| {
+        // SAFETY: the caller's promise. The bits are those of an `int`.
+        unsafe {
+            qp_attr.write(attr);
+            qp_attr_mask.write(bits as c_int);
+        }
+    });
+    answer(initialised)
+}
+
+/// A change of a queue pair.
+fn modify(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, bits: u32) -> Result<(), Errno> {
+    // SAFETY: the queue pair is the identifier's, and alive as long as that has it; no lock is held that it could wait for.
+    checked(unsafe { modify_qp(qp, attr, bits as c_int) })
+}
+
+fn change(id: *mut rdma_cm_id, qp: *mut ibv_qp, state: qp_state) -> Result<(), Errno> {
+    let (mut attr, bits) = attributes(id, state)?;
+    modify(qp, &mut attr, bits)
+}
+
+/// Takes a new queue pair as far as it goes without a peer.
+pub(super) fn initialise(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Errno> {
+    change(id, qp, qp_state::IBV_QPS_INIT)?;
+    // SAFETY: the identifier is alive; the attributes are numbers alone.
+    let (datagram, mut attr) = unsafe { (is_datagram(id), mem::zeroed::<ibv_qp_attr>()) };
+    if !datagram {
+        return Ok(());
+    }
+    attr.qp_state = qp_state::IBV_QPS_RTR;
+    modify(qp, &mut attr, mask::IBV_QP_STATE.0)?;
+    attr.qp_state = qp_state::IBV_QPS_RTS;
+    modify(qp, &mut attr, all(&[mask::IBV_QP_STATE, mask::IBV_QP_SQ_PSN]))
+}
+
+fn queue_pair(id: *mut rdma_cm_id) -> Option<*mut ibv_qp> {
+    // SAFETY: the identifier is alive.
+    Some(unsafe { (*id).qp }).filter(|qp| !qp.is_null())
+}
+
+pub(super) fn ready_to_receive(id: *mut rdma_cm_id) -> Result<(), Errno> {
+    let Some(qp) = queue_pair(id) else { return Ok(()) };
+    change(id, qp, qp_state::IBV_QPS_INIT)?;
+    change(id, qp, qp_state::IBV_QPS_RTR)
+}
+
+pub(super) fn ready_to_send(id: *mut rdma_cm_id) -> Result<(), Errno> {
+    let Some(qp) = queue_pair(id) else { return Ok(()) };
+    change(id, qp, qp_state::IBV_QPS_RTS)
+}
+
+pub(super) fn to_error(id: *mut rdma_cm_id) -> Result<(), Errno> {
+    world().id(id.addr())?;
+    let Some(qp) = queue_pair(id) else { return Ok(()) };
+    // SAFETY: numbers alone.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    attr.qp_state = qp_state::IBV_QPS_ERR;
+    modify(qp, &mut attr, mask::IBV_QP_STATE.0)
+}
+
+/// Tells the queue pair the extensions of the other side, once they are known, and leaves those that it takes with the identifier.
+pub(super) fn extend(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Errno> {
+    let mut ece = world().id(id.addr())?.remote_ece;
+    if ece.vendor_id == 0 {
+        return Ok(());
+    }
+    // SAFETY: the queue pair is alive, and the options can be read and written.
+    if unsafe { set_ece(qp, &raw mut ece) } == 0 {
+        world().id(id.addr())?.local_ece.options = ece.options;
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Packets as words, and words that are no packets.
+
+use proptest::prelude::*;
+
+use crate::ipc::codec::{ANSWER_WORDS, Garbage, PART_WORDS, decode_answer, decode_part, encode};
+use crate::qp::Service;
+use crate::wire::address::Gid;
+use crate::wire::limits;
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part};
+use crate::wire::work::Operation;
+
+fn operation() -> impl Strategy<Value = Operation> {
+    (0..10, any::<(u64, u32, u32)>(), any::<(u64, u64, u8, u8)>()).prop_map(|(which, keys, values)| {
+        let (address, rkey, immediate) = keys;
+        let (compare, swap, placement, level) = values;
+        match which {
+            0 => Operation::Send,
+            1 => Operation::SendImmediate { immediate },
+            2 => Operation::SendInvalidate { rkey },
+            3 => Operation::Write { address, rkey },
+            4 => Operation::WriteImmediate { address, rkey, immediate },
+            5 => Operation::Read { address, rkey },
+            6 => Operation::CompareSwap { address, rkey, compare, swap },
+            7 => Operation::FetchAdd { address, rkey, add: compare },
+            8 => Operation::AtomicWrite { address, rkey },
+            _ => Operation::Flush { address, rkey, length: compare, placement, level },
+        }
+    })
+}
+
+fn has_data(operation: Operation) -> bool {
+    !operation.is_read_or_atomic() && !matches!(operation, Operation::Flush { .. })
+}
+
+const SERVICES: [Service; 5] = [
+    Service::ReliableConnection,
+    Service::UnreliableConnection,
+    Service::UnreliableDatagram,
+    Service::XrcSend,
+    Service::XrcReceive,
+];
+
+prop_compose! {
+    fn a_part()(
+        operation in operation(),
+        service in 0..SERVICES.len(),
+        length in 0..=u64::from(limits::MAX_MSG_SIZE),
+        place in any::<(u64, u32)>(),
+        (is_solicited, packets, key, srq_number) in any::<(bool, u32, u32, u32)>(),
+        (number, source_number, psn) in (0u32..1 << 24, 0u32..1 << 24, 0u32..1 << 24),
+        (source, destination) in any::<([u8; 16], [u8; 16])>(),
+        (traffic_class, hop_limit, flow_label, service_level, attempt) in any::<(u8, u8, u32, u8, u32)>(),
+    ) -> Part {
+        let most = if has_data(operation) { length } else { 0 };
+        let offset = place.0 % (most + 1);
+        let part = u64::from(place.1 % (MAX_PAYLOAD + 1)).min(most - offset) as u32;
+        let (source, destination, service) = (Gid(source), Gid(destination), SERVICES[service]);
+        let request = Request {
+            service, operation, length, is_solicited, psn, packets, source_number, source, destination, key, traffic_class,
+            hop_limit, flow_label, service_level, srq_number,
+        };
+        Part { number, request, offset, length: part, attempt }
+    }
+}
+
+fn reply() -> impl Strategy<Value = AnswerKind> {
+    prop_oneof![
+        (0..=u64::from(limits::MAX_MSG_SIZE - MAX_PAYLOAD), 0..=MAX_PAYLOAD)
+            .prop_map(|(offset, length)| AnswerKind::Data { offset, length }),
+        any::<u64>().prop_map(|original| AnswerKind::Reply(Reply::Done { original })),
+        (0u8..32).prop_map(|timer| AnswerKind::Reply(Reply::NotReady { timer })),
+        Just(AnswerKind::Reply(Reply::Refused(Refusal::InvalidRequest))),
+        Just(AnswerKind::Reply(Reply::Refused(Refusal::AccessError))),
+        Just(AnswerKind::Reply(Reply::Refused(Refusal::OperationError))),
+        Just(AnswerKind::Reply(Reply::Silence)),
+        Just(AnswerKind::Reply(Reply::LocalFault)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 8 } else { 512 }, ..Default::default() })]
+
+    #[test]
+    fn a_part_is_the_same_at_the_other_end(part in a_part()) {
+        let (words, count) = encode(&Packet::Part(part));
+        prop_assert_eq!(count, PART_WORDS);
+        let back = decode_part(&words).unwrap();
+        prop_assert_eq!(format!("{back:?}"), format!("{part:?}"));
+    }
+
+    #[test]
+    fn an_answer_is_the_same_at_the_other_end(
+        (number, source_number, psn) in (0u32..1 << 24, 0u32..1 << 24, 0u32..1 << 24),
+        attempt: u32,
+        kind in reply(),
+    ) {
+        let answer = Answer { number, source_number, psn, attempt, kind };
+        let (words, count) = encode(&Packet::Answer(answer));
+        prop_assert_eq!(count, ANSWER_WORDS);
+        prop_assert!(words[count..].iter().all(|&word| word == 0));
+        prop_assert_eq!(decode_answer(&words), Ok(answer));
+    }
+
+    #[test]
+    fn what_any_words_say_is_within_bounds(mut words: [u64; PART_WORDS], small in any::<[bool; PART_WORDS]>(), code in 0u64..14) {
+        // Small numbers, so that many are nearly right.
+        for (word, small) in words.iter_mut().zip(small) {
+            *word &= if small { 0xff } else { u64::MAX };
+        }
+        words[0] = words[0] & 0x00ff_ffff_0000_0300 | code;
+        if let Ok(part) = decode_part(&words) {
+            let numbers = [part.number, part.request.source_number, part.request.psn];
+            prop_assert!(numbers.iter().all(|number| number >> 24 == 0));
+            prop_assert!(part.length <= MAX_PAYLOAD && part.request.length <= u64::from(limits::MAX_MSG_SIZE));
+            let most = if has_data(part.request.operation) { part.request.length } else { 0 };
+            prop_assert!(part.offset.checked_add(part.length.into()).unwrap() <= most);
+        }
+        if let Ok(answer) = decode_answer(&words) {
+            prop_assert!([answer.number, answer.source_number, answer.psn].iter().all(|number| number >> 24 == 0));
+            if let AnswerKind::Data { offset, length } = answer.kind {
+                prop_assert!(length <= MAX_PAYLOAD && offset.checked_add(length.into()).is_some());
+            }
+        }
+    }
+}
+
+/// The words of a good part, with one of them changed.
+fn spoiled(index: usize, change: impl FnOnce(u64) -> u64) -> Result<Part, Garbage> {
+    let (mut words, _) = encode(&Packet::Part(super::part(0x1234, 100)));
+    words[index] = change(words[index]);
+    decode_part(&words)
+}
+
+#[test]
+fn each_field_is_checked() {
+    assert!(spoiled(0, |word| word).is_ok());
+    let cases = [
+        (0, 10, "no such operation"),
+        (0, 0x0500, "no such service"),
+        (0, 1 << 56, "a number of more than 24 bits"),
+        (2, 1 << 24, "a number of more than 24 bits"),
+        (3, 1 << 24, "a number of more than 24 bits"),
+        (1, 1 << 33, "a message that is too long"),
+        (9, 1 << 47, "a part that is not of its message"),
+        (10, 1, "a part that is not of its message"),
+        (10, u64::MAX, "a part that is not of its message"),
+    ];
+    for (index, bits, why) in cases {
+        assert_eq!(spoiled(index, |word| word | bits).unwrap_err(), Garbage(why), "{index}");
+    }
+    // A read has no payload, whatever it is to bring.
+    assert_eq!(spoiled(0, |word| word | 5).unwrap_err(), Garbage("a part that is not of its message"));
+    let with_wide_immediate = spoiled(13, |_| 1 << 32);
+    assert!(with_wide_immediate.is_ok(), "a send has none");
+    let (mut words, _) = encode(&Packet::Part(super::part(1, 1)));
+    (words[0], words[13]) = (words[0] | 1, 1 << 32);
+    assert_eq!(decode_part(&words).unwrap_err(), Garbage("an immediate of more than 32 bits"));
+}
+
+#[test]
+fn each_field_of_an_answer_is_checked() {
+    let (good, _) = encode(&Packet::Answer(super::answer(7)));
+    let cases = [
+        (0, 6, "no such answer"),
+        (0, 1 << 56, "a number of more than 24 bits"),
+        (1, 1 << 24, "a number of more than 24 bits"),
+        (1, 1 << 56, "a number of more than 24 bits"),
+        (2, 1 << 32, "a reply with data"),
+    ];
+    assert!(decode_answer(&good).is_ok());
+    for (index, bits, why) in cases {
+        let mut words = good;
+        words[index] |= bits;
+        assert_eq!(decode_answer(&words).unwrap_err(), Garbage(why), "{index}");
+    }
+    for words in [(0, 17 << 42, 0), (0, 1 << 32, u64::MAX), (2 | 32 << 8, 0, 0), (3 | 3 << 8, 0, 0)] {
+        let mut all = [0; PART_WORDS];
+        (all[0], all[2], all[3]) = words;
+        assert!(decode_answer(&all).is_err(), "{words:?}");
+    }
+}

@@ -1,0 +1,411 @@
+//! A process that keeps to nothing: it makes proper sessions, and then says and writes what it likes.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
+
+use super::fuzz::common::party::Chance;
+use crate::ipc::codec::{self, ANSWER_WORDS, PART_WORDS};
+use crate::ipc::descriptor::Descriptor;
+use crate::ipc::ring::{CONTROL, Consumer, Producer, Ring};
+use crate::ipc::session::{RING, SHARED};
+use crate::ipc::shared::Shared;
+use crate::ipc::{block, socket};
+use crate::mem::read_bytes;
+use crate::qp::Service;
+use crate::qp::registry::MULTICAST_NUMBER;
+use crate::wire::address::Gid;
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::packet::{Answer, AnswerKind, BLOCK, MAX_PAYLOAD, Packet, Part, Payload};
+use crate::wire::work::Operation;
+
+/// Fills what no peer may see or change.
+pub(super) const SECRET: u8 = 0xc5;
+/// What the foe sends.
+const SENT: [u8; MAX_PAYLOAD as usize] = [0x11; MAX_PAYLOAD as usize];
+const DATA: usize = 4096;
+
+/// A queue pair that the foe knows of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) number: u32,
+    /// Whom it is connected to: of the foe's block.
+    pub(super) peer: u32,
+    pub(super) service: Service,
+    /// What it has granted.
+    pub(super) rkey: u32,
+    pub(super) start: u64,
+    pub(super) length: u64,
+}
+
+/// What the foe knows.
+#[derive(Clone, Debug)]
+pub(super) struct Knowledge {
+    pub(super) targets: Vec<Target>,
+    /// Keys that were never granted, and addresses of what must not change.
+    pub(super) keys: Vec<u32>,
+    pub(super) places: Vec<u64>,
+    /// Queue pairs that have nothing to do with it.
+    pub(super) others: Vec<u32>,
+    /// And such of another process.
+    pub(super) elsewhere: Vec<u32>,
+    pub(super) gid: Gid,
+    pub(super) qkey: u32,
+}
+
+/// A session, as the foe has it.
+struct Session {
+    socket: Descriptor,
+    shared: Arc<Shared>,
+    producer: Producer,
+    consumer: Consumer,
+    /// It has the requests.
+    asks: bool,
+}
+
+impl Session {
+    fn new(socket: Descriptor, shared: Shared, asks: bool) -> Self {
+        let shared = Arc::new(shared);
+        let parts = Ring::new(Arc::clone(&shared), 0, DATA, RING);
+        let answers = Ring::new(Arc::clone(&shared), CONTROL, DATA + RING, RING);
+        let (producer, consumer) = if asks {
+            (Producer::new(parts), Consumer::new(answers, ANSWER_WORDS))
+        } else {
+            (Producer::new(answers), Consumer::new(parts, PART_WORDS))
+        };
+        Self { socket, shared, producer, consumer, asks }
+    }
+
+    fn has_gone(&self) -> bool {
+        rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT).is_ok_and(|(length, _)| length == 0)
+    }
+}
+
+/// The foe.
+pub(super) struct Foe {
+    knowledge: Knowledge,
+    victim: u32,
+    pub(super) block: u32,
+    listener: Descriptor,
+    sessions: Vec<Session>,
+    /// One of which it never reads the answers.
+    deaf: Option<Session>,
+    chance: Chance,
+    /// Tells the packet number that a target expects.
+    expected: fn(u32) -> u32,
+    /// What it has done.
+    pub(super) sessions_made: u64,
+    pub(super) packets: u64,
+    pub(super) words: u64,
+}
+
+impl Foe {
+    pub(super) fn new(victim: u32, seed: u64, expected: fn(u32) -> u32) -> Self {
+        let (block, listener) = block::claim().unwrap();
+        let knowledge = Knowledge {
+            targets: Vec::new(),
+            keys: Vec::new(),
+            places: Vec::new(),
+            others: Vec::new(),
+            elsewhere: Vec::new(),
+            gid: Gid([0; 16]),
+            qkey: 0,
+        };
+        let chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let (sessions, deaf) = (Vec::new(), None);
+        let (sessions_made, packets, words) = (0, 0, 0);
+        Self { knowledge, victim, block, listener, sessions, deaf, chance, expected, sessions_made, packets, words }
+    }
+
+    pub(super) fn learn(&mut self, knowledge: Knowledge) {
+        self.knowledge = knowledge;
+    }
+
+    fn one_in(&mut self, many: u64) -> bool {
+        self.chance.next(many) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.chance.next(from.len() as u64) as usize]
+    }
+
+    /// Does something.
+    pub(super) fn step(&mut self) {
+        self.meet();
+        self.hammer();
+        if self.sessions.is_empty() {
+            return;
+        }
+        let place = self.chance.next(self.sessions.len() as u64) as usize;
+        let mut session = self.sessions.swap_remove(place);
+        let is_over = match self.chance.next(64) {
+            0..40 if session.asks => self.ask(&mut session),
+            0..40 => self.answer(&mut session),
+            40..60 => self.listen(&mut session),
+            60..63 => {
+                self.scribble(&session);
+                false
+            }
+            _ => self.disturb(&session),
+        };
+        if self.one_in(2) {
+            socket::ring_bell(&session.socket);
+        }
+        if !is_over && !session.has_gone() {
+            self.sessions.push(session);
+        }
+    }
+
+    /// Lets the victim connect, and connects to it.
+    fn meet(&mut self) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        while let Ok(guest) = rustix::net::accept_with(&self.listener, flags) {
+            let guest = Descriptor::new(guest).unwrap();
+            if let Ok(Some(memory)) = socket::greeted(guest.as_fd(), RING as u32) {
+                let shared = Shared::accept(&memory, SHARED).unwrap();
+                self.sessions.push(Session::new(guest, shared, false));
+                self.sessions_made += 1;
+            }
+        }
+        if self.sessions.iter().filter(|session| session.asks).count() < 2 {
+            let session = self.connect(self.victim);
+            self.sessions.extend(session);
+        }
+    }
+
+    fn connect(&mut self, block: u32) -> Option<Session> {
+        let own = socket::new().unwrap();
+        rustix::net::connect(&own, &socket::address(&block::name(block)).unwrap()).ok()?;
+        let (shared, memory) = Shared::create(SHARED).unwrap();
+        socket::greet(own.as_fd(), memory.as_fd(), RING as u32).ok()?;
+        self.sessions_made += 1;
+        Some(Session::new(own, shared, true))
+    }
+
+    /// Asks queue pairs that have nothing to do with it, again and again, and does not listen.
+    fn hammer(&mut self) {
+        let Some(&first) = self.knowledge.elsewhere.first() else { return };
+        let known = self.deaf.take().filter(|session| !session.has_gone());
+        let Some(mut session) = known.or_else(|| self.connect(first / BLOCK)) else { return };
+        for number in self.knowledge.elsewhere.clone().into_iter().cycle().take(64) {
+            let (service, operation) = (Service::ReliableConnection, Operation::Write { address: 0, rkey: 0 });
+            let request = Request { service, operation, length: 0, source_number: 1, ..self.part().request };
+            let part = Part { number, request, offset: 0, length: 0, attempt: 0 };
+            let (words, count) = codec::encode(&Packet::Part(part));
+            if session.producer.put(&words[..count], Payload::Bytes(&[]), 0).is_err() {
+                break;
+            }
+            self.packets += 1;
+        }
+        socket::ring_bell(&session.socket);
+        self.deaf = Some(session);
+    }
+
+    /// Random words, anywhere.
+    fn scribble(&mut self, session: &Session) {
+        for _ in 0..=self.chance.next(64) {
+            let control = [0, 128, 256, 384, 512, 640, 768, 896];
+            let offset = match self.chance.next(16) {
+                0 => self.pick(&control),
+                1 => self.chance.next(DATA as u64 / 8) as usize * 8,
+                _ => DATA + self.chance.next((SHARED - DATA) as u64 / 8) as usize * 8,
+            };
+            let (before, random) = (session.shared.load(offset, Ordering::Relaxed), self.chance.next(u64::MAX));
+            let near = self.chance.next(4096).wrapping_sub(2048);
+            let values = [0, 1, 64, RING as u64, u64::MAX, random, before.wrapping_add(near), before.wrapping_add(64)];
+            let value = self.pick(&values);
+            session.shared.store(offset, value, Ordering::Release);
+            self.words += 1;
+        }
+    }
+
+    /// Something over the socket; whether that is the end.
+    fn disturb(&mut self, session: &Session) -> bool {
+        match self.chance.next(8) {
+            0 => {
+                let _ = rustix::net::shutdown(&session.socket, Shutdown::Write);
+                self.one_in(2)
+            }
+            1 => {
+                let _ = socket::greet(session.socket.as_fd(), session.socket.as_fd(), 7);
+                false
+            }
+            2 => true,
+            _ => {
+                for _ in 0..self.chance.next(300) {
+                    let length = self.chance.next(200) as usize;
+                    let _ =
+                        rustix::net::send(&session.socket, &SENT[..length], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                }
+                false
+            }
+        }
+    }
+
+    /// Puts a packet in, with another length where it feels like it.
+    fn put(&mut self, session: &mut Session, packet: &Packet) -> bool {
+        let (words, count) = codec::encode(packet);
+        let length = if self.one_in(200) {
+            self.chance.next(u64::from(MAX_PAYLOAD)) as u32
+        } else {
+            packet.length().min(MAX_PAYLOAD)
+        };
+        self.packets += 1;
+        session.producer.put(&words[..count], Payload::Bytes(&SENT[..length as usize]), length).is_ok()
+    }
+
+    /// Requests: sound ones, and such as nobody should take.
+    fn ask(&mut self, session: &mut Session) -> bool {
+        for _ in 0..=self.chance.next(16) {
+            let part = self.part();
+            let mut offset = part.offset;
+            loop {
+                // All parts of it, or only this.
+                if !self.put(session, &Packet::Part(Part { offset, ..part })) {
+                    return false;
+                }
+                offset = offset.saturating_add(u64::from(part.length));
+                let goes_on = part.length > 0 && part.request.length < 1 << 20 && offset < part.request.length;
+                if !goes_on || self.one_in(20) {
+                    break;
+                }
+            }
+        }
+        false
+    }
+
+    fn part(&mut self) -> Part {
+        let all = self.knowledge.clone();
+        let target = self.pick(&all.targets);
+        let random = self.chance.next(u64::MAX);
+        let (own, start) = (target.rkey, target.start);
+        let rkey = match self.chance.next(4) {
+            0 | 1 => own,
+            2 => self.pick(&all.keys),
+            _ => self.pick(&[0, u32::MAX, own ^ 1, own.wrapping_add(256), random as u32]),
+        };
+        let address = match self.chance.next(4) {
+            0 | 1 => start + self.chance.next(64) * 8,
+            2 => self.pick(&all.places),
+            _ => {
+                let end = start + target.length;
+                self.pick(&[0, u64::MAX, u64::MAX - 7, start - 8, start - 1, end - 4, end, end - 8, start + 1, random])
+            }
+        };
+        let (immediate, whole) = (random as u32, self.chance.next(u64::MAX));
+        let operations = [
+            Operation::Send,
+            Operation::SendImmediate { immediate },
+            Operation::SendInvalidate { rkey },
+            Operation::Write { address, rkey },
+            Operation::WriteImmediate { address, rkey, immediate },
+            Operation::Read { address, rkey },
+            Operation::CompareSwap { address, rkey, compare: 0, swap: whole },
+            Operation::FetchAdd { address, rkey, add: whole },
+            Operation::AtomicWrite { address, rkey },
+            Operation::Flush { address, rkey, length: whole, placement: immediate as u8, level: 1 },
+            Operation::LocalInvalidate { rkey },
+            Operation::Bind,
+        ];
+        let operation = if self.one_in(4) { self.pick(&operations) } else { self.pick(&operations[..8]) };
+        let lengths = [0, 1, 8, 8, 100, 16_384, 16_385, 65_536, 65_537, 1 << 31, u64::from(u32::MAX), u64::MAX];
+        let length = if self.one_in(8) { self.pick(&lengths) } else { self.pick(&lengths[..8]) };
+        let offset = if self.one_in(30) { self.pick(&[1, 16_384, length, u64::MAX, random]) } else { 0 };
+        let has_data = operation.has_data();
+        let sound = if has_data { length.saturating_sub(offset).min(u64::from(MAX_PAYLOAD)) as u32 } else { 0 };
+        let part_length = if self.one_in(100) { self.chance.next(1 << 17) as u32 } else { sound };
+        let psn = if self.one_in(4) { random as u32 & 0xff_ffff } else { (self.expected)(target.number) };
+        let services = [Service::ReliableConnection, Service::UnreliableConnection, Service::UnreliableDatagram];
+        let service = if self.one_in(20) { self.pick(&services) } else { target.service };
+        let number = match self.chance.next(30) {
+            0 => MULTICAST_NUMBER,
+            1 => self.pick(&all.others),
+            2 => random as u32 & 0xff_ffff,
+            _ => target.number,
+        };
+        let source_number = if self.one_in(30) { random as u32 } else { target.peer };
+        let source = if self.one_in(30) { Gid(u128::from(random).to_ne_bytes()) } else { all.gid };
+        let request = Request {
+            service,
+            operation,
+            length,
+            is_solicited: self.one_in(2),
+            psn,
+            packets: if self.one_in(4) { random as u32 } else { (length / 1024) as u32 },
+            source_number,
+            source,
+            destination: all.gid,
+            key: if self.one_in(10) { random as u32 } else { all.qkey },
+            traffic_class: 0,
+            hop_limit: 64,
+            flow_label: 0,
+            service_level: 0,
+            srq_number: random as u32,
+        };
+        Part { number, request, offset, length: part_length, attempt: random as u32 }
+    }
+
+    /// Reads what the victim has answered, in which there is to be nothing that it has not granted; whether the session is of no use
+    /// any more.
+    fn listen(&mut self, session: &mut Session) -> bool {
+        if !session.asks {
+            return false;
+        }
+        for _ in 0..256 {
+            let Ok(Some(words)) = session.consumer.next() else { break };
+            let Ok(answer) = codec::decode_answer(&words) else { return true };
+            let Ok(pieces) = session.consumer.take(Packet::Answer(answer).length()) else { return true };
+            let mut bytes = vec![0; pieces.as_slice().iter().map(crate::mem::Segment::len).sum()];
+            read_bytes(pieces.as_slice(), &mut bytes).unwrap();
+            if let AnswerKind::Reply(Reply::Done { original }) = answer.kind {
+                bytes = original.to_ne_bytes().to_vec();
+            }
+            assert!(!bytes.windows(8).any(|bytes| bytes == [SECRET; 8]), "what was not granted was read: {answer:?}");
+        }
+        session.consumer.free();
+        false
+    }
+
+    /// Answers requests of the victim's, rightly or not.
+    fn answer(&mut self, session: &mut Session) -> bool {
+        for _ in 0..=self.chance.next(32) {
+            let Ok(Some(words)) = session.consumer.next() else { break };
+            let Ok(part) = codec::decode_part(&words) else { return true };
+            if session.consumer.take(part.length).is_err() {
+                return true;
+            }
+            for _ in 0..self.chance.next(4) {
+                let answer = self.answer_to(&part);
+                if !self.put(session, &Packet::Answer(answer)) {
+                    return false;
+                }
+            }
+        }
+        session.consumer.free();
+        false
+    }
+
+    fn answer_to(&mut self, part: &Part) -> Answer {
+        let request = &part.request;
+        let random = self.chance.next(u64::MAX);
+        let others = self.knowledge.others.clone();
+        let offset = self.pick(&[0, 0, 0, 16_384, 1, request.length, random % (1 << 31)]);
+        let length = self.pick(&[0, 1, 8, 100, request.length.min(16_384) as u32, MAX_PAYLOAD]);
+        let refusals = [Refusal::InvalidRequest, Refusal::AccessError, Refusal::OperationError];
+        let kind = match self.chance.next(16) {
+            0..6 => AnswerKind::Reply(Reply::Done { original: random }),
+            6..12 => AnswerKind::Data { offset, length },
+            12 => AnswerKind::Reply(Reply::NotReady { timer: 1 }),
+            13 => AnswerKind::Reply(Reply::Refused(self.pick(&refusals))),
+            14 => AnswerKind::Reply(Reply::Silence),
+            _ => AnswerKind::Reply(Reply::LocalFault),
+        };
+        let number = if self.one_in(20) { self.pick(&others) } else { request.source_number };
+        let source_number = if self.one_in(20) { self.block * BLOCK } else { part.number };
+        let psn = if self.one_in(10) { request.psn.wrapping_add(1) & 0xff_ffff } else { request.psn };
+        let attempt = if self.one_in(20) { random as u32 } else { part.attempt };
+        Answer { number, source_number, psn, attempt, kind }
+    }
+}

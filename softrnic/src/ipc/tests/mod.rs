@@ -1,0 +1,122 @@
+//! Two ends in one process, and packets between them.
+
+mod carry;
+mod codec;
+mod fuzz;
+mod groups;
+mod malicious_peer;
+mod processes;
+mod ring;
+mod stress;
+mod turns;
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use super::Host;
+use super::deliver::Deliver;
+use super::peers::Peers;
+use crate::mem::{Segment, read_bytes};
+use crate::qp::{QueuePair, Service};
+use crate::wire::address::Gid;
+use crate::wire::message::{Reply, Request};
+use crate::wire::packet::{Answer, AnswerKind, Carrier, Part};
+use crate::wire::work::Operation;
+
+/// Keeps what comes.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) parts: Mutex<Vec<(Part, Vec<u8>)>>,
+    pub(super) answers: Mutex<Vec<(Answer, Vec<u8>)>>,
+    pub(super) back: Mutex<Option<Arc<dyn Carrier>>>,
+    pub(super) lost: AtomicUsize,
+    pub(super) room: AtomicUsize,
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seen").finish_non_exhaustive()
+    }
+}
+
+fn bytes(payload: &[Segment]) -> Vec<u8> {
+    let mut bytes = vec![0; payload.iter().map(Segment::len).sum()];
+    read_bytes(payload, &mut bytes).unwrap();
+    bytes
+}
+
+impl Deliver for Seen {
+    fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
+        *self.back.lock().unwrap() = Some(Arc::clone(back));
+        self.parts.lock().unwrap().push((*part, bytes(payload)));
+    }
+
+    fn answer(&self, answer: &Answer, payload: &[Segment]) {
+        self.answers.lock().unwrap().push((*answer, bytes(payload)));
+    }
+
+    fn lost(&self, _: &Arc<dyn Carrier>) {
+        self.lost.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn room(&self, _: &Weak<QueuePair>) {
+        self.room.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One end, which is there until the tests end.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) seen: &'static Seen,
+    pub(super) host: Host,
+}
+
+pub(super) fn end() -> End {
+    let seen: &'static Seen = Box::leak(Box::default());
+    let peers = peers(seen);
+    End { seen, host: Host(peers) }
+}
+
+/// The other processes, as somebody sees them.
+pub(super) fn peers(deliver: &'static dyn Deliver) -> &'static Peers {
+    Box::leak(Box::new(Peers::new(deliver)))
+}
+
+/// Waits, without polling, for what is to come by itself.
+pub(super) fn until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..60_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it does not come");
+}
+
+pub(super) fn part(number: u32, length: u32) -> Part {
+    let request = Request {
+        service: Service::ReliableConnection,
+        operation: Operation::Send,
+        length: u64::from(length),
+        is_solicited: false,
+        psn: 5,
+        packets: 1,
+        source_number: 7,
+        source: Gid([1; 16]),
+        destination: Gid([2; 16]),
+        key: 0,
+        traffic_class: 0,
+        hop_limit: 64,
+        flow_label: 0,
+        service_level: 0,
+        srq_number: 0,
+    };
+    Part { number, request, offset: 0, length, attempt: 3 }
+}
+
+pub(super) fn answer(number: u32) -> Answer {
+    let kind = AnswerKind::Reply(Reply::Done { original: 9 });
+    Answer { number, source_number: 11, psn: 5, attempt: 3, kind }
+}

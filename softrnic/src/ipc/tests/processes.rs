@@ -1,0 +1,198 @@
+//! Another process: this test program once more, which runs one test with something to do.
+
+use std::io::{BufRead, BufReader, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::{env, fs};
+
+use super::{end, part, peers, until};
+use crate::ipc::deliver::Deliver;
+use crate::ipc::{Host, Process};
+use crate::mem::Segment;
+use crate::qp::QueuePair;
+use crate::sys::fork;
+use crate::wire::address::Gid;
+use crate::wire::packet::{Answer, AnswerKind, BLOCK, Carrier, Fabric, Packet, Part, Payload, Stuck};
+
+const TASK: &str = "SOFTRNIC_TEST_TASK";
+
+/// Starts this program to run one test, with a task.
+fn start(test: &str, task: &str) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", &format!("ipc::tests::processes::{test}"), "--nocapture", "--test-threads=1"]);
+    command.env(TASK, task).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn task() -> Option<String> {
+    env::var(TASK).ok()
+}
+
+/// The block that another process says that it has.
+fn block_of(child: &mut Child) -> u32 {
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    let line = lines.map(Result::unwrap).find_map(|line| line.split_once("block ").map(|(_, block)| block.to_owned()));
+    line.unwrap().parse().unwrap()
+}
+
+/// Sends back the data of each part.
+#[derive(Debug)]
+struct Echo;
+
+impl Deliver for Echo {
+    fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
+        let Part { number, length, attempt, offset, .. } = *part;
+        let kind = AnswerKind::Data { offset, length };
+        let answer = Answer { number: 7, source_number: number, psn: 1, attempt, kind };
+        assert_eq!(back.put(&Packet::Answer(answer), Payload::Memory(payload)), Ok(()));
+    }
+
+    fn answer(&self, _: &Answer, _: &[Segment]) {}
+    fn lost(&self, _: &Arc<dyn Carrier>) {}
+    fn room(&self, _: &std::sync::Weak<QueuePair>) {}
+}
+
+/// Not a test: the other process.
+#[test]
+#[cfg_attr(miri, ignore = "makes sockets")]
+fn echo() {
+    if task().as_deref() != Some("echo") {
+        return;
+    }
+    let host = Host(peers(&Echo));
+    println!("block {}", host.claim().unwrap());
+    // Until the other one goes or says so.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes processes")]
+fn another_process_sends_back_what_it_gets_until_it_is_killed() {
+    let mut child = start("echo", "echo");
+    let block = block_of(&mut child);
+    let here = end();
+    here.host.claim().unwrap();
+    let way = here.host.carrier(block * BLOCK + 5).unwrap();
+    for round in 0..1000u32 {
+        let bytes: Vec<u8> = (0..round * 17 % 16384).map(|index| (index * 7 + round) as u8).collect();
+        let packet = Packet::Part(part(block * BLOCK + 5, bytes.len() as u32));
+        way.put(&packet, Payload::Bytes(&bytes)).unwrap();
+        // As programs do: some poll, some sleep.
+        until(|| {
+            if round % 3 != 0 {
+                here.host.progress();
+            }
+            !here.seen.answers.lock().unwrap().is_empty()
+        });
+        let (answer, back) = here.seen.answers.lock().unwrap().remove(0);
+        assert_eq!(answer.source_number, block * BLOCK + 5);
+        assert!(back == bytes);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until(|| here.seen.lost.load(Ordering::SeqCst) == 1);
+    let packet = Packet::Part(part(block * BLOCK + 5, 0));
+    assert_eq!(way.put(&packet, Payload::Bytes(&[])), Err(Stuck::Gone));
+    assert!(here.host.carrier(block * BLOCK + 5).is_none());
+}
+
+/// How often the threads of the fabric have gone to sleep or were made to, in all.
+fn switches() -> u64 {
+    let mut all = 0;
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        let path = task.unwrap().path();
+        if fs::read_to_string(path.join("comm")).unwrap().trim() == "softrnic-peers" {
+            let status = fs::read_to_string(path.join("status")).unwrap();
+            let lines = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+            all += lines.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum::<u64>();
+        }
+    }
+    all
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes processes")]
+fn who_has_nothing_to_do_sleeps() {
+    // No other tests' threads.
+    if task().is_none() {
+        let output = start("who_has_nothing_to_do_sleeps", "alone").wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let (here, there) = (end(), end());
+    let block = there.host.claim().unwrap();
+    here.host.claim().unwrap();
+    let way = here.host.carrier(block * BLOCK).unwrap();
+    way.put(&Packet::Part(part(block * BLOCK, 0)), Payload::Bytes(&[])).unwrap();
+    until(|| there.seen.parts.lock().unwrap().len() == 1);
+    for _ in 0..100_000 {
+        here.host.progress();
+    }
+    // It looks for a while after the last poll; on a busy machine that can take long.
+    until(|| {
+        let before = switches();
+        std::thread::sleep(Duration::from_millis(300));
+        before == switches()
+    });
+    assert_ne!(switches(), 0);
+    way.put(&Packet::Part(part(block * BLOCK, 0)), Payload::Bytes(&[])).unwrap();
+    until(|| there.seen.parts.lock().unwrap().len() == 2);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes processes")]
+fn a_child_begins_anew_and_keeps_nothing_of_its_parents() {
+    // No other tests' threads, which might hold what the child needs.
+    if task().is_none() {
+        let test = "a_child_begins_anew_and_keeps_nothing_of_its_parents";
+        let output = start(test, "alone").wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let there = end();
+    let block = there.host.claim().unwrap();
+    let number = block * BLOCK;
+    let host = Process;
+    fork::watch();
+    let ours = host.claim().unwrap();
+    host.joined(Gid([0xff; 16]));
+    let way = host.carrier(number).unwrap();
+    way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
+    until(|| there.seen.parts.lock().unwrap().len() == 1);
+    let sockets = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap().flatten().flat_map(|entry| fs::read_link(entry.path()));
+        links
+            .filter(|link| ["socket:", "anon_inode:"].iter().any(|kind| link.to_string_lossy().starts_with(kind)))
+            .count()
+    };
+    let before = sockets();
+    // SAFETY: the child calls what a child may as far as glibc makes it safe, and ends without running anything of its parent's.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_so = catch_unwind(AssertUnwindSafe(|| {
+            // Of each end a listener, and what the thread waits by; both ends of a session; a group.
+            assert_eq!(before - sockets(), 9);
+            assert_eq!(way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Err(Stuck::Gone));
+            drop(way);
+            // It begins anew, with names of its own.
+            let new = host.claim().unwrap();
+            assert!(new != ours && new != block);
+            let way = host.carrier(number).unwrap();
+            assert_eq!(way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Ok(()));
+            host.progress();
+        }));
+        // SAFETY: it ends the child.
+        unsafe { libc::_exit(i32::from(is_so.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is this process's, and `status` can be written.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
+    // The child's one, and this.
+    until(|| there.seen.parts.lock().unwrap().len() == 3);
+    assert!(there.seen.lost.load(Ordering::SeqCst) <= 1, "but for the child's session");
+}

@@ -1,0 +1,197 @@
+//! Copies to, from and within memory of GPUs. Each has ended when its function returns.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::Device;
+use super::card::{Card, Current};
+use super::driver::{Failure, Handle, result};
+use crate::mem::copy::{self, tail_of};
+use crate::mem::segment::Place;
+use crate::mem::{Atomic, Fault};
+
+/// Which side of a copy could not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    From,
+    To,
+}
+
+/// What is copied within one allocation goes by way of the host where it overlaps, by so many bytes.
+const STAGE: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
+
+/// Copies where at least one side is memory of a GPU. The last bytes are copied last, as [`copy::copy`] says.
+///
+/// # Safety
+///
+/// What is the host's can be read, or written, for `length` bytes.
+#[cold]
+pub(in crate::mem) unsafe fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)> {
+    if length == 0 {
+        return Ok(());
+    }
+    let source = device(from).map(|device| device.card().map(|card| (device, card)));
+    let target = device(to).map(|device| device.card().map(|card| (device, card)));
+    let source = source.transpose().map_err(|fault| (End::From, fault))?;
+    let target = target.transpose().map_err(|fault| (End::To, fault))?;
+    match (from, to, source, target) {
+        (Place::Host(from), _, None, Some((to, card))) => {
+            let tail = tail_of(to.address as usize, length);
+            // SAFETY: the caller's promise; the copy has ended when `run` returns.
+            run(card, &|queue| unsafe {
+                queue.host_to_device(to.address, from, length - tail)?;
+                queue.host_to_device(to.address + (length - tail) as u64, from.wrapping_add(length - tail), tail)
+            })
+            .map_err(|failure| (End::To, card.fault(failure)))
+        }
+        (_, Place::Host(to), Some((from, card)), None) => {
+            // SAFETY: the caller's promise.
+            unsafe { to_host(card, from, to, length) }.map_err(|failure| (End::From, card.fault(failure)))
+        }
+        (_, _, Some((from, source)), Some((to, target))) => {
+            within((from, source), (to, target), length).map_err(|failure| (End::To, target.fault(failure)))
+        }
+        (Place::Null, _, None, Some((to, card))) => {
+            let tail = tail_of(to.address as usize, length);
+            run(card, &|queue| {
+                queue.clear(to.address, length - tail)?;
+                queue.clear(to.address + (length - tail) as u64, tail)
+            })
+            .map_err(|failure| (End::To, card.fault(failure)))
+        }
+        // What goes nowhere, and what has no GPU in it.
+        _ => Ok(()),
+    }
+}
+
+/// Runs an atomic on eight bytes: atomic with the others that are run here, as those of a NIC are, and with nothing else.
+pub(in crate::mem) fn atomic(at: Place, operation: Atomic) -> Result<u64, Fault> {
+    let Some(device) = device(at) else { return Ok(0) };
+    let card = device.card()?;
+    let _turn = card.lock();
+    let mut bytes = [0; 8];
+    // SAFETY: eight bytes of our own.
+    unsafe { to_host(card, device, bytes.as_mut_ptr(), bytes.len()) }.map_err(|failure| card.fault(failure))?;
+    let found = u64::from_ne_bytes(bytes);
+    let new = match operation {
+        Atomic::CompareSwap { compare, .. } if compare != found => return Ok(found),
+        Atomic::CompareSwap { swap, .. } => swap,
+        Atomic::FetchAdd(add) => found.wrapping_add(add),
+        Atomic::Store(new) => new,
+    };
+    let new = new.to_ne_bytes();
+    // SAFETY: as above.
+    run(card, &|queue| unsafe { queue.host_to_device(device.address, new.as_ptr(), new.len()) })
+        .map_err(|failure| card.fault(failure))?;
+    Ok(found)
+}
+
+fn device(place: Place) -> Option<Device> {
+    match place {
+        Place::Device { address, buffer, card } => Some(Device { address, buffer, card }),
+        Place::Host(_) | Place::Null => None,
+    }
+}
+
+/// Puts copies on the stream of a card, and waits until they have ended, whether all could be put there or not.
+fn run(card: &Card, put: &dyn Fn(Queue<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let _current = Current::new(card.driver, card.context)?;
+    let is_put = put(Queue(card));
+    // SAFETY: the stream is there, as its context is.
+    let has_ended = result(unsafe { (card.driver.stream_synchronize)(card.stream) });
+    is_put.and(has_ended)
+}
+
+/// The last bytes are stored by this thread: the driver has no order within a copy.
+///
+/// # Safety
+///
+/// `to` can be written for `length` bytes.
+unsafe fn to_host(card: &Card, from: Device, to: *mut u8, length: usize) -> Result<(), Failure> {
+    let tail = tail_of(to.addr(), length);
+    let bulk = length - tail;
+    let mut last = [0u8; 8];
+    let kept = (&raw mut last).cast::<u8>();
+    // SAFETY: the caller's promise, and at most eight bytes of our own, which are there until `run` has waited.
+    run(card, &|queue| unsafe {
+        queue.device_to_host(to, from.address, bulk)?;
+        queue.device_to_host(kept, from.address + bulk as u64, tail)
+    })?;
+    fence(Ordering::Release);
+    // SAFETY: the rest of the caller's bytes.
+    unsafe { copy::store(to.add(bulk), last, tail) };
+    Ok(())
+}
+
+fn within((from, source): (Device, &Card), (to, target): (Device, &Card), length: usize) -> Result<(), Failure> {
+    let distance = to.address.wrapping_sub(from.address);
+    if distance < length as u64 || distance.wrapping_neg() < length as u64 {
+        return overlapping(source, from, to, length);
+    }
+    let tail = tail_of(to.address as usize, length);
+    let bulk = length - tail;
+    run(target, &|queue| {
+        queue.device_to_device(to.address, (from.address, source.context), bulk)?;
+        queue.device_to_device(to.address + bulk as u64, (from.address + bulk as u64, source.context), tail)
+    })
+}
+
+/// By way of the host, from the end that is not written over before it is read.
+fn overlapping(card: &Card, from: Device, to: Device, length: usize) -> Result<(), Failure> {
+    let mut stage = vec![0u8; length.min(STAGE)];
+    let start = stage.as_mut_ptr();
+    let parts = length.div_ceil(STAGE);
+    for part in 0..parts {
+        let offset = if to.address > from.address { parts - 1 - part } else { part } * STAGE;
+        let count = STAGE.min(length - offset);
+        // SAFETY: so many bytes of the stage, which outlives `run`.
+        run(card, &|queue| unsafe {
+            queue.device_to_host(start, from.address + offset as u64, count)?;
+            queue.host_to_device(to.address + offset as u64, start, count)
+        })?;
+    }
+    Ok(())
+}
+
+/// The stream of a card whose context is current.
+#[derive(Clone, Copy)]
+struct Queue<'c>(&'c Card);
+
+impl Queue<'_> {
+    /// # Safety
+    ///
+    /// `from` can be read until the stream is at its end.
+    unsafe fn host_to_device(self, to: u64, from: *const u8, length: usize) -> Result<(), Failure> {
+        // SAFETY: the caller's promise; the driver checks the address on the GPU.
+        self.put(length, || unsafe { (self.0.driver.memcpy_htod_async)(to, from.cast(), length, self.0.stream) })
+    }
+
+    /// # Safety
+    ///
+    /// `to` can be written until the stream is at its end.
+    unsafe fn device_to_host(self, to: *mut u8, from: u64, length: usize) -> Result<(), Failure> {
+        // SAFETY: as above.
+        self.put(length, || unsafe { (self.0.driver.memcpy_dtoh_async)(to.cast(), from, length, self.0.stream) })
+    }
+
+    fn device_to_device(self, to: u64, (from, context): (u64, Handle), length: usize) -> Result<(), Failure> {
+        let Card { driver, context: own, stream, .. } = *self.0;
+        self.put(length, || {
+            if context == own {
+                // SAFETY: the driver checks the addresses, which are of its own memory.
+                unsafe { (driver.memcpy_dtod_async)(to, from, length, stream) }
+            } else {
+                // SAFETY: as above, and both contexts are there, as their memory is.
+                unsafe { (driver.memcpy_peer_async)(to, own, from, context, length, stream) }
+            }
+        })
+    }
+
+    fn clear(self, at: u64, length: usize) -> Result<(), Failure> {
+        // SAFETY: the driver checks the address.
+        self.put(length, || unsafe { (self.0.driver.memset_d8_async)(at, 0, length, self.0.stream) })
+    }
+
+    fn put(self, length: usize, call: impl FnOnce() -> i32) -> Result<(), Failure> {
+        if length == 0 { Ok(()) } else { result(call()) }
+    }
+}

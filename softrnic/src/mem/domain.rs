@@ -1,0 +1,28 @@
+//! Protection domains and XRC domains: nothing but identities.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::usage::Usage;
+
+/// `struct ibv_pd`: what queue pairs and memory must share to work on each other. Two are the same when their numbers are.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    number: u32,
+    /// Regions, windows, queue pairs, shared receive queues, address handles and parent domains on it.
+    pub(crate) usage: Usage,
+}
+
+impl Domain {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        Self { number: NEXT.fetch_add(1, Ordering::Relaxed), usage: Usage::default() }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}

@@ -1,0 +1,196 @@
+//! Registered memory: regions and windows, by their keys, and every access to it.
+//!
+//! One table serves the process, so that a key means the same on each of its devices. A [`Segment`] is memory that has passed
+//! the checks; while there is one, its region is not given back: deregistering waits for it.
+//!
+//! Memory is seen to be there when it is registered, and not pinned: a program that unmaps it while it is registered and then
+//! has it accessed is ended by a signal, where a NIC in hardware would use pages that nobody sees any more. Memory of GPUs is
+//! the driver's to copy (`cuda`), and there it is an error.
+
+mod copy;
+pub(crate) mod cuda;
+pub(crate) mod domain;
+mod mapping;
+mod region;
+mod resident;
+mod rundown;
+mod segment;
+mod slot;
+mod strings;
+mod table;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::ptr;
+
+use rdma_mummy_sys::ibv_access_flags;
+
+use self::slot::{Hold, Kind};
+use self::table::Table;
+use crate::mem::domain::Domain;
+use crate::sys::fork::PerProcess;
+use crate::sys::quota::Quota;
+use crate::wire::limits::{MAX_MR, MAX_MW};
+
+pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
+pub(crate) use self::cuda::End;
+pub(crate) use self::mapping::{Buffer, Mapping};
+pub(crate) use self::region::{Backing, Change, Region};
+pub(crate) use self::resident::page_size;
+pub(crate) use self::segment::{Segment, Segments};
+pub(crate) use self::window::Window;
+
+/// Access flags, as in `enum ibv_access_flags`.
+pub(crate) type Access = u32;
+
+const LOCAL_WRITE: Access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+const WRITE: Access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+const READ: Access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
+const ATOMIC: Access = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
+const MW_BIND: Access = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
+const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+const HUGETLB: Access = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
+const FLUSH_GLOBAL: Access = ibv_access_flags::IBV_ACCESS_FLUSH_GLOBAL.0;
+/// What a region can allow. What is written to it is not made to outlive the machine: no `IBV_ACCESS_FLUSH_PERSISTENT`.
+const REGION_ACCESS: Access = LOCAL_WRITE | WRITE | READ | ATOMIC | MW_BIND | ZERO_BASED | HUGETLB | FLUSH_GLOBAL;
+/// What a window can.
+const WINDOW_ACCESS: Access = WRITE | READ | ATOMIC | ZERO_BASED | FLUSH_GLOBAL;
+
+/// Why local memory cannot be used: `IBV_WC_LOC_PROT_ERR`; or memory of the peer's: a refusal with an access error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No such key, or not any more.
+    Key,
+    /// A region of another protection domain, or a window of another queue pair.
+    Domain,
+    /// Not within the region.
+    Bounds,
+    /// The region or window does not allow it.
+    Rights,
+    /// An atomic at an address that is not a multiple of eight.
+    Alignment,
+    /// It is registered, and cannot be copied (any more).
+    Unmapped,
+}
+
+/// What [`atomic`] does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Atomic {
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd(u64),
+    Store(u64),
+}
+
+/// The regions and windows of the process.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    table: Table,
+    regions: Quota,
+    windows: Quota,
+}
+
+impl Memory {
+    pub(crate) fn of_process() -> &'static Self {
+        static MEMORY: PerProcess<Memory> = PerProcess::new(Memory::new(), Memory::boxed);
+        MEMORY.get()
+    }
+
+    /// A new one, by way of no stack, which it may be too large for.
+    fn boxed() -> Box<Self> {
+        static NEW: Memory = Memory::new();
+        let mut room = Box::new_uninit();
+        // SAFETY: `NEW` is never used but as the bytes of a new one. Those of a constant own nothing, and so can be had many times.
+        unsafe {
+            ptr::copy_nonoverlapping(&raw const NEW, room.as_mut_ptr(), 1);
+            room.assume_init()
+        }
+    }
+
+    const fn new() -> Self {
+        Self { table: Table::new(), regions: Quota::new(MAX_MR), windows: Quota::new(MAX_MW) }
+    }
+
+    /// Local memory of a request of a queue pair in `domain`, to be written where `is_written`. No bytes need no key.
+    #[inline]
+    pub(crate) fn local(
+        &'static self,
+        domain: &Domain,
+        lkey: u32,
+        address: u64,
+        length: u64,
+        is_written: bool,
+    ) -> Result<Segment, Fault> {
+        if length == 0 {
+            return Ok(Segment::EMPTY);
+        }
+        let hold = self.enter(lkey)?;
+        if hold.kind != Kind::Region {
+            return Err(Fault::Key);
+        }
+        if hold.domain != domain.number() {
+            return Err(Fault::Domain);
+        }
+        if is_written && hold.access & LOCAL_WRITE == 0 {
+            return Err(Fault::Rights);
+        }
+        Segment::within(hold, address, length)
+    }
+
+    /// Memory that a peer names by a remote key, for `access`, at the queue pair `number` in `domain`. No bytes need no key. An
+    /// atomic is of eight bytes at a multiple of eight, both by its address and in memory.
+    #[inline]
+    pub(crate) fn remote(
+        &'static self,
+        domain: &Domain,
+        number: u32,
+        rkey: u32,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Segment, Fault> {
+        if length == 0 {
+            return Ok(Segment::EMPTY);
+        }
+        let hold = self.enter_remote(domain, number, rkey, access)?;
+        let segment = Segment::within(hold, address, length)?;
+        if access & ATOMIC != 0 && !(address.is_multiple_of(8) && segment.is_aligned()) {
+            return Err(Fault::Alignment);
+        }
+        Ok(segment)
+    }
+
+    /// All of what a peer names, wherever it begins: what a flush of a whole region is of.
+    pub(crate) fn whole(
+        &'static self,
+        domain: &Domain,
+        number: u32,
+        rkey: u32,
+        access: Access,
+    ) -> Result<Segment, Fault> {
+        let hold = self.enter_remote(domain, number, rkey, access)?;
+        let (address, length) = (hold.iova, hold.length);
+        Segment::within(hold, address, length)
+    }
+
+    /// Holds what a peer may use.
+    #[inline]
+    fn enter_remote(&'static self, domain: &Domain, number: u32, rkey: u32, access: Access) -> Result<Hold, Fault> {
+        let hold = self.enter(rkey)?;
+        let is_others = matches!(hold.kind, Kind::Window2(owner) if owner != number);
+        if is_others || hold.domain != domain.number() {
+            return Err(Fault::Domain);
+        }
+        if hold.access & access != access {
+            return Err(Fault::Rights);
+        }
+        Ok(hold)
+    }
+
+    /// Holds what a key names.
+    #[inline]
+    fn enter(&'static self, key: u32) -> Result<Hold, Fault> {
+        let hold = self.table.find(key >> 8).and_then(|slot| slot.enter()).ok_or(Fault::Key)?;
+        if hold.key == key { Ok(hold) } else { Err(Fault::Key) }
+    }
+}

@@ -1,0 +1,135 @@
+//! Memory that may be used now.
+
+use arrayvec::ArrayVec;
+
+use super::Fault;
+use super::slot::Hold;
+use crate::wire::limits::MAX_SGE;
+
+/// Where bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Memory of the process. It may be changed by others at any time, and so no reference to it is ever made.
+    Host(*mut u8),
+    /// Memory of a GPU, which the CUDA driver copies: an address of its, in the allocation of this number, by the way to it of
+    /// that number.
+    Device { address: u64, buffer: u32, card: u16 },
+    /// Reads give zeros, and writes vanish.
+    Null,
+}
+
+impl Place {
+    /// The byte so many further.
+    #[inline]
+    pub(super) fn offset(self, bytes: usize) -> Self {
+        match self {
+            Self::Host(start) => Self::Host(start.wrapping_add(bytes)),
+            Self::Device { address, buffer, card } => {
+                Self::Device { address: address.wrapping_add(bytes as u64), buffer, card }
+            }
+            Self::Null => Self::Null,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Place>() == 16, "each segment that is moved has one");
+
+/// Memory that may be used now: checked, and held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    place: Place,
+    length: usize,
+    /// None of memory of the NIC's own, and of no bytes at all.
+    _hold: Option<Hold>,
+}
+
+// SAFETY: the memory is registered for any thread to use, and stays as long as this holds it; of what has no `Hold` the maker
+// has promised the same.
+unsafe impl Send for Segment {}
+// SAFETY: as above; through a shared reference nothing of the segment itself changes.
+unsafe impl Sync for Segment {}
+
+/// The memory of a request, on the stack of who moves it.
+pub(crate) type Segments = ArrayVec<Segment, { MAX_SGE as usize }>;
+
+impl Segment {
+    /// No bytes.
+    pub(crate) const EMPTY: Self = Self { place: Place::Null, length: 0, _hold: None };
+
+    /// Memory that is not registered, such as a buffer of the NIC's own.
+    ///
+    /// # Safety
+    ///
+    /// Until this is dropped, these bytes can be read and, where it is copied to, written by any thread; no reference to them
+    /// is used that does not allow for it.
+    pub(crate) unsafe fn of_raw(start: *mut u8, length: usize) -> Self {
+        Self { place: Place::Host(start), length, _hold: None }
+    }
+
+    /// The bytes of an entry from `address` on.
+    #[inline]
+    pub(super) fn within(hold: Hold, address: u64, length: u64) -> Result<Self, Fault> {
+        let offset = address.checked_sub(hold.iova).ok_or(Fault::Bounds)?;
+        if offset > hold.length || length > hold.length - offset {
+            return Err(Fault::Bounds);
+        }
+        let offset = usize::try_from(offset).map_err(|_| Fault::Bounds)?;
+        let length = usize::try_from(length).map_err(|_| Fault::Bounds)?;
+        Ok(Self { place: hold.place.offset(offset), length, _hold: Some(hold) })
+    }
+
+    /// In bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether it begins at a multiple of eight, as atomics must.
+    #[inline]
+    pub(super) fn is_aligned(&self) -> bool {
+        match self.place {
+            Place::Host(start) => start.addr().is_multiple_of(8),
+            Place::Device { address, .. } => address.is_multiple_of(8),
+            Place::Null => true,
+        }
+    }
+
+    #[inline]
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+}
+
+/// What tests make of memory.
+#[cfg(test)]
+impl Segment {
+    /// Nothing: reads give zeros, and writes vanish.
+    pub(crate) fn null(length: usize) -> Self {
+        Self { place: Place::Null, length, _hold: None }
+    }
+
+    /// Keeps the first bytes, at most so many.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// Leaves out the first bytes, at most so many.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        let bytes = self.length.min(bytes);
+        self.place = self.place.offset(bytes);
+        self.length -= bytes;
+    }
+
+    /// Splits off the first bytes: this keeps the rest. The memory is held until both are dropped.
+    pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
+        let mut first = Self { place: self.place, length: self.length, _hold: self._hold.clone() };
+        first.truncate(bytes);
+        self.skip(bytes);
+        first
+    }
+}

@@ -1,0 +1,80 @@
+//! The table of keys: which slots there are, and which of them are free.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, OnceLock};
+
+use super::slot::{Closed, Slot};
+use crate::sys::unpoisoned;
+use crate::wire::limits::{MAX_MR, MAX_MW};
+
+/// Slots are made by so many, and never given back.
+const CHUNK: u32 = 256;
+/// Miri looks at all of them with each reference to the table.
+const CHUNKS: usize = if cfg!(miri) { 16 } else { ((MAX_MR + MAX_MW) / CHUNK + 1) as usize };
+/// So many slots rest before one is used again, so that a key of the past stays invalid for long.
+const REST: usize = 64;
+
+/// All slots, by their index.
+pub(super) struct Table {
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    free: Mutex<Free>,
+}
+
+struct Free {
+    resting: VecDeque<Closed>,
+    /// The lowest index that was never used; 0 never is.
+    next: u32,
+}
+
+impl Table {
+    pub(super) const fn new() -> Self {
+        Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            free: Mutex::new(Free { resting: VecDeque::new(), next: 1 }),
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&'static self, index: u32) -> Option<&'static Slot> {
+        let chunk = self.chunks.get((index / CHUNK) as usize)?.get()?;
+        chunk.get((index % CHUNK) as usize)
+    }
+
+    /// A slot that is free, with a key that it has not had just before.
+    pub(super) fn take(&'static self) -> Option<Closed> {
+        let mut free = unpoisoned(self.free.lock());
+        let mut closed = match free.resting.len() {
+            REST.. => free.resting.pop_front()?,
+            _ => match self.fresh(free.next) {
+                Some(closed) => {
+                    free.next += 1;
+                    closed
+                }
+                None => free.resting.pop_front()?,
+            },
+        };
+        drop(free);
+        closed.renew();
+        Some(closed)
+    }
+
+    fn fresh(&'static self, index: u32) -> Option<Closed> {
+        let start = index / CHUNK * CHUNK;
+        let chunk = self.chunks.get((index / CHUNK) as usize)?;
+        let chunk = chunk.get_or_init(|| (start..start + CHUNK).map(Slot::new).collect());
+        let slot = chunk.get((index % CHUNK) as usize)?;
+        // SAFETY: the only caller counts the index up, with the lock held.
+        Some(unsafe { slot.first() })
+    }
+
+    pub(super) fn give(&self, closed: Closed) {
+        unpoisoned(self.free.lock()).resting.push_back(closed);
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").finish_non_exhaustive()
+    }
+}

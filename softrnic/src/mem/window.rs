@@ -1,0 +1,173 @@
+//! Memory windows: access for a peer to a part of a region, given and taken back by requests.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::slot::{Closed, Entry, Kind, Slot};
+use super::{ATOMIC, Fault, LOCAL_WRITE, MW_BIND, Memory, WINDOW_ACCESS, WRITE, ZERO_BASED};
+use crate::mem::domain::Domain;
+use crate::sys::errno::Errno;
+use crate::sys::unpoisoned;
+use crate::wire::work::Bind;
+
+/// A memory window. It stays in the table until it is freed.
+#[derive(Debug)]
+pub(crate) struct Window {
+    slot: &'static Slot,
+    /// What it had first.
+    key: u32,
+    domain: u32,
+    is_type_2: bool,
+    /// Held while it is changed; no access takes it.
+    binding: Mutex<Binding>,
+}
+
+#[derive(Debug)]
+enum Binding {
+    Unbound(Closed),
+    /// To the region with this slot.
+    Bound(&'static Slot),
+    /// It is freed.
+    Gone,
+}
+
+impl Window {
+    /// The key that it has before it is bound.
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// Takes the entry out of use: nobody is in it any more. `None` where it is freed.
+    fn unbind(&self, binding: &mut MutexGuard<'_, Binding>) -> Option<Closed> {
+        match std::mem::replace(&mut **binding, Binding::Gone) {
+            Binding::Unbound(closed) => Some(closed),
+            Binding::Bound(region) => {
+                let closed = self.slot.close();
+                region.bound.fetch_sub(1, Ordering::Release);
+                closed
+            }
+            Binding::Gone => None,
+        }
+    }
+}
+
+impl Memory {
+    /// Makes a window, bound to nothing; `is_type_2` as in `ibv_mw_type`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` where there are [`MAX_MW`](crate::wire::limits::MAX_MW).
+    pub(crate) fn window(&'static self, domain: &Arc<Domain>, is_type_2: bool) -> Result<Arc<Window>, Errno> {
+        self.windows.count()?;
+        let Some(closed) = self.table.take() else {
+            self.windows.count_down();
+            return Err(Errno::NO_MEMORY);
+        };
+        let (slot, key) = (closed.slot(), closed.entry().key);
+        let binding = Mutex::new(Binding::Unbound(closed));
+        let window = Arc::new(Window { slot, key, domain: domain.number(), is_type_2, binding });
+        *unpoisoned(slot.window.lock()) = Arc::downgrade(&window);
+        Ok(window)
+    }
+
+    /// Ends a window, bound or not; accesses through it have ended when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where it has ended before.
+    pub(crate) fn free_window(&'static self, window: &Arc<Window>) -> Result<(), Errno> {
+        let mut binding = unpoisoned(window.binding.lock());
+        let closed = window.unbind(&mut binding).ok_or(Errno::INVALID)?;
+        *unpoisoned(window.slot.window.lock()) = std::sync::Weak::new();
+        self.table.give(closed);
+        self.windows.count_down();
+        Ok(())
+    }
+
+    /// Executes a bind request of the queue pair `number` in `domain`. The caller holds no segment: what is accessed through
+    /// the window as it was is waited for.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the request (`IBV_WC_MW_BIND_ERR`); the window is as before.
+    pub(crate) fn bind(&'static self, domain: &Domain, number: u32, bind: &Bind) -> Result<(), Fault> {
+        let window = &*bind.window;
+        let mut binding = unpoisoned(window.binding.lock());
+        if matches!(*binding, Binding::Gone) || bind.rkey >> 8 != window.slot.index() {
+            return Err(Fault::Key);
+        }
+        if window.domain != domain.number() {
+            return Err(Fault::Domain);
+        }
+        // A window of type 2 is invalidated before it is bound again, and is not unbound by a bind of no bytes.
+        if window.is_type_2 && (matches!(*binding, Binding::Bound(_)) || bind.length == 0) {
+            return Err(Fault::Rights);
+        }
+        if bind.length == 0 {
+            let mut closed = window.unbind(&mut binding).ok_or(Fault::Key)?;
+            closed.set_key(bind.rkey);
+            *binding = Binding::Unbound(closed);
+            return Ok(());
+        }
+        // Held to the end, so that the region is not taken out of use meanwhile: that waits, and then sees `bound`.
+        let region = self.enter(bind.lkey)?;
+        if region.kind != Kind::Region {
+            return Err(Fault::Key);
+        }
+        if region.domain != domain.number() {
+            return Err(Fault::Domain);
+        }
+        let is_allowed = bind.access & !WINDOW_ACCESS == 0
+            && region.access & MW_BIND != 0
+            && region.access & ZERO_BASED == 0
+            && (bind.access & (WRITE | ATOMIC) == 0 || region.access & LOCAL_WRITE != 0)
+            && (window.is_type_2 || bind.access & ZERO_BASED == 0);
+        if !is_allowed {
+            return Err(Fault::Rights);
+        }
+        let offset = bind.address.checked_sub(region.iova).ok_or(Fault::Bounds)?;
+        if offset > region.length || bind.length > region.length - offset {
+            return Err(Fault::Bounds);
+        }
+        let entry = Entry {
+            key: bind.rkey,
+            domain: window.domain,
+            kind: if window.is_type_2 { Kind::Window2(number) } else { Kind::Window1 },
+            access: bind.access,
+            place: region.place.offset(usize::try_from(offset).map_err(|_| Fault::Bounds)?),
+            iova: if bind.access & ZERO_BASED != 0 { 0 } else { bind.address },
+            length: bind.length,
+        };
+        let closed = window.unbind(&mut binding).ok_or(Fault::Key)?;
+        region.slot().bound.fetch_add(1, Ordering::Relaxed);
+        *binding = Binding::Bound(region.slot());
+        closed.open(entry);
+        Ok(())
+    }
+
+    /// Invalidates a key, by a local request or by a peer's send with invalidate to the queue pair `number` in `domain`. Only
+    /// the keys of windows of type 2 can be, and through the queue pair that bound them. The caller holds no segment of this
+    /// key: what is accessed by it is waited for.
+    ///
+    /// # Errors
+    ///
+    /// The key is of something else, or of nothing.
+    pub(crate) fn invalidate(&'static self, domain: &Domain, number: u32, rkey: u32) -> Result<(), Fault> {
+        let entry = *self.enter(rkey)?;
+        let Kind::Window2(owner) = entry.kind else { return Err(Fault::Rights) };
+        if entry.domain != domain.number() || owner != number {
+            return Err(Fault::Domain);
+        }
+        let slot = self.table.find(rkey >> 8).ok_or(Fault::Key)?;
+        let window = unpoisoned(slot.window.lock()).upgrade().ok_or(Fault::Key)?;
+        let mut binding = unpoisoned(window.binding.lock());
+        // It may have been changed since the look: it is open only where it is bound.
+        let is_same = self.enter(rkey)?.kind == entry.kind;
+        if !is_same || !matches!(*binding, Binding::Bound(_)) {
+            return Err(Fault::Key);
+        }
+        let closed = window.unbind(&mut binding).ok_or(Fault::Key)?;
+        *binding = Binding::Unbound(closed);
+        Ok(())
+    }
+}

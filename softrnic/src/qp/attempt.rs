@@ -1,0 +1,277 @@
+//! One request, tried once: its own checks, the message to the peer, and what the answer means.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use rdma_mummy_sys::ibv_wc_status;
+
+use super::exchange::InProcess;
+use super::group::Went;
+use super::in_flight::Flight;
+use super::{Attributes, QueuePair, Service, datagram, psn, remote_send};
+use crate::mem::{self, Memory, Segment, Segments};
+use crate::qp::registry::QpRegistry;
+use crate::wire::address::Path;
+use crate::wire::limits;
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::packet::Carrier;
+use crate::wire::work::{Operation, Piece, SendWork};
+
+/// The bytes of an atomic.
+const ATOMIC_LENGTH: u64 = 8;
+
+/// What came of trying a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// With the bytes that came, of reads and atomics.
+    Done {
+        length: u32,
+    },
+    Failed(ibv_wc_status),
+    NotReady {
+        timer: u8,
+    },
+    Silence,
+    /// All of it is on its way to another process.
+    Sent,
+    /// There is no room for it now, or for the rest of it.
+    Stuck,
+    /// Those before it are to be answered first.
+    Later,
+}
+
+/// The peer of the last message.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    number: u32,
+    pair: Weak<QueuePair>,
+    /// The way to its process, where that is another.
+    carrier: Option<Weak<dyn Carrier>>,
+}
+
+/// Where a peer is.
+enum Found {
+    Here(Arc<QueuePair>),
+    Away(Arc<dyn Carrier>),
+    Nowhere,
+}
+
+impl Peer {
+    /// The queue pair of that number: the last one's again where it is still there.
+    #[inline]
+    fn find(&mut self, number: u32) -> Found {
+        if self.number == number {
+            if let Some(pair) = self.pair.upgrade()
+                && !pair.is_closed()
+            {
+                return Found::Here(pair);
+            }
+            if let Some(carrier) = self.carrier.as_ref().and_then(Weak::upgrade) {
+                return Found::Away(carrier);
+            }
+        }
+        self.look_up(number)
+    }
+
+    /// Has what the last one needs come into the cache, where it is in this process.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        if self.number != 0 && self.carrier.is_none() {
+            QueuePair::prefetch_responder(self.pair.as_ptr());
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, number: u32) -> Found {
+        let network = QpRegistry::of_process();
+        if let Some(pair) = network.find(number) {
+            *self = Self { number, pair: Arc::downgrade(&pair), carrier: None };
+            return Found::Here(pair);
+        }
+        match network.carrier(number) {
+            Some(carrier) => {
+                *self = Self { number, pair: Weak::new(), carrier: Some(Arc::downgrade(&carrier)) };
+                Found::Away(carrier)
+            }
+            None => Found::Nowhere,
+        }
+    }
+}
+
+/// Executes a request, or a retry of it.
+pub(super) fn attempt(
+    pair: &QueuePair,
+    work: &SendWork,
+    attributes: &Attributes,
+    peer: &mut Peer,
+    flight: &mut Flight,
+) -> Outcome {
+    let service = pair.parts.service;
+    if !service.sends(work.operation) {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+    }
+    match work.operation {
+        Operation::LocalInvalidate { .. } | Operation::Bind if flight.next() > 0 => return Outcome::Later,
+        Operation::LocalInvalidate { .. } | Operation::Bind => return manage(pair, work),
+        // None may be outstanding, so it can never begin.
+        operation if operation.is_read_or_atomic() && attributes.max_rd_atomic == 0 => {
+            return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+        }
+        _ => {}
+    }
+    let length = match message_length(pair, work) {
+        Ok(length) => length,
+        Err(status) => return Outcome::Failed(status),
+    };
+    let mut segments = Segments::new();
+    if !work.is_inline && !local_memory(pair, work, &mut segments) {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+    }
+
+    let Some((path, number, key)) = destination(pair, work, attributes) else {
+        return if work.destination.is_none() && service.is_reliable() {
+            Outcome::Silence
+        } else {
+            Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR)
+        };
+    };
+    let first = pair.sq_psn.load(Ordering::Relaxed);
+    let request = Request {
+        service,
+        operation: work.operation,
+        length,
+        is_solicited: work.is_solicited,
+        psn: first,
+        packets: psn::packets(length, attributes.path_mtu),
+        source_number: pair.number,
+        source: path.source,
+        destination: path.destination,
+        key,
+        traffic_class: path.traffic_class,
+        hop_limit: path.hop_limit,
+        flow_label: path.flow_label,
+        service_level: path.service_level,
+        srq_number: work.srq_number,
+    };
+    let mut exchange =
+        if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
+    let reply = if work.destination.is_some() && datagram::is_of_group(&request, number) {
+        let is_first = !flight.missing.has_begun();
+        let went = flight.missing.send(&mut flight.room, pair, work, &request, &segments);
+        let reply = match went {
+            Went::Fault => Reply::LocalFault,
+            Went::All | Went::Some if is_first => datagram::send_to_group(&request, &mut exchange),
+            Went::All | Went::Some => Reply::Done { original: 0 },
+        };
+        if went == Went::Some && reply != Reply::LocalFault {
+            return Outcome::Stuck;
+        }
+        reply
+    } else if work.destination.is_some() && !QpRegistry::of_process().is_here(request.destination) {
+        Reply::Silence
+    } else {
+        match peer.find(number) {
+            Found::Here(_) if flight.next() > 0 => return Outcome::Later,
+            Found::Here(peer) => peer.handle(&request, &mut exchange),
+            Found::Away(carrier) => {
+                let outcome =
+                    remote_send::send(pair, work, request, (number, &carrier), attributes, flight, &mut segments);
+                if outcome != Outcome::Silence {
+                    return outcome;
+                }
+                // Another process may have the number next.
+                *peer = Peer::default();
+                Reply::Silence
+            }
+            Found::Nowhere => Reply::Silence,
+        }
+    };
+
+    let outcome = match reply {
+        Reply::LocalFault => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+        // Nobody tells the requester of anything.
+        _ if !service.is_reliable() => Outcome::Done { length: 0 },
+        Reply::Done { original } => finish_answer(work, original, &segments),
+        Reply::NotReady { timer } => Outcome::NotReady { timer },
+        Reply::Silence => Outcome::Silence,
+        Reply::Refused(refusal) => Outcome::Failed(status_of(refusal)),
+    };
+    // Of one that has begun to go to another process they are counted already.
+    if matches!(outcome, Outcome::Done { .. }) && flight.partial.is_none() {
+        pair.sq_psn.store(psn::after(first, request.packets), Ordering::Relaxed);
+    }
+    outcome
+}
+
+/// How a request ends that was refused.
+pub(super) fn status_of(refusal: Refusal) -> ibv_wc_status {
+    match refusal {
+        Refusal::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
+        Refusal::AccessError => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
+        Refusal::OperationError => ibv_wc_status::IBV_WC_REM_OP_ERR,
+    }
+}
+
+/// Where a request goes: the path, the number, and the key of a datagram.
+fn destination(pair: &QueuePair, work: &SendWork, attributes: &Attributes) -> Option<(Path, u32, u32)> {
+    let is_datagram = pair.parts.service == Service::UnreliableDatagram;
+    match &work.destination {
+        Some(to) if is_datagram => Some((to.path, to.number, datagram::key(to.key, attributes.key))),
+        None if !is_datagram => attributes.path.map(|path| (path, attributes.destination_number, 0)),
+        _ => None,
+    }
+}
+
+/// Executes a request that concerns only keys. The specification has one status for all their failures.
+fn manage(pair: &QueuePair, work: &SendWork) -> Outcome {
+    let memory = Memory::of_process();
+    let domain = &pair.parts.domain;
+    let is_done = match (work.operation, &work.bind) {
+        (Operation::LocalInvalidate { rkey }, _) => memory.invalidate(domain, pair.number, rkey).is_ok(),
+        (Operation::Bind, Some(bind)) => memory.bind(domain, pair.number, bind).is_ok(),
+        _ => false,
+    };
+    if is_done { Outcome::Done { length: 0 } } else { Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
+}
+
+/// The bytes of a message, where it may have as many.
+fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_status> {
+    let length = work.length();
+    let is_valid = match work.operation {
+        Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => length == ATOMIC_LENGTH && !work.is_inline,
+        Operation::AtomicWrite { .. } => length == ATOMIC_LENGTH,
+        Operation::Read { .. } => length <= u64::from(limits::MAX_MSG_SIZE) && !work.is_inline,
+        // The bytes that it names are the peer's, and do not travel.
+        Operation::Flush { .. } => return Ok(0),
+        _ if pair.parts.service == Service::UnreliableDatagram => length <= u64::from(limits::MTU),
+        _ => length <= u64::from(limits::MAX_MSG_SIZE),
+    };
+    if is_valid { Ok(length) } else { Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR) }
+}
+
+/// Checks and holds the memory of a request.
+pub(super) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Segments) -> bool {
+    let is_written = work.operation.is_read_or_atomic();
+    // Empty pieces name no memory.
+    work.pieces.iter().filter(|piece| piece.length > 0).all(|&Piece { address, length, lkey }| {
+        Memory::of_process()
+            .local(&pair.parts.domain, lkey, address, u64::from(length), is_written)
+            .is_ok_and(|segment| segments.try_push(segment).is_ok())
+    })
+}
+
+/// Puts the value that an atomic found where the request wants it, and tells how many bytes came.
+pub(super) fn finish_answer(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
+    let length = match work.operation {
+        Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
+            if mem::write_bytes(&original.to_ne_bytes(), segments).is_err() {
+                return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+            }
+            ATOMIC_LENGTH
+        }
+        Operation::Read { .. } => work.length(),
+        _ => 0,
+    };
+    // Of 2 GiB at most.
+    Outcome::Done { length: u32::try_from(length).unwrap_or(u32::MAX) }
+}

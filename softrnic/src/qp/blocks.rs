@@ -1,0 +1,135 @@
+//! The numbers that this process has to itself, where there are other processes: blocks of them, claimed one by one.
+
+use std::sync::Mutex;
+
+use crate::qp::registry::MULTICAST_NUMBER;
+use crate::sys::unpoisoned;
+use crate::wire::packet::{BLOCK, Fabric, MAX_NUMBER};
+
+/// So many blocks are used before a number comes again.
+const AT_LEAST: usize = 4;
+
+/// The blocks of the process, and how far their numbers were given.
+#[derive(Debug)]
+pub(super) struct Blocks(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    owned: Vec<u32>,
+    /// The next to give: which of the blocks, and the place in it.
+    block: usize,
+    place: u32,
+}
+
+impl Blocks {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Inner { owned: Vec::new(), block: 0, place: 0 }))
+    }
+
+    /// Whether a number is of this process.
+    pub(super) fn has(&self, number: u32) -> bool {
+        unpoisoned(self.0.lock()).owned.contains(&(number / BLOCK))
+    }
+
+    /// The next number that is not taken, of those that `in_use` are. `None` where no block can be claimed.
+    pub(super) fn number(&self, fabric: &dyn Fabric, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+        unpoisoned(self.0.lock()).number(fabric, in_use, is_taken)
+    }
+}
+
+impl Inner {
+    fn number(&mut self, fabric: &dyn Fabric, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+        // Once round at most, and through one more block.
+        for _ in 0..=(self.owned.len() + 1) * BLOCK as usize {
+            if self.block >= self.owned.len() {
+                self.grow(fabric, in_use);
+            }
+            let block = *self.owned.get(self.block)?;
+            let number = block * BLOCK + self.place;
+            self.place += 1;
+            if self.place == BLOCK {
+                (self.block, self.place) = (self.block + 1, 0);
+            }
+            if number > 1 && number < MULTICAST_NUMBER && !is_taken(number) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// At the end of all: one more, or from the beginning.
+    fn grow(&mut self, fabric: &dyn Fabric, in_use: usize) {
+        let has_enough = self.owned.len() >= AT_LEAST && in_use < self.owned.len() * BLOCK as usize / 2;
+        // Numbers are of 24 bits.
+        let claimed = if has_enough { None } else { fabric.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
+        match claimed {
+            Some(block) if !self.owned.contains(&block) => self.owned.push(block),
+            _ => (self.block, self.place) = (0, 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::wire::address::Gid;
+    use crate::wire::packet::Carrier;
+
+    /// Has so many blocks to give, from the one with number 7 on.
+    #[derive(Debug)]
+    struct Giving {
+        given: AtomicU32,
+        most: u32,
+    }
+
+    impl Fabric for Giving {
+        fn claim(&self) -> Option<u32> {
+            let given = self.given.load(Ordering::Relaxed);
+            (given < self.most).then(|| 7 + self.given.fetch_add(1, Ordering::Relaxed))
+        }
+        fn carrier(&self, _number: u32) -> Option<Arc<dyn Carrier>> {
+            None
+        }
+        fn group(&self, _group: Gid) -> Vec<Arc<dyn Carrier>> {
+            Vec::new()
+        }
+        fn joined(&self, _group: Gid) {}
+        fn left(&self, _group: Gid) {}
+        fn progress(&self) -> bool {
+            false
+        }
+    }
+
+    fn giving(most: u32) -> Giving {
+        Giving { given: AtomicU32::new(0), most }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of numbers")]
+    fn a_number_comes_again_after_some_blocks() {
+        let (blocks, fabric) = (Blocks::new(), giving(100));
+        let round = AT_LEAST * BLOCK as usize;
+        let numbers: Vec<_> = (0..round).map(|_| blocks.number(&fabric, 0, |_| false).unwrap()).collect();
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), round);
+        assert!(numbers.iter().all(|number| blocks.has(*number)));
+        assert_eq!(blocks.number(&fabric, 0, |_| false), Some(numbers[0]));
+        assert!(!blocks.has(6 * BLOCK) && !blocks.has(100 * BLOCK));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of numbers")]
+    fn blocks_that_are_full_are_followed_by_another_while_there_is_one() {
+        let (blocks, fabric, mut taken) = (Blocks::new(), giving(2), BTreeSet::new());
+        while let Some(number) = blocks.number(&fabric, taken.len(), |number| taken.contains(&number)) {
+            assert!(taken.insert(number));
+        }
+        assert_eq!(taken.len(), 2 * BLOCK as usize);
+        taken.remove(&(8 * BLOCK + 5));
+        assert_eq!(blocks.number(&fabric, taken.len(), |number| taken.contains(&number)), Some(8 * BLOCK + 5));
+        assert_eq!(Blocks::new().number(&giving(0), 0, |_| false), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! Datagrams to a group, to its members in other processes: those that have no room are waited for, as a single peer is.
+
+use std::sync::Arc;
+
+use super::QueuePair;
+use super::backpressure::Room;
+use crate::mem::Segment;
+use crate::qp::registry::{MULTICAST_NUMBER, QpRegistry};
+use crate::wire::message::Request;
+use crate::wire::packet::{Carrier, Packet, Part, Payload, Stuck};
+use crate::wire::work::SendWork;
+
+/// The ways that had no room for the oldest request, where that is a datagram to a group. None while there is room.
+#[derive(Debug, Default)]
+pub(super) struct Missing(Vec<Arc<dyn Carrier>>);
+
+/// How far a datagram has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Went {
+    /// It went, or is lost, to all.
+    All,
+    /// Some process has no room for it yet.
+    Some,
+    /// Its memory cannot be read.
+    Fault,
+}
+
+impl Missing {
+    /// Whether the oldest request has begun to go, and to this process's members too.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Puts a datagram on its way to the other processes of its group, or to those that are missing. A process that has no room for
+    /// too long misses it alone.
+    pub(super) fn send(
+        &mut self,
+        room: &mut Room,
+        pair: &QueuePair,
+        work: &SendWork,
+        request: &Request,
+        segments: &[Segment],
+    ) -> Went {
+        if !self.has_begun() {
+            self.0 = QpRegistry::of_process().group(request.destination);
+            room.begin();
+        }
+        // Datagrams are of 4096 bytes at most.
+        let length = request.length as u32;
+        let part = Part { number: MULTICAST_NUMBER, request: *request, offset: 0, length, attempt: 0 };
+        let payload = if work.is_inline { Payload::Bytes(&work.inline) } else { Payload::Memory(segments) };
+        let mut is_faulty = false;
+        self.0.retain(|way| match room.put(pair, way, &Packet::Part(part), payload) {
+            Ok(()) | Err(Stuck::Gone) => false,
+            Err(Stuck::Full) => !room.is_given_up(way),
+            Err(Stuck::Fault) => {
+                is_faulty = true;
+                false
+            }
+        });
+        if is_faulty {
+            self.clear();
+            return Went::Fault;
+        }
+        if self.has_begun() && room.waits(pair, 0) {
+            return Went::Some;
+        }
+        self.0.drain(..).for_each(|way| room.give_up(&way));
+        Went::All
+    }
+}

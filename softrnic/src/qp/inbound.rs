@@ -1,0 +1,299 @@
+//! Messages that come from other processes, in parts.
+
+use std::slice;
+use std::sync::Arc;
+
+use rdma_mummy_sys::ibv_access_flags;
+
+use super::receiving::{Taken, Trouble, has_room, invalidate, map};
+use super::responder::{Responder, Stop};
+use super::responses_out::{Reading, Return};
+use super::target::{Target, shared_entry};
+use super::{QueuePair, Service};
+use crate::mem::{self, Segment, Segments};
+use crate::qp::registry::SharedEntry;
+use crate::srq::ReceiveQueue;
+use crate::wire::limits::{MAX_MSG_SIZE, MTU};
+use crate::wire::message::{Exchange, Refusal, Reply, Request, TransferFault};
+use crate::wire::packet::{Carrier, Part};
+use crate::wire::work::Operation;
+
+/// A message of which some parts have come.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    request: Request,
+    back: Return,
+    /// Where the next part stands.
+    offset: u64,
+    /// Its receive, where it takes one.
+    taken: Option<Taken>,
+    /// Of XRC.
+    entry: Option<SharedEntry>,
+}
+
+/// The requester's end of a message that came in one part.
+#[derive(Debug)]
+struct Carried<'p>(&'p [Segment]);
+
+impl Exchange for Carried<'_> {
+    fn take(&mut self, into: &[Segment]) -> Result<(), TransferFault> {
+        mem::copy(self.0, into).map_err(TransferFault::Responder)
+    }
+
+    fn take_eight(&mut self) -> Result<[u8; 8], TransferFault> {
+        let mut value = [0; 8];
+        mem::read_bytes(self.0, &mut value).map_err(TransferFault::Responder)?;
+        Ok(value)
+    }
+
+    /// The data of a read goes back in parts, later.
+    fn give(&mut self, _from: &[Segment]) -> Result<(), TransferFault> {
+        Ok(())
+    }
+}
+
+/// Whether a part can be of its message, and that one of its service.
+#[inline]
+fn is_sound(part: &Part) -> bool {
+    let Request { service, operation, length, .. } = part.request;
+    let most = if service == Service::UnreliableDatagram { MTU } else { MAX_MSG_SIZE };
+    if !service.sends(operation) || length > u64::from(most) {
+        return false;
+    }
+    let total = if operation.has_data() { length } else { 0 };
+    let is_last = part.offset.checked_add(part.length.into()).is_some_and(|end| end == total);
+    let is_within = part.offset.checked_add(part.length.into()).is_some_and(|end| end < total);
+    is_last || is_within && part.length > 0
+}
+
+impl Responder {
+    /// Handles a part; whether that was the end of the queue pair, whose requester is then to be looked at.
+    ///
+    /// A message is answered once it is done or has failed. What is left of one that was not taken is dropped, and its last part
+    /// answered again: its sender knows by the attempt that it is late, or learns that the one before was lost.
+    pub(super) fn part(
+        &mut self,
+        pair: &QueuePair,
+        part: &Part,
+        payload: &[Segment],
+        carrier: &Arc<dyn Carrier>,
+    ) -> bool {
+        let is_answered = part.is_last() && part.request.service.is_reliable();
+        self.early = is_answered.then(|| Return::of(part, carrier));
+        let (reply, has_failed) = if part.offset == 0 {
+            self.first_part(pair, part, payload, carrier)
+        } else {
+            self.next_part(pair, part, payload)
+        };
+        let back = self.early.take();
+        if is_answered && back.is_none() {
+            // The answer has gone, and may have been one too many.
+            return has_failed || !pair.state().receives();
+        }
+        let Some(reply) = reply.filter(|_| part.request.service.is_reliable()) else {
+            return has_failed;
+        };
+        let back = back.unwrap_or_else(|| Return::of(part, carrier));
+        let read = match part.request.operation {
+            Operation::Read { address, rkey } if matches!(reply, Reply::Done { .. }) => {
+                let length = part.request.length;
+                self.entry(pair, &part.request).ok().map(|entry| Reading { address, rkey, length, offset: 0, entry })
+            }
+            _ => None,
+        };
+        let has_failed_now = match read {
+            Some(reading) => self.answer_read(pair, back, reading),
+            None => self.reply(pair, back, reply),
+        };
+        has_failed || has_failed_now
+    }
+
+    /// The shared receive queue that a message of XRC names.
+    fn entry(&self, pair: &QueuePair, request: &Request) -> Result<Option<SharedEntry>, Stop> {
+        let is_xrc = pair.parts.service == Service::XrcReceive;
+        if is_xrc { shared_entry(pair, request.srq_number).map(Some) } else { Ok(None) }
+    }
+
+    #[inline]
+    fn first_part(
+        &mut self,
+        pair: &QueuePair,
+        part: &Part,
+        payload: &[Segment],
+        carrier: &Arc<dyn Carrier>,
+    ) -> (Option<Reply>, bool) {
+        let request = &part.request;
+        if !self.is_taken_in(pair, request) || !is_sound(part) {
+            return (Some(Reply::Silence), false);
+        }
+        // Whoever begins a message has ended the one before.
+        self.end_arriving();
+        if !part.is_last() {
+            if request.service == Service::UnreliableDatagram {
+                return (None, false);
+            }
+            return match self.begin(pair, part, carrier) {
+                Ok(arriving) => self.go_on(pair, arriving, part, payload),
+                Err(stop) => self.conclude_parts(pair, request, Err(stop)),
+            };
+        }
+        let is_read = matches!(request.operation, Operation::Read { .. });
+        let (reply, has_failed) = if is_read && self.answers.reads() >= usize::from(self.attributes.max_dest_rd_atomic)
+        {
+            self.finish(pair, request, Err(Stop::Refused(Refusal::InvalidRequest)))
+        } else {
+            self.answer(pair, request, &mut Carried(payload))
+        };
+        (Some(reply), has_failed)
+    }
+
+    fn next_part(&mut self, pair: &QueuePair, part: &Part, payload: &[Segment]) -> (Option<Reply>, bool) {
+        let continues = pair.state().receives()
+            && self.arriving.as_ref().is_some_and(|arriving| {
+                arriving.back.is_of(part)
+                    && arriving.offset == part.offset
+                    && arriving.request.length == part.request.length
+            });
+        if !continues || !is_sound(part) {
+            return (part.is_last().then_some(Reply::Silence), false);
+        }
+        match self.arriving.take() {
+            Some(arriving) => self.go_on(pair, arriving, part, payload),
+            None => (None, false),
+        }
+    }
+
+    /// Checks what can be checked before all parts have come, and takes the receive.
+    fn begin(&mut self, pair: &QueuePair, part: &Part, carrier: &Arc<dyn Carrier>) -> Result<Box<Arriving>, Stop> {
+        let request = part.request;
+        let entry = self.entry(pair, &request)?;
+        let target = target_of(pair, entry.as_ref())?;
+        let work = match request.operation {
+            Operation::Write { address, rkey } => {
+                self.allow_write(&target, address, rkey, request.length)?;
+                None
+            }
+            Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => {
+                let work = self.take(&target)?;
+                if let Err(trouble) = has_room(&work, request.length) {
+                    self.conclude(&target, &request, work, Err(trouble))?;
+                    return Err(Stop::TooLong);
+                }
+                Some(work)
+            }
+            Operation::WriteImmediate { address, rkey, .. } => {
+                let work = self.take(&target)?;
+                if let Err(stop) = self.allow_write(&target, address, rkey, request.length) {
+                    self.conclude(&target, &request, work, Err(Trouble::Other(stop)))?;
+                    return Err(stop);
+                }
+                Some(work)
+            }
+            _ => return Err(Stop::Refused(Refusal::InvalidRequest)),
+        };
+        let taken = work.map(|work| Taken::new(&target, work));
+        Ok(Box::new(Arriving { request, back: Return::of(part, carrier), offset: 0, taken, entry }))
+    }
+
+    /// Whether the queue pair and the memory allow a write. Each part looks its own memory up again.
+    fn allow_write(&self, target: &Target<'_>, address: u64, rkey: u32, length: u64) -> Result<(), Stop> {
+        let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+        self.allow(access)?;
+        target.remote(rkey, address, length, access).map(drop)
+    }
+
+    /// Moves a part to its place, and ends the message with the last.
+    fn go_on(
+        &mut self,
+        pair: &QueuePair,
+        mut arriving: Box<Arriving>,
+        part: &Part,
+        payload: &[Segment],
+    ) -> (Option<Reply>, bool) {
+        let request = arriving.request;
+        let entry = arriving.entry.clone();
+        let target = match target_of(pair, entry.as_ref()) {
+            Ok(target) => target,
+            Err(stop) => return self.conclude_parts(pair, &request, Err(stop)),
+        };
+        let mut result = move_part(&target, &arriving, part, payload);
+        if result.is_ok() {
+            arriving.offset += u64::from(part.length);
+            if arriving.offset < request.length {
+                self.arriving = Some(arriving);
+                return (None, false);
+            }
+            result = invalidate(&target, &request);
+        }
+        let result = match arriving.taken.take() {
+            Some(taken) => self.conclude(&target, &request, taken.work, result),
+            None => result.map_err(|trouble| trouble.end(target.service).1),
+        };
+        self.conclude_parts(pair, &request, result)
+    }
+
+    fn conclude_parts(
+        &mut self,
+        pair: &QueuePair,
+        request: &Request,
+        result: Result<(), Stop>,
+    ) -> (Option<Reply>, bool) {
+        let (reply, has_failed) = self.finish(pair, request, result.map(|()| 0));
+        (Some(reply), has_failed)
+    }
+
+    /// A message that has begun to come does not come in whole: its receive is the next one's.
+    pub(super) fn end_arriving(&mut self) {
+        if let Some(arriving) = self.arriving.take() {
+            self.taken.extend(arriving.taken);
+        }
+    }
+
+    /// A shared receive queue is destroyed: it is not held any more, and what works on it goes no further.
+    pub(super) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
+        if self.arriving.as_ref().is_some_and(|arriving| arriving.entry.as_ref().is_some_and(|entry| entry.is(queue))) {
+            self.arriving = None;
+        }
+        self.taken.retain(|taken| !taken.is_of(queue));
+        self.answers.release(queue);
+    }
+
+    /// A carrier is gone, with what was to come by it and to go.
+    ///
+    /// What a message had taken of a shared queue stays taken, as a NIC does not know that its peer has ended: until the next
+    /// message, or until the program flushes, resets or destroys the queue pair.
+    pub(super) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
+        if self.arriving.as_ref().is_some_and(|arriving| arriving.back.is_by(carrier)) {
+            self.end_arriving();
+        }
+        self.answers.lose(carrier);
+    }
+}
+
+/// Moves a part to its place.
+fn move_part(target: &Target<'_>, arriving: &Arriving, part: &Part, payload: &[Segment]) -> Result<(), Trouble> {
+    let (offset, length) = (arriving.offset, u64::from(part.length));
+    match arriving.request.operation {
+        Operation::Write { address, rkey } | Operation::WriteImmediate { address, rkey, .. } => {
+            let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+            let address = address.wrapping_add(offset);
+            let segment = target.remote(rkey, address, length, access).map_err(Trouble::Other)?;
+            mem::copy(payload, slice::from_ref(&segment))
+                .map_err(|_| Trouble::Other(Stop::Refused(Refusal::OperationError)))
+        }
+        _ => {
+            let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| &taken.work.pieces);
+            let mut segments = Segments::new();
+            map(target.receives.domain, pieces, offset, length, true, &mut segments)
+                .and_then(|()| mem::copy(payload, &segments))
+                .map_err(|_| Trouble::Memory)
+        }
+    }
+}
+
+pub(super) fn target_of<'t>(pair: &'t QueuePair, entry: Option<&'t SharedEntry>) -> Result<Target<'t>, Stop> {
+    match entry {
+        Some(entry) => Target::of_shared(pair, entry),
+        None => Ok(Target::of_pair(pair)),
+    }
+}

@@ -1,0 +1,351 @@
+//! Queue pairs: the requester, which takes what is posted, and the responder, which takes what comes.
+//!
+//! Each has a lock. A thread that holds a requester's may take a responder's, of its own queue pair or of a peer's, and then those
+//! of receive and completion queues, never the other way round. Whoever finds work for a requester elsewhere (a responder whose
+//! error flushes the send queue, the timer) leaves a note and takes the lock only if it is free; if not, its holder finds the note
+//! when it lets go.
+//!
+//! With a peer in this process a request is done when it was tried. To one in another process messages go in parts, several on their
+//! way at a time, and the answers come later, to the inbox, whose lock is below all others.
+//!
+//! | file | what |
+//! |---|---|
+//! | `requester`, `batch`, `ring`, `note` | the send queue |
+//! | `attempt`, `exchange`, `datagram` | one request, tried |
+//! | `retry`, `alarm` | when it is tried again |
+//! | `remote_send`, `group`, `backpressure`, `in_flight`, `inbox`, `responses_in` | requests to other processes |
+//! | `responder`, `receiving`, `remote`, `target` | one message, handled |
+//! | `inbound`, `responses_out` | messages from other processes |
+//! | `attributes`, `psn` | what is set, and packet numbers |
+
+mod alarm;
+mod attempt;
+mod attributes;
+mod backpressure;
+mod batch;
+mod blocks;
+mod datagram;
+mod deferred_run;
+mod exchange;
+mod group;
+mod in_flight;
+mod inbound;
+mod inbox;
+mod psn;
+mod receiving;
+pub(crate) mod registry;
+mod remote;
+mod remote_send;
+mod requester;
+mod responder;
+mod responses_in;
+mod responses_out;
+mod retry;
+mod ring;
+mod target;
+#[cfg(test)]
+pub(crate) mod tests;
+pub(crate) mod timer;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::mem::offset_of;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+pub(crate) use attributes::{Attributes, Parts, Service, State};
+pub(crate) use batch::Batch;
+pub(crate) use datagram::check_sum;
+
+use self::inbox::Inbox;
+use self::requester::Requester;
+use self::responder::Responder;
+use crate::mem::Segment;
+use crate::qp::registry::QpRegistry;
+use crate::srq::ReceiveQueue;
+use crate::sys::errno::Errno;
+use crate::sys::prefetch::prefetch;
+use crate::sys::unpoisoned;
+use crate::wire::events::PairEvent;
+use crate::wire::message::{Exchange, Reply, Request};
+use crate::wire::packet::{Answer, Carrier, MAX_NUMBER, Part};
+
+/// Something has come.
+const MAIL: u8 = 1;
+/// An alarm rang, or there may be room.
+const ALARM: u8 = 2;
+
+/// A queue pair.
+///
+/// The fields of this, and of what is in it, stand in an order by which a message comes by few cache lines: with many queue pairs each
+/// of them is a miss.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    number: u32,
+    /// The packet number of the next request, as the requester counts it.
+    sq_psn: AtomicU32,
+    /// A [`State`]. Changed with either lock held to an error state, and with both otherwise.
+    state: AtomicU8,
+    is_closed: AtomicBool,
+    /// The requester is to be run.
+    note: AtomicBool,
+    /// [`MAIL`] where there is something in the inbox, [`ALARM`] where a clock is to be looked at.
+    mail: AtomicU8,
+    /// In SQD, and what was begun is not done.
+    is_draining: AtomicBool,
+    parts: Parts,
+    /// For the timer.
+    this: Weak<Self>,
+    requester: Mutex<Requester>,
+    responder: Mutex<Responder>,
+    /// Below all other locks.
+    inbox: Mutex<Inbox>,
+}
+
+impl QueuePair {
+    /// Makes one in RESET, with a number of its own, and enters it in the network.
+    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Errno> {
+        let number = QpRegistry::of_process().number()?;
+        // A number that came again does not take the answers to the one before.
+        let attempt = RandomState::new().hash_one(number) as u32;
+        let pair = Arc::new_cyclic(|this| Self {
+            number,
+            parts,
+            this: this.clone(),
+            state: AtomicU8::new(State::Reset as u8),
+            sq_psn: AtomicU32::new(0),
+            is_draining: AtomicBool::new(false),
+            note: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            requester: Mutex::new(Requester::new(attempt)),
+            responder: Mutex::new(Responder::new()),
+            inbox: Mutex::new(Inbox::new(attempt)),
+            mail: AtomicU8::new(0),
+        });
+        QpRegistry::of_process().enter(&pair);
+        Ok(pair)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// As it is now: without a lock.
+    pub(crate) fn state(&self) -> State {
+        State::from_u8(self.state.load(Ordering::Acquire))
+    }
+
+    /// In SQD, with requests that were begun before and are not done.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// What is set now, with the packet numbers that come next. Also with a batch open.
+    pub(crate) fn attributes(&self) -> Attributes {
+        let mut attributes = unpoisoned(self.responder.lock()).attributes;
+        attributes.sq_psn = self.sq_psn.load(Ordering::Relaxed);
+        attributes
+    }
+
+    /// Moves it to `to` with these attributes, which the front has checked against the state that it saw (`from`): to the error
+    /// state, all that is queued is flushed; to RESET, forgotten. `EINVAL` where the state is not `from` any more.
+    ///
+    /// Packet numbers are taken over where the state machine sets them: on the way to RTR and from there to RTS.
+    pub(crate) fn change(&self, from: State, to: State, attributes: Attributes) -> Result<(), Errno> {
+        let mut requester = unpoisoned(self.requester.lock());
+        let mut responder = unpoisoned(self.responder.lock());
+        if self.state() != from || self.is_closed() {
+            drop(responder);
+            self.unlock(requester);
+            return Err(Errno::INVALID);
+        }
+        let mut attributes = attributes;
+        if to != State::ReadyToReceive {
+            attributes.rq_psn = responder.attributes.rq_psn;
+        }
+        attributes.rq_psn &= MAX_NUMBER;
+        if from == State::ReadyToReceive && to == State::ReadyToSend {
+            self.sq_psn.store(attributes.sq_psn & MAX_NUMBER, Ordering::Relaxed);
+        }
+        match to {
+            State::Reset => {
+                attributes = Attributes::new();
+                self.state.store(to as u8, Ordering::Release);
+                self.sq_psn.store(0, Ordering::Relaxed);
+                responder.forget(self);
+                self.forget_completions();
+                requester.forget(self);
+            }
+            State::Error => {
+                self.state.store(to as u8, Ordering::Release);
+                requester.flush(self);
+                responder.end(self);
+            }
+            _ => self.state.store(to as u8, Ordering::Release),
+        }
+        responder.attributes = attributes;
+        drop(responder);
+        requester.attributes = attributes;
+        if from != to {
+            requester.state_changed();
+        }
+        requester.run(self);
+        self.unlock(requester);
+        Ok(())
+    }
+
+    /// Begins a batch. The queue pair is in RTS, SQD or an error state.
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        prefetch(ptr::from_ref(self), offset_of!(Self, responder));
+        let requester = unpoisoned(self.requester.lock());
+        requester.prefetch_peer();
+        Batch::new(self, requester)
+    }
+
+    /// Tells that a receive was posted to a queue pair in the error state: it is flushed.
+    pub(crate) fn receive_posted(&self) {
+        let mut responder = unpoisoned(self.responder.lock());
+        if self.state() == State::Error {
+            responder.flush(self);
+        }
+    }
+
+    /// Has what the responder needs of a queue pair come into the cache.
+    #[inline]
+    fn prefetch_responder(this: *const Self) {
+        /// The counts of references, in front.
+        const COUNTS: usize = 16;
+        /// What it reads of itself.
+        const OWN: usize = 128;
+        prefetch(this.wrapping_byte_sub(COUNTS), COUNTS + offset_of!(Self, requester));
+        prefetch(this.wrapping_byte_add(offset_of!(Self, responder)), OWN);
+    }
+
+    /// The responder: handles a message of a peer's.
+    pub(crate) fn handle(&self, request: &Request, exchange: &mut dyn Exchange) -> Reply {
+        let mut responder = unpoisoned(self.responder.lock());
+        let (reply, has_failed) = responder.answer(self, request, exchange);
+        drop(responder);
+        if has_failed {
+            self.look_again();
+        }
+        reply
+    }
+
+    /// The responder: handles a part of a message from another process; answers go by `back`.
+    pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
+        let has_failed = unpoisoned(self.responder.lock()).part(self, part, payload, back);
+        if has_failed {
+            self.look_again();
+        }
+    }
+
+    /// Takes in an answer of another process, for the requester.
+    pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) {
+        if unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, answer, payload) {
+            self.mail_came(MAIL);
+        }
+    }
+
+    /// A carrier is gone, with all that was to come and go by it.
+    pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
+        unpoisoned(self.responder.lock()).lose(carrier);
+        if unpoisoned(self.inbox.lock()).lose(carrier) {
+            self.mail_came(MAIL);
+        }
+    }
+
+    /// A shared receive queue of XRC is destroyed, which no message finds any more: lets go of it.
+    pub(crate) fn release(&self, queue: &Arc<ReceiveQueue>) {
+        unpoisoned(self.responder.lock()).release(queue);
+    }
+
+    /// The call of the timer, and of carriers that have room again: what was to wait until now goes on. By a thread that holds no
+    /// responder's lock.
+    pub(crate) fn expired(&self) {
+        let has_failed = unpoisoned(self.responder.lock()).pump(self);
+        if has_failed {
+            self.look_again();
+        }
+        self.mail_came(ALARM);
+    }
+
+    fn mail_came(&self, kind: u8) {
+        deferred_run::post(&self.mail, kind);
+        self.look_again();
+    }
+
+    /// Ends it: when this returns no thread uses its memory any more, and no completion of it comes. No batch of this thread's is
+    /// open.
+    pub(crate) fn close(&self) {
+        QpRegistry::of_process().leave(self.number);
+        self.is_closed.store(true, Ordering::SeqCst);
+        // Whoever began before has one of the locks; whoever comes later sees that it is closed.
+        unpoisoned(self.requester.lock()).forget(self);
+        unpoisoned(self.responder.lock()).forget(self);
+        self.forget_completions();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    fn forget_completions(&self) {
+        for queue in [&self.parts.send_queue, &self.parts.receive_queue].into_iter().flatten() {
+            queue.forget(self.number);
+        }
+    }
+
+    /// Moves it to the error state, by its requester or responder, whose lock is held.
+    fn fail(&self) {
+        self.state.store(State::Error as u8, Ordering::Release);
+    }
+
+    /// Moves it to the error state, by its requester or responder, whose lock is held, as its completion queue has lost a completion
+    /// of it. That is told as the specification has it: an event, of a local work queue catastrophic error. Whether it was in
+    /// another state before, and is to be flushed.
+    #[cold]
+    fn break_down(&self) -> bool {
+        let has_changed = self.state.swap(State::Error as u8, Ordering::AcqRel) != State::Error as u8;
+        if has_changed {
+            self.parts.events.happened(PairEvent::Fatal);
+        }
+        has_changed
+    }
+
+    /// Moves it to the send queue's error state, unless it is in the error state. The requester's lock is held.
+    fn fail_sending(&self) {
+        // Only errors of the responder change it meanwhile, and those go first.
+        for from in [State::ReadyToSend, State::SendQueueDrain] {
+            let to = State::SendQueueError as u8;
+            let _ = self.state.compare_exchange(from as u8, to, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// Has the requester run: here, or where its lock is held.
+    fn look_again(&self) {
+        deferred_run::leave(&self.note, || self.read_note());
+    }
+
+    /// Lets go of the requester's lock, and does what others have left to do.
+    fn unlock(&self, requester: MutexGuard<'_, Requester>) {
+        deferred_run::unlock(requester, || self.read_note());
+    }
+
+    fn read_note(&self) {
+        deferred_run::read(&self.note, &self.requester, |requester| requester.run(self));
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // Closed before by every way but a failure to make the object around it.
+        QpRegistry::of_process().leave(self.number);
+    }
+}

@@ -1,0 +1,294 @@
+//! Receives: taken for messages that need one, and completed.
+
+use std::sync::Arc;
+
+use rdma_mummy_sys::{ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
+
+use super::responder::{Responder, Stop};
+use super::target::Target;
+use super::{QueuePair, Service, datagram};
+use crate::cq::{Completion, CompletionQueue};
+use crate::mem::domain::Domain;
+use crate::mem::{self, Fault, Memory, Segments};
+use crate::srq::ReceiveQueue;
+use crate::wire::message::{Exchange, Refusal, Reply, Request, TransferFault};
+use crate::wire::work::{Operation, Piece, ReceiveWork};
+
+/// Where receives come from, and where they complete.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receives<'t> {
+    pub(super) queue: &'t Arc<ReceiveQueue>,
+    pub(super) completions: Option<&'t Arc<CompletionQueue>>,
+    /// In which their memory is looked up.
+    pub(super) domain: &'t Domain,
+    pub(super) is_shared: bool,
+}
+
+/// A receive that is out of its queue.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) work: ReceiveWork,
+    queue: Arc<ReceiveQueue>,
+    completions: Option<Arc<CompletionQueue>>,
+}
+
+impl Responder {
+    /// A message that goes into a receive.
+    pub(super) fn receive(
+        &mut self,
+        target: &Target<'_>,
+        request: &Request,
+        exchange: &mut dyn Exchange,
+    ) -> Result<(), Stop> {
+        let work = self.take(target)?;
+        let result = place(target, request, exchange, &work);
+        self.conclude(target, request, work, result)
+    }
+
+    /// A write that takes a receive for its immediate: only if there is one, it is written.
+    pub(super) fn receive_write(
+        &mut self,
+        target: &Target<'_>,
+        request: &Request,
+        write: impl FnOnce(&mut Self) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let work = self.take(target)?;
+        // A write that fails leaves the receive as it is.
+        let result = write(self).map_err(Trouble::Other);
+        self.conclude(target, request, work, result)
+    }
+
+    /// Completes the receives of the queue pair's own queue as flushed.
+    pub(super) fn flush_receives(&mut self, pair: &QueuePair) {
+        for Taken { work, queue, completions } in std::mem::take(&mut self.taken) {
+            if let Some(completions) = &completions {
+                let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+                completions.push(failed(pair.number, work.wr_id, status), false);
+            }
+            queue.recycle(work);
+        }
+        if pair.parts.is_shared {
+            return;
+        }
+        pair.parts.receives.drain(|work| {
+            if let Some(completions) = &pair.parts.receive_queue {
+                completions.push(failed(pair.number, work.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR), false);
+            }
+        });
+    }
+
+    /// The receive of a message before that did not come through, or the next of its queue.
+    pub(super) fn take(&mut self, target: &Target<'_>) -> Result<ReceiveWork, Stop> {
+        let queue = target.receives.queue;
+        if !self.taken.is_empty()
+            && let Some(place) = self.taken.iter().position(|taken| taken.is_of(queue))
+        {
+            return Ok(self.taken.remove(place).work);
+        }
+        queue.take().ok_or(Stop::NotReady)
+    }
+
+    /// Completes a receive, or keeps it for the next message.
+    pub(super) fn conclude(
+        &mut self,
+        target: &Target<'_>,
+        request: &Request,
+        work: ReceiveWork,
+        result: Result<(), Trouble>,
+    ) -> Result<(), Stop> {
+        let receives = target.receives;
+        let (completion, stop) = match result {
+            Ok(()) => (arrived(target, request, work.wr_id), None),
+            // A reliable sender learns of it; otherwise the specification has the message dropped: with the receive left where it
+            // was, or, of a shared queue, where it cannot stay, completed in error. The queue pair works on.
+            Err(Trouble::TooLong) if !target.service.is_reliable() && !receives.is_shared => {
+                self.keep(target, work);
+                return Err(Stop::TooLong);
+            }
+            Err(Trouble::Other(stop)) => {
+                self.keep(target, work);
+                return Err(stop);
+            }
+            Err(trouble) => {
+                let (status, stop) = trouble.end(target.service);
+                (failed(target.number, work.wr_id, status), Some(stop))
+            }
+        };
+        // Whoever sees the completion may act upon it, and its peer is to have the answer by then: as with a NIC.
+        if stop.is_none()
+            && let Some(back) = self.early.take()
+        {
+            self.reply(target.pair, back, Reply::Done { original: 0 });
+        }
+        let is_told = receives.completions.is_none_or(|queue| queue.push(completion, request.is_solicited));
+        receives.queue.recycle(work);
+        if is_told { stop.map_or(Ok(()), Err) } else { Err(Stop::Lost) }
+    }
+
+    fn keep(&mut self, target: &Target<'_>, work: ReceiveWork) {
+        self.taken.push(Taken::new(target, work));
+    }
+}
+
+impl Taken {
+    /// Ends it without a message: a shared queue has it again, as the next.
+    pub(super) fn give_back(self) {
+        if self.queue.is_shared() {
+            self.queue.give_back(self.work);
+        }
+    }
+
+    pub(super) fn is_of(&self, queue: &Arc<ReceiveQueue>) -> bool {
+        Arc::ptr_eq(&self.queue, queue)
+    }
+
+    pub(super) fn new(target: &Target<'_>, work: ReceiveWork) -> Self {
+        let Receives { queue, completions, .. } = target.receives;
+        Self { work, queue: Arc::clone(queue), completions: completions.cloned() }
+    }
+}
+
+/// Whether a receive is for so many bytes.
+pub(super) fn has_room(work: &ReceiveWork, length: u64) -> Result<(), Trouble> {
+    let room: u64 = work.pieces.iter().map(|piece| u64::from(piece.length)).sum();
+    if room < length { Err(Trouble::TooLong) } else { Ok(()) }
+}
+
+/// The end of a message that also invalidates a key.
+pub(super) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), Trouble> {
+    match request.operation {
+        Operation::SendInvalidate { rkey } => target.invalidate(rkey).map_err(|_| Trouble::Invalidation),
+        _ => Ok(()),
+    }
+}
+
+/// What can be wrong with a message that takes a receive.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Trouble {
+    /// The receive is too small.
+    TooLong,
+    /// The memory of the receive cannot be used.
+    Memory,
+    /// The key cannot be invalidated.
+    Invalidation,
+    /// Nothing of the receive's.
+    Other(Stop),
+}
+
+impl Trouble {
+    /// The status of the receive, and the end of the message.
+    pub(super) fn end(self, service: Service) -> (ibv_wc_status, Stop) {
+        match self {
+            Self::TooLong if service.is_reliable() => {
+                (ibv_wc_status::IBV_WC_LOC_LEN_ERR, Stop::Broken(Refusal::InvalidRequest))
+            }
+            Self::TooLong => (ibv_wc_status::IBV_WC_LOC_LEN_ERR, Stop::TooLong),
+            Self::Memory => (ibv_wc_status::IBV_WC_LOC_PROT_ERR, Stop::Broken(Refusal::OperationError)),
+            Self::Invalidation => (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, Stop::Broken(Refusal::AccessError)),
+            Self::Other(stop) => (ibv_wc_status::IBV_WC_GENERAL_ERR, stop),
+        }
+    }
+}
+
+/// Moves the data of a message to where a receive has it.
+fn place(
+    target: &Target<'_>,
+    request: &Request,
+    exchange: &mut dyn Exchange,
+    work: &ReceiveWork,
+) -> Result<(), Trouble> {
+    let header = if target.service == Service::UnreliableDatagram { datagram::HEADER_LENGTH } else { 0 };
+    has_room(work, header + request.length)?;
+    let domain = target.receives.domain;
+    if header > 0 {
+        let mut segments = Segments::new();
+        map(domain, &work.pieces, 0, header, true, &mut segments).map_err(|_| Trouble::Memory)?;
+        mem::write_bytes(&datagram::header(request), &segments).map_err(|_| Trouble::Memory)?;
+    }
+    if request.length > 0 {
+        let mut segments = Segments::new();
+        map(domain, &work.pieces, header, request.length, true, &mut segments).map_err(|_| Trouble::Memory)?;
+        exchange.take(&segments).map_err(|fault| match fault {
+            TransferFault::Requester(_) => Trouble::Other(Stop::LocalFault),
+            TransferFault::Responder(_) => Trouble::Memory,
+        })?;
+    }
+    invalidate(target, request)
+}
+
+/// Checks and holds `length` bytes of local memory, after the first `skipped`.
+pub(super) fn map(
+    domain: &Domain,
+    pieces: &[Piece],
+    mut skipped: u64,
+    mut length: u64,
+    is_written: bool,
+    segments: &mut Segments,
+) -> Result<(), Fault> {
+    for piece in pieces {
+        if length == 0 {
+            break;
+        }
+        let offset = skipped.min(u64::from(piece.length));
+        skipped -= offset;
+        let part = length.min(u64::from(piece.length) - offset);
+        if part > 0 {
+            // A sum that goes round is outside of any region.
+            let address = piece.address.checked_add(offset).ok_or(Fault::Bounds)?;
+            let segment = Memory::of_process().local(domain, piece.lkey, address, part, is_written)?;
+            segments.try_push(segment).map_err(|_| Fault::Bounds)?;
+            length -= part;
+        }
+    }
+    Ok(())
+}
+
+/// The completion of a receive that has its message.
+fn arrived(target: &Target<'_>, request: &Request, wr_id: u64) -> Completion {
+    let is_datagram = target.service == Service::UnreliableDatagram;
+    let (flags, immediate) = match request.operation {
+        Operation::SendImmediate { immediate } | Operation::WriteImmediate { immediate, .. } => {
+            (ibv_wc_flags::IBV_WC_WITH_IMM.0, immediate)
+        }
+        Operation::SendInvalidate { rkey } => (ibv_wc_flags::IBV_WC_WITH_INV.0, rkey),
+        _ => (0, 0),
+    };
+    let opcode = match request.operation {
+        Operation::WriteImmediate { .. } => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
+        _ => ibv_wc_opcode::IBV_WC_RECV,
+    };
+    let length = request.length + if is_datagram { datagram::HEADER_LENGTH } else { 0 };
+    Completion {
+        wr_id,
+        status: ibv_wc_status::IBV_WC_SUCCESS,
+        opcode,
+        // Of 2 GiB at most.
+        byte_len: u32::try_from(length).unwrap_or(u32::MAX),
+        flags: if is_datagram { flags | ibv_wc_flags::IBV_WC_GRH.0 } else { flags },
+        immediate,
+        number: target.number,
+        source_number: if is_datagram { request.source_number } else { 0 },
+        service_level: request.service_level,
+        timestamp: 0,
+        wall_clock: 0,
+        slots: None,
+    }
+}
+
+/// The completion of a receive in error.
+fn failed(number: u32, wr_id: u64, status: ibv_wc_status) -> Completion {
+    Completion {
+        wr_id,
+        status,
+        opcode: ibv_wc_opcode::IBV_WC_RECV,
+        byte_len: 0,
+        flags: 0,
+        immediate: 0,
+        number,
+        source_number: 0,
+        service_level: 0,
+        timestamp: 0,
+        wall_clock: 0,
+        slots: None,
+    }
+}

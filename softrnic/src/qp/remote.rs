@@ -1,0 +1,127 @@
+//! Messages that work on memory of the program's, which they name by a remote key.
+
+use std::slice;
+
+use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_PERSISTENT, IBV_FLUSH_RANGE, ibv_access_flags};
+
+use super::responder::{Responder, Stop};
+use super::target::{Target, refusal};
+use crate::mem::{self, Access, Atomic};
+use crate::wire::message::{Exchange, Refusal, Request};
+
+impl Responder {
+    pub(super) fn write(
+        &mut self,
+        target: &Target<'_>,
+        request: &Request,
+        exchange: &mut dyn Exchange,
+        address: u64,
+        rkey: u32,
+    ) -> Result<(), Stop> {
+        self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
+        // Without data no memory is named.
+        if request.length > 0 {
+            let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+            let segment = target.remote(rkey, address, request.length, access)?;
+            exchange.take(slice::from_ref(&segment))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(
+        &mut self,
+        target: &Target<'_>,
+        request: &Request,
+        exchange: &mut dyn Exchange,
+        address: u64,
+        rkey: u32,
+    ) -> Result<(), Stop> {
+        self.allow_outstanding(target)?;
+        self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_READ.0)?;
+        if request.length > 0 {
+            let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
+            let segment = target.remote(rkey, address, request.length, access)?;
+            exchange.give(slice::from_ref(&segment))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn atomic(
+        &mut self,
+        target: &Target<'_>,
+        address: u64,
+        rkey: u32,
+        operation: Atomic,
+    ) -> Result<u64, Stop> {
+        self.allow_outstanding(target)?;
+        self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0)?;
+        let segment = target.eight_bytes(rkey, address, ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0)?;
+        mem::atomic(&segment, operation).map_err(refusal)
+    }
+
+    pub(super) fn atomic_write(
+        &mut self,
+        target: &Target<'_>,
+        exchange: &mut dyn Exchange,
+        address: u64,
+        rkey: u32,
+    ) -> Result<(), Stop> {
+        reliable(target)?;
+        self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
+        let segment = target.eight_bytes(rkey, address, ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
+        let value = exchange.take_eight()?;
+        mem::atomic(&segment, Atomic::Store(u64::from_ne_bytes(value))).map_err(refusal)?;
+        Ok(())
+    }
+
+    /// Flush: what was written is visible already, since each message is done in whole before the next.
+    pub(super) fn make_visible(
+        &mut self,
+        target: &Target<'_>,
+        rkey: u32,
+        (address, length): (u64, u64),
+        placement: u8,
+        level: u8,
+    ) -> Result<(), Stop> {
+        reliable(target)?;
+        let mut access = 0;
+        for (kind, flag) in [
+            (IBV_FLUSH_GLOBAL, ibv_access_flags::IBV_ACCESS_FLUSH_GLOBAL.0),
+            (IBV_FLUSH_PERSISTENT, ibv_access_flags::IBV_ACCESS_FLUSH_PERSISTENT.0),
+        ] {
+            if placement & kind != 0 {
+                access |= flag;
+            }
+        }
+        if access == 0 || placement & !(IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT) != 0 {
+            return Err(Stop::Refused(Refusal::InvalidRequest));
+        }
+        self.allow(access)?;
+        match level {
+            IBV_FLUSH_RANGE if length == 0 => {}
+            IBV_FLUSH_RANGE => drop(target.remote(rkey, address, length, access)?),
+            // All of the region: the address and the length do not count.
+            IBV_FLUSH_MR => drop(target.whole(rkey, access)?),
+            _ => return Err(Stop::Refused(Refusal::InvalidRequest)),
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Whether the queue pair's own access flags have these. What they lack is an operation that its receive queue does not
+    /// support: an invalid request (InfiniBand specification, volume 1, section 9.7.4.1.5).
+    pub(super) fn allow(&self, access: Access) -> Result<(), Stop> {
+        if self.attributes.access & access == access { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
+    }
+
+    /// Whether there is room for the answer of a read or atomic.
+    fn allow_outstanding(&self, target: &Target<'_>) -> Result<(), Stop> {
+        reliable(target)?;
+        if self.attributes.max_dest_rd_atomic > 0 { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
+    }
+}
+
+/// What is answered needs a service that answers.
+fn reliable(target: &Target<'_>) -> Result<(), Stop> {
+    if target.service.is_reliable() { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
+}

@@ -1,0 +1,105 @@
+//! Requests to peers in other processes: a message is put on its way in parts.
+
+use std::sync::Arc;
+
+use rdma_mummy_sys::ibv_wc_status;
+
+use super::attempt::Outcome;
+use super::in_flight::Flight;
+use super::receiving::map;
+use super::{Attributes, QueuePair};
+use crate::mem::Segments;
+use crate::wire::message::Request;
+use crate::wire::packet::{Carrier, MAX_PAYLOAD, Packet, Part, Payload, Stuck};
+use crate::wire::work::SendWork;
+
+/// Puts a request on its way, or what is left of it. `segments` is its memory.
+#[inline]
+pub(super) fn send(
+    pair: &QueuePair,
+    work: &SendWork,
+    mut request: Request,
+    peer: (u32, &Arc<dyn Carrier>),
+    attributes: &Attributes,
+    flight: &mut Flight,
+    segments: &mut Segments,
+) -> Outcome {
+    match flight.youngest() {
+        Some(youngest) if flight.partial.is_some() => request.psn = youngest.psn,
+        _ if flight.holds_back(work, attributes) => return Outcome::Later,
+        _ => flight.begin(pair, work, &request, peer),
+    }
+    let (number, carrier) = peer;
+    let total = if request.operation.has_data() { request.length } else { 0 };
+    loop {
+        let offset = flight.partial.unwrap_or(0);
+        // Of `MAX_PAYLOAD` at most.
+        let length = total.saturating_sub(offset).min(u64::from(MAX_PAYLOAD)) as u32;
+        let payload = match slice(pair, work, (total, offset, length), segments) {
+            Some(payload) => payload,
+            None => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+        };
+        let part = Part { number, request, offset, length, attempt: flight.attempt() };
+        match flight.room.put(pair, carrier, &Packet::Part(part), payload) {
+            Ok(()) => {}
+            Err(Stuck::Gone) => return Outcome::Silence,
+            Err(Stuck::Fault) => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+            Err(Stuck::Full) if pair.parts.service.is_reliable() => return Outcome::Stuck,
+            Err(Stuck::Full) if !flight.room.is_given_up(carrier) && flight.room.waits(pair, carrier.taken()) => {
+                return Outcome::Stuck;
+            }
+            Err(Stuck::Full) => {
+                // It is lost, and nobody is told.
+                flight.room.give_up(carrier);
+                return Outcome::Done { length: 0 };
+            }
+        }
+        flight.went();
+        let end = offset + u64::from(length);
+        if end >= total {
+            flight.partial = None;
+            let is_reliable = pair.parts.service.is_reliable();
+            return if is_reliable { Outcome::Sent } else { Outcome::Done { length: 0 } };
+        }
+        flight.partial = Some(end);
+    }
+}
+
+/// The payload of a part. Of a message in several parts memory is looked up anew for each.
+#[inline]
+fn slice<'p>(
+    pair: &QueuePair,
+    work: &'p SendWork,
+    (total, offset, length): (u64, u64, u32),
+    segments: &'p mut Segments,
+) -> Option<Payload<'p>> {
+    if length == 0 {
+        return Some(Payload::Bytes(&[]));
+    }
+    if work.is_inline {
+        let start = usize::try_from(offset).ok()?;
+        return work.inline.get(start..start + length as usize).map(Payload::Bytes);
+    }
+    if u64::from(length) < total {
+        segments.clear();
+        map(&pair.parts.domain, &work.pieces, offset, length.into(), false, segments).ok()?;
+    }
+    Some(Payload::Memory(segments))
+}
+
+/// Puts a packet. Where there is no room, the queue pair is called when there is.
+#[inline]
+pub(super) fn put(
+    pair: &QueuePair,
+    carrier: &Arc<dyn Carrier>,
+    packet: &Packet,
+    payload: Payload<'_>,
+) -> Result<(), Stuck> {
+    match carrier.put(packet, payload) {
+        Err(Stuck::Full) => {
+            carrier.wake(pair.this.clone());
+            carrier.put(packet, payload)
+        }
+        put => put,
+    }
+}

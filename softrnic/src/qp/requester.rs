@@ -1,0 +1,329 @@
+//! The requester: executes what is posted, in order. With a peer in this process a request is done before the next begins; to one in
+//! another process several are on their way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
+
+use super::alarm::Alarm;
+use super::attempt::{Outcome, Peer, attempt};
+use super::in_flight::Flight;
+use super::retry::{self, Wait};
+use super::ring::Ring;
+use super::{Attributes, QueuePair, State};
+use crate::cq::{Completion, Slots};
+use crate::sys::errno::Errno;
+use crate::sys::unpoisoned;
+use crate::wire::events::PairEvent;
+use crate::wire::work::{Operation, SendWork};
+
+/// The send queue and what is known of its progress.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) ring: Ring,
+    /// Places of the send queue in use. Another counter after RESET: completions of before may still count the old one down.
+    used_slots: Arc<AtomicU32>,
+    wait: Wait,
+    /// Requests that were done without a completion since the last.
+    unreported: u32,
+    silences_left: u8,
+    not_ready_left: u8,
+    has_told_drained: bool,
+    pub(super) attributes: Attributes,
+    peer: Peer,
+    pub(super) flight: Flight,
+    /// Of `wait`.
+    alarm: Alarm,
+}
+
+impl Requester {
+    /// `attempt` is the number of the first attempt.
+    pub(super) fn new(attempt: u32) -> Self {
+        Self {
+            ring: Ring::default(),
+            used_slots: Arc::default(),
+            unreported: 0,
+            attributes: Attributes::new(),
+            wait: Wait::No,
+            alarm: Alarm::new(),
+            flight: Flight::new(attempt),
+            silences_left: 0,
+            not_ready_left: 0,
+            has_told_drained: false,
+            peer: Peer::default(),
+        }
+    }
+
+    /// A place for the next request, after `pushed` that are not counted yet.
+    pub(super) fn push(&mut self, pushed: u32, max: u32) -> Result<&mut SendWork, Errno> {
+        let used = self.used_slots.load(Ordering::Acquire).saturating_add(pushed);
+        if used >= max { Err(Errno::NO_MEMORY) } else { Ok(self.ring.push()) }
+    }
+
+    pub(super) fn take_back(&mut self, count: u32) {
+        self.ring.truncate(count as usize);
+    }
+
+    /// Counts what was pushed.
+    pub(super) fn commit(&mut self, pushed: u32) {
+        self.used_slots.fetch_add(pushed, Ordering::Relaxed);
+    }
+
+    /// Has what is needed of the last peer come into the cache, which is likely the next one.
+    #[inline]
+    pub(super) fn prefetch_peer(&self) {
+        self.peer.prefetch();
+    }
+
+    /// The queue pair has come to another state.
+    pub(super) fn state_changed(&mut self) {
+        self.has_told_drained = false;
+    }
+
+    /// Forgets what is queued: the queue pair is reset or closed.
+    pub(super) fn forget(&mut self, pair: &QueuePair) {
+        self.flight.clear(pair);
+        self.ring.clear();
+        self.used_slots = Arc::default();
+        self.unreported = 0;
+        self.attributes = Attributes::new();
+        self.wait = Wait::No;
+        self.peer = Peer::default();
+    }
+
+    /// Completes all that is queued as flushed.
+    pub(super) fn flush(&mut self, pair: &QueuePair) {
+        self.flight.clear(pair);
+        while !self.ring.is_empty() {
+            self.finish(pair, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, 0);
+        }
+    }
+
+    /// Executes what can be.
+    pub(super) fn run(&mut self, pair: &QueuePair) {
+        if pair.is_closed() {
+            return;
+        }
+        loop {
+            if !self.flight.is_empty() && !self.take_in(pair) {
+                break;
+            }
+            let next = self.flight.next();
+            match pair.state() {
+                State::ReadyToSend => {}
+                // What was begun is brought to its end, and nothing else begins.
+                State::SendQueueDrain if next < self.begun() => {}
+                State::SendQueueDrain => break,
+                State::SendQueueError | State::Error => {
+                    self.flush(pair);
+                    break;
+                }
+                // Nothing can be posted, except by a program that posts and modifies at the same time.
+                State::Reset | State::Init | State::ReadyToReceive => break,
+            }
+            if next >= self.ring.len() || self.flight.is_empty() && !self.is_due(pair) {
+                break;
+            }
+            // What has come instead makes no room: it is called when there is some.
+            if self.flight.is_in_line {
+                break;
+            }
+            match self.execute(pair, next) {
+                Outcome::Done { length } => self.finish(pair, ibv_wc_status::IBV_WC_SUCCESS, length),
+                // It is told when those before it are done.
+                Outcome::Failed(_) if next > 0 => break,
+                Outcome::Failed(status) => self.fail(pair, status),
+                Outcome::NotReady { timer } => {
+                    self.await_receive(pair, timer);
+                    break;
+                }
+                Outcome::Silence => {
+                    self.await_answer(pair);
+                    break;
+                }
+                Outcome::Sent => self.wait = Wait::No,
+                Outcome::Stuck => {
+                    self.flight.is_in_line = !self.flight.is_empty();
+                    self.wait = if self.flight.missing.has_begun() { Wait::Room } else { Wait::No };
+                    break;
+                }
+                Outcome::Later => break,
+            }
+        }
+        if !self.flight.is_empty() {
+            self.flight.watch(pair, &self.attributes);
+        }
+        self.look_at_drain(pair);
+    }
+
+    /// How many requests were begun and are not done.
+    fn begun(&self) -> usize {
+        self.flight.begun().max(usize::from(self.wait != Wait::No))
+    }
+
+    /// Tells of a send queue that has drained.
+    fn look_at_drain(&mut self, pair: &QueuePair) {
+        let is_draining = pair.state() == State::SendQueueDrain;
+        let has_begun = self.begun() > 0;
+        pair.is_draining.store(is_draining && has_begun, Ordering::Release);
+        if is_draining && !has_begun && self.attributes.drain_notify && !self.has_told_drained {
+            self.has_told_drained = true;
+            pair.parts.events.happened(PairEvent::SendQueueDrained);
+        }
+    }
+
+    /// Whether the oldest request is to be tried now. Counts its retries.
+    fn is_due(&mut self, pair: &QueuePair) -> bool {
+        match self.wait {
+            Wait::No => {
+                self.count_anew();
+                true
+            }
+            Wait::Room => true,
+            Wait::NotReady(until) => self.is_past(pair, until),
+            // A later request shows the peer that one is missing, and it asks for it.
+            Wait::SilenceForEver => true,
+            Wait::Silence(until) => {
+                if !self.is_past(pair, until) {
+                    return false;
+                }
+                if self.silences_left == 0 {
+                    self.fail(pair, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+                    return false;
+                }
+                self.silences_left -= 1;
+                true
+            }
+        }
+    }
+
+    /// Whether that time has come; otherwise there will be an alarm.
+    fn is_past(&mut self, pair: &QueuePair, until: Instant) -> bool {
+        let now = Instant::now();
+        let is_past = now >= until;
+        if !is_past {
+            self.alarm.set(pair, until, now);
+        }
+        is_past
+    }
+
+    /// The retries of the oldest request.
+    pub(super) fn count_anew(&mut self) {
+        self.silences_left = self.attributes.retry_count;
+        self.not_ready_left = self.attributes.rnr_retry;
+    }
+
+    pub(super) fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
+        // The peer has answered.
+        self.silences_left = self.attributes.retry_count;
+        if self.attributes.rnr_retry != retry::FOR_EVER {
+            if self.not_ready_left == 0 {
+                return self.fail(pair, ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR);
+            }
+            self.not_ready_left -= 1;
+        }
+        self.go_back(pair);
+        let now = Instant::now();
+        let until = now + retry::not_ready_time(timer);
+        self.wait = Wait::NotReady(until);
+        self.alarm.set(pair, until, now);
+    }
+
+    pub(super) fn await_answer(&mut self, pair: &QueuePair) {
+        self.go_back(pair);
+        self.wait = match retry::silence_time(self.attributes.timeout) {
+            None => Wait::SilenceForEver,
+            Some(time) => {
+                let now = Instant::now();
+                self.alarm.set(pair, now + time, now);
+                Wait::Silence(now + time)
+            }
+        };
+    }
+
+    /// What is on its way goes again.
+    fn go_back(&mut self, pair: &QueuePair) {
+        if !self.flight.is_empty() {
+            self.flight.go_back(pair);
+        }
+    }
+
+    /// Completes the oldest request in error, and all after it as flushed.
+    #[cold]
+    pub(super) fn fail(&mut self, pair: &QueuePair, status: ibv_wc_status) {
+        if pair.parts.service.is_reliable() {
+            pair.fail();
+        } else {
+            pair.fail_sending();
+        }
+        self.finish(pair, status, 0);
+        self.flush(pair);
+        if pair.state() == State::Error {
+            unpoisoned(pair.responder.lock()).end(pair);
+        }
+    }
+
+    /// Ends the oldest request, with a completion where there is to be one.
+    pub(super) fn finish(&mut self, pair: &QueuePair, status: ibv_wc_status, length: u32) {
+        let Some(work) = self.ring.front() else {
+            return;
+        };
+        self.wait = Wait::No;
+        if self.flight.begun() > 0 {
+            self.flight.finish_oldest();
+        }
+        self.unreported += 1;
+        let is_signaled = work.is_signaled || pair.parts.signals_all || status != ibv_wc_status::IBV_WC_SUCCESS;
+        if let Some(queue) = pair.parts.send_queue.as_ref().filter(|_| is_signaled) {
+            let back = std::mem::take(&mut self.unreported);
+            let completion = Completion {
+                wr_id: work.wr_id,
+                status,
+                opcode: opcode(work.operation),
+                byte_len: length,
+                flags: 0,
+                immediate: 0,
+                number: pair.number,
+                source_number: 0,
+                service_level: 0,
+                timestamp: 0,
+                wall_clock: 0,
+                slots: Some(Slots { used: Arc::clone(&self.used_slots), back }),
+            };
+            if !queue.push(completion, false) && pair.break_down() {
+                // The requests that are left are flushed by who ends this one. Not by who has the responder's lock: then it is in the
+                // error state already.
+                unpoisoned(pair.responder.lock()).end(pair);
+            }
+        }
+        self.ring.pop();
+    }
+
+    /// Tries the request that is next: the oldest of those that are not on their way.
+    fn execute(&mut self, pair: &QueuePair, next: usize) -> Outcome {
+        let Self { ring, peer, attributes, flight, .. } = self;
+        let Some(work) = ring.get(next) else {
+            return Outcome::Silence;
+        };
+        attempt(pair, work, attributes, peer, flight)
+    }
+}
+
+fn opcode(operation: Operation) -> ibv_wc_opcode {
+    match operation {
+        Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => {
+            ibv_wc_opcode::IBV_WC_SEND
+        }
+        Operation::Write { .. } | Operation::WriteImmediate { .. } => ibv_wc_opcode::IBV_WC_RDMA_WRITE,
+        Operation::Read { .. } => ibv_wc_opcode::IBV_WC_RDMA_READ,
+        Operation::CompareSwap { .. } => ibv_wc_opcode::IBV_WC_COMP_SWAP,
+        Operation::FetchAdd { .. } => ibv_wc_opcode::IBV_WC_FETCH_ADD,
+        Operation::AtomicWrite { .. } => ibv_wc_opcode::IBV_WC_ATOMIC_WRITE,
+        Operation::Flush { .. } => ibv_wc_opcode::IBV_WC_FLUSH,
+        Operation::LocalInvalidate { .. } => ibv_wc_opcode::IBV_WC_LOCAL_INV,
+        Operation::Bind => ibv_wc_opcode::IBV_WC_BIND_MW,
+    }
+}

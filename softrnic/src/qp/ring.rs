@@ -1,0 +1,142 @@
+//! The send queue's requests. Each place is used again and again, with the memory of its vectors.
+
+use crate::wire::work::SendWork;
+
+/// A queue of requests. It grows to as many as were ever in it at once.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    places: Vec<SendWork>,
+    /// The place of the oldest.
+    head: usize,
+    length: usize,
+}
+
+impl Ring {
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Adds one, cleared.
+    pub(super) fn push(&mut self) -> &mut SendWork {
+        if self.length == self.places.len() {
+            self.grow();
+        }
+        let place = self.place(self.length);
+        self.length += 1;
+        let work = &mut self.places[place];
+        work.clear();
+        work
+    }
+
+    /// Takes back the youngest `count`.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.length = self.length.saturating_sub(count);
+    }
+
+    /// The oldest.
+    pub(super) fn front(&self) -> Option<&SendWork> {
+        (self.length > 0).then(|| &self.places[self.head])
+    }
+
+    /// The one so many after the oldest.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&SendWork> {
+        (index < self.length).then(|| &self.places[self.place(index)])
+    }
+
+    /// Ends the oldest.
+    pub(super) fn pop(&mut self) {
+        if self.length > 0 {
+            // What it refers to is let go now, not when its place is used again.
+            self.places[self.head].bind = None;
+            self.length -= 1;
+            // Where it is empty it begins again at its first place, which is in the cache.
+            self.head = if self.length == 0 { 0 } else { self.place(1) };
+        }
+    }
+
+    /// Ends all.
+    pub(super) fn clear(&mut self) {
+        while !self.is_empty() {
+            self.pop();
+        }
+    }
+
+    fn place(&self, index: usize) -> usize {
+        let place = self.head + index;
+        if place >= self.places.len() { place - self.places.len() } else { place }
+    }
+
+    fn grow(&mut self) {
+        self.places.rotate_left(self.head);
+        self.head = 0;
+        let room = (self.places.len() * 2).max(8);
+        self.places.resize_with(room, SendWork::default);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_in_is_first_out_while_it_grows() {
+        let mut ring = Ring::default();
+        let (mut next, mut oldest) = (0, 0);
+        for round in 0..40 {
+            for _ in 0..round % 7 + 1 {
+                ring.push().wr_id = next;
+                next += 1;
+            }
+            for _ in 0..round % 5 {
+                if let Some(work) = ring.front() {
+                    assert_eq!(work.wr_id, oldest);
+                    oldest += 1;
+                    ring.pop();
+                }
+            }
+        }
+        while let Some(work) = ring.front() {
+            assert_eq!(work.wr_id, oldest);
+            oldest += 1;
+            ring.pop();
+        }
+        assert_eq!(oldest, next);
+        assert!(ring.is_empty());
+    }
+
+    #[test]
+    fn the_youngest_are_taken_back() {
+        let mut ring = Ring::default();
+        for wr_id in 0..3 {
+            ring.push().wr_id = wr_id;
+        }
+        ring.truncate(2);
+        ring.push().wr_id = 7;
+        assert_eq!(ring.front().map(|work| work.wr_id), Some(0));
+        ring.pop();
+        assert_eq!(ring.front().map(|work| work.wr_id), Some(7));
+        ring.clear();
+        assert!(ring.front().is_none());
+        ring.pop();
+        ring.truncate(1);
+        assert!(ring.is_empty());
+    }
+
+    #[test]
+    fn a_place_is_cleared_and_keeps_its_memory() {
+        let mut ring = Ring::default();
+        let work = ring.push();
+        work.is_signaled = true;
+        work.inline.reserve(100);
+        ring.pop();
+        // It is empty: the same place again.
+        let work = ring.push();
+        assert!(!work.is_signaled);
+        assert!(work.inline.capacity() >= 100);
+    }
+}

@@ -1,0 +1,440 @@
+//! Peers in other processes: XRC, groups, limits, and those who never answer.
+
+use rdma_mummy_sys::ibv_wc_status as Status;
+
+use super::wire::{ANSWERS, ASKS, FLAG, Link, Wire};
+use super::*;
+use crate::qp::registry::{MULTICAST_NUMBER, SharedEntry};
+use crate::wire::message::{Reply, Request};
+use crate::wire::packet::{MAX_PAYLOAD, Packet};
+
+#[test]
+#[cfg_attr(miri, ignore = "it takes seconds of the clock")]
+fn a_peer_that_lives_and_never_answers_is_given_up() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    for wr_id in 0..2 {
+        link.a.post_bytes(wr_id, Operation::Write { address, rkey }, 0, 8);
+    }
+    let sent = poll(&link.a.sends);
+    assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
+    // Another thread is at it, and comes to this one after that.
+    let sent = poll(&link.a.sends);
+    assert_eq!((sent.wr_id, sent.status), (1, FLUSHED));
+    // What it says now finds nothing.
+    link.settle();
+    assert!(link.a.sends.is_empty());
+}
+
+#[test]
+fn a_peer_whose_process_takes_in_what_others_send_is_not_mute() {
+    let mut patience = Duration::from_millis(20);
+    loop {
+        let link = Link::reliable();
+        let (address, rkey) = link.b.at(0);
+        link.wires[ASKS].set_room(0);
+        link.a.pair.requester.lock().unwrap().flight.patience = patience;
+        let mut last = Instant::now();
+        link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            // Another queue pair has all the room.
+            let before = Instant::now();
+            assert!(link.wires[ASKS].pop().is_none());
+            longest = longest.max(last.elapsed());
+            last = before;
+            thread::sleep(patience / 2);
+        }
+        let is_waiting = link.a.sends.is_empty();
+        // Where this thread itself was away for so long the peer was mute.
+        if longest.max(last.elapsed()) < patience {
+            assert!(is_waiting);
+            assert_eq!(poll(&link.a.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
+            return;
+        }
+        patience *= 2;
+    }
+}
+
+#[test]
+fn who_waits_for_room_does_not_go_before_it_is_called() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    link.wires[ASKS].set_room(1);
+    for wr_id in 0..2 {
+        link.a.post_bytes(wr_id, Operation::Write { address, rkey }, 0, 8);
+    }
+    assert_eq!(link.wires[ASKS].len(), 1);
+    // The room that is there with the answer is for others, who came before.
+    let waiting = link.wires[ASKS].put_off();
+    while link.bring(ASKS) || link.bring(ANSWERS) {}
+    assert_eq!(poll(&link.a.sends).wr_id, 0);
+    link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
+    assert_eq!(link.wires[ASKS].len(), 0);
+    link.wires[ASKS].put_back(waiting);
+    link.wires[ASKS].set_room(8);
+    assert_eq!(link.wires[ASKS].len(), 2);
+    for wr_id in 1..3 {
+        assert_eq!(link.poll(&link.a.sends).wr_id, wr_id);
+    }
+}
+
+#[test]
+fn answers_that_wait_do_not_go_before_they_are_called() {
+    let link = Link::with(Service::ReliableConnection, |attributes| {
+        (attributes.max_rd_atomic, attributes.max_dest_rd_atomic) = (4, 4);
+    });
+    let (address, rkey) = link.b.at(0);
+    link.wires[ANSWERS].set_room(0);
+    for wr_id in 0..2 {
+        link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
+    }
+    assert!(link.bring(ASKS));
+    // Room that nobody was called for is others'.
+    link.wires[ANSWERS].set_room_quietly(8);
+    assert!(link.bring(ASKS));
+    assert_eq!(link.wires[ANSWERS].len(), 0);
+    link.wires[ANSWERS].call();
+    for wr_id in 0..2 {
+        assert_eq!(link.poll(&link.a.sends).wr_id, wr_id);
+    }
+}
+
+#[test]
+fn more_reads_than_the_peer_keeps_are_refused() {
+    let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
+    link.a.ready(&Attributes { max_rd_atomic: 3, ..attributes(link.b.pair.number() ^ FLAG) });
+    link.b.ready(&Attributes { max_dest_rd_atomic: 1, ..attributes(link.a.pair.number() ^ FLAG) });
+    let (address, rkey) = link.b.at(0);
+    // No room for answers: the first read is still under way when the second comes.
+    link.wires[ANSWERS].set_room(0);
+    for wr_id in 0..3 {
+        link.a.post_bytes(wr_id, Operation::Read { address, rkey }, 0, 8);
+    }
+    while link.bring(ASKS) {}
+    assert_eq!(link.b.pair.state(), State::Error);
+    assert_eq!(link.b.told.events(), [PairEvent::RequestError]);
+    link.wires[ANSWERS].set_room(10);
+    let statuses: Vec<_> = (0..3).map(|_| link.poll(&link.a.sends).status).collect();
+    // Responses go in the order of the requests: that to the first before the refusal.
+    assert_eq!(statuses, [SUCCESS, Status::IBV_WC_REM_INV_REQ_ERR, FLUSHED]);
+}
+
+struct Shared {
+    number: u32,
+    queue: Arc<ReceiveQueue>,
+    completions: Arc<CompletionQueue>,
+    bytes: Bytes,
+}
+
+impl Shared {
+    fn new(xrc_domain: &Arc<Domain>) -> Self {
+        let (domain, completions) = (Arc::new(Domain::new()), queue());
+        let queue = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+        let entry =
+            SharedEntry { queue: queue.clone(), completions: completions.clone(), xrc_domain: xrc_domain.clone() };
+        let number = QpRegistry::of_process().enter_shared(entry).unwrap();
+        Self { number, queue, completions, bytes: Bytes::new(&domain, 3 * MAX_PAYLOAD as usize, ALL) }
+    }
+
+    fn receive(&self, wr_id: u64) {
+        let piece = self.bytes.piece(0, 3 * MAX_PAYLOAD as usize);
+        let fill = |work: &mut crate::wire::work::ReceiveWork| {
+            (work.wr_id, work.pieces) = (wr_id, vec![piece]);
+            Ok(())
+        };
+        self.queue.post(fill).unwrap();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        QpRegistry::of_process().leave_shared(self.number, &self.queue);
+    }
+}
+
+/// An initiator of XRC, and a target in that domain.
+fn xrc_link(xrc_domain: &Arc<Domain>) -> Link {
+    let initiator = End::with(Service::XrcSend, |parts| parts.receive_queue = None);
+    let target = End::with(Service::XrcReceive, |parts| {
+        (parts.send_queue, parts.receive_queue) = (None, None);
+        parts.max_send_wr = 0;
+        parts.xrc_domain = Some(xrc_domain.clone());
+    });
+    let link = Link::between(initiator, target);
+    link.ready(|_| {});
+    link
+}
+
+#[test]
+fn a_receive_that_was_taken_stays_with_its_shared_queue() {
+    let xrc_domain = Arc::new(Domain::new());
+    let link = xrc_link(&xrc_domain);
+    let (one, other) = (Shared::new(&xrc_domain), Shared::new(&xrc_domain));
+    one.receive(1);
+    other.receive(2);
+    let ours = Bytes::new(&link.a.domain, 3 * MAX_PAYLOAD as usize, ALL);
+    let post = |wr_id, shared: &Shared, length| {
+        link.a.post(wr_id, Operation::Send, |work| {
+            work.srq_number = shared.number;
+            work.pieces.push(ours.piece(0, length));
+        });
+    };
+    // It has begun to come, and then its sender starts again with another.
+    let parts = 2 * MAX_PAYLOAD as usize;
+    post(1, &one, parts);
+    assert!(link.bring(ASKS));
+    link.wires[ASKS].clear();
+    link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
+    link.a.ready(&attributes(link.b.pair.number() ^ FLAG));
+    post(2, &other, 8);
+    post(3, &one, parts);
+    link.settle();
+    assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
+    assert_eq!((statuses(&other.completions), statuses(&one.completions)), (vec![(2, SUCCESS)], vec![(1, SUCCESS)]));
+}
+
+#[test]
+fn a_shared_queue_is_destroyed_amid_a_message() {
+    // One that has begun to come; one that has begun, and whose process is gone then; a read that waits for room.
+    for case in 0..3 {
+        let xrc_domain = Arc::new(Domain::new());
+        let link = xrc_link(&xrc_domain);
+        let shared = Shared::new(&xrc_domain);
+        shared.receive(1);
+        let length = 2 * MAX_PAYLOAD as usize;
+        let ours = Bytes::new(&link.a.domain, length, ALL);
+        link.wires[ANSWERS].set_room(usize::from(case != 2));
+        let read = Operation::Read { address: IOVA, rkey: shared.bytes.key() };
+        link.a.post(1, if case == 2 { read } else { Operation::Send }, |work| {
+            work.srq_number = shared.number;
+            work.pieces.push(ours.piece(0, length));
+        });
+        assert!(link.bring(ASKS));
+        if case == 1 {
+            link.lose();
+        }
+        assert!(Arc::strong_count(&shared.queue) > 2, "{case}");
+        QpRegistry::of_process().leave_shared(shared.number, &shared.queue);
+        assert_eq!(Arc::strong_count(&shared.queue), 1);
+        assert!(shared.completions.is_empty());
+        // A send goes again, and finds no queue. Nobody answers a read.
+        let expected = [Status::IBV_WC_REM_INV_REQ_ERR, Status::IBV_WC_RETRY_EXC_ERR, Status::IBV_WC_RETRY_EXC_ERR];
+        link.wires[ANSWERS].set_room(usize::MAX);
+        assert_eq!(link.poll(&link.a.sends).status, expected[case]);
+    }
+}
+
+#[test]
+fn what_was_taken_of_a_shared_queue_is_the_next_ones_when_its_queue_pair_ends() {
+    // It is reset, or destroyed, amid a message, or after one that did not come in whole.
+    for case in 0..4 {
+        let domain = Arc::new(Domain::new());
+        let shared = Arc::new(ReceiveQueue::shared(domain.clone(), 8, 4, Box::new(Deaf)));
+        let (receives, a) = (shared.clone(), End::new(Service::ReliableConnection));
+        let b = End::with(Service::ReliableConnection, |parts| {
+            (parts.receives, parts.is_shared, parts.domain) = (receives, true, domain);
+        });
+        let link = Link::between(a, b);
+        link.ready(|_| {});
+        let length = 2 * MAX_PAYLOAD as usize;
+        let (ours, theirs) = (Bytes::new(&link.a.domain, length, ALL), Bytes::new(&link.b.domain, length, ALL));
+        for wr_id in 1..3 {
+            link.b.receive(wr_id, &[theirs.piece(0, length)]);
+        }
+        link.a.post(1, Operation::Send, |work| work.pieces.push(ours.piece(0, length)));
+        assert!(link.bring(ASKS));
+        if case % 2 == 1 {
+            link.lose();
+        }
+        if case < 2 {
+            link.b.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
+        } else {
+            link.b.pair.close();
+        }
+        assert_eq!([shared.take(), shared.take()].map(|work| work.map(|work| work.wr_id)), [Some(1), Some(2)]);
+        assert!(shared.take().is_none() && link.b.receives.is_empty());
+    }
+}
+
+#[test]
+fn a_datagram_to_a_group_reaches_each_member() {
+    let group = Gid::from_ipv4([224, 0, 7, 9]);
+    let members = [End::new(Service::UnreliableDatagram), End::new(Service::UnreliableDatagram)];
+    for member in &members {
+        member.ready(&attributes(0));
+        member.receive_bytes(7, 0, 64);
+        QpRegistry::of_process().attach(group, &member.pair).unwrap();
+    }
+    // Any carrier: nothing is answered.
+    let link = Link::reliable();
+    let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+    let request = Request {
+        service: Service::UnreliableDatagram,
+        operation: Operation::Send,
+        length: 5,
+        is_solicited: false,
+        psn: 0,
+        packets: 1,
+        source_number: 9,
+        source: HERE,
+        destination: group,
+        key: 0x1234,
+        traffic_class: 0,
+        hop_limit: 1,
+        flow_label: 0,
+        service_level: 0,
+        srq_number: 0,
+    };
+    let part = Part { number: MULTICAST_NUMBER, request, offset: 0, length: 5, attempt: 0 };
+    let mut bytes = *b"group";
+    // SAFETY: the bytes are there until the end of the test, and nobody else uses them.
+    let payload = [unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) }];
+    QpRegistry::of_process().part_arrived(&part, &payload, &back);
+    for member in &members {
+        assert_eq!((member.received().byte_len, member.bytes.get(40, 5)), (45, b"group".to_vec()));
+        QpRegistry::of_process().detach(group, member.pair.number()).unwrap();
+    }
+    assert!(link.replies().is_empty());
+}
+
+#[test]
+fn data_before_rts_is_told_of_at_its_last_part() {
+    let link = Link::between(End::new(Service::ReliableConnection), End::new(Service::ReliableConnection));
+    link.a.connect(link.b.pair.number() ^ FLAG);
+    link.b.ready_to_receive(&attributes(link.a.pair.number() ^ FLAG));
+    let length = MAX_PAYLOAD as usize + 1;
+    let (ours, theirs) = (Bytes::new(&link.a.domain, length, ALL), Bytes::new(&link.b.domain, length, ALL));
+    link.a.post(1, Operation::Write { address: IOVA, rkey: theirs.key() }, |work| {
+        work.pieces.push(ours.piece(0, length))
+    });
+    assert!(link.bring(ASKS));
+    assert_eq!(link.b.told.events(), []);
+    link.settle();
+    assert_eq!(link.b.told.events(), [PairEvent::Established]);
+    assert_eq!(link.a.sent_statuses(), [(1, SUCCESS)]);
+}
+
+#[test]
+fn answers_wait_for_room_in_order() {
+    let link = Link::with(Service::ReliableConnection, |ours| (ours.max_rd_atomic, ours.max_dest_rd_atomic) = (4, 4));
+    let (address, rkey) = link.b.at(0);
+    link.wires[ANSWERS].set_room(0);
+    link.b.bytes.set(0, b"in order");
+    link.a.post_bytes(1, Operation::Write { address: address + 64, rkey }, 64, 8);
+    link.a.post_bytes(2, Operation::Read { address, rkey }, 0, 8);
+    link.a.post_bytes(3, Operation::FetchAdd { address: address + 128, rkey, add: 1 }, 128, 8);
+    link.settle();
+    assert!(link.a.sends.is_empty());
+    link.wires[ANSWERS].set_room(1);
+    link.settle();
+    assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
+    assert_eq!(link.a.bytes.get(0, 8), b"in order");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it takes many messages")]
+fn a_peer_that_takes_no_answers_is_given_up() {
+    let link = Link::with(Service::ReliableConnection, |ours| ours.max_dest_rd_atomic = 2);
+    let (address, rkey) = link.b.at(0);
+    link.wires[ANSWERS].set_room(0);
+    link.b.receive_bytes(7, 0, 8);
+    link.b.post_bytes(8, Operation::Send, 0, 8);
+    link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
+    let Some((Packet::Part(mut part), _)) = link.wires[ASKS].pop() else { panic!("it has not gone") };
+    part.number ^= FLAG;
+    part.request.source_number ^= FLAG;
+    let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+    QpRegistry::of_process().part_arrived(&part, &[], &back);
+    part.request.operation = Operation::Write { address, rkey };
+    (part.request.length, part.length) = (0, 0);
+    let mut next = || {
+        part.request.psn = psn::after(part.request.psn, 1);
+        QpRegistry::of_process().part_arrived(&part, &[], &back);
+    };
+    // The read is the first to wait.
+    for _ in 1..responses_out::MOST {
+        next();
+    }
+    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
+    next();
+    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::Error, vec![PairEvent::RequestError]));
+    assert_eq!((link.b.received_statuses(), link.b.sent_statuses()), (vec![(7, FLUSHED)], vec![(8, FLUSHED)]));
+    // What waited is dropped, and what comes later is answered once more.
+    link.wires[ANSWERS].set_room(usize::MAX);
+    assert_eq!(link.wires[ANSWERS].len(), 0);
+    QpRegistry::of_process().part_arrived(&part, &[], &back);
+    assert_eq!(link.replies(), [Reply::Silence]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it takes many messages")]
+fn who_is_no_peer_and_takes_no_answers_holds_nobody_up() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
+    let Some((Packet::Part(sound), _)) = link.wires[ASKS].pop() else { panic!("it has not gone") };
+    let foe = Wire::new();
+    foe.set_room(0);
+    let back: Arc<dyn Carrier> = foe.clone();
+    let mut part = Part { number: link.b.pair.number(), ..sound };
+    for number in 0..2 * responses_out::MOST as u32 {
+        part.request.source_number = number % 7;
+        (part.offset, part.attempt) = if number % 2 == 0 { (0, number) } else { (u64::from(part.length), number) };
+        QpRegistry::of_process().part_arrived(&part, &[], &back);
+    }
+    assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
+    // What it was to be sent is not lost: but for the packet that the test has taken out, all goes on.
+    link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
+    link.a.ready(&attributes(link.b.pair.number() ^ FLAG));
+    link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
+    link.a.post_bytes(3, Operation::Read { address, rkey }, 0, 8);
+    link.settle();
+    assert_eq!(link.a.sent_statuses(), [(2, SUCCESS), (3, SUCCESS)]);
+    // Once it has room, it is told, and not of each.
+    foe.set_room(usize::MAX);
+    assert!((1..1000).contains(&foe.len()), "{}", foe.len());
+}
+
+#[test]
+fn what_a_service_does_not_have_harms_nobody() {
+    for service in [Service::UnreliableDatagram, Service::UnreliableConnection] {
+        let link = Link::with(service, |_| {});
+        let (address, rkey) = link.b.at(0);
+        link.b.receive(7, &[link.b.bytes.piece(0, 100)]);
+        let attributes = link.b.pair.attributes();
+        let operations = [
+            Operation::SendInvalidate { rkey },
+            Operation::FetchAdd { address, rkey, add: 1 },
+            Operation::Read { address, rkey },
+            Operation::Bind,
+        ];
+        let skipped = usize::from(service == Service::UnreliableConnection);
+        for operation in operations.into_iter().skip(skipped) {
+            let path = attributes.path.unwrap();
+            let request = Request {
+                service,
+                operation,
+                length: 0,
+                is_solicited: false,
+                psn: attributes.rq_psn,
+                packets: 1,
+                source_number: attributes.destination_number,
+                source: path.destination,
+                destination: path.source,
+                key: attributes.key,
+                traffic_class: 0,
+                hop_limit: 64,
+                flow_label: 0,
+                service_level: 0,
+                srq_number: 0,
+            };
+            let part = Part { number: link.b.pair.number(), request, offset: 0, length: 0, attempt: 1 };
+            let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
+            QpRegistry::of_process().part_arrived(&part, &[], &back);
+            assert_eq!(link.b.pair.state(), State::ReadyToSend, "{service:?} {operation:?}");
+        }
+        assert_eq!(link.b.bytes.get(0, 8), [0; 8]);
+        assert!(link.b.receives.is_empty());
+    }
+}

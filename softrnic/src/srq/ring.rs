@@ -1,0 +1,80 @@
+//! What a receive queue holds, as its lock guards it.
+
+use std::collections::VecDeque;
+
+use crate::sys::errno::Errno;
+use crate::wire::work::ReceiveWork;
+
+/// Receives that wait, and the memory of those that were done.
+#[derive(Debug)]
+pub(super) struct Ring {
+    waiting: VecDeque<ReceiveWork>,
+    /// Done, with empty vectors.
+    spare: Vec<ReceiveWork>,
+    capacity: u32,
+    /// Zero is none.
+    limit: u32,
+}
+
+impl Ring {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { waiting: VecDeque::new(), spare: Vec::new(), capacity, limit: 0 }
+    }
+
+    pub(super) fn post(&mut self, fill: impl FnOnce(&mut ReceiveWork) -> Result<(), Errno>) -> Result<(), Errno> {
+        if self.waiting.len() >= self.capacity as usize {
+            return Err(Errno::NO_MEMORY);
+        }
+        let mut work = self.spare.pop().unwrap_or_default();
+        let filled = fill(&mut work);
+        match filled {
+            Ok(()) => self.waiting.push_back(work),
+            Err(_) => self.recycle(work),
+        }
+        filled
+    }
+
+    pub(super) fn take(&mut self) -> Option<ReceiveWork> {
+        self.waiting.pop_front()
+    }
+
+    /// There may be one more for it than the capacity says: its place was another's meanwhile.
+    pub(super) fn give_back(&mut self, work: ReceiveWork) {
+        self.waiting.push_front(work);
+    }
+
+    pub(super) fn recycle(&mut self, mut work: ReceiveWork) {
+        if self.waiting.len() + self.spare.len() < self.capacity as usize {
+            work.pieces.clear();
+            self.spare.push(work);
+        }
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Whether fewer wait than the limit says; the limit is gone then.
+    pub(super) fn is_below_limit(&mut self) -> bool {
+        let is_below = self.waiting.len() < self.limit as usize;
+        if is_below {
+            self.limit = 0;
+        }
+        is_below
+    }
+
+    pub(super) fn change(&mut self, capacity: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
+        let (capacity, limit) = (capacity.unwrap_or(self.capacity), limit.unwrap_or(self.limit));
+        let room = (capacity as usize).checked_sub(self.waiting.len()).ok_or(Errno::INVALID)?;
+        if limit > capacity {
+            return Err(Errno::INVALID);
+        }
+        (self.capacity, self.limit) = (capacity, limit);
+        self.spare.truncate(room);
+        Ok(())
+    }
+}

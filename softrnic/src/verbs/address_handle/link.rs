@@ -1,0 +1,49 @@
+//! The Ethernet address behind a path. There is no Ethernet here, but for programs that ask.
+
+use std::ffi::c_int;
+
+use rdma_mummy_sys::{ibv_ah_attr, ibv_context};
+
+use super::path;
+use crate::verbs::failure::code;
+use crate::wire::address::Gid;
+
+/// Where a frame has no tag.
+const NO_VLAN: u16 = 0xffff;
+
+/// `ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid)`: all zeros, as the loopback interface has it; of a group, what the
+/// group has on any Ethernet.
+///
+/// # Safety
+///
+/// As for C: the attributes can be read, and six bytes and (unless null) a number can be written.
+pub(crate) unsafe extern "C" fn resolve_eth_l2_from_gid(
+    _context: *mut ibv_context,
+    attr: *mut ibv_ah_attr,
+    mac: *mut u8,
+    vlan: *mut u16,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let path = match path(unsafe { &*attr }) {
+        Ok(path) => path,
+        Err(errno) => return code(errno),
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        mac.cast::<[u8; 6]>().write(address(path.destination));
+        if !vlan.is_null() {
+            vlan.write(NO_VLAN);
+        }
+    }
+    0
+}
+
+/// The hardware address of a group (RFC 1112, RFC 2464), or none.
+pub(super) fn address(gid: Gid) -> [u8; 6] {
+    let [.., a, b, c, d] = gid.0;
+    match (gid.is_multicast(), gid.ipv4()) {
+        (false, _) => [0; 6],
+        (true, Some(_)) => [0x01, 0x00, 0x5e, b & 0x7f, c, d],
+        (true, None) => [0x33, 0x33, a, b, c, d],
+    }
+}

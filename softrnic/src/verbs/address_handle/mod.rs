@@ -1,0 +1,117 @@
+//! `struct ibv_ah`.
+
+mod header;
+mod link;
+#[cfg(test)]
+mod tests;
+mod way_back;
+
+use std::ffi::c_int;
+
+use rdma_mummy_sys::{ibv_ah, ibv_ah_attr, ibv_pd};
+
+use super::context::Context;
+use super::failure::null;
+use super::gid;
+use super::object::Object;
+use super::port::PORT;
+use super::protection_domain::ProtectionDomain;
+use crate::sys::errno::Errno;
+use crate::sys::fork::PerProcess;
+use crate::sys::quota::{Quota, Share};
+use crate::sys::usage::Use;
+use crate::wire::address::{Gid, Path};
+use crate::wire::limits::MAX_AH;
+
+pub(crate) use self::link::resolve_eth_l2_from_gid;
+pub(crate) use self::way_back::{create_ah_from_wc, init_ah_from_wc};
+
+/// An address handle.
+#[repr(C)]
+pub(crate) struct AddressHandle {
+    pub(crate) c: ibv_ah,
+    pub(crate) path: Path,
+    uses: Vec<Use>,
+    _share: Share,
+}
+
+static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(MAX_AH), || Box::new(Quota::new(MAX_AH)));
+
+// SAFETY: it begins with an `ibv_ah`.
+unsafe impl Object for AddressHandle {
+    type C = ibv_ah;
+}
+
+/// `ibv_create_ah(pd, attr)`.
+///
+/// # Safety
+///
+/// As for C: the domain is alive, and the attributes can be read.
+pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    // SAFETY: the caller's promise.
+    match path(unsafe { &*attr }) {
+        // SAFETY: the caller's promise.
+        Ok(path) => unsafe { create(pd, path) },
+        Err(errno) => null(errno),
+    }
+}
+
+/// Makes a handle.
+///
+/// # Safety
+///
+/// The domain is alive.
+unsafe fn create(pd: *mut ibv_pd, path: Path) -> *mut ibv_ah {
+    // SAFETY: the caller's promise; the context of a domain that is alive is open.
+    let (domain, context, handle) =
+        unsafe { (ProtectionDomain::of(pd), (*pd).context, Context::of((*pd).context).handle()) };
+    let uses = vec![domain.usage.begin(), domain.domain.usage.begin()];
+    match QUOTA.get().take() {
+        Ok(share) => AddressHandle { c: ibv_ah { context, pd, handle }, path, uses, _share: share }.into_c(),
+        Err(errno) => null(errno),
+    }
+}
+
+/// `ibv_destroy_ah(ah)`: requests that were posted with it have their own copy of the path.
+///
+/// # Safety
+///
+/// As for C: the handle is alive, and not used any more.
+pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    // SAFETY: the caller's promise.
+    drop(unsafe { AddressHandle::from_c(ah) });
+    0
+}
+
+/// The path that attributes describe, which address handles and connected queue pairs have.
+///
+/// # Errors
+///
+/// `EINVAL`: another port than the one, no global route, an index of the GID table without a GID, no GID to go to, or one of the
+/// other kind of address than that of the index. Of groups, any is taken from any, as the kernel's drivers do.
+pub(crate) fn path(attr: &ibv_ah_attr) -> Result<Path, Errno> {
+    path_from(attr, gid::by_index)
+}
+
+fn path_from(attr: &ibv_ah_attr, gid_at: impl FnOnce(u32) -> Option<Gid>) -> Result<Path, Errno> {
+    // SAFETY: all sixteen bytes of a GID are a value, whichever way they were written.
+    let destination = Gid(unsafe { attr.grh.dgid.raw });
+    if attr.port_num != PORT || attr.is_global == 0 || destination == Gid::ZERO {
+        return Err(Errno::INVALID);
+    }
+    let source = gid_at(attr.grh.sgid_index.into()).ok_or(Errno::INVALID)?;
+    if source.ipv4().is_some() != destination.ipv4().is_some() && !destination.is_multicast() {
+        return Err(Errno::INVALID);
+    }
+    Ok(Path {
+        destination,
+        source,
+        source_index: attr.grh.sgid_index,
+        flow_label: attr.grh.flow_label & 0xf_ffff,
+        hop_limit: attr.grh.hop_limit,
+        traffic_class: attr.grh.traffic_class,
+        service_level: attr.sl,
+        port: attr.port_num,
+        static_rate: attr.static_rate,
+    })
+}

@@ -1,0 +1,256 @@
+//! `struct ibv_async_event`.
+
+mod acknowledgements;
+mod source;
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rdma_mummy_sys::{
+    ibv_async_event, ibv_async_event__bindgen_ty_1 as Member, ibv_context, ibv_cq, ibv_event_type, ibv_qp, ibv_srq,
+};
+
+pub(crate) use acknowledgements::{Acknowledged, Acknowledgements};
+pub(crate) use source::Source;
+
+use super::context::Context;
+use super::failure;
+use super::guard::is_inherited;
+use super::port::PORT;
+
+/// What an event is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    Queue(*mut ibv_cq),
+    Pair(*mut ibv_qp),
+    Shared(*mut ibv_srq),
+    Port(u8),
+    Device,
+}
+
+/// An event that waits to be taken.
+#[derive(Clone, Debug)]
+pub(crate) struct AsyncEvent {
+    pub(crate) kind: ibv_event_type,
+    pub(crate) element: Element,
+    /// Counts those of its object that were taken.
+    taken: Option<Arc<AtomicU32>>,
+}
+
+// SAFETY: the pointers are names here, and not followed but by the program that takes the event.
+unsafe impl Send for AsyncEvent {}
+
+impl AsyncEvent {
+    /// The table of GIDs, which is of the addresses of the host, has changed.
+    pub(crate) fn of_addresses() -> Self {
+        Self { kind: ibv_event_type::IBV_EVENT_GID_CHANGE, element: Element::Port(PORT), taken: None }
+    }
+
+    /// Of a port, from 1.
+    #[cfg_attr(not(test), expect(dead_code, reason = "ports and devices do not change yet"))]
+    pub(crate) fn of_port(kind: ibv_event_type, port: u8) -> Self {
+        Self { kind, element: Element::Port(port), taken: None }
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "ports and devices do not change yet"))]
+    pub(crate) fn of_device(kind: ibv_event_type) -> Self {
+        Self { kind, element: Element::Device, taken: None }
+    }
+}
+
+/// `ibv_get_async_event(context, event)`: zero, or -1 and errno.
+pub(crate) unsafe extern "C" fn get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+    // SAFETY: C's promise: the context is open.
+    let context = unsafe { Context::of(context) };
+    let taken = context.events.take(|event| {
+        if let Some(taken) = &event.taken {
+            taken.fetch_add(1, Ordering::Relaxed);
+        }
+        event
+    });
+    let AsyncEvent { kind, element, .. } = match taken {
+        Ok(taken) => taken,
+        Err(errno) => return failure::minus_one(errno),
+    };
+    let element = match element {
+        Element::Queue(cq) => Member { cq },
+        Element::Pair(qp) => Member { qp },
+        Element::Shared(srq) => Member { srq },
+        Element::Port(port) => Member { port_num: port.into() },
+        Element::Device => Member { port_num: 0 },
+    };
+    // SAFETY: C's promise: the event can be written.
+    unsafe { event.write(ibv_async_event { element, event_type: kind }) };
+    0
+}
+
+/// `ibv_ack_async_event(event)`. An event that a child has of its parent's is the parent's to acknowledge.
+pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: C's promise: the event came from `get_async_event`, which wrote the member that its type is of, and its object is there
+    // until this acknowledges it.
+    unsafe {
+        let (context, acknowledgements) = match (*event).event_type {
+            ibv_event_type::IBV_EVENT_CQ_ERR => {
+                let cq = (*event).element.cq;
+                ((*cq).context, ibv_cq::acknowledgements(cq))
+            }
+            ibv_event_type::IBV_EVENT_QP_FATAL
+            | ibv_event_type::IBV_EVENT_QP_REQ_ERR
+            | ibv_event_type::IBV_EVENT_QP_ACCESS_ERR
+            | ibv_event_type::IBV_EVENT_COMM_EST
+            | ibv_event_type::IBV_EVENT_SQ_DRAINED
+            | ibv_event_type::IBV_EVENT_PATH_MIG
+            | ibv_event_type::IBV_EVENT_PATH_MIG_ERR
+            | ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED => {
+                let qp = (*event).element.qp;
+                ((*qp).context, ibv_qp::acknowledgements(qp))
+            }
+            ibv_event_type::IBV_EVENT_SRQ_ERR | ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED => {
+                let srq = (*event).element.srq;
+                ((*srq).context, ibv_srq::acknowledgements(srq))
+            }
+            // Nothing waits for those of ports and devices.
+            _ => return,
+        };
+        if !is_inherited(context) {
+            acknowledgements.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{MaybeUninit, zeroed};
+    use std::ptr;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+    use crate::verbs::context::{close_device, open_device};
+    use crate::wire::events::{PairEvent, PairEvents, ReceiveEvents};
+
+    /// How often a thread stands back for another, which then would go wrong.
+    const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };
+
+    /// An open device whose events do not block.
+    fn open() -> *mut ibv_context {
+        // SAFETY: opening does not look at the device.
+        unsafe {
+            let context = open_device(ptr::null_mut());
+            if !cfg!(miri) {
+                libc::fcntl((*context).async_fd, libc::F_SETFL, libc::O_NONBLOCK);
+            }
+            context
+        }
+    }
+
+    fn close(context: *mut ibv_context) {
+        // SAFETY: nobody uses it any more.
+        assert_eq!(unsafe { close_device(context) }, 0);
+    }
+
+    fn take(context: *mut ibv_context) -> Option<ibv_async_event> {
+        let mut event = MaybeUninit::uninit();
+        // SAFETY: the context is open, and the event can be written.
+        unsafe { (get_async_event(context, event.as_mut_ptr()) == 0).then(|| event.assume_init()) }
+    }
+
+    #[test]
+    fn ports_and_devices_have_events_that_nobody_waits_for() {
+        let context = open();
+        // SAFETY: the context is open.
+        let events = &unsafe { Context::of(context) }.events;
+        events.put(AsyncEvent::of_port(ibv_event_type::IBV_EVENT_PORT_ERR, 1));
+        events.put(AsyncEvent::of_device(ibv_event_type::IBV_EVENT_DEVICE_FATAL));
+        let mut taken = [0; 2].map(|_| take(context).expect("there are two"));
+        assert_eq!(taken[0].event_type, ibv_event_type::IBV_EVENT_PORT_ERR);
+        assert_eq!(taken[1].event_type, ibv_event_type::IBV_EVENT_DEVICE_FATAL);
+        // SAFETY: of an event of this type; both came from here.
+        unsafe {
+            assert_eq!(taken[0].element.port_num, 1);
+            taken.iter_mut().for_each(|event| ack_async_event(event));
+        }
+        assert!(take(context).is_none());
+        close(context);
+    }
+
+    #[test]
+    fn queue_pairs_are_named_in_their_events() {
+        let context = open();
+        // SAFETY: numbers, and pointers that are null.
+        let mut qps: [ibv_qp; 2] = unsafe { zeroed() };
+        let pointers = [&raw mut qps[0], &raw mut qps[1]];
+        // SAFETY: the context is open.
+        let sources = [0; 2].map(|_| Source::<ibv_qp>::new(&unsafe { Context::of(context) }.events));
+        sources[0].happened(PairEvent::Fatal);
+        assert!(take(context).is_none(), "it has no name yet");
+        for (source, qp) in sources.iter().zip(pointers) {
+            // SAFETY: it is there until the end, and nobody's but the source's.
+            unsafe { source.begin(qp) };
+        }
+        let kinds = [
+            (PairEvent::Fatal, ibv_event_type::IBV_EVENT_QP_FATAL),
+            (PairEvent::RequestError, ibv_event_type::IBV_EVENT_QP_REQ_ERR),
+            (PairEvent::AccessError, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR),
+            (PairEvent::Established, ibv_event_type::IBV_EVENT_COMM_EST),
+            (PairEvent::SendQueueDrained, ibv_event_type::IBV_EVENT_SQ_DRAINED),
+            (PairEvent::LastReceiveReached, ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED),
+        ];
+        kinds.iter().for_each(|&(event, _)| sources[0].happened(event));
+        for (_, kind) in kinds {
+            let mut event = take(context).expect("as many as happened");
+            assert_eq!(event.event_type, kind);
+            // SAFETY: of an event of this type, which came from here.
+            unsafe {
+                assert_eq!(event.element.qp, pointers[0]);
+                ack_async_event(&mut event);
+            }
+        }
+        // What nobody has read goes with its object, and with no other.
+        sources.iter().for_each(|source| source.happened(PairEvent::Fatal));
+        // SAFETY: nothing happens to them any more, but to the second, of which one more is taken.
+        unsafe {
+            sources[0].finish();
+            let mut event = take(context).expect("of the other");
+            assert_eq!(event.element.qp, pointers[1]);
+            assert!(take(context).is_none());
+            ack_async_event(&mut event);
+            // More than there were does no harm.
+            ack_async_event(&mut event);
+            sources[1].finish();
+            sources[1].finish();
+            assert_eq!(((*pointers[0]).events_completed, (*pointers[1]).events_completed), (6, 2));
+        }
+        close(context);
+    }
+
+    #[test]
+    fn a_shared_receive_queue_waits_for_the_acknowledgement() {
+        let context = open();
+        // SAFETY: numbers, and pointers that are null.
+        let mut srq: ibv_srq = unsafe { zeroed() };
+        let pointer = &raw mut srq;
+        // SAFETY: the context is open.
+        let source = Source::<ibv_srq>::new(&unsafe { Context::of(context) }.events);
+        // SAFETY: it is there until the end, and nobody's but the source's.
+        unsafe { source.begin(pointer) };
+        source.limit_reached();
+        let mut event = take(context).expect("it was reached");
+        // SAFETY: of an event of this type.
+        assert_eq!(unsafe { event.element.srq }, pointer);
+        let is_acknowledged = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: nothing happens to it any more.
+                unsafe { source.finish() };
+                assert!(is_acknowledged.load(Ordering::Acquire), "it has waited");
+            });
+            (0..YIELDS).for_each(|_| thread::yield_now());
+            is_acknowledged.store(true, Ordering::Release);
+            // SAFETY: the event came from here.
+            unsafe { ack_async_event(&mut event) };
+        });
+        close(context);
+    }
+}

@@ -1,0 +1,115 @@
+//! `struct ibv_comp_channel`.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use rdma_mummy_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_event_type};
+
+use super::async_event::Source;
+use super::completion_queue::Queue;
+use super::context::Context;
+use super::event_fd_queue::EventFdQueue;
+use super::failure;
+use super::object::Object;
+use crate::sys::errno::Errno;
+use crate::sys::usage::{Usage, Use};
+use crate::wire::events::CompletionEvents;
+
+/// A completion queue that has an event, by its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Completed(pub(crate) *mut ibv_cq);
+
+// SAFETY: the pointer is a name here, and followed only while the queue is there: it takes its events along when it goes.
+unsafe impl Send for Completed {}
+
+/// A completion channel.
+#[repr(C)]
+pub(crate) struct CompletionChannel {
+    pub(crate) c: ibv_comp_channel,
+    pub(crate) events: Arc<EventFdQueue<Completed>>,
+    /// Queues that are told of on it.
+    pub(crate) usage: Usage,
+    pub(crate) uses: Vec<Use>,
+}
+
+// SAFETY: it begins with an `ibv_comp_channel`.
+unsafe impl Object for CompletionChannel {
+    type C = ibv_comp_channel;
+}
+
+/// What a completion queue tells: completions on its channel, where it has one, and overruns on its context.
+#[derive(Debug)]
+pub(crate) struct ChannelEvents {
+    pub(crate) channel: Option<Arc<EventFdQueue<Completed>>>,
+    pub(crate) source: Arc<Source<ibv_cq>>,
+}
+
+impl CompletionEvents for ChannelEvents {
+    fn completed(&self) {
+        let queue = self.source.object();
+        if let Some(channel) = &self.channel
+            && !queue.is_null()
+        {
+            channel.put(Completed(queue));
+        }
+    }
+
+    fn overrun(&self) {
+        self.source.put(ibv_event_type::IBV_EVENT_CQ_ERR);
+    }
+}
+
+/// `ibv_create_comp_channel(context)`: null, and errno, where there are no descriptors left.
+pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    // SAFETY: C's promise: the context is open.
+    let owner = unsafe { Context::of(context) };
+    let events = match EventFdQueue::new() {
+        Ok(events) => Arc::new(events),
+        Err(errno) => return failure::null(errno),
+    };
+    let c = ibv_comp_channel { context, fd: events.as_raw_fd(), refcnt: 0 };
+    CompletionChannel { c, events, usage: Usage::default(), uses: vec![owner.usage.begin()] }.into_c()
+}
+
+/// `ibv_destroy_comp_channel(channel)`: `EBUSY` while queues are told of on it.
+pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: C's promise: the channel is there.
+    if unsafe { CompletionChannel::of(channel) }.usage.is_used() {
+        return failure::code(Errno::BUSY);
+    }
+    // SAFETY: C's promise: nobody uses it any more.
+    drop(unsafe { CompletionChannel::from_c(channel) });
+    0
+}
+
+/// `ibv_get_cq_event(channel, cq, cq_context)`: zero, or -1 and errno.
+pub(crate) unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: C's promise: the channel is there.
+    let channel = unsafe { CompletionChannel::of(channel) };
+    let taken = channel.events.take(|Completed(queue)| {
+        // SAFETY: a queue that is destroyed first takes its events away, for which it waits here. One whose event is counted waits for
+        // the acknowledgement.
+        unsafe { Queue::of(queue) }.count_event();
+        queue
+    });
+    match taken {
+        // SAFETY: as above the queue is there until this event is acknowledged, and its context never changes; C's promise: the other
+        // two can be written.
+        Ok(queue) => unsafe {
+            cq.write(queue);
+            cq_context.write((*queue).cq_context);
+            0
+        },
+        Err(errno) => failure::minus_one(errno),
+    }
+}
+
+/// `ibv_ack_cq_events(cq, nevents)`.
+pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
+    // SAFETY: C's promise: the queue is there, and waits for these where it is being destroyed.
+    unsafe { Queue::acknowledgements(cq).add(nevents) };
+}

@@ -1,0 +1,73 @@
+//! The basic verbs: completions are copied to the program.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use rdma_mummy_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1};
+
+use super::{Queue, Wanted};
+use crate::cq::{Armed, Completion};
+use crate::qp::registry::QpRegistry;
+use crate::sys::errno::Errno;
+use crate::verbs::failure;
+use crate::verbs::object::Object;
+
+/// `ibv_create_cq(context, cqe, cq_context, channel, comp_vector)`: null, and errno.
+pub(crate) unsafe extern "C" fn create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    let (Ok(entries), Ok(vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
+        return failure::null(Errno::INVALID);
+    };
+    let wanted =
+        Wanted { entries, cq_context, channel, vector, fields: 0, ignores_overrun: false, domain: ptr::null_mut() };
+    // SAFETY: C's promise: the context is open, and the channel is there where it is not null.
+    unsafe { Queue::create(context, &wanted, |_| {}) }.unwrap_or_else(failure::null)
+}
+
+/// `ibv_poll_cq(cq, num_entries, wc)`: how many there were.
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: C's promise: the queue is there.
+    let queue = unsafe { Queue::of(cq) };
+    let most = usize::try_from(num_entries).unwrap_or(0);
+    if queue.queue.is_empty() && !QpRegistry::of_process().progress() {
+        return 0;
+    }
+    let taken = queue.queue.drain(most, |at, completion| {
+        // SAFETY: C's promise: so many can be written, and `at` is below that.
+        unsafe { wc.add(at).write(as_c(&completion)) };
+    });
+    // Lossless: no more than `num_entries`.
+    taken as c_int
+}
+
+fn as_c(completion: &Completion) -> ibv_wc {
+    ibv_wc {
+        wr_id: completion.wr_id,
+        status: completion.status,
+        opcode: completion.opcode,
+        vendor_err: 0,
+        byte_len: completion.byte_len,
+        // A key that was invalidated has the same place.
+        __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: completion.immediate },
+        qp_num: completion.number,
+        src_qp: completion.source_number,
+        wc_flags: completion.flags,
+        pkey_index: 0,
+        slid: 0,
+        sl: completion.service_level,
+        dlid_path_bits: 0,
+    }
+}
+
+/// `ibv_req_notify_cq(cq, solicited_only)`: zero. Without a channel there is nobody to be told.
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: C's promise: the queue is there.
+    let queue = unsafe { Queue::of(cq) };
+    queue.queue.arm(if solicited_only == 0 { Armed::Next } else { Armed::Solicited });
+    0
+}

@@ -1,0 +1,478 @@
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use rdma_mummy_sys::{
+    ibv_async_event, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask as Mask, ibv_create_cq_attr_flags as Flag,
+    ibv_event_type, ibv_poll_cq_attr, ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status,
+};
+
+use super::*;
+use crate::cq::{Completion, Slots};
+use crate::verbs::async_event::{ack_async_event, get_async_event};
+use crate::verbs::completion_channel::{ack_cq_events, create_comp_channel, destroy_comp_channel, get_cq_event};
+use crate::verbs::context::{close_device, open_device};
+use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
+
+const STANDARD: u64 = 127;
+/// How often a thread stands back for another, which then would go wrong.
+const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };
+
+/// An open device with a channel, neither of which blocks.
+struct World {
+    context: *mut ibv_context,
+    channel: *mut ibv_comp_channel,
+}
+
+impl World {
+    fn new() -> Self {
+        // SAFETY: opening does not look at the device; the rest is just made.
+        unsafe {
+            let context = open_device(ptr::null_mut());
+            let channel = create_comp_channel(context);
+            for fd in [(*context).async_fd, (*channel).fd] {
+                if !cfg!(miri) {
+                    libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK);
+                }
+            }
+            Self { context, channel }
+        }
+    }
+
+    fn basic(&self, cqe: c_int) -> *mut ibv_cq {
+        // SAFETY: the context and the channel are there.
+        let cq = unsafe { create_cq(self.context, cqe, ptr::without_provenance_mut(0x77), self.channel, 0) };
+        assert!(!cq.is_null());
+        cq
+    }
+
+    fn attr(&self, wc_flags: u64) -> ibv_cq_init_attr_ex {
+        ibv_cq_init_attr_ex {
+            cqe: 8,
+            cq_context: ptr::null_mut(),
+            channel: ptr::null_mut(),
+            comp_vector: 0,
+            wc_flags,
+            comp_mask: 0,
+            flags: 0,
+            parent_domain: ptr::null_mut(),
+        }
+    }
+
+    fn extended(&self, mut attr: ibv_cq_init_attr_ex) -> Result<*mut ibv_cq_ex, c_int> {
+        // SAFETY: the context is there, and what the attributes name.
+        let cq = unsafe { create_cq_ex(self.context, &raw mut attr) };
+        if cq.is_null() { Err(errno()) } else { Ok(cq) }
+    }
+
+    /// The queue of the next completion event.
+    fn event(&self) -> Option<(*mut ibv_cq, usize)> {
+        let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel is there, and both can be written.
+        let taken = unsafe { get_cq_event(self.channel, &raw mut cq, &raw mut cq_context) };
+        if taken != 0 {
+            assert_eq!((taken, errno()), (-1, libc::EAGAIN));
+            return None;
+        }
+        Some((cq, cq_context.addr()))
+    }
+
+    fn async_event(&self) -> Option<ibv_async_event> {
+        let mut event = MaybeUninit::uninit();
+        // SAFETY: the context is there, and the event can be written.
+        unsafe {
+            if get_async_event(self.context, event.as_mut_ptr()) != 0 {
+                assert_eq!(errno(), libc::EAGAIN);
+                return None;
+            }
+            Some(event.assume_init())
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        // SAFETY: nobody uses them any more.
+        let left = unsafe { (destroy_comp_channel(self.channel), close_device(self.context)) };
+        assert_eq!(left, (0, 0), "an object is left");
+    }
+}
+
+fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().expect("it comes from the system")
+}
+
+fn queue<'q>(cq: *mut ibv_cq) -> &'q CompletionQueue {
+    // SAFETY: the tests destroy it last.
+    &unsafe { Queue::of(cq) }.queue
+}
+
+fn completion(wr_id: u64) -> Completion {
+    Completion {
+        wr_id,
+        status: ibv_wc_status::IBV_WC_SUCCESS,
+        opcode: ibv_wc_opcode::IBV_WC_RECV,
+        byte_len: 64,
+        flags: ibv_wc_flags::IBV_WC_WITH_IMM.0 | ibv_wc_flags::IBV_WC_GRH.0,
+        immediate: 0x0102_0304,
+        number: 7,
+        source_number: 9,
+        service_level: 3,
+        timestamp: 0,
+        wall_clock: 0,
+        slots: None,
+    }
+}
+
+fn push(cq: *mut ibv_cq, wr_ids: impl IntoIterator<Item = u64>) {
+    for wr_id in wr_ids {
+        queue(cq).push(completion(wr_id), false);
+    }
+}
+
+/// What a call of `ibv_poll_cq` gives.
+fn poll(cq: *mut ibv_cq, most: c_int) -> Vec<ibv_wc> {
+    // SAFETY: numbers alone.
+    let mut wc: [ibv_wc; 16] = unsafe { zeroed() };
+    // SAFETY: the queue is there, and `most` is no more than can be written.
+    let taken = unsafe { poll_cq(cq, most, wc.as_mut_ptr()) };
+    wc[..taken as usize].to_vec()
+}
+
+fn destroy(cq: *mut ibv_cq) {
+    // SAFETY: nobody uses it any more.
+    assert_eq!(unsafe { destroy_cq(cq) }, 0);
+}
+
+#[test]
+fn what_is_asked_for_is_held_to_the_limits() {
+    let world = World::new();
+    let most = limits::MAX_CQE as c_int;
+    // SAFETY: the context is there.
+    let create = |cqe, vector| unsafe { create_cq(world.context, cqe, ptr::null_mut(), ptr::null_mut(), vector) };
+    for (cqe, vector) in [(0, 0), (-1, 0), (most + 1, 0), (1, -1), (1, limits::COMP_VECTORS as c_int)] {
+        assert!(create(cqe, vector).is_null(), "{cqe} entries, vector {vector}");
+        assert_eq!(errno(), libc::EINVAL);
+    }
+    for (cqe, vector) in [(1, 0), (most, limits::COMP_VECTORS as c_int - 1)] {
+        let cq = create(cqe, vector);
+        // SAFETY: it is there.
+        unsafe {
+            assert_eq!(((*cq).cqe, (*cq).context, (*cq).channel), (cqe, world.context, ptr::null_mut()));
+        }
+        assert_eq!(queue(cq).capacity(), cqe as u32);
+        destroy(cq);
+    }
+}
+
+#[test]
+fn completions_are_copied_whole() {
+    let world = World::new();
+    let cq = world.basic(8);
+    assert!(poll(cq, 8).is_empty());
+    push(cq, 0..5);
+    let failed = Completion { status: ibv_wc_status::IBV_WC_WR_FLUSH_ERR, ..completion(5) };
+    queue(cq).push(failed, false);
+    assert!(poll(cq, 0).is_empty() && poll(cq, -1).is_empty());
+    let wr_ids = |found: &[ibv_wc]| found.iter().map(|wc| wc.wr_id).collect::<Vec<_>>();
+    let found = poll(cq, 4);
+    assert_eq!(wr_ids(&found), [0, 1, 2, 3]);
+    let wc = found[0];
+    assert_eq!((wc.status, wc.opcode), (ibv_wc_status::IBV_WC_SUCCESS, ibv_wc_opcode::IBV_WC_RECV));
+    assert_eq!((wc.byte_len, wc.wc_flags, wc.qp_num, wc.src_qp, wc.sl), (64, 3, 7, 9, 3));
+    assert_eq!((wc.vendor_err, wc.pkey_index, wc.slid, wc.dlid_path_bits), (0, 0, 0, 0));
+    // SAFETY: both are numbers of the same size.
+    let either = unsafe { (wc.__bindgen_anon_1.imm_data, wc.__bindgen_anon_1.invalidated_rkey) };
+    assert_eq!(either, (0x0102_0304, 0x0102_0304));
+    let rest = poll(cq, 16);
+    assert_eq!((wr_ids(&rest), rest[1].status), (vec![4, 5], ibv_wc_status::IBV_WC_WR_FLUSH_ERR));
+    destroy(cq);
+}
+
+#[test]
+fn the_fields_that_were_asked_for_can_be_read() {
+    let world = World::new();
+    let clocks = Field::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.0 | Field::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.0;
+    let cq = world.extended(world.attr(STANDARD | u64::from(clocks))).expect("known fields");
+    let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+    // SAFETY: the queue is there, has these functions, and one thread uses it as C has it.
+    unsafe {
+        let (start, next, end) = ((*cq).start_poll.unwrap(), (*cq).next_poll.unwrap(), (*cq).end_poll.unwrap());
+        assert_eq!(start(cq, &raw mut attr), libc::ENOENT);
+        push(cq.cast(), [10, 11]);
+        assert_eq!(start(cq, &mut ibv_poll_cq_attr { comp_mask: 1 }), libc::EINVAL);
+        assert_eq!(start(cq, &raw mut attr), 0);
+        assert_eq!(((*cq).wr_id, (*cq).status), (10, ibv_wc_status::IBV_WC_SUCCESS));
+        assert_eq!((*cq).read_opcode.unwrap()(cq), ibv_wc_opcode::IBV_WC_RECV);
+        assert_eq!((*cq).read_vendor_err.unwrap()(cq), 0);
+        assert_eq!((*cq).read_wc_flags.unwrap()(cq), 3);
+        assert_eq!((*cq).read_byte_len.unwrap()(cq), 64);
+        assert_eq!((*cq).read_imm_data.unwrap()(cq), 0x0102_0304);
+        assert_eq!(((*cq).read_qp_num.unwrap()(cq), (*cq).read_src_qp.unwrap()(cq)), (7, 9));
+        assert_eq!(((*cq).read_slid.unwrap()(cq), (*cq).read_dlid_path_bits.unwrap()(cq)), (0, 0));
+        assert_eq!((*cq).read_sl.unwrap()(cq), 3);
+        let first = (*cq).read_completion_ts.unwrap()(cq);
+        let wall = (*cq).read_completion_wallclock_ns.unwrap()(cq);
+        // Miri has no such clock.
+        assert!(cfg!(miri) || first > 0 && wall > 1_600_000_000_000_000_000, "{first}, {wall}");
+        assert!((*cq).read_cvlan.is_none() && (*cq).read_flow_tag.is_none() && (*cq).read_tm_info.is_none());
+        assert_eq!(next(cq), 0);
+        assert_eq!((*cq).wr_id, 11);
+        assert!((*cq).read_completion_ts.unwrap()(cq) >= first);
+        assert_eq!(next(cq), libc::ENOENT);
+        assert_eq!((*cq).read_byte_len.unwrap()(cq), 0, "there is nothing under the cursor");
+        end(cq);
+        assert_eq!(start(cq, ptr::null_mut()), libc::ENOENT);
+    }
+    destroy(cq.cast());
+}
+
+#[test]
+fn what_was_not_asked_for_is_not_there() {
+    let world = World::new();
+    let cq = world.extended(world.attr(Field::IBV_WC_EX_WITH_QP_NUM.0.into())).expect("a known field");
+    // SAFETY: the queue is there.
+    unsafe {
+        assert!((*cq).read_qp_num.is_some() && (*cq).read_opcode.is_some() && (*cq).start_poll.is_some());
+        assert!((*cq).read_byte_len.is_none() && (*cq).read_imm_data.is_none() && (*cq).read_src_qp.is_none());
+        assert!((*cq).read_completion_ts.is_none() && (*cq).read_completion_wallclock_ns.is_none());
+    }
+    destroy(cq.cast());
+    for field in [Field::IBV_WC_EX_WITH_CVLAN, Field::IBV_WC_EX_WITH_FLOW_TAG, Field::IBV_WC_EX_WITH_TM_INFO] {
+        assert_eq!(world.extended(world.attr(STANDARD | u64::from(field.0))), Err(libc::EOPNOTSUPP));
+    }
+    let refused = [
+        ibv_cq_init_attr_ex { comp_mask: 4, ..world.attr(0) },
+        ibv_cq_init_attr_ex { comp_mask: Mask::IBV_CQ_INIT_ATTR_MASK_FLAGS.0, flags: 4, ..world.attr(0) },
+        ibv_cq_init_attr_ex { comp_mask: Mask::IBV_CQ_INIT_ATTR_MASK_PD.0, ..world.attr(0) },
+        ibv_cq_init_attr_ex { cqe: 0, ..world.attr(0) },
+        ibv_cq_init_attr_ex { cqe: u32::MAX, ..world.attr(0) },
+        ibv_cq_init_attr_ex { comp_vector: limits::COMP_VECTORS, ..world.attr(0) },
+    ];
+    for attr in refused {
+        assert_eq!(world.extended(attr), Err(libc::EINVAL));
+    }
+    // Without their bits the other fields are not looked at.
+    let attr = ibv_cq_init_attr_ex { flags: !0, parent_domain: ptr::dangling_mut(), ..world.attr(0) };
+    destroy(world.extended(attr).expect("what is not there is not looked at").cast());
+}
+
+#[test]
+fn flags_and_the_parent_domain_have_their_effect() {
+    let world = World::new();
+    // SAFETY: the context is open.
+    let pd = unsafe { alloc_pd(world.context) };
+    let attr = ibv_cq_init_attr_ex {
+        cqe: 1,
+        comp_mask: Mask::IBV_CQ_INIT_ATTR_MASK_FLAGS.0 | Mask::IBV_CQ_INIT_ATTR_MASK_PD.0,
+        flags: Flag::IBV_CREATE_CQ_ATTR_SINGLE_THREADED.0 | Flag::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN.0,
+        parent_domain: pd,
+        ..world.attr(0)
+    };
+    let cq = world.extended(attr).expect("known flags");
+    push(cq.cast(), [1, 2]);
+    assert!(world.async_event().is_none(), "overruns are ignored");
+    // SAFETY: both are there, and one thread uses them.
+    unsafe {
+        assert_eq!(dealloc_pd(pd), libc::EBUSY);
+        let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+        // Nothing is held: a poll that was never ended does not stop the next one.
+        assert_eq!((*cq).start_poll.unwrap()(cq, &raw mut attr), 0);
+        assert_eq!((*cq).wr_id, 2);
+        push(cq.cast(), [3]);
+        assert_eq!((*cq).start_poll.unwrap()(cq, &raw mut attr), 0);
+        assert_eq!((*cq).wr_id, 3);
+        (*cq).end_poll.unwrap()(cq);
+        destroy(cq.cast());
+        assert_eq!(dealloc_pd(pd), 0);
+    }
+}
+
+/// A pointer that threads share.
+struct Shared<T>(*mut T);
+// SAFETY: the functions that get it may be called by several threads.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+#[test]
+fn threads_take_turns_at_the_cursor() {
+    const COUNT: u64 = if cfg!(miri) { 60 } else { 4_000 };
+    let world = World::new();
+    let attr = ibv_cq_init_attr_ex { cqe: COUNT as u32, ..world.attr(Field::IBV_WC_EX_WITH_IMM.0.into()) };
+    let shared = Shared(world.extended(attr).expect("a known field"));
+    let is_over = AtomicBool::new(false);
+    let mut seen: Vec<u64> = thread::scope(|scope| {
+        let (shared, is_over) = (&shared, &is_over);
+        let pollers = [0; 3].map(|_| {
+            scope.spawn(move || {
+                let (cq, mut mine) = (shared.0, Vec::new());
+                loop {
+                    let was_over = is_over.load(Ordering::Acquire);
+                    // SAFETY: the queue is there, and polled as C has it.
+                    unsafe {
+                        if (*cq).start_poll.unwrap()(cq, &mut ibv_poll_cq_attr { comp_mask: 0 }) != 0 {
+                            if was_over {
+                                return mine;
+                            }
+                            thread::yield_now();
+                            continue;
+                        }
+                        loop {
+                            let wr_id = (*cq).wr_id;
+                            thread::yield_now();
+                            assert_eq!(
+                                u64::from((*cq).read_imm_data.unwrap()(cq)),
+                                wr_id,
+                                "nobody has moved the cursor"
+                            );
+                            mine.push(wr_id);
+                            if mine.len() % 5 == 0 || (*cq).next_poll.unwrap()(cq) != 0 {
+                                break;
+                            }
+                        }
+                        (*cq).end_poll.unwrap()(cq);
+                    }
+                }
+            })
+        });
+        for wr_id in 0..COUNT {
+            queue(shared.0.cast()).push(Completion { immediate: wr_id as u32, ..completion(wr_id) }, false);
+        }
+        is_over.store(true, Ordering::Release);
+        pollers.into_iter().flat_map(|poller| poller.join().expect("a poller")).collect()
+    });
+    seen.sort_unstable();
+    assert_eq!(seen, (0..COUNT).collect::<Vec<_>>());
+    destroy(shared.0.cast());
+}
+
+#[test]
+fn an_event_names_the_queue_that_asked() {
+    let world = World::new();
+    let (first, second) = (world.basic(4), world.basic(4));
+    // SAFETY: the objects are there.
+    unsafe {
+        push(first, [0]);
+        assert_eq!(world.event(), None, "nobody asked");
+        assert_eq!((req_notify_cq(first, 0), req_notify_cq(second, 1)), (0, 0));
+        assert_eq!(world.event(), None);
+        push(second, [0]);
+        assert_eq!(world.event(), None, "it is not solicited");
+        push(first, [1]);
+        assert_eq!(world.event(), Some((first, 0x77)));
+        queue(second).push(completion(1), true);
+        assert_eq!((world.event(), world.event()), (Some((second, 0x77)), None));
+        assert_eq!(destroy_comp_channel(world.channel), libc::EBUSY);
+        ack_cq_events(first, 1);
+        ack_cq_events(second, 1);
+        assert_eq!(((*first).comp_events_completed, (*second).async_events_completed), (1, 0));
+    }
+    // Without a channel nobody is told.
+    let silent = world.extended(world.attr(0)).expect("a queue").cast();
+    // SAFETY: the queue is there.
+    assert_eq!(unsafe { req_notify_cq(silent, 0) }, 0);
+    push(silent, [0]);
+    assert_eq!(world.event(), None);
+    [first, second, silent].into_iter().for_each(destroy);
+}
+
+#[test]
+fn a_queue_takes_its_unread_events_along() {
+    let world = World::new();
+    let (first, second) = (world.basic(1), world.basic(1));
+    // SAFETY: the queues are there.
+    unsafe { assert_eq!((req_notify_cq(first, 0), req_notify_cq(second, 0)), (0, 0)) };
+    // An event of completion and one of overrun each.
+    push(first, [0, 1]);
+    push(second, [0, 1]);
+    destroy(first);
+    assert_eq!((world.event(), world.event()), (Some((second, 0x77)), None));
+    let mut event = world.async_event().expect("the queue that is left has one");
+    assert_eq!(event.event_type, ibv_event_type::IBV_EVENT_CQ_ERR);
+    assert!(world.async_event().is_none());
+    // SAFETY: of an event of this type; the queue is there.
+    unsafe {
+        assert_eq!(event.element.cq, second);
+        ack_cq_events(second, 1);
+        ack_async_event(&raw mut event);
+        assert_eq!(((*second).comp_events_completed, (*second).async_events_completed), (1, 1));
+    }
+    destroy(second);
+}
+
+#[test]
+fn a_queue_waits_for_the_acknowledgement_of_each_event() {
+    let world = World::new();
+    let cq = world.basic(1);
+    // SAFETY: the queue is there.
+    unsafe { assert_eq!(req_notify_cq(cq, 0), 0) };
+    push(cq, [0, 1]);
+    assert_eq!(world.event(), Some((cq, 0x77)));
+    let mut event = world.async_event().expect("it has overrun");
+    let (shared, acknowledged, gone) = (Shared(cq), AtomicU32::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (shared, acknowledged, gone) = (&shared, &acknowledged, &gone);
+        scope.spawn(move || {
+            destroy(shared.0);
+            assert_eq!(acknowledged.load(Ordering::Acquire), 2);
+            gone.store(true, Ordering::Release);
+        });
+        (0..YIELDS).for_each(|_| thread::yield_now());
+        assert!(!gone.load(Ordering::Acquire));
+        acknowledged.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: the queue is there until both are acknowledged.
+        unsafe { ack_cq_events(cq, 1) };
+        (0..YIELDS).for_each(|_| thread::yield_now());
+        assert!(!gone.load(Ordering::Acquire));
+        acknowledged.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: as above.
+        unsafe { ack_async_event(&raw mut event) };
+    });
+    assert!(gone.load(Ordering::Acquire));
+}
+
+#[test]
+fn a_queue_in_use_stays() {
+    let world = World::new();
+    let cq = world.basic(2);
+    // SAFETY: the queue is there.
+    let of_a_queue_pair = unsafe { Queue::of(cq) }.usage.begin();
+    // SAFETY: as above, and the context.
+    unsafe { assert_eq!((destroy_cq(cq), close_device(world.context)), (libc::EBUSY, -1)) };
+    let used = Arc::new(AtomicU32::new(1));
+    queue(cq).push(Completion { slots: Some(Slots { used: Arc::clone(&used), back: 1 }), ..completion(1) }, false);
+    assert_eq!((poll(cq, 1).len(), used.load(Ordering::Relaxed)), (1, 0));
+    drop(of_a_queue_pair);
+    destroy(cq);
+}
+
+#[test]
+fn a_queue_is_resized_and_moderated() {
+    let world = World::new();
+    let cq = world.basic(2);
+    push(cq, [0, 1]);
+    let moderate = rdma_mummy_sys::ibv_moderate_cq { cq_count: u16::MAX, cq_period: u16::MAX };
+    // SAFETY: the queue is there, and what the calls name.
+    unsafe {
+        for refused in [-1, 0, 1, c_int::MAX] {
+            assert_eq!((resize_cq(cq, refused), (*cq).cqe), (libc::EINVAL, 2), "{refused}");
+        }
+        assert_eq!((resize_cq(cq, 3), (*cq).cqe), (0, 3));
+        push(cq, [2]);
+        assert_eq!(poll(cq, 8).len(), 3);
+        assert_eq!(modify_cq(cq, &mut ibv_modify_cq_attr { attr_mask: 1, moderate }), 0);
+        assert_eq!(modify_cq(cq, &mut ibv_modify_cq_attr { attr_mask: 3, moderate }), libc::EINVAL);
+        // No event is held back.
+        assert_eq!(req_notify_cq(cq, 0), 0);
+        push(cq, [3]);
+        assert_eq!(world.event(), Some((cq, 0x77)));
+        ack_cq_events(cq, 1);
+    }
+    assert!(world.async_event().is_none());
+    destroy(cq);
+}

@@ -1,0 +1,122 @@
+//! `struct ibv_context`: an open device.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::mem::{self, offset_of};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use rdma_mummy_sys::{ibv_context, ibv_device, verbs_context};
+
+use super::async_event::AsyncEvent;
+use super::event_fd_queue::EventFdQueue;
+use super::import::Exports;
+use super::{failure, table};
+use crate::mem::domain::Domain;
+use crate::sys::errno::Errno;
+use crate::sys::fork;
+use crate::sys::usage::Usage;
+use crate::wire::limits;
+
+/// An open device. C has a pointer to the `ibv_context` at the end of `verbs`.
+#[repr(C)]
+pub(crate) struct Context {
+    pub(crate) verbs: verbs_context,
+    pub(crate) events: Arc<EventFdQueue<AsyncEvent>>,
+    /// Objects made on it: it cannot be closed before they are gone.
+    pub(crate) usage: Usage,
+    /// Of the process that opened it.
+    pub(crate) generation: u32,
+    /// The next handle of an object.
+    pub(crate) handles: AtomicU32,
+    /// Protection domains by their handles, for those who import them.
+    pub(crate) domains: Mutex<HashMap<u32, Weak<Domain>>>,
+    /// Regions and device memory, likewise.
+    pub(crate) exports: Exports,
+    /// What programs take for the device file: a descriptor that is never readable.
+    _commands: OwnedFd,
+}
+
+impl Context {
+    /// What is behind a context of C's.
+    ///
+    /// # Safety
+    ///
+    /// `context` was opened by this provider and is not closed as long as the reference is used.
+    pub(crate) unsafe fn of<'c>(context: *mut ibv_context) -> &'c Self {
+        // SAFETY: the caller's promise: it is the part of a `Context` that stands at this distance from its start.
+        unsafe { &*start(context) }
+    }
+
+    /// A handle for a new object.
+    pub(crate) fn handle(&self) -> u32 {
+        self.handles.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn open(device: *mut ibv_device) -> Result<Self, Errno> {
+        let events = Arc::new(EventFdQueue::watching(AsyncEvent::of_addresses)?);
+        let commands = descriptor()?;
+        // SAFETY: the struct has numbers, nullable pointers and a mutex alone; zero is a value of each, and of the mutex that of
+        // one which nobody holds.
+        let mut verbs: verbs_context = unsafe { mem::zeroed() };
+        verbs.sz = size_of::<verbs_context>();
+        table::fill(&mut verbs);
+        verbs.context.device = device;
+        verbs.context.cmd_fd = commands.as_raw_fd();
+        verbs.context.async_fd = events.as_raw_fd();
+        verbs.context.num_comp_vectors = limits::COMP_VECTORS as c_int;
+        // By this value programs know that a `verbs_context` is around it.
+        verbs.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
+        let (usage, handles, domains) = (Usage::default(), AtomicU32::new(1), Mutex::default());
+        let generation = fork::generation();
+        Ok(Self {
+            verbs,
+            events,
+            usage,
+            generation,
+            handles,
+            domains,
+            exports: Exports::default(),
+            _commands: commands,
+        })
+    }
+}
+
+fn start(context: *mut ibv_context) -> *mut Context {
+    context.wrapping_byte_sub(offset_of!(Context, verbs) + offset_of!(verbs_context, context)).cast()
+}
+
+/// An eventfd that nobody writes to.
+fn descriptor() -> Result<OwnedFd, Errno> {
+    // SAFETY: it takes numbers alone.
+    let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: it is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    match Context::open(device) {
+        Ok(context) => {
+            let context = Box::into_raw(Box::new(context));
+            // SAFETY: it is on the heap since now.
+            unsafe { &raw mut (*context).verbs.context }
+        }
+        Err(errno) => failure::null(errno),
+    }
+}
+
+/// Refused as long as anything is there that was made on it.
+pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: the context is one of this provider's and open.
+    if unsafe { Context::of(context) }.usage.is_used() {
+        return failure::minus_one(Errno::BUSY);
+    }
+    // SAFETY: `open_device` put it on the heap, and nobody uses it after it is closed.
+    drop(unsafe { Box::from_raw(start(context)) });
+    0
+}

@@ -1,0 +1,203 @@
+//! `struct ibv_device`: the devices of the process, which are there from their registration on and for good.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int};
+use std::mem;
+use std::ptr;
+use std::sync::OnceLock;
+
+use rdma_mummy_sys::{ibv_device, ibv_fork_status, ibv_node_type, ibv_transport_type};
+
+use crate::sys;
+
+/// What a name and its terminator fit into.
+pub(crate) const NAME_SIZE: usize = 64;
+/// Kernels count their devices from zero: soft ones are told apart by their numbers.
+const FIRST_INDEX: c_int = 1 << 16;
+
+/// A device. It lies on the heap for as long as the process runs.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Device {
+    c: UnsafeCell<ibv_device>,
+    /// As C has it, big-endian.
+    guid: u64,
+    index: c_int,
+}
+
+// SAFETY: the C struct is written before it is shared, save for the mark of its provider, which is atomic.
+unsafe impl Sync for Device {}
+// SAFETY: it belongs to no thread.
+unsafe impl Send for Device {}
+
+static DEVICES: OnceLock<Box<[&'static Device]>> = OnceLock::new();
+
+impl Device {
+    /// A device of this name, of less than [`NAME_SIZE`] bytes, at its place in the list.
+    pub(super) fn new(name: &str, place: c_int) -> Self {
+        // SAFETY: the struct has numbers and nullable function pointers alone, of which zero is a value.
+        let mut c: ibv_device = unsafe { mem::zeroed() };
+        for (to, from) in c.name.iter_mut().take(NAME_SIZE - 1).zip(name.bytes()) {
+            *to = from as c_char;
+        }
+        c.node_type = ibv_node_type::IBV_NODE_CA;
+        c.transport_type = ibv_transport_type::IBV_TRANSPORT_IB;
+        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index: FIRST_INDEX.saturating_add(place) }
+    }
+
+    /// What is behind a device of C's.
+    ///
+    /// # Safety
+    ///
+    /// The device is one of this provider's.
+    pub(crate) unsafe fn of(device: *mut ibv_device) -> &'static Self {
+        // SAFETY: the caller's promise: it is at the start of a `Device`, which is never freed.
+        unsafe { &*device.cast::<Self>() }
+    }
+
+    /// What C has. It leads back to all of the device; written through it is the C struct alone, which is in a cell.
+    pub(crate) fn as_c(&self) -> *mut ibv_device {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Big-endian.
+    pub(crate) fn guid(&self) -> u64 {
+        self.guid
+    }
+}
+
+/// A number for the device that is the same in all processes of a host, marked as one that no maker gave out.
+fn guid(name: &str) -> u64 {
+    const LOCALLY_ADMINISTERED: u64 = 0x02 << 56;
+    const GROUP: u64 = 0x01 << 56;
+    // The identity ends where the name begins, as no name has a zero byte.
+    let bytes = sys::identity().into_iter().chain([0]).chain(name.bytes());
+    fnv(bytes) & !GROUP | LOCALLY_ADMINISTERED
+}
+
+/// FNV-1a, which unlike the hashes of the standard library is the same in every build.
+fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// Makes the devices, once.
+pub(crate) fn make(names: &[String]) {
+    let _ = DEVICES.get_or_init(|| {
+        let make = |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place)));
+        names.iter().zip(0..).map(make).collect()
+    });
+}
+
+/// All devices.
+pub(crate) fn all() -> &'static [&'static Device] {
+    DEVICES.get().map_or(&[], |devices| devices)
+}
+
+pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    let devices = all();
+    let list: Box<[_]> = devices.iter().map(|device| device.as_c()).chain([ptr::null_mut()]).collect();
+    if !num_devices.is_null() {
+        // SAFETY: it can be written where it is not null. The builder's limit is far below what the type holds.
+        unsafe { num_devices.write(devices.len() as c_int) };
+    }
+    Box::into_raw(list).cast()
+}
+
+pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
+    if list.is_null() {
+        return;
+    }
+    // The devices that are registered once are those that every list has, and the null pointer after them.
+    let list = ptr::slice_from_raw_parts_mut(list, all().len() + 1);
+    // SAFETY: it came from `get_device_list`, which made it so long, and is given back once.
+    drop(unsafe { Box::from_raw(list) });
+}
+
+pub(crate) unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: the device is one of this provider's, which are never freed.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+pub(crate) unsafe extern "C" fn get_device_index(device: *mut ibv_device) -> c_int {
+    // SAFETY: the device is one of this provider's.
+    unsafe { Device::of(device) }.index
+}
+
+pub(crate) unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: the device is one of this provider's.
+    unsafe { Device::of(device) }.guid
+}
+
+/// `ibv_fork_init()`: there is nothing to prepare.
+pub(crate) unsafe extern "C" fn fork_init() -> c_int {
+    0
+}
+
+pub(crate) unsafe extern "C" fn is_fork_initialized() -> ibv_fork_status {
+    ibv_fork_status::IBV_FORK_UNNEEDED
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    fn name(device: &Device) -> String {
+        // SAFETY: the device is there, its name ends with a zero byte, and nobody writes to it.
+        unsafe { CStr::from_ptr(get_device_name(device.as_c())) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_device_is_what_clients_of_roce_look_for() {
+        let device = Device::new("soft0", 0);
+        // SAFETY: the device lives to the end of the test, and nobody writes to it.
+        unsafe {
+            let c = &*device.as_c();
+            assert_eq!(c.node_type, ibv_node_type::IBV_NODE_CA);
+            assert_eq!(c.transport_type, ibv_transport_type::IBV_TRANSPORT_IB);
+            assert!(c._ops._dummy1.is_none(), "where the provider is marked");
+            assert_eq!(get_device_guid(device.as_c()), device.guid());
+            assert_eq!(get_device_index(device.as_c()), FIRST_INDEX);
+        }
+        assert_eq!(name(&device), "soft0");
+    }
+
+    #[test]
+    fn the_hash_is_the_same_in_every_build() {
+        // Of the vectors that the authors of FNV publish.
+        assert_eq!(fnv(*b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv(*b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv(*b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_guid_is_stable_and_of_its_device_alone() {
+        assert_eq!(guid("soft0"), guid("soft0"));
+        assert_ne!(guid("soft0"), guid("soft1"));
+        let first = Device::new("soft0", 0).guid().to_ne_bytes()[0];
+        assert_eq!(first & 3, 2, "locally administered, of one device");
+    }
+
+    #[test]
+    fn the_longest_name_fits() {
+        let long = "x".repeat(NAME_SIZE - 1);
+        assert_eq!(name(&Device::new(&long, 0)), long);
+    }
+
+    #[test]
+    fn lists_are_freed_as_they_were_made() {
+        let mut count = -1;
+        // SAFETY: the count can be written, and the list is given back once.
+        unsafe {
+            let list = get_device_list(&raw mut count);
+            assert_eq!(count, all().len() as c_int);
+            assert!((*list.add(all().len())).is_null());
+            free_device_list(list);
+            free_device_list(get_device_list(ptr::null_mut()));
+            free_device_list(ptr::null_mut());
+        }
+    }
+}

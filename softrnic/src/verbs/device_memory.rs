@@ -1,0 +1,184 @@
+//! `struct ibv_dm`: memory on the device, which is some of ours.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use rdma_mummy_sys::{ibv_access_flags, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
+
+use super::context::Context;
+use super::failure;
+use super::guard::is_inherited;
+use super::memory_region::{self, Parts};
+use super::object::Object;
+use crate::mem::{Backing, Buffer, Segment, copy};
+use crate::sys::errno::Errno;
+use crate::sys::usage::{Usage, Use};
+use crate::wire::limits::MAX_DM_SIZE;
+
+/// Memory on the device.
+#[repr(C)]
+pub(crate) struct DeviceMemory {
+    pub(crate) c: ibv_dm,
+    buffer: Arc<Buffer>,
+    /// Regions of it.
+    usage: Usage,
+    /// Of the context.
+    uses: Vec<Use>,
+}
+
+// SAFETY: it begins with an `ibv_dm`.
+unsafe impl Object for DeviceMemory {
+    type C = ibv_dm;
+}
+
+impl DeviceMemory {
+    /// Where `length` bytes from `offset` on begin, or `EINVAL` where there are fewer.
+    fn range(&self, offset: u64, length: usize) -> Result<usize, Errno> {
+        let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
+        if offset > self.buffer.len() || length > self.buffer.len() - offset {
+            return Err(Errno::INVALID);
+        }
+        Ok(self.buffer.address(offset))
+    }
+
+    /// Copies between it and memory of the program.
+    ///
+    /// # Safety
+    ///
+    /// `host` can be read, or written where `is_to_host`, for `length` bytes.
+    unsafe fn transfer(&self, offset: u64, host: *mut c_void, length: usize, is_to_host: bool) -> Result<(), Errno> {
+        let own = ptr::with_exposed_provenance_mut(self.range(offset, length)?);
+        // SAFETY: as many bytes as the buffer has from there, and the caller's promise; both end with this function.
+        let (own, host) = unsafe { (Segment::of_raw(own, length), Segment::of_raw(host.cast(), length)) };
+        let (from, to) = if is_to_host { (own, host) } else { (host, own) };
+        copy(&[from], &[to]).map_err(|_| Errno::FAULT)
+    }
+}
+
+/// An object for memory of a context.
+///
+/// # Safety
+///
+/// The context is open.
+pub(super) unsafe fn new(context: *mut ibv_context, handle: u32, buffer: Arc<Buffer>) -> *mut ibv_dm {
+    let (to, from) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
+    let c = ibv_dm { context, memcpy_to_dm: to, memcpy_from_dm: from, comp_mask: 0, handle };
+    // SAFETY: the caller's promise.
+    let uses = vec![unsafe { Context::of(context) }.usage.begin()];
+    DeviceMemory { c, buffer, usage: Usage::default(), uses }.into_c()
+}
+
+/// `ibv_alloc_dm`. It is zeros, and aligned to a cache line at least.
+///
+/// # Safety
+///
+/// `context` is live and `attr` can be read.
+pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
+    // SAFETY: the caller's promise.
+    let (owner, attr) = unsafe { (Context::of(context), ptr::read(attr)) };
+    if attr.comp_mask != 0 {
+        return failure::null(Errno::INVALID);
+    }
+    if attr.length as u64 > MAX_DM_SIZE {
+        return failure::null(Errno::NO_MEMORY);
+    }
+    let alignment = 1usize.checked_shl(attr.log_align_req).unwrap_or(0).max(64);
+    // A shift beyond the word would be none.
+    let is_alignable = attr.log_align_req < usize::BITS;
+    let buffer = if is_alignable { Buffer::new(attr.length, alignment) } else { Err(Errno::INVALID) };
+    match buffer {
+        Ok(buffer) => {
+            let handle = owner.handle();
+            let buffer = Arc::new(buffer);
+            owner.exports.enter_memory(handle, &buffer);
+            // SAFETY: the caller's promise.
+            unsafe { new(context, handle, buffer) }
+        }
+        Err(errno) => failure::null(errno),
+    }
+}
+
+/// `ibv_free_dm`: `EBUSY` where there is a region of it.
+///
+/// # Safety
+///
+/// `dm` is live, and is not used again if this succeeds.
+pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    // SAFETY: the caller's promise.
+    let memory = unsafe { DeviceMemory::of(dm) };
+    if memory.usage.is_used() {
+        return failure::code(Errno::BUSY);
+    }
+    // SAFETY: the caller's promise: this was the last use; until now, it kept its context open.
+    unsafe {
+        Context::of(memory.c.context).exports.leave_memory(memory.c.handle);
+        drop(DeviceMemory::from_c(dm).uses);
+    }
+    0
+}
+
+/// `ibv_reg_dm_mr`. It is zero-based, and says so.
+///
+/// # Safety
+///
+/// `pd` and `dm` are live.
+pub(crate) unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    let memory = unsafe { DeviceMemory::of(dm) };
+    if access & ibv_access_flags::IBV_ACCESS_ZERO_BASED.0 == 0 {
+        return failure::null(Errno::INVALID);
+    }
+    match memory.range(offset, length) {
+        Ok(address) => {
+            let keep = Arc::clone(&memory.buffer);
+            let parts = Parts {
+                backing: Backing::Own { address, keep },
+                shown: ptr::null_mut(),
+                length,
+                iova: 0,
+                access,
+                more: vec![memory.usage.begin()],
+            };
+            // SAFETY: the caller's promise; the region keeps the memory.
+            unsafe { memory_region::make(pd, parts) }
+        }
+        Err(errno) => failure::null(errno),
+    }
+}
+
+/// `ibv_memcpy_to_dm`.
+///
+/// # Safety
+///
+/// `dm` is live and `host` can be read for `length` bytes.
+unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, host: *const c_void, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_inherited((*dm).context) {
+            return failure::code(Errno::IO);
+        }
+        failure::result(DeviceMemory::of(dm).transfer(offset, host.cast_mut(), length, false))
+    }
+}
+
+/// `ibv_memcpy_from_dm`.
+///
+/// # Safety
+///
+/// `dm` is live and `host` can be written for `length` bytes.
+unsafe extern "C" fn memcpy_from_dm(host: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_inherited((*dm).context) {
+            return failure::code(Errno::IO);
+        }
+        failure::result(DeviceMemory::of(dm).transfer(offset, host, length, true))
+    }
+}

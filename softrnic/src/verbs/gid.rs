@@ -1,0 +1,265 @@
+//! The GID table of a port, which is that of all ports of all devices: the addresses of the host.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
+
+use rdma_mummy_sys::{ibv_context, ibv_gid, ibv_gid_entry, ibv_gid_type};
+
+use super::failure;
+use super::port::PORT;
+use crate::sys::addresses::{self, Address};
+use crate::sys::errno::Errno;
+use crate::sys::fork::PerProcess;
+use crate::sys::unpoisoned;
+use crate::wire::address::Gid;
+
+/// How many indexes there are: those that an address handle has room for.
+pub(crate) const TABLE_LENGTH: u32 = 256;
+/// What `ibv_query_gid_type` calls RoCE v2, in numbers of its own.
+const SYSFS_ROCE_V2: c_uint = 1;
+const NO_DATA: Errno = Errno(libc::ENODATA);
+
+/// Addresses by their indexes. An address keeps its index as long as it is there, since queue pairs name it by that.
+#[derive(Debug, Default)]
+struct Table(Vec<Option<Address>>);
+
+impl Table {
+    /// Takes out what is gone, and puts what is new at the first indexes that are free.
+    fn update(&mut self, addresses: &[Address]) {
+        for slot in &mut self.0 {
+            *slot = slot.and_then(|old| addresses.iter().find(|new| new.gid == old.gid).copied());
+        }
+        for address in addresses {
+            if self.0.iter().flatten().any(|known| known.gid == address.gid) {
+                continue;
+            }
+            match self.0.iter().position(Option::is_none) {
+                Some(free) => self.0[free] = Some(*address),
+                None if self.0.len() < TABLE_LENGTH as usize => self.0.push(Some(*address)),
+                None => return,
+            }
+        }
+    }
+}
+
+/// The table as it is now, from index 0.
+fn table() -> Vec<Option<Address>> {
+    static TABLE: PerProcess<Mutex<Table>> = PerProcess::new(Mutex::new(Table(Vec::new())), Box::default);
+    let mut table = unpoisoned(TABLE.get().lock());
+    table.update(&addresses::all());
+    table.0.clone()
+}
+
+/// The GID at an index of the table; `None` where there is none.
+pub(crate) fn by_index(index: u32) -> Option<Gid> {
+    let slot = table().get(index as usize).copied().flatten();
+    slot.map(|address| address.gid)
+}
+
+/// The first index whose GID is the one that is looked for.
+pub(crate) fn index_of(is_it: &dyn Fn(Gid) -> bool) -> Option<u8> {
+    let index = table().iter().position(|slot| slot.is_some_and(|address| is_it(address.gid)))?;
+    u8::try_from(index).ok()
+}
+
+pub(crate) unsafe extern "C" fn query_gid(
+    _context: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    let Some(index) = u32::try_from(index).ok().filter(|&index| port_num == PORT && index < TABLE_LENGTH) else {
+        return failure::minus_one(Errno::INVALID);
+    };
+    // An index that nothing is at has the GID of zeros.
+    let raw = by_index(index).map_or([0; 16], |gid| gid.0);
+    // SAFETY: the program gives room for a GID.
+    unsafe { gid.write(ibv_gid { raw }) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_gid_type(
+    _context: *mut ibv_context,
+    port_num: u8,
+    index: c_uint,
+    gid_type: *mut c_uint,
+) -> c_int {
+    if port_num != PORT || index >= TABLE_LENGTH {
+        return failure::minus_one(Errno::INVALID);
+    }
+    if by_index(index).is_none() {
+        return failure::minus_one(NO_DATA);
+    }
+    // SAFETY: the program gives room for a type.
+    unsafe { gid_type.write(SYSFS_ROCE_V2) };
+    0
+}
+
+/// `ibv_query_gid_ex` of the header calls this with the size that the program knows.
+pub(crate) unsafe extern "C" fn query_gid_ex(
+    _context: *mut ibv_context,
+    port_num: u32,
+    gid_index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: usize,
+) -> c_int {
+    if flags != 0 {
+        return failure::code(Errno::NOT_SUPPORTED);
+    }
+    if port_num != u32::from(PORT) || gid_index >= TABLE_LENGTH || entry_size == 0 {
+        return failure::code(Errno::INVALID);
+    }
+    let Some(address) = table().get(gid_index as usize).copied().flatten() else {
+        return failure::code(NO_DATA);
+    };
+    // SAFETY: the program gives room for an entry of its size.
+    unsafe { put(entry.cast(), entry_size, &c_entry(gid_index, address)) };
+    0
+}
+
+/// `ibv_query_gid_table` of the header calls this with the size that the program knows. A table that does not fit is refused, and
+/// not cut.
+pub(crate) unsafe extern "C" fn query_gid_table(
+    _context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max_entries: usize,
+    flags: u32,
+    entry_size: usize,
+) -> isize {
+    let refused = |errno: Errno| -(failure::code(errno) as isize);
+    if flags != 0 {
+        return refused(Errno::NOT_SUPPORTED);
+    }
+    let table = table();
+    let filled = table.iter().zip(0..).filter_map(|(slot, index)| Some((index, (*slot)?)));
+    let count = filled.clone().count();
+    if entry_size == 0 || count > max_entries {
+        return refused(Errno::INVALID);
+    }
+    for (place, (index, address)) in filled.enumerate() {
+        // SAFETY: the program gives room for `max_entries` of its size, of which there are no more.
+        unsafe { put(entries.wrapping_byte_add(place * entry_size).cast(), entry_size, &c_entry(index, address)) };
+    }
+    count as isize
+}
+
+fn c_entry(index: u32, address: Address) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid { raw: address.gid.0 },
+        gid_index: index,
+        port_num: PORT.into(),
+        gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,
+        ndev_ifindex: address.interface_index,
+    }
+}
+
+/// Writes as much of an entry as a program's has room for, and zeros for what it has besides.
+///
+/// # Safety
+///
+/// So many bytes can be written at `to`.
+unsafe fn put(to: *mut u8, size: usize, entry: &ibv_gid_entry) {
+    // SAFETY: the caller's promise; and no more is read than the entry has, which holds no padding.
+    unsafe {
+        to.write_bytes(0, size);
+        to.copy_from_nonoverlapping(std::ptr::from_ref(entry).cast(), size.min(size_of::<ibv_gid_entry>()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::zeroed;
+    use std::ptr;
+
+    use super::*;
+
+    fn address(byte: u8) -> Address {
+        Address { gid: Gid([byte; 16]), interface_index: byte.into() }
+    }
+
+    fn indexes(table: &Table) -> Vec<Option<u8>> {
+        table.0.iter().map(|slot| slot.map(|address| address.gid.0[0])).collect()
+    }
+
+    #[test]
+    fn an_address_keeps_its_index_while_others_come_and_go() {
+        let mut table = Table(Vec::new());
+        table.update(&[address(1), address(2), address(3)]);
+        assert_eq!(indexes(&table), [Some(1), Some(2), Some(3)]);
+        table.update(&[address(1), address(3)]);
+        assert_eq!(indexes(&table), [Some(1), None, Some(3)]);
+        table.update(&[address(4), address(1), address(5), address(3)]);
+        assert_eq!(indexes(&table), [Some(1), Some(4), Some(3), Some(5)]);
+        table.update(&[Address { interface_index: 77, ..address(3) }]);
+        assert_eq!(table.0[2].map(|address| address.interface_index), Some(77), "it has moved to another interface");
+    }
+
+    #[test]
+    fn what_does_not_fit_into_the_table_has_no_index() {
+        let many: Vec<Address> = (0..TABLE_LENGTH + 10)
+            .map(|n| Address { gid: Gid(u128::from(n).to_be_bytes()), interface_index: n })
+            .collect();
+        let mut table = Table(Vec::new());
+        table.update(&many);
+        assert_eq!(table.0.len(), TABLE_LENGTH as usize);
+    }
+
+    #[test]
+    fn the_first_gid_is_the_loopback_address() {
+        let loopback = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
+        assert_eq!(by_index(0), Some(Gid(loopback)));
+        assert_eq!(by_index(TABLE_LENGTH), None);
+        assert_eq!(by_index(u32::MAX), None);
+        // SAFETY: the GID can be written, and no function looks at the context.
+        unsafe {
+            let mut gid: ibv_gid = zeroed();
+            assert_eq!(query_gid(ptr::null_mut(), PORT, 0, &raw mut gid), 0);
+            assert_eq!(gid.raw, loopback);
+            assert_eq!(query_gid(ptr::null_mut(), PORT, TABLE_LENGTH as c_int - 1, &raw mut gid), 0);
+            assert_eq!(gid.raw, [0; 16]);
+            for (port, index) in [(0, 0), (2, 0), (PORT, -1), (PORT, TABLE_LENGTH as c_int)] {
+                assert_eq!(query_gid(ptr::null_mut(), port, index, &raw mut gid), -1, "{port} {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_has_the_size_that_the_program_knows() {
+        let entry_size = size_of::<ibv_gid_entry>();
+        let mut room = [0xa5_u8; 64];
+        // SAFETY: the room is as large as is said, and no function looks at the context.
+        unsafe {
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, room.as_mut_ptr().cast(), 0, 20), 0);
+            assert_eq!(room[12..21], [127, 0, 0, 1, 0, 0, 0, 0, 0xa5]);
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, room.as_mut_ptr().cast(), 0, entry_size + 8), 0);
+            assert_eq!(room[20..24], 1_u32.to_ne_bytes());
+            assert_eq!(room[24..28], 2_u32.to_ne_bytes());
+            assert_eq!(room[32..41], [0, 0, 0, 0, 0, 0, 0, 0, 0xa5]);
+            let entry = room.as_mut_ptr().cast();
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, entry, 1, entry_size), libc::EOPNOTSUPP);
+            assert_eq!(query_gid_ex(ptr::null_mut(), 2, 0, entry, 0, entry_size), libc::EINVAL);
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, entry, 0, 0), libc::EINVAL);
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, TABLE_LENGTH, entry, 0, entry_size), libc::EINVAL);
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, TABLE_LENGTH - 1, entry, 0, entry_size), libc::ENODATA);
+        }
+    }
+
+    #[test]
+    fn the_table_is_whole_or_refused() {
+        let entry_size = size_of::<ibv_gid_entry>();
+        // SAFETY: an entry is plain numbers; the room is as large as is said, and no function looks at the context.
+        unsafe {
+            let mut entries: Vec<ibv_gid_entry> = vec![zeroed(); TABLE_LENGTH as usize];
+            let read = |entries: &mut Vec<ibv_gid_entry>, max, flags, size| {
+                query_gid_table(ptr::null_mut(), entries.as_mut_ptr(), max, flags, size)
+            };
+            let count = read(&mut entries, TABLE_LENGTH as usize, 0, entry_size);
+            assert!(count >= 1, "{count}");
+            assert_eq!((entries[0].gid_index, entries[0].port_num, entries[0].gid_type), (0, 1, 2));
+            assert_eq!(read(&mut entries, count as usize - 1, 0, entry_size), -libc::EINVAL as isize);
+            assert_eq!(read(&mut entries, TABLE_LENGTH as usize, 1, entry_size), -libc::EOPNOTSUPP as isize);
+            assert_eq!(read(&mut entries, TABLE_LENGTH as usize, 0, 0), -libc::EINVAL as isize);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! `struct ibv_mr`.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use rdma_mummy_sys::{
+    ib_uverbs_advise_mr_advice, ib_uverbs_advise_mr_flag, ibv_access_flags, ibv_mr, ibv_pd, ibv_rereg_mr_err_code,
+    ibv_rereg_mr_flags, ibv_sge,
+};
+
+use super::context::Context;
+use super::failure;
+use super::object::Object;
+use super::protection_domain::ProtectionDomain;
+use crate::mem::{Access, Backing, Change, Fault, Mapping, Memory, Region, cuda, page_size};
+use crate::sys::errno::Errno;
+use crate::sys::unpoisoned;
+use crate::sys::usage::Use;
+
+const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+
+/// A memory region.
+#[repr(C)]
+pub(crate) struct MemoryRegion {
+    pub(crate) c: ibv_mr,
+    pub(crate) region: Arc<Region>,
+    /// Of memory of the program, at an address: only such a region can be registered anew.
+    pub(super) is_plain: bool,
+    /// Of its protection domain, which `ibv_rereg_mr` may change.
+    pub(super) uses: Mutex<Vec<Use>>,
+}
+
+// SAFETY: it begins with an `ibv_mr`.
+unsafe impl Object for MemoryRegion {
+    type C = ibv_mr;
+}
+
+/// What a new region is of.
+pub(super) struct Parts {
+    pub(super) backing: Backing,
+    /// What `addr` of the C struct shows.
+    pub(super) shown: *mut c_void,
+    pub(super) length: usize,
+    pub(super) iova: u64,
+    pub(super) access: Access,
+    /// What it stands on besides the protection domain.
+    pub(super) more: Vec<Use>,
+}
+
+/// Makes a region.
+///
+/// # Safety
+///
+/// `pd` is live. The memory is the program's to have registered: until the region ends, it is there for any thread to use.
+pub(super) unsafe fn make(pd: *mut ibv_pd, parts: Parts) -> *mut ibv_mr {
+    let Parts { backing, shown, length, iova, access, more } = parts;
+    // SAFETY: the caller's promise.
+    let domain = unsafe { ProtectionDomain::of(pd) };
+    // SAFETY: a live domain's context is live.
+    let context = unsafe { Context::of(domain.c.context) };
+    let is_plain = matches!(backing, Backing::Host(_));
+    let rkey_of = |key| if matches!(backing, Backing::Null) { 0 } else { key };
+    match Memory::of_process().register(&domain.domain, backing.clone(), length as u64, iova, access) {
+        Ok(region) => {
+            let c = ibv_mr {
+                context: domain.c.context,
+                pd,
+                addr: shown,
+                length,
+                handle: context.handle(),
+                lkey: region.key(),
+                rkey: rkey_of(region.key()),
+            };
+            context.exports.enter_region(&c, &region);
+            let mut uses = more;
+            uses.push(domain.usage.begin());
+            MemoryRegion { c, region, is_plain, uses: Mutex::new(uses) }.into_c()
+        }
+        Err(errno) => failure::null(errno),
+    }
+}
+
+/// As the kernel has it, so that pages can be translated: both have the same place in a page.
+fn is_translatable(start: u64, iova: u64) -> bool {
+    (start ^ iova).is_multiple_of(page_size() as u64)
+}
+
+/// `ibv_reg_mr`. The flags that a device may leave out are left out.
+///
+/// # Safety
+///
+/// `pd` is live. The memory is the program's to have registered: until the region ends, it is there for any thread to use.
+pub(crate) unsafe extern "C" fn reg_mr(
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    unsafe { reg_mr_iova2(pd, address, length, address.addr() as u64, access.cast_unsigned()) }
+}
+
+/// `ibv_reg_mr_iova`.
+///
+/// # Safety
+///
+/// As [`reg_mr`].
+pub(crate) unsafe extern "C" fn reg_mr_iova(
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    unsafe { reg_mr_iova2(pd, address, length, iova, access.cast_unsigned()) }
+}
+
+/// `ibv_reg_mr_iova2`.
+///
+/// # Safety
+///
+/// As [`reg_mr`].
+pub(crate) unsafe extern "C" fn reg_mr_iova2(
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    if access & ZERO_BASED == 0 && !is_translatable(address.addr() as u64, iova) {
+        return failure::null(Errno::INVALID);
+    }
+    let backing = Backing::Host(address.expose_provenance());
+    // SAFETY: the caller's promise.
+    unsafe { make(pd, Parts { backing, shown: address, length, iova, access, more: Vec::new() }) }
+}
+
+/// `ibv_reg_dmabuf_mr`, of a dma-buf that can be mapped.
+///
+/// # Safety
+///
+/// `pd` is live, and the program's the dma-buf.
+pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    descriptor: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    let access = access.cast_unsigned();
+    match map_dmabuf(offset, length, iova, descriptor, access) {
+        Ok(mapping) => {
+            let backing = Backing::Own { address: mapping.address(), keep: Arc::new(mapping) };
+            let shown = ptr::without_provenance_mut(offset as usize);
+            // SAFETY: the caller's promise; the mapping is there as long as the region.
+            unsafe { make(pd, Parts { backing, shown, length, iova, access, more: Vec::new() }) }
+        }
+        Err(errno) => failure::null(errno),
+    }
+}
+
+fn map_dmabuf(offset: u64, length: usize, iova: u64, descriptor: c_int, access: Access) -> Result<Mapping, Errno> {
+    /// `DMA_BUF_MAGIC` of linux/magic.h
+    const DMA_BUF: u64 = 0x444d_4142;
+    const ALLOWED: Access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+        | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
+        | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+        | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
+        | ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0;
+    if access & !ALLOWED != 0 || !is_translatable(offset, iova) {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: all zeros are a valid value of it.
+    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `status` is there to be written; the kernel checks the descriptor.
+    if unsafe { libc::fstatfs(descriptor, &mut status) } != 0 {
+        return Err(Errno(libc::EBADF));
+    }
+    // The file system says what a file is; another's may shrink while it is mapped.
+    if status.f_type as u64 != DMA_BUF {
+        return Err(Errno::INVALID);
+    }
+    Mapping::new(descriptor, offset, length, access).inspect_err(|errno| {
+        if cuda::is_loaded() {
+            log::warn!(
+                "a DMA buffer is not registered, as it cannot be mapped (errno {}): is it memory of a GPU? Its address can be \
+                 registered, with ibv_reg_mr",
+                errno.0
+            );
+        }
+    })
+}
+
+/// `ibv_alloc_null_mr`. It has no remote key, and allows no remote access.
+///
+/// # Safety
+///
+/// `pd` is live.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+    let parts =
+        Parts { backing: Backing::Null, shown: ptr::null_mut(), length: usize::MAX, iova: 0, access, more: Vec::new() };
+    // SAFETY: the caller's promise; there is no memory.
+    unsafe { make(pd, parts) }
+}
+
+/// `ibv_rereg_mr`. Where it fails, the region is as before, also where C lets it be lost.
+///
+/// # Safety
+///
+/// `mr` is live and so is `pd` where `flags` change it; for the memory, as [`reg_mr`]. No other thread reads the fields of `mr`.
+pub(crate) unsafe extern "C" fn rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    const TRANSLATION: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0;
+    const DOMAIN: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0;
+    const ACCESS: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0;
+    let object = mr.cast::<MemoryRegion>();
+    // SAFETY: the caller's promise: it is a region of ours. The references leave out what C sees, which is changed below.
+    let (region, is_plain, uses) = unsafe { (&(*object).region, (*object).is_plain, &(*object).uses) };
+    let flags = flags.cast_unsigned();
+    let is_valid = is_plain
+        && flags & !(TRANSLATION | DOMAIN | ACCESS) == 0
+        && (flags & TRANSLATION == 0 || !address.is_null() && length != 0)
+        && (flags & ACCESS != 0 || access == 0);
+    if !is_valid {
+        failure::minus_one(Errno::INVALID);
+        return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT.0;
+    }
+    if flags == 0 {
+        failure::minus_one(Errno::INVALID);
+        return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
+    }
+    // SAFETY: the caller's promise.
+    let domain = (flags & DOMAIN != 0).then(|| unsafe { ProtectionDomain::of(pd) });
+    let change = Change {
+        domain: domain.map(|domain| &*domain.domain),
+        translation: (flags & TRANSLATION != 0)
+            .then(|| (Backing::Host(address.expose_provenance()), length as u64, address.addr() as u64)),
+        access: (flags & ACCESS != 0).then_some(access.cast_unsigned()),
+    };
+    if let Err(errno) = Memory::of_process().reregister(region, change) {
+        failure::minus_one(errno);
+        return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
+    }
+    if let Some(domain) = domain {
+        *unpoisoned(uses.lock()) = vec![domain.usage.begin()];
+        // SAFETY: `mr` is live, and nobody else uses its fields now.
+        unsafe { (*mr).pd = pd };
+    }
+    if flags & TRANSLATION != 0 {
+        // SAFETY: as above.
+        unsafe {
+            (*mr).addr = address;
+            (*mr).length = length;
+            Context::of((*mr).context).exports.enter_region(&*mr, region);
+        }
+    }
+    0
+}
+
+/// `ibv_dereg_mr`. When it returns, nothing is read or written in the memory any more.
+///
+/// # Safety
+///
+/// `mr` is live, and is not used again if this succeeds.
+pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { MemoryRegion::of(mr) };
+    if let Err(errno) = Memory::of_process().deregister(&object.region) {
+        return failure::code(errno);
+    }
+    // SAFETY: the caller's promise: this was the last use; until now, it kept its context open.
+    unsafe {
+        Context::of(object.c.context).exports.leave_region(object.c.handle);
+        drop(MemoryRegion::from_c(mr));
+    }
+    0
+}
+
+/// `ibv_advise_mr`: the ranges are checked, and as all memory is there already, nothing is left to do.
+///
+/// # Safety
+///
+/// `pd` is live and `sg_list` holds `num_sge` entries.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: ib_uverbs_advise_mr_advice,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    type Advice = ib_uverbs_advise_mr_advice;
+    let is_write = advice == Advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    let is_known = is_write
+        || advice == Advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH
+        || advice == Advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
+    if !is_known {
+        return failure::code(Errno::NOT_SUPPORTED);
+    }
+    let flush = ib_uverbs_advise_mr_flag::IB_UVERBS_ADVISE_MR_FLAG_FLUSH.0;
+    if flags & !flush != 0 || num_sge == 0 || sg_list.is_null() {
+        return failure::code(Errno::INVALID);
+    }
+    // SAFETY: the caller's promise.
+    let domain = unsafe { ProtectionDomain::of(pd) };
+    for index in 0..num_sge as usize {
+        // SAFETY: the caller's promise: it is one of the entries.
+        let piece = unsafe { ptr::read(sg_list.wrapping_add(index)) };
+        let checked =
+            Memory::of_process().local(&domain.domain, piece.lkey, piece.addr, u64::from(piece.length), is_write);
+        let errno = match checked {
+            Ok(_) => continue,
+            Err(Fault::Key | Fault::Bounds) => Errno(libc::ENOENT),
+            Err(Fault::Domain | Fault::Rights) => Errno(libc::EPERM),
+            Err(Fault::Alignment | Fault::Unmapped) => Errno::FAULT,
+        };
+        return failure::code(errno);
+    }
+    0
+}

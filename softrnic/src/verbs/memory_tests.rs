@@ -1,0 +1,344 @@
+//! Memory regions, windows and device memory as programs have them.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use rdma_mummy_sys::*;
+
+use super::context::{close_device, open_device};
+use super::memory_region::dereg_mr;
+use super::object::Object;
+use super::protection_domain::{ProtectionDomain, alloc_pd, dealloc_pd};
+use super::table;
+use crate::mem::{Fault, Memory, page_size, read_bytes, write_bytes};
+
+const LOCAL_WRITE: c_int = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
+const REMOTE_READ: c_int = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 as c_int;
+const REMOTE_WRITE: c_int = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as c_int;
+const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+
+/// A context of no device, and two domains.
+struct Bench {
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    other: *mut ibv_pd,
+}
+
+impl Bench {
+    fn new() -> Self {
+        // SAFETY: opening does not look at the device; the domains are made on what was opened.
+        unsafe {
+            let context = open_device(ptr::null_mut());
+            Self { context, pd: alloc_pd(context), other: alloc_pd(context) }
+        }
+    }
+
+    /// Ends it, whose objects must all be gone.
+    fn end(self) {
+        // SAFETY: made by `new`, and not used any more.
+        unsafe {
+            assert_eq!(dealloc_pd(self.pd), 0);
+            assert_eq!(dealloc_pd(self.other), 0);
+            assert_eq!(close_device(self.context), 0);
+        }
+    }
+
+    /// Writes through a local key, as a read of the peer's would.
+    fn write(&self, pd: *mut ibv_pd, lkey: u32, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        // SAFETY: the domain lives until `end`.
+        let domain = unsafe { &ProtectionDomain::of(pd).domain };
+        let segment = Memory::of_process().local(domain, lkey, address, bytes.len() as u64, true)?;
+        write_bytes(bytes, &[segment])
+    }
+
+    fn read(&self, lkey: u32, address: u64, length: usize) -> Result<Vec<u8>, Fault> {
+        // SAFETY: as above.
+        let domain = unsafe { &ProtectionDomain::of(self.pd).domain };
+        let segment = Memory::of_process().local(domain, lkey, address, length as u64, false)?;
+        let mut bytes = vec![0; length];
+        read_bytes(&[segment], &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+fn errno() -> Option<i32> {
+    std::io::Error::last_os_error().raw_os_error()
+}
+
+/// Two pages of zeros, on a page.
+fn pages() -> (*mut c_void, usize) {
+    let length = 2 * page_size();
+    // SAFETY: a new mapping of no file, which the tests leave to the end of the process.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(start, libc::MAP_FAILED);
+    (start, length)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn a_region_shows_what_it_was_registered_with_and_holds_its_domain() {
+    let bench = Bench::new();
+    let (start, length) = pages();
+    let reg_mr = table::table().ibv_reg_mr.unwrap();
+    // SAFETY: the pages are there to the end of the process.
+    unsafe {
+        let mr = reg_mr(bench.pd, start, length, LOCAL_WRITE | REMOTE_READ);
+        assert_eq!(((*mr).context, (*mr).pd, (*mr).addr, (*mr).length), (bench.context, bench.pd, start, length));
+        assert_eq!((*mr).lkey, (*mr).rkey);
+        assert_eq!(dealloc_pd(bench.pd), libc::EBUSY);
+        let lkey = (*mr).lkey;
+        bench.write(bench.pd, lkey, start.addr() as u64 + 5, b"here").unwrap();
+        assert_eq!(std::slice::from_raw_parts(start.cast::<u8>().add(5), 4), b"here");
+        assert_eq!(bench.write(bench.other, lkey, start.addr() as u64, b"x"), Err(Fault::Domain));
+        assert_eq!(dereg_mr(mr), 0);
+        assert_eq!(bench.write(bench.pd, lkey, start.addr() as u64, b"x"), Err(Fault::Key));
+    }
+    bench.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn what_the_kernel_refuses_is_refused() {
+    let bench = Bench::new();
+    let (start, length) = pages();
+    let table = table::table();
+    let (reg_mr, reg_iova) = (table.ibv_reg_mr.unwrap(), table.ibv_reg_mr_iova2.unwrap());
+    // SAFETY: the pages are there; what is not is refused.
+    unsafe {
+        let refused = |mr: *mut ibv_mr, code| {
+            let errno = errno();
+            assert!(mr.is_null());
+            assert_eq!(errno, Some(code));
+        };
+        refused(reg_mr(bench.pd, start, 0, LOCAL_WRITE), libc::EINVAL);
+        refused(reg_mr(bench.pd, start, length, REMOTE_WRITE), libc::EINVAL);
+        refused(reg_mr(bench.pd, start, length, 1 << 10), libc::EINVAL);
+        refused(reg_mr(bench.pd, start, length, 1 << 6), libc::EOPNOTSUPP);
+        refused(reg_mr(bench.pd, ptr::null_mut(), length, LOCAL_WRITE), libc::EFAULT);
+        refused(reg_iova(bench.pd, start, length, 1, 0), libc::EINVAL);
+        refused(reg_iova(bench.pd, start, length, u64::MAX - page_size() as u64 + 1, 0), libc::EINVAL);
+        let mr = reg_iova(bench.pd, start.wrapping_byte_add(1), 8, 0x1001, 1 | 1 << 20);
+        assert_eq!((*mr).addr, start.wrapping_byte_add(1));
+        bench.write(bench.pd, (*mr).lkey, 0x1001, b"12345678").unwrap();
+        assert_eq!(bench.read((*mr).lkey, 0x1008, 1).unwrap(), b"8");
+        assert_eq!(dereg_mr(mr), 0);
+        let mr = reg_iova(bench.pd, start.wrapping_byte_add(1), 8, start.addr() as u64 + 1, 1 | ZERO_BASED);
+        assert_eq!(bench.read((*mr).lkey, 0, 8).unwrap(), b"12345678");
+        assert_eq!(dereg_mr(mr), 0);
+    }
+    bench.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn a_region_is_registered_anew() {
+    const DOMAIN: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0 as c_int;
+    const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
+    const ACCESS: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0 as c_int;
+    let bench = Bench::new();
+    let ((start, length), (second, _)) = (pages(), pages());
+    let table = table::table();
+    let rereg = table.ibv_rereg_mr.unwrap();
+    // SAFETY: the pages are there to the end of the process.
+    unsafe {
+        let mr = table.ibv_reg_mr.unwrap()(bench.pd, start, length, REMOTE_READ);
+        let key = (*mr).lkey;
+        let none = ptr::null_mut();
+        assert_eq!(rereg(mr, DOMAIN, bench.other, none, 0, 0), 0);
+        assert_eq!((*mr).pd, bench.other);
+        assert_eq!(dealloc_pd(bench.other), libc::EBUSY);
+        assert_eq!(rereg(mr, ACCESS, ptr::null_mut(), none, 0, LOCAL_WRITE), 0);
+        bench.write(bench.other, key, start.addr() as u64, b"first").unwrap();
+        assert_eq!(rereg(mr, DOMAIN | TRANSLATION | ACCESS, bench.pd, second, 8, LOCAL_WRITE | REMOTE_READ), 0);
+        assert_eq!(((*mr).pd, (*mr).addr, (*mr).length, (*mr).lkey), (bench.pd, second, 8, key));
+        bench.write(bench.pd, key, second.addr() as u64, b"second").unwrap();
+        assert_eq!(bench.read(key, start.addr() as u64, 1), Err(Fault::Bounds));
+
+        let input = ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT.0;
+        let command = ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
+        assert_eq!(rereg(mr, 8, ptr::null_mut(), none, 0, 0), input);
+        assert_eq!(rereg(mr, TRANSLATION, ptr::null_mut(), none, 8, 0), input);
+        assert_eq!(rereg(mr, TRANSLATION, ptr::null_mut(), second, 0, 0), input);
+        assert_eq!(rereg(mr, DOMAIN, bench.pd, none, 0, LOCAL_WRITE), input);
+        assert_eq!(rereg(mr, 0, ptr::null_mut(), none, 0, 0), command);
+        assert_eq!(rereg(mr, ACCESS, ptr::null_mut(), none, 0, REMOTE_WRITE), command);
+        assert_eq!(rereg(mr, TRANSLATION, ptr::null_mut(), ptr::without_provenance_mut(page_size()), 8, 0), command);
+        assert_eq!(errno(), Some(libc::EFAULT));
+        assert_eq!(bench.read(key, second.addr() as u64, 6).unwrap(), b"second");
+        assert_eq!(dereg_mr(mr), 0);
+    }
+    bench.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn a_null_region_has_no_remote_key() {
+    let bench = Bench::new();
+    // SAFETY: the domain lives until `end`, and the region as long as it is used.
+    unsafe {
+        let mr = super::memory_region::alloc_null_mr(bench.pd);
+        assert_eq!(((*mr).addr.is_null(), (*mr).length, (*mr).rkey), (true, usize::MAX, 0));
+        bench.write(bench.pd, (*mr).lkey, 0x1234, b"lost").unwrap();
+        assert_eq!(bench.read((*mr).lkey, 0x1234, 4).unwrap(), [0; 4]);
+        assert_eq!(super::memory_region::rereg_mr(mr, 4, ptr::null_mut(), ptr::null_mut(), 0, 1), -1);
+        assert_eq!(dereg_mr(mr), 0);
+    }
+    bench.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn advice_is_checked() {
+    type Advice = ib_uverbs_advise_mr_advice;
+    let bench = Bench::new();
+    let (start, length) = pages();
+    let advise = super::memory_region::advise_mr;
+    // SAFETY: the pages are there to the end of the process, and the list during the calls.
+    unsafe {
+        let mr = table::table().ibv_reg_mr.unwrap()(bench.pd, start, length, REMOTE_READ);
+        let good = ibv_sge { addr: start.addr() as u64, length: length as u32, lkey: (*mr).lkey };
+        let read = Advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH;
+        let write = Advice::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+        let ask = |pd, advice, flags, mut pieces: Vec<ibv_sge>| {
+            let count = pieces.len() as u32;
+            advise(pd, advice, flags, pieces.as_mut_ptr(), count)
+        };
+        assert_eq!(ask(bench.pd, read, 1, vec![good, good]), 0);
+        assert_eq!(ask(bench.pd, write, 0, vec![good]), libc::EPERM);
+        assert_eq!(ask(bench.other, read, 0, vec![good]), libc::EPERM);
+        assert_eq!(ask(bench.pd, read, 0, vec![good, ibv_sge { lkey: 0, ..good }]), libc::ENOENT);
+        assert_eq!(ask(bench.pd, read, 2, vec![good]), libc::EINVAL);
+        assert_eq!(ask(bench.pd, read, 0, vec![]), libc::EINVAL);
+        assert_eq!(ask(bench.pd, ib_uverbs_advise_mr_advice(77), 0, vec![good]), libc::EOPNOTSUPP);
+        assert_eq!(dereg_mr(mr), 0);
+    }
+    bench.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn windows_are_of_two_types() {
+    let bench = Bench::new();
+    // SAFETY: the domain lives until `end`, and the windows as long as they are used.
+    unsafe {
+        let ops = (*bench.context).ops;
+        let (alloc, dealloc) = (ops.alloc_mw.unwrap(), ops.dealloc_mw.unwrap());
+        for kind in [ibv_mw_type::IBV_MW_TYPE_1, ibv_mw_type::IBV_MW_TYPE_2] {
+            let mw = alloc(bench.pd, kind);
+            assert_eq!(((*mw).context, (*mw).pd, (*mw).type_), (bench.context, bench.pd, kind));
+            assert_ne!((*mw).rkey >> 8, 0);
+            assert_eq!(dealloc_pd(bench.pd), libc::EBUSY);
+            assert_eq!(dealloc(mw), 0);
+        }
+        assert!(alloc(bench.pd, ibv_mw_type(3)).is_null());
+        assert_eq!(errno(), Some(libc::EINVAL));
+    }
+    bench.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn a_dmabuf_must_be_one() {
+    let bench = Bench::new();
+    // SAFETY: a name that ends with a nul; the domain lives until `end`.
+    unsafe {
+        let file = libc::memfd_create(c"softrnic".as_ptr(), libc::MFD_CLOEXEC);
+        assert_eq!(libc::ftruncate(file, 8192), 0);
+        for (descriptor, access, code) in
+            [(file, LOCAL_WRITE, libc::EINVAL), (-1, LOCAL_WRITE, libc::EBADF), (file, 1 << 4, libc::EINVAL)]
+        {
+            assert!(super::memory_region::reg_dmabuf_mr(bench.pd, 0, 4096, 0, descriptor, access).is_null());
+            assert_eq!(errno(), Some(code));
+        }
+        libc::close(file);
+    }
+    bench.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn device_memory_is_copied_to_and_from_and_registered() {
+    use super::device_memory::{alloc_dm, free_dm, reg_dm_mr};
+    let bench = Bench::new();
+    // SAFETY: the domain lives until `end`, and the objects as long as they are used.
+    unsafe {
+        let mut attr = ibv_alloc_dm_attr { length: 100, log_align_req: 12, comp_mask: 0 };
+        let dm = alloc_dm(bench.context, &mut attr);
+        let (to, from) = ((*dm).memcpy_to_dm.unwrap(), (*dm).memcpy_from_dm.unwrap());
+        assert_eq!(to(dm, 90, b"0123456789".as_ptr().cast(), 10), 0);
+        assert_eq!(to(dm, 91, b"0123456789".as_ptr().cast(), 10), libc::EINVAL);
+        assert_eq!(to(dm, u64::MAX, b"0123456789".as_ptr().cast(), 1), libc::EINVAL);
+        let mut bytes = [0u8; 4];
+        assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 92, 4), 0);
+        assert_eq!(&bytes, b"2345");
+        assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 97, 4), libc::EINVAL);
+
+        assert!(reg_dm_mr(bench.pd, dm, 0, 8, 1).is_null());
+        assert!(reg_dm_mr(bench.pd, dm, 96, 8, 1 | ZERO_BASED).is_null());
+        let mr = reg_dm_mr(bench.pd, dm, 90, 10, 1 | ZERO_BASED);
+        assert_eq!(bench.read((*mr).lkey, 0, 10).unwrap(), b"0123456789");
+        assert_eq!(bench.read((*mr).lkey, 1, 10), Err(Fault::Bounds));
+        assert_eq!(free_dm(dm), libc::EBUSY);
+        assert_eq!(dereg_mr(mr), 0);
+        assert_eq!(free_dm(dm), 0);
+
+        for wrong in [
+            ibv_alloc_dm_attr { length: 0, ..attr },
+            ibv_alloc_dm_attr { log_align_req: 64, ..attr },
+            ibv_alloc_dm_attr { log_align_req: 63, ..attr },
+            ibv_alloc_dm_attr { comp_mask: 1, ..attr },
+        ] {
+            assert!(alloc_dm(bench.context, &mut { wrong }).is_null());
+            assert_eq!(errno(), Some(libc::EINVAL));
+        }
+        assert!(alloc_dm(bench.context, &mut ibv_alloc_dm_attr { length: usize::MAX, ..attr }).is_null());
+        assert_eq!(errno(), Some(libc::ENOMEM));
+    }
+    bench.end();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "asks the kernel")]
+fn memory_of_a_gpu_is_registered_by_its_address() {
+    use crate::mem::cuda::Fake;
+    const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
+    let (bench, fake) = (Bench::new(), Fake::load());
+    let device = fake.allocate(fake.context(), 100);
+    let address = ptr::without_provenance_mut(device as usize);
+    let table = table::table();
+    let reg_mr = table.ibv_reg_mr.unwrap();
+    // SAFETY: the allocation is there as long as the regions, and so are the pages.
+    unsafe {
+        assert!(reg_mr(bench.pd, address, 101, LOCAL_WRITE).is_null());
+        assert_eq!(errno(), Some(libc::EFAULT));
+        let mr = reg_mr(bench.pd, address, 100, LOCAL_WRITE);
+        assert_eq!(((*mr).addr, (*mr).length), (address, 100));
+        bench.write(bench.pd, (*mr).lkey, device + 90, b"0123456789").unwrap();
+        assert_eq!(fake.get(device + 90, 10), b"0123456789");
+        assert_eq!(bench.read((*mr).lkey, device + 95, 5).unwrap(), b"56789");
+        assert_eq!(bench.read((*mr).lkey, device + 95, 6), Err(Fault::Bounds));
+
+        let (start, _) = pages();
+        let rereg = table.ibv_rereg_mr.unwrap();
+        assert_eq!(rereg(mr, TRANSLATION, ptr::null_mut(), start, 8, 0), 0);
+        bench.write(bench.pd, (*mr).lkey, start.addr() as u64, b"host").unwrap();
+        assert_eq!(std::slice::from_raw_parts(start.cast::<u8>(), 4), b"host");
+        assert_eq!(
+            rereg(mr, TRANSLATION, ptr::null_mut(), address, 101, 0),
+            ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0
+        );
+        assert_eq!(rereg(mr, TRANSLATION, ptr::null_mut(), address, 100, 0), 0);
+        assert_eq!(bench.read((*mr).lkey, device + 90, 1).unwrap(), b"0");
+        assert_eq!(dereg_mr(mr), 0);
+    }
+    bench.end();
+}

@@ -1,0 +1,30 @@
+//! The C API: objects that begin with what C sees of them, and the functions on them.
+//!
+//! Each file is a noun and has the verbs on it as `extern "C"` functions that are named like C's without `ibv_`; `table` lists them.
+
+pub(crate) mod address_handle;
+pub(crate) mod async_event;
+pub(crate) mod completion_channel;
+pub(crate) mod completion_queue;
+pub(crate) mod context;
+pub(crate) mod device;
+pub(crate) mod device_memory;
+pub(crate) mod event_fd_queue;
+pub(crate) mod failure;
+pub(crate) mod gid;
+pub(crate) mod guard;
+pub(crate) mod import;
+pub(crate) mod memory_region;
+#[cfg(test)]
+mod memory_tests;
+pub(crate) mod memory_window;
+pub(crate) mod multicast;
+pub(crate) mod object;
+pub(crate) mod port;
+pub(crate) mod protection_domain;
+pub(crate) mod query_device;
+pub(crate) mod queue_pair;
+pub(crate) mod shared_receive_queue;
+pub(crate) mod table;
+pub(crate) mod thread_domain;
+pub(crate) mod xrc_domain;

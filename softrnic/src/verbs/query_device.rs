@@ -1,0 +1,215 @@
+//! What a device says of itself: `struct ibv_device_attr` and what came after it.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::mem::{self, offset_of};
+use std::ptr;
+
+use rdma_mummy_sys::{
+    IB_UVERBS_DEVICE_ATOMIC_WRITE, IB_UVERBS_DEVICE_FLUSH_GLOBAL, ibv_atomic_cap, ibv_context, ibv_cq_moderation_caps,
+    ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_query_device_ex_input, ibv_values_ex,
+    ibv_values_mask,
+};
+
+use super::device::Device;
+use super::failure;
+use super::port::PORT;
+use crate::sys::clock;
+use crate::sys::errno::Errno;
+use crate::wire::limits;
+
+/// The number of software that has no maker among those of hardware.
+const NO_VENDOR: u32 = 0x00ff_ffff;
+/// Any size from 4 KiB on: pages are the business of the host.
+const PAGE_SIZES: u64 = 0xffff_ffff_ffff_f000;
+/// The device's clock, in kHz: it counts nanoseconds.
+const CLOCK: u64 = 1_000_000;
+
+/// What it can do, of what has a flag.
+const CAPABILITIES: c_uint = {
+    use ibv_device_cap_flags as flags;
+    flags::IBV_DEVICE_CURR_QP_STATE_MOD.0
+        | flags::IBV_DEVICE_SYS_IMAGE_GUID.0
+        | flags::IBV_DEVICE_RC_RNR_NAK_GEN.0
+        | flags::IBV_DEVICE_SRQ_RESIZE.0
+        | flags::IBV_DEVICE_MEM_WINDOW.0
+        | flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0
+        | flags::IBV_DEVICE_MEM_MGT_EXTENSIONS.0
+        | flags::IBV_DEVICE_XRC.0
+} as c_uint;
+
+/// Of the kernel's flags beyond those of 32 bits: flushes that make data visible, and atomic writes. Nothing is persistent.
+const MORE_CAPABILITIES: u64 = IB_UVERBS_DEVICE_FLUSH_GLOBAL | IB_UVERBS_DEVICE_ATOMIC_WRITE;
+
+/// As C has numbers; what does not fit is the most.
+fn number(value: u32) -> c_int {
+    c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+fn attributes(guid: u64) -> ibv_device_attr {
+    // SAFETY: the struct has numbers alone, of which zero is a value.
+    let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
+    let version = env!("CARGO_PKG_VERSION").bytes();
+    let room = attr.fw_ver.len() - 1;
+    for (to, from) in attr.fw_ver.iter_mut().zip(version.take(room)) {
+        *to = from as c_char;
+    }
+    attr.node_guid = guid;
+    attr.sys_image_guid = guid;
+    attr.max_mr_size = limits::MAX_MR_SIZE;
+    attr.page_size_cap = PAGE_SIZES;
+    attr.vendor_id = NO_VENDOR;
+    attr.max_qp = number(limits::MAX_QP);
+    attr.max_qp_wr = number(limits::MAX_QP_WR);
+    attr.device_cap_flags = CAPABILITIES;
+    attr.max_sge = number(limits::MAX_SGE);
+    attr.max_sge_rd = number(limits::MAX_SGE);
+    attr.max_cq = number(limits::MAX_CQ);
+    attr.max_cqe = number(limits::MAX_CQE);
+    attr.max_mr = number(limits::MAX_MR);
+    attr.max_pd = number(limits::MAX_PD);
+    attr.max_qp_rd_atom = number(limits::MAX_RD_ATOMIC);
+    attr.max_res_rd_atom = number(limits::MAX_RD_ATOMIC.saturating_mul(limits::MAX_QP));
+    attr.max_qp_init_rd_atom = number(limits::MAX_RD_ATOMIC);
+    // They are the processor's, and so atomic with those of the program.
+    attr.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_GLOB;
+    attr.max_mw = number(limits::MAX_MW);
+    attr.max_mcast_grp = number(limits::MAX_MCAST_GRP);
+    attr.max_mcast_qp_attach = number(limits::MAX_MCAST_QP_ATTACH);
+    attr.max_total_mcast_qp_attach = number(limits::MAX_MCAST_GRP.saturating_mul(limits::MAX_MCAST_QP_ATTACH));
+    attr.max_ah = number(limits::MAX_AH);
+    attr.max_srq = number(limits::MAX_SRQ);
+    attr.max_srq_wr = number(limits::MAX_SRQ_WR);
+    attr.max_srq_sge = number(limits::MAX_SGE);
+    attr.max_pkeys = 1;
+    attr.phys_port_cnt = PORT;
+    attr
+}
+
+fn extended_attributes(guid: u64) -> ibv_device_attr_ex {
+    // SAFETY: the struct has numbers alone, of which zero is a value.
+    let mut attr: ibv_device_attr_ex = unsafe { mem::zeroed() };
+    attr.orig_attr = attributes(guid);
+    attr.completion_timestamp_mask = u64::MAX;
+    attr.hca_core_clock = CLOCK;
+    attr.device_cap_flags_ex = u64::from(CAPABILITIES) | MORE_CAPABILITIES;
+    // Any is taken.
+    attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
+    attr.max_dm_size = limits::MAX_DM_SIZE;
+    attr.phys_port_cnt_ex = PORT.into();
+    attr
+}
+
+/// The GUID of the device behind a context, big-endian.
+///
+/// # Safety
+///
+/// The context is one of this provider's and open.
+unsafe fn guid(context: *mut ibv_context) -> u64 {
+    // SAFETY: the caller's promise; its device is one of this provider's.
+    unsafe { Device::of((*context).device) }.guid()
+}
+
+pub(crate) unsafe extern "C" fn query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int {
+    // SAFETY: the context is one of this provider's, and the program has room for the attributes.
+    unsafe { device_attr.write(attributes(guid(context))) };
+    0
+}
+
+/// As many of the attributes as the program knows, of which there are those of old at least.
+pub(crate) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    // SAFETY: the input is null or can be read.
+    let asks_more = !input.is_null() && unsafe { (*input).comp_mask } != 0;
+    if asks_more || attr_size < offset_of!(ibv_device_attr_ex, comp_mask) {
+        return failure::code(Errno::INVALID);
+    }
+    let length = attr_size.min(size_of::<ibv_device_attr_ex>());
+    // SAFETY: the context is one of this provider's, and the program has room for so many bytes.
+    unsafe {
+        let full = extended_attributes(guid(context));
+        attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&full).cast(), length);
+    }
+    0
+}
+
+/// The clock is in units of the device, in the field for nanoseconds alone.
+pub(crate) unsafe extern "C" fn query_rt_values(_context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+    const RAW_CLOCK: u32 = ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
+    // SAFETY: the program has room for the values, and has written the mask.
+    let values = unsafe { &mut *values };
+    values.comp_mask &= RAW_CLOCK;
+    if values.comp_mask != 0 {
+        (values.raw_clock.tv_sec, values.raw_clock.tv_nsec) = (0, clock::device() as _);
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_those_that_are_held_to() {
+        let attr = attributes(7);
+        assert_eq!((attr.node_guid, attr.sys_image_guid), (7, 7));
+        assert_eq!(attr.max_qp_wr, limits::MAX_QP_WR as c_int);
+        assert_eq!(attr.max_cqe, limits::MAX_CQE as c_int);
+        assert_eq!(attr.phys_port_cnt, 1);
+        assert_eq!(number(u32::MAX), c_int::MAX);
+        // Nothing that is stated is more than C's numbers hold.
+        for limit in [attr.max_qp, attr.max_sge, attr.max_mr, attr.max_res_rd_atom, attr.max_total_mcast_qp_attach] {
+            assert!((1..c_int::MAX).contains(&limit), "{limit}");
+        }
+        assert_eq!(attr.fw_ver[env!("CARGO_PKG_VERSION").len()], 0);
+    }
+
+    #[test]
+    fn a_program_gets_as_much_as_it_knows() {
+        let device = Box::new(Device::new("soft0", 0));
+        // SAFETY: numbers and nullable pointers, of which zero is a value.
+        let mut context: ibv_context = unsafe { mem::zeroed() };
+        context.device = device.as_c();
+        let context = &raw mut context;
+        let old = offset_of!(ibv_device_attr_ex, comp_mask);
+        // SAFETY: as above; the context has a device; the attributes have room for what is asked.
+        unsafe {
+            let mut attr: ibv_device_attr_ex = mem::zeroed();
+            attr.hca_core_clock = 5;
+            let ask = |mask, size, attr: &mut ibv_device_attr_ex| {
+                query_device_ex(context, &ibv_query_device_ex_input { comp_mask: mask }, attr, size)
+            };
+            assert_eq!(ask(0, old - 1, &mut attr), libc::EINVAL);
+            assert_eq!(ask(1, size_of::<ibv_device_attr_ex>(), &mut attr), libc::EINVAL);
+            assert_eq!(ask(0, old, &mut attr), 0);
+            assert_eq!((attr.orig_attr.node_guid, attr.hca_core_clock), (device.guid(), 5));
+            assert_eq!(ask(0, size_of::<ibv_device_attr_ex>(), &mut attr), 0);
+            assert_eq!((attr.hca_core_clock, attr.completion_timestamp_mask), (1_000_000, u64::MAX));
+            assert_eq!(attr.device_cap_flags_ex, u64::from(attr.orig_attr.device_cap_flags) | 0x140_0000_0000);
+            assert_eq!(query_device_ex(context, ptr::null(), &raw mut attr, old), 0);
+            let mut plain: ibv_device_attr = mem::zeroed();
+            assert_eq!(query_device(context, &raw mut plain), 0);
+            assert_eq!(plain.max_qp, attr.orig_attr.max_qp);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn the_clock_goes_on_and_says_what_it_filled_in() {
+        let read = |mask| {
+            // SAFETY: numbers, of which zero is a value.
+            let mut values: ibv_values_ex = unsafe { mem::zeroed() };
+            values.comp_mask = mask;
+            // SAFETY: the values can be written, and the function does not look at the context.
+            assert_eq!(unsafe { query_rt_values(ptr::null_mut(), &raw mut values) }, 0);
+            (values.comp_mask, values.raw_clock.tv_nsec)
+        };
+        let (mask, first) = read(u32::MAX);
+        assert_eq!(mask, 1);
+        assert!(first > 0 && read(1).1 >= first);
+        assert_eq!(read(2), (0, 0));
+    }
+}

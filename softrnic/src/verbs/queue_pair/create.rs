@@ -1,0 +1,293 @@
+//! `ibv_create_qp` and `ibv_create_qp_ex`.
+
+use std::cell::UnsafeCell;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use rdma_mummy_sys::{
+    ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex_since_v44, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_qp_init_attr_mask as mask, ibv_qp_state, ibv_qp_type,
+};
+
+use super::open::Handles;
+use super::{Pair, extended};
+use crate::mem::domain::Domain;
+use crate::qp::{Parts, QueuePair, Service};
+use crate::srq::ReceiveQueue;
+use crate::sys::errno::Errno;
+use crate::verbs::async_event::Source;
+use crate::verbs::completion_queue::Queue;
+use crate::verbs::context::Context;
+use crate::verbs::failure;
+use crate::verbs::object::Object;
+use crate::verbs::protection_domain::ProtectionDomain;
+use crate::verbs::shared_receive_queue::SharedReceiveQueue;
+use crate::verbs::xrc_domain::XrcDomain;
+use crate::wire::limits;
+
+/// What a queue pair is made on.
+enum Place<'o> {
+    Domain(*mut ibv_pd),
+    /// Of the target of XRC.
+    Xrc(&'o XrcDomain),
+}
+
+/// `ibv_create_qp(pd, qp_init_attr)`: of every service but the target of XRC.
+///
+/// # Safety
+///
+/// As for C: the domain and the objects that the attributes name are alive, and the attributes can be read and written.
+pub(crate) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: the caller's promise.
+    unsafe { create((*pd).context, &Place::Domain(pd), init, None) }.unwrap_or_else(failure::null)
+}
+
+/// `ibv_create_qp_ex(context, qp_init_attr_ex)`: takes `PD` or `XRCD`, `CREATE_FLAGS` where none are set, and `SEND_OPS_FLAGS`.
+///
+/// # Safety
+///
+/// As for C: the context and the objects that the mask names are alive, and the attributes can be read and written.
+pub(crate) unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    // SAFETY: the caller's promise. The basic attributes are the first part of the extended ones.
+    unsafe {
+        place(context, &*init)
+            .and_then(|(place, operations)| create(context, &place, init.cast(), operations))
+            .unwrap_or_else(failure::null)
+    }
+}
+
+/// Where it is to be made, and the operations that are asked for.
+///
+/// # Safety
+///
+/// The objects that the mask names are alive.
+unsafe fn place<'o>(context: *mut ibv_context, init: &ibv_qp_init_attr_ex) -> Result<(Place<'o>, Option<u64>), Errno> {
+    const TAKEN: u32 = mask::IBV_QP_INIT_ATTR_PD.0
+        | mask::IBV_QP_INIT_ATTR_XRCD.0
+        | mask::IBV_QP_INIT_ATTR_CREATE_FLAGS.0
+        | mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+    let has = |bit: mask| init.comp_mask & bit.0 != 0;
+    if init.comp_mask & !TAKEN != 0 || (has(mask::IBV_QP_INIT_ATTR_CREATE_FLAGS) && init.create_flags != 0) {
+        return Err(Errno::NOT_SUPPORTED);
+    }
+    let operations = has(mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(init.send_ops_flags);
+    // SAFETY: the caller's promise, for each object whose bit is set.
+    let place = unsafe {
+        if init.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV {
+            if !has(mask::IBV_QP_INIT_ATTR_XRCD) || init.xrcd.is_null() || (*init.xrcd).context != context {
+                return Err(Errno::INVALID);
+            }
+            Place::Xrc(XrcDomain::of(init.xrcd))
+        } else {
+            if !has(mask::IBV_QP_INIT_ATTR_PD) || init.pd.is_null() || (*init.pd).context != context {
+                return Err(Errno::INVALID);
+            }
+            Place::Domain(init.pd)
+        }
+    };
+    Ok((place, operations))
+}
+
+/// Makes a queue pair, and writes what was granted.
+///
+/// # Safety
+///
+/// The context, the place and the objects that the attributes name are alive; the attributes can be read and written.
+unsafe fn create(
+    context: *mut ibv_context,
+    place: &Place<'_>,
+    init: *mut ibv_qp_init_attr,
+    operations: Option<u64>,
+) -> Result<*mut ibv_qp, Errno> {
+    // SAFETY: the caller's promise.
+    let (asked, open) = unsafe { (init.read(), Context::of(context)) };
+    let service = service(asked.qp_type)?;
+    let mut uses = vec![open.usage.begin()];
+    let (pd, domain, xrc_domain) = match *place {
+        Place::Domain(pd) if service != Service::XrcReceive => {
+            // SAFETY: the caller's promise.
+            let domain = unsafe { ProtectionDomain::of(pd) };
+            uses.push(domain.usage.begin());
+            (pd, Arc::clone(&domain.domain), None)
+        }
+        Place::Xrc(xrc) if service == Service::XrcReceive => {
+            uses.push(xrc.usage.begin());
+            // Memory is that of the shared receive queues, in their domains.
+            (std::ptr::null_mut(), Arc::new(Domain::new()), Some(Arc::clone(&xrc.domain)))
+        }
+        _ => return Err(Errno::INVALID),
+    };
+    let (mut send_cq, mut recv_cq, mut srq) = (asked.send_cq, asked.recv_cq, asked.srq);
+    match service {
+        Service::XrcReceive => (send_cq, recv_cq, srq) = Default::default(),
+        Service::XrcSend => recv_cq = std::ptr::null_mut(),
+        _ => {}
+    }
+    // SAFETY: the caller's promise.
+    let (sends, completes_receives, shared) = unsafe {
+        let sends = (service != Service::XrcReceive).then(|| queue(context, send_cq)).transpose()?;
+        let receives = is_two_way(service).then(|| queue(context, recv_cq)).transpose()?;
+        (sends, receives, shared(context, service, srq)?)
+    };
+    uses.extend(sends.iter().chain(&completes_receives).map(|queue| queue.usage.begin()));
+    uses.extend(shared.map(|shared| shared.usage.begin()));
+    let cap = granted(service, shared.is_some(), asked.cap)?;
+    let functions = operations.map(|operations| extended::functions(service, operations)).transpose()?;
+
+    let events = Source::new(&open.events);
+    let handles = Handles::of(&events);
+    let pair = QueuePair::new(Parts {
+        service,
+        domain,
+        send_queue: sends.map(|queue| Arc::clone(&queue.queue)),
+        receive_queue: completes_receives.map(|queue| Arc::clone(&queue.queue)),
+        receives: match shared {
+            Some(shared) => Arc::clone(&shared.queue),
+            None => Arc::new(ReceiveQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
+        },
+        is_shared: shared.is_some(),
+        xrc_domain,
+        max_send_wr: cap.max_send_wr,
+        max_send_sge: cap.max_send_sge,
+        max_inline: cap.max_inline_data,
+        signals_all: asked.sq_sig_all != 0,
+        events: Box::new(Arc::clone(&handles)),
+    })?;
+
+    // SAFETY: zeros are a value of all its fields: pointers, functions that are not there, numbers, and what `Source` makes ready.
+    let mut c = functions.unwrap_or_else(|| unsafe { mem::zeroed::<ibv_qp_ex_since_v44>() });
+    let base = &mut c.qp.qp_base;
+    (base.context, base.qp_context, base.pd) = (context, asked.qp_context, pd);
+    (base.send_cq, base.recv_cq, base.srq) = (send_cq, recv_cq, srq);
+    (base.handle, base.qp_num) = (open.handle(), pair.number());
+    (base.state, base.qp_type) = (ibv_qp_state::IBV_QPS_RESET, asked.qp_type);
+    if service == Service::XrcReceive {
+        handles.enter(&pair);
+    }
+    let (batch, builder) = (UnsafeCell::new(None), AtomicUsize::new(0));
+    let qp = Pair { c, pair, cap, handles, events: Arc::clone(&events), batch, builder, uses }.into_c();
+    // SAFETY: it lies where it stays until `destroy_qp` finishes its events, and nobody has it yet. The attributes can be written.
+    unsafe {
+        events.begin(qp);
+        (*init).cap = cap;
+    }
+    Ok(qp)
+}
+
+fn service(qp_type: ibv_qp_type) -> Result<Service, Errno> {
+    match qp_type {
+        ibv_qp_type::IBV_QPT_RC => Ok(Service::ReliableConnection),
+        ibv_qp_type::IBV_QPT_UC => Ok(Service::UnreliableConnection),
+        ibv_qp_type::IBV_QPT_UD => Ok(Service::UnreliableDatagram),
+        ibv_qp_type::IBV_QPT_XRC_SEND => Ok(Service::XrcSend),
+        ibv_qp_type::IBV_QPT_XRC_RECV => Ok(Service::XrcReceive),
+        _ => Err(Errno::NOT_SUPPORTED),
+    }
+}
+
+/// It sends, and has receives of its own or of a shared queue: all but those of XRC.
+fn is_two_way(service: Service) -> bool {
+    !matches!(service, Service::XrcSend | Service::XrcReceive)
+}
+
+/// A completion queue of this context.
+///
+/// # Safety
+///
+/// It is null, or alive.
+unsafe fn queue<'q>(context: *mut ibv_context, cq: *mut ibv_cq) -> Result<&'q Queue, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { if !cq.is_null() && (*cq).context == context { Ok(Queue::of(cq)) } else { Err(Errno::INVALID) } }
+}
+
+/// The shared receive queue, which reliable connections and datagrams may have.
+///
+/// # Safety
+///
+/// It is null, or alive.
+unsafe fn shared<'q>(
+    context: *mut ibv_context,
+    service: Service,
+    srq: *mut rdma_mummy_sys::ibv_srq,
+) -> Result<Option<&'q SharedReceiveQueue>, Errno> {
+    if srq.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let (shared, at) = unsafe { (SharedReceiveQueue::of(srq), (*srq).context) };
+    let may_share = matches!(service, Service::ReliableConnection | Service::UnreliableDatagram);
+    if may_share && at == context && shared.xrc.is_none() { Ok(Some(shared)) } else { Err(Errno::INVALID) }
+}
+
+/// What a queue pair gets that asks for so much: no less, and of pieces one at least.
+fn granted(service: Service, is_shared: bool, asked: ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
+    let mut cap = asked;
+    if service == Service::XrcReceive {
+        (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
+    }
+    if is_shared || !is_two_way(service) {
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
+    let is_within = cap.max_send_wr.max(cap.max_recv_wr) <= limits::MAX_QP_WR
+        && cap.max_send_sge.max(cap.max_recv_sge) <= limits::MAX_SGE
+        && cap.max_inline_data <= limits::MAX_INLINE;
+    if !is_within {
+        return Err(Errno::INVALID);
+    }
+    if cap.max_send_wr != 0 {
+        cap.max_send_sge = cap.max_send_sge.max(1);
+    }
+    if cap.max_recv_wr != 0 {
+        cap.max_recv_sge = cap.max_recv_sge.max(1);
+    }
+    Ok(cap)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: ibv_qp_cap =
+        ibv_qp_cap { max_send_wr: 5, max_recv_wr: 6, max_send_sge: 0, max_recv_sge: 3, max_inline_data: 7 };
+
+    fn counts(cap: ibv_qp_cap) -> [u32; 5] {
+        [cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data]
+    }
+
+    #[test]
+    fn what_is_asked_for_is_granted() {
+        let granted = |service, is_shared| granted(service, is_shared, ASKED).map(counts);
+        assert_eq!(granted(Service::ReliableConnection, false), Ok([5, 6, 1, 3, 7]));
+        assert_eq!(granted(Service::ReliableConnection, true), Ok([5, 0, 1, 0, 7]));
+        assert_eq!(granted(Service::XrcSend, false), Ok([5, 0, 1, 0, 7]));
+        assert_eq!(granted(Service::XrcReceive, false), Ok([0; 5]));
+    }
+
+    #[test]
+    fn what_is_beyond_the_limits_is_refused() {
+        type Change = fn(&mut ibv_qp_cap, u32);
+        let is_granted = |change: Change, value| {
+            let mut cap = ASKED;
+            change(&mut cap, value);
+            granted(Service::UnreliableDatagram, false, cap).is_ok()
+        };
+        let limits: [(Change, u32); 5] = [
+            (|cap, value| cap.max_send_wr = value, limits::MAX_QP_WR),
+            (|cap, value| cap.max_recv_wr = value, limits::MAX_QP_WR),
+            (|cap, value| cap.max_send_sge = value, limits::MAX_SGE),
+            (|cap, value| cap.max_recv_sge = value, limits::MAX_SGE),
+            (|cap, value| cap.max_inline_data = value, limits::MAX_INLINE),
+        ];
+        for (change, limit) in limits {
+            assert!(is_granted(change, limit) && !is_granted(change, limit + 1) && !is_granted(change, u32::MAX));
+        }
+    }
+
+    #[test]
+    fn other_types_are_other_devices() {
+        for qp_type in [ibv_qp_type::IBV_QPT_RAW_PACKET, ibv_qp_type::IBV_QPT_DRIVER, ibv_qp_type(0), ibv_qp_type(77)] {
+            assert_eq!(service(qp_type), Err(Errno::NOT_SUPPORTED));
+        }
+    }
+}

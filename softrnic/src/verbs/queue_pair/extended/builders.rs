@@ -1,0 +1,155 @@
+//! The calls that begin a request: `ibv_wr_send` and the like.
+//!
+//! Each has the duties of C, which its callers promise: the queue pair is alive, it was made with the operation, and this thread has
+//! begun a batch.
+
+use std::ffi::c_void;
+
+use rdma_mummy_sys::{ibv_mw, ibv_mw_bind_info, ibv_mw_type, ibv_qp_ex};
+
+use super::super::request;
+use super::Open;
+use crate::wire::work::{Operation, SendWork};
+
+/// Begins a request with the identifier and the flags that the program has set.
+///
+/// # Safety
+///
+/// Those of the module.
+unsafe fn begin<'w>(qp: *mut ibv_qp_ex, operation: Operation) -> Option<&'w mut SendWork> {
+    // SAFETY: the caller's promise: this thread's batch, which is used for one call at a time.
+    unsafe { Open::of(qp)?.begin((*qp).wr_id, (*qp).wr_flags, operation) }
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::Send) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, immediate: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::SendImmediate { immediate }) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::SendInvalidate { rkey }) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::Write { address, rkey }) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, address: u64, immediate: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::WriteImmediate { address, rkey, immediate }) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::Read { address, rkey }) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    address: u64,
+    compare: u64,
+    swap: u64,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::CompareSwap { address, rkey, compare, swap }) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, address: u64, add: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::FetchAdd { address, rkey, add }) };
+}
+
+/// # Safety
+///
+/// Those of the module, and eight bytes can be read.
+pub(super) unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64, value: *const c_void) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(work) = begin(qp, Operation::AtomicWrite { address, rkey }) {
+            work.is_inline = true;
+            work.inline.extend(value.cast::<[u8; request::WORD]>().read());
+        }
+    }
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    address: u64,
+    length: usize,
+    placement: u8,
+    level: u8,
+) {
+    let length = length as u64;
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::Flush { address, rkey, length, placement, level }) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, Operation::LocalInvalidate { rkey }) };
+}
+
+/// # Safety
+///
+/// Those of the module; the window and the region are alive, and the information can be read.
+pub(super) unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match request::bind(mw, rkey, &*info, ibv_mw_type::IBV_MW_TYPE_2) {
+            Ok(bind) => {
+                if let Some(work) = begin(qp, Operation::Bind) {
+                    work.bind = Some(bind);
+                }
+            }
+            Err(errno) => {
+                if let Some(open) = Open::of(qp) {
+                    open.note(errno);
+                }
+            }
+        }
+    }
+}

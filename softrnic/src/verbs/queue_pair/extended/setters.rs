@@ -1,0 +1,109 @@
+//! The calls that add data and addresses to the request that was begun last: `ibv_wr_set_sge` and the like.
+//!
+//! Each has the duties of C, which its callers promise: the queue pair is alive, this thread has begun a batch, and what is given can be
+//! read.
+
+use std::ffi::c_void;
+use std::slice;
+
+use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_qp_ex, ibv_sge};
+
+use super::super::request;
+use super::Open;
+use crate::sys::errno::Errno;
+use crate::wire::work::{Operation, SendWork};
+
+/// Forgets data that was set before.
+///
+/// # Errors
+///
+/// `EINVAL` where the request has none.
+fn clear(work: &mut SendWork) -> Result<(), Errno> {
+    if let Operation::LocalInvalidate { .. }
+    | Operation::Bind
+    | Operation::AtomicWrite { .. }
+    | Operation::Flush { .. } = work.operation
+    {
+        return Err(Errno::INVALID);
+    }
+    work.is_inline = false;
+    work.pieces.clear();
+    work.inline.clear();
+    Ok(())
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    let piece = ibv_sge { addr, length, lkey };
+    // SAFETY: the caller's promise; there is one piece.
+    unsafe { wr_set_sge_list(qp, 1, &raw const piece) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // SAFETY: the caller's promise.
+    let Some(open) = (unsafe { Open::of(qp) }) else { return };
+    open.set(|work, parts| {
+        clear(work)?;
+        // SAFETY: the caller's promise.
+        request::gather(work, unsafe { request::pieces(list, count, parts)? });
+        Ok(())
+    });
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    let buffer = ibv_data_buf { addr, length };
+    // SAFETY: the caller's promise; there is one piece.
+    unsafe { wr_set_inline_data_list(qp, 1, &raw const buffer) };
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+    // SAFETY: the caller's promise.
+    let Some(open) = (unsafe { Open::of(qp) }) else { return };
+    open.set(|work, parts| {
+        clear(work)?;
+        if count != 0 && list.is_null() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: the caller's promise: so many can be read.
+        let list = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
+        let data = list.iter().map(|buffer| (buffer.addr.cast::<u8>().cast_const(), buffer.length));
+        // SAFETY: the caller's promise: so much can be read.
+        unsafe { request::inline(work, data, parts) }
+    });
+}
+
+/// # Safety
+///
+/// Those of the module; the handle is alive.
+pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, number: u32, key: u32) {
+    // SAFETY: the caller's promise.
+    let Some(open) = (unsafe { Open::of(qp) }) else { return };
+    open.address(|work, parts| {
+        // SAFETY: the caller's promise.
+        work.destination = Some(unsafe { request::destination(ah, number, key, parts)? });
+        Ok(())
+    });
+}
+
+/// # Safety
+///
+/// Those of the module.
+pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, number: u32) {
+    // SAFETY: the caller's promise.
+    let Some(open) = (unsafe { Open::of(qp) }) else { return };
+    open.address(|work, _| {
+        work.srq_number = number;
+        Ok(())
+    });
+}

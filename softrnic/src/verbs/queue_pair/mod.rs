@@ -1,0 +1,123 @@
+//! `struct ibv_qp` and `struct ibv_qp_ex`.
+
+mod attributes;
+mod bind;
+mod create;
+mod destroy;
+mod ece;
+mod extended;
+mod modify;
+mod open;
+mod operations;
+mod post_recv;
+mod post_send;
+mod query;
+mod request;
+#[cfg(test)]
+mod tests;
+mod transition;
+
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_qp_ex_since_v44, ibv_qp_state};
+
+use self::extended::Open;
+use self::open::Handles;
+use super::async_event::Source;
+use super::object::Object;
+use crate::qp::{QueuePair, State};
+use crate::sys::usage::Use;
+
+pub(crate) use self::bind::bind_mw;
+pub(crate) use self::create::{create_qp, create_qp_ex};
+pub(crate) use self::destroy::destroy_qp;
+pub(crate) use self::ece::{query_ece, set_ece};
+pub(crate) use self::extended::qp_to_qp_ex;
+pub(crate) use self::modify::modify_qp;
+pub(crate) use self::open::open_qp;
+pub(crate) use self::post_recv::post_recv;
+pub(crate) use self::post_send::post_send;
+pub(crate) use self::query::{query_qp, query_qp_data_in_order};
+
+/// A queue pair, basic or extended: all have room for the extended one.
+///
+/// Programs write to `c` (`wr_id` and `wr_flags`), whatever threads use the rest. Verbs that run together reach the fields one by
+/// one, and make no reference to the whole.
+#[repr(C)]
+pub(crate) struct Pair {
+    pub(crate) c: ibv_qp_ex_since_v44,
+    pub(crate) pair: Arc<QueuePair>,
+    /// As they were granted.
+    cap: ibv_qp_cap,
+    /// Itself, and what others have opened of it.
+    handles: Arc<Handles>,
+    events: Arc<Source<ibv_qp>>,
+    /// Between `ibv_wr_start` and `ibv_wr_complete`, while the send queue is locked: of the thread that began.
+    batch: UnsafeCell<Option<Open>>,
+    /// That thread, as [`this_thread`] has it, or zero.
+    builder: AtomicUsize,
+    pub(crate) uses: Vec<Use>,
+}
+
+// SAFETY: it begins with an `ibv_qp_ex_since_v44`, which begins with an `ibv_qp_ex`, and that with an `ibv_qp`.
+unsafe impl Object for Pair {
+    type C = ibv_qp;
+}
+
+impl Pair {
+    /// What is behind a queue pair of C's.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is one of this provider's and is not destroyed as long as the reference is used.
+    pub(crate) unsafe fn engine<'q>(qp: *mut ibv_qp) -> &'q Arc<QueuePair> {
+        // SAFETY: the caller's promise: it points to a `Pair`, whose fields that C does not know nobody writes to.
+        unsafe { &(*qp.cast::<Self>()).pair }
+    }
+}
+
+/// A number that no other thread has while this one runs. Never zero.
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| ptr::from_ref(place).addr())
+}
+
+/// Shows a program the state, as of now.
+///
+/// # Safety
+///
+/// `qp` is one of this provider's and is not destroyed.
+unsafe fn show_state(qp: *mut ibv_qp, state: ibv_qp_state) {
+    // SAFETY: the caller's promise: the field is there and aligned, and a number in a struct of its size.
+    unsafe { AtomicU32::from_ptr((&raw mut (*qp).state).cast()) }.store(state.0, Ordering::Relaxed);
+}
+
+/// As C has a state.
+fn state_to_c(state: State) -> ibv_qp_state {
+    match state {
+        State::Reset => ibv_qp_state::IBV_QPS_RESET,
+        State::Init => ibv_qp_state::IBV_QPS_INIT,
+        State::ReadyToReceive => ibv_qp_state::IBV_QPS_RTR,
+        State::ReadyToSend => ibv_qp_state::IBV_QPS_RTS,
+        State::SendQueueDrain => ibv_qp_state::IBV_QPS_SQD,
+        State::SendQueueError => ibv_qp_state::IBV_QPS_SQE,
+        State::Error => ibv_qp_state::IBV_QPS_ERR,
+    }
+}
+
+/// `None` where it is no state.
+fn state_from_c(state: ibv_qp_state) -> Option<State> {
+    match state {
+        ibv_qp_state::IBV_QPS_RESET => Some(State::Reset),
+        ibv_qp_state::IBV_QPS_INIT => Some(State::Init),
+        ibv_qp_state::IBV_QPS_RTR => Some(State::ReadyToReceive),
+        ibv_qp_state::IBV_QPS_RTS => Some(State::ReadyToSend),
+        ibv_qp_state::IBV_QPS_SQD => Some(State::SendQueueDrain),
+        ibv_qp_state::IBV_QPS_SQE => Some(State::SendQueueError),
+        ibv_qp_state::IBV_QPS_ERR => Some(State::Error),
+        _ => None,
+    }
+}

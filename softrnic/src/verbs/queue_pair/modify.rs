@@ -1,0 +1,65 @@
+//! `ibv_modify_qp`.
+
+use std::ffi::c_int;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
+
+use super::attributes;
+use super::transition::rule;
+use super::{Pair, show_state, state_from_c, state_to_c, this_thread};
+use crate::qp::{Attributes, QueuePair, State};
+use crate::sys::errno::Errno;
+use crate::sys::unpoisoned;
+use crate::verbs::address_handle::path;
+use crate::verbs::failure;
+
+/// `ibv_modify_qp(qp, attr, attr_mask)`: all of it, or nothing. Waits for the end of a batch that another thread builds; `EBUSY`
+/// amid one of this thread's.
+///
+/// # Safety
+///
+/// As for C: the queue pair is alive, and the attributes can be read.
+pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { (*qp.cast::<Pair>()).builder.load(Ordering::Relaxed) } == this_thread() {
+        return failure::code(Errno::BUSY);
+    }
+    // SAFETY: the caller's promise.
+    let changed =
+        unsafe { modify(Pair::engine(qp), (*qp.cast::<Pair>()).handles.changing(), &*attr, attr_mask as u32) };
+    match changed {
+        Ok(state) => {
+            // SAFETY: the caller's promise.
+            unsafe { show_state(qp, state_to_c(state)) };
+            0
+        }
+        Err(errno) => failure::code(errno),
+    }
+}
+
+/// Changes a queue pair, and gives the state that it is in then.
+fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32) -> Result<State, Errno> {
+    let _alone = unpoisoned(changing.lock());
+    loop {
+        let from = pair.state();
+        if given & mask::IBV_QP_CUR_STATE.0 != 0 && state_from_c(attr.cur_qp_state) != Some(from) {
+            return Err(Errno::INVALID);
+        }
+        let to = if given & mask::IBV_QP_STATE.0 != 0 { state_from_c(attr.qp_state) } else { Some(from) };
+        let to = to.ok_or(Errno::INVALID)?;
+        rule(pair.parts().service, from, to).ok_or(Errno::INVALID)?.check(given)?;
+        let mut after = if to == State::Reset { Attributes::new() } else { pair.attributes() };
+        if (from, to) == (State::ReadyToSend, State::SendQueueDrain) {
+            after.drain_notify = false;
+        }
+        attributes::apply(&mut after, attr, given, path)?;
+        match pair.change(from, to, after) {
+            Ok(()) => return Ok(to),
+            Err(errno) if pair.state() == from => return Err(errno),
+            // It has failed meanwhile, and what was checked is not what it is: the new state decides.
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `ibv_query_qp`.
+
+use std::ffi::c_int;
+
+use rdma_mummy_sys::{
+    ibv_ah_attr, ibv_gid, ibv_global_route, ibv_mig_state, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_wr_opcode,
+};
+
+use super::attributes::mtu;
+use super::{Pair, show_state, state_to_c};
+use crate::wire::address::Path;
+
+/// `ibv_query_qp(qp, attr, attr_mask, init_attr)`: fills in all, whatever the mask asks for.
+///
+/// # Safety
+///
+/// As for C: the queue pair is alive, and the attributes can be written.
+pub(crate) unsafe extern "C" fn query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _attr_mask: c_int,
+    init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the caller's promise: it points to a `Pair`, whose fields that C does not know nobody writes to.
+    let (pair, cap) = unsafe { (Pair::engine(qp), (*qp.cast::<Pair>()).cap) };
+    let (state, known) = (state_to_c(pair.state()), pair.attributes());
+    let told = ibv_qp_attr {
+        qp_state: state,
+        cur_qp_state: state,
+        path_mtu: mtu(known.path_mtu),
+        path_mig_state: ibv_mig_state::IBV_MIG_MIGRATED,
+        qkey: known.key,
+        rq_psn: known.rq_psn,
+        sq_psn: known.sq_psn,
+        dest_qp_num: known.destination_number,
+        qp_access_flags: known.access,
+        cap,
+        ah_attr: address_vector(known.path),
+        alt_ah_attr: address_vector(None),
+        pkey_index: known.pkey_index,
+        alt_pkey_index: 0,
+        en_sqd_async_notify: known.drain_notify.into(),
+        sq_draining: pair.is_draining().into(),
+        max_rd_atomic: known.max_rd_atomic,
+        max_dest_rd_atomic: known.max_dest_rd_atomic,
+        min_rnr_timer: known.min_rnr_timer,
+        port_num: known.port,
+        timeout: known.timeout,
+        retry_cnt: known.retry_count,
+        rnr_retry: known.rnr_retry,
+        alt_port_num: 0,
+        alt_timeout: 0,
+        rate_limit: 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        attr.write(told);
+        init_attr.write(ibv_qp_init_attr {
+            qp_context: (*qp).qp_context,
+            send_cq: (*qp).send_cq,
+            recv_cq: (*qp).recv_cq,
+            srq: (*qp).srq,
+            cap,
+            qp_type: (*qp).qp_type,
+            sq_sig_all: pair.parts().signals_all.into(),
+        });
+        show_state(qp, state);
+    }
+    0
+}
+
+/// As C has a path; zeros where there is none.
+fn address_vector(path: Option<Path>) -> ibv_ah_attr {
+    let gid = path.map_or([0; 16], |path| path.destination.0);
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid { raw: gid },
+            flow_label: path.map_or(0, |path| path.flow_label),
+            sgid_index: path.map_or(0, |path| path.source_index),
+            hop_limit: path.map_or(0, |path| path.hop_limit),
+            traffic_class: path.map_or(0, |path| path.traffic_class),
+        },
+        dlid: 0,
+        sl: path.map_or(0, |path| path.service_level),
+        src_path_bits: 0,
+        static_rate: path.map_or(0, |path| path.static_rate),
+        is_global: path.is_some().into(),
+        port_num: path.map_or(0, |path| path.port),
+    }
+}
+
+/// `ibv_query_qp_data_in_order(qp, op, flags)`: nothing is promised but that the last bytes of a piece come last.
+///
+/// # Safety
+///
+/// None.
+pub(crate) unsafe extern "C" fn query_qp_data_in_order(_qp: *mut ibv_qp, _op: ibv_wr_opcode, _flags: u32) -> c_int {
+    0
+}

@@ -1,0 +1,234 @@
+//! What a program asks for, as the engine has it.
+
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+use rdma_mummy_sys::{
+    ibv_access_flags, ibv_ah, ibv_mw, ibv_mw_bind_info, ibv_mw_type, ibv_send_flags as flag, ibv_send_wr, ibv_sge,
+    ibv_wr_opcode as opcode,
+};
+
+use crate::qp::{Parts, Service};
+use crate::sys::errno::Errno;
+use crate::verbs::address_handle::AddressHandle;
+use crate::verbs::memory_window::MemoryWindow;
+use crate::verbs::object::Object;
+use crate::verbs::protection_domain::ProtectionDomain;
+use crate::wire::work::{Bind, Destination, Operation, Piece, SendWork};
+
+/// Of an atomic write.
+pub(super) const WORD: usize = 8;
+
+/// Fills in a request of `ibv_post_send`.
+///
+/// # Errors
+///
+/// `EINVAL` where it is not one that the queue pair can have, `EOPNOTSUPP` where it is of other devices.
+///
+/// # Safety
+///
+/// What the request names is there: its pieces, inline data, address handle, window and region.
+pub(super) unsafe fn fill(work: &mut SendWork, wr: &ibv_send_wr, parts: &Parts) -> Result<(), Errno> {
+    // SAFETY: the members of the unions that belong to the opcode are there.
+    let operation = unsafe { operation(wr)? };
+    if !parts.service.sends(operation) {
+        return Err(Errno::INVALID);
+    }
+    if wr.send_flags & flag::IBV_SEND_IP_CSUM.0 != 0 {
+        return Err(Errno::INVALID);
+    }
+    set_flags(work, wr.wr_id, wr.send_flags, parts);
+    work.operation = operation;
+    // SAFETY: which of the unions' members are there is told by the opcode and the service; the rest is the caller's promise.
+    unsafe {
+        match work.operation {
+            Operation::LocalInvalidate { .. } => return Ok(()),
+            Operation::Bind => {
+                let asked = wr.__bindgen_anon_2.bind_mw;
+                work.bind = Some(bind(asked.mw, asked.rkey, &asked.bind_info, ibv_mw_type::IBV_MW_TYPE_2)?);
+                return Ok(());
+            }
+            _ => {}
+        }
+        match parts.service {
+            Service::UnreliableDatagram => {
+                let to = wr.wr.ud;
+                work.destination = Some(destination(to.ah, to.remote_qpn, to.remote_qkey, parts)?);
+            }
+            Service::XrcSend => work.srq_number = wr.qp_type.xrc.remote_srqn,
+            _ => {}
+        }
+        let count = usize::try_from(wr.num_sge).map_err(|_| Errno::INVALID)?;
+        let pieces = pieces(wr.sg_list, count, parts)?;
+        if wr.send_flags & flag::IBV_SEND_INLINE.0 != 0 {
+            let data = pieces
+                .iter()
+                .map(|piece| (ptr::with_exposed_provenance::<u8>(piece.addr as usize), piece.length as usize));
+            inline(work, data, parts)
+        } else {
+            gather(work, pieces);
+            if matches!(work.operation, Operation::AtomicWrite { .. }) && work.length() != WORD as u64 {
+                return Err(Errno::INVALID);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What every request has.
+pub(super) fn set_flags(work: &mut SendWork, wr_id: u64, flags: u32, parts: &Parts) {
+    work.wr_id = wr_id;
+    work.is_signaled = parts.signals_all || flags & flag::IBV_SEND_SIGNALED.0 != 0;
+    work.is_solicited = flags & flag::IBV_SEND_SOLICITED.0 != 0;
+    work.is_fenced = flags & flag::IBV_SEND_FENCE.0 != 0;
+}
+
+/// # Safety
+///
+/// The members of the unions that belong to the opcode are there.
+unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (address, rkey) = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
+        let immediate = wr.__bindgen_anon_1.imm_data;
+        let atomic = wr.wr.atomic;
+        Ok(match wr.opcode {
+            opcode::IBV_WR_SEND => Operation::Send,
+            opcode::IBV_WR_SEND_WITH_IMM => Operation::SendImmediate { immediate },
+            opcode::IBV_WR_SEND_WITH_INV => Operation::SendInvalidate { rkey: wr.__bindgen_anon_1.invalidate_rkey },
+            opcode::IBV_WR_RDMA_WRITE => Operation::Write { address, rkey },
+            opcode::IBV_WR_RDMA_WRITE_WITH_IMM => Operation::WriteImmediate { address, rkey, immediate },
+            opcode::IBV_WR_RDMA_READ => Operation::Read { address, rkey },
+            opcode::IBV_WR_ATOMIC_CMP_AND_SWP => Operation::CompareSwap {
+                address: atomic.remote_addr,
+                rkey: atomic.rkey,
+                compare: atomic.compare_add,
+                swap: atomic.swap,
+            },
+            opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                Operation::FetchAdd { address: atomic.remote_addr, rkey: atomic.rkey, add: atomic.compare_add }
+            }
+            opcode::IBV_WR_ATOMIC_WRITE => Operation::AtomicWrite { address, rkey },
+            opcode::IBV_WR_LOCAL_INV => Operation::LocalInvalidate { rkey: wr.__bindgen_anon_1.invalidate_rkey },
+            opcode::IBV_WR_BIND_MW => Operation::Bind,
+            opcode::IBV_WR_TSO | opcode::IBV_WR_DRIVER1 => return Err(Errno::NOT_SUPPORTED),
+            // Flush is among them: the struct has no room for its arguments.
+            _ => return Err(Errno::INVALID),
+        })
+    }
+}
+
+/// # Safety
+///
+/// The address handle is null, or alive.
+pub(super) unsafe fn destination(ah: *mut ibv_ah, number: u32, key: u32, parts: &Parts) -> Result<Destination, Errno> {
+    if ah.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: the caller's promise; the protection domain is in use by the handle, and so is alive.
+    let (handle, domain) = unsafe { (AddressHandle::of(ah), ProtectionDomain::of((*ah).pd)) };
+    if !domain.domain.is(&parts.domain) {
+        return Err(Errno::INVALID);
+    }
+    Ok(Destination { path: handle.path, number, key })
+}
+
+/// What a bind sets up.
+///
+/// # Safety
+///
+/// The window is null, or alive; so is the region.
+pub(super) unsafe fn bind(
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: &ibv_mw_bind_info,
+    kind: ibv_mw_type,
+) -> Result<Box<Bind>, Errno> {
+    const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+        | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
+        | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
+        | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+    if mw.is_null() || info.mw_access_flags & !ACCESS != 0 || (info.mr.is_null() && info.length != 0) {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: the caller's promise.
+    let (window, lkey) = unsafe {
+        if (*mw).type_ != kind {
+            return Err(Errno::INVALID);
+        }
+        // Of the window this alone: the program and other threads write its key.
+        let window = &(*mw.cast::<MemoryWindow>()).window;
+        (Arc::clone(window), info.mr.as_ref().map_or(0, |region| region.lkey))
+    };
+    let (address, length, access) = (info.addr, info.length, info.mw_access_flags);
+    Ok(Box::new(Bind { window, rkey, lkey, address, length, access }))
+}
+
+/// The pieces of a request, of which there are no more than the queue pair has room for.
+///
+/// # Safety
+///
+/// So many can be read.
+pub(super) unsafe fn pieces<'p>(list: *const ibv_sge, count: usize, parts: &Parts) -> Result<&'p [ibv_sge], Errno> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if list.is_null() || count > parts.max_send_sge as usize {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(list, count) })
+}
+
+/// Memory that is read, or read into. What has no length is not looked at.
+pub(super) fn gather(work: &mut SendWork, pieces: &[ibv_sge]) {
+    let pieces = pieces.iter().filter(|piece| piece.length != 0);
+    work.pieces.extend(pieces.map(|piece| Piece { address: piece.addr, length: piece.length, lkey: piece.lkey }));
+}
+
+/// Copies the data of a request that takes it inline.
+///
+/// # Safety
+///
+/// The pieces of data can be read.
+pub(super) unsafe fn inline(
+    work: &mut SendWork,
+    data: impl Iterator<Item = (*const u8, usize)> + Clone,
+    parts: &Parts,
+) -> Result<(), Errno> {
+    let length = data.clone().try_fold(0_usize, |sum, (_, length)| sum.checked_add(length));
+    let fits = length.is_some_and(|length| match work.operation {
+        Operation::Send
+        | Operation::SendImmediate { .. }
+        | Operation::SendInvalidate { .. }
+        | Operation::Write { .. }
+        | Operation::WriteImmediate { .. } => length <= parts.max_inline as usize,
+        Operation::AtomicWrite { .. } => length == WORD,
+        _ => false,
+    });
+    if !fits {
+        return Err(Errno::INVALID);
+    }
+    work.is_inline = true;
+    for (from, length) in data.filter(|&(_, length)| length != 0) {
+        // SAFETY: the caller's promise.
+        unsafe { append(&mut work.inline, from, length) };
+    }
+    Ok(())
+}
+
+/// Copies memory of the program's, to which no reference is made: another thread of it may write there.
+///
+/// # Safety
+///
+/// So much can be read.
+unsafe fn append(to: &mut Vec<u8>, from: *const u8, length: usize) {
+    to.reserve(length);
+    let end = to.len();
+    // SAFETY: there is room for it, behind what the vector has; and the caller's promise.
+    unsafe {
+        to.as_mut_ptr().add(end).copy_from_nonoverlapping(from, length);
+        to.set_len(end + length);
+    }
+}

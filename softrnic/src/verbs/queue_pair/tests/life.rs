@@ -1,0 +1,195 @@
+//! `ibv_create_qp`, `ibv_create_qp_ex` and `ibv_destroy_qp`.
+
+use rdma_mummy_sys::{ibv_async_event, ibv_event_type, ibv_send_flags as flag, ibv_srq_init_attr, ibv_xrcd_init_attr};
+
+use super::*;
+use crate::verbs::async_event::{ack_async_event, get_async_event};
+use crate::verbs::multicast::{attach_mcast, detach_mcast};
+use crate::verbs::shared_receive_queue::{create_srq, destroy_srq};
+use crate::verbs::xrc_domain::{close_xrcd, open_xrcd};
+
+#[test]
+fn a_queue_pair_holds_what_it_is_made_of() {
+    let world = World::new();
+    let qp = world.pair(RC);
+    // SAFETY: all is there, and stays since it is in use.
+    unsafe {
+        assert_eq!(((*qp).context, (*qp).pd, (*qp).send_cq), (world.context, world.pd, world.cq));
+        assert_eq!(((*qp).qp_type, (*qp).state, (*qp).qp_context.addr()), (RC, state::IBV_QPS_RESET, 0x99));
+        assert_eq!((destroy_cq(world.cq), dealloc_pd(world.pd)), (libc::EBUSY, libc::EBUSY));
+        assert_eq!((close_device(world.context), errno()), (-1, libc::EBUSY));
+    }
+    let other = world.pair(RC);
+    // SAFETY: they are there.
+    unsafe { assert_ne!((*qp).qp_num, (*other).qp_num) };
+    destroy([qp, other]);
+}
+
+#[test]
+fn what_cannot_be_made_is_refused() {
+    let world = World::new();
+    let other = World::new();
+    let make = |change: &dyn Fn(&mut ibv_qp_init_attr)| {
+        let mut init = world.init(RC);
+        change(&mut init);
+        // SAFETY: the domain is there, and what the attributes name.
+        let qp = unsafe { create_qp(world.pd, &raw mut init) };
+        assert!(qp.is_null());
+        errno()
+    };
+    assert_eq!(make(&|init| init.send_cq = ptr::null_mut()), libc::EINVAL);
+    assert_eq!(make(&|init| init.recv_cq = ptr::null_mut()), libc::EINVAL);
+    assert_eq!(make(&|init| init.recv_cq = other.cq), libc::EINVAL);
+    assert_eq!(make(&|init| init.cap.max_send_wr = u32::MAX), libc::EINVAL);
+    assert_eq!(make(&|init| init.cap.max_inline_data = 1 << 20), libc::EINVAL);
+    assert_eq!(make(&|init| init.qp_type = ibv_qp_type::IBV_QPT_XRC_RECV), libc::EINVAL);
+    assert_eq!(make(&|init| init.qp_type = ibv_qp_type::IBV_QPT_RAW_PACKET), libc::EOPNOTSUPP);
+
+    let make = |change: &dyn Fn(&mut ibv_qp_init_attr_ex)| {
+        // SAFETY: zeros are a value of the attributes; the context is there, and what they name.
+        unsafe {
+            let mut init: ibv_qp_init_attr_ex = zeroed();
+            (init.send_cq, init.recv_cq, init.pd, init.qp_type) = (world.cq, world.cq, world.pd, UD);
+            init.comp_mask = init_mask::IBV_QP_INIT_ATTR_PD.0;
+            change(&mut init);
+            assert!(create_qp_ex(world.context, &raw mut init).is_null());
+            errno()
+        }
+    };
+    assert_eq!(make(&|init| init.comp_mask = 0), libc::EINVAL);
+    assert_eq!(make(&|init| init.pd = other.pd), libc::EINVAL);
+    assert_eq!(make(&|init| init.comp_mask |= init_mask::IBV_QP_INIT_ATTR_MAX_TSO_HEADER.0), libc::EOPNOTSUPP);
+    assert_eq!(make(&|init| init.comp_mask |= 1 << 30), libc::EOPNOTSUPP);
+    assert_eq!(
+        make(&|init| {
+            init.comp_mask |= init_mask::IBV_QP_INIT_ATTR_CREATE_FLAGS.0;
+            init.create_flags = 2;
+        }),
+        libc::EOPNOTSUPP
+    );
+    assert_eq!(
+        make(&|init| {
+            init.comp_mask |= init_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+            init.send_ops_flags = 1;
+        }),
+        libc::EOPNOTSUPP
+    );
+    assert_eq!(make(&|init| init.qp_type = ibv_qp_type::IBV_QPT_XRC_RECV), libc::EINVAL);
+}
+
+#[test]
+fn with_a_shared_queue_there_are_no_receives_of_its_own() {
+    let world = World::new();
+    // SAFETY: zeros are a value of the attributes; the domain is there, and what they name.
+    unsafe {
+        let mut shared: ibv_srq_init_attr = zeroed();
+        (shared.attr.max_wr, shared.attr.max_sge) = (4, 1);
+        let srq = create_srq(world.pd, &raw mut shared);
+        let mut init = ibv_qp_init_attr { srq, ..world.init(RC) };
+        let qp = create_qp(world.pd, &raw mut init);
+        assert_eq!(((*qp).srq, init.cap.max_recv_wr, init.cap.max_send_wr), (srq, 0, 8));
+        assert_eq!(destroy_srq(srq), libc::EBUSY);
+        to_init(qp);
+        assert_eq!(world.post_receive(qp, 1, 0, 1), libc::EINVAL);
+        destroy([qp]);
+        init.qp_type = UC;
+        assert!(create_qp(world.pd, &raw mut init).is_null());
+        assert_eq!(destroy_srq(srq), 0);
+    }
+}
+
+#[test]
+fn the_target_of_xrc_needs_its_domain_alone() {
+    let world = World::new();
+    // SAFETY: zeros are a value of the attributes; the context is there, and what they name.
+    unsafe {
+        let xrcd = open_xrcd(world.context, &mut ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT });
+        let mut init: ibv_qp_init_attr_ex = zeroed();
+        (init.qp_type, init.xrcd) = (ibv_qp_type::IBV_QPT_XRC_RECV, xrcd);
+        init.comp_mask = init_mask::IBV_QP_INIT_ATTR_XRCD.0;
+        init.cap = world.init(RC).cap;
+        let qp = create_qp_ex(world.context, &raw mut init);
+        assert!(!qp.is_null());
+        assert!((*qp).pd.is_null() && (*qp).send_cq.is_null() && (*qp).recv_cq.is_null());
+        assert_eq!((init.cap.max_send_wr, init.cap.max_recv_wr), (0, 0));
+        assert_eq!(close_xrcd(xrcd), libc::EBUSY);
+        to_init(qp);
+        assert_eq!(world.post_receive(qp, 1, 0, 1), libc::EINVAL);
+        assert_eq!(post(qp, &mut [request(1, ibv_wr_opcode::IBV_WR_SEND, 0)]), Err((libc::EINVAL, 1)));
+        destroy([qp]);
+        assert_eq!(close_xrcd(xrcd), 0);
+    }
+    let mut init = world.init(ibv_qp_type::IBV_QPT_XRC_SEND);
+    init.recv_cq = ptr::null_mut();
+    // SAFETY: the domain is there, and what the attributes name.
+    let qp = unsafe { create_qp(world.pd, &raw mut init) };
+    assert!(!qp.is_null());
+    assert_eq!((init.cap.max_send_wr, init.cap.max_recv_wr), (8, 0));
+    destroy([qp]);
+}
+
+#[test]
+fn a_member_of_a_group_is_not_destroyed() {
+    let world = World::new();
+    let qp = world.pair(UD);
+    to_init(qp);
+    let mut group = [0; 16];
+    (group[0], group[1], group[15]) = (0xff, 0x0e, 1);
+    let group = ibv_gid { raw: group };
+    // SAFETY: it is there, and the group can be read.
+    unsafe {
+        assert_eq!(attach_mcast(qp, &raw const group, 0), 0);
+        assert_eq!(destroy_qp(qp), libc::EBUSY);
+        assert_eq!(detach_mcast(qp, &raw const group, 0), 0);
+    }
+    destroy([qp]);
+}
+
+/// Has `b` raise an event of its own: a peer's write without rights.
+fn raise(world: &World, a: *mut ibv_qp) {
+    let mut piece = world.piece(0, 1);
+    let mut wr = request(1, ibv_wr_opcode::IBV_WR_RDMA_WRITE, flag::IBV_SEND_SIGNALED.0);
+    (wr.sg_list, wr.num_sge) = (&raw mut piece, 1);
+    (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (world.address(0), !world.rkey());
+    assert_eq!(post(a, &mut [wr]), Ok(()));
+    assert_eq!(world.wait().status, ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
+}
+
+#[test]
+fn events_are_told_and_waited_for() {
+    let world = World::new();
+    let [a, b] = world.two(RC);
+    raise(&world, a);
+    let mut event = MaybeUninit::<ibv_async_event>::uninit();
+    // SAFETY: the context is there, and the event can be written, and is then.
+    let mut event = unsafe {
+        assert_eq!(get_async_event(world.context, event.as_mut_ptr()), 0);
+        event.assume_init()
+    };
+    assert_eq!(event.event_type, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR);
+    // SAFETY: it is an event of a queue pair.
+    assert_eq!(unsafe { event.element.qp }, b);
+    assert_eq!(query(b).0.qp_state, state::IBV_QPS_ERR);
+    std::thread::scope(|scope| {
+        let b = b.expose_provenance();
+        let destroyer = scope.spawn(move || destroy([ptr::with_exposed_provenance_mut(b)]));
+        // SAFETY: it was taken and not acknowledged: its queue pair is there until now.
+        unsafe { ack_async_event(&raw mut event) };
+        assert!(destroyer.join().is_ok());
+    });
+    destroy([a]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "the interpreter has no O_NONBLOCK for an eventfd")]
+fn events_that_nobody_took_go_with_their_queue_pair() {
+    let world = World::new();
+    // SAFETY: the descriptor is open.
+    unsafe { libc::fcntl((*world.context).async_fd, libc::F_SETFL, libc::O_NONBLOCK) };
+    let [a, b] = world.two(RC);
+    raise(&world, a);
+    destroy([a, b]);
+    let mut event = MaybeUninit::<ibv_async_event>::uninit();
+    // SAFETY: the context is there, and the event can be written.
+    unsafe { assert_eq!((get_async_event(world.context, event.as_mut_ptr()), errno()), (-1, libc::EAGAIN)) };
+}

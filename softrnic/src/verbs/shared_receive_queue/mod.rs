@@ -1,0 +1,250 @@
+//! `struct ibv_srq`.
+
+mod post;
+#[cfg(test)]
+mod tests;
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use rdma_mummy_sys::{
+    ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    ibv_srq_init_attr_mask, ibv_srq_type,
+};
+
+use super::async_event::Source;
+use super::completion_queue::Queue;
+use super::context::Context;
+use super::failure::{code, null, result};
+use super::object::Object;
+use super::protection_domain::ProtectionDomain;
+use super::xrc_domain::XrcDomain;
+use crate::qp::registry::{QpRegistry, SharedEntry};
+use crate::srq::ReceiveQueue;
+use crate::sys::errno::Errno;
+use crate::sys::fork::PerProcess;
+use crate::sys::quota::{Quota, Share};
+use crate::sys::usage::{Usage, Use};
+use crate::wire::limits::{MAX_SGE, MAX_SRQ, MAX_SRQ_WR};
+
+pub(crate) use self::post::{post_receives, post_srq_recv};
+
+/// A shared receive queue, also of XRC.
+#[repr(C)]
+pub(crate) struct SharedReceiveQueue {
+    /// The acknowledgements of its events are counted in it.
+    pub(crate) c: UnsafeCell<ibv_srq>,
+    pub(crate) queue: Arc<ReceiveQueue>,
+    /// Of XRC: its number.
+    pub(crate) xrc: Option<u32>,
+    events: Arc<Source<ibv_srq>>,
+    /// Queue pairs that take from it.
+    pub(crate) usage: Usage,
+    uses: Vec<Use>,
+    _share: Share,
+}
+
+static QUOTA: PerProcess<Quota> = PerProcess::new(Quota::new(MAX_SRQ), || Box::new(Quota::new(MAX_SRQ)));
+
+// SAFETY: it begins with an `ibv_srq`.
+unsafe impl Object for SharedReceiveQueue {
+    type C = ibv_srq;
+}
+
+/// `ibv_create_srq(pd, srq_init_attr)`: the limit in the attributes is not looked at.
+///
+/// # Safety
+///
+/// As for C: the domain is alive, and the attributes can be read and written.
+pub(crate) unsafe extern "C" fn create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: the caller's promise; without XRC, the domain is all that is asked for.
+    unsafe {
+        let init = &mut *init;
+        create(pd, init.srq_context, &mut init.attr, None)
+    }
+}
+
+/// `ibv_create_srq_ex(context, srq_init_attr_ex)`: of the basic type and of XRC.
+///
+/// # Safety
+///
+/// As for C: the context and the objects that the mask names are alive, and the attributes can be read and written.
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    // SAFETY: the caller's promise: what the mask names is there.
+    unsafe {
+        let init = &mut *init;
+        match kind(context, init) {
+            Ok(xrc) => create(init.pd, init.srq_context, &mut init.attr, xrc),
+            Err(errno) => null(errno),
+        }
+    }
+}
+
+/// The objects of XRC, where the attributes ask for them; or why they cannot be served.
+///
+/// # Safety
+///
+/// The objects that the mask names are alive.
+unsafe fn kind<'o>(
+    context: *mut ibv_context,
+    init: &ibv_srq_init_attr_ex,
+) -> Result<Option<(&'o XrcDomain, &'o Queue)>, Errno> {
+    let has = |bit: ibv_srq_init_attr_mask| init.comp_mask & bit.0 != 0;
+    if init.comp_mask >= ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_RESERVED.0 {
+        return Err(Errno::INVALID);
+    }
+    let kind =
+        if has(ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE) { init.srq_type } else { ibv_srq_type::IBV_SRQT_BASIC };
+    let is_xrc = match kind {
+        ibv_srq_type::IBV_SRQT_BASIC => false,
+        ibv_srq_type::IBV_SRQT_XRC => true,
+        _ => return Err(Errno::NOT_SUPPORTED),
+    };
+    // SAFETY: the caller's promise, for each object whose bit is set.
+    unsafe {
+        if !has(ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_PD) || (*init.pd).context != context {
+            return Err(Errno::INVALID);
+        }
+        if !is_xrc {
+            return Ok(None);
+        }
+        if !has(ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_XRCD)
+            || !has(ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_CQ)
+            || (*init.xrcd).context != context
+            || (*init.cq).context != context
+        {
+            return Err(Errno::INVALID);
+        }
+        Ok(Some((XrcDomain::of(init.xrcd), Queue::of(init.cq))))
+    }
+}
+
+/// Makes a queue, and writes what became of its attributes.
+///
+/// # Safety
+///
+/// The domain is alive.
+unsafe fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut c_void,
+    attr: &mut ibv_srq_attr,
+    xrc: Option<(&XrcDomain, &Queue)>,
+) -> *mut ibv_srq {
+    if !(1..=MAX_SRQ_WR).contains(&attr.max_wr) || attr.max_sge > MAX_SGE {
+        return null(Errno::INVALID);
+    }
+    let share = match QUOTA.get().take() {
+        Ok(share) => share,
+        Err(errno) => return null(errno),
+    };
+    // A receive of one piece is not more work than one of none.
+    attr.max_sge = attr.max_sge.max(1);
+    // SAFETY: the caller's promise; the context of a domain that is alive is open.
+    let (domain, context, open) = unsafe { (ProtectionDomain::of(pd), (*pd).context, Context::of((*pd).context)) };
+    let source = Source::new(&open.events);
+    let events = Box::new(Arc::clone(&source));
+    let queue = Arc::new(ReceiveQueue::shared(Arc::clone(&domain.domain), attr.max_wr, attr.max_sge, events));
+    let mut uses = vec![domain.usage.begin(), domain.domain.usage.begin()];
+    let xrc = match xrc {
+        Some((xrc_domain, completions)) => {
+            let entry = SharedEntry {
+                queue: Arc::clone(&queue),
+                completions: Arc::clone(&completions.queue),
+                xrc_domain: Arc::clone(&xrc_domain.domain),
+            };
+            let number = match QpRegistry::of_process().enter_shared(entry) {
+                Ok(number) => number,
+                Err(errno) => return null(errno),
+            };
+            uses.extend([xrc_domain.usage.begin(), completions.usage.begin()]);
+            Some(number)
+        }
+        None => None,
+    };
+    let c = ibv_srq {
+        context,
+        srq_context,
+        pd,
+        handle: open.handle(),
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    };
+    let (c, events, usage) = (UnsafeCell::new(c), Arc::clone(&source), Usage::default());
+    let srq = SharedReceiveQueue { c, queue, xrc, events, usage, uses, _share: share }.into_c();
+    // SAFETY: just made; `destroy_srq` finishes it.
+    unsafe { source.begin(srq) };
+    srq
+}
+
+/// `ibv_modify_srq(srq, srq_attr, srq_attr_mask)`: all of it or nothing.
+///
+/// # Safety
+///
+/// As for C: the queue is alive, and the attributes can be read.
+pub(crate) unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
+    const MAX_WR: c_int = ibv_srq_attr_mask::IBV_SRQ_MAX_WR.0 as c_int;
+    const LIMIT: c_int = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as c_int;
+    if mask & !(MAX_WR | LIMIT) != 0 {
+        return code(Errno::INVALID);
+    }
+    // SAFETY: the caller's promise.
+    let (shared, attr) = unsafe { (SharedReceiveQueue::of(srq), *attr) };
+    let max_wr = (mask & MAX_WR != 0).then_some(attr.max_wr);
+    let limit = (mask & LIMIT != 0).then_some(attr.srq_limit);
+    result(shared.queue.change(max_wr, limit))
+}
+
+/// `ibv_query_srq(srq, srq_attr)`.
+///
+/// # Safety
+///
+/// As for C: the queue is alive, and the attributes can be written.
+pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let queue = &SharedReceiveQueue::of(srq).queue;
+        attr.write(ibv_srq_attr { max_wr: queue.max_wr(), max_sge: queue.max_sge(), srq_limit: queue.limit() });
+    }
+    0
+}
+
+/// `ibv_get_srq_num(srq, srq_num)`: only queues of XRC have a number.
+///
+/// # Safety
+///
+/// As for C: the queue is alive, and the number can be written.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(found) = SharedReceiveQueue::of(srq).xrc else { return code(Errno::NOT_SUPPORTED) };
+        number.write(found);
+    }
+    0
+}
+
+/// `ibv_destroy_srq(srq)`: `EBUSY` while queue pairs take from it. Waits until its events that were taken are acknowledged.
+///
+/// # Safety
+///
+/// As for C: the queue is alive, and not used any more where this succeeds.
+pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    // SAFETY: the caller's promise.
+    let shared = unsafe { SharedReceiveQueue::of(srq) };
+    if shared.usage.is_used() {
+        return code(Errno::BUSY);
+    }
+    if let Some(number) = shared.xrc {
+        // Messages that found it before complete on a queue that may end after this one.
+        QpRegistry::of_process().leave_shared(number, &shared.queue);
+    }
+    // SAFETY: nobody takes from it any more, so that no event comes; the caller's promise: nobody else uses it.
+    unsafe { shared.events.finish() };
+    // SAFETY: the caller's promise; nothing finds it any more.
+    drop(unsafe { SharedReceiveQueue::from_c(srq) });
+    0
+}

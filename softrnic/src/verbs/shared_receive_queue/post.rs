@@ -1,0 +1,73 @@
+//! Posting receives.
+
+use std::ffi::c_int;
+use std::slice;
+
+use rdma_mummy_sys::{ibv_recv_wr, ibv_srq};
+
+use super::SharedReceiveQueue;
+use crate::srq::ReceiveQueue;
+use crate::sys::errno::Errno;
+use crate::verbs::failure::code;
+use crate::verbs::object::Object;
+use crate::wire::work::Piece;
+
+/// `ibv_post_srq_recv(srq, recv_wr, bad_recv_wr)`.
+///
+/// # Safety
+///
+/// As for C: the queue is alive, the requests form a list that ends, with their pieces, and `bad_wr` can be written.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { post_receives(&SharedReceiveQueue::of(srq).queue, wr, bad_wr) }
+}
+
+/// Posts a list of receives: zero, or errno with the first that was not posted in `bad_wr`.
+///
+/// # Safety
+///
+/// The requests form a list that ends, with their pieces, and `bad_wr` can be written.
+pub(crate) unsafe fn post_receives(
+    queue: &ReceiveQueue,
+    mut wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise: a pointer of the list is null, or a request that can be read.
+    while let Some(request) = unsafe { wr.as_ref() } {
+        // SAFETY: the caller's promise: the request has its pieces.
+        if let Err(errno) = unsafe { post(queue, request) } {
+            // SAFETY: the caller's promise.
+            unsafe { bad_wr.write(wr) };
+            return code(errno);
+        }
+        wr = request.next;
+    }
+    0
+}
+
+/// # Safety
+///
+/// The pieces of the request can be read.
+unsafe fn post(queue: &ReceiveQueue, request: &ibv_recv_wr) -> Result<(), Errno> {
+    let count = u32::try_from(request.num_sge).map_err(|_| Errno::INVALID)?;
+    if count > queue.max_sge() || count != 0 && request.sg_list.is_null() {
+        return Err(Errno::INVALID);
+    }
+    queue.post(|work| {
+        work.wr_id = request.wr_id;
+        if count != 0 {
+            // SAFETY: the caller's promise: there are as many pieces as the request says.
+            let pieces = unsafe { slice::from_raw_parts(request.sg_list, count as usize) };
+            work.pieces.extend(pieces.iter().map(|piece| Piece {
+                address: piece.addr,
+                length: piece.length,
+                lkey: piece.lkey,
+            }));
+        }
+        Ok(())
+    })
+}

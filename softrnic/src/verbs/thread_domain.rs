@@ -1,0 +1,44 @@
+//! `struct ibv_td`: a program's promise that one thread at a time uses what is made with it.
+
+use std::ffi::c_int;
+
+use rdma_mummy_sys::{ibv_context, ibv_td, ibv_td_init_attr};
+
+use super::context::Context;
+use super::failure;
+use super::object::Object;
+use crate::sys::errno::Errno;
+use crate::sys::usage::{Usage, Use};
+
+/// A thread domain. Locks are taken with it as without.
+#[repr(C)]
+pub(crate) struct ThreadDomain {
+    pub(crate) c: ibv_td,
+    /// Parent domains that have it.
+    pub(crate) usage: Usage,
+    pub(crate) uses: Vec<Use>,
+}
+
+// SAFETY: it begins with an `ibv_td`.
+unsafe impl Object for ThreadDomain {
+    type C = ibv_td;
+}
+
+pub(crate) unsafe extern "C" fn alloc_td(context: *mut ibv_context, init_attr: *mut ibv_td_init_attr) -> *mut ibv_td {
+    // SAFETY: the context is one of this provider's and open, and the attributes can be read.
+    let (open, attr) = unsafe { (Context::of(context), &*init_attr) };
+    if attr.comp_mask != 0 {
+        return failure::null(Errno::INVALID);
+    }
+    ThreadDomain { c: ibv_td { context }, usage: Usage::default(), uses: vec![open.usage.begin()] }.into_c()
+}
+
+pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: the domain is one of this provider's and live.
+    if unsafe { ThreadDomain::of(td) }.usage.is_used() {
+        return failure::code(Errno::BUSY);
+    }
+    // SAFETY: `alloc_td` made it, and the program uses it no more.
+    drop(unsafe { ThreadDomain::from_c(td) });
+    0
+}
