@@ -1,4 +1,4 @@
-//! Reads the committed bindings and writes what `tests/c_layout.rs` compares with C: every type with its members, every
+//! Reads the committed bindings and writes what `tests/c/layout.rs` compares with C: every type with its members, every
 //! constant with its value.
 //!
 //! The members of a type that C leaves without a name are listed under the named type around it: `wr.rdma.rkey` of
@@ -83,8 +83,7 @@ fn constant(item: &str) -> Option<(String, String, String)> {
 
 fn write_module(out: &mut String, module: &str, parsed: &Parsed) {
     let path = format!("rdma_mummy_sys::bindings::{module}");
-    writeln!(out, "pub(crate) const {}: Header = Header {{\n    types: &[", module.to_uppercase())
-        .expect("a String grows");
+    writeln!(out, "const {}: Header = Header {{\n    types: &[", module.to_uppercase()).expect("a String grows");
     for (name, aggregate) in &parsed.aggregates {
         // An opaque type has no members, and C does not know its size either.
         if name.contains("__bindgen_ty_") || aggregate.members.is_empty() {

@@ -1,13 +1,14 @@
 //! The device that the tests run on.
 
+use std::cmp::Reverse;
 use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sideway::ibverbs::address::GidEntry;
+use sideway::ibverbs::address::{GidEntry, GidType};
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
-use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::device_context::{DeviceContext, LinkLayer};
 
 /// The environment variable that names the device. Where it names none, the tests run on [`SOFT_DEVICE`].
 pub const TEST_DEVICE: &str = "SIDEWAY_TEST_DEVICE";
@@ -54,7 +55,23 @@ pub fn open() -> Arc<DeviceContext> {
 /// The port has none though it needs one.
 #[track_caller]
 pub fn gid(context: &DeviceContext) -> Option<GidEntry> {
-    sideway_examples::gid::choose(context, PORT, None).unwrap_or_else(|error| panic!("{error:#}"))
+    let port = context.query_port(PORT).unwrap_or_else(|error| panic!("{error}"));
+    if port.link_layer() != LinkLayer::Ethernet {
+        return None;
+    }
+    let table = context.query_gid_table().unwrap_or_else(|error| panic!("{error}"));
+    Some(best_gid(table).unwrap_or_else(|| panic!("port {PORT} of {} has no GID", context.name())))
+}
+
+/// The best GID of the port in the device's table, if there is any: of RoCE v2 rather than v1, with an IPv4 address rather than a global or, last, a link-local
+/// IPv6 one.
+pub(crate) fn best_gid(table: Vec<GidEntry>) -> Option<GidEntry> {
+    let usable = table.into_iter().filter(|entry| entry.port_num() == u32::from(PORT) && !entry.gid().is_zero());
+    usable.max_by_key(|entry| {
+        let gid = entry.gid();
+        let is_of_v2 = entry.gid_type() == GidType::RoceV2;
+        (is_of_v2, gid.is_ipv4_mapped(), !gid.is_unicast_link_local(), Reverse(entry.gid_index()))
+    })
 }
 
 /// The folder in which the kernel tells about the device.

@@ -59,8 +59,8 @@ impl<'c> Interface<'c> {
         while started.elapsed() < PATIENCE {
             let port = self.context.query_port(device::PORT);
             let is_active = matches!(port, Ok(port) if port.port_state() == PortState::Active);
-            let found = sideway_examples::gid::choose(self.context, device::PORT, None);
-            if is_active && matches!(found, Ok(Some(entry)) if entry.gid().is_ipv4_mapped()) {
+            let found = self.context.query_gid_table().ok().and_then(device::best_gid);
+            if is_active && found.is_some_and(|entry| entry.gid().is_ipv4_mapped()) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(10));

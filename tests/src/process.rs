@@ -10,7 +10,7 @@ pub(crate) const ALONE: &str = "SIDEWAY_TEST_ALONE";
 /// Whether this is the process in which the test `name` is to run its body. Elsewhere that process is started, with
 /// `environment` added to that of this one, and waited for; the caller returns.
 ///
-/// `name` is the path of the test in its file, e.g. `tests::nothing_is_loaded`.
+/// `name` is the path of the test in its program, e.g. `loading::nothing_is_loaded`.
 ///
 /// # Panics
 ///
@@ -22,7 +22,7 @@ pub fn alone(name: &str, environment: &[(&str, &str)]) -> bool {
     }
     let program = env::current_exe().unwrap_or_else(|error| panic!("where this program is: {error}"));
     let output = Command::new(program)
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])
         .env(ALONE, name)
         .envs(environment.iter().copied())
         .output()

@@ -1,8 +1,9 @@
-//! The test programs that want a device, and the examples that they start.
+//! The tests that want a device, module by module, and the examples that they start.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -18,14 +19,17 @@ const PACKAGE: &str = "sideway-tests";
 /// The package whose examples they start.
 const EXAMPLES: &str = "sideway-examples";
 
-/// How each test program is run: with the tests that `cargo test` leaves out, one at a time, as they share one device.
-pub(crate) const ARGUMENTS: [&str; 2] = ["--include-ignored", "--test-threads=1"];
+/// How each module is run: with the tests that `cargo test` leaves out, one at a time, as they share one device. The names of its tests
+/// follow.
+pub(crate) const ARGUMENTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
 
 /// What is run on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Binaries {
-    /// The test programs.
-    pub(crate) tests: Vec<Binary>,
+    /// The program with the device tests.
+    pub(crate) program: PathBuf,
+    /// Its modules. Each is run in a process of its own.
+    pub(crate) modules: Vec<Module>,
     /// The folder that cargo would run them in.
     pub(crate) folder: PathBuf,
     examples: PathBuf,
@@ -34,13 +38,13 @@ pub(crate) struct Binaries {
     c_examples: PathBuf,
 }
 
-/// One test program.
+/// A module of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Binary {
-    /// The name of its target.
+pub(crate) struct Module {
+    /// Its name.
     pub(crate) name: String,
-    /// The program.
-    pub(crate) file: PathBuf,
+    /// The full names of its tests.
+    pub(crate) tests: Vec<String>,
 }
 
 /// Builds them, unless `built` already holds them.
@@ -64,13 +68,25 @@ fn build(root: &Path) -> Result<Binaries> {
     capi::examples(root, &library)?;
 
     let output = repo::cargo(root)
-        .args(["test", "--package", PACKAGE, "--no-run", "--message-format=json-render-diagnostics"])
+        .args([
+            "test",
+            "--package",
+            PACKAGE,
+            "--test",
+            DEVICE_TARGET,
+            "--no-run",
+            "--message-format=json-render-diagnostics",
+        ])
         .stderr(Stdio::inherit())
         .output()
         .context("cannot run cargo")?;
     ensure!(output.status.success(), "building the tests: {}", output.status);
     let messages = String::from_utf8_lossy(&output.stdout);
-    let tests: Vec<Binary> = messages.lines().filter_map(device_test).collect();
+    let program = messages.lines().find_map(device_program);
+    let program = program.with_context(|| format!("{PACKAGE} has no test target {DEVICE_TARGET}"))?;
+    let list = Command::new(&program).args(["--list", "--format=terse"]).output().context("cannot list the tests")?;
+    ensure!(list.status.success(), "{} --list: {}", program.display(), list.status);
+    let modules = modules(&String::from_utf8_lossy(&list.stdout));
 
     let metadata = repo::metadata(root, false)?;
     let manifest = metadata["packages"]
@@ -80,19 +96,28 @@ fn build(root: &Path) -> Result<Binaries> {
         .with_context(|| format!("the workspace has no package {PACKAGE}"))?;
     let folder = Path::new(manifest).parent().context("a manifest lies in a folder")?.to_path_buf();
     let examples = repo::target_folder(root)?.join("release/examples");
-    Ok(Binaries { tests, folder, examples, stride, c_examples: library.examples() })
+    Ok(Binaries { program, modules, folder, examples, stride, c_examples: library.examples() })
 }
 
-/// The test program that a line of cargo's messages announces, if it is one for a device.
-fn device_test(line: &str) -> Option<Binary> {
+/// The test program that a line of cargo's messages announces, if it is the one for a device.
+fn device_program(line: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(line).ok()?;
     let target = &message["target"];
-    let name = target["name"].as_str()?;
     let is_test = message["reason"] == "compiler-artifact"
         && target["kind"].as_array()?.iter().any(|kind| kind == "test")
-        && name.starts_with(DEVICE_TARGET);
+        && target["name"] == DEVICE_TARGET;
     let file = message["executable"].as_str()?;
-    is_test.then(|| Binary { name: name.to_owned(), file: file.into() })
+    is_test.then(|| file.into())
+}
+
+/// The modules of a program, from its terse list of tests.
+fn modules(list: &str) -> Vec<Module> {
+    let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
+        let name = test.split_once("::").map_or("", |(module, _)| module);
+        modules.entry(name).or_default().push(test.to_owned());
+    }
+    modules.into_iter().map(|(name, tests)| Module { name: name.to_owned(), tests }).collect()
 }
 
 impl Binaries {
@@ -111,9 +136,6 @@ impl Binaries {
         let state = match fault {
             Some(fault) => State::Failed(fault),
             None if results.failed > 0 => State::Failed("tests failed".into()),
-            None if self.tests.is_empty() => {
-                State::Failed(format!("no test ran: {PACKAGE} has no test target named {DEVICE_TARGET}..."))
-            }
             None if results.passed == 0 => State::Failed("no test ran".into()),
             None => State::Passed,
         };
@@ -126,17 +148,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_device_tests_are_taken_from_cargos_messages() {
+    fn only_the_device_program_is_taken_from_cargos_messages() {
         let line = |kind: &str, name: &str| {
             format!(
                 r#"{{"reason":"compiler-artifact","target":{{"kind":["{kind}"],"name":"{name}"}},"executable":"/t/{name}-1"}}"#
             )
         };
-        let expected = Binary { name: "on_device_verbs".into(), file: "/t/on_device_verbs-1".into() };
-        assert_eq!(device_test(&line("test", "on_device_verbs")), Some(expected));
-        assert_eq!(device_test(&line("test", "other")), None);
-        assert_eq!(device_test(&line("bench", "on_device_verbs")), None);
-        assert_eq!(device_test("not json"), None);
-        assert_eq!(device_test(r#"{"reason":"build-finished","success":true}"#), None);
+        assert_eq!(device_program(&line("test", "device")), Some("/t/device-1".into()));
+        assert_eq!(device_program(&line("test", "other")), None);
+        assert_eq!(device_program(&line("bench", "device")), None);
+        assert_eq!(device_program("not json"), None);
+        assert_eq!(device_program(r#"{"reason":"build-finished","success":true}"#), None);
+    }
+
+    #[test]
+    fn tests_are_listed_by_module() {
+        let module = |name: &str, tests: &[&str]| Module {
+            name: name.to_owned(),
+            tests: tests.iter().map(|&test| test.to_owned()).collect(),
+        };
+        let list = "xrc::a: test\nerrors::b: test\nerrors::deep::c: test\n\n3 tests, 0 benchmarks\n";
+        assert_eq!(modules(list), [module("errors", &["errors::b", "errors::deep::c"]), module("xrc", &["xrc::a"])]);
     }
 }

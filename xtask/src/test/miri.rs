@@ -22,10 +22,10 @@ const RUNS: &[&[&str]] = &[
     &["--package", "softrnic", "--lib"],
     // The table of transitions is safe code, and its rows take minutes.
     &["--package", "sideway", "--lib", "--", "--skip", "transition::table"],
-    &["--package", "sideway-tests", "--test", "recording_requests"],
-    &["--package", "sideway-tests", "--test", "recording_cm"],
-    &["--package", "sideway-tests", "--test", "recording_verbs", "--test", "recording_completion"],
-    &["--package", "sideway-tests", "--test", "recording_rdmacm_provider", "--test", "holes"],
+    &["--package", "sideway-tests", "--test", "verbs", "--", "requests::"],
+    &["--package", "sideway-tests", "--test", "verbs", "--", "cm::"],
+    &["--package", "sideway-tests", "--test", "verbs", "--", "calls::", "completion::", "--skip", "calls::requests::"],
+    &["--package", "sideway-tests", "--test", "verbs", "--", "rdmacm_provider::", "holes::"],
     &["--package", "rdma-mummy-sys", "--lib"],
 ];
 

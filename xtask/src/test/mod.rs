@@ -186,14 +186,15 @@ fn hardware(root: &std::path::Path, binaries: &mut Option<Binaries>) -> Result<F
     let binaries = binaries::build_once(root, binaries)?;
     let mut results = Results::default();
     let mut fault = None;
-    for binary in &binaries.tests {
-        println!("\n     Running {} on this machine ({})", binary.name, binary.file.display());
-        let mut command = std::process::Command::new(&binary.file);
-        command.args(binaries::ARGUMENTS).current_dir(&binaries.folder).envs(binaries.environment());
+    for module in &binaries.modules {
+        println!("\n     Running {} on this machine ({})", module.name, binaries.program.display());
+        let mut command = std::process::Command::new(&binaries.program);
+        command.args(binaries::ARGUMENTS).args(&module.tests);
+        command.current_dir(&binaries.folder).envs(binaries.environment());
         let (status, found) = host::stream(command)?;
         results.add(&found);
         if !status.success() {
-            println!("{}: {status}", binary.name);
+            println!("{}: {status}", module.name);
             fault = Some("test programs failed".to_owned());
         }
     }

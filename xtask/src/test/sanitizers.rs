@@ -16,8 +16,8 @@ use super::report::State;
 use super::summary::Results;
 use crate::repo;
 
-/// Tests of a package: its own where no program is named.
-type Run = (&'static str, &'static [&'static str]);
+/// Tests of a package: its own if no program is named, and of the programs all if no part of a name is given.
+type Run = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// A sanitizer, and what is run with it.
 #[derive(Debug)]
@@ -43,9 +43,9 @@ const ADDRESS: Sanitizer = Sanitizer {
     // The software NIC, also with other processes, connections and threads; and sideway on it. Not `gates`, `notes` and `rings` of
     // softrnic: their model has stacks of its own.
     runs: &[
-        ("softrnic", &[]),
-        ("softrnic", &["connected", "fork", "kills", "many", "processes", "rdmacm", "signals", "threads"]),
-        ("sideway-tests", &["on_device_completions", "on_device_errors", "on_device_srq", "on_device_windows"]),
+        ("softrnic", &[], &[]),
+        ("softrnic", &["connected", "fork", "kills", "many", "processes", "rdmacm", "signals", "threads"], &[]),
+        ("sideway-tests", &["device"], &["completions::", "errors::", "srq::", "windows::"]),
     ],
     // What one generation after `fork` has is not freed, and this test makes several in one process.
     left_out: &["a_generation_has_one_and_another_generation_another"],
@@ -62,19 +62,10 @@ const THREAD: Sanitizer = Sanitizer {
     environment: &[("TSAN_OPTIONS", "die_after_fork=0"), ("PROPTEST_CASES", "8")],
     // Where threads meet.
     runs: &[
-        ("softrnic", &[]),
-        ("softrnic", &["rdmacm", "signals", "threads"]),
-        (
-            "sideway-tests",
-            &[
-                "on_device_cm_threads",
-                "on_device_events",
-                "on_device_teardown",
-                "on_device_threads",
-                "recording_cm",
-                "recording_verbs",
-            ],
-        ),
+        ("softrnic", &[], &[]),
+        ("softrnic", &["rdmacm", "signals", "threads"], &[]),
+        ("sideway-tests", &["device"], &["cm_threads::", "events::", "teardown::", "threads::"]),
+        ("sideway-tests", &["verbs"], &["cm::", "calls::"]),
     ],
     // All requests of its parties have the same bytes of memory, which is a race of the test's own.
     left_out: &["who_keeps_to_nothing_harms_nobody"],
@@ -132,13 +123,14 @@ impl Sanitizer {
     }
 
     /// Runs the tests of one package; what was wrong, if anything was.
-    fn run(&self, root: &Path, host: &str, (package, programs): &Run) -> Result<(Results, Option<String>)> {
+    fn run(&self, root: &Path, host: &str, (package, programs, parts): &Run) -> Result<(Results, Option<String>)> {
         let mut words = vec!["--package", package];
         words.extend(programs.iter().flat_map(|program| ["--test", program]));
         if programs.is_empty() {
             words.push("--lib");
         }
         words.push("--");
+        words.extend(*parts);
         words.extend(self.left_out.iter().flat_map(|test| ["--skip", test]));
         println!("\n{}: {}", self.name, words.join(" "));
         let mut command = repo::nightly_cargo(root);

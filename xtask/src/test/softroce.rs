@@ -13,19 +13,21 @@ use super::summary::{Scanner, Tee};
 use crate::packages::{self, Install};
 use crate::softroce::{self, Guest, Outcome, Request, Sinks};
 
-/// Runs each program in turn: `$1` is the time that one may take, then come name and path of each. What completions the tests see is
-/// written down, and those programs that have written anything are run again, on softrnic's device. [`COMPARISON`] comes last.
+/// Runs each module in a process of its own: `$1` is the time limit of each, `$2` the program, then come the name of each module and
+/// its tests. The completions that the tests take are logged; a module that has logged any is run again, on softrnic's device.
+/// [`COMPARISON`] comes last.
 const RUN_ALL: &str = r#"
 limit=$1
-shift
+program=$2
+shift 2
 result=0
 export SIDEWAY_COMPARED=/tmp/completions
 mkdir -p "$SIDEWAY_COMPARED/kernel" "$SIDEWAY_COMPARED/soft"
 while [ $# -gt 0 ]; do
     export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/kernel/$1"
     echo
-    echo "     Running $1 in the guest ($2)"
-    timeout --kill-after=5 "$limit" "$2" --include-ignored --test-threads=1
+    echo "     Running $1 in the guest ($program)"
+    timeout --kill-after=5 "$limit" "$program" --include-ignored --test-threads=1 --exact $2
     status=$?
     if [ $status -ne 0 ]; then
         echo "$1 ended with status $status"
@@ -34,12 +36,12 @@ while [ $# -gt 0 ]; do
     fi
     case $1 in
         # Connections by address are the kernel's on a machine that has such a device, and so are programs that want one.
-        on_device_cm_*|on_device_*programs*|on_device_*pingpong) rm -f "$SIDEWAY_TEST_COMPLETIONS" ;;
+        cm_*|*programs*|*pingpong) rm -f "$SIDEWAY_TEST_COMPLETIONS" ;;
     esac
     if [ -s "$SIDEWAY_TEST_COMPLETIONS" ]; then
         export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/soft/$1"
         echo "     Running $1 in the guest, on soft0"
-        if ! env -u SIDEWAY_TEST_DEVICE timeout --kill-after=5 "$limit" "$2" --test-threads=1; then
+        if ! env -u SIDEWAY_TEST_DEVICE timeout --kill-after=5 "$limit" "$program" --test-threads=1 --exact $2; then
             echo "$1 failed on soft0"
             result=1
         fi
@@ -49,8 +51,8 @@ done
 exit $result
 "#;
 
-/// The program that compares what the others have written down.
-const COMPARISON: &str = "on_device_both_devices";
+/// The module that compares what the others have logged.
+const COMPARISON: &str = "both_devices";
 
 /// Boots one guest for all programs.
 pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<Binaries>) -> Result<Finished> {
@@ -63,16 +65,13 @@ pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<B
         Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
     };
     let binaries = binaries::build_once(root, built)?;
-    if binaries.tests.is_empty() {
-        return Ok(binaries.verdict(Default::default(), None));
-    }
-
-    // One program that hangs must not take the others' results with it.
+    // One module that hangs must not take the others' results with it.
     let limit = (timeout / 2).to_string();
     let mut words: Vec<OsString> = vec!["/bin/sh".into(), "-c".into(), RUN_ALL.into(), "sh".into(), limit.into()];
-    let (last, others): (Vec<_>, Vec<_>) = binaries.tests.iter().partition(|test| test.name == COMPARISON);
-    for test in others.into_iter().chain(last) {
-        words.extend([OsString::from(&test.name), test.file.clone().into()]);
+    words.push(binaries.program.clone().into());
+    let (last, others): (Vec<_>, Vec<_>) = binaries.modules.iter().partition(|module| module.name == COMPARISON);
+    for module in others.into_iter().chain(last) {
+        words.extend([OsString::from(&module.name), module.tests.join(" ").into()]);
     }
     let mut request = Request::new(words)?;
     request.environment.extend(binaries.environment());

@@ -61,8 +61,8 @@ pub(crate) const DOCUMENTS: &str = "Doc-tests ";
 /// What proptest says of what it has found.
 const FOUND: &str = "minimal failing input";
 
-/// The beginning of the names of the test targets that want a device.
-pub(crate) const DEVICE_TARGET: &str = "on_device_";
+/// The test target that wants a device.
+pub(crate) const DEVICE_TARGET: &str = "device";
 
 /// Takes a runner's output in pieces of any size, and results.
 #[derive(Debug, Default)]
@@ -148,7 +148,7 @@ impl Scanner {
         self.results.failed += number(" failed");
         let skipped = number(" ignored");
         self.results.skipped += skipped;
-        if self.program.starts_with(&format!("tests/{DEVICE_TARGET}")) {
+        if self.program.starts_with(&format!("tests/{DEVICE_TARGET}/")) {
             self.results.for_device += skipped;
         }
         (self.open, self.part) = (false, Part::Tests);
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn ignored_tests_of_a_device_target_are_known() {
-        let text = "     Running tests/on_device_verbs.rs (target/debug/deps/on_device_verbs-1)\n\
+        let text = "     Running tests/device/main.rs (target/debug/deps/device-1)\n\
                     test result: ok. 0 passed; 0 failed; 5 ignored; 0 measured; 0 filtered out\n\
                     \x1b[1m\x1b[32m     Running\x1b[0m tests/other.rs (target/debug/deps/other-1)\n\
                     test result: \x1b[32mok\x1b[0m. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out\n";

@@ -1,0 +1,4 @@
+//! The bindings and the ported inline functions, compared with the C headers by the C compiler.
+
+mod inlines;
+mod layout;

@@ -1,0 +1,75 @@
+//! Each test of the device ring sees the same completions on the kernel's soft-RoCE and on softrnic. Runs after the other programs,
+//! which have written them down.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+
+use sideway_tests::completion_log::{self, Completions};
+
+/// Tests whose completions differ, and why they may.
+const DIFFERENCES: &[(&str, &str)] = &[
+    (
+        "windows::a_key_works_until_its_user_gives_it_back",
+        "rxe's completion has the flag of a check sum for IBV_WC_WITH_INV",
+    ),
+    ("operations::lists_are_gathered_and_scattered", "lists are as long as the device's max_sge"),
+    ("errors::a_full_queue_says_so_and_how_much_went_in", "rxe rounds queues up"),
+    (
+        "errors::a_receive_that_is_too_short_fails_on_both_sides",
+        "rxe says IBV_WC_LOC_QP_OP_ERR and IBV_WC_REM_OP_ERR, where the specification has the length and an invalid request",
+    ),
+    ("errors::the_bad_request_of_a_basic_batch_is_named", "rxe refuses the request when it is posted"),
+    (
+        "control::a_peer_that_is_not_reached_is_named",
+        "the kernel asks for the peer when the state is changed, and refuses that",
+    ),
+    ("datagrams::a_datagram_longer_than_the_mtu_does_not_arrive", "rxe does not compare with the MTU"),
+    (
+        "datagrams::a_datagram_with_a_wrong_key_is_dropped_and_the_next_arrives",
+        "rxe takes a Q_Key with the highest bit set for one like others",
+    ),
+];
+
+/// The folder with the completions: `kernel` and `soft`, in each a file by the name of each program.
+const COMPARED: &str = "SIDEWAY_COMPARED";
+
+#[test]
+#[ignore = "compares what the other programs have written down: cargo xtask test --ring softroce"]
+fn completions_are_the_same_on_both_devices() {
+    let folder = PathBuf::from(env::var_os(COMPARED).unwrap_or_else(|| panic!("{COMPARED} names no folder")));
+    let (mut compared, mut completions, mut faults) = (0, 0, Vec::new());
+    for file in fs::read_dir(folder.join("soft")).expect("a folder") {
+        let program = file.expect("an entry").file_name().into_string().expect("a name");
+        let [kernel, soft] =
+            ["kernel", "soft"].map(|device| completion_log::read(&folder.join(device).join(&program)).expect("a file"));
+        // What has no name is of threads that a test has started.
+        for (test, ours) in soft.iter().filter(|(test, _)| !test.is_empty()) {
+            // A test may be of one device alone.
+            let Some(theirs) = kernel.get(test) else { continue };
+            compared += 1;
+            completions += ours.values().sum::<usize>();
+            let is_known = DIFFERENCES.iter().any(|(known, _)| *known == test);
+            match (theirs == ours, is_known) {
+                (true, false) | (false, true) => {}
+                (true, true) => faults.push(format!("{test} is listed as a difference, and is none")),
+                (false, false) => faults.push(format!("{test}:\n{}", difference(theirs, ours))),
+            }
+        }
+    }
+    println!("{compared} tests, {completions} completions");
+    assert!(compared > 40, "only {compared} tests were compared");
+    assert!(faults.is_empty(), "the devices differ:\n{}", faults.join("\n"));
+}
+
+/// What one of both has seen more often.
+fn difference(kernel: &Completions, soft: &Completions) -> String {
+    let more = |name: &str, these: &Completions, those: &Completions| {
+        let lines = these.iter().filter_map(|(line, count)| {
+            let more = count.saturating_sub(those.get(line).copied().unwrap_or(0));
+            (more > 0).then(|| format!("  {name} {more} x {line}"))
+        });
+        lines.collect::<Vec<_>>()
+    };
+    [more("kernel", kernel, soft), more("soft  ", soft, kernel)].concat().join("\n")
+}

@@ -1,0 +1,47 @@
+//! What needs a device: softrnic's, or the one that `SIDEWAY_TEST_DEVICE` names.
+//!
+//! The softroce and hardware rings run each module in a process of its own, with a time limit of its own: `device MODULE::`.
+//! A test that needs a process to itself starts one (`sideway_tests::process::alone`).
+
+mod addresses;
+mod both_devices;
+mod cm_addrinfo;
+mod cm_blocking;
+mod cm_connections;
+mod cm_datagrams;
+mod cm_leaks;
+mod cm_multicast;
+mod cm_options;
+mod cm_own_queue_pair;
+mod cm_threads;
+mod completions;
+mod control;
+mod datagrams;
+mod device;
+mod errors;
+mod event_programs;
+mod events;
+mod memory;
+mod multicast;
+mod operations;
+mod pingpong;
+mod programs;
+mod programs_atomic;
+mod programs_capi;
+mod programs_cm;
+mod programs_cm_pingpong;
+mod programs_cmtime;
+mod programs_mckey;
+mod programs_rping;
+mod programs_stride;
+mod programs_unreliable;
+mod programs_window;
+mod single_threaded;
+mod srq;
+mod srq_pingpong;
+mod teardown;
+mod threads;
+mod transitions;
+mod vendors;
+mod windows;
+mod xrc;

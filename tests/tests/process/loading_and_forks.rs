@@ -1,0 +1,85 @@
+//! A thread that forks waits for one that asks the system's library for its devices, also where that is to find out who serves
+//! connections: the child would have a lock of the library's that nobody lets go. The test stands in for
+//! the libraries of the system.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::load::ibverbs::{Ibverbs, IbverbsTable};
+use rdma_mummy_sys::load::provider::{Provider, register};
+use rdma_mummy_sys::load::rdmacm::{Rdmacm, RdmacmTable, VARIABLE};
+use sideway_tests::process::alone;
+
+static IS_IN: AtomicBool = AtomicBool::new(false);
+static MAY_LEAVE: AtomicBool = AtomicBool::new(false);
+static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Takes its time.
+unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_device {
+    IS_IN.store(true, Ordering::SeqCst);
+    wait_for(&MAY_LEAVE);
+    // SAFETY: it can be written to by contract.
+    unsafe { *count = 0 };
+    null_mut()
+}
+
+unsafe extern "C" fn free_device_list(_list: *mut *mut sys::ibv_device) {}
+
+unsafe extern "C" fn create_event_channel() -> *mut sys::rdma_event_channel {
+    null_mut()
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes processes")]
+fn who_forks_waits_for_the_list_that_tells_who_serves_connections() {
+    if !alone("loading_and_forks::who_forks_waits_for_the_list_that_tells_who_serves_connections", &[]) {
+        return;
+    }
+    assert!(std::env::var_os(VARIABLE).is_none(), "{VARIABLE} is set, and nobody would look for devices");
+    let verbs = IbverbsTable {
+        ibv_get_device_list: Some(get_device_list),
+        ibv_free_device_list: Some(free_device_list),
+        ..Default::default()
+    };
+    let connections = RdmacmTable { rdma_create_event_channel: Some(create_event_channel), ..Default::default() };
+    // SAFETY: the functions do what their names say, as far as this test needs it.
+    unsafe {
+        assert!(Ibverbs::from_table(verbs).install().is_ok());
+        assert!(Rdmacm::from_table(RdmacmTable::default()).install().is_ok());
+        register(Provider::new("other", IbverbsTable::default()).with_rdmacm(connections)).unwrap();
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: it takes no argument.
+            assert!(unsafe { sys::rdma_create_event_channel() }.is_null());
+        });
+        wait_for(&IS_IN);
+        scope.spawn(|| {
+            // SAFETY: the child ends at once.
+            unsafe {
+                match libc::fork() {
+                    0 => libc::_exit(0),
+                    child => {
+                        HAS_FORKED.store(true, Ordering::SeqCst);
+                        assert_eq!(libc::waitpid(child, null_mut(), 0), child);
+                    }
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(100));
+        let is_early = HAS_FORKED.load(Ordering::SeqCst);
+        MAY_LEAVE.store(true, Ordering::SeqCst);
+        assert!(!is_early, "it has forked while the library listed its devices");
+    });
+    assert!(HAS_FORKED.load(Ordering::SeqCst));
+}

@@ -1,0 +1,265 @@
+//! A vendor's queue pair, added from outside by the public API alone: a service with addresses and an operation of its own.
+//!
+//! `acme` is the vendor's library with its driver; `plug_in` is the crate that a vendor would write over it.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod acme;
+mod plug_in;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sideway::ibverbs::completion::{ExtendedCompletionQueue, GenericCompletionQueue, PollCompletionQueueError};
+use sideway::ibverbs::device::DeviceList;
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::teardown::Drained;
+use sideway::ibverbs::queue_pair::{
+    ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairState,
+    SendOperationFlags,
+};
+use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
+
+use acme::{log, take_log};
+use plug_in::{AcmeBuilder, BuildParcel, BuildWithWeight, Parcel, Ping, Route, SetRoute};
+
+const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
+
+struct World {
+    context: Arc<DeviceContext>,
+    pd: Arc<ProtectionDomain>,
+    cq: ExtendedCompletionQueue,
+}
+
+impl World {
+    fn new() -> Self {
+        acme::plug_in();
+        let context = DeviceList::new().unwrap().find("acme_0").unwrap().open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq_builder().build_ex().unwrap();
+        take_log();
+        Self { context, pd, cq }
+    }
+
+    fn builder(&self) -> QueuePairBuilder<Parcel> {
+        let mut builder = self.pd.create_parcel_builder();
+        builder.setup_send_cq(&self.cq).setup_recv_cq(&self.cq).setup_max_inline_data(16).setup_max_recv_wr(0);
+        builder
+    }
+
+    fn queue_pair(&self) -> ExtendedQueuePair<Parcel> {
+        let qp = self.builder().build_parcel(7).unwrap();
+        take_log();
+        qp
+    }
+
+    /// The numbers of all requests that have completed.
+    fn poll(&mut self) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        let mut poller = match self.cq.start_poll() {
+            Ok(poller) => poller,
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => return numbers,
+            Err(error) => panic!("{error}"),
+        };
+        while let Some(completion) = poller.next().unwrap() {
+            numbers.push(completion.wr_id());
+        }
+        numbers
+    }
+}
+
+#[test]
+fn requests_go_where_they_say_and_complete() {
+    let mut world = World::new();
+    let route = Route::to(&world.context, 42);
+    let mut qp = world.builder().build_parcel(7).unwrap();
+    assert_eq!(take_log(), ["acme_create_qp tag=7 operations=4", "acme_qp_functions"]);
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"hello");
+    guard.construct_wr(2, SIGNALED).setup_operation_without_data(Ping(9));
+    guard.post().unwrap();
+    assert_eq!(take_log(), ["start", "send 1", "route 42", "inline 5", "ping 2 9", "complete 2"]);
+    assert_eq!(world.poll(), [1, 2]);
+}
+
+#[test]
+fn a_batch_that_is_dropped_is_taken_back() {
+    let mut world = World::new();
+    let route = Route::to(&world.context, 1);
+    let mut qp = world.queue_pair();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"");
+    drop(guard);
+    assert_eq!(take_log(), ["start", "send 1", "route 1", "inline 0", "abort"]);
+    assert_eq!(world.poll(), [0; 0]);
+}
+
+/// The standard functions are put to sleep then; the vendor's are not called.
+#[test]
+fn a_refused_request_reaches_none_of_the_vendors_functions() {
+    let mut world = World::new();
+    let route = Route::to(&world.context, 1);
+    let mut qp = world.queue_pair();
+    let mut guard = qp.start_post_send();
+    // The first request ever, of an operation that the driver has not: nothing has been begun.
+    guard.construct_wr(1, SIGNALED).setup_write(1, 2).setup_route(&route).setup_inline_data(b"x");
+    guard.construct_wr(2, SIGNALED).setup_operation_without_data(Ping(9));
+    let error = guard.post().unwrap_err();
+    assert_eq!(error.kind(), PostErrorKind::OperationNotEnabled(SendOperationFlags::Write), "{error}");
+    assert_eq!(error.failed_request().unwrap().wr_id, 1);
+    assert_eq!(take_log(), ["start", "abort"]);
+
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(3, SIGNALED).setup_operation_without_data(Ping(8));
+    guard.post().unwrap();
+    assert_eq!(take_log(), ["start", "ping 3 8", "complete 1"]);
+    assert_eq!(world.poll(), [3]);
+}
+
+#[test]
+fn an_object_of_another_device_context_is_refused() {
+    let world = World::new();
+    let other = World::new();
+    let route = Route::to(&other.context, 1);
+    let mut qp = world.queue_pair();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(5, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
+    let error = guard.post().unwrap_err();
+    assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest);
+    assert!(error.to_string().contains("is of another device context than the queue pair"), "{error}");
+    assert_eq!(take_log(), ["start", "send 5", "abort"]);
+}
+
+#[test]
+fn a_function_that_is_not_there_is_seen_when_the_queue_pair_is_built() {
+    let world = World::new();
+    acme::without_functions(true);
+    let error = world.builder().build_parcel(7).unwrap_err();
+    acme::without_functions(false);
+    assert_eq!(
+        error.to_string(),
+        "acme_create_qp: EOPNOTSUPP (Operation not supported): libacme made the queue pair without wr_set_route"
+    );
+    assert_eq!(take_log(), ["acme_create_qp tag=7 operations=4", "acme_qp_functions", "destroy_qp"]);
+}
+
+#[test]
+fn a_library_that_refuses_is_quoted_and_nothing_is_left() {
+    let world = World::new();
+    acme::fail_next(libc::ENOSPC);
+    let error = world.builder().build_parcel(7).unwrap_err();
+    assert_eq!(error.to_string(), "acme_create_qp: ENOSPC (No space left on device)");
+    assert_eq!(take_log(), [""; 0]);
+}
+
+#[test]
+fn a_queue_without_room_refuses_the_vendors_requests_too() {
+    let mut world = World::new();
+    let mut qp = world.builder().setup_max_send_wr(0).build_parcel(7).unwrap();
+    take_log();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, SIGNALED).setup_operation_without_data(Ping(9));
+    let error = guard.post().unwrap_err();
+    assert_eq!(error.kind(), PostErrorKind::NotEnoughResources, "{error}");
+    assert_eq!(take_log(), ["start", "abort"]);
+    assert_eq!(world.poll(), [0; 0]);
+}
+
+#[test]
+fn the_states_are_those_of_the_service() {
+    let world = World::new();
+    let qp = world.queue_pair();
+    let mut attribute = QueuePairAttribute::new();
+    attribute.setup_state(QueuePairState::Init).setup_port(1);
+    let error = qp.modify(&attribute).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "ibv_modify_qp(Reset -> Init): EINVAL: no such transition; from Reset one can go to ReadyToSend"
+    );
+    qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend)).unwrap();
+    assert_eq!(qp.state(), QueuePairState::ReadyToSend);
+}
+
+/// The service has said how the end of its queue is marked.
+#[test]
+fn the_queue_is_drained_up_to_the_services_own_marker() {
+    let world = World::new();
+    let route = Route::to(&world.context, 1);
+    let mut qp = world.queue_pair();
+    qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend)).unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(1, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
+    guard.post().unwrap();
+    let mut cq: GenericCompletionQueue = world.cq.into();
+    let mut seen = Vec::new();
+    let drained = qp.drain(&mut [&mut cq], Duration::from_secs(60), |record| seen.push(record.wr_id));
+    assert_eq!(drained.unwrap(), Drained::Flushed);
+    assert_eq!(seen, [1]);
+    assert!(take_log().iter().any(|line| line == &format!("ping {} 0", u64::MAX)), "the marker");
+}
+
+#[test]
+fn what_a_queue_pair_is_made_from_goes_after_it() {
+    struct Loud;
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            log("the kept object".to_owned());
+        }
+    }
+    let world = World::new();
+    let mut builder = world.builder();
+    let qp = builder.setup_kept(Arc::new(Loud)).build_parcel(7).unwrap();
+    drop(builder);
+    take_log();
+    let World { context, pd, cq } = world;
+    drop((cq, pd, context));
+    assert_eq!(take_log(), [""; 0]);
+    drop(qp);
+    assert_eq!(take_log(), ["destroy_qp", "destroy_cq", "dealloc_pd", "the kept object", "close_device"]);
+}
+
+#[test]
+fn completions_have_a_field_of_the_vendors() {
+    let world = World::new();
+    let (mut cq, reader) = world.context.create_cq_builder().build_with_weight().unwrap();
+    // Fields that the vendor has not, and that mean something on InfiniBand alone, are left out.
+    assert_eq!(take_log(), ["acme_create_cq fields=0x7f", "acme_create_cq fields=0x2f"]);
+    assert_eq!(cq.wc_flags().bits(), 0x2f);
+    let mut qp = world.builder().setup_send_cq(&cq).build_parcel(7).unwrap();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(4, SIGNALED).setup_operation_without_data(Ping(9));
+    guard.post().unwrap();
+    let mut poller = cq.start_poll().unwrap();
+    let completion = poller.next().unwrap().unwrap();
+    assert_eq!(reader.read(&completion), Some(40));
+    let (_other, other_reader) = world.context.create_cq_builder().build_with_weight().unwrap();
+    assert_eq!(other_reader.read(&completion), None);
+    drop(poller);
+    drop(qp);
+    take_log();
+    assert_eq!(cq.close().unwrap_err().errno().raw(), libc::EBUSY);
+    assert_eq!(take_log(), [""; 0]);
+    drop(reader);
+    assert_eq!(take_log(), ["destroy_cq"]);
+}
+
+#[test]
+fn a_queue_pair_without_queues_is_changed_and_asked_and_closed() {
+    let world = World::new();
+    let target = world.builder().build_parcel_target(8).unwrap();
+    assert_eq!(take_log(), ["acme_create_qp tag=8 operations=0"]);
+    let before = target.qp_number();
+    target.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend)).unwrap();
+    assert_eq!(target.state(), QueuePairState::ReadyToSend);
+    // The device gives the number at this transition.
+    assert_eq!(target.qp_number(), before + 1000);
+    take_log();
+    target.close().unwrap();
+    assert_eq!(take_log(), ["destroy_qp"]);
+
+    let error = world.pd.create_parcel_builder().build_parcel_target(8).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "acme_create_qp: EINVAL (Invalid argument): no completion queue was given: call setup_recv_cq"
+    );
+}

@@ -1,0 +1,139 @@
+//! Requests that are refused before the device hears of them, and the batch behind them, which works.
+
+use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairBuilder, SendOperationFlags};
+use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, PostErrorKind, PostSendError};
+use sideway_tests::recording::World;
+
+use crate::requests::support::{SIGNALED, all_operations, sized};
+
+type Build = fn(&mut ExtendedQueuePair) -> Result<(), PostSendError>;
+
+/// Each operation that does not belong to what a queue pair is built for unless asked.
+const OPERATIONS: [(SendOperationFlags, Build); 4] = [
+    (SendOperationFlags::SendWithInvalidate, |qp| {
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(7, SIGNALED).setup_send_inv(1).setup_inline_data(b"x");
+        guard.post()
+    }),
+    (SendOperationFlags::LocalInvalidate, |qp| {
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(7, SIGNALED).setup_local_inv(1);
+        guard.post()
+    }),
+    (SendOperationFlags::AtomicWrite, |qp| {
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(7, SIGNALED).setup_atomic_write(1, 2, [3; 8]);
+        guard.post()
+    }),
+    (SendOperationFlags::Flush, |qp| {
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(7, SIGNALED).setup_flush(1, 2, 3, FlushPlacement::Global, FlushLevel::Range);
+        guard.post()
+    }),
+];
+
+fn send(qp: &mut ExtendedQueuePair) -> Result<(), PostSendError> {
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(8, SIGNALED).setup_send().setup_inline_data(b"x");
+    guard.post()
+}
+
+fn builder(world: &World) -> QueuePairBuilder {
+    sized(world, world.pd.create_qp_builder())
+}
+
+/// Each operation is refused, by name, without a call of the driver's beyond the beginning and the end, and the next batch
+/// works.
+fn each_is_refused(world: &World, qp: &mut ExtendedQueuePair) {
+    for (flag, build) in OPERATIONS {
+        world.recording.calls();
+        let error = build(qp).unwrap_err();
+        assert_eq!((error.kind(), error.posted()), (PostErrorKind::OperationNotEnabled(flag), Some(0)));
+        let (name, _) = flag.iter_names().next().unwrap();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "ibv_wr_complete: EOPNOTSUPP (Operation not supported): the queue pair was not built for {name}: name it in \
+                 QueuePairBuilder::setup_send_ops_flags, if the device has it; wr_id 7; nothing of the batch was posted"
+            )
+        );
+        assert_eq!(world.recording.verbs(), ["wr_start", "wr_abort"], "{name}");
+        send(qp).unwrap();
+        assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [8]);
+    }
+}
+
+#[test]
+fn operations_that_were_not_asked_for() {
+    // Where the later ones would stand, the recording device has what is no function: looking there ends the process.
+    let world = World::new();
+    let mut qp = builder(&world).build_ex().unwrap();
+    each_is_refused(&world, &mut qp);
+}
+
+#[test]
+fn operations_that_were_asked_for_and_that_the_driver_left_out() {
+    let world = World::new();
+    for function in ["wr_send_inv", "wr_local_inv", "wr_atomic_write", "wr_flush"] {
+        world.recording.without(function);
+    }
+    let mut qp = builder(&world).setup_send_ops_flags(all_operations()).build_ex().unwrap();
+    each_is_refused(&world, &mut qp);
+}
+
+#[test]
+fn operations_that_were_asked_for_work_behind_a_refusal() {
+    let world = World::new();
+    let mut qp =
+        builder(&world).setup_send_ops_flags(all_operations().difference(SendOperationFlags::Read)).build_ex().unwrap();
+    for (flag, build) in OPERATIONS {
+        let mut guard = qp.start_post_send();
+        guard.construct_wr(1, SIGNALED).setup_read(1, 2).setup_no_data();
+        // What stands behind the refusal reaches no driver, be its function in the queue pair or beside it.
+        guard.construct_wr(2, SIGNALED).setup_atomic_write(1, 2, [3; 8]);
+        guard.construct_wr(3, SIGNALED).setup_flush(1, 2, 3, FlushPlacement::Global, FlushLevel::Range);
+        guard.construct_wr(4, SIGNALED).setup_local_inv(1);
+        world.recording.calls();
+        let error = guard.post().unwrap_err();
+        assert_eq!(error.kind(), PostErrorKind::OperationNotEnabled(SendOperationFlags::Read));
+        assert_eq!(error.failed_request().unwrap().wr_id, 1);
+        assert_eq!(world.recording.verbs(), ["wr_abort"]);
+        build(&mut qp).unwrap();
+        assert_eq!(world.recording.posted().iter().map(|request| request.wr_id).collect::<Vec<_>>(), [7], "{flag:?}");
+    }
+}
+
+#[test]
+fn an_atomic_write_that_a_basic_queue_pair_has_no_room_for() {
+    let world = World::new();
+    let mut builder = builder(&world);
+    let mut qp = builder.setup_max_inline_data(7).build().unwrap();
+    world.recording.calls();
+    let mut guard = qp.start_post_send();
+    guard.construct_wr(7, SIGNALED).setup_atomic_write(1, 2, [3; 8]);
+    let error = guard.post().unwrap_err();
+    assert!(
+        error.to_string().contains("the inline data is 8 bytes long and the queue pair was built for 7"),
+        "{error}"
+    );
+    assert_eq!(world.recording.verbs(), [""; 0]);
+}
+
+#[test]
+fn every_request_to_a_queue_without_room() {
+    let world = World::new();
+    let mut builder = builder(&world);
+    let mut qp = builder.setup_max_send_wr(0).setup_send_ops_flags(all_operations()).build_ex().unwrap();
+    for (flag, build) in OPERATIONS {
+        world.recording.calls();
+        let error = build(&mut qp).unwrap_err();
+        assert_eq!((error.kind(), error.posted()), (PostErrorKind::NotEnoughResources, Some(0)), "{flag:?}");
+        assert!(error.to_string().contains("more requests than the 0"), "{error}");
+        assert_eq!(world.recording.verbs(), ["wr_start", "wr_abort"], "{flag:?}");
+    }
+    let mut basic = builder.build().unwrap();
+    let mut guard = basic.start_post_send();
+    guard.construct_wr(7, SIGNALED).setup_local_inv(1);
+    assert_eq!(guard.post().unwrap_err().kind(), PostErrorKind::NotEnoughResources);
+    assert_eq!(world.recording.posted(), []);
+}
