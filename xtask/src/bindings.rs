@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::packages::{self, Install};
+use crate::packages;
 use crate::repo;
 
 /// Generate rdma-mummy-sys/src/bindings from the installed rdma-core headers
@@ -24,7 +24,7 @@ impl Bindings {
 
 /// Carries the task out.
 pub(crate) fn main(task: &Bindings) -> Result<()> {
-    packages::require("generating the bindings", &[packages::BINDINGS], Install::InCiOrAsRoot)?;
+    packages::require("generating the bindings", &[packages::BINDINGS])?;
     let mut command = repo::cargo(&repo::root()?);
     command.args(["run", "--quiet", "--package", "rdma-mummy-sys-generator", "--"]);
     if task.check {

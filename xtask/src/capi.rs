@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::packages::{self, Install};
+use crate::packages;
 use crate::preload::{place, rename, run};
 use crate::repo;
 
@@ -19,7 +19,7 @@ use crate::repo;
 const PACKAGE: &str = "rdma-mummy-capi";
 /// Where its sources lie.
 pub(crate) const SOURCES: &str = "rdma-mummy-sys/capi";
-/// The profile that it is built with, and its folder in cargo's.
+/// The profile that users' libraries are built with, and its folder in cargo's.
 const PROFILE: &str = "for-c";
 /// The static library.
 const STATIC: &str = "librdma_mummy.a";
@@ -100,11 +100,11 @@ impl Built {
 
 /// Carries the task out.
 pub(crate) fn main(task: &Capi) -> Result<ExitCode> {
-    packages::require("the library for C programs", &[packages::LINKING], Install::InCi)?;
+    packages::require("the library for C programs", &[packages::LINKING])?;
     let root = repo::root()?;
-    let built = build(&root, !task.without_softrnic)?;
+    let built = build(&root, !task.without_softrnic, PROFILE)?;
     println!("built {}", built.folder.display());
-    match packages::require("building its examples", &[packages::C_EXAMPLES], Install::InCi) {
+    match packages::require("building its examples", &[packages::C_EXAMPLES]) {
         Ok(()) => {
             examples(&root, &built)?;
             println!(
@@ -119,8 +119,8 @@ pub(crate) fn main(task: &Capi) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the libraries and what lies beside them.
-pub(crate) fn build(root: &Path, softrnic: bool) -> Result<Built> {
+/// Builds the libraries and what lies beside them, with a profile of cargo's.
+pub(crate) fn build(root: &Path, softrnic: bool, profile: &str) -> Result<Built> {
     let target = repo::target_folder(root)?;
     let folder = target.join("capi");
     let library = folder.join("lib");
@@ -128,12 +128,12 @@ pub(crate) fn build(root: &Path, softrnic: bool) -> Result<Built> {
         make(&folder.join(part))?;
     }
     let mut cargo = repo::cargo(root);
-    cargo.args(["build", "--profile", PROFILE, "--package", PACKAGE]);
+    cargo.args(["build", "--profile", profile, "--package", PACKAGE]);
     if !softrnic {
         cargo.arg("--no-default-features");
     }
-    run(cargo)?;
-    place(&target.join(PROFILE).join(STATIC), &library.join(STATIC))?;
+    repo::build(cargo)?;
+    place(&target.join(profile).join(STATIC), &library.join(STATIC))?;
     point(&library.join(STATIC_ALONE).join(STATIC), &Path::new("..").join(STATIC))?;
     link(root, &library)?;
     place(&root.join(SOURCES).join("include/rdma_mummy.h"), &folder.join("include/rdma_mummy.h"))?;

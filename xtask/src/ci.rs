@@ -1,144 +1,271 @@
-//! `cargo xtask ci`: the whole gate, step by step.
+//! `cargo xtask ci`: the gate, and the full run.
 
 mod aarch64;
 mod api;
+mod compile_fail;
 mod deny;
 mod features;
 mod inventory;
+mod layers;
 mod minimal;
 mod msrv;
 mod package;
-mod public;
 
 use std::process::ExitCode;
-use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::bindings::{self, Bindings};
-use crate::test::{self, Test};
+use crate::record::{Key, Record};
+use crate::repo::Package;
+use crate::table::{self, Finished, Row, State};
+use crate::test::{self, Extent, Ring};
 use crate::toolchain::Missing;
-use crate::{plain, repo};
+use crate::{packages, plain, repo};
 
-/// Run everything that must be right before a change is merged; stops at the first fault
+/// Run everything that a change must pass
 ///
-/// With names of steps, runs these only. The last step is `cargo xtask test`, whose closing line ends the output.
+/// The gate stops at the first step that fails; then come the rings of tests. A step or a test program that passed before with the
+/// same files does not run again. With names, only these steps and rings run.
 #[derive(Args, Debug)]
 pub(crate) struct Ci {
-    /// Steps to run instead of all
+    /// Steps and rings to run instead of all
     #[arg(value_enum, value_name = "STEP")]
     steps: Vec<Step>,
 
-    /// Write what the steps `unsafe` and `api` compare with, UNSAFE.md and api/, instead of comparing
+    /// Run all steps and all of every ring, not just the gate's part
+    #[arg(long)]
+    full: bool,
+
+    /// Run also what passed before with the same files
+    #[arg(long, env = "XTASK_AGAIN", value_parser = clap::builder::FalseyValueParser::new())]
+    again: bool,
+
+    /// Install missing packages and toolchains (Debian, Ubuntu)
+    #[arg(long)]
+    install: bool,
+
+    /// Write what the step `api` compares with, the lists in api/, instead of comparing
     #[arg(long)]
     write: bool,
 }
 
-/// One step of the gate.
+/// One step or ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Step {
-    /// The formatting is rustfmt's
+    /// rustfmt changes nothing
     Fmt,
-    /// clippy has nothing to say
-    Clippy,
-    /// Unsafe code is where `UNSAFE.md` says, and as much
+    /// Folders import only from the folders below them
+    Layers,
+    /// Unsafe code is only where `UNSAFE.md` lists it
     Unsafe,
-    /// The public crates build with every set of their features, and clippy has nothing to say
-    Features,
-    /// The fuzz targets build, and clippy has nothing to say
-    Fuzz,
-    /// rustdoc has nothing to say
+    /// clippy reports nothing
+    Clippy,
+    /// rustdoc reports nothing
     Doc,
     /// The two libraries build with rustc alone: no C compiler, cmake, libclang or rdma-core
     Plain,
-    /// What programs are built from builds for AArch64, where its standard library can be had
-    Aarch64,
-    /// The committed bindings are what the generator makes
+    /// The committed bindings are those that the generator makes
     Bindings,
-    /// The public crates build with the Rust that they promise, where it can be had
+    /// The public crates build with the Rust that they promise
     Msrv,
-    /// The public crates build with the oldest dependencies that they allow
-    Minimal,
-    /// What programs see of the crates is what `api/` says
+    /// The public items of the crates are those that `api/` lists
     Api,
-    /// The public crates build from what would be uploaded
+    /// The programs in `compile-fail` fail with the errors beside them
+    CompileFail,
+    /// The public crates build with every set of their features (full run)
+    Features,
+    /// The fuzz targets build (full run)
+    Fuzz,
+    /// All that programs are built from builds for AArch64 (full run)
+    Aarch64,
+    /// The public crates build with the oldest dependencies that they allow (full run)
+    Minimal,
+    /// The public crates build from the packages that would be uploaded (full run)
     Package,
-    /// Licences, sources and versions of all dependencies are what `deny.toml` allows
+    /// Licences, sources and versions of all dependencies are allowed by `deny.toml` (full run)
     Deny,
-    /// The tests of all rings that this machine can run
-    Test,
+    /// The rings pure and embedded
+    Tests,
+    /// The ring programs
+    Programs,
+    /// The ring cost
+    Cost,
+    /// The ring miri
+    Miri,
+    /// The ring sanitizers (full run)
+    Sanitizers,
+    /// The ring softroce
+    Softroce,
+    /// The ring hardware
+    Hardware,
+    /// The ring gpu
+    Gpu,
+}
+
+impl Step {
+    /// Whether the full run alone has it: it takes minutes, or what it finds changes rarely.
+    fn is_full(self) -> bool {
+        use Step::{Aarch64, Deny, Features, Fuzz, Minimal, Package, Sanitizers};
+        matches!(self, Features | Fuzz | Aarch64 | Minimal | Package | Deny | Sanitizers)
+    }
+
+    fn ring(self) -> Option<Ring> {
+        Some(match self {
+            Self::Tests => Ring::Embedded,
+            Self::Programs => Ring::Programs,
+            Self::Cost => Ring::Cost,
+            Self::Miri => Ring::Miri,
+            Self::Sanitizers => Ring::Sanitizers,
+            Self::Softroce => Ring::Softroce,
+            Self::Hardware => Ring::Hardware,
+            Self::Gpu => Ring::Gpu,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// The key of the step, except for those that take a second, and those that keep a key for each package.
+    fn key(self, record: &Record) -> Option<Key> {
+        let public: Vec<&str> = published(record).iter().map(|package| package.name.as_str()).collect();
+        let libraries: &[&str] = &["rdma-mummy-sys", "sideway"];
+        let (packages, besides): (&[&str], &[&str]) = match self {
+            Self::Plain => (libraries, &[]),
+            Self::Bindings => (&["rdma-mummy-sys-generator", "rdma-mummy-sys"], &[]),
+            Self::Api => (&["sideway", "softrnic"], &["api"]),
+            Self::CompileFail => (&["sideway-tests"], &[]),
+            Self::Msrv | Self::Minimal | Self::Package => (&public, &["README.md"]),
+            Self::Features | Self::Aarch64 | Self::Fuzz | Self::Deny => (&[], &[]),
+            _ => return None,
+        };
+        Some(record.key(&format!("step {}", self.name()), packages, besides))
+    }
 }
 
 /// Carries the task out.
 pub(crate) fn main(task: &Ci) -> Result<ExitCode> {
-    let asked: Vec<Step> = Step::value_variants()
-        .iter()
-        .copied()
-        .filter(|step| task.steps.is_empty() || task.steps.contains(step))
-        .collect();
-    let mut times = Vec::new();
-    for step in asked {
-        let name = step.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        println!("== {name} ==");
-        if step == Step::Test {
-            // The closing line of the tests ends the output, so the times of the other steps come before it.
-            println!("so far: {}", times.join(", "));
-            return test::main(&Test::all());
-        }
-        let started = Instant::now();
-        match run(step, task.write) {
-            // Who names a step means it.
-            Err(error) if task.steps.is_empty() && error.is::<Missing>() => {
-                println!("skipped: {error}");
-                times.push(format!("{name} skipped"));
-                continue;
-            }
-            done => done.with_context(|| format!("the step `{name}` failed; again: cargo xtask ci {name}"))?,
-        }
-        times.push(format!("{name} {:.1} s", started.elapsed().as_secs_f64()));
-        println!("== {} ==\n", times[times.len() - 1]);
+    if task.install {
+        packages::allow_install();
     }
-    Ok(ExitCode::SUCCESS)
+    let root = repo::root()?;
+    let record = Record::open(&root, task.again || task.write)?;
+    let is_asked = |step: &Step| match task.steps.as_slice() {
+        [] => task.full || !step.is_full(),
+        steps => steps.contains(step),
+    };
+    let asked: Vec<Step> = Step::value_variants().iter().copied().filter(is_asked).collect();
+    let mut rows: Vec<Row> = Vec::new();
+    for step in asked.iter().copied().filter(|step| step.ring().is_none()) {
+        println!("== {} ==", step.name());
+        let row = Row::timed(&step.name(), || carry_out(step, task, &record));
+        let failed = matches!(row.state, State::Failed(_));
+        rows.push(row);
+        if failed {
+            println!("again: cargo xtask ci {}", step.name());
+            return table::print(&root, &rows);
+        }
+    }
+    let rings: Vec<Ring> = asked.iter().filter_map(|step| step.ring()).collect();
+    let named: &[Ring] = if task.steps.is_empty() { &[] } else { &rings };
+    let extent = if task.full { Extent::Full } else { Extent::Gate };
+    rows.extend(test::run(&root, &record, extent, &test::options(), &rings, named));
+    table::print(&root, &rows)
 }
 
-fn run(step: Step, write: bool) -> Result<()> {
+/// Runs a step that has not passed before.
+fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
+    let key = step.key(record);
+    if key.as_ref().is_some_and(|key| record.find(key).is_some()) {
+        return Ok(Finished { state: State::Recorded, ..Finished::default() });
+    }
+    match run(step, task.write, record) {
+        // A step that is named must run.
+        Err(error) if task.steps.is_empty() && error.is::<Missing>() => Ok(Finished::did_not_run(format!("{error:#}"))),
+        done => {
+            let finished = done?;
+            if let Some(key) = key {
+                record.keep(&key, &finished.results)?;
+            }
+            Ok(finished)
+        }
+    }
+}
+
+fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
+    let root = repo::root()?;
     match step {
-        Step::Fmt => cargo(&["fmt", "--all", "--check"], &[]),
-        Step::Clippy => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
-        Step::Unsafe => inventory::check(&repo::root()?),
-        Step::Features => features::check(&repo::root()?),
-        Step::Fuzz => {
-            let words = ["clippy", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz", "--locked"];
-            // libFuzzer is C++ and is linked; what is only checked needs no compiler for it, and no library.
-            let by = [("RUSTFLAGS", "--cfg fuzzing"), ("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a")];
-            cargo(&[&words[..], &["--", "-D", "warnings"]].concat(), &by)
+        Step::Fmt => cargo(&["fmt", "--all", "--check"], &[])?,
+        Step::Layers => layers::check(&root)?,
+        Step::Unsafe => inventory::check(&root)?,
+        Step::Clippy => {
+            return by_package(record, "clippy", |packages| {
+                cargo(&[&["clippy"], packages, &["--all-targets", "--", "-D", "warnings"]].concat(), &[])
+            });
         }
         Step::Doc => {
             let strict = [("RUSTDOCFLAGS", "-D warnings")];
-            cargo(&["doc", "--workspace", "--no-deps"], &strict)?;
-            // Without the vendors, whose items the other documentation must not link to.
-            cargo(&["doc", "--package", "sideway", "--no-deps"], &strict)
+            return by_package(record, "doc", |packages| {
+                cargo(&[&["doc", "--no-deps"], packages].concat(), &strict)?;
+                if !packages.contains(&"--workspace") && !packages.contains(&"sideway") {
+                    return Ok(());
+                }
+                // Without the vendors, whose items the other documentation must not link to.
+                cargo(&["doc", "--package", "sideway", "--no-deps"], &strict)
+            });
         }
         Step::Plain => {
             plain::check()?;
-            cargo(&["build", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])
+            cargo(&["build", "--package", "rdma-mummy-sys", "--package", "sideway"], &[])?;
         }
-        Step::Aarch64 => aarch64::check(),
-        Step::Bindings => bindings::main(&Bindings::CHECK),
-        Step::Msrv => msrv::check(&repo::root()?),
-        Step::Minimal => minimal::check(&repo::root()?),
-        Step::Api => api::check(&repo::root()?, write),
-        Step::Package => package::check(&repo::root()?),
-        Step::Deny => deny::check(&repo::root()?),
-        Step::Test => bail!("the tests are the last step"),
+        Step::Bindings => bindings::main(&Bindings::CHECK)?,
+        Step::Msrv => msrv::check(&root, record)?,
+        Step::Api => api::check(&root, write)?,
+        Step::CompileFail => return compile_fail::check(&root),
+        Step::Features => features::check(record)?,
+        Step::Fuzz => {
+            let words = ["clippy", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target/fuzz", "--locked"];
+            // libFuzzer is C++ and is linked; a check needs no compiler for it, and no library.
+            let by = [("RUSTFLAGS", "--cfg fuzzing"), ("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a")];
+            cargo(&[&words[..], &["--", "-D", "warnings"]].concat(), &by)?;
+        }
+        Step::Aarch64 => aarch64::check()?,
+        Step::Minimal => minimal::check(&root, record)?,
+        Step::Package => package::check(&root, record)?,
+        Step::Deny => deny::check(&root)?,
+        _ => bail!("{} is a ring", step.name()),
     }
+    Ok(Finished::default())
+}
+
+/// Runs `check` with the words that select the packages which have not passed it before.
+fn by_package(record: &Record, what: &str, check: impl FnOnce(&[&str]) -> Result<()>) -> Result<Finished> {
+    let key = |name: &str| record.key(&format!("step {what} {name}"), &[name], &["README.md"]);
+    let names = record.packages.iter().map(|package| package.name.clone());
+    let keys = names.map(|name| (key(&name), name)).filter(|(key, _)| record.find(key).is_none());
+    let (keys, names): (Vec<Key>, Vec<String>) = keys.unzip();
+    if names.is_empty() {
+        return Ok(Finished { state: State::Recorded, ..Finished::default() });
+    }
+    check(&test::selection(record, &names))?;
+    for key in keys {
+        record.keep(&key, &test::Results::default())?;
+    }
+    let note =
+        (names.len() < record.packages.len()).then(|| format!("of {}; the others passed before", names.join(", ")));
+    Ok(Finished { note, ..Finished::default() })
+}
+
+/// The packages that are published.
+fn published(record: &Record) -> Vec<&Package> {
+    record.packages.iter().filter(|package| package.is_published).collect()
 }
 
 fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let mut command = repo::cargo(&repo::root()?);
     command.args(words).envs(environment.iter().copied());
-    let status = command.status().context("cannot run cargo")?;
-    ensure!(status.success(), "`cargo {}` ended with {status}", words.join(" "));
-    Ok(())
+    repo::build(command).with_context(|| format!("cargo {}", words.first().unwrap_or(&"")))
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::packages::Install;
 use crate::repo;
 use crate::softroce::{self, Guest, Request, Sinks};
 
@@ -33,7 +32,7 @@ pub(crate) struct Demo {
 pub(crate) fn main(task: &Demo) -> Result<ExitCode> {
     let root = repo::root()?;
     // Before the build: what is missing is said at once.
-    let ready = softroce::ready(&task.guest, Install::InCi)?;
+    let ready = softroce::ready(&task.guest)?;
     let status = repo::cargo(&root)
         .args(["build", "--release", "--package", "sideway-examples", "--examples"])
         .status()
@@ -42,6 +41,6 @@ pub(crate) fn main(task: &Demo) -> Result<ExitCode> {
 
     let examples = repo::target_folder(&root)?.join("release/examples");
     let words: [OsString; 5] = ["/bin/sh".into(), "-c".into(), SCRIPT.into(), "demo".into(), examples.into()];
-    let outcome = ready.run(&Request::new(words.into())?, Sinks::inherit(), Duration::from_secs(task.timeout))?;
+    let outcome = ready.run(&Request::new(words.into())?, &Sinks::inherit, Duration::from_secs(task.timeout))?;
     Ok(ExitCode::from(outcome.exit_status()))
 }

@@ -9,8 +9,10 @@ mod packages;
 mod plain;
 mod preload;
 mod progress;
+mod record;
 mod repo;
 mod softroce;
+mod table;
 mod test;
 mod toolchain;
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -104,40 +105,30 @@ pub(crate) const BINDINGS: &[Need] = &[
 /// Unpacking the modules of Ubuntu.
 pub(crate) const ZSTD: &[Need] = &[program("zstd", "zstd")];
 
-/// Who may install packages without being asked; either way on Debian and Ubuntu only, by root or where sudo asks nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Install {
-    /// A run with `CI=true`.
-    InCi,
-    /// A run with `CI=true`, and any run by root: whoever asks for all tests as root wants them to run.
-    InCiOrAsRoot,
-    /// Nobody: only look.
-    Never,
+/// Whether this run may install packages and toolchains: with `--install` or `CI=true`, on Debian and Ubuntu, by root or by a user
+/// whom sudo asks for no password.
+pub(crate) fn may_install() -> bool {
+    (in_ci() || INSTALL.load(Ordering::Relaxed)) && is_debian() && installer().is_some()
 }
 
-impl Install {
-    /// Whether this run may install, given what it is.
-    pub(crate) fn allowed(self) -> bool {
-        let allowed = match self {
-            Self::InCi => in_ci(),
-            Self::InCiOrAsRoot => in_ci() || is_root(),
-            Self::Never => false,
-        };
-        allowed && is_debian() && installer().is_some()
-    }
+/// Allows this run to install, as `--install` does.
+pub(crate) fn allow_install() {
+    INSTALL.store(true, Ordering::Relaxed);
 }
 
-/// Makes sure that all of `needs` is there, installing it where `install` allows; else names all that is missing at once.
+static INSTALL: AtomicBool = AtomicBool::new(false);
+
+/// Makes sure that all of `needs` is there, installing it if [`may_install`]; else names all that is missing at once.
 ///
 /// # Errors
 ///
 /// Something is missing and may not, or could not, be installed. The message holds the command that installs it.
-pub(crate) fn require(purpose: &str, needs: &[&[Need]], install: Install) -> Result<()> {
+pub(crate) fn require(purpose: &str, needs: &[&[Need]]) -> Result<()> {
     let absent = missing(needs);
     if absent.is_empty() {
         return Ok(());
     }
-    if !install.allowed() {
+    if !may_install() {
         bail!("{}", advice(purpose, &absent));
     }
     apt_install(&absent)?;

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::packages::{self, Install};
+use crate::packages;
 use crate::repo;
 
 /// The package.
@@ -34,7 +34,7 @@ pub(crate) struct Built {
 
 /// Carries the task out.
 pub(crate) fn main(_task: &Preload) -> Result<ExitCode> {
-    packages::require("softrnic for C programs", &[packages::LINKING], Install::InCi)?;
+    packages::require("softrnic for C programs", &[packages::LINKING])?;
     let built = build(&repo::root()?)?;
     println!(
         "built {}\n  {} ibv_devinfo",
@@ -65,7 +65,7 @@ pub(crate) fn build(root: &Path) -> Result<Built> {
 fn cargo(root: &Path, more: &[&str]) -> Result<()> {
     let mut command = repo::cargo(root);
     command.args(["build", "--release", "--package", PACKAGE]).args(more);
-    run(command)
+    repo::build(command)
 }
 
 /// Makes the pair: all functions in the one, the versions alone in the other.

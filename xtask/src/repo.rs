@@ -1,7 +1,10 @@
 //! Where things are: the repository, its build folder, the folder of the guest's prepared files.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -39,12 +42,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
     cleaned(Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())), root)
 }
 
-/// The same of the nightly toolchain, by way of rustup.
-pub(crate) fn nightly_cargo(root: &Path) -> Command {
-    toolchain_cargo(root, "nightly")
-}
-
-/// The same of the toolchain of this name.
+/// The same of the toolchain of this name, by way of rustup.
 pub(crate) fn toolchain_cargo(root: &Path, toolchain: &str) -> Command {
     // Not `$CARGO`, which is of one toolchain, nor the tools that it names.
     let mut command = cleaned(Command::new("cargo"), root);
@@ -93,10 +91,81 @@ pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from(folder))
 }
 
-/// Builds stride-perf; where it lies.
-pub(crate) fn stride(root: &Path) -> Result<PathBuf> {
-    let status = cargo(root).args(["build", "--release", "--package", "stride-perf"]).status();
-    let status = status.context("cannot run cargo")?;
-    ensure!(status.success(), "building stride-perf: {status}");
-    Ok(target_folder(root)?.join("release/stride-perf"))
+/// A package of the workspace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    /// Its manifest does not forbid publishing it.
+    pub(crate) is_published: bool,
+    /// `cargo test` at the root takes it.
+    pub(crate) is_default: bool,
+    /// Its `rust-version`.
+    pub(crate) rust_version: Option<String>,
+    /// Its features, without `default`.
+    pub(crate) features: Vec<String>,
+    /// The packages of the workspace that it depends on, and whether for its tests alone.
+    pub(crate) dependencies: Vec<(String, bool)>,
+    /// The targets of which `cargo test` makes programs, each by its kind and its name.
+    pub(crate) tests: Vec<(String, String)>,
+    /// Its documentation is tested.
+    pub(crate) has_documents: bool,
+}
+
+/// The packages of the workspace.
+pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
+    let metadata = metadata(root, false)?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let is_true = |value: &Value| value.as_bool() == Some(true);
+    let default = list(&metadata["workspace_default_members"]);
+    let package = |package: &Value| {
+        let manifest = PathBuf::from(text(&package["manifest_path"]));
+        let targets = list(&package["targets"]);
+        let tests = targets.iter().filter(|target| is_true(&target["test"]));
+        let ours = list(&package["dependencies"]).into_iter().filter(|dependency| dependency["path"].is_string());
+        let features = package["features"].as_object().into_iter().flat_map(|features| features.keys());
+        Ok(Package {
+            name: text(&package["name"]),
+            folder: manifest.parent().context("a manifest lies in a folder")?.to_path_buf(),
+            // Null if nothing forbids it, an empty list if it is false.
+            is_published: package["publish"].is_null(),
+            is_default: default.contains(&package["id"]),
+            rust_version: package["rust_version"].as_str().map(str::to_owned),
+            features: features.filter(|name| *name != "default").cloned().collect(),
+            dependencies: ours.map(|one| (text(&one["name"]), one["kind"] == "dev")).collect(),
+            tests: tests.map(|target| (text(&target["kind"][0]), text(&target["name"]))).collect(),
+            has_documents: targets.iter().any(|target| is_true(&target["doctest"])),
+        })
+    };
+    list(&metadata["packages"]).iter().map(package).collect()
+}
+
+/// `--package NAME` for each.
+pub(crate) fn selected(packages: &[String]) -> Vec<&str> {
+    packages.iter().flat_map(|name| ["--package", name.as_str()]).collect()
+}
+
+/// Runs a build; the time that it takes counts as time of building. See [`built_for`].
+pub(crate) fn build(mut command: Command) -> Result<()> {
+    let started = Instant::now();
+    let name = command.get_program().display().to_string();
+    let status = command.status().with_context(|| format!("cannot run {name}"))?;
+    count_build(started);
+    let words = command.get_args().map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
+    ensure!(status.success(), "`{name} {words}` ended with {status}");
+    Ok(())
+}
+
+static BUILT: AtomicU64 = AtomicU64::new(0);
+
+/// Counts the time since `started` as time of building.
+pub(crate) fn count_build(started: Instant) {
+    let time = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    BUILT.fetch_add(time, Ordering::Relaxed);
+}
+
+/// How long this program has built so far.
+pub(crate) fn built_for() -> Duration {
+    Duration::from_millis(BUILT.load(Ordering::Relaxed))
 }

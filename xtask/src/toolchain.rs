@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::packages::Install;
+use crate::packages;
 use crate::repo;
 
 /// A toolchain, or a part of one, that is not there and cannot be had; the words by which rustup installs it.
@@ -23,7 +23,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Sees that the toolchain of this name is there; in CI, and for root, it is installed where it is not.
+/// Makes sure that the toolchain of this name is there; with `--install` or `CI=true` rustup installs it.
 ///
 /// # Errors
 ///
@@ -34,6 +34,46 @@ pub(crate) fn require(root: &Path, name: &str) -> Result<()> {
         version.is_ok_and(|output| output.status.success())
     };
     install(&["toolchain", "install", name, "--no-self-update", "--profile", "minimal"], is_there)
+}
+
+/// The nightly toolchain of all steps and rings that need one: `api` reads the JSON of its rustdoc, which changes.
+const NIGHTLY: &str = "nightly-2026-05-20";
+/// The date of its last commit, by which a toolchain of another name is known to be the same.
+const NIGHTLY_COMMIT: &str = "commit-date: 2026-05-19";
+
+/// The name of the nightly toolchain that all steps and rings share, with these components of rustup.
+///
+/// # Errors
+///
+/// As [`require`].
+pub(crate) fn nightly(root: &Path, components: &[&str]) -> Result<String> {
+    let version = Command::new("rustc").args(["+nightly", "-vV"]).env_remove("RUSTUP_TOOLCHAIN").output();
+    let is_same = version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(NIGHTLY_COMMIT));
+    let name = if is_same { "nightly" } else { NIGHTLY };
+    require(root, name)?;
+    for component in components {
+        let is_there = || {
+            let mut list = Command::new("rustup");
+            list.args(["component", "list", "--installed", "--toolchain", name]);
+            list.output().is_ok_and(|output| {
+                String::from_utf8_lossy(&output.stdout).lines().any(|line| line.starts_with(component))
+            })
+        };
+        install(&["component", "add", "--toolchain", name, component], is_there)?;
+    }
+    Ok(name.to_owned())
+}
+
+/// What the compiler of a toolchain prints of itself.
+pub(crate) fn printed(toolchain: &str, what: &str) -> Result<String> {
+    let mut command = Command::new("rustc");
+    command
+        .args([&format!("+{toolchain}"), "--print", what])
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("LD_LIBRARY_PATH");
+    let output = command.output().context("cannot run rustc")?;
+    anyhow::ensure!(output.status.success(), "rustc --print {what} ended with {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The same of the standard library for another platform, of the toolchain that builds this.
@@ -55,7 +95,7 @@ fn install(words: &[&str], is_there: impl Fn() -> bool) -> Result<()> {
     if is_there() {
         return Ok(());
     }
-    if !Install::InCiOrAsRoot.allowed() {
+    if !packages::may_install() {
         return missing();
     }
     let status = match Command::new("rustup").args(words).status() {

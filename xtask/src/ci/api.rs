@@ -17,9 +17,6 @@ use crate::{repo, toolchain};
 const FOLDER: &str = "api";
 const CRATES: [&str; 2] = ["sideway", "softrnic"];
 
-/// Whose form of rustdoc's JSON this public-api reads.
-const TOOLCHAIN: &str = "nightly-2026-05-20";
-
 /// What every set of flags has from its macro, which would hide the rest.
 const OF_FLAGS: &str = "\
     all all_named bitand bitand_assign bitor bitor_assign bits bitxor bitxor_assign complement contains \
@@ -29,13 +26,13 @@ const OF_FLAGS: &str = "\
 
 /// Compares the lists, or writes them.
 pub(super) fn check(root: &Path, write: bool) -> Result<()> {
-    toolchain::require(root, TOOLCHAIN)?;
+    let nightly = toolchain::nightly(root, &[])?;
     for name in CRATES {
         let words = ["rustdoc", "--package", name, "--all-features", "--lib", "--quiet", "--"];
         let format = ["-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"];
-        let mut rustdoc = repo::toolchain_cargo(root, TOOLCHAIN);
-        let status = rustdoc.args(words).args(format).status().context("cannot run cargo")?;
-        ensure!(status.success(), "rustdoc of {name}: {status}");
+        let mut rustdoc = repo::toolchain_cargo(root, &nightly);
+        rustdoc.args(words).args(format);
+        repo::build(rustdoc)?;
         let json = repo::target_folder(root)?.join("doc").join(name).with_extension("json");
         let api = Builder::from_rustdoc_json(&json).omit_auto_derived_impls(true).omit_auto_trait_impls(true);
         let api = api.omit_blanket_impls(true).build().with_context(|| format!("what rustdoc says of {name}"))?;

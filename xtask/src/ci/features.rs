@@ -1,33 +1,26 @@
 //! The step `features`: each public crate, and the libraries for C programs, with every set of its features, clippy looking on.
 
-use std::path::Path;
+use anyhow::Result;
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use super::{cargo, published};
+use crate::record::Record;
+use crate::repo::Package;
 
-use super::cargo;
-use super::public::{self, Crate};
-
-/// What C programs link is not published as a crate.
+/// The package of the libraries for C programs, which is not published as a crate.
 const FOR_C: &str = "rdma-mummy-capi";
 
 /// Checks every set, from none to all.
-pub(super) fn check(root: &Path) -> Result<()> {
-    for Crate { name, features, .. } in public::crates(root, &[FOR_C])? {
-        for set in subsets(&features) {
+pub(super) fn check(record: &Record) -> Result<()> {
+    let for_c = record.packages.iter().filter(|package| package.name == FOR_C);
+    for Package { name, features, .. } in published(record).into_iter().chain(for_c) {
+        for set in subsets(features) {
             println!("{name} [{set}]");
             let words =
-                ["clippy", "--package", &name, "--no-default-features", "--features", &set, "--", "-D", "warnings"];
+                ["clippy", "--package", name, "--no-default-features", "--features", &set, "--", "-D", "warnings"];
             cargo(&words, &[])?;
         }
     }
     Ok(())
-}
-
-/// The features of a package, but for the one that is a set of the others.
-pub(super) fn of(package: &Value) -> Result<Vec<String>> {
-    let features = package["features"].as_object().context("cargo metadata names no features")?;
-    Ok(features.keys().filter(|name| *name != "default").cloned().collect())
 }
 
 /// Every set of the names, as `--features` takes it.

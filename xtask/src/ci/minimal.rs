@@ -6,30 +6,33 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use super::public::{self, Crate};
+use super::published;
+use crate::record::Record;
+use crate::repo::Package;
 use crate::{repo, toolchain};
 
 /// Builds them, where there is a nightly toolchain.
-pub(super) fn check(root: &Path) -> Result<()> {
-    toolchain::require(root, "nightly")?;
-    let crates = public::crates(root, &[])?;
+pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
+    let nightly = toolchain::nightly(root, &[])?;
+    let crates = published(record);
     let copy = repo::target_folder(root)?.join("minimal");
     make(root, &copy, &crates)?;
     let update: &[&str] = &["update", "-Z", "direct-minimal-versions", "--quiet"];
     let build = ["check", "--all-features", "--target-dir", "target"];
     for words in [update, &build] {
-        let status = repo::nightly_cargo(&copy).args(words).status().context("cannot run cargo")?;
-        ensure!(status.success(), "`cargo +nightly {}` with the oldest dependencies: {status}", words.join(" "));
+        let mut command = repo::toolchain_cargo(&copy, &nightly);
+        command.args(words);
+        repo::build(command).context("with the oldest dependencies")?;
     }
     Ok(())
 }
 
 /// Copies the public crates, in a workspace of their own.
-fn make(root: &Path, copy: &Path, crates: &[Crate]) -> Result<()> {
+fn make(root: &Path, copy: &Path, crates: &[&Package]) -> Result<()> {
     let mut members = Vec::new();
-    for Crate { folder, .. } in crates {
+    for Package { folder, .. } in crates {
         let name = folder.strip_prefix(root).context("a package that is not below the root")?;
         let target = copy.join(name);
         if target.exists() {

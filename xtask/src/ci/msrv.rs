@@ -5,24 +5,21 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use super::public;
+use super::published;
+use crate::record::Record;
 use crate::{repo, toolchain};
 
 /// Builds them.
-pub(super) fn check(root: &Path) -> Result<()> {
-    let metadata = repo::metadata(root, false)?;
-    let versions =
-        metadata["packages"].as_array().into_iter().flatten().filter_map(|package| package["rust_version"].as_str());
+pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
+    let versions = record.packages.iter().filter_map(|package| package.rust_version.as_deref());
     let oldest = versions.min_by_key(|version| number(version)).context("no package says its rust-version")?;
     toolchain::require(root, oldest)?;
-    let crates = public::crates(root, &[])?;
     let mut command = repo::toolchain_cargo(root, oldest);
-    command.arg("check").args(public::arguments(&crates)).args(["--all-features", "--target-dir", "target/msrv"]);
-    let status = command.status().context("cannot run cargo")?;
-    ensure!(status.success(), "with Rust {oldest}, which `rust-version` promises: {status}");
-    Ok(())
+    command.args(["check", "--all-features", "--target-dir", "target/msrv"]);
+    command.args(published(record).iter().flat_map(|package| ["--package", &package.name]));
+    repo::build(command).with_context(|| format!("Rust {oldest}, which `rust-version` promises"))
 }
 
 /// `1.88` as numbers that can be compared.

@@ -7,14 +7,15 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-use super::cargo;
-use super::public::{self, Crate};
+use super::{cargo, published};
+use crate::record::Record;
+use crate::repo::Package;
 
 const TARGET: &str = "target/packages";
 
 /// Packs and builds them together, which makes cargo take each from the others' packages.
-pub(super) fn check(root: &Path) -> Result<()> {
-    let crates = public::crates(root, &[])?;
+pub(super) fn check(root: &Path, record: &Record) -> Result<()> {
+    let crates = published(record);
     if let Some(home) = cargo_home() {
         forget(&home.join("registry/src"), &crates)?;
     }
@@ -24,7 +25,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
         fs::remove_dir_all(&built).with_context(|| format!("cannot remove {}", built.display()))?;
     }
     let mut words = vec!["package", "--allow-dirty", "--quiet", "--target-dir", TARGET];
-    words.extend(public::arguments(&crates));
+    words.extend(crates.iter().flat_map(|package| ["--package", package.name.as_str()]));
     cargo(&words, &[])
 }
 
@@ -34,7 +35,7 @@ fn cargo_home() -> Option<PathBuf> {
 
 /// Removes what an earlier run has unpacked: cargo knows it by name, version and the folder of the packages, and would take it for
 /// what it packs now.
-fn forget(sources: &Path, crates: &[Crate]) -> Result<()> {
+fn forget(sources: &Path, crates: &[&Package]) -> Result<()> {
     let Ok(registries) = fs::read_dir(sources) else { return Ok(()) };
     for registry in registries.flatten() {
         // One on this machine: it has no host.
@@ -74,8 +75,8 @@ mod tests {
         for folder in ["-1/softrnic-0.5.0", "-1/libc-0.2.0", "crates.io-1/softrnic-0.5.0"] {
             fs::create_dir_all(sources.join(folder)).unwrap();
         }
-        let known = Crate { name: "softrnic".into(), folder: PathBuf::new(), features: Vec::new() };
-        forget(&sources, &[known]).unwrap();
+        let known = Package { name: "softrnic".into(), ..Package::default() };
+        forget(&sources, &[&known]).unwrap();
         assert!(!sources.join("-1/softrnic-0.5.0").exists());
         assert!(sources.join("-1/libc-0.2.0").exists() && sources.join("crates.io-1/softrnic-0.5.0").exists());
         fs::remove_dir_all(sources).unwrap();

@@ -10,7 +10,6 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::machine::Machine;
-use crate::progress::Step;
 
 /// What the caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,9 +85,7 @@ pub(crate) fn choose(asked: Asked, machine: &Machine, home: &Path) -> Result<(Ac
     if let Some(verdict) = remembered(home) {
         return Ok(verdict);
     }
-    let step = Step::quiet("softroce: trying KVM");
     let fault = probe(&Machine { accelerator: Accelerator::Kvm, ..machine.clone() })?;
-    drop(step);
     let verdict = match fault {
         None => (Accelerator::Kvm, "tried, works".to_owned()),
         Some(fault) => (Accelerator::Tcg, format!("KVM tried: {fault}")),

@@ -3,23 +3,20 @@
 use anyhow::Result;
 
 use super::{Guest, accel, kernel, supported_host};
-use crate::packages::{self, Install};
+use crate::packages;
 use crate::repo;
 
 /// Prints the findings; the exit code is 0 when a run can start.
 pub(crate) fn check(guest: &Guest) -> Result<u8> {
     supported_host()?;
     let mut ready = true;
-    match packages::require("the soft-RoCE guest", &[packages::SOFTROCE], Install::Never) {
-        Ok(()) => println!("packages: all there"),
-        Err(_) if Install::InCi.allowed() => println!(
-            "packages: a run would install {}",
-            packages::missing(&[packages::SOFTROCE]).into_iter().collect::<Vec<_>>().join(" ")
-        ),
-        Err(error) => {
-            println!("packages: {error}");
-            ready = false;
-        }
+    let missing = packages::missing(&[packages::SOFTROCE]);
+    if missing.is_empty() {
+        println!("packages: all there");
+    } else {
+        let names = missing.into_iter().collect::<Vec<_>>().join(" ");
+        ready = packages::may_install();
+        println!("packages: {} {names}", if ready { "a run would install" } else { "not installed:" });
     }
 
     let home = repo::softroce_folder()?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::modules::{self, Index};
 use super::{download, image, unpack};
-use crate::packages::{self, Install};
+use crate::packages;
 use crate::progress::Step;
 
 /// A kernel ready for use: a folder with `vmlinuz`, `modules.list` (what the guest loads, in order) and `modules/NAME.ko`.
@@ -74,24 +74,24 @@ impl Choice {
 /// # Errors
 ///
 /// No kernel can be found or downloaded, or it lacks a module.
-pub(crate) fn prepare(choice: &Choice, home: &Path, install: Install) -> Result<Kernel> {
+pub(crate) fn prepare(choice: &Choice, home: &Path) -> Result<Kernel> {
     if let Some(kernel) = prepared(choice, home)? {
         return Ok(kernel);
     }
     let kernel = match choice {
         Choice::Own { image, modules } => {
             let tree = Tree { release: own_release(modules)?, image: image.clone(), modules: modules.clone() };
-            import(&tree, own_folder(home, image, modules)?, install)?
+            import(&tree, own_folder(home, image, modules)?)?
         }
         Choice::Default | Choice::Release(_) => {
             let release = if let Choice::Release(release) = choice { Some(release.as_str()) } else { None };
             if let Some(tree) = installed(release) {
                 let folder = distribution_folder(home, &tree.release);
-                import(&tree, folder, install)?
+                import(&tree, folder)?
             } else {
-                let unpacked = download::kernel(home, release, install)?;
+                let unpacked = download::kernel(home, release)?;
                 let folder = distribution_folder(home, &unpacked.tree.release);
-                import(&unpacked.tree, folder, install)?
+                import(&unpacked.tree, folder)?
             }
         }
     };
@@ -138,7 +138,7 @@ pub(crate) fn installed(release: Option<&str>) -> Option<Tree> {
 }
 
 /// Copies the image and the needed modules, unpacked, into `folder`: all of it or, on failure, nothing.
-fn import(tree: &Tree, folder: PathBuf, install: Install) -> Result<Kernel> {
+fn import(tree: &Tree, folder: PathBuf) -> Result<Kernel> {
     let step = Step::start(format!("softroce: preparing Linux {}", tree.release));
     let modules = Index::read(&tree.modules)?
         .load_order(modules::WANTED)
@@ -151,7 +151,7 @@ fn import(tree: &Tree, folder: PathBuf, install: Install) -> Result<Kernel> {
     let mut list = String::new();
     for module in &modules {
         let target = draft.join("modules").join(format!("{}.ko", module.name));
-        unpack::copy_module(&tree.modules.join(&module.path), &target, install)?;
+        unpack::copy_module(&tree.modules.join(&module.path), &target)?;
         list.push_str(if module.required { "required " } else { "optional " });
         list.push_str(&module.name);
         list.push('\n');

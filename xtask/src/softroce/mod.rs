@@ -12,7 +12,6 @@ mod cpio;
 mod download;
 mod image;
 mod initrd;
-mod interrupt;
 mod kernel;
 mod lock;
 mod machine;
@@ -34,8 +33,11 @@ pub(crate) use self::session::{Outcome, Sinks};
 
 use self::lock::Lock;
 use self::machine::Machine;
-use crate::packages::{self, Install};
+use crate::packages;
 use crate::repo;
+
+/// A boot takes seconds, and a minute on a busy machine.
+const BOOT: Duration = Duration::from_secs(150);
 
 /// What `docker run` and others answer when the fault lies with them and not with the command.
 const BROKEN: u8 = 125;
@@ -144,8 +146,8 @@ fn run_task(task: Softroce) -> Result<u8> {
         );
     }
     let request = Request::new(words)?;
-    let ready = ready(&task.guest, Install::InCi)?;
-    Ok(ready.run(&request, Sinks::inherit(), Duration::from_secs(task.timeout))?.exit_status())
+    let ready = ready(&task.guest)?;
+    Ok(ready.run(&request, &Sinks::inherit, Duration::from_secs(task.timeout))?.exit_status())
 }
 
 /// A guest of which everything is there: it only has to be started.
@@ -157,21 +159,31 @@ pub(crate) struct Ready(Machine);
 /// # Errors
 ///
 /// This machine cannot run the guest; the message says what would help.
-pub(crate) fn ready(guest: &Guest, install: Install) -> Result<Ready> {
+pub(crate) fn ready(guest: &Guest) -> Result<Ready> {
     supported_host()?;
-    packages::require("the soft-RoCE guest", &[packages::SOFTROCE], install)?;
+    packages::require("the soft-RoCE guest", &[packages::SOFTROCE])?;
     let home = repo::softroce_folder()?;
-    prepare(guest, &home, install).map(Ready)
+    prepare(guest, &home).map(Ready)
 }
 
 impl Ready {
-    /// Boots and runs the request. On a time-out, says what the guest said last.
-    pub(crate) fn run(self, request: &Request, sinks: Sinks, timeout: Duration) -> Result<Outcome> {
+    /// Boots and runs the request. A guest that hangs in its boot is booted a second time. After a time-out, prints the guest's last
+    /// lines.
+    pub(crate) fn run(self, request: &Request, sinks: &dyn Fn() -> Sinks, timeout: Duration) -> Result<Outcome> {
         let Self(machine) = self;
-        let report = session::run(&machine, request.script(), sinks, timeout)?;
+        let boot = timeout.min(BOOT);
+        let mut report = session::run(&machine, request.script(), sinks(), boot, timeout)?;
+        if report.outcome == Outcome::TimedOut && !report.booted && boot < timeout {
+            eprintln!("softroce: the guest had not booted after {} s: booting it again", boot.as_secs());
+            report = session::run(&machine, request.script(), sinks(), boot, timeout)?;
+        }
         if report.outcome == Outcome::TimedOut {
             let stage = if report.booted { "the command had not ended" } else { "the guest had not booted" };
-            eprint!("softroce: gave up: {stage} after {} s; {}", timeout.as_secs(), console::tail(&machine));
+            eprint!(
+                "softroce: gave up: {stage} after {} s; {}",
+                if report.booted { timeout } else { boot }.as_secs(),
+                console::tail(&machine)
+            );
             if machine.accelerator == accel::Accelerator::Kvm && !report.booted {
                 eprintln!("softroce: without KVM it may work: --accel tcg");
             }
@@ -191,7 +203,7 @@ fn supported_host() -> Result<()> {
 }
 
 /// Everything up to the call of QEMU, under the lock.
-fn prepare(guest: &Guest, home: &Path, install: Install) -> Result<Machine> {
+fn prepare(guest: &Guest, home: &Path) -> Result<Machine> {
     ensure!(
         guest.accel != accel::Asked::Count || guest.cpus == 1,
         "--accel count has one processor, since the clock counts the instructions of all: leave --cpus {} out",
@@ -199,7 +211,7 @@ fn prepare(guest: &Guest, home: &Path, install: Install) -> Result<Machine> {
     );
     let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref())?;
     let lock = Lock::take(home)?;
-    let kernel = kernel::prepare(&choice, home, install)?;
+    let kernel = kernel::prepare(&choice, home)?;
     let mut machine = Machine {
         accelerator: accel::Accelerator::Tcg,
         cpus: guest.cpus,
@@ -244,7 +256,7 @@ mod tests {
         assert_eq!(cpus(&["--accel", "count"]), 1);
         let guest =
             Asked::try_parse_from(["softroce", "--accel", "count", "--cpus", "2"]).expect("the words are right").guest;
-        let said = prepare(&guest, Path::new("/nonexistent"), Install::Never).expect_err("it is refused").to_string();
+        let said = prepare(&guest, Path::new("/nonexistent")).expect_err("it is refused").to_string();
         assert!(said.contains("--accel count") && said.contains("--cpus 2"), "{said}");
     }
 }

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::console;
-use super::interrupt::Interrupts;
 use super::machine::{Machine, Ports};
-use crate::progress::Step;
 
 /// Where the command's output goes.
 pub(crate) struct Sinks {
@@ -37,19 +35,15 @@ pub(crate) enum Outcome {
     TimedOut,
     /// Nobody reads the output any more.
     OutputClosed,
-    /// This signal has asked this program to end.
-    Interrupted(i32),
 }
 
 impl Outcome {
-    /// The exit status that tells it, as other programs do: 124 of `timeout`, 128 + N of a shell for signal N.
+    /// The exit status of other programs for the same: 124 of `timeout`, 128 + N of a shell for signal N (SIGPIPE).
     pub(crate) fn exit_status(self) -> u8 {
-        let by_signal = |signal: i32| 128_u8.wrapping_add(signal.to_le_bytes()[0]);
         match self {
             Self::Exited(status) => status,
             Self::TimedOut => 124,
-            Self::OutputClosed => by_signal(libc::SIGPIPE),
-            Self::Interrupted(signal) => by_signal(signal),
+            Self::OutputClosed => 128 + 13,
         }
     }
 }
@@ -68,43 +62,40 @@ enum Event {
     Exited(u8),
     ControlClosed,
     OutputClosed,
-    Interrupted(i32),
 }
 
-/// Runs the shell script in the machine.
+/// Runs the shell script in the machine, which must have booted after `boot` and be done after `timeout`.
 ///
 /// # Errors
 ///
 /// QEMU or the guest died before the command had ended: the message says what is known, with the last lines of the logs.
-pub(crate) fn run(machine: &Machine, script: Vec<u8>, sinks: Sinks, timeout: Duration) -> Result<Report> {
+pub(crate) fn run(
+    machine: &Machine,
+    script: Vec<u8>,
+    sinks: Sinks,
+    boot: Duration,
+    timeout: Duration,
+) -> Result<Report> {
     let started = Instant::now();
     let (events, inbox) = mpsc::channel();
-    let interrupts = {
-        let events = events.clone();
-        Interrupts::watch(move |signal| drop(events.send(Event::Interrupted(signal))))
-    };
-    let mut step = Some(Step::quiet("softroce: booting"));
     let (mut running, Ports { stdout, stderr, control }) = machine.start()?;
     let relays = [relay(stdout, sinks.stdout, events.clone()), relay(stderr, sinks.stderr, events.clone())];
     let talk = std::thread::spawn(move || talk(control, &script, &events));
 
     let mut booted = false;
     let outcome = loop {
-        let left = timeout.saturating_sub(started.elapsed());
+        let left = if booted { timeout } else { boot }.saturating_sub(started.elapsed());
         match inbox.recv_timeout(left) {
             Ok(Event::Ready) => {
                 booted = true;
-                step = None;
             }
             Ok(Event::Exited(status)) => break Some(Outcome::Exited(status)),
             Ok(Event::OutputClosed) => break Some(Outcome::OutputClosed),
-            Ok(Event::Interrupted(signal)) => break Some(Outcome::Interrupted(signal)),
             Ok(Event::ControlClosed) => break None,
             Err(RecvTimeoutError::Timeout) => break Some(Outcome::TimedOut),
             Err(RecvTimeoutError::Disconnected) => break None,
         }
     };
-    drop(step);
 
     if outcome.is_none() {
         // The ports close a moment before the process has ended.
@@ -115,9 +106,8 @@ pub(crate) fn run(machine: &Machine, script: Vec<u8>, sinks: Sinks, timeout: Dur
     }
     // The guest reports the exit status after its last byte of output has arrived here, so nothing is lost by ending it.
     drop(running);
-    drop(interrupts);
     // Cut short, nobody waits for a reader of ours that may not read: the relays end with this program.
-    if !matches!(outcome, Some(Outcome::TimedOut | Outcome::Interrupted(_) | Outcome::OutputClosed)) {
+    if !matches!(outcome, Some(Outcome::TimedOut | Outcome::OutputClosed)) {
         for thread in relays {
             join(thread)?;
         }

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::packages::{self, Install, Need};
+use crate::packages::{self, Need};
 
 /// Copies `source` (`….ko`, `….ko.xz`, `….ko.zst`, `….ko.gz`) to `target` (`….ko`).
-pub(crate) fn copy_module(source: &Path, target: &Path, install: Install) -> Result<()> {
+pub(crate) fn copy_module(source: &Path, target: &Path) -> Result<()> {
     let (program, needs): (_, &[Need]) = match source.extension().and_then(|ending| ending.to_str()) {
         Some("xz") => ("xz", &[]),
         Some("zst") => ("zstd", packages::ZSTD),
@@ -19,7 +19,7 @@ pub(crate) fn copy_module(source: &Path, target: &Path, install: Install) -> Res
             return Ok(());
         }
     };
-    packages::require("unpacking this kernel's modules", &[needs], install)?;
+    packages::require("unpacking this kernel's modules", &[needs])?;
     let status = Command::new(program)
         .args(["-q", "-dc"])
         .stdin(File::open(source).with_context(|| format!("cannot open {}", source.display()))?)

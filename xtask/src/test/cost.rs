@@ -1,35 +1,37 @@
 //! The cost ring: what posting and polling cost in instructions, beside the same loops in C.
 
-use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 
-use super::Finished;
-use super::host;
-use super::report::State;
-use crate::packages::{self, Install};
-use crate::repo;
+use super::{Context, Extent, Results, build, results};
+use crate::table::Finished;
+use crate::{packages, repo};
 
 /// The package of the measurement and of its test.
 const PACKAGE: &str = "sideway-zero-cost";
 
-/// Runs the test of the ratios, with optimisation.
-pub(crate) fn run(root: &Path) -> Result<Finished> {
-    let needs: &[&[packages::Need]] = &[packages::C_TESTS, packages::COST];
-    if let Err(error) = packages::require("counting instructions", needs, Install::InCiOrAsRoot) {
+/// Measures the ratios, which must be within their limits; in a full run also runs the package's tests with optimisation, and each
+/// loop by the clock once.
+pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
+    if let Err(error) = packages::require("counting instructions", &[packages::C_TESTS, packages::COST]) {
         return Ok(Finished::did_not_run(format!("{error:#}")));
     }
-    let mut command = repo::cargo(root);
-    command.args(["test", "--release", "--package", PACKAGE, "--no-fail-fast"]);
-    // The loops by the clock too, each once.
-    command.args(["--lib", "--bins", "--tests", "--benches"]);
-    // All that it needs is there: that it did not run would be a fault.
-    command.env("SIDEWAY_REQUIRE_C_TESTS", "1");
-    let (status, results) = host::stream(command)?;
-    let state = match status.success() {
-        true if results.passed == 0 => State::Failed("no test ran".to_owned()),
-        true => State::Passed,
-        false => State::Failed(format!("cargo test --release --package {PACKAGE}: {status}")),
-    };
-    Ok(Finished { results, state, note: None })
+    let is_full = context.extent == Extent::Full;
+    let key = context.record.key(&format!("cost {is_full}"), &[PACKAGE], &[]);
+    context.once("cost", &key, || {
+        build::release(context.root)?;
+        let mut finished = Finished::default();
+        let program = repo::target_folder(context.root)?.join("release/zero_cost");
+        let (status, _) = results::stream(Command::new(&program))?;
+        let passed = u64::from(status.success());
+        finished.add("zero_cost", (status, Results { passed, failed: 1 - passed, ..Results::default() }));
+        if is_full {
+            let mut cargo = repo::cargo(context.root);
+            cargo.args(["test", "--release", "--package", PACKAGE, "--no-fail-fast", "--lib", "--bins", "--benches"]);
+            cargo.env("SIDEWAY_REQUIRE_C_TESTS", "1");
+            finished.add("cargo test --release", results::stream(cargo)?);
+        }
+        Ok(finished.or_nothing_ran())
+    })
 }

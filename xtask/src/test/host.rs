@@ -1,159 +1,116 @@
-//! The rings that need nothing: `cargo test` over the workspace, on this machine.
+//! The rings that need nothing: the test programs of the workspace on this machine, and the examples in its documentation.
 
-use std::io::{IsTerminal, Read, Write};
-use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result, ensure};
 
-use super::Finished;
-use super::report::State;
-use super::summary::{DOCUMENTS, Failure, Results, Scanner};
-use crate::packages::{self, Install};
-use crate::repo;
+use super::build::{Target, selection};
+use super::device::DEVICE;
+use super::{Context, Extent, results};
+use crate::packages;
+use crate::record::Key;
+use crate::repo::{self, Package};
+use crate::table::Finished;
 
-/// Runs all tests of the workspace; those that want a device of the kernel are ignored here, and the others
-/// have one of softrnic.
-pub(crate) fn run(root: &Path) -> Result<Finished> {
-    let c_tests = packages::require("comparing with the C headers", &[packages::C_TESTS], Install::InCiOrAsRoot);
-    // Elsewhere the headers may be of another release than the bindings: the tests say so.
-    let requires_c_tests = c_tests.is_ok() && packages::in_ci();
-    let note = match c_tests {
-        Ok(()) => None,
-        Err(error) if super::is_strict() => return Err(error),
-        Err(error) => Some(error.to_string()),
+/// What test programs read besides their packages and what these depend on.
+const BESIDES: &[(&str, &[&str])] = &[
+    ("softrnic", &["fuzz/corpus", "ARCHITECTURE.md"]),
+    ("stride-perf", &["fuzz/corpus", "ARCHITECTURE.md"]),
+    ("sideway-tests", &["README.md", "examples"]),
+];
+/// The test program that reads the whole checkout.
+const WHOLE: &str = "repo";
+/// Compares what rustc prints of programs that must not compile, which only one release of rustc prints: see [`crate::ci`].
+pub(crate) const OF_ONE_COMPILER: &str = "misuse_does_not_compile";
+
+/// Runs the test programs that have not passed before. Those that need a device of the kernel are ignored here; the others have one
+/// of softrnic.
+pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
+    // A newcomer's run builds against no C headers and asks for no package.
+    let c_tests = if context.extent == Extent::Quick {
+        Ok(())
+    } else {
+        packages::require("comparing with the C headers", &[packages::C_TESTS])
     };
-    let command = || {
-        let mut command = repo::cargo(root);
-        command.args(["test", "--workspace", "--no-fail-fast"]);
-        // The rings are what they are called: these two never touch a device of the machine.
-        command.env_remove("SIDEWAY_TEST_DEVICE");
-        if requires_c_tests {
-            command.env("SIDEWAY_REQUIRE_C_TESTS", "1");
-        }
-        command
-    };
-    let (status, results) = with_second_try(&command, &mut std::io::stdout())?;
-    let state = match status.success() {
-        true if results.passed == 0 => State::Failed("no test ran".to_owned()),
-        true => State::Passed,
-        false => State::Failed(format!("cargo test: {status}")),
-    };
-    Ok(Finished { results, state, note })
+    let mut finished = Finished::default();
+    if let Err(error) = &c_tests {
+        ensure!(!packages::in_ci(), "{error:#}");
+        finished.note = Some(format!("{error:#}"));
+    }
+    let wanted = wanted(context);
+    let built = context.built()?;
+    if wanted.iter().any(|(target, _)| target.name == DEVICE) {
+        examples(context)?;
+    }
+    for target in targets(context) {
+        let key = key(context, &target);
+        let one = context.once(&target.title(), &key, || {
+            let built = built.iter().find(|one| one.target == target);
+            let built = built.with_context(|| format!("{} was not built", target.title()))?;
+            println!("\n     Running {} ({})", target.title(), built.file.display());
+            let mut command = built.command();
+            command.args(["--skip", OF_ONE_COMPILER]).env_remove("SIDEWAY_TEST_DEVICE");
+            command.env("SIDEWAY_EXAMPLES_DIR", repo::target_folder(context.root)?.join("debug/examples"));
+            if packages::in_ci() {
+                command.env("SIDEWAY_REQUIRE_C_TESTS", "1");
+            }
+            let mut one = Finished::default();
+            one.add(&target.title(), results::stream(command)?);
+            if target.name == DEVICE {
+                one.results.for_device = one.results.skipped;
+            }
+            Ok(one)
+        })?;
+        finished.merge(one);
+    }
+    if context.extent != Extent::Quick {
+        finished.merge(documents(context)?);
+    }
+    Ok(finished.or_nothing_ran())
 }
 
-/// So many tests that fail may be unlucky; more are not.
-const UNLUCKY: usize = 3;
-
-/// Runs tests as `command` makes it. What fails is tried once more, alone: a test that has to do with time or with other processes may
-/// fail on a machine that others keep busy. One that passes then is told of at the end.
-fn with_second_try(command: &dyn Fn() -> Command, out: &mut dyn Write) -> Result<(ExitStatus, Results)> {
-    let (status, mut results) = copy(command(), out)?;
-    if status.success() || !may_be_unlucky(&results) {
-        return Ok((status, results));
-    }
-    let names: Vec<_> = results.failures.iter().map(|failure| failure.test.clone()).collect();
-    writeln!(out, "\nonce more, alone: {}", names.join(" "))?;
-    let mut again = command();
-    again.args(["--", "--test-threads=1", "--exact"]).args(&names);
-    let (second, found) = copy(again, out)?;
-    if !second.success() || found.passed < names.len() as u64 {
-        return Ok((status, results));
-    }
-    results.forgive();
-    Ok((second, results))
+/// The test programs that have not passed before, with their keys.
+pub(crate) fn wanted(context: &Context<'_>) -> Vec<(Target, Key)> {
+    let targets = targets(context).into_iter().map(|target| (key(context, &target), target));
+    targets.filter(|(key, _)| context.record.find(key).is_none()).map(|(key, target)| (target, key)).collect()
 }
 
-/// Whether all that went wrong are few tests that failed as a test does, on what they try each time. An example that stands in a comment is found
-/// by no name.
-fn may_be_unlucky(results: &Results) -> bool {
-    let failures = &results.failures;
-    let may_be = |failure: &Failure| !failure.is_by_chance && !failure.program.starts_with(DOCUMENTS);
-    let is_all_known = !results.broken && failures.len() as u64 == results.failed;
-    is_all_known && (1..=UNLUCKY).contains(&failures.len()) && failures.iter().all(may_be)
+/// The test programs of the rings: a quick run has those of `cargo test` alone.
+fn targets(context: &Context<'_>) -> Vec<Target> {
+    let is_asked = |package: &&Package| context.extent != Extent::Quick || package.is_default;
+    context.record.packages.iter().filter(is_asked).flat_map(Target::all).collect()
 }
 
-/// Runs a test runner; all it prints goes to our standard output as it comes, in the order in which it was printed.
-pub(crate) fn stream(command: Command) -> Result<(ExitStatus, Results)> {
-    copy(command, &mut std::io::stdout())
+fn key(context: &Context<'_>, target: &Target) -> Key {
+    let Target { package, kind, name, .. } = target;
+    // Whether there is a compiler for C decides what these tests compare.
+    let what = format!("test {package} {kind} {name} {}", packages::missing(&[packages::C_TESTS]).is_empty());
+    let packages: &[&str] = if name == WHOLE { &[] } else { &[package] };
+    let besides = BESIDES.iter().find(|(name, _)| name == package).map_or(&[][..], |(_, files)| files);
+    context.record.key(&what, packages, besides)
 }
 
-/// The same, with what it prints going elsewhere.
-pub(crate) fn copy(mut command: Command, out: &mut dyn Write) -> Result<(ExitStatus, Results)> {
-    // One pipe for both streams: cargo names each test program on standard error, its results come on standard output.
-    let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
-    command.stdin(std::process::Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    if std::io::stdout().is_terminal() && std::env::var_os("CARGO_TERM_COLOR").is_none() {
-        command.env("CARGO_TERM_COLOR", "always");
-    }
-    let mut child = command.spawn().with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    // The command holds the writing ends; without it the pipe ends with the child.
-    drop(command);
-
-    let mut scanner = Scanner::default();
-    let mut buffer = [0; 16 * 1024];
-    loop {
-        let length = reader.read(&mut buffer).context("cannot read what the tests print")?;
-        if length == 0 {
-            break;
-        }
-        scanner.feed(&buffer[..length]);
-        out.write_all(&buffer[..length])?;
-        out.flush()?;
-    }
-    Ok((child.wait()?, scanner.finish()))
+/// Builds the examples that the device tests start, by the features of the whole workspace.
+fn examples(context: &Context<'_>) -> Result<()> {
+    let built = context.built()?.iter().map(|one| one.target.package.clone());
+    let packages: BTreeSet<String> = built.chain(["sideway-examples".to_owned()]).collect();
+    let packages: Vec<String> = packages.into_iter().collect();
+    let mut cargo = repo::cargo(context.root);
+    cargo.args(["build", "--quiet", "--examples"]).args(selection(context.record, &packages));
+    repo::build(cargo)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A runner of which `fails` ends after a test that failed, and which does `alone` where that is named.
-    fn tried(fails: &str, alone: &str) -> (bool, Results) {
-        let script = format!("if [ \"$*\" = '-- --test-threads=1 --exact t' ]; then {alone}; fi\n{fails}");
-        let command = || {
-            let mut command = Command::new("sh");
-            command.args(["-c", &script, "sh"]);
-            command
-        };
-        let (status, results) = with_second_try(&command, &mut std::io::sink()).unwrap();
-        (status.success(), results)
-    }
-
-    /// What is printed of a program with one test that failed, and of four that did not.
-    fn program(name: &str, story: &str) -> String {
-        format!(
-            "printf 'Running {name} (p)\\nfailures:\\n\\n---- t stdout ----\\n{story}\\nfailures:\\n    t\\n\\
-             test result: FAILED. 4 passed; 1 failed;\\n'; "
-        )
-    }
-
-    const PASSES: &str = "printf 'Running p\\ntest result: ok. 1 passed; 0 failed;\\n'; exit 0";
-    const FAILS: &str = "printf 'Running p\\ntest result: FAILED. 0 passed; 1 failed;\\n'; exit 101";
-
-    #[test]
-    fn what_fails_is_tried_once_more_alone() {
-        let fails = program("p", "too late") + "exit 101";
-        let (passed, results) = tried(&fails, PASSES);
-        assert!(passed);
-        assert_eq!((results.passed, results.failed, results.unsteady.len()), (5, 0, 1));
-        for alone in [FAILS, "printf 'Running p\\ntest result: ok. 0 passed; 0 failed;\\n'; exit 0"] {
-            let (passed, results) = tried(&fails, alone);
-            assert!(!passed);
-            assert_eq!((results.passed, results.failed, results.failures.len()), (4, 1, 1));
-        }
-    }
-
-    #[test]
-    fn what_is_no_bad_luck_is_not_tried_again() {
-        let told = "echo \"  process didn't exit successfully: p (exit status: 66)\"; ";
-        let unnamed = "printf 'Running q\\ntest result: FAILED. 0 passed; 1 failed;\\n'; ";
-        let many = ["p", "q", "r", "s"].map(|name| program(name, "too late")).concat();
-        let by_chance = program("p", "minimal failing input: x = 3\\nand more");
-        let document = program("p", "").replace("Running", "Doc-tests");
-        for fails in [program("p", "") + told, program("p", "") + unnamed, many, by_chance, document] {
-            let (passed, results) = tried(&(fails.clone() + "exit 101"), PASSES);
-            assert!(!passed && results.unsteady.is_empty() && results.failed > 0, "{fails}");
-        }
-    }
+/// Runs the examples in documentation.
+fn documents(context: &Context<'_>) -> Result<Finished> {
+    let all = context.record.packages.iter().filter(|package| package.has_documents);
+    let names: Vec<String> = all.map(|package| package.name.clone()).collect();
+    let closure: Vec<&str> = names.iter().map(String::as_str).collect();
+    let key = context.record.key("documents", &closure, &["README.md", "sideway/README.md"]);
+    context.once("examples in documentation", &key, || {
+        let mut cargo = repo::cargo(context.root);
+        cargo.args(["test", "--doc", "--no-fail-fast"]).args(selection(context.record, &names));
+        let mut finished = Finished::default();
+        finished.add("cargo test --doc", results::stream(cargo)?);
+        Ok(finished)
+    })
 }

@@ -1,44 +1,69 @@
-//! `cargo xtask test`: every ring of tests that this machine can run, and the name of each that it cannot.
+//! `cargo xtask test`: the rings of tests.
 
-mod binaries;
+mod build;
 mod cost;
+mod device;
 mod host;
 mod miri;
 mod programs;
-mod report;
+mod results;
 mod sanitizers;
 mod softroce;
-mod summary;
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::OnceLock;
 
 use anyhow::Result;
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 
-use self::binaries::Binaries;
-use self::report::{Row, State};
-use self::summary::Results;
-use crate::packages::{self, Install};
+pub(crate) use self::build::selection;
+use self::build::{Executable, Target};
+pub(crate) use self::host::OF_ONE_COMPILER;
+pub(crate) use self::results::{Results, stream};
+use crate::packages;
+use crate::record::{Key, Record};
 use crate::repo;
 use crate::softroce::Guest;
+use crate::table::{self, Finished, Row, State};
 
-/// Run the tests: every ring that this machine can run, naming each that it cannot
+/// Run the tests: without options those that need nothing but Rust, within a few minutes
 ///
-/// What is missing is installed when CI=true is set, and when root runs this on Debian or Ubuntu; a ring that cannot run is then
-/// a failure (miri, sanitizers, hardware and gpu excepted). Elsewhere the closing table says what to install. A ring named with --ring must run.
+/// The closing table names each ring that did not run, and how to run it. With --all, every ring that this machine can run runs whole. A
+/// ring named with --ring must run. Nothing is installed, except with --install or CI=true.
 #[derive(Debug, Parser)]
 pub(crate) struct Test {
-    /// Run this ring only; may be repeated
+    /// Run every ring that this machine can run
+    #[arg(long, conflicts_with = "rings")]
+    all: bool,
+
+    /// Run this ring; may be repeated
     #[arg(long = "ring", value_enum, value_name = "RING")]
     rings: Vec<Ring>,
 
-    /// Of the programs ring, only what has this in its name
+    /// Run also what passed before with the same files
+    #[arg(long, env = "XTASK_AGAIN", value_parser = clap::builder::FalseyValueParser::new())]
+    again: bool,
+
+    /// Install missing packages and toolchains (Debian, Ubuntu)
+    #[arg(long)]
+    install: bool,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What the rings can be told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Only tests of the programs ring with this text in their names
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 
     /// Time limit of the guest of the softroce ring
-    #[arg(long, value_name = "SECONDS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3000,
+        value_parser = clap::value_parser!(u64).range(10..))]
     timeout: u64,
 
     #[command(flatten)]
@@ -47,10 +72,10 @@ pub(crate) struct Test {
 
 /// A set of tests that need the same of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Ring {
+pub(crate) enum Ring {
     /// Needs nothing: enums, builders, wire formats, statistics
     Pure,
-    /// Needs nothing: the API on devices that tests make in process (runs together with pure)
+    /// Needs nothing: the API on softrnic's device and on devices that tests make (runs together with pure)
     Embedded,
     /// Needs a C compiler and the distribution's programs: these, unmodified, on softrnic
     Programs,
@@ -68,135 +93,158 @@ enum Ring {
     Gpu,
 }
 
-impl Test {
-    /// All rings, with the guest as it is by default.
-    pub(crate) fn all() -> Self {
-        Self::parse_from(["test"])
-    }
-
-    fn asks_for(&self, ring: Ring) -> bool {
-        self.rings.is_empty() || self.rings.contains(&ring)
-    }
-
-    /// Whether a ring that cannot run fails the whole. A nightly toolchain is not every machine's to have.
-    fn must_run(&self, ring: Ring) -> bool {
-        self.rings.contains(&ring)
-            || (is_strict() && !matches!(ring, Ring::Miri | Ring::Sanitizers | Ring::Hardware | Ring::Gpu))
-    }
+/// How much of each ring runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What needs nothing but Rust and little time.
+    Quick,
+    /// What a change must pass.
+    Gate,
+    /// All of it.
+    Full,
 }
 
-/// Whether this run is one in which whatever can run must run.
-fn is_strict() -> bool {
-    packages::in_ci() || Install::InCiOrAsRoot.allowed()
+/// What the rings of one run have in common.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) root: &'a Path,
+    pub(crate) record: &'a Record,
+    pub(crate) extent: Extent,
+    options: &'a Options,
+    /// The rings that run.
+    rings: Vec<Ring>,
+    /// The rings that were asked for by name.
+    named: &'a [Ring],
+    built: OnceLock<Vec<Executable>>,
 }
 
 /// Carries the task out; fails when a test failed or a ring that must run did not.
 pub(crate) fn main(task: &Test) -> Result<ExitCode> {
+    if task.install {
+        packages::allow_install();
+    }
     let root = repo::root()?;
-    let mut rows = Vec::new();
-    if task.asks_for(Ring::Pure) || task.asks_for(Ring::Embedded) {
-        rows.push(timed("pure, embedded", true, || host::run(&root)));
-    }
-    if task.asks_for(Ring::Programs) {
-        rows.push(timed("programs", task.must_run(Ring::Programs), || programs::run(&root, &task.only)));
-    }
-    if task.asks_for(Ring::Cost) {
-        rows.push(timed("cost", task.must_run(Ring::Cost), || cost::run(&root)));
-    }
-    if task.asks_for(Ring::Miri) {
-        rows.push(timed("miri", task.must_run(Ring::Miri), || miri::run(&root)));
-    }
-    if task.asks_for(Ring::Sanitizers) {
-        rows.push(timed("sanitizers", task.must_run(Ring::Sanitizers), || {
-            sanitizers::run(&root, task.must_run(Ring::Sanitizers))
-        }));
-    }
-    // Built once for the two rings that run them.
-    let mut binaries = None;
-    if task.asks_for(Ring::Softroce) {
-        let must_run = task.must_run(Ring::Softroce);
-        rows.push(timed("softroce", must_run, || softroce::run(&task.guest, task.timeout, &root, &mut binaries)));
-    }
-    if task.asks_for(Ring::Hardware) {
-        rows.push(timed("hardware", task.must_run(Ring::Hardware), || hardware(&root, &mut binaries)));
-    }
-    if task.asks_for(Ring::Gpu) {
-        rows.push(timed("gpu", task.must_run(Ring::Gpu), || gpu(&root)));
-    }
-    let device_ring_ran = rows.iter().any(|row| row.is_device_ring() && row.ran());
-    Ok(report::print(&rows, device_ring_ran))
-}
-
-/// What one ring's runner found.
-#[derive(Debug)]
-struct Finished {
-    results: Results,
-    state: State,
-    note: Option<String>,
-}
-
-impl Finished {
-    fn did_not_run(reason: impl Into<String>) -> Self {
-        Self { results: Results::default(), state: State::DidNotRun(reason.into()), note: None }
-    }
-}
-
-fn timed(name: &'static str, must_run: bool, ring: impl FnOnce() -> Result<Finished>) -> Row {
-    println!("\n== tests: {name} ==");
-    let started = Instant::now();
-    let finished = ring().unwrap_or_else(|error| Finished {
-        results: Results::default(),
-        state: State::Failed(format!("{error:#}")),
-        note: None,
-    });
-    let state = match finished.state {
-        State::DidNotRun(reason) if must_run => State::Failed(format!("could not run: {reason}")),
-        state => state,
+    let record = Record::open(&root, task.again)?;
+    let rings: &[Ring] = match task.rings.as_slice() {
+        [] if task.all => Ring::value_variants(),
+        [] => &[Ring::Embedded],
+        rings => rings,
     };
-    Row { name, results: finished.results, state, note: finished.note, time: started.elapsed() }
+    let extent = if task.rings.is_empty() && !task.all { Extent::Quick } else { Extent::Full };
+    let rows = run(&root, &record, extent, &task.options, rings, &task.rings);
+    if extent == Extent::Quick {
+        println!(
+            "\nNot run, as they need more than Rust or take longer: the rings programs, cost, miri, sanitizers, softroce, hardware and gpu, \
+             the examples in documentation, the programs that must not compile.\n  \
+             cargo xtask test --all           every ring that this machine can run\n  \
+             cargo xtask test --ring NAME     one of them\n  \
+             cargo xtask test --all --install installs what is missing first (Debian, Ubuntu)"
+        );
+    }
+    table::print(&root, &rows)
 }
 
-/// The gpu ring: the tests that want a GPU, each with the variable by which a machine without one fails them.
-fn gpu(root: &std::path::Path) -> Result<Finished> {
-    if !std::path::Path::new("/dev/nvidiactl").exists() {
+/// The rings by their defaults, for `cargo xtask ci`.
+pub(crate) fn options() -> Options {
+    Test::parse_from(["test"]).options
+}
+
+/// Runs rings, one row each.
+pub(crate) fn run(
+    root: &Path,
+    record: &Record,
+    extent: Extent,
+    options: &Options,
+    rings: &[Ring],
+    named: &[Ring],
+) -> Vec<Row> {
+    let rings = Ring::value_variants().iter().copied().filter(|ring| rings.contains(ring));
+    // Pure and embedded are one.
+    let rings: Vec<Ring> = rings.map(|ring| if ring == Ring::Pure { Ring::Embedded } else { ring }).collect();
+    let mut context = Context { root, record, extent, options, rings, named, built: OnceLock::new() };
+    context.rings.dedup();
+    let context = &context;
+    context.rings.iter().map(|ring| context.row(*ring)).collect()
+}
+
+impl Context<'_> {
+    fn row(&self, ring: Ring) -> Row {
+        let name = match ring {
+            Ring::Pure | Ring::Embedded => "pure, embedded".to_owned(),
+            ring => ring.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default(),
+        };
+        println!("\n== tests: {name} ==");
+        let mut row = Row::timed(&name, || match ring {
+            Ring::Pure | Ring::Embedded => host::run(self),
+            Ring::Programs => programs::run(self),
+            Ring::Cost => cost::run(self),
+            Ring::Miri => miri::run(self),
+            Ring::Sanitizers => sanitizers::run(self),
+            Ring::Softroce => softroce::run(self),
+            Ring::Hardware => device::hardware(self),
+            Ring::Gpu => gpu(self),
+        });
+        if let State::DidNotRun(reason) = &row.state
+            && self.must_run(ring)
+        {
+            row.state = State::Failed(format!("could not run: {reason}"));
+        }
+        row.runs_device_tests = matches!(ring, Ring::Softroce | Ring::Hardware);
+        row
+    }
+
+    /// Whether a ring that cannot run is a failure. Not every machine can have a nightly toolchain.
+    fn must_run(&self, ring: Ring) -> bool {
+        let is_rare = matches!(ring, Ring::Miri | Ring::Sanitizers | Ring::Hardware | Ring::Gpu);
+        self.named.contains(&ring) || (packages::in_ci() && !is_rare)
+    }
+
+    fn runs(&self, ring: Ring) -> bool {
+        self.rings.contains(&ring)
+    }
+
+    /// The test programs of this build that no record has, for this machine and for its devices: all built in one call.
+    fn built(&self) -> Result<&[Executable]> {
+        if let Some(built) = self.built.get() {
+            return Ok(built);
+        }
+        let mut wanted: Vec<Target> = Vec::new();
+        if self.runs(Ring::Embedded) {
+            wanted.extend(host::wanted(self).into_iter().map(|(target, _)| target));
+        }
+        wanted.extend(device::wanted(self)?.into_iter().filter(|target| !wanted.contains(target)).collect::<Vec<_>>());
+        let packages: BTreeSet<String> = wanted.iter().map(|target| target.package.clone()).collect();
+        let packages: Vec<String> = packages.into_iter().collect();
+        let selection = selection(self.record, &packages);
+        let built =
+            if wanted.is_empty() { Vec::new() } else { build::build(repo::cargo(self.root), &selection, &wanted)? };
+        Ok(self.built.get_or_init(|| built))
+    }
+
+    /// Runs what `key` stands for, unless it has passed before; what passes is kept.
+    fn once(&self, title: &str, key: &Key, run: impl FnOnce() -> Result<Finished>) -> Result<Finished> {
+        if let Some(results) = self.record.find(key) {
+            println!("{title}: passed before ({} tests)", results.passed);
+            return Ok(Finished { results: results.as_recorded(), state: State::Recorded, note: None });
+        }
+        let finished = run()?;
+        if finished.state == State::Passed {
+            self.record.keep(key, &finished.results)?;
+        }
+        Ok(finished)
+    }
+}
+
+/// The gpu ring: the tests that need a GPU, each with the variable by which a machine without one fails them.
+fn gpu(context: &Context<'_>) -> Result<Finished> {
+    if !Path::new("/dev/nvidiactl").exists() {
         return Ok(Finished::did_not_run("there is no CUDA driver"));
     }
-    let mut results = Results::default();
-    let mut state = State::Passed;
+    let mut finished = Finished::default();
     for (package, required) in [("softrnic", "SOFTRNIC_TEST_CUDA"), ("stride-perf", "STRIDE_TEST_CUDA")] {
-        let mut command = repo::cargo(root);
+        let mut command = repo::cargo(context.root);
         command.args(["test", "--package", package, "--test", "cuda"]).env(required, "1");
-        let (status, found) = host::stream(command)?;
-        results.add(&found);
-        if !status.success() {
-            state = State::Failed(format!("cargo test --package {package}: {status}"));
-        } else if found.passed == 0 {
-            state = State::Failed(format!("cargo test --package {package}: no test ran"));
-        }
+        finished.add(&format!("cargo test --package {package}"), stream(command)?);
     }
-    Ok(Finished { results, state, note: None })
-}
-
-/// The hardware ring: the device tests, on this machine's own device.
-fn hardware(root: &std::path::Path, binaries: &mut Option<Binaries>) -> Result<Finished> {
-    let Some(device) = std::env::var_os("SIDEWAY_TEST_DEVICE") else {
-        return Ok(Finished::did_not_run("SIDEWAY_TEST_DEVICE names no device of this machine"));
-    };
-    println!("on {}", device.display());
-    let binaries = binaries::build_once(root, binaries)?;
-    let mut results = Results::default();
-    let mut fault = None;
-    for module in &binaries.modules {
-        println!("\n     Running {} on this machine ({})", module.name, binaries.program.display());
-        let mut command = std::process::Command::new(&binaries.program);
-        command.args(binaries::ARGUMENTS).args(&module.tests);
-        command.current_dir(&binaries.folder).envs(binaries.environment());
-        let (status, found) = host::stream(command)?;
-        results.add(&found);
-        if !status.success() {
-            println!("{}: {status}", module.name);
-            fault = Some("test programs failed".to_owned());
-        }
-    }
-    Ok(binaries.verdict(results, fault))
+    Ok(finished.or_nothing_ran())
 }

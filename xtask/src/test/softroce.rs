@@ -1,39 +1,37 @@
 //! The softroce ring: the device tests in a guest with the kernel's own rdma_rxe.
 
 use std::ffi::OsString;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::Finished;
-use super::binaries::{self, Binaries};
-use super::summary::{Scanner, Tee};
-use crate::packages::{self, Install};
-use crate::softroce::{self, Guest, Outcome, Request, Sinks};
+use super::build;
+use super::device::{self, Module};
+use super::results::Scanner;
+use super::{Context, Results};
+use crate::packages;
+use crate::softroce::{self, Outcome, Request, Sinks};
+use crate::table::Finished;
 
 /// Runs each module in a process of its own: `$1` is the time limit of each, `$2` the program, then come the name of each module and
 /// its tests. The completions that the tests take are logged; a module that has logged any is run again, on softrnic's device.
-/// [`COMPARISON`] comes last.
+/// [`COMPARISON`] comes last. The line [`ENDED`] follows what a module prints.
 const RUN_ALL: &str = r#"
 limit=$1
 program=$2
 shift 2
-result=0
 export SIDEWAY_COMPARED=/tmp/completions
 mkdir -p "$SIDEWAY_COMPARED/kernel" "$SIDEWAY_COMPARED/soft"
 while [ $# -gt 0 ]; do
+    started=$(date +%s)
     export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/kernel/$1"
     echo
     echo "     Running $1 in the guest ($program)"
     timeout --kill-after=5 "$limit" "$program" --include-ignored --test-threads=1 --exact $2
     status=$?
-    if [ $status -ne 0 ]; then
-        echo "$1 ended with status $status"
-        [ $status -ne 124 ] || echo "$1 took longer than $limit s"
-        result=1
-    fi
+    [ $status -ne 124 ] || echo "$1 took longer than $limit s"
     case $1 in
         # Connections by address are the kernel's on a machine that has such a device, and so are programs that want one.
         cm_*|*programs*|*pingpong) rm -f "$SIDEWAY_TEST_COMPLETIONS" ;;
@@ -41,56 +39,158 @@ while [ $# -gt 0 ]; do
     if [ -s "$SIDEWAY_TEST_COMPLETIONS" ]; then
         export SIDEWAY_TEST_COMPLETIONS="$SIDEWAY_COMPARED/soft/$1"
         echo "     Running $1 in the guest, on soft0"
-        if ! env -u SIDEWAY_TEST_DEVICE timeout --kill-after=5 "$limit" "$program" --test-threads=1 --exact $2; then
-            echo "$1 failed on soft0"
-            result=1
-        fi
+        env -u SIDEWAY_TEST_DEVICE timeout --kill-after=5 "$limit" "$program" --test-threads=1 --exact $2
+        soft=$?
+        [ $status -ne 0 ] || status=$soft
     fi
+    echo "     Ended $1: status $status after $(($(date +%s) - started)) s"
     shift 2
 done
-exit $result
 "#;
+
+/// The beginning of the line that ends a module's output: its name, its status and its seconds follow.
+const ENDED: &str = "     Ended ";
 
 /// The module that compares what the others have logged.
 const COMPARISON: &str = "both_devices";
 
-/// Boots one guest for all programs.
-pub(crate) fn run(guest: &Guest, timeout: u64, root: &Path, built: &mut Option<Binaries>) -> Result<Finished> {
+/// Boots one guest for all modules that have not passed before.
+pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
+    let whole = device::whole(context);
+    context.once("softroce", &whole, || run_new(context))
+}
+
+fn run_new(context: &Context<'_>) -> Result<Finished> {
     let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES];
-    if let Err(error) = packages::require("the softroce ring", &needs, Install::InCiOrAsRoot) {
+    if let Err(error) = packages::require("the softroce ring", &needs) {
         return Ok(Finished::did_not_run(error.to_string()));
     }
-    let ready = match softroce::ready(guest, Install::InCiOrAsRoot) {
+    let ready = match softroce::ready(&context.options.guest) {
         Ok(ready) => ready,
         Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
     };
-    let binaries = binaries::build_once(root, built)?;
+    let program = device::program(context)?;
+    let mut finished = Finished::default();
+    let (last, mut modules): (Vec<_>, Vec<_>) =
+        device::modules(context, program)?.into_iter().partition(|module| module.name == COMPARISON);
+    modules.extend(last);
+    // The comparison needs what all others log.
+    let is_new = |module: &Module| context.record.find(&device::key(context, module)).is_none();
+    if !modules.last().is_some_and(|last| last.name == COMPARISON && is_new(last)) {
+        for module in &modules {
+            if let Some(results) = context.record.find(&device::key(context, module)) {
+                finished.results.add(&results.as_recorded());
+            }
+        }
+        modules.retain(is_new);
+    }
+    if modules.is_empty() {
+        return Ok(finished.or_nothing_ran());
+    }
+
     // One module that hangs must not take the others' results with it.
-    let limit = (timeout / 2).to_string();
-    let mut words: Vec<OsString> = vec!["/bin/sh".into(), "-c".into(), RUN_ALL.into(), "sh".into(), limit.into()];
-    words.push(binaries.program.clone().into());
-    let (last, others): (Vec<_>, Vec<_>) = binaries.modules.iter().partition(|module| module.name == COMPARISON);
-    for module in others.into_iter().chain(last) {
+    let timeout = context.options.timeout;
+    let mut words: Vec<OsString> = vec!["/bin/sh".into(), "-c".into(), RUN_ALL.into(), "sh".into()];
+    words.extend([OsString::from((timeout / 2).to_string()), program.file.clone().into()]);
+    for module in &modules {
         words.extend([OsString::from(&module.name), module.tests.join(" ").into()]);
     }
     let mut request = Request::new(words)?;
-    request.environment.extend(binaries.environment());
-    request.folder = binaries.folder.clone();
+    request.environment.extend(build::programs(context.root)?);
+    request.environment.push(("CARGO_MANIFEST_DIR".into(), program.target.folder.clone().into()));
+    request.folder = program.target.folder.clone();
 
-    let scanner = Arc::new(Mutex::new(Scanner::default()));
-    let sinks = Sinks {
-        stdout: Box::new(Tee { sink: std::io::stdout(), scanner: Arc::clone(&scanner) }),
-        stderr: Box::new(std::io::stderr()),
-    };
-    let fault = match ready.run(&request, sinks, Duration::from_secs(timeout)) {
-        Ok(Outcome::Exited(0)) => None,
-        Ok(Outcome::Exited(_)) => Some("test programs failed".to_owned()),
-        Ok(Outcome::TimedOut) => Some(format!("gave up after {timeout} s")),
-        Ok(outcome @ (Outcome::OutputClosed | Outcome::Interrupted(_))) => {
-            std::process::exit(outcome.exit_status().into())
+    let text = Arc::new(Mutex::new(Vec::new()));
+    let sinks = || Sinks { stdout: Box::new(Kept(Arc::clone(&text))), stderr: Box::new(std::io::stderr()) };
+    match ready.run(&request, &sinks, Duration::from_secs(timeout)) {
+        Ok(Outcome::Exited(0)) => {}
+        Ok(Outcome::Exited(status)) => finished.fail(format!("the guest's script ended with status {status}")),
+        Ok(Outcome::TimedOut) => finished.fail(format!("gave up after {timeout} s")),
+        Ok(outcome @ Outcome::OutputClosed) => std::process::exit(outcome.exit_status().into()),
+        Err(error) => finished.fail(format!("{error:#}")),
+    }
+    let text = String::from_utf8_lossy(&std::mem::take(&mut *lock(&text))).into_owned();
+    let mut ended = endings(&text);
+    println!();
+    for module in &modules {
+        let Some(place) = ended.iter().position(|one| one.name == module.name) else {
+            finished.fail(format!("{} did not end", module.name));
+            continue;
+        };
+        let Ending { status, seconds, results, .. } = ended.swap_remove(place);
+        println!("{:<28} {seconds:>5} s, {} tests", module.name, results.passed + results.failed);
+        finished.results.add(&results);
+        if status == 0 && results.failed == 0 {
+            context.record.keep(&device::key(context, module), &results)?;
+        } else {
+            finished.fail(format!("{} ended with status {status}", module.name));
         }
-        Err(error) => Some(format!("{error:#}")),
-    };
-    let results = std::mem::take(&mut *scanner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)).finish();
-    Ok(binaries.verdict(results, fault))
+    }
+    Ok(finished.or_nothing_ran())
+}
+
+/// How a module ended.
+#[derive(Debug, PartialEq)]
+struct Ending<'t> {
+    name: &'t str,
+    status: i32,
+    seconds: u64,
+    results: Results,
+}
+
+/// The modules that ended, from what the guest printed.
+fn endings(text: &str) -> Vec<Ending<'_>> {
+    let mut scanner = Scanner::default();
+    let mut endings = Vec::new();
+    for line in text.split_inclusive('\n') {
+        // Writing to it never fails.
+        let _ = scanner.write_all(line.as_bytes());
+        let Some((name, rest)) = line.strip_prefix(ENDED).and_then(|line| line.split_once(": status ")) else {
+            continue;
+        };
+        let mut numbers = rest.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+        let status = numbers.next().and_then(|status| i32::try_from(status).ok()).unwrap_or(-1);
+        let seconds = numbers.next().unwrap_or_default();
+        endings.push(Ending { name, status, seconds, results: scanner.finish() });
+    }
+    endings
+}
+
+/// Copies the guest's output to standard output, and keeps it.
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let length = std::io::stdout().write(bytes)?;
+        lock(&self.0).extend_from_slice(&bytes[..length]);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stdout().flush()
+    }
+}
+
+fn lock(text: &Mutex<Vec<u8>>) -> std::sync::MutexGuard<'_, Vec<u8>> {
+    text.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_module_has_its_results() {
+        let text = "\n     Running xrc in the guest (p)\ntest result: ok. 3 passed; 0 failed; 0 ignored\n     \
+                    Running xrc in the guest, on soft0\ntest result: ok. 2 passed; 0 failed; 1 ignored\n     \
+                    Ended xrc: status 0 after 17 s\n     Running cm in the guest (p)\n\
+                    test result: FAILED. 0 passed; 1 failed; 0 ignored\n     Ended cm: status 101 after 2 s\n\
+                         Running hangs in the guest (p)\ntest result: ok. 9 passed; 0 failed; 0 ignored\n";
+        let results = |passed, failed, skipped| Results { passed, failed, skipped, ..Results::default() };
+        let expected = [
+            Ending { name: "xrc", status: 0, seconds: 17, results: results(5, 0, 1) },
+            Ending { name: "cm", status: 101, seconds: 2, results: results(0, 1, 0) },
+        ];
+        assert_eq!(endings(text), expected);
+    }
 }

@@ -12,66 +12,90 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use super::Finished;
-use super::report::State;
-use super::summary::{Failure, Results};
-use crate::packages::{self, Install};
+use super::{Context, Extent, Results, build};
 use crate::preload::{self, Built};
-use crate::repo;
+use crate::record::Key;
+use crate::table::Finished;
+use crate::{packages, repo};
 
 /// Our own programs, each with the libraries that it is linked to.
 const OWN: &[(&str, &[&str])] =
     &[("one_process", &["-libverbs", "-lpthread"]), ("by_version", &["-ldl"]), ("cancel", &["-libverbs", "-lpthread"])];
 
-/// Runs all lines whose name has `only` in it.
-pub(crate) fn run(root: &Path, only: &str) -> Result<Finished> {
-    if let Err(error) = packages::require("the programs ring", &[packages::PROGRAMS], Install::InCiOrAsRoot) {
+/// Runs the lines that have not passed before: in the gate one for each program and each way to start it.
+pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
+    if let Err(error) = packages::require("the programs ring", &[packages::PROGRAMS]) {
         return Ok(Finished::did_not_run(error.to_string()));
     }
-    let rows: Vec<_> = table::ROWS.iter().filter(|row| row.name.contains(only)).collect();
-    let checks: Vec<_> = capi::CHECKS.iter().filter(|check| check.name.contains(only)).collect();
-    let mut results = Results::default();
-    let mut faults = Vec::new();
-    let mut judge = |name: &'static str, run: &dyn Fn() -> Result<()>| {
+    let Context { root, record, .. } = context;
+    let is_full = context.extent == Extent::Full;
+    let only = context.options.only.as_str();
+    // A library of another profile is another one.
+    let profile = if is_full { "for-c" } else { "release" };
+    let key = |name: &str, packages: &[&str]| record.key(&format!("program {name} {profile}"), packages, &[]);
+    let mut finished = Finished::default();
+    let is_new = |finished: &mut Finished, key: &Key| match record.find(key) {
+        Some(results) => {
+            finished.results.add(&results.as_recorded());
+            false
+        }
+        None => true,
+    };
+
+    let mut seen = Vec::new();
+    let is_first = |row: &&table::Row| {
+        let kind = row.kind();
+        let is_first = !seen.contains(&kind);
+        seen.push(kind);
+        is_first || is_full || !only.is_empty()
+    };
+    let rows = table::ROWS.iter().filter(|row| row.name.contains(only)).filter(is_first);
+    let rows = rows.map(|row| {
+        let packages: &[&str] =
+            if row.runs_stride() { &["softrnic-preload", "stride-perf"] } else { &["softrnic-preload"] };
+        (row, key(row.name, packages))
+    });
+    let rows: Vec<_> = rows.filter(|(_, key)| is_new(&mut finished, key)).collect();
+    let checks = capi::CHECKS.iter().filter(|check| check.name.contains(only));
+    let checks = checks.map(|check| (check, key(check.name, &["rdma-mummy-capi"])));
+    let checks: Vec<_> = checks.filter(|(_, key)| is_new(&mut finished, key)).collect();
+
+    let mut judge = |name: &'static str, key: &Key, run: &dyn Fn() -> Result<()>| -> Result<()> {
         let started = Instant::now();
         let result = run();
         let time = started.elapsed().as_secs_f64();
-        match result {
+        let one = match result {
             Ok(()) => {
-                results.passed += 1;
                 println!("test programs::{name} ... ok ({time:.1} s)");
+                Results { passed: 1, ..Results::default() }
             }
             Err(error) => {
-                results.failed += 1;
                 println!("test programs::{name} ... FAILED ({time:.1} s)\n{error:#}\n");
-                faults.push(name);
-                let story = format!("{error:#}").lines().map(str::to_owned).collect();
-                let program = "the programs".to_owned();
-                results.failures.push(Failure { program, test: name.to_owned(), story, ..Failure::default() });
+                finished.fail(name.to_owned());
+                Results { failed: 1, failures: vec![format!("{name}\n{error:#}")], ..Results::default() }
             }
-        }
+        };
+        finished.results.add(&one);
+        if one.failed == 0 { record.keep(key, &one) } else { Ok(()) }
     };
     if !rows.is_empty() {
         let built = preload::build(root)?;
-        let place = Place { own: compile(root, &built)?, built, stride: repo::stride(root)? };
-        for row in rows {
-            judge(row.name, &|| play::play(row, &place));
+        build::release(root)?;
+        let stride = repo::target_folder(root)?.join("release/stride-perf");
+        let place = Place { own: compile(root, &built)?, built, stride };
+        for (row, key) in rows {
+            judge(row.name, &key, &|| play::play(row, &place))?;
         }
     }
     if !checks.is_empty() {
-        let door = capi::build(root)?;
-        for check in checks {
-            judge(check.name, &|| check.run(&door));
+        let door = capi::build(root, profile)?;
+        for (check, key) in checks {
+            judge(check.name, &key, &|| check.run(&door))?;
         }
     }
-    let state = match faults.as_slice() {
-        [] if results.passed == 0 => State::Failed("no program ran".to_owned()),
-        [] => State::Passed,
-        faults => State::Failed(faults.join(" ")),
-    };
-    Ok(Finished { results, state, note: None })
+    Ok(finished.or_nothing_ran())
 }
 
 /// Where things are.

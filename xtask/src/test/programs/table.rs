@@ -3,6 +3,8 @@
 //! In the words of a line, `{port}` is a TCP port that nobody has, `{build}` the folder of the programs of our own, and `{stride}`
 //! stride-perf.
 
+use std::mem::{Discriminant, discriminant};
+
 /// How the program comes to softrnic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -41,6 +43,33 @@ pub(crate) struct Row {
     pub(crate) shape: Shape,
     /// What the last of the processes prints among others when all went well.
     pub(crate) expected: &'static str,
+}
+
+impl Row {
+    /// What the gate has one line of: a program, the way to start it, and how its processes find each other. What stride-perf reads of
+    /// other programs is one kind.
+    pub(crate) fn kind(&self) -> (Way, &'static str, Discriminant<Shape>) {
+        let (Shape::One(line)
+        | Shape::Waiting(line)
+        | Shape::Pair(line, _)
+        | Shape::Retried(line, _)
+        | Shape::Serving(line, _)
+        | Shape::Compared(line, ..)
+        | Shape::Said(line, ..)) = self.shape;
+        let is_program = |word: &&str| !["stdbuf", "-oL", "{run}"].contains(word);
+        let program = line.split(' ').find(is_program).unwrap_or(line);
+        let program = if matches!(self.shape, Shape::Compared(..)) { "stride-perf" } else { program };
+        (self.way, program, discriminant(&self.shape))
+    }
+
+    /// Whether it runs stride-perf.
+    pub(crate) fn runs_stride(&self) -> bool {
+        match self.shape {
+            Shape::Compared(..) => true,
+            Shape::One(line) => line.contains("{stride}"),
+            _ => false,
+        }
+    }
 }
 
 use Way::{Alone, Libraries, Preload};
@@ -307,6 +336,16 @@ pub(crate) const ROWS: &[Row] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_program_is_a_kind_of_its_own() {
+        let kind = |name: &str| ROWS.iter().find(|row| row.name == name).map(Row::kind);
+        assert_eq!(kind("rc_pingpong"), kind("rc_pingpong_events"));
+        assert_eq!(kind("stride_reads_write_bw"), kind("stride_reads_read_lat"));
+        assert_ne!(kind("write_bw"), kind("write_bw_by_address"));
+        assert_ne!(kind("write_bw"), kind("write_bw_alone"));
+        assert_ne!(kind("mckey"), kind("ibv_asyncwatch"));
+    }
 
     #[test]
     fn no_two_lines_have_one_name() {

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::play::{self, LIMIT};
 use super::process::Process;
 use crate::capi::{self, Built};
-use crate::packages::{self, Install};
+use crate::packages;
 
 /// One thing that must be so.
 #[derive(Clone, Copy)]
@@ -70,9 +70,9 @@ enum Linked {
 }
 
 /// Builds the library, and each program with the static and with the shared one.
-pub(super) fn build(root: &Path) -> Result<Door> {
-    packages::require("programs in C and C++", &[packages::C_EXAMPLES], Install::InCiOrAsRoot)?;
-    let built = capi::build(root, true)?;
+pub(super) fn build(root: &Path, profile: &str) -> Result<Door> {
+    packages::require("programs in C and C++", &[packages::C_EXAMPLES])?;
+    let built = capi::build(root, true, profile)?;
     capi::examples(root, &built)?;
     let programs = built.folder.join("tests");
     std::fs::create_dir_all(&programs).with_context(|| format!("cannot create {}", programs.display()))?;

@@ -1,0 +1,182 @@
+//! The step `layers`: a folder of a crate imports only from the folders below it.
+//!
+//! `layers.txt` beside this file lists the modules of each crate from the bottom up. The step reads all paths that lead
+//! to another module from the root of the crate, by `crate::` or `super::`. Tests are exempt: `mod tests { … }`, files and folders named `tests`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+const TABLE: &str = include_str!("layers.txt");
+
+/// Compares the sources of every crate of the table with it.
+pub(super) fn check(root: &Path) -> Result<()> {
+    let mut faults = Vec::new();
+    for (sources, layers) in parse(TABLE)? {
+        let folder = root.join(&sources);
+        let mut seen = BTreeSet::new();
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let path = entry?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            // A module is a folder, a file, or both; lib.rs and main.rs wire them.
+            if ["lib", "main", "tests"].contains(&name.as_str()) {
+                continue;
+            }
+            if !layers.contains_key(&name) {
+                faults.push(format!("{sources}/{name} has no line in xtask/src/ci/layers.txt"));
+            }
+            seen.insert(name.clone());
+            let allowed = layers.get(&name).cloned().unwrap_or_default();
+            for (file, imported) in imports(&path, 1)? {
+                if imported != name && layers.contains_key(&imported) && !allowed.contains(&imported) {
+                    let file = file.strip_prefix(root.to_string_lossy().as_ref()).unwrap_or(&file).to_owned();
+                    faults.push(format!("{} uses {imported}, which is not below {name}", file.trim_start_matches('/')));
+                }
+            }
+        }
+        faults
+            .extend(layers.keys().filter(|name| !seen.contains(*name)).map(|name| format!("{sources} has no {name}")));
+    }
+    ensure!(faults.is_empty(), "imports against the layers of xtask/src/ci/layers.txt:\n{}", faults.join("\n"));
+    Ok(())
+}
+
+/// For each folder of sources its modules, each with all that are below it.
+type Layers = Vec<(String, BTreeMap<String, BTreeSet<String>>)>;
+
+/// Reads the table. Only what stands in a line above may be named, so that there are no circles.
+fn parse(table: &str) -> Result<Layers> {
+    let mut layers = Layers::new();
+    for line in
+        table.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty())
+    {
+        if let Some(sources) = line.strip_suffix(':') {
+            layers.push((sources.to_owned(), BTreeMap::new()));
+            continue;
+        }
+        let (_, modules) = layers.last_mut().context("layers.txt begins without a folder")?;
+        let (names, below) = line.split_once("<-").map_or((line, ""), |(names, below)| (names, below));
+        let below: BTreeSet<String> = match below.trim() {
+            "all" => modules.keys().cloned().collect(),
+            below => below.split_whitespace().map(str::to_owned).collect(),
+        };
+        for name in &below {
+            ensure!(modules.contains_key(name), "layers.txt: {name} has no line above `{line}`");
+        }
+        for layer in names.split_whitespace() {
+            for name in layer.split('+') {
+                let below = below.iter().cloned().chain(layer.split('+').map(str::to_owned)).collect();
+                ensure!(modules.insert(name.to_owned(), below).is_none(), "layers.txt has two lines for {name}");
+            }
+        }
+    }
+    Ok(layers)
+}
+
+/// The modules of the crate that the files of a module import, each with the file. The module is so many modules deep.
+fn imports(path: &Path, depth: usize) -> Result<BTreeSet<(String, String)>> {
+    let mut found = BTreeSet::new();
+    if path.is_dir() {
+        for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
+            let path = entry?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if name != "tests" {
+                found.extend(imports(&path, if name == "mod" { depth } else { depth + 1 })?);
+            }
+        }
+    } else if path.extension().is_some_and(|extension| extension == "rs") {
+        let source = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let tokens: TokenStream =
+            source.parse().map_err(|error| anyhow!("{} has no Rust tokens: {error}", path.display()))?;
+        let mut names = BTreeSet::new();
+        collect(tokens, depth, &mut names);
+        found.extend(names.into_iter().map(|name| (path.display().to_string(), name)));
+    }
+    Ok(found)
+}
+
+/// Adds the names that follow `crate::`, or `super::` as often as the file is deep: one name, or several in braces.
+fn collect(tokens: TokenStream, depth: usize, names: &mut BTreeSet<String>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let word = |at: usize| match tokens.get(at) {
+        Some(TokenTree::Ident(ident)) => ident.to_string(),
+        Some(TokenTree::Punct(punct)) => punct.as_char().to_string(),
+        _ => String::new(),
+    };
+    let mut at = 0;
+    while at < tokens.len() {
+        match &tokens[at] {
+            // Tests may import from anywhere.
+            TokenTree::Ident(ident) if ident == "mod" && word(at + 1) == "tests" => at += 2,
+            TokenTree::Ident(ident) if ident == "crate" || ident == "super" => {
+                let is_super = ident == "super";
+                let mut supers = 0;
+                while word(at) == if is_super { "super" } else { "crate" } && word(at + 1) == ":" && word(at + 2) == ":"
+                {
+                    supers += 1;
+                    at += 3;
+                }
+                if supers == 0 || is_super && supers < depth {
+                    at += usize::from(supers == 0);
+                    continue;
+                }
+                match tokens.get(at) {
+                    Some(TokenTree::Ident(name)) => drop(names.insert(name.to_string())),
+                    Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+                        list(group.stream(), names)
+                    }
+                    _ => {}
+                }
+            }
+            TokenTree::Group(group) => collect(group.stream(), depth, names),
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// Adds the first word of each item of `{a, b::c, d::{e}}`.
+fn list(items: TokenStream, names: &mut BTreeSet<String>) {
+    let mut is_first = true;
+    for token in items {
+        match token {
+            TokenTree::Ident(ident) if is_first => {
+                names.insert(ident.to_string());
+                is_first = false;
+            }
+            TokenTree::Punct(punct) if punct.as_char() == ',' => is_first = true,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_no_circles() {
+        let layers = parse("nic/src: # the NIC\n  sys\n  wire <- sys\n  qp srq <- wire sys\n  verbs <- all\n").unwrap();
+        let [(sources, modules)] = &layers[..] else { panic!("one crate") };
+        assert_eq!(sources, "nic/src");
+        assert!(modules["verbs"].contains("srq") && modules["qp"].contains("sys") && !modules["sys"].contains("qp"));
+        assert!(parse("a:\n b <- c\n c\n").is_err() && parse("a:\n b\n b\n").is_err() && parse("b\n").is_err());
+        assert!(parse(TABLE).is_ok());
+    }
+
+    #[test]
+    fn imports_outside_of_tests_are_found() {
+        let source = "use crate::wire::Part; use crate::{mem::{self, Region}, cq}; fn f() { crate::sys::now() }\n\
+                      #[cfg(test)] mod tests { use crate::verbs::Table; }\n pub(crate) struct S;";
+        let mut names = BTreeSet::new();
+        collect(source.parse().unwrap(), 2, &mut names);
+        assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["cq", "mem", "sys", "wire"]);
+        names.clear();
+        let source = "use super::near; use super::super::qp::Number; use super::super::{srq, cm::Id};";
+        collect(source.parse().unwrap(), 2, &mut names);
+        assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), ["cm", "qp", "srq"]);
+    }
+}

@@ -1,0 +1,199 @@
+//! What has passed before, by the content of the files that it was made from.
+//!
+//! A key is a hash of these files, of xtask, of the root's manifests and lock file, of the compiler and of the system. What passed is
+//! kept below the user's cache folder, so that a fresh clone finds it; a checkout without git keeps nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::repo::{self, Package};
+use crate::test::Results;
+
+/// What every key has in it.
+const COMMON: &[&str] = &["Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml", ".cargo", "xtask"];
+
+/// The record of what has passed.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// Where it is kept; without one nothing is.
+    folder: Option<PathBuf>,
+    /// Run all, whatever has passed.
+    again: bool,
+    root: PathBuf,
+    /// The hash of each file of the checkout.
+    files: BTreeMap<String, String>,
+    /// The compiler and the system.
+    machine: String,
+    /// The packages of the workspace.
+    pub(crate) packages: Vec<Package>,
+}
+
+/// What one step or test program is made from, as a name in the record.
+#[derive(Clone, Debug)]
+pub(crate) struct Key(Option<String>);
+
+impl Record {
+    /// Reads the checkout. With `again`, nothing counts as passed before.
+    pub(crate) fn open(root: &Path, again: bool) -> Result<Self> {
+        let home = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let home = home.or_else(|| Some(env::home_dir()?.join(".cache")));
+        let files = files(root).unwrap_or_default();
+        let folder = home.filter(|_| !files.is_empty()).map(|home| home.join("sideway-xtask/passed"));
+        let mut compiler = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        let compiler = compiler.arg("-vV").output().context("cannot run rustc")?;
+        let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let machine = format!("{}{system}", String::from_utf8_lossy(&compiler.stdout));
+        Ok(Self { folder, again, root: root.to_path_buf(), files, machine, packages: repo::packages(root)? })
+    }
+
+    /// The key of `what`, which is made from these packages, all that they depend on, and these files or folders besides. Without
+    /// packages it is made from the whole checkout.
+    pub(crate) fn key(&self, what: &str, packages: &[&str], besides: &[&str]) -> Key {
+        if self.folder.is_none() {
+            return Key(None);
+        }
+        let closure = self.closure(packages);
+        let is_part = |file: &str| {
+            let is_below =
+                |place: &&str| file.strip_prefix(*place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            packages.is_empty()
+                || COMMON.iter().chain(besides).any(is_below)
+                || self.owner(file).is_some_and(|owner| closure.contains(owner))
+        };
+        let mut text = format!("{what}\n{}\n", self.machine);
+        for (file, hash) in self.files.iter().filter(|(file, _)| is_part(file)) {
+            text.push_str(&format!("{hash} {file}\n"));
+        }
+        Key(git(&self.root, &["hash-object", "--stdin"], &text).ok().map(|hash| hash.trim().to_owned()))
+    }
+
+    /// What passed with this key.
+    pub(crate) fn find(&self, key: &Key) -> Option<Results> {
+        let file = self.folder.as_ref()?.join(key.0.as_ref()?);
+        let text = fs::read_to_string(file).ok().filter(|_| !self.again)?;
+        let mut numbers = text.split_whitespace().map(|word| word.parse().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        Some(Results { passed: next(), skipped: next(), for_device: next(), ..Results::default() })
+    }
+
+    /// Keeps that this passed, unless the checkout is no longer what it was.
+    pub(crate) fn keep(&self, key: &Key, results: &Results) -> Result<()> {
+        let (Some(folder), Some(name)) = (&self.folder, &key.0) else { return Ok(()) };
+        if files(&self.root)? != self.files {
+            return Ok(());
+        }
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let Results { passed, skipped, for_device, .. } = results;
+        let file = folder.join(name);
+        fs::write(&file, format!("{passed} {skipped} {for_device}\n"))
+            .with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// These packages, what they depend on for their tests, and what all of that depends on.
+    fn closure(&self, packages: &[&str]) -> BTreeSet<&str> {
+        let find = |name: &str| self.packages.iter().find(|package| package.name == name);
+        let mut open: Vec<&Package> = packages.iter().filter_map(|name| find(name)).collect();
+        let tests = open.iter().flat_map(|package| &package.dependencies);
+        let tests: Vec<&Package> = tests.filter_map(|(name, _)| find(name)).collect();
+        open.extend(tests);
+        let mut closure = BTreeSet::new();
+        while let Some(package) = open.pop() {
+            if closure.insert(package.name.as_str()) {
+                let needed = package.dependencies.iter().filter(|(_, for_tests)| !for_tests);
+                open.extend(needed.filter_map(|(name, _)| find(name)));
+            }
+        }
+        closure
+    }
+
+    /// The package that a file is of: the one with the longest folder.
+    fn owner(&self, file: &str) -> Option<&str> {
+        let path = self.root.join(file);
+        let owners = self.packages.iter().filter(|package| path.starts_with(&package.folder));
+        owners.max_by_key(|package| package.folder.as_os_str().len()).map(|package| package.name.as_str())
+    }
+}
+
+/// The files of the checkout that git does not ignore, each with its hash.
+fn files(root: &Path) -> Result<BTreeMap<String, String>> {
+    let listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"], "")?;
+    let names: BTreeSet<&str> = listed.split('\0').filter(|name| root.join(name).is_file()).collect();
+    let words = names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
+    let hashes = git(root, &["hash-object", "--stdin-paths"], &words)?;
+    ensure!(hashes.lines().count() == names.len(), "git hashes other files than it was given");
+    Ok(names.into_iter().map(str::to_owned).zip(hashes.lines().map(str::to_owned)).collect())
+}
+
+/// What git prints, given this text.
+fn git(root: &Path, words: &[&str], input: &str) -> Result<String> {
+    let mut command = Command::new("git");
+    command.current_dir(root).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().context("cannot run git")?;
+    let mut stdin = child.stdin.take().context("git has no standard input")?;
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().context("cannot wait for git")?;
+    // git reads no input that it does not need: its status counts.
+    writer.join().ok();
+    ensure!(output.status.success(), "`git {}` ended with {}", words.join(" "), output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, folder: &str, dependencies: &[(&str, bool)]) -> Package {
+        let dependencies = dependencies.iter().map(|(name, for_tests)| ((*name).to_owned(), *for_tests)).collect();
+        Package { name: name.into(), folder: folder.into(), dependencies, ..Package::default() }
+    }
+
+    fn record(folder: Option<PathBuf>) -> Record {
+        let files = ["Cargo.lock", "nic/src/a.rs", "nic/tool/b.rs", "perf/c.rs", "tests/d.rs", "README.md"];
+        Record {
+            folder,
+            again: false,
+            root: env::temp_dir(),
+            files: files.map(|file| (file.to_owned(), "1".to_owned())).into(),
+            machine: String::new(),
+            packages: vec![
+                package("nic", "nic", &[("tests", true)]),
+                package("tool", "nic/tool", &[("nic", false)]),
+                package("perf", "perf", &[("nic", false)]),
+                package("tests", "tests", &[("nic", false)]),
+            ]
+            .into_iter()
+            .map(|one| Package { folder: env::temp_dir().join(&one.folder), ..one })
+            .collect(),
+        }
+    }
+
+    #[test]
+    fn a_file_changes_the_keys_of_what_depends_on_it() {
+        let old = record(Some("/nonexistent".into()));
+        let changed = |file: &str, packages: &[&str], besides: &[&str]| {
+            let mut new = record(Some("/nonexistent".into()));
+            new.files.insert(file.to_owned(), "2".to_owned());
+            new.key("t", packages, besides).0 != old.key("t", packages, besides).0
+        };
+        assert!(changed("nic/src/a.rs", &["perf"], &[]) && changed("Cargo.lock", &["perf"], &[]));
+        assert!(!changed("nic/tool/b.rs", &["perf"], &[]) && !changed("README.md", &["perf"], &[]));
+        // Of the tests of a dependency nothing is used.
+        assert!(changed("tests/d.rs", &["nic"], &[]) && !changed("tests/d.rs", &["perf"], &[]));
+        assert!(changed("README.md", &["perf"], &["README.md"]) && changed("README.md", &[], &[]));
+        assert_ne!(old.key("t", &["perf"], &[]).0, old.key("u", &["perf"], &[]).0);
+    }
+
+    #[test]
+    fn without_a_folder_nothing_has_passed() {
+        let record = record(None);
+        let key = record.key("t", &["perf"], &[]);
+        record.keep(&key, &Results::default()).unwrap();
+        assert!(key.0.is_none() && record.find(&key).is_none());
+    }
+}

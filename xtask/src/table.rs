@@ -1,0 +1,195 @@
+//! The closing table: each step and ring with its results and its seconds, the failures above it, the sums as the last line.
+
+use std::fs;
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::repo;
+use crate::test::Results;
+
+/// How a step or ring ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It passed, or part of it did and the rest had before.
+    #[default]
+    Passed,
+    /// All of it had passed before with the same files.
+    Recorded,
+    /// A test failed, or it should have run and could not.
+    Failed(String),
+    /// It did not run, for this reason.
+    DidNotRun(String),
+}
+
+/// What a ring found.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    pub(crate) results: Results,
+    pub(crate) state: State,
+    pub(crate) note: Option<String>,
+}
+
+impl Finished {
+    /// The ring cannot run here.
+    pub(crate) fn did_not_run(reason: impl Into<String>) -> Self {
+        Self { state: State::DidNotRun(reason.into()), ..Self::default() }
+    }
+
+    /// Adds what a test program, or cargo, ended with.
+    pub(crate) fn add(&mut self, title: &str, (status, results): (ExitStatus, Results)) {
+        self.results.add(&results);
+        if !status.success() {
+            self.fail(format!("{title}: {status}"));
+        }
+    }
+
+    /// Adds a part of the same ring.
+    pub(crate) fn merge(&mut self, part: Self) {
+        self.results.add(&part.results);
+        match part.state {
+            State::Failed(fault) => self.fail(fault),
+            State::DidNotRun(reason) => self.note = Some(reason),
+            State::Passed | State::Recorded => {}
+        }
+    }
+
+    /// It failed; the first fault is the one that is shown.
+    pub(crate) fn fail(&mut self, fault: String) {
+        if !matches!(self.state, State::Failed(_)) {
+            self.state = State::Failed(fault);
+        }
+    }
+
+    /// A ring in which no test ran has failed; one whose tests all passed before is recorded.
+    pub(crate) fn or_nothing_ran(mut self) -> Self {
+        let Results { passed, failed, recorded, .. } = self.results;
+        if self.state == State::Passed && passed + failed == 0 {
+            self.state = if recorded > 0 { State::Recorded } else { State::Failed("no test ran".to_owned()) };
+        }
+        self
+    }
+}
+
+/// One line of the table.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    /// The name of the step or ring.
+    pub(crate) name: String,
+    pub(crate) results: Results,
+    pub(crate) state: State,
+    /// A remark for the reader.
+    pub(crate) note: Option<String>,
+    /// The time that went into building.
+    pub(crate) build: Duration,
+    /// The rest.
+    pub(crate) run: Duration,
+    /// It runs the device tests, which the other rings leave out.
+    pub(crate) runs_device_tests: bool,
+}
+
+impl Row {
+    /// Runs a step or ring and measures its time.
+    pub(crate) fn timed(name: &str, run: impl FnOnce() -> Result<Finished>) -> Self {
+        let (started, built) = (Instant::now(), repo::built_for());
+        let failed = |error| Finished { state: State::Failed(format!("{error:#}")), ..Finished::default() };
+        let Finished { results, state, note } = run().unwrap_or_else(failed);
+        let build = repo::built_for().saturating_sub(built);
+        let run = started.elapsed().saturating_sub(build);
+        println!("== {name}: built for {:.1} s, ran for {:.1} s ==", build.as_secs_f64(), run.as_secs_f64());
+        Self { name: name.to_owned(), results, state, note, build, run, runs_device_tests: false }
+    }
+
+    /// Its outcome in few words.
+    fn outcome(&self) -> String {
+        match &self.state {
+            State::Passed if self.results.recorded > 0 => {
+                format!("passed; {} tests passed before (recorded)", self.results.recorded)
+            }
+            State::Passed => "passed".to_owned(),
+            State::Recorded if self.results.recorded > 0 => {
+                format!("passed before (recorded): {} tests", self.results.recorded)
+            }
+            State::Recorded => "passed before (recorded)".to_owned(),
+            State::Failed(reason) => format!("FAILED: {reason}"),
+            State::DidNotRun(reason) => format!("did not run: {reason}"),
+        }
+    }
+}
+
+/// Prints what failed, the table and, as the last line, the sums of what ran now. Keeps the table as `target/ci/table.txt`.
+///
+/// When a device ring ran, the tests that the other rings leave to it do not count as skipped.
+pub(crate) fn print(root: &Path, rows: &[Row]) -> Result<ExitCode> {
+    for row in rows {
+        for failure in &row.results.failures {
+            println!("\nFAILED ({}): {failure}", row.name);
+        }
+    }
+    let text = text(rows);
+    print!("\n{text}");
+    let folder = repo::target_folder(root)?.join("ci");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    fs::write(folder.join("table.txt"), text).context("cannot write target/ci/table.txt")?;
+    let failed = rows.iter().any(|row| matches!(row.state, State::Failed(_)));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn text(rows: &[Row]) -> String {
+    let has_device = rows.iter().any(|row| row.runs_device_tests && row.results.passed + row.results.recorded > 0);
+    let mut total = Results::default();
+    let mut text = format!(
+        "{:<15} {:>7} {:>7} {:>8} {:>8} {:>8}\n",
+        "step or ring", "passed", "failed", "skipped", "build s", "run s"
+    );
+    for row in rows {
+        let mut results = row.results.clone();
+        // A ring that failed without a failed test counts as one failure.
+        if matches!(row.state, State::Failed(_)) {
+            results.failed = results.failed.max(1);
+        }
+        if has_device {
+            results.skipped = results.skipped.saturating_sub(results.for_device);
+        }
+        total.add(&results);
+        let (build, run) = (row.build.as_secs_f64(), row.run.as_secs_f64());
+        let Results { passed, failed, skipped, .. } = results;
+        let outcome = row.outcome().replace('\n', "\n    ");
+        text.push_str(&format!(
+            "{:<15} {passed:>7} {failed:>7} {skipped:>8} {build:>8.1} {run:>8.1}  {outcome}\n",
+            row.name
+        ));
+        if let Some(note) = &row.note {
+            text.push_str(&format!("    note: {}\n", note.replace('\n', "\n    ")));
+        }
+    }
+    let sum = |time: fn(&Row) -> Duration| rows.iter().map(time).sum::<Duration>().as_secs_f64();
+    let (build, run) = (sum(|row| row.build), sum(|row| row.run));
+    text.push_str(&format!("{:<15} {:>7} {:>7} {:>8} {build:>8.1} {run:>8.1}\n", "all", "", "", ""));
+    text + &format!("\n{} passed, {} failed, {} skipped\n", total.passed, total.failed, total.skipped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_sums_what_ran_now() {
+        let row =
+            |name: &str, results: Results, state: State| Row { name: name.into(), results, state, ..Row::default() };
+        let sums = |passed, recorded| Results { passed, recorded, skipped: 3, for_device: 2, ..Results::default() };
+        let mut rows = vec![
+            row("pure", sums(5, 7), State::Passed),
+            row("softroce", Results::default(), State::Failed("no test ran".into())),
+            row("gpu", Results::default(), State::DidNotRun("there is no driver".into())),
+        ];
+        let first = text(&rows);
+        assert!(first.ends_with("\n5 passed, 1 failed, 3 skipped\n"), "{first}");
+        assert!(first.contains("7 tests passed before (recorded)") && first.contains("did not run: there"), "{first}");
+        rows[1].runs_device_tests = true;
+        rows[1].results.passed = 9;
+        assert!(text(&rows).ends_with("\n14 passed, 1 failed, 1 skipped\n"));
+    }
+}

@@ -1,0 +1,169 @@
+//! One build of all test programs: what cargo reports of it names them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::record::Record;
+use crate::repo::{self, Package};
+
+/// A test program that cargo can make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Its package, and the folder of that.
+    pub(crate) package: String,
+    pub(crate) folder: PathBuf,
+    /// `lib`, `bin`, `test`, …
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}
+
+/// A test program that is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Executable {
+    pub(crate) target: Target,
+    pub(crate) file: PathBuf,
+}
+
+impl Target {
+    /// All of a package.
+    pub(crate) fn all(package: &Package) -> Vec<Self> {
+        let target = |(kind, name): &(String, String)| Self {
+            package: package.name.clone(),
+            folder: package.folder.clone(),
+            kind: kind.clone(),
+            name: name.clone(),
+        };
+        package.tests.iter().map(target).collect()
+    }
+
+    /// Its name for a reader.
+    pub(crate) fn title(&self) -> String {
+        let Self { package, kind, name, .. } = self;
+        if kind == "lib" { package.clone() } else { format!("{package}, {kind} {name}") }
+    }
+}
+
+impl Executable {
+    /// The command that runs it as `cargo test` does.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        command.current_dir(&self.target.folder);
+        command.envs([
+            ("CARGO_MANIFEST_DIR", self.target.folder.as_os_str()),
+            ("CARGO_PKG_NAME", self.target.package.as_ref()),
+        ]);
+        command
+    }
+}
+
+/// Builds these targets by `cargo test --no-run`, with these words besides. All packages of `selection` take part in the choice of
+/// features, so that each is built once.
+pub(crate) fn build(mut cargo: Command, selection: &[&str], wanted: &[Target]) -> Result<Vec<Executable>> {
+    cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(selection).args(filters(wanted));
+    let started = Instant::now();
+    let output = cargo.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    repo::count_build(started);
+    ensure!(output.status.success(), "building the tests: {}", output.status);
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let built: Vec<_> = messages.lines().filter_map(executable).collect();
+    let find = |target: &Target| {
+        let is_it = |(folder, kind, name, _): &&(PathBuf, String, String, PathBuf)| {
+            *folder == target.folder && *kind == target.kind && *name == target.name
+        };
+        let (_, _, _, file) = built.iter().find(is_it).with_context(|| format!("cargo built no {}", target.title()))?;
+        Ok(Executable { target: target.clone(), file: file.clone() })
+    };
+    wanted.iter().map(find).collect()
+}
+
+/// The words by which cargo builds no other kinds of targets, and no other integration tests.
+fn filters(wanted: &[Target]) -> Vec<String> {
+    let has = |kind: &str| wanted.iter().any(|target| target.kind == kind);
+    let kinds = [("lib", "--lib"), ("bin", "--bins"), ("example", "--examples"), ("bench", "--benches")];
+    let mut words: Vec<String> =
+        kinds.iter().filter(|(kind, _)| has(kind)).map(|(_, word)| (*word).to_owned()).collect();
+    for target in wanted.iter().filter(|target| target.kind == "test") {
+        words.extend(["--test".to_owned(), target.name.clone()]);
+    }
+    words
+}
+
+/// The folder, kind, name and file of the test program that a line of cargo's messages reports.
+fn executable(line: &str) -> Option<(PathBuf, String, String, PathBuf)> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+    let file = message["executable"].as_str().filter(|_| is_test)?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let target = &message["target"];
+    let (kind, name) = (target["kind"][0].as_str()?, target["name"].as_str()?);
+    Some((folder.into(), kind.into(), name.into(), file.into()))
+}
+
+/// The words that select these packages: all of the workspace, its default members, or each by name.
+pub(crate) fn selection<'a>(record: &Record, packages: &'a [String]) -> Vec<&'a str> {
+    let has = |package: &&Package| packages.contains(&package.name);
+    if record.packages.iter().filter(has).count() == record.packages.len() {
+        return vec!["--workspace"];
+    }
+    if record.packages.iter().all(|package| package.is_default == packages.contains(&package.name)) {
+        return Vec::new();
+    }
+    repo::selected(packages)
+}
+
+/// The programs that device tests start, built with optimisation.
+pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
+    release(root)?;
+    let library = crate::capi::build(root, true, "release")?;
+    crate::capi::examples(root, &library)?;
+    let folder = repo::target_folder(root)?.join("release");
+    Ok(vec![
+        ("SIDEWAY_EXAMPLES_DIR".into(), folder.join("examples").into()),
+        ("SIDEWAY_STRIDE_PERF".into(), folder.join("stride-perf").into()),
+        ("SIDEWAY_CAPI_EXAMPLES".into(), library.examples().into()),
+    ])
+}
+
+/// Builds stride-perf, the examples and the measurement of costs, in one call so that they share what they depend on.
+pub(crate) fn release(root: &Path) -> Result<()> {
+    let mut cargo = repo::cargo(root);
+    cargo.args(["build", "--release", "--bins", "--examples"]);
+    cargo.args(["--package", "sideway-examples", "--package", "sideway-zero-cost", "--package", "stride-perf"]);
+    repo::build(cargo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_taken_from_cargos_messages() {
+        let line = |reason: &str, is_test: bool| {
+            format!(
+                r#"{{"reason":"{reason}","manifest_path":"/w/nic/Cargo.toml","profile":{{"test":{is_test}}},"target":{{"kind":["test"],"name":"many"}},"executable":"/t/many-1"}}"#
+            )
+        };
+        let expected = ("/w/nic".into(), "test".into(), "many".into(), "/t/many-1".into());
+        assert_eq!(executable(&line("compiler-artifact", true)), Some(expected));
+        for other in [line("compiler-artifact", false), line("build-finished", true), "not json".into()] {
+            assert_eq!(executable(&other), None);
+        }
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_built() {
+        let target = |kind: &str, name: &str| Target {
+            package: "p".into(),
+            folder: "/p".into(),
+            kind: kind.into(),
+            name: name.into(),
+        };
+        assert_eq!(filters(&[target("lib", "p")]), ["--lib"]);
+        assert_eq!(filters(&[target("bin", "b"), target("test", "t")]), ["--bins", "--test", "t"]);
+    }
+}

@@ -1,0 +1,123 @@
+//! The tests that need a device: the modules of one test program, each of which runs in a process of its own.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::build::{self, Executable, Target};
+use super::{Context, Extent, Ring, results};
+use crate::packages;
+use crate::record::Key;
+use crate::table::Finished;
+
+/// The test program, and the package that it is in.
+pub(crate) const DEVICE: &str = "device";
+pub(crate) const PACKAGE: &str = "sideway-tests";
+
+/// How each module is run: with the tests that the other rings leave out, one at a time, as they share one device. The names of its
+/// tests follow.
+const ARGUMENTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
+/// The end of the names of tests that take minutes in the guest: the gate leaves them to the full run.
+const SLOW: &str = "_under_valgrind";
+
+/// A module of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Module {
+    pub(crate) name: String,
+    /// The full names of its tests.
+    pub(crate) tests: Vec<String>,
+}
+
+/// The test program, if a ring runs it on a device and not everything that it runs there has passed before.
+pub(crate) fn wanted(context: &Context<'_>) -> Result<Option<Target>> {
+    let is_hardware = context.runs(Ring::Hardware) && std::env::var_os("SIDEWAY_TEST_DEVICE").is_some();
+    let is_softroce = context.runs(Ring::Softroce) && context.record.find(&whole(context)).is_none();
+    if !is_hardware && !is_softroce {
+        return Ok(None);
+    }
+    target(context).map(Some)
+}
+
+fn target(context: &Context<'_>) -> Result<Target> {
+    let package = context.record.packages.iter().find(|package| package.name == PACKAGE);
+    let targets = package.map(Target::all).unwrap_or_default();
+    targets.into_iter().find(|target| target.name == DEVICE).context("there is no program with device tests")
+}
+
+/// The test program, built.
+pub(crate) fn program<'a>(context: &'a Context<'_>) -> Result<&'a Executable> {
+    let target = target(context)?;
+    context.built()?.iter().find(|one| one.target == target).context("the device tests were not built")
+}
+
+/// The key of all that the softroce ring runs.
+pub(crate) fn whole(context: &Context<'_>) -> Key {
+    let what = format!("softroce {:?}", context.extent);
+    context.record.key(&what, &[PACKAGE, "sideway-examples", "stride-perf", "rdma-mummy-capi"], &[])
+}
+
+/// The key of one module on soft-RoCE. The programs of the other packages take part only where their tests start them.
+pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
+    let more = match module.name.as_str() {
+        "programs_stride" => Some("stride-perf"),
+        "programs_capi" => Some("rdma-mummy-capi"),
+        _ => None,
+    };
+    let packages: Vec<&str> = [PACKAGE, "sideway-examples"].into_iter().chain(more).collect();
+    context.record.key(&format!("softroce {} {}", module.name, module.tests.join(" ")), &packages, &[])
+}
+
+/// The modules of the program, with the tests that this run has.
+pub(crate) fn modules(context: &Context<'_>, program: &Executable) -> Result<Vec<Module>> {
+    let list = Command::new(&program.file).args(["--list", "--format=terse"]).output();
+    let list = list.with_context(|| format!("cannot run {}", program.file.display()))?;
+    ensure!(list.status.success(), "{} --list: {}", program.file.display(), list.status);
+    Ok(listed(&String::from_utf8_lossy(&list.stdout), context.extent))
+}
+
+fn listed(list: &str, extent: Extent) -> Vec<Module> {
+    let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    for test in tests.filter(|test| extent == Extent::Full || !test.ends_with(SLOW)) {
+        let name = test.split_once("::").map_or("", |(module, _)| module);
+        modules.entry(name).or_default().push(test.to_owned());
+    }
+    modules.into_iter().map(|(name, tests)| Module { name: name.to_owned(), tests }).collect()
+}
+
+/// The hardware ring: the device tests, on this machine's own device.
+pub(crate) fn hardware(context: &Context<'_>) -> Result<Finished> {
+    let Some(device) = std::env::var_os("SIDEWAY_TEST_DEVICE") else {
+        return Ok(Finished::did_not_run("SIDEWAY_TEST_DEVICE names no device of this machine"));
+    };
+    println!("on {}", device.display());
+    packages::require("the device tests", &[packages::C_EXAMPLES])?;
+    let environment = build::programs(context.root)?;
+    let program = program(context)?;
+    let mut finished = Finished::default();
+    for module in modules(context, program)? {
+        println!("\n     Running {} on this machine ({})", module.name, program.file.display());
+        let mut command = program.command();
+        command.args(ARGUMENTS).args(&module.tests).envs(environment.iter().cloned());
+        finished.add(&module.name, results::stream(command)?);
+    }
+    Ok(finished.or_nothing_ran())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_listed_by_module() {
+        let module = |name: &str, tests: &[&str]| Module {
+            name: name.to_owned(),
+            tests: tests.iter().map(|&test| test.to_owned()).collect(),
+        };
+        let list = "xrc::a: test\nerrors::b: test\nerrors::deep::c: test\nxrc::d_under_valgrind: test\n\n3 tests\n";
+        let errors = module("errors", &["errors::b", "errors::deep::c"]);
+        assert_eq!(listed(list, Extent::Gate), [errors.clone(), module("xrc", &["xrc::a"])]);
+        assert_eq!(listed(list, Extent::Full), [errors, module("xrc", &["xrc::a", "xrc::d_under_valgrind"])]);
+    }
+}
