@@ -47,4 +47,4 @@ pub(crate) use self::request::{
 };
 pub(crate) use self::signal::Signal;
 pub(crate) use self::tsc::{Scale, Tsc};
-pub(crate) use self::wait::Bell;
+pub(crate) use self::wait::{Bell, Waiting};

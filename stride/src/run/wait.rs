@@ -33,11 +33,6 @@ impl Bell {
         &self.channel
     }
 
-    /// One of the thread's queues, where it sleeps.
-    pub(crate) fn at<'q, C: CompletionQueue>(&'q self, queue: &'q mut C) -> Sleeping<'q, C> {
-        Sleeping { queue, bell: self }
-    }
-
     fn is_asked(&self, number: usize) -> &AtomicBool {
         // There are two.
         &self.is_asked[number & 1]
@@ -56,17 +51,23 @@ impl Bell {
     }
 }
 
-/// A completion queue at which a thread sleeps while nothing is there.
+/// A completion queue whose thread polls, or sleeps while it is empty if it has a bell.
+///
+/// One type has both, and looks for the bell only if a poll finds nothing: a type for each would double the code of all loops.
 #[derive(Debug)]
-pub(crate) struct Sleeping<'q, C> {
+pub(crate) struct Waiting<'q, C> {
     queue: &'q mut C,
-    bell: &'q Bell,
+    bell: Option<&'q Bell>,
 }
 
-impl<C: CompletionQueue> Sleeping<'_, C> {
-    /// Asks for an event, unless one is on its way; whether it was asked for now.
-    fn ask(&self) -> Result<bool> {
-        let is_asked = self.bell.is_asked(self.queue.cq_context());
+impl<'q, C: CompletionQueue> Waiting<'q, C> {
+    pub(crate) fn new(queue: &'q mut C, bell: Option<&'q Bell>) -> Self {
+        Self { queue, bell }
+    }
+
+    /// Requests an event, unless one is outstanding; whether this call has requested it.
+    fn ask(&self, bell: &Bell) -> Result<bool> {
+        let is_asked = bell.is_asked(self.queue.cq_context());
         if is_asked.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -74,22 +75,33 @@ impl<C: CompletionQueue> Sleeping<'_, C> {
         is_asked.store(true, Ordering::Relaxed);
         Ok(true)
     }
+
+    #[cold]
+    #[inline(never)]
+    fn sleep(&self, bell: &Bell, other: Option<&Self>, most: Duration) -> Result<bool> {
+        let mut is_new = self.ask(bell)?;
+        if let Some(other) = other {
+            is_new |= other.ask(bell)?;
+        }
+        // A completion from before the request raises no event: the loop polls once more. Each later one does.
+        if !is_new {
+            bell.wait(most)?;
+        }
+        Ok(!is_new)
+    }
 }
 
-impl<C: Poll + CompletionQueue> Poll for Sleeping<'_, C> {
+impl<C: Poll + CompletionQueue> Poll for Waiting<'_, C> {
+    #[inline(always)]
     fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32> {
         self.queue.poll(each)
     }
 
-    fn rest(&mut self, other: Option<&Self>, most: impl FnOnce() -> Duration, _: &mut Idle) -> Result<bool> {
-        let mut is_new = self.ask()?;
-        if let Some(other) = other {
-            is_new |= other.ask()?;
+    #[inline(always)]
+    fn rest(&mut self, other: Option<&Self>, most: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool> {
+        match self.bell {
+            None => self.queue.rest(None, most, idle),
+            Some(bell) => self.sleep(bell, other, most()),
         }
-        // What came before an event was asked for raises none: the loop looks once more. From then on whatever comes does.
-        if !is_new {
-            self.bell.wait(most())?;
-        }
-        Ok(!is_new)
     }
 }

@@ -1,128 +1,124 @@
-//! The environment as columns: each member of its JSON, as `schema/stride-perf.schema.json` has them, under its way there, with dots.
+//! The environment as columns: each member of its JSON, by its path in `schema/stride-perf.schema.json`, with dots, in the schema's order.
 //!
-//! Which columns there are does not depend on the test. What is null, or not there, is empty. So is a member that is an object here and a word
-//! there (`client.memory` is `host`, or `client.memory.cuda` has the GPU) where it is the other. A list is JSON.
+//! The columns do not depend on the test. A member that is null or absent is empty. A member that is an object in one test and a word in
+//! another (`client.memory` is `host`, or `client.memory.cuda` has the GPU) is empty in the column of the other form. A list is JSON.
 
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::report::Environment;
 
-/// Members of the whole.
-const HEAD: [&str; 4] = ["time", "version", "command_line", "exchange"];
+/// The schema of the documents.
+const SCHEMA: &str = include_str!("../../../schema/stride-perf.schema.json");
 
-/// Of `plan`.
-const PLAN: [&str; 39] = [
-    "operation",
-    "measure",
-    "measure.latency",
-    "transport",
-    "sizes_bytes",
-    "amount.messages.count",
-    "amount.messages.warm_up",
-    "amount.time.time_seconds",
-    "amount.time.warm_up_seconds",
-    "is_endless",
-    "queue_pairs",
-    "threads",
-    "tx_depth",
-    "rx_depth",
-    "post_list",
-    "receive_list",
-    "cq_moderation",
-    "is_each_large_signaled",
-    "is_bidirectional",
-    "is_reversed",
-    "inline_bytes",
-    "mtu_bytes",
-    "qp_timeout",
-    "service_level",
-    "traffic_class",
-    "flow_label",
-    "is_relaxed",
-    "is_on_demand",
-    "has_own_regions",
-    "sleeps_on_events",
-    "is_validated",
-    "timeout_seconds",
-    "rate_limit_gigabits_per_second",
-    "burst_size",
-    "gap_seconds",
-    "interval_seconds",
-    "counters",
-    "uses_rdma_cm",
-    "address",
-];
+/// A value of the schema. Unlike [`Value`] it keeps the order of members.
+#[derive(Debug)]
+enum Node {
+    Object(Vec<(String, Node)>),
+    List(Vec<Node>),
+    Text(String),
+    Other,
+}
 
-/// Of `plan.client` and `plan.server`.
-const PLACE: [&str; 11] = [
-    "device",
-    "port",
-    "gid_index",
-    "pkey_index",
-    "dlid",
-    "memory",
-    "memory.cuda",
-    "cpus",
-    "gpu_registration",
-    "is_bound",
-    "others",
-];
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
 
-/// Of `path`.
-const PATH: [&str; 4] = ["client_gid", "server_gid", "mtu_bytes", "others"];
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Node;
 
-/// Of `client` and `server`.
-const SIDE: [&str; 36] = [
-    "version",
-    "host",
-    "kernel",
-    "machine",
-    "cpu_model",
-    "cpu_governor",
-    "device",
-    "provider",
-    "firmware",
-    "vendor_id",
-    "vendor_part_id",
-    "port",
-    "link_layer",
-    "gigabits_per_second",
-    "mtu_bytes",
-    "longest_message_bytes",
-    "lid",
-    "dlid",
-    "partition.index",
-    "partition.key",
-    "gids",
-    "memory",
-    "memory.cuda",
-    "gpu.index",
-    "gpu.name",
-    "gpu.pci_address",
-    "gpu.numa_node",
-    "registration",
-    "numa_node",
-    "cpus",
-    "thread_nodes",
-    "near_cpus",
-    "is_bound_to_node",
-    "reads",
-    "inline_bytes",
-    "others",
-];
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
 
-/// All of them, in their order.
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Node::Object(members))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element()? {
+                    values.push(value);
+                }
+                Ok(Node::List(values))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Node, E> {
+                Ok(Node::Text(text.to_owned()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Node, E> {
+                Ok(Node::Other)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
+                Ok(Node::Other)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Node, E> {
+                Ok(Node::Other)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
+                Ok(Node::Other)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
+                Ok(Node::Other)
+            }
+        }
+
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+impl Node {
+    fn member(&self, name: &str) -> Option<&Self> {
+        let Self::Object(members) = self else { return None };
+        members.iter().find(|(member, _)| member == name).map(|(_, value)| value)
+    }
+
+    /// Adds the leaves below a part of the schema, each once. A list is a leaf, whatever its elements are.
+    fn leaves(&self, part: &Self, path: &str, found: &mut Vec<String>) {
+        if let Some(Self::Text(reference)) = part.member("$ref") {
+            let definition = reference.strip_prefix("#/$defs/").and_then(|name| self.member("$defs")?.member(name));
+            return definition.into_iter().for_each(|part| self.leaves(part, path, found));
+        }
+        let mut has_forms = false;
+        for form in ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|word| part.member(word)) {
+            let Self::List(forms) = form else { continue };
+            has_forms = true;
+            forms.iter().for_each(|form| self.leaves(form, path, found));
+        }
+        if let Some(Self::Object(members)) = part.member("properties") {
+            for (member, part) in members {
+                let dot = if path.is_empty() { "" } else { "." };
+                self.leaves(part, &format!("{path}{dot}{member}"), found);
+            }
+        } else if !has_forms
+            && !matches!(part.member("type"), Some(Self::Text(kind)) if kind == "null")
+            && !found.iter().any(|known| known == path)
+        {
+            found.push(path.to_owned());
+        }
+    }
+}
+
+/// The names of all columns, in their order.
 fn names() -> Vec<String> {
-    let parts: [(&str, &[&str]); 7] = [
-        ("", &HEAD),
-        ("plan.", &PLAN),
-        ("plan.client.", &PLACE),
-        ("plan.server.", &PLACE),
-        ("path.", &PATH),
-        ("client.", &SIDE),
-        ("server.", &SIDE),
-    ];
-    parts.iter().flat_map(|(start, names)| names.iter().map(move |name| format!("{start}{name}"))).collect()
+    let mut found = Vec::new();
+    // Tests read the schema.
+    let schema: Node = serde_json::from_str(SCHEMA).unwrap_or(Node::Other);
+    if let Some(environment) = schema.member("$defs").and_then(|definitions| definitions.member("environment")) {
+        schema.leaves(environment, "", &mut found);
+    }
+    found
 }
 
 /// The environment of a test.
@@ -168,37 +164,25 @@ mod tests {
     use crate::plan::{Measure, Memory, Semantics};
     use crate::report::sample;
 
-    /// The leaves below a part of the schema; a list is one, whatever is in it.
-    fn leaves(schema: &Value, part: &Value, name: &str, found: &mut BTreeSet<String>) {
-        if let Some(other) = part["$ref"].as_str() {
-            let other = other.strip_prefix("#/$defs/").expect("a definition of the schema");
-            return leaves(schema, &schema["$defs"][other], name, found);
-        }
-        let parts = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|word| part[word].as_array());
-        let parts: Vec<_> = parts.flatten().collect();
-        parts.iter().for_each(|part| leaves(schema, part, name, found));
-        if let Some(members) = part["properties"].as_object() {
-            for (member, part) in members {
-                let dot = if name.is_empty() { "" } else { "." };
-                leaves(schema, part, &format!("{name}{dot}{member}"), found);
-            }
-        } else if parts.is_empty() && part["type"] != "null" {
-            // Members of any name would be no columns.
-            assert_ne!(part["type"], "object", "{name}");
-            found.insert(name.to_owned());
-        }
-    }
-
     #[test]
-    fn every_leaf_of_the_schema_has_a_column() {
-        let schema: Value = serde_json::from_str(include_str!("../../../schema/stride-perf.schema.json")).unwrap();
-        let mut due = BTreeSet::new();
-        leaves(&schema, &schema["$defs"]["environment"], "", &mut due);
-        assert!(due.len() > 100 && due.contains("client.gpu.pci_address"), "{due:?}");
+    fn every_member_of_an_environment_has_a_column() {
+        fn members(value: &Value, path: &str, found: &mut Vec<String>) {
+            let Some(object) = value.as_object() else { return found.push(path.to_owned()) };
+            for (name, value) in object {
+                let dot = if path.is_empty() { "" } else { "." };
+                members(value, &format!("{path}{dot}{name}"), found);
+            }
+        }
         let names = names();
-        let found: BTreeSet<String> = names.iter().cloned().collect();
-        assert_eq!(found, due);
-        assert_eq!(found.len(), names.len(), "each once");
+        assert!(names.len() > 100 && names.iter().any(|name| name == "client.gpu.pci_address"), "{names:?}");
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len(), "each once");
+        for measure in [Measure::Bandwidth, Measure::Latency(Semantics::Ack)] {
+            let mut found = Vec::new();
+            members(&serde_json::to_value(sample::environment(measure)).unwrap(), "", &mut found);
+            let missing: Vec<_> = found.iter().filter(|name| !distinct.contains(name)).collect();
+            assert!(missing.is_empty(), "{missing:?}");
+        }
     }
 
     #[test]

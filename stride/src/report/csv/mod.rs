@@ -67,10 +67,15 @@ impl Csv {
     }
 }
 
-fn line<T: AsRef<[u8]>>(out: &mut dyn Write, fields: impl Iterator<Item = T>) -> Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
-    writer.write_record(fields)?;
-    writer.flush()
+/// Writes a record by RFC 4180, but with a line feed at its end.
+fn line<'a>(out: &mut dyn Write, fields: impl Iterator<Item = &'a str>) -> Result<()> {
+    let quoted = |field: &str| match field.contains([',', '"', '\r', '\n']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.to_owned(),
+    };
+    let fields: Vec<_> = fields.map(quoted).collect();
+    writeln!(out, "{}", fields.join(","))?;
+    out.flush()
 }
 
 const BANDWIDTH: [&str; 15] = [

@@ -16,7 +16,7 @@ use crate::plan::Operation;
 use crate::run::cas_check::CasCheck;
 use crate::run::{
     AtPeer, AtTarget, Bell, ChainedSwap, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Intake, Places,
-    Poll, Read, SendImmediate, SendPlain, Target, To, Write, WriteImmediate,
+    Poll, Read, SendImmediate, SendPlain, Target, To, Waiting, Write, WriteImmediate,
 };
 
 /// Where the requests of a lane go, and its receives.
@@ -54,7 +54,7 @@ fn chained(lane: usize) -> ChainedSwap {
 }
 
 impl Step<'_> {
-    /// Polling or sleeping: the choice is made here, and not in the loop.
+    /// With a bell the thread sleeps while its queues are empty; without one it polls.
     pub(super) fn at<C: Poll + CompletionQueue>(
         &mut self,
         bell: Option<&Bell>,
@@ -62,13 +62,10 @@ impl Step<'_> {
         sends: &mut C,
         receives: &mut C,
     ) -> Result<Outcome> {
-        match bell {
-            None => self.with(pairs, sends, receives),
-            Some(bell) => self.with(pairs, &mut bell.at(sends), &mut bell.at(receives)),
-        }
+        self.with(pairs, &mut Waiting::new(sends, bell), &mut Waiting::new(receives, bell))
     }
 
-    /// With completion queues of one kind, as above.
+    /// With completion queues of one kind.
     fn with<C: Poll>(&mut self, pairs: &mut Pairs, sends: &mut C, receives: &mut C) -> Result<Outcome> {
         match pairs {
             Pairs::Connected(pairs) => match kinds(pairs.iter_mut().map(|pair| own(pair.queues())))? {

@@ -6,11 +6,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpointer_attribute};
-
-use super::driver::{Driver, Failure};
+use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpointer_attribute, Driver, Failure};
 use crate::plan::PciAddress;
+use anyhow::{Context, Result, ensure};
 
 /// GPUs give their memory to other devices in pages of 64 KiB.
 const GPU_PAGE: usize = 64 << 10;
@@ -144,7 +142,7 @@ impl Allocation {
         allocated.with_context(|| format!("{with_slack} bytes of the GPU's memory"))?;
         let memory = Self { context: Arc::clone(context), base, start: base.next_multiple_of(GPU_PAGE as u64), bytes };
         let is_on: c_uint = 1;
-        let sync = CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+        let sync = CUpointer_attribute::SYNC_MEMOPS;
         // SAFETY: the attribute is a number of 32 bits, which is there to be read, and the memory is there. By it a copy has ended when its
         // function returns, so that a NIC sees what was copied.
         let set = |driver: &Driver| unsafe { (driver.cuPointerSetAttribute)((&raw const is_on).cast(), sync, base) };
@@ -169,7 +167,7 @@ impl Allocation {
         let make = context.card.driver.cuMemGetHandleForAddressRange;
         let make = make.context("libcuda.so.1 has no cuMemGetHandleForAddressRange, which came with CUDA 11.7")?;
         let mut file: c_int = -1;
-        let kind = CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+        let kind = CUmemRangeHandleType::DMA_BUF_FD;
         // SAFETY: the place of a descriptor is there to be written, and the pages are there.
         context.call("cuMemGetHandleForAddressRange", |_| unsafe {
             make((&raw mut file).cast(), self.start, self.bytes, kind, 0)

@@ -1,18 +1,54 @@
-//! libcuda, as far as it is needed: loaded when it is asked for, and no part of the build.
+//! The functions of libcuda that this program calls. The library is loaded at run time, and the build does not need it.
 //!
-//! The prototypes are cudarc's, which the compiler compares with those here, but for what is returned: a `CUresult` is an `enum` of the codes
-//! that cudarc knows, and a driver may be newer.
+//! Tests compare the prototypes with those of cudarc. A result is a number here: cudarc has an `enum`, and a newer driver may return other
+//! codes.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::fmt;
 use std::sync::OnceLock;
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpointer_attribute};
+use libloading::Library;
+
+/// A GPU, by its number in the driver.
+pub(super) type CUdevice = c_int;
+/// An address in a GPU's memory.
+pub(super) type CUdeviceptr = c_ulonglong;
+/// A context of the driver.
+pub(super) type CUcontext = *mut CUctx_st;
+
+/// What a context points to: the driver alone reads it.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct CUctx_st([u8; 0]);
+
+/// An attribute of a pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+#[expect(non_camel_case_types, reason = "it is called as in C")]
+pub(super) struct CUpointer_attribute(c_uint);
+
+impl CUpointer_attribute {
+    /// Copies of this memory have ended when their function returns.
+    pub(super) const SYNC_MEMOPS: Self = Self(6);
+}
+
+/// A kind of handle for a range of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct CUmemRangeHandleType(c_uint);
+
+impl CUmemRangeHandleType {
+    /// A DMA buffer of the kernel.
+    pub(super) const DMA_BUF_FD: Self = Self(1);
+}
 
 /// The functions that are used, by the names that their symbols have.
 macro_rules! functions {
     ($($Name:ident($($argument:ty),*);)*) => {
-        $(const _: unsafe fn($($argument),*) -> sys::CUresult = sys::$Name;)*
+        $(
+            #[cfg(test)]
+            const _: unsafe fn($(<$argument as InCudarc>::Type),*) -> sys::CUresult = sys::$Name;
+        )*
 
         /// libcuda, by its functions.
         #[derive(Debug)]
@@ -30,7 +66,7 @@ macro_rules! functions {
             ///
             /// `find` gives each function of libcuda by its name.
             unsafe fn load(find: impl Find) -> Result<Self, Absent> {
-                // SAFETY: the types are those of cudarc's bindings, with a number for the enum of 32 bits that is returned.
+                // SAFETY: tests compare the types with cudarc's bindings; an enum is a number of 32 bits here.
                 unsafe {
                     Ok(Self {
                         $($Name: find.find(stringify!($Name)).ok_or(Absent::Symbol(stringify!($Name)))?,)*
@@ -62,9 +98,8 @@ functions! {
     cuPointerSetAttribute(*const c_void, CUpointer_attribute, CUdeviceptr);
 }
 
-const _: unsafe fn(*mut c_void, CUdeviceptr, usize, CUmemRangeHandleType, c_ulonglong) -> sys::CUresult =
-    sys::cuMemGetHandleForAddressRange;
-const _: () = assert!(size_of::<sys::CUresult>() == size_of::<c_uint>());
+/// Names of libcuda: the driver's own, and that of the toolkit's link.
+const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
 /// Where functions are.
 trait Find {
@@ -74,14 +109,13 @@ trait Find {
     unsafe fn find<F: Copy>(&self, name: &str) -> Option<F>;
 }
 
-/// The library that cudarc has loaded.
-struct Library;
+/// libcuda, which is never closed.
+struct Loaded(&'static Library);
 
-impl Find for Library {
+impl Find for Loaded {
     unsafe fn find<F: Copy>(&self, name: &str) -> Option<F> {
-        // SAFETY: `load` has seen that the library is there, so that this does not panic; the type is the caller's promise. The library is
-        // never closed, so that what is copied out of it stays.
-        unsafe { sys::culib().get::<F>(name.as_bytes()).ok().map(|symbol| *symbol) }
+        // SAFETY: the caller guarantees the type. The library is never closed, so the copied pointer stays valid.
+        unsafe { self.0.get::<F>(name.as_bytes()).ok().map(|symbol| *symbol) }
     }
 }
 
@@ -153,12 +187,10 @@ impl Driver {
     }
 
     fn load_library() -> Result<Self, Absent> {
-        // SAFETY: libcuda may be loaded: that is what the user has asked for.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(Absent::Library);
-        }
+        // SAFETY: the user has asked for libcuda, so its initializers may run.
+        let library = LIBRARIES.iter().find_map(|name| unsafe { Library::new(name) }.ok()).ok_or(Absent::Library)?;
         // SAFETY: the library is libcuda.
-        unsafe { Self::load(Library) }
+        unsafe { Self::load(Loaded(Box::leak(Box::new(library)))) }
     }
 
     fn start(&'static self) -> Result<&'static Self, Absent> {
@@ -182,5 +214,53 @@ impl Driver {
             String::new()
         };
         Err(Failure { function, code, name })
+    }
+}
+
+#[cfg(test)]
+use cudarc::driver::sys;
+
+/// The type that cudarc has for one of an argument.
+#[cfg(test)]
+trait InCudarc {
+    type Type;
+}
+
+#[cfg(test)]
+mod in_cudarc {
+    use super::*;
+
+    macro_rules! types {
+        ($($Ours:ty => $Theirs:ty),*) => {
+            $(
+                impl InCudarc for $Ours {
+                    type Type = $Theirs;
+                }
+                const _: () = assert!(size_of::<$Ours>() == size_of::<$Theirs>());
+            )*
+        };
+    }
+    types! {
+        c_char => c_char, c_int => c_int, c_uchar => c_uchar, c_uint => c_uint, c_ulonglong => c_ulonglong, usize => usize, c_void => c_void,
+        CUctx_st => sys::CUctx_st, CUpointer_attribute => sys::CUpointer_attribute, CUmemRangeHandleType => sys::CUmemRangeHandleType
+    }
+
+    impl<T: InCudarc> InCudarc for *mut T {
+        type Type = *mut T::Type;
+    }
+
+    impl<T: InCudarc> InCudarc for *const T {
+        type Type = *const T::Type;
+    }
+
+    const _: unsafe fn(*mut c_void, CUdeviceptr, usize, sys::CUmemRangeHandleType, c_ulonglong) -> sys::CUresult =
+        sys::cuMemGetHandleForAddressRange;
+    const _: () = assert!(size_of::<sys::CUresult>() == size_of::<c_uint>());
+
+    #[test]
+    fn constants_equal_those_of_cudarc() {
+        let sync = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as c_uint;
+        let dma_buf = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_uint;
+        assert_eq!((CUpointer_attribute::SYNC_MEMOPS.0, CUmemRangeHandleType::DMA_BUF_FD.0), (sync, dma_buf));
     }
 }

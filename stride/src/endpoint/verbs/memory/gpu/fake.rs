@@ -11,9 +11,7 @@ use std::os::fd::IntoRawFd;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpointer_attribute};
-
-use super::driver::Driver;
+use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpointer_attribute, Driver};
 
 const INVALID_VALUE: c_uint = 1;
 const OUT_OF_MEMORY: c_uint = 2;
@@ -270,7 +268,7 @@ unsafe extern "C" fn cuPointerSetAttribute(
     address: CUdeviceptr,
 ) -> c_uint {
     code(in_context("cuPointerSetAttribute").and_then(|()| {
-        assert_eq!(attribute, CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+        assert_eq!(attribute, CUpointer_attribute::SYNC_MEMOPS);
         let mut memory = memory();
         let known = memory.get_mut(&address).ok_or(INVALID_VALUE)?;
         // SAFETY: a number of the caller's.
@@ -289,7 +287,7 @@ unsafe extern "C" fn cuMemGetHandleForAddressRange(
     code(in_context("cuMemGetHandleForAddressRange").and_then(|()| {
         within(address, bytes)?;
         let is_aligned = address.is_multiple_of(4096) && bytes.is_multiple_of(4096);
-        if !is_aligned || flags != 0 || kind != CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD {
+        if !is_aligned || flags != 0 || kind != CUmemRangeHandleType::DMA_BUF_FD {
             return Err(INVALID_VALUE);
         }
         // No DMA buffer, but a descriptor.
