@@ -12,6 +12,7 @@ use sideway_tests::connections::{DatagramEnd, LONG, address, channel, datagram_e
 use sideway_tests::datagrams::GRH;
 use sideway_tests::recording::Warnings;
 
+/// Tests run at the same time and see the datagrams of each other's groups, so each has its own.
 fn group(last: u8) -> SocketAddr {
     SocketAddr::from(([239, 9, 9, last], 0))
 }
@@ -109,7 +110,7 @@ fn several_groups_are_told_apart_and_left_with_the_queue_pair_or_the_identifier(
     let channel = channel();
     let id = bound(&channel);
     let end = datagram_end(&id);
-    for last in 1..=3 {
+    for last in 11..=13 {
         id.join_multicast(group(last)).unwrap();
     }
     let found: Vec<_> = (0..3)
@@ -121,26 +122,26 @@ fn several_groups_are_told_apart_and_left_with_the_queue_pair_or_the_identifier(
             membership.group().unwrap()
         })
         .collect();
-    for last in 1..=3 {
+    for last in 11..=13 {
         assert!(found.contains(&group(last)), "{found:?}");
     }
-    let error = id.join_multicast(group(2)).unwrap_err();
+    let error = id.join_multicast(group(12)).unwrap_err();
     assert_eq!(error.errno().raw(), libc::EADDRINUSE);
-    assert_eq!(error.hint(), Some("the identifier is in the group 239.9.9.2, or joins it already"));
+    assert_eq!(error.hint(), Some("the identifier is in the group 239.9.9.12, or joins it already"));
     // With the port that was not given when joining.
-    let mut elsewhere = group(2);
+    let mut elsewhere = group(12);
     elsewhere.set_port(7);
     id.leave_multicast(elsewhere).unwrap();
-    id.join_multicast(group(2)).unwrap();
+    id.join_multicast(group(12)).unwrap();
     end.side.qp.close().unwrap();
     // It was left before its event was taken.
     assert!(channel.try_get_cm_event().unwrap().is_none());
-    id.leave_multicast(group(1)).unwrap_err();
+    id.leave_multicast(group(11)).unwrap_err();
 
     // Without a queue pair.
-    id.join_multicast(group(4)).unwrap();
-    joined(&channel, &id, group(4));
-    id.join_multicast(group(5)).unwrap();
+    id.join_multicast(group(14)).unwrap();
+    joined(&channel, &id, group(14));
+    id.join_multicast(group(15)).unwrap();
     drop(id);
     assert!(channel.try_get_cm_event().unwrap().is_none());
     assert_eq!(warnings.take(), [""; 0]);
@@ -155,7 +156,7 @@ fn what_cannot_be_joined_says_why_and_leaves_nothing_behind() {
         let hint = error.hint().unwrap_or_else(|| panic!("{error}")).to_owned();
         (error.errno().raw(), hint)
     };
-    assert!(hint(group(1), &id).1.contains("is on no device"));
+    assert!(hint(group(21), &id).1.contains("is on no device"));
     id.bind_addr(SocketAddr::new(address(), 0)).unwrap();
     let unicast = SocketAddr::new(address(), 0);
     assert!(hint(unicast, &id).1.ends_with("is no address of a multicast group"));
@@ -166,12 +167,12 @@ fn what_cannot_be_joined_says_why_and_leaves_nothing_behind() {
         (524, "joining ff0e::9:9: the port has no multicast groups of IPv6 (RoCE v2 has those of IPv4)")
     );
     id.leave_multicast(ipv6).unwrap_err();
-    id.join_multicast(group(1)).unwrap();
-    joined(&channel, &id, group(1));
+    id.join_multicast(group(21)).unwrap();
+    joined(&channel, &id, group(21));
 
     let connection = channel.create_id(PortSpace::Tcp).unwrap();
     connection.bind_addr(SocketAddr::new(address(), 0)).unwrap();
-    let (errno, why) = hint(group(1), &connection);
+    let (errno, why) = hint(group(21), &connection);
     assert_eq!(errno, libc::EINVAL);
     assert!(why.contains("make the identifier in PortSpace::Udp"), "{why}");
     assert!(channel.try_get_cm_event().unwrap().is_none());
