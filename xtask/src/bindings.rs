@@ -1,10 +1,15 @@
 //! `cargo xtask bindings`: writes, or compares, the generated half of rdma-mummy-sys.
 
+use std::process::Command;
+
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::packages;
 use crate::repo;
+
+/// The generator.
+const PROGRAM: &str = "rdma-mummy-sys-generator";
 
 /// Generate rdma-mummy-sys/src/bindings from the installed rdma-core headers
 ///
@@ -25,12 +30,16 @@ impl Bindings {
 /// Carries the task out.
 pub(crate) fn main(task: &Bindings) -> Result<()> {
     packages::require("generating the bindings", &[packages::BINDINGS])?;
-    let mut command = repo::cargo(&repo::root()?);
-    command.args(["run", "--quiet", "--package", "rdma-mummy-sys-generator", "--"]);
+    let root = repo::root()?;
+    let mut command = repo::cargo(&root);
+    // By the features of the whole workspace, so that the tests share the build.
+    command.args(["build", "--quiet", "--workspace", "--bin", PROGRAM]);
+    repo::build(command)?;
+    let mut command = Command::new(repo::target_folder(&root)?.join("debug").join(PROGRAM));
     if task.check {
         command.arg("--check");
     }
-    let status = command.status().context("cannot run cargo")?;
+    let status = command.status().context("cannot run the generator")?;
     if !status.success() {
         let hint = if task.check { "; `cargo xtask bindings` writes them anew" } else { "" };
         bail!("the generator ended with {status}{hint}");

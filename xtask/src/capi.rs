@@ -102,7 +102,7 @@ impl Built {
 pub(crate) fn main(task: &Capi) -> Result<ExitCode> {
     packages::require("the library for C programs", &[packages::LINKING])?;
     let root = repo::root()?;
-    let built = build(&root, !task.without_softrnic, PROFILE)?;
+    let built = build(&root, !task.without_softrnic, PROFILE, &[])?;
     println!("built {}", built.folder.display());
     match packages::require("building its examples", &[packages::C_EXAMPLES]) {
         Ok(()) => {
@@ -119,8 +119,9 @@ pub(crate) fn main(task: &Capi) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the libraries and what lies beside them, with a profile of cargo's.
-pub(crate) fn build(root: &Path, softrnic: bool, profile: &str) -> Result<Built> {
+/// Builds the libraries and what lies beside them, with a profile of cargo's. The packages in `beside` are built as well, and share
+/// the choice of features.
+pub(crate) fn build(root: &Path, softrnic: bool, profile: &str, beside: &[&str]) -> Result<Built> {
     let target = repo::target_folder(root)?;
     let folder = target.join("capi");
     let library = folder.join("lib");
@@ -128,7 +129,7 @@ pub(crate) fn build(root: &Path, softrnic: bool, profile: &str) -> Result<Built>
         make(&folder.join(part))?;
     }
     let mut cargo = repo::cargo(root);
-    cargo.args(["build", "--profile", profile, "--package", PACKAGE]);
+    cargo.args(["build", "--profile", profile, "--lib", "--package", PACKAGE]).args(beside);
     if !softrnic {
         cargo.arg("--no-default-features");
     }

@@ -35,7 +35,7 @@ pub(crate) struct Built {
 /// Carries the task out.
 pub(crate) fn main(_task: &Preload) -> Result<ExitCode> {
     packages::require("softrnic for C programs", &[packages::LINKING])?;
-    let built = build(&repo::root()?)?;
+    let built = build(&repo::root()?, &[])?;
     println!(
         "built {}\n  {} ibv_devinfo",
         built.libraries.parent().unwrap_or(&built.libraries).display(),
@@ -44,8 +44,8 @@ pub(crate) fn main(_task: &Preload) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds all of it.
-pub(crate) fn build(root: &Path) -> Result<Built> {
+/// Builds all of it. The packages in `beside` are built as well, and share the choice of features.
+pub(crate) fn build(root: &Path, beside: &[&str]) -> Result<Built> {
     let target = repo::target_folder(root)?;
     let release = target.join("release");
     let folder = target.join("preload");
@@ -53,18 +53,18 @@ pub(crate) fn build(root: &Path) -> Result<Built> {
     fs::create_dir_all(&libraries).with_context(|| format!("cannot create {}", libraries.display()))?;
 
     // The pair first, as both builds put their libraries into the same place.
-    cargo(root, &["--lib", "--features", "pair"])?;
+    cargo(root, beside, &["--lib", "--features", "softrnic-preload/pair"])?;
     link(root, &release.join("libsoftrnic_preload.a"), &libraries)?;
-    cargo(root, &[])?;
+    cargo(root, beside, &["--lib", "--bins", "--examples"])?;
     for name in ["libsoftrnic_preload.so", "softrnic-run"] {
         place(&release.join(name), &folder.join(name))?;
     }
     Ok(Built { run: folder.join("softrnic-run"), libraries })
 }
 
-fn cargo(root: &Path, more: &[&str]) -> Result<()> {
+fn cargo(root: &Path, beside: &[&str], more: &[&str]) -> Result<()> {
     let mut command = repo::cargo(root);
-    command.args(["build", "--release", "--package", PACKAGE]).args(more);
+    command.args(["build", "--release", "--package", PACKAGE]).args(beside).args(more);
     repo::build(command)
 }
 

@@ -27,13 +27,16 @@ const OF_FLAGS: &str = "\
 /// Compares the lists, or writes them.
 pub(super) fn check(root: &Path, write: bool) -> Result<()> {
     let nightly = toolchain::nightly(root, &[])?;
+    let mut rustdoc = repo::toolchain_cargo(root, &nightly);
+    rustdoc.args(["doc", "--no-deps", "--all-features", "--lib", "--quiet"]);
+    rustdoc.args(CRATES.iter().flat_map(|name| ["--package", name]));
+    rustdoc.env("RUSTDOCFLAGS", "-Z unstable-options --output-format json --cap-lints allow");
+    // The folder of another compiler: these files are no documentation.
+    let folder = repo::target_folder(root)?.join("nightly");
+    rustdoc.arg("--target-dir").arg(&folder);
+    repo::build(rustdoc)?;
     for name in CRATES {
-        let words = ["rustdoc", "--package", name, "--all-features", "--lib", "--quiet", "--"];
-        let format = ["-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"];
-        let mut rustdoc = repo::toolchain_cargo(root, &nightly);
-        rustdoc.args(words).args(format);
-        repo::build(rustdoc)?;
-        let json = repo::target_folder(root)?.join("doc").join(name).with_extension("json");
+        let json = folder.join("doc").join(name).with_extension("json");
         let api = Builder::from_rustdoc_json(&json).omit_auto_derived_impls(true).omit_auto_trait_impls(true);
         let api = api.omit_blanket_impls(true).build().with_context(|| format!("what rustdoc says of {name}"))?;
         compare(root, name, &list(&api), write)?;

@@ -119,7 +119,7 @@ pub(crate) fn selection<'a>(record: &Record, packages: &'a [String]) -> Vec<&'a 
 /// The programs that device tests start, built with optimisation.
 pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     release(root)?;
-    let library = crate::capi::build(root, true, "release")?;
+    let library = crate::capi::build(root, true, "release", BESIDE)?;
     crate::capi::examples(root, &library)?;
     let folder = repo::target_folder(root)?.join("release");
     Ok(vec![
@@ -129,11 +129,14 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     ])
 }
 
-/// Builds stride-perf, the examples and the measurement of costs, in one call so that they share what they depend on.
+/// What every build with optimisation has, so that all share the libraries.
+pub(crate) const BESIDE: &[&str] =
+    &["--package", "sideway-examples", "--package", "sideway-zero-cost", "--package", "stride-perf"];
+
+/// Builds stride-perf, the examples and the measurement of costs.
 pub(crate) fn release(root: &Path) -> Result<()> {
     let mut cargo = repo::cargo(root);
-    cargo.args(["build", "--release", "--bins", "--examples"]);
-    cargo.args(["--package", "sideway-examples", "--package", "sideway-zero-cost", "--package", "stride-perf"]);
+    cargo.args(["build", "--release", "--bins", "--examples"]).args(BESIDE);
     repo::build(cargo)
 }
 

@@ -103,12 +103,12 @@ fn examples(context: &Context<'_>) -> Result<()> {
 /// Runs the examples in documentation.
 fn documents(context: &Context<'_>) -> Result<Finished> {
     let all = context.record.packages.iter().filter(|package| package.has_documents);
-    let names: Vec<String> = all.map(|package| package.name.clone()).collect();
-    let closure: Vec<&str> = names.iter().map(String::as_str).collect();
+    let closure: Vec<&str> = all.map(|package| package.name.as_str()).collect();
     let key = context.record.key("documents", &closure, &["README.md", "sideway/README.md"]);
     context.once("examples in documentation", &key, || {
         let mut cargo = repo::cargo(context.root);
-        cargo.args(["test", "--doc", "--no-fail-fast"]).args(selection(context.record, &names));
+        // By the features of the whole workspace, as the other tests are built.
+        cargo.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
         let mut finished = Finished::default();
         finished.add("cargo test --doc", results::stream(cargo)?);
         Ok(finished)

@@ -81,8 +81,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         if one.failed == 0 { record.keep(key, &one) } else { Ok(()) }
     };
     if !rows.is_empty() {
-        let built = preload::build(root)?;
-        build::release(root)?;
+        let built = preload::build(root, build::BESIDE)?;
         let stride = repo::target_folder(root)?.join("release/stride-perf");
         let place = Place { own: compile(root, &built)?, built, stride };
         for (row, key) in rows {

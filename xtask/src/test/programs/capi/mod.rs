@@ -18,6 +18,7 @@ use super::play::{self, LIMIT};
 use super::process::Process;
 use crate::capi::{self, Built};
 use crate::packages;
+use crate::test::build;
 
 /// One thing that must be so.
 #[derive(Clone, Copy)]
@@ -72,7 +73,7 @@ enum Linked {
 /// Builds the library, and each program with the static and with the shared one.
 pub(super) fn build(root: &Path, profile: &str) -> Result<Door> {
     packages::require("programs in C and C++", &[packages::C_EXAMPLES])?;
-    let built = capi::build(root, true, profile)?;
+    let built = capi::build(root, true, profile, if profile == "release" { build::BESIDE } else { &[] })?;
     capi::examples(root, &built)?;
     let programs = built.folder.join("tests");
     std::fs::create_dir_all(&programs).with_context(|| format!("cannot create {}", programs.display()))?;
