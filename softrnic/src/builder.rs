@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use rdma_mummy_sys::load::{gate, provider};
 
 use crate::cm;
-use crate::ipc;
 use crate::sys::fork;
 use crate::sys::unpoisoned;
 use crate::verbs::{device, table};
+use crate::wiring;
 
 /// The environment variable that says which devices there are.
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
@@ -77,7 +77,7 @@ impl Builder {
                     provider::register(provider::Provider::new(PROVIDER, table::table()).with_rdmacm(cm::table()))
                 }
                 .map_err(RegisterError::Provider)?;
-                ipc::enable();
+                wiring::connect();
                 *registered = Some(names);
                 Ok(())
             }

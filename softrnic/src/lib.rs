@@ -49,6 +49,7 @@ pub(crate) mod verbs;
 pub(crate) mod wire;
 
 mod builder;
+mod wiring;
 
 pub use builder::{Builder, DEVICES_VARIABLE, RegisterError, register};
 pub use ipc::PEERS_VARIABLE;

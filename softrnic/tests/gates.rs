@@ -2,7 +2,7 @@
 //! once they have left, and what is behind a gate is never changed while anybody looks.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../src/mem/rundown.rs"]
+#[path = "../src/sys/rundown.rs"]
 mod rundown;
 
 /// What gates are built from: here, of a model that tries all orders.

@@ -33,9 +33,9 @@ mod shared {
 
     use loom::cell::UnsafeCell;
 
-    use super::mem::Segment;
     use super::ring::CONTROL;
     use crate::sys::sync::{AtomicU64, Ordering};
+    use crate::wire::bytes::Segment;
 
     pub(super) const LINE: usize = 16;
 
@@ -114,55 +114,55 @@ mod codec {
     pub(super) struct Garbage(pub(super) &'static str);
 }
 
-mod mem {
-    use std::sync::Arc;
-
-    use loom::cell::UnsafeCell;
-
-    /// Bytes of a ring.
-    #[derive(Debug)]
-    pub(crate) struct Segment {
-        pub(crate) of: Option<Arc<[UnsafeCell<u8>]>>,
-        pub(crate) start: usize,
-        pub(crate) length: usize,
-    }
-
-    impl Segment {
-        pub(crate) const EMPTY: Self = Self { of: None, start: 0, length: 0 };
-
-        pub(crate) fn is_empty(&self) -> bool {
-            self.length == 0
-        }
-
-        fn cells(&self) -> &[UnsafeCell<u8>] {
-            let of = self.of.as_deref().unwrap_or_default();
-            &of[self.start..][..self.length]
-        }
-    }
-
-    #[derive(Debug)]
-    pub(crate) struct Fault;
-
-    pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
-        let cells = to.iter().flat_map(Segment::cells);
-        // SAFETY: the model ends the test where another uses it meanwhile.
-        cells.zip(from).for_each(|(cell, &byte)| cell.with_mut(|to| unsafe { *to = byte }));
-        Ok(())
-    }
-
-    pub(crate) fn copy(_: &[Segment], _: &[Segment]) -> Result<(), Fault> {
-        unreachable!("all payloads are bytes here")
-    }
-
-    pub(crate) fn read_bytes(from: &[Segment]) -> Vec<u8> {
-        // SAFETY: the model ends the test where another changes it meanwhile.
-        from.iter().flat_map(Segment::cells).map(|cell| cell.with(|byte| unsafe { *byte })).collect()
-    }
-}
-
 mod wire {
+    pub(super) mod bytes {
+        use std::sync::Arc;
+
+        use loom::cell::UnsafeCell;
+
+        /// Bytes of a ring.
+        #[derive(Debug)]
+        pub(crate) struct Segment {
+            pub(crate) of: Option<Arc<[UnsafeCell<u8>]>>,
+            pub(crate) start: usize,
+            pub(crate) length: usize,
+        }
+
+        impl Segment {
+            pub(crate) const EMPTY: Self = Self { of: None, start: 0, length: 0 };
+
+            pub(crate) fn is_empty(&self) -> bool {
+                self.length == 0
+            }
+
+            fn cells(&self) -> &[UnsafeCell<u8>] {
+                let of = self.of.as_deref().unwrap_or_default();
+                &of[self.start..][..self.length]
+            }
+        }
+
+        #[derive(Debug)]
+        pub(crate) struct Fault;
+
+        pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
+            let cells = to.iter().flat_map(Segment::cells);
+            // SAFETY: the model ends the test where another uses it meanwhile.
+            cells.zip(from).for_each(|(cell, &byte)| cell.with_mut(|to| unsafe { *to = byte }));
+            Ok(())
+        }
+
+        pub(crate) fn copy(_: &[Segment], _: &[Segment]) -> Result<(), Fault> {
+            unreachable!("all payloads are bytes here")
+        }
+
+        pub(crate) fn read_bytes(from: &[Segment]) -> Vec<u8> {
+            // SAFETY: the model ends the test where another changes it meanwhile.
+            from.iter().flat_map(Segment::cells).map(|cell| cell.with(|byte| unsafe { *byte })).collect()
+        }
+    }
+
     pub(super) mod packet {
-        use crate::mem::Segment;
+        use crate::wire::bytes::Segment;
 
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Payload<'p> {
@@ -176,11 +176,11 @@ mod wire {
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use self::mem::read_bytes;
 use self::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
 use self::shared::{LINE, Shared};
 use self::sys::sync::AtomicU8;
 use self::wakeup::{Sleep, Sleeper, Wakeup};
+use self::wire::bytes::read_bytes;
 use self::wire::packet::Payload;
 
 /// The bytes of a ring: eight lines.

@@ -93,7 +93,7 @@ pub(super) fn gid(ip: IpAddr) -> Gid {
 
 /// Whether the address is one of this host's.
 fn is_here(ip: IpAddr) -> bool {
-    addresses::all().iter().any(|address| address.gid == gid(ip))
+    addresses::all().iter().any(|address| Gid::from(address.ip) == gid(ip))
 }
 
 /// Where what is sent to this address comes from, and where it is to go; `ENETUNREACH` where that is not on this host.

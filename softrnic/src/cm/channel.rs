@@ -17,7 +17,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use super::calls::system;
 use super::events::Pending;
 use super::{World, unknown, world};
-use crate::ipc::descriptor::Descriptor;
+use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
 

@@ -20,7 +20,7 @@ use super::id::{State, destroy, type_of};
 use super::messages::{Message, SIZE};
 use super::{port, world};
 use crate::fuzz::Input;
-use crate::ipc::descriptor::Descriptor;
+use crate::sys::descriptor::Descriptor;
 
 /// Whether a list of the kernel's sockets has ports of connections.
 pub(crate) fn has_ports(list: &str) -> bool {

@@ -17,8 +17,8 @@ use super::messages::{Kind, Message};
 use super::peer::{Heard, PATIENCE, Reason, connection, hear, tell};
 use super::port::Port;
 use super::{World, world};
-use crate::ipc::descriptor::Descriptor;
 use crate::ipc::socket::is_ours;
+use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
 /// As many requests as wait where a program names no number, and the most.

@@ -17,11 +17,11 @@ use super::id::State;
 use super::peer::QKEY;
 use super::transition::address_handle_to;
 use super::{ACKNOWLEDGED, World, world};
-use crate::qp::registry::MULTICAST_NUMBER;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::verbs::multicast::{attach_mcast, detach_mcast};
 use crate::wire::address::Gid;
+use crate::wire::packet::MULTICAST_NUMBER;
 
 /// What the kernel says where a port has no groups of such addresses; libc has no name for it.
 const ENOTSUPP: c_int = 524;

@@ -13,7 +13,7 @@ use rdma_mummy_sys::rdma_port_space;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::calls::{random, system};
-use crate::ipc::descriptor::Descriptor;
+use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
 const PREFIX: &str = "softrnic/1/cm/";

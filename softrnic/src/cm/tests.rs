@@ -13,7 +13,7 @@ use super::id::{State, destroy, migrate};
 use super::messages::{Kind, Message};
 use super::peer::{Heard, PATIENCE, hear, tell};
 use super::{port, world};
-use crate::ipc::descriptor::Descriptor;
+use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 
 /// A channel with an identifier that is connected with a socket of the test's.

@@ -4,6 +4,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,6 +27,14 @@ impl Slots {
     fn release(self) {
         self.used.fetch_sub(self.back, Ordering::Release);
     }
+}
+
+/// Events of a completion queue, implemented by the C API. It is called with locks of the NIC held, and so neither blocks nor calls back.
+pub(crate) trait CompletionEvents: Debug + Send + Sync {
+    /// A completion has come that was asked for (`ibv_req_notify_cq`).
+    fn completed(&self);
+    /// One was lost for want of room (`IBV_EVENT_CQ_ERR`).
+    fn overrun(&self);
 }
 
 /// A completion, as much of it as `struct ibv_wc` and the extended readers show.

@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard};
 use rdma_mummy_sys::ibv_wc_status;
 
 use super::{Armed, Clocks, Completion};
+use crate::cq::CompletionEvents;
 use crate::sys::clock;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
-use crate::wire::events::CompletionEvents;
 
 /// A completion queue. Its memory grows with what waits in it, up to its capacity.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
 
 use super::{Armed, Clocks, Completion, CompletionQueue, Slots};
+use crate::cq::CompletionEvents;
 use crate::sys::errno::Errno;
-use crate::wire::events::CompletionEvents;
 
 /// Counts what it is told.
 #[derive(Clone, Debug, Default)]

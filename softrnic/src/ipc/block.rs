@@ -5,8 +5,8 @@ use std::hash::BuildHasher;
 
 use rustix::io::Errno;
 
-use super::descriptor::Descriptor;
 use super::socket;
+use crate::sys::descriptor::Descriptor;
 
 /// The blocks from 1 on; the last has the number of multicast.
 const BLOCKS: u32 = 4094;

@@ -1,11 +1,11 @@
 //! Packets as words of shared memory. What is read is another process's word: each field is checked before it is used.
 
-use crate::qp::Service;
 use crate::wire::address::Gid;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
 use crate::wire::packet::{Answer, AnswerKind, MAX_NUMBER, MAX_PAYLOAD, Packet, Part};
-use crate::wire::work::Operation;
 
 /// The words before the payload of a part.
 pub(super) const PART_WORDS: usize = 16;

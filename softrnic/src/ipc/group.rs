@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::descriptor::Descriptor;
 use super::socket;
+use crate::sys::descriptor::Descriptor;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
 

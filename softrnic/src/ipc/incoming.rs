@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use super::descriptor::Descriptor;
 use super::peers::Peers;
 use super::session::{RING, Role, SHARED, Session};
 use super::shared::Shared;
 use super::socket;
+use crate::sys::descriptor::Descriptor;
 
 /// A greeting follows the connection at once, unless its sender was stopped in between.
 const PATIENCE: Duration = Duration::from_secs(5);

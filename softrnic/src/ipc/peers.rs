@@ -8,15 +8,15 @@ use std::thread;
 use rustix::io::Errno;
 
 use super::block;
-use super::deliver::Deliver;
-use super::descriptor::Descriptor;
 use super::group::Groups;
 use super::outgoing::Ways;
 use super::reactor::{Reactor, Thread, WAKE};
 use super::session::Session;
 use super::wakeup::{Sleep, Sleeper};
-use crate::qp::timer;
+use crate::sys::descriptor::Descriptor;
+use crate::sys::signals;
 use crate::sys::unpoisoned;
+use crate::wire::transport::Deliver;
 
 /// More sessions than this are refused.
 const MOST: usize = 1024;
@@ -35,7 +35,7 @@ thread_local! {
 
 /// The other processes, as this one knows them.
 #[derive(Debug)]
-pub(super) struct Peers {
+pub(crate) struct Peers {
     pub(super) deliver: &'static dyn Deliver,
     pub(super) groups: Groups,
     /// Whether there are any: all that a poll looks at where there are none.
@@ -63,7 +63,7 @@ struct Listener {
 }
 
 impl Peers {
-    pub(super) const fn new(deliver: &'static dyn Deliver) -> Self {
+    pub(crate) const fn new(deliver: &'static dyn Deliver) -> Self {
         Self {
             deliver,
             groups: Groups::new(),
@@ -103,7 +103,7 @@ impl Peers {
         if !self.is_running.load(Ordering::Relaxed) {
             let thread = Thread::new(self, reactor);
             let builder = thread::Builder::new().name("softrnic-peers".to_owned()).stack_size(512 << 10);
-            timer::without_signals(|| builder.spawn(|| thread.run())).map_err(|_| Errno::AGAIN)?;
+            signals::without_signals(|| builder.spawn(|| thread.run())).map_err(|_| Errno::AGAIN)?;
             self.is_running.store(true, Ordering::Relaxed);
         }
         Ok(reactor)
@@ -176,7 +176,7 @@ impl Peers {
         sessions.get(place).cloned()
     }
 
-    /// Calls `each` with every session; it calls nothing of the engine.
+    /// Calls `each` with every session; it calls nothing of the queue pairs.
     pub(super) fn each(&self, each: impl FnMut(&Arc<Session>)) {
         unpoisoned(self.sessions.read()).iter().for_each(each);
     }

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
-use super::descriptor::Descriptor;
 use super::incoming::Waiting;
 use super::peers::Peers;
 use super::session::Session;
 use super::socket;
 use super::wakeup::Sleep;
+use crate::sys::descriptor::Descriptor;
 
 /// How often it looks while programs poll.
 const TICK: Duration = Duration::from_millis(1);

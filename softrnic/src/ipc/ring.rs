@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use super::codec::{Garbage, PART_WORDS, Words};
 use super::shared::{LINE, Shared};
-use crate::mem::{Segment, copy, write_bytes};
 use crate::sys::sync::{AtomicU64, Ordering, fence};
+use crate::wire::bytes::{Segment, copy, write_bytes};
 use crate::wire::packet::Payload;
 
 /// Where a record can begin, in bytes.

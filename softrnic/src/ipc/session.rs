@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 use rustix::net::Shutdown;
 
 use super::codec::{self, ANSWER_WORDS, Garbage, PART_WORDS};
-use super::descriptor::Descriptor;
 use super::peers::Peers;
 use super::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
 use super::shared::Shared;
 use super::socket;
 use super::wakeup::Wakeup;
-use crate::qp::QueuePair;
+use crate::sys::descriptor::Descriptor;
 use crate::sys::fork;
 use crate::sys::unpoisoned;
-use crate::wire::packet::{Carrier, MAX_PAYLOAD, Packet, Payload, Stuck};
+use crate::wire::packet::{MAX_PAYLOAD, Packet, Payload};
+use crate::wire::transport::{Carrier, Stuck, Wake};
 
 /// The bytes of each ring.
 pub(super) const RING: usize = 512 << 10;
@@ -49,23 +49,23 @@ const OVER: u8 = 2;
 #[derive(Default)]
 struct Line {
     /// Who has waited longest is the first.
-    pairs: VecDeque<Weak<QueuePair>>,
+    pairs: VecDeque<Weak<dyn Wake>>,
     /// Their places in memory.
     places: BTreeSet<usize>,
 }
 
 impl Line {
-    fn push(&mut self, pair: Weak<QueuePair>) {
-        if self.places.insert(pair.as_ptr().addr()) {
+    fn push(&mut self, pair: Weak<dyn Wake>) {
+        if self.places.insert(pair.as_ptr().cast::<()>().addr()) {
             self.pairs.push_back(pair);
         }
     }
 
     /// Takes the first; also tells whether others are left.
-    fn pop(&mut self) -> (Option<Weak<QueuePair>>, bool) {
+    fn pop(&mut self) -> (Option<Weak<dyn Wake>>, bool) {
         let pair = self.pairs.pop_front();
         if let Some(pair) = &pair {
-            self.places.remove(&pair.as_ptr().addr());
+            self.places.remove(&pair.as_ptr().cast::<()>().addr());
         }
         (pair, !self.pairs.is_empty())
     }
@@ -237,7 +237,9 @@ impl Session {
         let many = self.bells.next_waiting(|line| (line.pairs.len(), !line.pairs.is_empty()));
         for _ in 0..many {
             let Some(pair) = self.bells.next_waiting(Line::pop) else { return };
-            self.peers.deliver.room(&pair);
+            if let Some(pair) = pair.upgrade() {
+                pair.wake();
+            }
             if self.is_alive() && !self.bells.has_room() {
                 // The wish for a bell is as it was for those who are left: it goes with a bell, after which the thread renews it.
                 return;
@@ -313,8 +315,8 @@ impl Carrier for Session {
         Ok(())
     }
 
-    fn wake(&self, pair: Weak<QueuePair>) {
-        self.bells.wait(&self.peers.sleeper, |waiting| waiting.push(pair));
+    fn wake(&self, waiting: Weak<dyn Wake>) {
+        self.bells.wait(&self.peers.sleeper, |line| line.push(waiting));
     }
 
     fn taken(&self) -> u64 {

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::codec::Garbage;
-use crate::mem::Segment;
 use crate::sys::fork;
+use crate::wire::bytes::Segment;
 
 /// All of the seals that keep its size.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);

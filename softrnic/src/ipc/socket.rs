@@ -11,7 +11,7 @@ use rustix::net::{
 };
 
 use super::codec::Garbage;
-use super::descriptor::Descriptor;
+use crate::sys::descriptor::Descriptor;
 
 /// What a greeting says: the version of all that goes through the rings, and how large these are.
 const GREETING: usize = 16;

@@ -116,7 +116,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
-    use crate::mem::{Segment, read_bytes, write_bytes};
+    use crate::wire::bytes::{Segment, read_bytes, write_bytes};
 
     #[test]
     fn a_buffer_is_aligned_zeros() {

@@ -5,18 +5,13 @@
 //!
 //! Memory is seen to be there when it is registered, and not pinned: a program that unmaps it while it is registered and then
 //! has it accessed is ended by a signal, where a NIC in hardware would use pages that nobody sees any more. Memory of GPUs is
-//! the driver's to copy (`cuda`), and there it is an error.
+//! copied by its driver (`wire::bytes::cuda`), and there it is an error.
 
-mod copy;
-pub(crate) mod cuda;
 pub(crate) mod domain;
 mod mapping;
 mod region;
 mod resident;
-mod rundown;
-mod segment;
 mod slot;
-mod strings;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -30,16 +25,14 @@ use self::slot::{Hold, Kind};
 use self::table::Table;
 use crate::mem::domain::Domain;
 use crate::sys::fork::PerProcess;
-use crate::sys::quota::Quota;
+use crate::sys::usage::Quota;
+use crate::wire::bytes::{Fault, Segment};
 use crate::wire::limits::{MAX_MR, MAX_MW};
 
-pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
-pub(crate) use self::cuda::End;
 pub(crate) use self::mapping::{Buffer, Mapping};
 pub(crate) use self::region::{Backing, Change, Region};
 pub(crate) use self::resident::page_size;
-pub(crate) use self::segment::{Segment, Segments};
-pub(crate) use self::window::Window;
+pub(crate) use self::window::{Bind, Window};
 
 /// Access flags, as in `enum ibv_access_flags`.
 pub(crate) type Access = u32;
@@ -57,29 +50,12 @@ const REGION_ACCESS: Access = LOCAL_WRITE | WRITE | READ | ATOMIC | MW_BIND | ZE
 /// What a window can.
 const WINDOW_ACCESS: Access = WRITE | READ | ATOMIC | ZERO_BASED | FLUSH_GLOBAL;
 
-/// Why local memory cannot be used: `IBV_WC_LOC_PROT_ERR`; or memory of the peer's: a refusal with an access error.
+/// A piece of local memory, as in `struct ibv_sge`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// No such key, or not any more.
-    Key,
-    /// A region of another protection domain, or a window of another queue pair.
-    Domain,
-    /// Not within the region.
-    Bounds,
-    /// The region or window does not allow it.
-    Rights,
-    /// An atomic at an address that is not a multiple of eight.
-    Alignment,
-    /// It is registered, and cannot be copied (any more).
-    Unmapped,
-}
-
-/// What [`atomic`] does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Atomic {
-    CompareSwap { compare: u64, swap: u64 },
-    FetchAdd(u64),
-    Store(u64),
+pub(crate) struct Piece {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) lkey: u32,
 }
 
 /// The regions and windows of the process.
@@ -134,7 +110,7 @@ impl Memory {
         if is_written && hold.access & LOCAL_WRITE == 0 {
             return Err(Fault::Rights);
         }
-        Segment::within(hold, address, length)
+        hold.segment(address, length)
     }
 
     /// Memory that a peer names by a remote key, for `access`, at the queue pair `number` in `domain`. No bytes need no key. An
@@ -153,7 +129,7 @@ impl Memory {
             return Ok(Segment::EMPTY);
         }
         let hold = self.enter_remote(domain, number, rkey, access)?;
-        let segment = Segment::within(hold, address, length)?;
+        let segment = hold.segment(address, length)?;
         if access & ATOMIC != 0 && !(address.is_multiple_of(8) && segment.is_aligned()) {
             return Err(Fault::Alignment);
         }
@@ -170,7 +146,7 @@ impl Memory {
     ) -> Result<Segment, Fault> {
         let hold = self.enter_remote(domain, number, rkey, access)?;
         let (address, length) = (hold.iova, hold.length);
-        Segment::within(hold, address, length)
+        hold.segment(address, length)
     }
 
     /// Holds what a peer may use.

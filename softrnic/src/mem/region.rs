@@ -4,14 +4,14 @@ use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use super::resident;
 use super::resident::Presence;
-use super::segment::Place;
 use super::slot::{Entry, Kind, Slot};
 use super::{ATOMIC, Access, LOCAL_WRITE, MW_BIND, Memory, REGION_ACCESS, WRITE, ZERO_BASED};
-use super::{cuda, resident};
 use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
+use crate::wire::bytes::{Place, cuda};
 use crate::wire::limits::{MAX_MR, MAX_MW};
 
 /// What a region stands for.

@@ -7,12 +7,12 @@ use std::cell::UnsafeCell;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Condvar, Mutex, OnceLock, Weak};
+use std::sync::{Mutex, OnceLock, Weak};
 
-use super::rundown::{Rundown, Waiting};
-use super::segment::Place;
 use super::{Access, Window};
-use crate::sys::fork::PerProcess;
+use crate::sys::guard::{Guard, run_down};
+use crate::sys::rundown::Rundown;
+use crate::wire::bytes::{Fault, Place, Segment};
 
 /// What an entry is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Slot {
-    gate: Rundown,
+    rundown: Rundown,
     entry: UnsafeCell<Entry>,
     index: u32,
     /// Windows that are bound to this region: it only grows while the region is held.
@@ -64,7 +64,7 @@ impl Slot {
         let seed = *SEED.get_or_init(|| RandomState::new().hash_one(index) | 1);
         let variant = (seed.wrapping_mul(u64::from(index) + 1) >> 56) as u8;
         Self {
-            gate: Rundown::closed(),
+            rundown: Rundown::closed(),
             entry: UnsafeCell::new(Entry {
                 key: index << 8 | u32::from(variant),
                 domain: 0,
@@ -96,33 +96,38 @@ impl Slot {
     /// Holds the entry open, unless it is closed.
     #[inline]
     pub(super) fn enter(&'static self) -> Option<Hold> {
-        // Made only where it has entered: dropping one leaves.
-        self.gate.enter(waiting).then(|| Hold(self))
+        Guard::enter(&self.rundown).map(|guard| Hold { slot: self, guard })
     }
 
     /// Closes the entry and waits until nobody is in. `None` where it is closed already.
     pub(super) fn close(&'static self) -> Option<Closed> {
-        self.gate.close(waiting).then_some(Closed(self))
+        run_down(&self.rundown).then_some(Closed(self))
     }
-}
-
-/// Those who close anything wait on these.
-fn waiting() -> &'static Waiting {
-    static WAITING: PerProcess<Waiting> = PerProcess::new(new(), || Box::new(new()));
-
-    const fn new() -> Waiting {
-        Waiting { lock: Mutex::new(()), left: Condvar::new() }
-    }
-    WAITING.get()
 }
 
 /// An entry that stays as it is until this is dropped.
 #[derive(Debug)]
-pub(super) struct Hold(&'static Slot);
+pub(super) struct Hold {
+    slot: &'static Slot,
+    guard: Guard,
+}
 
 impl Hold {
     pub(super) fn slot(&self) -> &'static Slot {
-        self.0
+        self.slot
+    }
+
+    /// The bytes of the entry from `address` on.
+    #[inline]
+    pub(super) fn segment(self, address: u64, length: u64) -> Result<Segment, Fault> {
+        let offset = address.checked_sub(self.iova).ok_or(Fault::Bounds)?;
+        if offset > self.length || length > self.length - offset {
+            return Err(Fault::Bounds);
+        }
+        let offset = usize::try_from(offset).map_err(|_| Fault::Bounds)?;
+        let length = usize::try_from(length).map_err(|_| Fault::Bounds)?;
+        // SAFETY: bytes of the entry, which are registered for any thread to use and stay until the guard has gone.
+        Ok(unsafe { Segment::guarded(self.place.offset(offset), length, self.guard) })
     }
 }
 
@@ -133,21 +138,7 @@ impl Deref for Hold {
     fn deref(&self) -> &Entry {
         // SAFETY: who has entered may read: it is changed only once all have left. The Acquire of `enter` saw the Release of
         // `Closed::open`, and with it what the entry is.
-        unsafe { &*self.0.entry.get() }
-    }
-}
-
-impl Clone for Hold {
-    fn clone(&self) -> Self {
-        self.0.gate.enter_again();
-        Self(self.0)
-    }
-}
-
-impl Drop for Hold {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.gate.leave(waiting);
+        unsafe { &*self.slot.entry.get() }
     }
 }
 
@@ -181,6 +172,6 @@ impl Closed {
     pub(super) fn open(self, entry: Entry) {
         // SAFETY: as for `set_key`.
         unsafe { *self.0.entry.get() = entry };
-        self.0.gate.open();
+        self.0.rundown.open();
     }
 }

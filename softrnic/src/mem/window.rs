@@ -8,7 +8,20 @@ use super::{ATOMIC, Fault, LOCAL_WRITE, MW_BIND, Memory, WINDOW_ACCESS, WRITE, Z
 use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
-use crate::wire::work::Bind;
+
+/// What a bind request sets up (`struct ibv_mw_bind_info`, and the window with its new key).
+#[derive(Clone, Debug)]
+pub(crate) struct Bind {
+    pub(crate) window: Arc<Window>,
+    /// The key that the program chose, for windows of type 2; of type 1 what the verb gave.
+    pub(crate) rkey: u32,
+    /// The local key of the region.
+    pub(crate) lkey: u32,
+    pub(crate) address: u64,
+    /// Zero unbinds.
+    pub(crate) length: u64,
+    pub(crate) access: u32,
+}
 
 /// A memory window. It stays in the table until it is freed.
 #[derive(Debug)]

@@ -9,13 +9,16 @@ use super::exchange::InProcess;
 use super::group::Went;
 use super::in_flight::Flight;
 use super::{Attributes, QueuePair, Service, datagram, psn, remote_send};
-use crate::mem::{self, Memory, Segment, Segments};
+use crate::mem::Memory;
+use crate::mem::Piece;
 use crate::qp::registry::QpRegistry;
-use crate::wire::address::Path;
+use crate::qp::work::SendWork;
+use crate::wire::address::{Gid, Path};
+use crate::wire::bytes::{self, Segment, Segments};
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
-use crate::wire::packet::Carrier;
-use crate::wire::work::{Operation, Piece, SendWork};
+use crate::wire::operation::Operation;
+use crate::wire::transport::Carrier;
 
 /// The bytes of an atomic.
 const ATOMIC_LENGTH: u64 = 8;
@@ -45,8 +48,8 @@ pub(super) enum Outcome {
 pub(super) struct Peer {
     number: u32,
     pair: Weak<QueuePair>,
-    /// The way to its process, where that is another.
-    carrier: Option<Weak<dyn Carrier>>,
+    /// The way to it at this address, where it is not in this process.
+    carrier: Option<(Gid, Weak<dyn Carrier>)>,
 }
 
 /// Where a peer is.
@@ -59,18 +62,21 @@ enum Found {
 impl Peer {
     /// The queue pair of that number: the last one's again where it is still there.
     #[inline]
-    fn find(&mut self, number: u32) -> Found {
+    fn find(&mut self, destination: Gid, number: u32) -> Found {
         if self.number == number {
             if let Some(pair) = self.pair.upgrade()
                 && !pair.is_closed()
             {
                 return Found::Here(pair);
             }
-            if let Some(carrier) = self.carrier.as_ref().and_then(Weak::upgrade) {
+            if let Some((address, carrier)) = &self.carrier
+                && *address == destination
+                && let Some(carrier) = carrier.upgrade()
+            {
                 return Found::Away(carrier);
             }
         }
-        self.look_up(number)
+        self.look_up(destination, number)
     }
 
     /// Has what the last one needs come into the cache, where it is in this process.
@@ -82,15 +88,15 @@ impl Peer {
     }
 
     #[inline(never)]
-    fn look_up(&mut self, number: u32) -> Found {
-        let network = QpRegistry::of_process();
-        if let Some(pair) = network.find(number) {
+    fn look_up(&mut self, destination: Gid, number: u32) -> Found {
+        let registry = QpRegistry::of_process();
+        if let Some(pair) = registry.find(number) {
             *self = Self { number, pair: Arc::downgrade(&pair), carrier: None };
             return Found::Here(pair);
         }
-        match network.carrier(number) {
+        match registry.carrier(destination, number) {
             Some(carrier) => {
-                *self = Self { number, pair: Weak::new(), carrier: Some(Arc::downgrade(&carrier)) };
+                *self = Self { number, pair: Weak::new(), carrier: Some((destination, Arc::downgrade(&carrier))) };
                 Found::Away(carrier)
             }
             None => Found::Nowhere,
@@ -170,7 +176,7 @@ pub(super) fn attempt(
     } else if work.destination.is_some() && !QpRegistry::of_process().is_here(request.destination) {
         Reply::Silence
     } else {
-        match peer.find(number) {
+        match peer.find(request.destination, number) {
             Found::Here(_) if flight.next() > 0 => return Outcome::Later,
             Found::Here(peer) => peer.handle(&request, &mut exchange),
             Found::Away(carrier) => {
@@ -264,7 +270,7 @@ pub(super) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Seg
 pub(super) fn finish_answer(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
     let length = match work.operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
-            if mem::write_bytes(&original.to_ne_bytes(), segments).is_err() {
+            if bytes::write_bytes(&original.to_ne_bytes(), segments).is_err() {
                 return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
             }
             ATOMIC_LENGTH

@@ -1,61 +1,13 @@
 //! What a queue pair is made of, and what is set later.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::cq::CompletionQueue;
 use crate::mem::domain::Domain;
 use crate::srq::ReceiveQueue;
 use crate::wire::address::Path;
-use crate::wire::events::PairEvents;
-use crate::wire::work::Operation;
-
-/// The transport service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Service {
-    ReliableConnection,
-    UnreliableConnection,
-    UnreliableDatagram,
-    /// The initiator of XRC.
-    XrcSend,
-    /// The target of XRC.
-    XrcReceive,
-}
-
-impl Service {
-    /// Acknowledged, in order, and with errors reported to the requester.
-    pub(crate) fn is_reliable(self) -> bool {
-        matches!(self, Self::ReliableConnection | Self::XrcSend | Self::XrcReceive)
-    }
-
-    /// The service of those that it talks to.
-    pub(crate) fn peer(self) -> Self {
-        match self {
-            Self::XrcSend => Self::XrcReceive,
-            Self::XrcReceive => Self::XrcSend,
-            same => same,
-        }
-    }
-
-    /// Whether its send queue takes such a request (the table in `ibv_post_send(3)`).
-    pub(crate) fn sends(self, operation: Operation) -> bool {
-        use Operation as O;
-        match self {
-            Self::ReliableConnection | Self::XrcSend => true,
-            Self::UnreliableConnection => matches!(
-                operation,
-                O::Send
-                    | O::SendImmediate { .. }
-                    | O::SendInvalidate { .. }
-                    | O::Write { .. }
-                    | O::WriteImmediate { .. }
-                    | O::LocalInvalidate { .. }
-                    | O::Bind
-            ),
-            Self::UnreliableDatagram => matches!(operation, O::Send | O::SendImmediate { .. }),
-            Self::XrcReceive => false,
-        }
-    }
-}
+use crate::wire::operation::Service;
 
 /// As `enum ibv_qp_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +113,28 @@ pub(crate) struct Parts {
     pub(crate) events: Box<dyn PairEvents>,
 }
 
+/// Asynchronous events of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PairEvent {
+    /// `IBV_EVENT_QP_FATAL`: its completion queue has lost a completion of it.
+    Fatal,
+    /// `IBV_EVENT_QP_REQ_ERR`: an invalid request came from the peer.
+    RequestError,
+    /// `IBV_EVENT_QP_ACCESS_ERR`: the peer's request violated access rights.
+    AccessError,
+    /// `IBV_EVENT_COMM_EST`: data came before the queue pair was moved to RTS.
+    Established,
+    /// `IBV_EVENT_SQ_DRAINED`
+    SendQueueDrained,
+    /// `IBV_EVENT_QP_LAST_WQE_REACHED`: of a queue pair with an SRQ, once it is in the error state.
+    LastReceiveReached,
+}
+
+/// Takes them: the C API. It is called with locks of the NIC held, and so neither blocks nor calls back.
+pub(crate) trait PairEvents: Debug + Send + Sync {
+    fn happened(&self, event: PairEvent);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,15 +145,5 @@ mod tests {
             assert_eq!(State::from_u8(byte) as u8, byte);
         }
         assert_eq!(State::from_u8(7), State::Error);
-    }
-
-    #[test]
-    fn datagrams_and_unreliable_connections_have_fewer_operations() {
-        let read = Operation::Read { address: 0, rkey: 0 };
-        let write = Operation::Write { address: 0, rkey: 0 };
-        assert!(Service::ReliableConnection.sends(read) && Service::XrcSend.sends(read));
-        assert!(!Service::UnreliableConnection.sends(read) && Service::UnreliableConnection.sends(write));
-        assert!(!Service::UnreliableDatagram.sends(write) && Service::UnreliableDatagram.sends(Operation::Send));
-        assert!(!Service::XrcReceive.sends(Operation::Send));
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::alarm::Alarm;
 use super::inbox::is_same;
 use super::{QueuePair, remote_send};
-use crate::wire::packet::{Carrier, Packet, Payload, Stuck};
+use crate::wire::packet::{Packet, Payload};
+use crate::wire::transport::{Carrier, Stuck};
 
 /// A process that takes nothing in for so long misses what waits for it. On a busy machine one that lives may well not run for a
 /// tenth of it.

@@ -4,8 +4,8 @@ use std::sync::MutexGuard;
 
 use super::QueuePair;
 use super::requester::Requester;
+use crate::qp::work::SendWork;
 use crate::sys::errno::Errno;
-use crate::wire::work::SendWork;
 
 /// A batch of requests that is being built: the send queue is locked. What was pushed is executed by
 /// [`complete`](Self::complete), and forgotten when this is dropped.

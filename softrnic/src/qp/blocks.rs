@@ -2,9 +2,9 @@
 
 use std::sync::Mutex;
 
-use crate::qp::registry::MULTICAST_NUMBER;
 use crate::sys::unpoisoned;
-use crate::wire::packet::{BLOCK, Fabric, MAX_NUMBER};
+use crate::wire::packet::{BLOCK, MAX_NUMBER, MULTICAST_NUMBER};
+use crate::wire::transport::Transport;
 
 /// So many blocks are used before a number comes again.
 const AT_LEAST: usize = 4;
@@ -32,17 +32,22 @@ impl Blocks {
     }
 
     /// The next number that is not taken, of those that `in_use` are. `None` where no block can be claimed.
-    pub(super) fn number(&self, fabric: &dyn Fabric, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
-        unpoisoned(self.0.lock()).number(fabric, in_use, is_taken)
+    pub(super) fn number(
+        &self,
+        transport: &dyn Transport,
+        in_use: usize,
+        is_taken: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        unpoisoned(self.0.lock()).number(transport, in_use, is_taken)
     }
 }
 
 impl Inner {
-    fn number(&mut self, fabric: &dyn Fabric, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+    fn number(&mut self, transport: &dyn Transport, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
         // Once round at most, and through one more block.
         for _ in 0..=(self.owned.len() + 1) * BLOCK as usize {
             if self.block >= self.owned.len() {
-                self.grow(fabric, in_use);
+                self.grow(transport, in_use);
             }
             let block = *self.owned.get(self.block)?;
             let number = block * BLOCK + self.place;
@@ -58,10 +63,10 @@ impl Inner {
     }
 
     /// At the end of all: one more, or from the beginning.
-    fn grow(&mut self, fabric: &dyn Fabric, in_use: usize) {
+    fn grow(&mut self, transport: &dyn Transport, in_use: usize) {
         let has_enough = self.owned.len() >= AT_LEAST && in_use < self.owned.len() * BLOCK as usize / 2;
         // Numbers are of 24 bits.
-        let claimed = if has_enough { None } else { fabric.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
+        let claimed = if has_enough { None } else { transport.claim().filter(|block| *block <= MAX_NUMBER / BLOCK) };
         match claimed {
             Some(block) if !self.owned.contains(&block) => self.owned.push(block),
             _ => (self.block, self.place) = (0, 0),
@@ -77,7 +82,7 @@ mod tests {
 
     use super::*;
     use crate::wire::address::Gid;
-    use crate::wire::packet::Carrier;
+    use crate::wire::transport::Carrier;
 
     /// Has so many blocks to give, from the one with number 7 on.
     #[derive(Debug)]
@@ -86,12 +91,12 @@ mod tests {
         most: u32,
     }
 
-    impl Fabric for Giving {
+    impl Transport for Giving {
         fn claim(&self) -> Option<u32> {
             let given = self.given.load(Ordering::Relaxed);
             (given < self.most).then(|| 7 + self.given.fetch_add(1, Ordering::Relaxed))
         }
-        fn carrier(&self, _number: u32) -> Option<Arc<dyn Carrier>> {
+        fn carrier(&self, _: Gid, _: u32) -> Option<Arc<dyn Carrier>> {
             None
         }
         fn group(&self, _group: Gid) -> Vec<Arc<dyn Carrier>> {
@@ -111,25 +116,25 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "thousands of numbers")]
     fn a_number_comes_again_after_some_blocks() {
-        let (blocks, fabric) = (Blocks::new(), giving(100));
+        let (blocks, transport) = (Blocks::new(), giving(100));
         let round = AT_LEAST * BLOCK as usize;
-        let numbers: Vec<_> = (0..round).map(|_| blocks.number(&fabric, 0, |_| false).unwrap()).collect();
+        let numbers: Vec<_> = (0..round).map(|_| blocks.number(&transport, 0, |_| false).unwrap()).collect();
         assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), round);
         assert!(numbers.iter().all(|number| blocks.has(*number)));
-        assert_eq!(blocks.number(&fabric, 0, |_| false), Some(numbers[0]));
+        assert_eq!(blocks.number(&transport, 0, |_| false), Some(numbers[0]));
         assert!(!blocks.has(6 * BLOCK) && !blocks.has(100 * BLOCK));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of numbers")]
     fn blocks_that_are_full_are_followed_by_another_while_there_is_one() {
-        let (blocks, fabric, mut taken) = (Blocks::new(), giving(2), BTreeSet::new());
-        while let Some(number) = blocks.number(&fabric, taken.len(), |number| taken.contains(&number)) {
+        let (blocks, transport, mut taken) = (Blocks::new(), giving(2), BTreeSet::new());
+        while let Some(number) = blocks.number(&transport, taken.len(), |number| taken.contains(&number)) {
             assert!(taken.insert(number));
         }
         assert_eq!(taken.len(), 2 * BLOCK as usize);
         taken.remove(&(8 * BLOCK + 5));
-        assert_eq!(blocks.number(&fabric, taken.len(), |number| taken.contains(&number)), Some(8 * BLOCK + 5));
+        assert_eq!(blocks.number(&transport, taken.len(), |number| taken.contains(&number)), Some(8 * BLOCK + 5));
         assert_eq!(Blocks::new().number(&giving(0), 0, |_| false), None);
     }
 }

@@ -1,8 +1,10 @@
 //! Datagrams: to whom they go, and the header that stands before their data.
 
-use crate::qp::registry::{MULTICAST_NUMBER, QpRegistry};
-use crate::wire::message::{Exchange, Reply, Request};
-use crate::wire::work::Operation;
+use crate::qp::exchange::Exchange;
+use crate::qp::registry::QpRegistry;
+use crate::wire::message::{Reply, Request};
+use crate::wire::operation::Operation;
+use crate::wire::packet::MULTICAST_NUMBER;
 
 /// The bytes before the data in the memory of a receive.
 pub(super) const HEADER_LENGTH: u64 = 40;

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use super::QueuePair;
 use super::backpressure::Room;
-use crate::mem::Segment;
-use crate::qp::registry::{MULTICAST_NUMBER, QpRegistry};
+use crate::qp::registry::QpRegistry;
+use crate::qp::work::SendWork;
+use crate::wire::bytes::Segment;
 use crate::wire::message::Request;
-use crate::wire::packet::{Carrier, Packet, Part, Payload, Stuck};
-use crate::wire::work::SendWork;
+use crate::wire::packet::MULTICAST_NUMBER;
+use crate::wire::packet::{Packet, Part, Payload};
+use crate::wire::transport::{Carrier, Stuck};
 
 /// The ways that had no room for the oldest request, where that is a datagram to a group. None while there is room.
 #[derive(Debug, Default)]

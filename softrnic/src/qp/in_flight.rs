@@ -10,10 +10,11 @@ use super::backpressure::Room;
 use super::group::Missing;
 use super::inbox::{Arrival, is_same};
 use super::{Attributes, QueuePair, psn, retry};
+use crate::qp::work::SendWork;
 use crate::sys::unpoisoned;
 use crate::wire::message::Request;
-use crate::wire::packet::Carrier;
-use crate::wire::work::{Operation, SendWork};
+use crate::wire::operation::Operation;
+use crate::wire::transport::Carrier;
 
 /// A peer whose process lives is given at least this long to answer.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 });

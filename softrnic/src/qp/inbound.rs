@@ -10,13 +10,15 @@ use super::responder::{Responder, Stop};
 use super::responses_out::{Reading, Return};
 use super::target::{Target, shared_entry};
 use super::{QueuePair, Service};
-use crate::mem::{self, Segment, Segments};
+use crate::qp::exchange::{Exchange, TransferFault};
 use crate::qp::registry::SharedEntry;
 use crate::srq::ReceiveQueue;
+use crate::wire::bytes::{self, Segment, Segments};
 use crate::wire::limits::{MAX_MSG_SIZE, MTU};
-use crate::wire::message::{Exchange, Refusal, Reply, Request, TransferFault};
-use crate::wire::packet::{Carrier, Part};
-use crate::wire::work::Operation;
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::Operation;
+use crate::wire::packet::Part;
+use crate::wire::transport::Carrier;
 
 /// A message of which some parts have come.
 #[derive(Debug)]
@@ -37,12 +39,12 @@ struct Carried<'p>(&'p [Segment]);
 
 impl Exchange for Carried<'_> {
     fn take(&mut self, into: &[Segment]) -> Result<(), TransferFault> {
-        mem::copy(self.0, into).map_err(TransferFault::Responder)
+        bytes::copy(self.0, into).map_err(TransferFault::Responder)
     }
 
     fn take_eight(&mut self) -> Result<[u8; 8], TransferFault> {
         let mut value = [0; 8];
-        mem::read_bytes(self.0, &mut value).map_err(TransferFault::Responder)?;
+        bytes::read_bytes(self.0, &mut value).map_err(TransferFault::Responder)?;
         Ok(value)
     }
 
@@ -278,14 +280,14 @@ fn move_part(target: &Target<'_>, arriving: &Arriving, part: &Part, payload: &[S
             let access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
             let address = address.wrapping_add(offset);
             let segment = target.remote(rkey, address, length, access).map_err(Trouble::Other)?;
-            mem::copy(payload, slice::from_ref(&segment))
+            bytes::copy(payload, slice::from_ref(&segment))
                 .map_err(|_| Trouble::Other(Stop::Refused(Refusal::OperationError)))
         }
         _ => {
             let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| &taken.work.pieces);
             let mut segments = Segments::new();
             map(target.receives.domain, pieces, offset, length, true, &mut segments)
-                .and_then(|()| mem::copy(payload, &segments))
+                .and_then(|()| bytes::copy(payload, &segments))
                 .map_err(|_| Trouble::Memory)
         }
     }

@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use super::receiving::map;
+use crate::mem::Piece;
 use crate::mem::domain::Domain;
-use crate::mem::{self, Segment, Segments};
+use crate::wire::bytes::{self, Segment, Segments};
 use crate::wire::limits::MAX_QP_WR;
 use crate::wire::message::Reply;
-use crate::wire::packet::{Answer, AnswerKind, Carrier};
-use crate::wire::work::Piece;
+use crate::wire::packet::{Answer, AnswerKind};
+use crate::wire::transport::Carrier;
 
 /// More replies than this wait for no requester.
 const MOST: usize = 2 * MAX_QP_WR as usize;
@@ -136,7 +137,7 @@ impl Inbox {
         }
         let mut segments = Segments::new();
         let is_there = map(domain, &reading.pieces, offset, length, true, &mut segments).is_ok()
-            && mem::copy(payload, &segments).is_ok();
+            && bytes::copy(payload, &segments).is_ok();
         reading.is_faulty |= !is_there;
         reading.next += length;
         true

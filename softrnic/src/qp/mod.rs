@@ -26,7 +26,7 @@ mod batch;
 mod blocks;
 mod datagram;
 mod deferred_run;
-mod exchange;
+pub(crate) mod exchange;
 mod group;
 mod in_flight;
 mod inbound;
@@ -46,6 +46,7 @@ mod target;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod timer;
+pub(crate) mod work;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -54,22 +55,24 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-pub(crate) use attributes::{Attributes, Parts, Service, State};
+pub(crate) use attributes::{Attributes, PairEvent, PairEvents, Parts, State};
 pub(crate) use batch::Batch;
 pub(crate) use datagram::check_sum;
 
 use self::inbox::Inbox;
 use self::requester::Requester;
 use self::responder::Responder;
-use crate::mem::Segment;
+use crate::qp::exchange::Exchange;
 use crate::qp::registry::QpRegistry;
 use crate::srq::ReceiveQueue;
+use crate::sys::cpu::prefetch;
 use crate::sys::errno::Errno;
-use crate::sys::prefetch::prefetch;
 use crate::sys::unpoisoned;
-use crate::wire::events::PairEvent;
-use crate::wire::message::{Exchange, Reply, Request};
-use crate::wire::packet::{Answer, Carrier, MAX_NUMBER, Part};
+use crate::wire::bytes::Segment;
+use crate::wire::message::{Reply, Request};
+use crate::wire::operation::Service;
+use crate::wire::packet::{Answer, MAX_NUMBER, Part};
+use crate::wire::transport::{Carrier, Wake};
 
 /// Something has come.
 const MAIL: u8 = 1;
@@ -340,6 +343,12 @@ impl QueuePair {
 
     fn read_note(&self) {
         deferred_run::read(&self.note, &self.requester, |requester| requester.run(self));
+    }
+}
+
+impl Wake for QueuePair {
+    fn wake(&self) {
+        self.expired();
     }
 }
 

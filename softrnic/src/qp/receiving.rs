@@ -8,11 +8,15 @@ use super::responder::{Responder, Stop};
 use super::target::Target;
 use super::{QueuePair, Service, datagram};
 use crate::cq::{Completion, CompletionQueue};
+use crate::mem::Memory;
+use crate::mem::Piece;
 use crate::mem::domain::Domain;
-use crate::mem::{self, Fault, Memory, Segments};
+use crate::qp::exchange::{Exchange, TransferFault};
 use crate::srq::ReceiveQueue;
-use crate::wire::message::{Exchange, Refusal, Reply, Request, TransferFault};
-use crate::wire::work::{Operation, Piece, ReceiveWork};
+use crate::srq::ReceiveWork;
+use crate::wire::bytes::{self, Fault, Segments};
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::Operation;
 
 /// Where receives come from, and where they complete.
 #[derive(Clone, Copy, Debug)]
@@ -203,7 +207,7 @@ fn place(
     if header > 0 {
         let mut segments = Segments::new();
         map(domain, &work.pieces, 0, header, true, &mut segments).map_err(|_| Trouble::Memory)?;
-        mem::write_bytes(&datagram::header(request), &segments).map_err(|_| Trouble::Memory)?;
+        bytes::write_bytes(&datagram::header(request), &segments).map_err(|_| Trouble::Memory)?;
     }
     if request.length > 0 {
         let mut segments = Segments::new();

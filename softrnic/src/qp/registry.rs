@@ -8,20 +8,22 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::thread;
 
 use crate::cq::CompletionQueue;
-use crate::mem::Segment;
 use crate::mem::domain::Domain;
+use crate::qp::QueuePair;
 use crate::qp::blocks::Blocks;
 use crate::qp::timer;
-use crate::qp::{QueuePair, Service};
 use crate::srq::ReceiveQueue;
 use crate::sys::addresses;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
+use crate::wire::bytes::Segment;
 use crate::wire::limits;
 use crate::wire::message::Reply;
-use crate::wire::packet::{Answer, AnswerKind, Carrier, Fabric, Packet, Part, Payload};
+use crate::wire::operation::Service;
+use crate::wire::packet::{Answer, AnswerKind, MULTICAST_NUMBER, Packet, Part, Payload};
+use crate::wire::transport::{Carrier, Deliver, Transport};
 
 /// A shared receive queue of XRC, which messages name by its number.
 #[derive(Clone, Debug)]
@@ -39,11 +41,10 @@ impl SharedEntry {
     }
 }
 
-/// The number that a datagram to a multicast group names.
-pub(crate) const MULTICAST_NUMBER: u32 = 0xff_ffff;
-
 /// The way to other processes: that of a child too, which has others.
-static FABRIC: OnceLock<&'static dyn Fabric> = OnceLock::new();
+static TRANSPORT: OnceLock<&'static dyn Transport> = OnceLock::new();
+
+static REGISTRY: PerProcess<QpRegistry> = PerProcess::new(QpRegistry::new(), || Box::new(QpRegistry::new()));
 
 /// The queue pairs that a message can reach.
 #[derive(Debug)]
@@ -64,8 +65,7 @@ pub(crate) struct QpRegistry {
 
 impl QpRegistry {
     pub(crate) fn of_process() -> &'static Self {
-        static NETWORK: PerProcess<QpRegistry> = PerProcess::new(QpRegistry::new(), || Box::new(QpRegistry::new()));
-        NETWORK.get()
+        REGISTRY.get()
     }
 
     const fn new() -> Self {
@@ -83,67 +83,23 @@ impl QpRegistry {
         }
     }
 
-    /// Gives it the other processes of the host; the first counts.
-    pub(crate) fn set_fabric(fabric: &'static dyn Fabric) {
-        let _ = FABRIC.set(fabric);
+    /// Gives it the ways to queue pairs outside of this process; the first counts.
+    pub(crate) fn set_transport(transport: &'static dyn Transport) {
+        let _ = TRANSPORT.set(transport);
     }
 
-    pub(crate) fn fabric(&self) -> Option<&'static dyn Fabric> {
-        FABRIC.get().copied()
-    }
-
-    /// A part of a message has come from another process; answers go back by `back`.
-    pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
-        let request = &part.request;
-        if part.number == MULTICAST_NUMBER {
-            if request.service != Service::UnreliableDatagram {
-                return;
-            }
-            for member in self.members(request.destination) {
-                member.part_arrived(part, payload, back);
-            }
-            return;
-        }
-        if let Some(pair) = self.find(part.number) {
-            return pair.part_arrived(part, payload, back);
-        }
-        if request.service.is_reliable() && (part.offset == 0 || part.is_last()) {
-            let answer = Answer {
-                number: request.source_number,
-                source_number: part.number,
-                psn: request.psn,
-                attempt: part.attempt,
-                kind: AnswerKind::Reply(Reply::Silence),
-            };
-            // Where there is no room, more such answers are on their way, and one is enough.
-            if let Err(stuck) = back.put(&Packet::Answer(answer), Payload::Bytes(&[])) {
-                log::debug!("nobody is {:#x}, and its peer is not told: {stuck:?}", part.number);
-            }
-        }
-    }
-
-    /// An answer has come from another process.
-    pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) {
-        if let Some(pair) = self.find(answer.number) {
-            pair.answer_arrived(answer, payload);
-        }
-    }
-
-    /// What was on its way by this carrier is lost, and its answers too.
-    pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
-        for pair in self.pairs.all(Weak::upgrade) {
-            pair.carrier_lost(carrier);
-        }
+    pub(crate) fn transport(&self) -> Option<&'static dyn Transport> {
+        TRANSPORT.get().copied()
     }
 
     /// The way to the process that has a number, which no queue pair of this one has.
-    pub(crate) fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>> {
+    pub(crate) fn carrier(&self, destination: Gid, number: u32) -> Option<Arc<dyn Carrier>> {
         #[cfg(any(test, fuzzing))]
         if let Some(carrier) = unpoisoned(self.taught.read()).get(&number) {
             return Some(Arc::clone(carrier));
         }
-        let fabric = self.fabric()?;
-        if self.blocks.has(number) { None } else { fabric.carrier(number) }
+        let transport = self.transport()?;
+        if self.blocks.has(number) { None } else { transport.carrier(destination, number) }
     }
 
     /// Where a number is found, for tests.
@@ -162,7 +118,7 @@ impl QpRegistry {
         if let Some(ways) = unpoisoned(self.taught_groups.read()).get(&group) {
             return ways.clone();
         }
-        self.fabric().map(|fabric| fabric.group(group)).unwrap_or_default()
+        self.transport().map(|transport| transport.group(group)).unwrap_or_default()
     }
 
     /// Who is in a group, for tests.
@@ -175,17 +131,17 @@ impl QpRegistry {
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         timer::help();
-        self.fabric().is_some_and(|fabric| fabric.progress())
+        self.transport().is_some_and(|transport| transport.progress())
     }
 
     /// A number that no queue pair has, of 24 bits and above 1; numbers come again late.
     pub(crate) fn number(&self) -> Result<u32, Errno> {
-        if let Some(fabric) = self.fabric() {
+        if let Some(transport) = self.transport() {
             let in_use = self.pairs.count();
             if in_use >= limits::MAX_QP as usize {
                 return Err(Errno::NO_MEMORY);
             }
-            if let Some(number) = self.blocks.number(fabric, in_use, |number| self.pairs.has(number)) {
+            if let Some(number) = self.blocks.number(transport, in_use, |number| self.pairs.has(number)) {
                 return Ok(number);
             }
         }
@@ -209,7 +165,7 @@ impl QpRegistry {
         if unpoisoned(self.here.read()).contains(&gid) {
             return true;
         }
-        let is_here = addresses::all().iter().any(|address| address.gid == gid);
+        let is_here = addresses::all().iter().any(|address| Gid::from(address.ip) == gid);
         if is_here {
             unpoisoned(self.here.write()).insert(gid);
         }
@@ -246,8 +202,8 @@ impl QpRegistry {
     pub(crate) fn attach(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let is_first = self.add_member(group, pair)?;
-        if let Some(fabric) = self.fabric().filter(|_| is_first) {
-            fabric.joined(group);
+        if let Some(transport) = self.transport().filter(|_| is_first) {
+            transport.joined(group);
         }
         Ok(())
     }
@@ -271,8 +227,8 @@ impl QpRegistry {
     pub(crate) fn detach(&self, group: Gid, number: u32) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let was_last = self.remove_member(group, number)?;
-        if let Some(fabric) = self.fabric().filter(|_| was_last) {
-            fabric.left(group);
+        if let Some(transport) = self.transport().filter(|_| was_last) {
+            transport.left(group);
         }
         Ok(())
     }
@@ -298,6 +254,56 @@ impl QpRegistry {
     /// Whether a queue pair is attached anywhere, and so cannot be destroyed.
     pub(crate) fn is_attached(&self, number: u32) -> bool {
         unpoisoned(self.groups.read()).values().any(|members| members.contains_key(&number))
+    }
+}
+
+/// Delivers to the queue pairs of this process.
+#[derive(Debug)]
+pub(crate) struct ToQueuePairs;
+
+impl Deliver for ToQueuePairs {
+    fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
+        let registry = QpRegistry::of_process();
+        let request = &part.request;
+        if part.number == MULTICAST_NUMBER {
+            if request.service != Service::UnreliableDatagram {
+                return;
+            }
+            for member in registry.members(request.destination) {
+                member.part_arrived(part, payload, back);
+            }
+            return;
+        }
+        if let Some(pair) = registry.find(part.number) {
+            return pair.part_arrived(part, payload, back);
+        }
+        if request.service.is_reliable() && (part.offset == 0 || part.is_last()) {
+            let answer = Answer {
+                number: request.source_number,
+                source_number: part.number,
+                psn: request.psn,
+                attempt: part.attempt,
+                kind: AnswerKind::Reply(Reply::Silence),
+            };
+            // Where there is no room, more such answers are on their way, and one is enough.
+            if let Err(stuck) = back.put(&Packet::Answer(answer), Payload::Bytes(&[])) {
+                log::debug!("nobody is {:#x}, and its peer is not told: {stuck:?}", part.number);
+            }
+        }
+    }
+
+    fn answer(&self, answer: &Answer, payload: &[Segment]) {
+        let registry = QpRegistry::of_process();
+        if let Some(pair) = registry.find(answer.number) {
+            pair.answer_arrived(answer, payload);
+        }
+    }
+
+    fn lost(&self, carrier: &Arc<dyn Carrier>) {
+        let registry = QpRegistry::of_process();
+        for pair in registry.pairs.all(Weak::upgrade) {
+            pair.carrier_lost(carrier);
+        }
     }
 }
 

@@ -6,8 +6,10 @@ use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_PERSISTENT, IBV_F
 
 use super::responder::{Responder, Stop};
 use super::target::{Target, refusal};
-use crate::mem::{self, Access, Atomic};
-use crate::wire::message::{Exchange, Refusal, Request};
+use crate::mem::Access;
+use crate::qp::exchange::Exchange;
+use crate::wire::bytes::{self, Atomic};
+use crate::wire::message::{Refusal, Request};
 
 impl Responder {
     pub(super) fn write(
@@ -56,7 +58,7 @@ impl Responder {
         self.allow_outstanding(target)?;
         self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0)?;
         let segment = target.eight_bytes(rkey, address, ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0)?;
-        mem::atomic(&segment, operation).map_err(refusal)
+        bytes::atomic(&segment, operation).map_err(refusal)
     }
 
     pub(super) fn atomic_write(
@@ -70,7 +72,7 @@ impl Responder {
         self.allow(ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
         let segment = target.eight_bytes(rkey, address, ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0)?;
         let value = exchange.take_eight()?;
-        mem::atomic(&segment, Atomic::Store(u64::from_ne_bytes(value))).map_err(refusal)?;
+        bytes::atomic(&segment, Atomic::Store(u64::from_ne_bytes(value))).map_err(refusal)?;
         Ok(())
     }
 

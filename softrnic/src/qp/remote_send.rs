@@ -8,10 +8,11 @@ use super::attempt::Outcome;
 use super::in_flight::Flight;
 use super::receiving::map;
 use super::{Attributes, QueuePair};
-use crate::mem::Segments;
+use crate::qp::work::SendWork;
+use crate::wire::bytes::Segments;
 use crate::wire::message::Request;
-use crate::wire::packet::{Carrier, MAX_PAYLOAD, Packet, Part, Payload, Stuck};
-use crate::wire::work::SendWork;
+use crate::wire::packet::{MAX_PAYLOAD, Packet, Part, Payload};
+use crate::wire::transport::{Carrier, Stuck};
 
 /// Puts a request on its way, or what is left of it. `segments` is its memory.
 #[inline]

@@ -14,10 +14,11 @@ use super::retry::{self, Wait};
 use super::ring::Ring;
 use super::{Attributes, QueuePair, State};
 use crate::cq::{Completion, Slots};
+use crate::qp::PairEvent;
+use crate::qp::work::SendWork;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
-use crate::wire::events::PairEvent;
-use crate::wire::work::{Operation, SendWork};
+use crate::wire::operation::Operation;
 
 /// The send queue and what is known of its progress.
 #[repr(C)]

@@ -5,11 +5,12 @@ use super::receiving::Taken;
 use super::responses_out::{Answers, Return};
 use super::target::{Target, shared_entry};
 use super::{Attributes, QueuePair, Service, State, psn};
-use crate::mem::Atomic;
+use crate::qp::PairEvent;
+use crate::qp::exchange::{Exchange, TransferFault};
 use crate::wire::address::Gid;
-use crate::wire::events::PairEvent;
-use crate::wire::message::{Exchange, Refusal, Reply, Request, TransferFault};
-use crate::wire::work::Operation;
+use crate::wire::bytes::Atomic;
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::Operation;
 
 /// The receiving side.
 #[repr(C)]

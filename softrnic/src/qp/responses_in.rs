@@ -6,8 +6,8 @@ use super::attempt::{Outcome, finish_answer, local_memory, status_of};
 use super::inbox::Arrival;
 use super::requester::Requester;
 use super::{ALARM, QueuePair, deferred_run};
-use crate::mem::Segments;
 use crate::sys::unpoisoned;
+use crate::wire::bytes::Segments;
 use crate::wire::message::Reply;
 
 impl Requester {

@@ -8,12 +8,13 @@ use rdma_mummy_sys::ibv_access_flags;
 use super::inbound::target_of;
 use super::responder::{Responder, Stop};
 use super::{QueuePair, remote_send};
+use crate::qp::PairEvent;
 use crate::qp::registry::SharedEntry;
 use crate::srq::ReceiveQueue;
-use crate::wire::events::PairEvent;
 use crate::wire::limits::MAX_QP_WR;
 use crate::wire::message::{Refusal, Reply};
-use crate::wire::packet::{Answer, AnswerKind, Carrier, MAX_PAYLOAD, Packet, Part, Payload, Stuck};
+use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part, Payload};
+use crate::wire::transport::{Carrier, Stuck};
 
 /// No peer waits for more answers: what it has on its way, and what it has given up.
 pub(super) const MOST: usize = 2 * MAX_QP_WR as usize;

@@ -1,6 +1,6 @@
 //! The send queue's requests. Each place is used again and again, with the memory of its vectors.
 
-use crate::wire::work::SendWork;
+use crate::qp::work::SendWork;
 
 /// A queue of requests. It grows to as many as were ever in it at once.
 #[derive(Debug, Default)]

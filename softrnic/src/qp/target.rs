@@ -4,8 +4,9 @@ use super::receiving::Receives;
 use super::responder::Stop;
 use super::{QueuePair, Service};
 use crate::mem::domain::Domain;
-use crate::mem::{Access, Fault, Memory, Segment};
+use crate::mem::{Access, Memory};
 use crate::qp::registry::{QpRegistry, SharedEntry};
+use crate::wire::bytes::{Fault, Segment};
 use crate::wire::message::Refusal;
 
 /// The shared receive queue that a message of XRC names.

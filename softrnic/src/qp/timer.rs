@@ -3,14 +3,16 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::mem::MaybeUninit;
+#[cfg(test)]
+use std::ptr;
 use std::sync::atomic::{self, AtomicBool};
 use std::sync::{Condvar, Mutex, MutexGuard, Weak};
 use std::time::Instant;
-use std::{io, ptr, thread};
+use std::{io, thread};
 
 use crate::qp::QueuePair;
 use crate::sys::fork::PerProcess;
+use crate::sys::signals;
 use crate::sys::unpoisoned;
 
 /// What the thread waits for.
@@ -139,39 +141,8 @@ fn ring_due() {
 
 /// Starts the thread.
 fn begin() -> io::Result<()> {
-    without_signals(|| thread::Builder::new().name("softrnic".to_owned()).stack_size(256 << 10).spawn(wait)).map(drop)
-}
-
-/// Starts a thread with all signals blocked: they are the program's. A new thread has the mask of the one that starts it.
-pub(crate) fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let before = block_signals()?;
-    let started = start();
-    if let Some(before) = before {
-        // SAFETY: it is a mask that the kernel gave; none is asked for.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-    }
-    started
-}
-
-/// Blocks all signals in this thread, and gives what was blocked before.
-fn block_signals() -> io::Result<Option<libc::sigset_t>> {
-    // Miri knows no signals.
-    if cfg!(miri) {
-        return Ok(None);
-    }
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `all` is room for a set, which `sigfillset` fills in before `pthread_sigmask` reads it, and `before` is room for
-    // the set that it stores.
-    let result = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
-    };
-    match result {
-        // SAFETY: the call has not failed, and so has stored the mask.
-        0 => Ok(Some(unsafe { before.assume_init() })),
-        error => Err(io::Error::from_raw_os_error(error)),
-    }
+    signals::without_signals(|| thread::Builder::new().name("softrnic".to_owned()).stack_size(256 << 10).spawn(wait))
+        .map(drop)
 }
 
 /// The thread: for ever, as the process may need it again.
@@ -211,8 +182,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::qp::Service;
     use crate::qp::tests::End;
+    use crate::wire::operation::Service;
 
     /// None that the thread looks at.
     fn own() -> Queue {

@@ -4,15 +4,28 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use self::ring::Ring;
+use crate::mem::Piece;
 use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
-use crate::wire::events::ReceiveEvents;
 use crate::wire::limits::MAX_SRQ_WR;
-use crate::wire::work::ReceiveWork;
+
+/// A receive. Its vector is used again for the next.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveWork {
+    pub(crate) wr_id: u64,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// Events of a shared receive queue, implemented by the C API. It is called with locks of the NIC held, and so neither blocks nor calls back.
+pub(crate) trait ReceiveEvents: Debug + Send + Sync {
+    /// Fewer receives are left than the limit that was set (`IBV_EVENT_SRQ_LIMIT_REACHED`); the limit is gone.
+    fn limit_reached(&self);
+}
 
 /// A queue of receives, first in, first out.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::srq::ReceiveWork;
 use crate::sys::errno::Errno;
-use crate::wire::work::ReceiveWork;
 
 /// Receives that wait, and the memory of those that were done.
 #[derive(Debug)]

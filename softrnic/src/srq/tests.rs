@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::wire::work::Piece;
+use crate::mem::Piece;
 
 /// Counts what it is told.
 #[derive(Debug, Default, Clone)]

@@ -1,4 +1,4 @@
-//! The addresses of this host, which are the GIDs of the devices.
+//! The addresses of this host, which are the GIDs of the devices. IPv4 ones stand in `::ffff:a.b.c.d`.
 
 use std::cmp::Reverse;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,19 +8,18 @@ use std::time::{Duration, Instant};
 
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
-use crate::wire::address::Gid;
 
 /// How long a look holds.
 const FRESH: Duration = Duration::from_secs(1);
 /// The loopback interface's index: the kernel makes it before any other.
 const LOOPBACK_INDEX: u32 = 1;
 /// 127.0.0.1
-const LOOPBACK: Gid = Gid(Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets());
+const LOOPBACK: Ipv6Addr = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
 
 /// An address of a network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    pub(crate) gid: Gid,
+    pub(crate) ip: Ipv6Addr,
     pub(crate) interface_index: u32,
 }
 
@@ -61,18 +60,18 @@ pub(crate) fn all() -> Vec<Address> {
 
 /// Loopback, IPv4, IPv6, each in the order of the interfaces; one that two interfaces have stands once.
 fn in_order(mut told: Vec<Told>) -> Vec<Address> {
-    if !told.iter().any(|told| told.address.gid == LOOPBACK) {
-        let address = Address { gid: LOOPBACK, interface_index: LOOPBACK_INDEX };
+    if !told.iter().any(|told| told.address.ip == LOOPBACK) {
+        let address = Address { ip: LOOPBACK, interface_index: LOOPBACK_INDEX };
         told.push(Told { address, is_loopback: true });
     }
     // A stable sort: addresses of one interface stay as the kernel has them.
     told.sort_by_key(|Told { address, is_loopback }| {
-        let is_4 = Ipv6Addr::from(address.gid.0).to_ipv4_mapped().is_some();
-        (Reverse(*is_loopback), Reverse(address.gid == LOOPBACK), Reverse(is_4), address.interface_index)
+        let is_4 = address.ip.to_ipv4_mapped().is_some();
+        (Reverse(*is_loopback), Reverse(address.ip == LOOPBACK), Reverse(is_4), address.interface_index)
     });
     let mut addresses: Vec<Address> = Vec::with_capacity(told.len());
     for Told { address, .. } in told {
-        if !addresses.iter().any(|known| known.gid == address.gid) {
+        if !addresses.iter().any(|known| known.ip == address.ip) {
             addresses.push(address);
         }
     }
@@ -126,7 +125,7 @@ unsafe fn tell(entry: &libc::ifaddrs) -> Option<Told> {
     };
     // SAFETY: the name ends with a zero byte.
     let interface_index = unsafe { libc::if_nametoindex(entry.ifa_name) };
-    Some(Told { address: Address { gid: Gid(octets), interface_index }, is_loopback: has(libc::IFF_LOOPBACK) })
+    Some(Told { address: Address { ip: octets.into(), interface_index }, is_loopback: has(libc::IFF_LOOPBACK) })
 }
 
 #[cfg(test)]
@@ -134,16 +133,16 @@ mod tests {
     use super::*;
 
     fn told(text: &str, interface_index: u32, is_loopback: bool) -> Told {
-        let gid = match text.parse() {
+        let ip = match text.parse() {
             Ok(std::net::IpAddr::V4(address)) => address.to_ipv6_mapped(),
             Ok(std::net::IpAddr::V6(address)) => address,
             Err(error) => panic!("{text}: {error}"),
         };
-        Told { address: Address { gid: Gid(gid.octets()), interface_index }, is_loopback }
+        Told { address: Address { ip, interface_index }, is_loopback }
     }
 
     fn text(addresses: &[Address]) -> Vec<String> {
-        addresses.iter().map(|address| Ipv6Addr::from(address.gid.0).to_canonical().to_string()).collect()
+        addresses.iter().map(|address| address.ip.to_canonical().to_string()).collect()
     }
 
     #[test]
@@ -178,7 +177,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn the_kernel_tells_of_the_loopback_interface() {
         let first = all()[0];
-        assert_eq!(first, Address { gid: LOOPBACK, interface_index: LOOPBACK_INDEX });
+        assert_eq!(first, Address { ip: LOOPBACK, interface_index: LOOPBACK_INDEX });
         assert_eq!(all()[0], first, "the second time from memory");
     }
 }

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::ipc;
+use super::descriptor;
 
 /// How often this process, and those that it came from, were forked.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -30,7 +30,7 @@ pub(crate) fn watch() {
 /// Runs in each child, in the one thread that it has. Nothing may be locked or allocated here.
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    ipc::forked_child();
+    descriptor::close_all();
 }
 
 /// Zero in a process that was not forked.

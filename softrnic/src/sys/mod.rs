@@ -3,10 +3,12 @@
 pub(crate) mod addresses;
 pub(crate) mod changes;
 pub(crate) mod clock;
+pub(crate) mod cpu;
+pub(crate) mod descriptor;
 pub(crate) mod errno;
 pub(crate) mod fork;
-pub(crate) mod prefetch;
-pub(crate) mod quota;
+pub(crate) mod guard;
+pub(crate) mod rundown;
 pub(crate) mod signals;
 pub(crate) mod sync;
 pub(crate) mod usage;

@@ -11,9 +11,9 @@ use super::context::Context;
 use super::event_fd_queue::EventFdQueue;
 use super::failure;
 use super::object::Object;
+use crate::cq::CompletionEvents;
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
-use crate::wire::events::CompletionEvents;
 
 /// A completion queue that has an event, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,10 @@ use super::failure;
 use super::guard::is_inherited;
 use super::memory_region::{self, Parts};
 use super::object::Object;
-use crate::mem::{Backing, Buffer, Segment, copy};
+use crate::mem::{Backing, Buffer};
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
+use crate::wire::bytes::{Segment, copy};
 use crate::wire::limits::MAX_DM_SIZE;
 
 /// Memory on the device.

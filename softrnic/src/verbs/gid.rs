@@ -27,10 +27,10 @@ impl Table {
     /// Takes out what is gone, and puts what is new at the first indexes that are free.
     fn update(&mut self, addresses: &[Address]) {
         for slot in &mut self.0 {
-            *slot = slot.and_then(|old| addresses.iter().find(|new| new.gid == old.gid).copied());
+            *slot = slot.and_then(|old| addresses.iter().find(|new| new.ip == old.ip).copied());
         }
         for address in addresses {
-            if self.0.iter().flatten().any(|known| known.gid == address.gid) {
+            if self.0.iter().flatten().any(|known| known.ip == address.ip) {
                 continue;
             }
             match self.0.iter().position(Option::is_none) {
@@ -53,12 +53,12 @@ fn table() -> Vec<Option<Address>> {
 /// The GID at an index of the table; `None` where there is none.
 pub(crate) fn by_index(index: u32) -> Option<Gid> {
     let slot = table().get(index as usize).copied().flatten();
-    slot.map(|address| address.gid)
+    slot.map(|address| Gid::from(address.ip))
 }
 
 /// The first index whose GID is the one that is looked for.
 pub(crate) fn index_of(is_it: &dyn Fn(Gid) -> bool) -> Option<u8> {
-    let index = table().iter().position(|slot| slot.is_some_and(|address| is_it(address.gid)))?;
+    let index = table().iter().position(|slot| slot.is_some_and(|address| is_it(address.ip.into())))?;
     u8::try_from(index).ok()
 }
 
@@ -146,7 +146,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
 
 fn c_entry(index: u32, address: Address) -> ibv_gid_entry {
     ibv_gid_entry {
-        gid: ibv_gid { raw: address.gid.0 },
+        gid: ibv_gid { raw: address.ip.octets() },
         gid_index: index,
         port_num: PORT.into(),
         gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,
@@ -175,11 +175,11 @@ mod tests {
     use super::*;
 
     fn address(byte: u8) -> Address {
-        Address { gid: Gid([byte; 16]), interface_index: byte.into() }
+        Address { ip: [byte; 16].into(), interface_index: byte.into() }
     }
 
     fn indexes(table: &Table) -> Vec<Option<u8>> {
-        table.0.iter().map(|slot| slot.map(|address| address.gid.0[0])).collect()
+        table.0.iter().map(|slot| slot.map(|address| address.ip.octets()[0])).collect()
     }
 
     #[test]
@@ -197,9 +197,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_into_the_table_has_no_index() {
-        let many: Vec<Address> = (0..TABLE_LENGTH + 10)
-            .map(|n| Address { gid: Gid(u128::from(n).to_be_bytes()), interface_index: n })
-            .collect();
+        let many: Vec<Address> =
+            (0..TABLE_LENGTH + 10).map(|n| Address { ip: u128::from(n).into(), interface_index: n }).collect();
         let mut table = Table(Vec::new());
         table.update(&many);
         assert_eq!(table.0.len(), TABLE_LENGTH as usize);

@@ -13,10 +13,11 @@ use super::context::Context;
 use super::failure;
 use super::object::Object;
 use super::protection_domain::ProtectionDomain;
-use crate::mem::{Access, Backing, Change, Fault, Mapping, Memory, Region, cuda, page_size};
+use crate::mem::{Access, Backing, Change, Mapping, Memory, Region, page_size};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::sys::usage::Use;
+use crate::wire::bytes::{Fault, cuda};
 
 const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 

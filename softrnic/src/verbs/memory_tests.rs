@@ -10,7 +10,8 @@ use super::memory_region::dereg_mr;
 use super::object::Object;
 use super::protection_domain::{ProtectionDomain, alloc_pd, dealloc_pd};
 use super::table;
-use crate::mem::{Fault, Memory, page_size, read_bytes, write_bytes};
+use crate::mem::{Memory, page_size};
+use crate::wire::bytes::{Fault, read_bytes, write_bytes};
 
 const LOCAL_WRITE: c_int = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
 const REMOTE_READ: c_int = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 as c_int;
@@ -309,7 +310,7 @@ fn device_memory_is_copied_to_and_from_and_registered() {
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel")]
 fn memory_of_a_gpu_is_registered_by_its_address() {
-    use crate::mem::cuda::Fake;
+    use crate::wire::bytes::cuda::Fake;
     const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
     let (bench, fake) = (Bench::new(), Fake::load());
     let device = fake.allocate(fake.context(), 100);

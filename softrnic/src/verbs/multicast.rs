@@ -6,10 +6,10 @@ use rdma_mummy_sys::{ibv_gid, ibv_qp};
 
 use super::failure::result;
 use super::queue_pair::Pair;
-use crate::qp::Service;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::wire::address::Gid;
+use crate::wire::operation::Service;
 
 /// `ibv_attach_mcast(qp, gid, lid)`: of datagrams alone. The LID is InfiniBand's.
 ///

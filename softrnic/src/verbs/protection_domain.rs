@@ -12,8 +12,8 @@ use super::thread_domain::ThreadDomain;
 use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
-use crate::sys::quota::{Quota, Share};
 use crate::sys::unpoisoned;
+use crate::sys::usage::{Quota, Share};
 use crate::sys::usage::{Usage, Use};
 use crate::wire::limits;
 

@@ -1,5 +1,7 @@
 //! GIDs, and where a message goes.
 
+use std::net::Ipv6Addr;
+
 /// A GID, big-endian as on the wire: an IPv6 address, or an IPv4 one in `::ffff:a.b.c.d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Gid(pub(crate) [u8; 16]);
@@ -17,6 +19,12 @@ pub(crate) struct Path {
     pub(crate) service_level: u8,
     pub(crate) port: u8,
     pub(crate) static_rate: u8,
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Self {
+        Self(address.octets())
+    }
 }
 
 impl Gid {
@@ -50,7 +58,7 @@ impl Gid {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::net::Ipv4Addr;
 
     use proptest::prelude::*;
 

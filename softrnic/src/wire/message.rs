@@ -1,9 +1,8 @@
 //! What goes from a requester to a responder and back: whole messages, with the packet numbers that they would take on a wire.
 
-use crate::mem::{Fault, Segment};
-use crate::qp::Service;
 use crate::wire::address::Gid;
-use crate::wire::work::Operation;
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
 
 /// A message as it comes to a responder.
 #[derive(Clone, Copy, Debug)]
@@ -56,35 +55,4 @@ pub(crate) enum Refusal {
     AccessError,
     /// NAK remote operational error: `IBV_WC_REM_OP_ERR`.
     OperationError,
-}
-
-/// The requester's end of a message while a responder handles it: where its data is, or goes.
-pub(crate) trait Exchange {
-    /// Copies the message's data, of which there are as many bytes as in `into` together, in order.
-    ///
-    /// # Errors
-    ///
-    /// On which side memory could not be used.
-    fn take(&mut self, into: &[Segment]) -> Result<(), TransferFault>;
-
-    /// Copies the eight bytes of an atomic write.
-    ///
-    /// # Errors
-    ///
-    /// The requester's memory could not be used.
-    fn take_eight(&mut self) -> Result<[u8; 8], TransferFault>;
-
-    /// Copies to where the message wants its data: the answer to a read.
-    ///
-    /// # Errors
-    ///
-    /// On which side memory could not be used.
-    fn give(&mut self, from: &[Segment]) -> Result<(), TransferFault>;
-}
-
-/// Whose memory failed during a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TransferFault {
-    Requester(Fault),
-    Responder(Fault),
 }

@@ -9,13 +9,15 @@ use rdma_mummy_sys::ibv_wc_status;
 use super::world::{Own, PEER, World};
 use crate::fuzz::Input;
 use crate::ipc::codec::{ANSWER_WORDS, PART_WORDS, Words, decode_answer, decode_part};
-use crate::mem::{Segment, read_bytes};
-use crate::qp::registry::{MULTICAST_NUMBER, QpRegistry};
-use crate::qp::{QueuePair, Service};
+use crate::qp::registry::ToQueuePairs;
 use crate::sys::unpoisoned;
+use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::message::Reply;
-use crate::wire::packet::{Answer, AnswerKind, Carrier, MAX_PAYLOAD, Packet, Part, Payload, Stuck};
-use crate::wire::work::Operation;
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
+use crate::wire::packet::MULTICAST_NUMBER;
+use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part, Payload};
+use crate::wire::transport::{Carrier, Deliver, Stuck, Wake};
 
 /// The way to the peer: what goes there, and how much still can.
 #[derive(Debug, Default)]
@@ -28,7 +30,7 @@ struct Sent {
     /// What came with them.
     payload: Vec<u8>,
     room: usize,
-    waiting: Vec<Weak<QueuePair>>,
+    waiting: Vec<Weak<dyn Wake>>,
 }
 
 impl Carrier for Way {
@@ -54,7 +56,7 @@ impl Carrier for Way {
         Ok(())
     }
 
-    fn wake(&self, pair: Weak<QueuePair>) {
+    fn wake(&self, pair: Weak<dyn Wake>) {
         unpoisoned(self.0.lock()).waiting.push(pair);
     }
 
@@ -70,7 +72,7 @@ impl Way {
             sent.room = packets;
             std::mem::take(&mut sent.waiting)
         };
-        waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.expired());
+        waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.wake());
     }
 
     /// What one of the parts that were sent goes by: its packet number, and its attempt.
@@ -121,7 +123,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
         6 => world.pair.expired(),
         _ => {
             let way: Arc<dyn Carrier> = world.way.clone();
-            QpRegistry::of_process().carrier_lost(&way);
+            ToQueuePairs.lost(&way);
             world.connect();
         }
     }
@@ -156,7 +158,7 @@ fn part(world: &World, input: &mut Input<'_>) {
     }
     let Ok(part) = decode_part(&words) else { return };
     let way: Arc<dyn Carrier> = world.way.clone();
-    with_payload(part.length, |payload| QpRegistry::of_process().part_arrived(&part, payload, &way));
+    with_payload(part.length, |payload| ToQueuePairs.part(&part, payload, &way));
 }
 
 fn answer(world: &World, input: &mut Input<'_>) {
@@ -171,7 +173,7 @@ fn answer(world: &World, input: &mut Input<'_>) {
     }
     let Ok(answer) = decode_answer(&words) else { return };
     let length = Packet::Answer(answer).length();
-    with_payload(length, |payload| QpRegistry::of_process().answer_arrived(&answer, payload));
+    with_payload(length, |payload| ToQueuePairs.answer(&answer, payload));
 }
 
 /// So many bytes of the peer's, none of which is a secret.

@@ -4,10 +4,10 @@ use super::world::{HERE, IOVA, PEER};
 use crate::ipc::codec::{ANSWER_WORDS, PART_WORDS, encode};
 use crate::ipc::session::RING;
 use crate::ipc::socket::greeting;
-use crate::qp::Service;
 use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
 use crate::wire::packet::{Answer, AnswerKind, Packet, Part};
-use crate::wire::work::Operation;
 
 /// The operations of the scripts: see `session` and `messages`.
 const STORE: u8 = 0;

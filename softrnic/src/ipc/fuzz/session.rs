@@ -1,23 +1,23 @@
 //! A session whose other end writes what it likes, where it likes, into the memory that both share.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::fuzz::Input;
 use crate::ipc::codec::{ANSWER_WORDS, PART_WORDS, Words, decode_answer, decode_part};
-use crate::ipc::deliver::Deliver;
-use crate::ipc::descriptor::Descriptor;
 use crate::ipc::peers::Peers;
 use crate::ipc::ring::{CONTROL, Consumer, Producer, Ring};
 use crate::ipc::session::{DATA, RING, Role, SHARED, Session};
 use crate::ipc::shared::Shared;
 use crate::ipc::socket;
-use crate::mem::{Segment, read_bytes};
-use crate::qp::QueuePair;
-use crate::wire::packet::{Answer, AnswerKind, Carrier, MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Payload};
+use crate::sys::descriptor::Descriptor;
+use crate::wire::bytes::{Segment, read_bytes};
+use crate::wire::packet::{Answer, AnswerKind, MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Payload};
+use crate::wire::transport::Carrier;
+use crate::wire::transport::Deliver;
 
 thread_local! {
     /// Packets that were taken in.
@@ -48,8 +48,6 @@ impl Deliver for Checker {
     }
 
     fn lost(&self, _: &Arc<dyn Carrier>) {}
-
-    fn room(&self, _: &Weak<QueuePair>) {}
 }
 
 /// Reads a payload, of which there is to be so much.

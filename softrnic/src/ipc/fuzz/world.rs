@@ -5,15 +5,20 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_access_flags;
 
 use super::messages::{Way, is_success};
+use crate::cq::CompletionEvents;
 use crate::cq::CompletionQueue;
+use crate::mem::Piece;
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Backing, Buffer, Memory, Region};
 use crate::qp::registry::{QpRegistry, SharedEntry};
-use crate::qp::{Attributes, Parts, QueuePair, Service, State};
+use crate::qp::work::Destination;
+use crate::qp::{Attributes, Parts, QueuePair, State};
+use crate::qp::{PairEvent, PairEvents};
+use crate::srq::ReceiveEvents;
 use crate::srq::ReceiveQueue;
 use crate::wire::address::{Gid, Path};
-use crate::wire::events::{CompletionEvents, PairEvent, PairEvents, ReceiveEvents};
-use crate::wire::work::{Destination, Operation, Piece};
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
 
 /// The number of the peer's queue pair.
 pub(super) const PEER: u32 = 0x65_4321;

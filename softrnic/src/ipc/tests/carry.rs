@@ -6,14 +6,15 @@ use std::sync::atomic::Ordering;
 
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{answer, end, part, until};
-use crate::ipc::descriptor::Descriptor;
+use super::{HERE, answer, end, part, until};
 use crate::ipc::incoming::Waiting;
 use crate::ipc::ring::{Producer, Ring};
 use crate::ipc::session::{RING, SHARED};
 use crate::ipc::shared::Shared;
 use crate::ipc::{block, codec, socket};
-use crate::wire::packet::{BLOCK, Fabric, MAX_PAYLOAD, Packet, Payload, Stuck};
+use crate::sys::descriptor::Descriptor;
+use crate::wire::packet::{BLOCK, MAX_PAYLOAD, Packet, Payload};
+use crate::wire::transport::{Stuck, Transport};
 
 #[test]
 #[cfg_attr(miri, ignore = "makes sockets")]
@@ -22,7 +23,7 @@ fn a_part_comes_and_its_answer_goes_back() {
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
     let number = block * BLOCK + 17;
-    let way = here.host.carrier(number).unwrap();
+    let way = here.host.carrier(HERE, number).unwrap();
     let bytes: Vec<u8> = (0..10_000).map(|index| index as u8).collect();
     way.put(&Packet::Part(part(number, 10_000)), Payload::Bytes(&bytes)).unwrap();
     until(|| !there.seen.parts.lock().unwrap().is_empty());
@@ -42,7 +43,7 @@ fn what_is_put_in_before_the_other_end_looks_is_not_lost() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(block * BLOCK).unwrap();
+    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
     for length in 0..100 {
         way.put(&Packet::Part(part(block * BLOCK, length)), Payload::Bytes(&[1; 100][..length as usize])).unwrap();
     }
@@ -51,7 +52,7 @@ fn what_is_put_in_before_the_other_end_looks_is_not_lost() {
     assert!(
         parts.iter().zip(0..).all(|((part, bytes), length)| part.length == length && bytes.len() == length as usize)
     );
-    let again = here.host.carrier(block * BLOCK + 1).unwrap();
+    let again = here.host.carrier(HERE, block * BLOCK + 1).unwrap();
     assert!(Arc::ptr_eq(&way, &again), "one session for the block");
 }
 
@@ -60,15 +61,15 @@ fn what_is_put_in_before_the_other_end_looks_is_not_lost() {
 fn nobody_is_no_way_and_neither_is_this_process() {
     let here = end();
     let own = here.host.claim().unwrap();
-    assert!(here.host.carrier(own * BLOCK + 3).is_none());
+    assert!(here.host.carrier(HERE, own * BLOCK + 3).is_none());
     // A block that was somebody's.
     let (gone, listener) = block::claim().unwrap();
     drop(listener);
     for _ in 0..1000 {
-        assert!(here.host.carrier(gone * BLOCK).is_none());
+        assert!(here.host.carrier(HERE, gone * BLOCK).is_none());
     }
-    assert!(here.host.carrier(u32::MAX).is_none());
-    assert!(here.host.carrier(0).is_none());
+    assert!(here.host.carrier(HERE, u32::MAX).is_none());
+    assert!(here.host.carrier(HERE, 0).is_none());
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn what_goes_the_wrong_way_is_refused() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(block * BLOCK).unwrap();
+    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
     assert_eq!(way.put(&Packet::Answer(answer(7)), Payload::Bytes(&[])), Err(Stuck::Gone));
     let mut long = part(block * BLOCK, MAX_PAYLOAD + 1);
     assert_eq!(way.put(&Packet::Part(long), Payload::Bytes(&[0; MAX_PAYLOAD as usize + 1])), Err(Stuck::Gone));
@@ -104,7 +105,7 @@ fn who_sends_garbage_is_sent_away_and_others_are_not() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(block * BLOCK).unwrap();
+    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
     // A tail that cannot be; a record that is none; half of one.
     for (tail, first) in [(1 << 40, 0), (128, u64::MAX), (64, 0)] {
         let (socket, shared) = guest(block);
@@ -162,7 +163,7 @@ fn who_connects_in_crowds_is_taken_some_at_a_time() {
     let guests: Vec<_> = (0..100).map(connect).collect();
     let mut waiting = Waiting::default();
     for expected in [64, 100] {
-        waiting.accept(there.host.0, &listener).unwrap();
+        waiting.accept(there.host.0.get(), &listener).unwrap();
         assert_eq!(waiting.len(), expected);
     }
     drop(guests);

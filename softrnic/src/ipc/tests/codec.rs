@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use crate::ipc::codec::{ANSWER_WORDS, Garbage, PART_WORDS, decode_answer, decode_part, encode};
-use crate::qp::Service;
 use crate::wire::address::Gid;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
 use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part};
-use crate::wire::work::Operation;
 
 fn operation() -> impl Strategy<Value = Operation> {
     (0..10, any::<(u64, u32, u32)>(), any::<(u64, u64, u8, u8)>()).prop_map(|(which, keys, values)| {

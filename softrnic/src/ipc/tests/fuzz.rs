@@ -18,9 +18,9 @@ use common::{ACCESS, LONG, Setup, Side, open};
 use rdma_mummy_sys::*;
 
 use super::malicious_peer::{Foe, Knowledge, SECRET, Target};
-use crate::qp::Service;
 use crate::qp::registry::QpRegistry;
 use crate::wire::address::Gid;
+use crate::wire::operation::Service;
 use crate::wire::packet::BLOCK;
 
 const TASK: &str = "SOFTRNIC_TEST_FUZZ";

@@ -8,18 +8,18 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 
 use super::fuzz::common::party::Chance;
 use crate::ipc::codec::{self, ANSWER_WORDS, PART_WORDS};
-use crate::ipc::descriptor::Descriptor;
 use crate::ipc::ring::{CONTROL, Consumer, Producer, Ring};
 use crate::ipc::session::{RING, SHARED};
 use crate::ipc::shared::Shared;
 use crate::ipc::{block, socket};
-use crate::mem::read_bytes;
-use crate::qp::Service;
-use crate::qp::registry::MULTICAST_NUMBER;
+use crate::sys::descriptor::Descriptor;
 use crate::wire::address::Gid;
+use crate::wire::bytes::read_bytes;
 use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
+use crate::wire::packet::MULTICAST_NUMBER;
 use crate::wire::packet::{Answer, AnswerKind, BLOCK, MAX_PAYLOAD, Packet, Part, Payload};
-use crate::wire::work::Operation;
 
 /// Fills what no peer may see or change.
 pub(super) const SECRET: u8 = 0xc5;
@@ -357,7 +357,7 @@ impl Foe {
             let Ok(Some(words)) = session.consumer.next() else { break };
             let Ok(answer) = codec::decode_answer(&words) else { return true };
             let Ok(pieces) = session.consumer.take(Packet::Answer(answer).length()) else { return true };
-            let mut bytes = vec![0; pieces.as_slice().iter().map(crate::mem::Segment::len).sum()];
+            let mut bytes = vec![0; pieces.as_slice().iter().map(crate::wire::bytes::Segment::len).sum()];
             read_bytes(pieces.as_slice(), &mut bytes).unwrap();
             if let AnswerKind::Reply(Reply::Done { original }) = answer.kind {
                 bytes = original.to_ne_bytes().to_vec();

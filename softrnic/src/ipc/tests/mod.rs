@@ -12,18 +12,22 @@ mod turns;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::Host;
-use super::deliver::Deliver;
+use super::Processes;
 use super::peers::Peers;
-use crate::mem::{Segment, read_bytes};
-use crate::qp::{QueuePair, Service};
+use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
+use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::message::{Reply, Request};
-use crate::wire::packet::{Answer, AnswerKind, Carrier, Part};
-use crate::wire::work::Operation;
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
+use crate::wire::packet::{Answer, AnswerKind, Part};
+use crate::wire::transport::{Carrier, Deliver, Wake};
+
+/// An address of this host: which one does not matter.
+const HERE: Gid = Gid::ZERO;
 
 /// Keeps what comes.
 #[derive(Default)]
@@ -32,7 +36,17 @@ pub(super) struct Seen {
     pub(super) answers: Mutex<Vec<(Answer, Vec<u8>)>>,
     pub(super) back: Mutex<Option<Arc<dyn Carrier>>>,
     pub(super) lost: AtomicUsize,
-    pub(super) room: AtomicUsize,
+    pub(super) room: Arc<Room>,
+}
+
+/// Counts how often there was room.
+#[derive(Debug, Default)]
+pub(super) struct Room(pub(super) AtomicUsize);
+
+impl Wake for Room {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl fmt::Debug for Seen {
@@ -60,28 +74,23 @@ impl Deliver for Seen {
     fn lost(&self, _: &Arc<dyn Carrier>) {
         self.lost.fetch_add(1, Ordering::SeqCst);
     }
-
-    fn room(&self, _: &Weak<QueuePair>) {
-        self.room.fetch_add(1, Ordering::SeqCst);
-    }
 }
 
 /// One end, which is there until the tests end.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) seen: &'static Seen,
-    pub(super) host: Host,
+    pub(super) host: Processes,
 }
 
 pub(super) fn end() -> End {
     let seen: &'static Seen = Box::leak(Box::default());
-    let peers = peers(seen);
-    End { seen, host: Host(peers) }
+    End { seen, host: host(seen) }
 }
 
-/// The other processes, as somebody sees them.
-pub(super) fn peers(deliver: &'static dyn Deliver) -> &'static Peers {
-    Box::leak(Box::new(Peers::new(deliver)))
+/// The other processes, as this test sees them.
+pub(super) fn host(deliver: &'static dyn Deliver) -> Processes {
+    Processes(Box::leak(Box::new(PerProcess::new(Peers::new(deliver), || unreachable!("children do not use it")))))
 }
 
 /// Waits, without polling, for what is to come by itself.

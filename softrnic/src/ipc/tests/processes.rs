@@ -8,14 +8,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{env, fs};
 
-use super::{end, part, peers, until};
-use crate::ipc::deliver::Deliver;
-use crate::ipc::{Host, Process};
-use crate::mem::Segment;
-use crate::qp::QueuePair;
+use super::{HERE, end, host, part, until};
+use crate::ipc::{Peers, Processes};
 use crate::sys::fork;
+use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
-use crate::wire::packet::{Answer, AnswerKind, BLOCK, Carrier, Fabric, Packet, Part, Payload, Stuck};
+use crate::wire::bytes::Segment;
+use crate::wire::packet::{Answer, AnswerKind, BLOCK, Packet, Part, Payload};
+use crate::wire::transport::Deliver;
+use crate::wire::transport::{Carrier, Stuck, Transport};
+
+/// Of this program, and of its children.
+static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&Echo), || Box::new(Peers::new(&Echo)));
 
 const TASK: &str = "SOFTRNIC_TEST_TASK";
 
@@ -52,7 +56,6 @@ impl Deliver for Echo {
 
     fn answer(&self, _: &Answer, _: &[Segment]) {}
     fn lost(&self, _: &Arc<dyn Carrier>) {}
-    fn room(&self, _: &std::sync::Weak<QueuePair>) {}
 }
 
 /// Not a test: the other process.
@@ -62,7 +65,7 @@ fn echo() {
     if task().as_deref() != Some("echo") {
         return;
     }
-    let host = Host(peers(&Echo));
+    let host = host(&Echo);
     println!("block {}", host.claim().unwrap());
     // Until the other one goes or says so.
     let _ = std::io::stdin().read(&mut [0]);
@@ -75,7 +78,7 @@ fn another_process_sends_back_what_it_gets_until_it_is_killed() {
     let block = block_of(&mut child);
     let here = end();
     here.host.claim().unwrap();
-    let way = here.host.carrier(block * BLOCK + 5).unwrap();
+    let way = here.host.carrier(HERE, block * BLOCK + 5).unwrap();
     for round in 0..1000u32 {
         let bytes: Vec<u8> = (0..round * 17 % 16384).map(|index| (index * 7 + round) as u8).collect();
         let packet = Packet::Part(part(block * BLOCK + 5, bytes.len() as u32));
@@ -96,7 +99,7 @@ fn another_process_sends_back_what_it_gets_until_it_is_killed() {
     until(|| here.seen.lost.load(Ordering::SeqCst) == 1);
     let packet = Packet::Part(part(block * BLOCK + 5, 0));
     assert_eq!(way.put(&packet, Payload::Bytes(&[])), Err(Stuck::Gone));
-    assert!(here.host.carrier(block * BLOCK + 5).is_none());
+    assert!(here.host.carrier(HERE, block * BLOCK + 5).is_none());
 }
 
 /// How often the threads of the fabric have gone to sleep or were made to, in all.
@@ -125,7 +128,7 @@ fn who_has_nothing_to_do_sleeps() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(block * BLOCK).unwrap();
+    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
     way.put(&Packet::Part(part(block * BLOCK, 0)), Payload::Bytes(&[])).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 1);
     for _ in 0..100_000 {
@@ -155,11 +158,11 @@ fn a_child_begins_anew_and_keeps_nothing_of_its_parents() {
     let there = end();
     let block = there.host.claim().unwrap();
     let number = block * BLOCK;
-    let host = Process;
+    let host = Processes(&PEERS);
     fork::watch();
     let ours = host.claim().unwrap();
     host.joined(Gid([0xff; 16]));
-    let way = host.carrier(number).unwrap();
+    let way = host.carrier(HERE, number).unwrap();
     way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 1);
     let sockets = || {
@@ -180,7 +183,7 @@ fn a_child_begins_anew_and_keeps_nothing_of_its_parents() {
             // It begins anew, with names of its own.
             let new = host.claim().unwrap();
             assert!(new != ours && new != block);
-            let way = host.carrier(number).unwrap();
+            let way = host.carrier(HERE, number).unwrap();
             assert_eq!(way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])), Ok(()));
             host.progress();
         }));

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::ipc::codec::Garbage;
 use crate::ipc::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
 use crate::ipc::shared::Shared;
-use crate::mem::{Segment, read_bytes};
+use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::packet::Payload;
 
 const SIZE: usize = 4096;

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{End, answer, end, part, until};
-use crate::wire::packet::{BLOCK, Carrier, Fabric, Packet, Payload, Stuck};
+use super::{End, HERE, answer, end, part, until};
+use crate::wire::packet::{BLOCK, Packet, Payload};
+use crate::wire::transport::{Carrier, Stuck, Transport, Wake};
 
 /// Puts a packet in, and waits for room where there is none, as a queue pair does.
 fn put(end: &End, way: &Arc<dyn Carrier>, packet: &Packet, bytes: &[u8]) {
@@ -16,11 +17,12 @@ fn put(end: &End, way: &Arc<dyn Carrier>, packet: &Packet, bytes: &[u8]) {
             Err(Stuck::Full) => {}
             Err(stuck) => panic!("{stuck:?}"),
         }
-        let before = end.seen.room.load(Ordering::SeqCst);
-        way.wake(Weak::new());
+        let before = end.seen.room.0.load(Ordering::SeqCst);
+        let waiting: Weak<dyn Wake> = Arc::downgrade(&end.seen.room) as Weak<dyn Wake>;
+        way.wake(waiting);
         match way.put(packet, payload) {
             Ok(()) => return,
-            Err(Stuck::Full) => until(|| end.seen.room.load(Ordering::SeqCst) != before),
+            Err(Stuck::Full) => until(|| end.seen.room.0.load(Ordering::SeqCst) != before),
             Err(stuck) => panic!("{stuck:?}"),
         }
     }
@@ -43,7 +45,7 @@ fn goes_there_and_back(with_polls: bool) {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(block * BLOCK).unwrap();
+    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
     let bytes = vec![7; 16 << 10];
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -99,7 +101,7 @@ fn one_message_at_a_time_wakes_the_other_end_each_time() {
     let (here, there) = (end(), end());
     let block = there.host.claim().unwrap();
     here.host.claim().unwrap();
-    let way = here.host.carrier(block * BLOCK).unwrap();
+    let way = here.host.carrier(HERE, block * BLOCK).unwrap();
     for number in 0..2000 {
         way.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
         // From just after it has gone to sleep to long after.

@@ -5,18 +5,16 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::net::SocketFlags;
 
-use super::{part, peers, until};
+use super::{HERE, host, part, until};
 use crate::ipc::codec::PART_WORDS;
-use crate::ipc::deliver::Deliver;
-use crate::ipc::descriptor::Descriptor;
 use crate::ipc::ring::{Consumer, Ring};
 use crate::ipc::session::{DATA, RING, SHARED};
 use crate::ipc::shared::Shared;
-use crate::ipc::{Host, block, socket};
-use crate::mem::Segment;
-use crate::qp::tests::End;
-use crate::qp::{QueuePair, Service};
-use crate::wire::packet::{Answer, BLOCK, Carrier, Fabric, Packet, Part, Payload, Stuck};
+use crate::ipc::{block, socket};
+use crate::sys::descriptor::Descriptor;
+use crate::wire::bytes::Segment;
+use crate::wire::packet::{Answer, BLOCK, Packet, Part, Payload};
+use crate::wire::transport::{Carrier, Deliver, Stuck, Transport, Wake};
 
 /// Queue pairs, each of which takes all the room that there is.
 #[derive(Debug, Default)]
@@ -37,12 +35,22 @@ impl Deliver for Greedy {
     fn part(&self, _: &Part, _: &[Segment], _: &Arc<dyn Carrier>) {}
     fn answer(&self, _: &Answer, _: &[Segment]) {}
     fn lost(&self, _: &Arc<dyn Carrier>) {}
+}
 
-    fn room(&self, pair: &Weak<QueuePair>) {
-        let has_room = self.fill() > 0;
-        self.way.get().unwrap().wake(pair.clone());
+/// Takes all the room that there is, and waits for more.
+#[derive(Debug)]
+struct Waiter {
+    greedy: &'static Greedy,
+    number: usize,
+    this: Weak<Self>,
+}
+
+impl Wake for Waiter {
+    fn wake(&self) {
+        let has_room = self.greedy.fill() > 0;
+        self.greedy.way.get().unwrap().wake(self.this.clone());
         if has_room {
-            self.served.lock().unwrap().push(pair.as_ptr().addr());
+            self.greedy.served.lock().unwrap().push(self.number);
         }
     }
 }
@@ -51,20 +59,20 @@ impl Deliver for Greedy {
 #[cfg_attr(miri, ignore = "makes sockets")]
 fn who_waits_for_room_has_its_turn() {
     let greedy: &'static Greedy = Box::leak(Box::default());
-    let here = Host(peers(greedy));
+    let here = host(greedy);
     here.claim().unwrap();
     let (block, listener) = block::claim().unwrap();
-    greedy.way.set(here.carrier(block * BLOCK).unwrap()).unwrap();
+    greedy.way.set(here.carrier(HERE, block * BLOCK).unwrap()).unwrap();
     let guest = Descriptor::new(rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap()).unwrap();
     let memory = socket::greeted(guest.as_fd(), RING as u32).unwrap().unwrap();
     let shared = Arc::new(Shared::accept(&memory, SHARED).unwrap());
     let mut consumer = Consumer::new(Ring::new(shared, 0, DATA, RING), PART_WORDS);
 
-    let ends = [(); 3].map(|()| End::new(Service::ReliableConnection));
+    let waiters = [0, 1, 2].map(|number| Arc::new_cyclic(|this| Waiter { greedy, number, this: Weak::clone(this) }));
     assert!(greedy.fill() > 0);
-    for end in &ends {
+    for waiter in &waiters {
         let way = greedy.way.get().unwrap();
-        way.wake(Arc::downgrade(&end.pair));
+        way.wake(waiter.this.clone());
         assert_eq!(way.put(&Packet::Part(part(0, 4096)), Payload::Bytes(&[0; 4096])), Err(Stuck::Full));
     }
     for round in 1..=9 {
@@ -75,6 +83,6 @@ fn who_waits_for_room_has_its_turn() {
         socket::ring_bell(&guest);
         until(|| greedy.served.lock().unwrap().len() == round);
     }
-    let expected = ends.each_ref().map(|end| Arc::as_ptr(&end.pair).addr());
+    let expected = [0, 1, 2];
     assert_eq!(*greedy.served.lock().unwrap(), expected.repeat(3));
 }

@@ -1,5 +1,6 @@
 //! What regions and windows allow, and what they do not.
 
+mod cuda;
 mod windows;
 
 use std::collections::HashSet;
@@ -7,8 +8,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use super::*;
+use crate::mem::Bind;
 use crate::sys::errno::Errno;
-use crate::wire::work::Bind;
+use crate::wire::bytes::{Atomic, atomic, read_bytes, write_bytes};
 
 const ALL: Access = LOCAL_WRITE | WRITE | READ | ATOMIC | MW_BIND;
 

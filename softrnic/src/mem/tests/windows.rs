@@ -1,6 +1,7 @@
 //! Tests of windows.
 
 use super::*;
+use crate::wire::bytes::write_bytes;
 
 fn window(known: &Known, is_type_2: bool) -> Arc<Window> {
     memory().window(&known.domain, is_type_2).unwrap()

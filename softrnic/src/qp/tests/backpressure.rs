@@ -2,8 +2,8 @@
 
 use super::wire::{FLAG, Wire};
 use super::*;
+use crate::qp::work::Destination;
 use crate::wire::packet::Packet;
-use crate::wire::work::Destination;
 
 /// A sender, and the ways to peers, of which there is only the number.
 struct Party {

@@ -3,8 +3,9 @@
 use rdma_mummy_sys::{ibv_wc_flags, ibv_wc_status as Status};
 
 use super::*;
-use crate::qp::registry::{MULTICAST_NUMBER, QpRegistry};
-use crate::wire::work::Destination;
+use crate::qp::registry::QpRegistry;
+use crate::qp::work::Destination;
+use crate::wire::packet::MULTICAST_NUMBER;
 
 fn end() -> End {
     let end = End::new(Service::UnreliableDatagram);

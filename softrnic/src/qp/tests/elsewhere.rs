@@ -4,9 +4,11 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::{ANSWERS, ASKS, FLAG, Link, Wire};
 use super::*;
-use crate::qp::registry::{MULTICAST_NUMBER, SharedEntry};
+use crate::qp::registry::{SharedEntry, ToQueuePairs};
 use crate::wire::message::{Reply, Request};
+use crate::wire::packet::MULTICAST_NUMBER;
 use crate::wire::packet::{MAX_PAYLOAD, Packet};
+use crate::wire::transport::Deliver;
 
 #[test]
 #[cfg_attr(miri, ignore = "it takes seconds of the clock")]
@@ -139,7 +141,7 @@ impl Shared {
 
     fn receive(&self, wr_id: u64) {
         let piece = self.bytes.piece(0, 3 * MAX_PAYLOAD as usize);
-        let fill = |work: &mut crate::wire::work::ReceiveWork| {
+        let fill = |work: &mut crate::srq::ReceiveWork| {
             (work.wr_id, work.pieces) = (wr_id, vec![piece]);
             Ok(())
         };
@@ -290,7 +292,7 @@ fn a_datagram_to_a_group_reaches_each_member() {
     let mut bytes = *b"group";
     // SAFETY: the bytes are there until the end of the test, and nobody else uses them.
     let payload = [unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) }];
-    QpRegistry::of_process().part_arrived(&part, &payload, &back);
+    ToQueuePairs.part(&part, &payload, &back);
     for member in &members {
         assert_eq!((member.received().byte_len, member.bytes.get(40, 5)), (45, b"group".to_vec()));
         QpRegistry::of_process().detach(group, member.pair.number()).unwrap();
@@ -345,12 +347,12 @@ fn a_peer_that_takes_no_answers_is_given_up() {
     part.number ^= FLAG;
     part.request.source_number ^= FLAG;
     let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
-    QpRegistry::of_process().part_arrived(&part, &[], &back);
+    ToQueuePairs.part(&part, &[], &back);
     part.request.operation = Operation::Write { address, rkey };
     (part.request.length, part.length) = (0, 0);
     let mut next = || {
         part.request.psn = psn::after(part.request.psn, 1);
-        QpRegistry::of_process().part_arrived(&part, &[], &back);
+        ToQueuePairs.part(&part, &[], &back);
     };
     // The read is the first to wait.
     for _ in 1..responses_out::MOST {
@@ -363,7 +365,7 @@ fn a_peer_that_takes_no_answers_is_given_up() {
     // What waited is dropped, and what comes later is answered once more.
     link.wires[ANSWERS].set_room(usize::MAX);
     assert_eq!(link.wires[ANSWERS].len(), 0);
-    QpRegistry::of_process().part_arrived(&part, &[], &back);
+    ToQueuePairs.part(&part, &[], &back);
     assert_eq!(link.replies(), [Reply::Silence]);
 }
 
@@ -381,7 +383,7 @@ fn who_is_no_peer_and_takes_no_answers_holds_nobody_up() {
     for number in 0..2 * responses_out::MOST as u32 {
         part.request.source_number = number % 7;
         (part.offset, part.attempt) = if number % 2 == 0 { (0, number) } else { (u64::from(part.length), number) };
-        QpRegistry::of_process().part_arrived(&part, &[], &back);
+        ToQueuePairs.part(&part, &[], &back);
     }
     assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
     // What it was to be sent is not lost: but for the packet that the test has taken out, all goes on.
@@ -431,7 +433,7 @@ fn what_a_service_does_not_have_harms_nobody() {
             };
             let part = Part { number: link.b.pair.number(), request, offset: 0, length: 0, attempt: 1 };
             let back: Arc<dyn Carrier> = link.wires[ANSWERS].clone();
-            QpRegistry::of_process().part_arrived(&part, &[], &back);
+            ToQueuePairs.part(&part, &[], &back);
             assert_eq!(link.b.pair.state(), State::ReadyToSend, "{service:?} {operation:?}");
         }
         assert_eq!(link.b.bytes.get(0, 8), [0; 8]);

@@ -4,7 +4,7 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::Link;
 use super::*;
-use crate::mem::cuda::Fake;
+use crate::wire::bytes::cuda::Fake;
 
 /// Memory of a GPU, registered in the domain of an end.
 struct OnDevice {

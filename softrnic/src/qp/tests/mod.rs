@@ -24,13 +24,17 @@ use std::time::{Duration, Instant};
 use rdma_mummy_sys::{ibv_access_flags, ibv_wc_status};
 
 use super::*;
+use crate::cq::CompletionEvents;
 use crate::cq::{Completion, CompletionQueue};
+use crate::mem::Piece;
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Backing, Buffer, Memory, Region};
+use crate::qp::work::SendWork;
+use crate::qp::{PairEvent, PairEvents};
+use crate::srq::ReceiveEvents;
 use crate::srq::ReceiveQueue;
 use crate::wire::address::{Gid, Path};
-use crate::wire::events::{CompletionEvents, PairEvent, PairEvents, ReceiveEvents};
-use crate::wire::work::{Operation, Piece, SendWork};
+use crate::wire::operation::Operation;
 
 pub(super) const LOCAL_WRITE: Access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 pub(super) const REMOTE_WRITE: Access = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
@@ -221,7 +225,7 @@ impl End {
 
     /// Posts a receive.
     pub(super) fn receive(&self, wr_id: u64, pieces: &[Piece]) {
-        let fill = |work: &mut crate::wire::work::ReceiveWork| {
+        let fill = |work: &mut crate::srq::ReceiveWork| {
             work.wr_id = wr_id;
             work.pieces.extend_from_slice(pieces);
             Ok(())

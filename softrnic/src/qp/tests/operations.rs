@@ -3,7 +3,7 @@
 use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_RANGE, ibv_wc_flags, ibv_wc_opcode};
 
 use super::*;
-use crate::wire::work::Bind;
+use crate::mem::Bind;
 
 #[test]
 fn a_send_fills_the_oldest_receive() {

@@ -4,10 +4,10 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::{ANSWERS, ASKS, FLAG, Link};
 use super::*;
+use crate::qp::work::Destination;
 use crate::wire::message::Reply;
 use crate::wire::packet::AnswerKind;
 use crate::wire::packet::MAX_PAYLOAD;
-use crate::wire::work::Destination;
 
 const PART: usize = MAX_PAYLOAD as usize;
 /// Of several parts.

@@ -6,8 +6,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
-use crate::mem::Segment;
-use crate::wire::packet::{AnswerKind, Packet, Payload, Stuck};
+use crate::qp::registry::ToQueuePairs;
+use crate::wire::bytes::Segment;
+use crate::wire::packet::{AnswerKind, Packet, Payload};
+use crate::wire::transport::{Deliver, Stuck, Wake};
 
 /// Far from any number that the tests have.
 pub(super) const FLAG: u32 = 1 << 22;
@@ -19,7 +21,7 @@ pub(super) struct Wire {
     room: AtomicUsize,
     is_gone: AtomicBool,
     taken: AtomicUsize,
-    waiting: Mutex<Vec<Weak<QueuePair>>>,
+    waiting: Mutex<Vec<Weak<dyn Wake>>>,
 }
 
 impl Wire {
@@ -62,15 +64,15 @@ impl Wire {
     /// Calls those who wait.
     pub(super) fn call(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
-        waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.expired());
+        waiting.iter().filter_map(Weak::upgrade).for_each(|pair| pair.wake());
     }
 
     /// Others are before those who wait: these are called after they have been put back.
-    pub(super) fn put_off(&self) -> Vec<Weak<QueuePair>> {
+    pub(super) fn put_off(&self) -> Vec<Weak<dyn Wake>> {
         std::mem::take(&mut *self.waiting.lock().unwrap())
     }
 
-    pub(super) fn put_back(&self, waiting: Vec<Weak<QueuePair>>) {
+    pub(super) fn put_back(&self, waiting: Vec<Weak<dyn Wake>>) {
         self.waiting.lock().unwrap().extend(waiting);
     }
 
@@ -95,14 +97,14 @@ impl Carrier for Wire {
             Payload::Bytes(from) => bytes.copy_from_slice(from),
             Payload::Memory(from) => {
                 assert_eq!(from.iter().map(Segment::len).sum::<usize>(), bytes.len());
-                crate::mem::read_bytes(from, &mut bytes).map_err(|_| Stuck::Fault)?;
+                crate::wire::bytes::read_bytes(from, &mut bytes).map_err(|_| Stuck::Fault)?;
             }
         }
         packets.push_back((*packet, bytes));
         Ok(())
     }
 
-    fn wake(&self, pair: Weak<QueuePair>) {
+    fn wake(&self, pair: Weak<dyn Wake>) {
         self.waiting.lock().unwrap().push(pair);
     }
 
@@ -177,12 +179,12 @@ impl Link {
                 part.number ^= FLAG;
                 part.request.source_number ^= FLAG;
                 let back: Arc<dyn Carrier> = self.wires[wire + 1].clone();
-                QpRegistry::of_process().part_arrived(&part, &payload, &back);
+                ToQueuePairs.part(&part, &payload, &back);
             }
             Packet::Answer(mut answer) => {
                 answer.number ^= FLAG;
                 answer.source_number ^= FLAG;
-                QpRegistry::of_process().answer_arrived(&answer, &payload);
+                ToQueuePairs.answer(&answer, &payload);
             }
         }
         self.wires[wire].call();
@@ -207,7 +209,7 @@ impl Link {
         }
         for wire in &self.wires {
             let carrier: Arc<dyn Carrier> = wire.clone();
-            QpRegistry::of_process().carrier_lost(&carrier);
+            ToQueuePairs.lost(&carrier);
             wire.call();
         }
     }

@@ -18,8 +18,8 @@ use super::port::PORT;
 use super::protection_domain::ProtectionDomain;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
-use crate::sys::quota::{Quota, Share};
 use crate::sys::usage::Use;
+use crate::sys::usage::{Quota, Share};
 use crate::wire::address::{Gid, Path};
 use crate::wire::limits::MAX_AH;
 

@@ -127,8 +127,9 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::qp::{PairEvent, PairEvents};
+    use crate::srq::ReceiveEvents;
     use crate::verbs::context::{close_device, open_device};
-    use crate::wire::events::{PairEvent, PairEvents, ReceiveEvents};
 
     /// How often a thread stands back for another, which then would go wrong.
     const YIELDS: usize = if cfg!(miri) { 20 } else { 1_000 };

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use rdma_mummy_sys::{ibv_event_type, ibv_qp, ibv_srq};
 
 use super::{Acknowledged, AsyncEvent};
+use crate::qp::{PairEvent, PairEvents};
+use crate::srq::ReceiveEvents;
 use crate::verbs::event_fd_queue::EventFdQueue;
-use crate::wire::events::{PairEvent, PairEvents, ReceiveEvents};
 
 /// Where an object puts its asynchronous events. The engine holds one end, and what C sees of the object the other:
 ///

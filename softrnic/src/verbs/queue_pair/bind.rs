@@ -9,7 +9,7 @@ use super::post_send::takes_sends;
 use super::{Pair, request};
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
-use crate::wire::work::Operation;
+use crate::wire::operation::Operation;
 
 /// `ibv_bind_mw(qp, mw, mw_bind)`: of windows of type 1. The window has its new key when this returns.
 ///

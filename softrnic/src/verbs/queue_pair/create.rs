@@ -13,7 +13,7 @@ use rdma_mummy_sys::{
 use super::open::Handles;
 use super::{Pair, extended};
 use crate::mem::domain::Domain;
-use crate::qp::{Parts, QueuePair, Service};
+use crate::qp::{Parts, QueuePair};
 use crate::srq::ReceiveQueue;
 use crate::sys::errno::Errno;
 use crate::verbs::async_event::Source;
@@ -25,6 +25,7 @@ use crate::verbs::protection_domain::ProtectionDomain;
 use crate::verbs::shared_receive_queue::SharedReceiveQueue;
 use crate::verbs::xrc_domain::XrcDomain;
 use crate::wire::limits;
+use crate::wire::operation::Service;
 
 /// What a queue pair is made on.
 enum Place<'o> {

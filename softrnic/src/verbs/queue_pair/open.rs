@@ -14,6 +14,7 @@ use rdma_mummy_sys::{
 use super::{Pair, state_to_c};
 use crate::mem::domain::Domain;
 use crate::qp::QueuePair;
+use crate::qp::{PairEvent, PairEvents};
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
@@ -22,7 +23,6 @@ use crate::verbs::context::Context;
 use crate::verbs::failure;
 use crate::verbs::object::Object;
 use crate::verbs::xrc_domain::XrcDomain;
-use crate::wire::events::{PairEvent, PairEvents};
 
 /// The handles of a queue pair, which all are told of what happens to it.
 #[derive(Debug)]

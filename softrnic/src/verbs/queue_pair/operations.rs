@@ -2,8 +2,8 @@
 
 use rdma_mummy_sys::ibv_qp_create_send_ops_flags as with;
 
-use crate::qp::Service;
-use crate::wire::work::Operation;
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
 
 /// The operations of a service, in bits of `enum ibv_qp_create_send_ops_flags`.
 pub(super) fn of(service: Service) -> u64 {

@@ -9,13 +9,16 @@ use rdma_mummy_sys::{
     ibv_wr_opcode as opcode,
 };
 
-use crate::qp::{Parts, Service};
+use crate::mem::{Bind, Piece};
+use crate::qp::Parts;
+use crate::qp::work::{Destination, SendWork};
 use crate::sys::errno::Errno;
 use crate::verbs::address_handle::AddressHandle;
 use crate::verbs::memory_window::MemoryWindow;
 use crate::verbs::object::Object;
 use crate::verbs::protection_domain::ProtectionDomain;
-use crate::wire::work::{Bind, Destination, Operation, Piece, SendWork};
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
 
 /// Of an atomic write.
 pub(super) const WORD: usize = 8;

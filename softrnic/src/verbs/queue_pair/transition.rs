@@ -3,8 +3,9 @@
 
 use rdma_mummy_sys::ibv_qp_attr_mask as mask;
 
-use crate::qp::{Service, State};
+use crate::qp::State;
 use crate::sys::errno::Errno;
+use crate::wire::operation::Service;
 
 const ACCESS: u32 = mask::IBV_QP_ACCESS_FLAGS.0;
 const PKEY: u32 = mask::IBV_QP_PKEY_INDEX.0;

@@ -6,11 +6,11 @@ use std::slice;
 use rdma_mummy_sys::{ibv_recv_wr, ibv_srq};
 
 use super::SharedReceiveQueue;
+use crate::mem::Piece;
 use crate::srq::ReceiveQueue;
 use crate::sys::errno::Errno;
 use crate::verbs::failure::code;
 use crate::verbs::object::Object;
-use crate::wire::work::Piece;
 
 /// `ibv_post_srq_recv(srq, recv_wr, bad_recv_wr)`.
 ///

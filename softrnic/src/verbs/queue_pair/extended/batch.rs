@@ -8,11 +8,13 @@ use rdma_mummy_sys::ibv_qp_ex;
 
 use super::super::post_send::takes_sends;
 use super::super::{Pair, request, this_thread};
-use crate::qp::{Batch, Parts, QueuePair, Service};
+use crate::qp::work::SendWork;
+use crate::qp::{Batch, Parts, QueuePair};
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
 use crate::verbs::guard::is_inherited;
-use crate::wire::work::{Operation, SendWork};
+use crate::wire::operation::Operation;
+use crate::wire::operation::Service;
 
 /// A batch that is being built, by one thread.
 #[derive(Debug)]

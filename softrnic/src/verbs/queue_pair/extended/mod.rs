@@ -12,8 +12,8 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_create_send_ops_flags as with, ibv_qp_ex, ib
 
 pub(super) use self::batch::Open;
 use super::operations;
-use crate::qp::Service;
 use crate::sys::errno::Errno;
+use crate::wire::operation::Service;
 
 /// The functions of a queue pair that was asked for these operations (`IBV_QP_EX_WITH_*`), in a struct of zeros otherwise.
 ///

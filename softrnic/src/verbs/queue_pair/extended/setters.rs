@@ -10,8 +10,9 @@ use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_qp_ex, ibv_sge};
 
 use super::super::request;
 use super::Open;
+use crate::qp::work::SendWork;
 use crate::sys::errno::Errno;
-use crate::wire::work::{Operation, SendWork};
+use crate::wire::operation::Operation;
 
 /// Forgets data that was set before.
 ///

@@ -5,8 +5,8 @@ use rdma_mummy_sys::{
 };
 
 use super::*;
-use crate::qp::Service;
 use crate::verbs::address_handle::{create_ah, destroy_ah};
+use crate::wire::operation::Service;
 
 const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{Ordering, fence};
 use super::Device;
 use super::card::{Card, Current};
 use super::driver::{Failure, Handle, result};
-use crate::mem::copy::{self, tail_of};
-use crate::mem::segment::Place;
-use crate::mem::{Atomic, Fault};
+use crate::wire::bytes::Place;
+use crate::wire::bytes::copy::{self, tail_of};
+use crate::wire::bytes::{Atomic, Fault};
 
 /// Which side of a copy could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ const STAGE: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 ///
 /// What is the host's can be read, or written, for `length` bytes.
 #[cold]
-pub(in crate::mem) unsafe fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)> {
+pub(in crate::wire::bytes) unsafe fn move_bytes(from: Place, to: Place, length: usize) -> Result<(), (End, Fault)> {
     if length == 0 {
         return Ok(());
     }
@@ -64,7 +64,7 @@ pub(in crate::mem) unsafe fn move_bytes(from: Place, to: Place, length: usize) -
 }
 
 /// Runs an atomic on eight bytes: atomic with the others that are run here, as those of a NIC are, and with nothing else.
-pub(in crate::mem) fn atomic(at: Place, operation: Atomic) -> Result<u64, Fault> {
+pub(in crate::wire::bytes) fn atomic(at: Place, operation: Atomic) -> Result<u64, Fault> {
     let Some(device) = device(at) else { return Ok(0) };
     let card = device.card()?;
     let _turn = card.lock();

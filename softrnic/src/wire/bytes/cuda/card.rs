@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use super::Device;
 use super::driver::{Driver, Failure, Handle, Pointer, result};
-use crate::mem::Fault;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
+use crate::wire::bytes::Fault;
 
 /// A context, and a stream in it. They are few, and stay to the end of the process.
 #[derive(Debug)]

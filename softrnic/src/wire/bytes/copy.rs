@@ -6,9 +6,9 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::segment::{Place, Segment};
-#[cfg(not(miri))]
-use super::strings;
 use super::{Atomic, End, Fault, cuda};
+#[cfg(not(miri))]
+use crate::sys::cpu;
 
 /// Copies from the one list of memory to the other, as many bytes as both have. The last bytes of each piece are stored last:
 /// programs wait for them by looking at memory.
@@ -246,8 +246,8 @@ pub(super) unsafe fn store(to: *mut u8, word: [u8; 8], length: usize) {
 unsafe fn raw_copy(from: *const u8, to: *mut u8, length: usize) {
     #[cfg(not(miri))]
     {
-        let is_in_pieces = length > strings::PIECE && length <= strings::in_pieces_up_to();
-        let piece = if is_in_pieces { strings::PIECE } else { length };
+        let is_in_pieces = length > cpu::PIECE && length <= cpu::in_pieces_up_to();
+        let piece = if is_in_pieces { cpu::PIECE } else { length };
         // SAFETY: the caller's promise.
         unsafe { copy_pieces(from, to, length, piece) };
     }
@@ -410,7 +410,7 @@ mod tests {
     fn what_is_copied_in_pieces_is_copied_whole() {
         let from = words(1_000, 1);
         for length in [0, 1, 1_919, 1_920, 1_921, 3_840, 5_761, 8_000] {
-            for piece in [64, strings::PIECE, 8_000] {
+            for piece in [64, cpu::PIECE, 8_000] {
                 let mut to = words(1_000, 2);
                 let mut expected = bytes_of(&to);
                 expected[..length].copy_from_slice(&bytes_of(&from)[..length]);

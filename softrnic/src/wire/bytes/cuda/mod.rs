@@ -12,8 +12,6 @@ mod driver;
 #[cfg(test)]
 mod fake;
 mod moves;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use self::driver::is_loaded;
 #[cfg(test)]
@@ -22,8 +20,8 @@ pub(crate) use self::moves::End;
 pub(super) use self::moves::{atomic, move_bytes};
 
 use self::card::Card;
-use super::segment::Place;
 use crate::sys::errno::Errno;
+use crate::wire::bytes::Place;
 
 /// Where memory of a GPU is: an address that the driver knows, in an allocation that has this number, on a [`Card`]. Small, as
 /// each segment has one.
@@ -39,7 +37,7 @@ struct Device {
 /// # Errors
 ///
 /// `EFAULT` where it goes beyond the end of its allocation, or the driver cannot copy there; `ENOMEM`.
-pub(super) fn locate(address: u64, length: u64) -> Result<Option<Place>, Errno> {
+pub(crate) fn locate(address: u64, length: u64) -> Result<Option<Place>, Errno> {
     let Some(driver) = driver::of_process() else { return Ok(None) };
     let Some(pointer) = driver.look_at(address).ok().filter(|pointer| pointer.is_on_device()) else { return Ok(None) };
     let room = address.checked_sub(pointer.start).and_then(|before| pointer.size.checked_sub(before));

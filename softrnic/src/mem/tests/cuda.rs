@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::*;
 use crate::mem::domain::Domain;
-use crate::mem::{
-    ATOMIC, Backing, Buffer, Change, Fault, LOCAL_WRITE, Memory, READ, Region, Segment, WRITE, copy, read_bytes,
-    transfer, write_bytes,
-};
+use crate::mem::{ATOMIC, Backing, Buffer, Change, LOCAL_WRITE, Memory, READ, Region, WRITE};
+use crate::sys::errno::Errno;
+use crate::wire::bytes::cuda::{Fake, locate};
+use crate::wire::bytes::{Atomic, End, Fault, Place, Segment, copy, read_bytes, transfer, write_bytes};
 
 fn memory() -> &'static Memory {
     Memory::of_process()
@@ -40,9 +39,9 @@ impl OnDevice {
         memory().local(&self.domain, self.region.key(), self.start + offset as u64, length as u64, true).unwrap()
     }
 
-    fn atomic(&self, offset: u64, operation: crate::mem::Atomic) -> Result<u64, Fault> {
+    fn atomic(&self, offset: u64, operation: Atomic) -> Result<u64, Fault> {
         let segment = memory().remote(&self.domain, 7, self.region.key(), self.start + offset, 8, ATOMIC)?;
-        crate::mem::atomic(&segment, operation)
+        crate::wire::bytes::atomic(&segment, operation)
     }
 }
 
@@ -214,7 +213,7 @@ fn memory_that_is_freed_is_an_error_of_its_side() {
         assert_eq!(from, Err((End::From, Fault::Unmapped)));
         assert_eq!(write_bytes(&[1], &[bad.segment(0, 8)]), Err(Fault::Unmapped));
         assert_eq!(read_bytes(&[bad.segment(0, 8)], &mut [0; 8]), Err(Fault::Unmapped));
-        assert_eq!(bad.atomic(0, crate::mem::Atomic::FetchAdd(1)), Err(Fault::Unmapped));
+        assert_eq!(bad.atomic(0, Atomic::FetchAdd(1)), Err(Fault::Unmapped));
     }
     assert_eq!(fake.get(replaced.start, 64), [0; 64]);
     // Registered anew it is the memory that is there now.
@@ -258,7 +257,7 @@ fn memory_of_no_context_is_copied_in_that_of_its_gpu() {
 
 #[test]
 fn atomics_are_atomic_with_each_other() {
-    use crate::mem::Atomic;
+    use Atomic;
     let fake = Fake::load();
     let gpu = OnDevice::new(fake.context(), 64);
     assert_eq!(gpu.atomic(8, Atomic::FetchAdd(5)), Ok(0));

@@ -2,13 +2,12 @@
 
 use arrayvec::ArrayVec;
 
-use super::Fault;
-use super::slot::Hold;
+use crate::sys::guard::Guard;
 use crate::wire::limits::MAX_SGE;
 
 /// Where bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Memory of the process. It may be changed by others at any time, and so no reference to it is ever made.
     Host(*mut u8),
     /// Memory of a GPU, which the CUDA driver copies: an address of its, in the allocation of this number, by the way to it of
@@ -21,7 +20,7 @@ pub(super) enum Place {
 impl Place {
     /// The byte so many further.
     #[inline]
-    pub(super) fn offset(self, bytes: usize) -> Self {
+    pub(crate) fn offset(self, bytes: usize) -> Self {
         match self {
             Self::Host(start) => Self::Host(start.wrapping_add(bytes)),
             Self::Device { address, buffer, card } => {
@@ -40,10 +39,10 @@ pub(crate) struct Segment {
     place: Place,
     length: usize,
     /// None of memory of the NIC's own, and of no bytes at all.
-    _hold: Option<Hold>,
+    _guard: Option<Guard>,
 }
 
-// SAFETY: the memory is registered for any thread to use, and stays as long as this holds it; of what has no `Hold` the maker
+// SAFETY: the memory is registered for any thread to use, and stays as long as this holds it; of what has no `Guard` the maker
 // has promised the same.
 unsafe impl Send for Segment {}
 // SAFETY: as above; through a shared reference nothing of the segment itself changes.
@@ -54,7 +53,7 @@ pub(crate) type Segments = ArrayVec<Segment, { MAX_SGE as usize }>;
 
 impl Segment {
     /// No bytes.
-    pub(crate) const EMPTY: Self = Self { place: Place::Null, length: 0, _hold: None };
+    pub(crate) const EMPTY: Self = Self { place: Place::Null, length: 0, _guard: None };
 
     /// Memory that is not registered, such as a buffer of the NIC's own.
     ///
@@ -63,19 +62,17 @@ impl Segment {
     /// Until this is dropped, these bytes can be read and, where it is copied to, written by any thread; no reference to them
     /// is used that does not allow for it.
     pub(crate) unsafe fn of_raw(start: *mut u8, length: usize) -> Self {
-        Self { place: Place::Host(start), length, _hold: None }
+        Self { place: Place::Host(start), length, _guard: None }
     }
 
-    /// The bytes of an entry from `address` on.
+    /// Memory that `guard` keeps in use.
+    ///
+    /// # Safety
+    ///
+    /// As [`of_raw`](Self::of_raw), for as long as `guard` is there.
     #[inline]
-    pub(super) fn within(hold: Hold, address: u64, length: u64) -> Result<Self, Fault> {
-        let offset = address.checked_sub(hold.iova).ok_or(Fault::Bounds)?;
-        if offset > hold.length || length > hold.length - offset {
-            return Err(Fault::Bounds);
-        }
-        let offset = usize::try_from(offset).map_err(|_| Fault::Bounds)?;
-        let length = usize::try_from(length).map_err(|_| Fault::Bounds)?;
-        Ok(Self { place: hold.place.offset(offset), length, _hold: Some(hold) })
+    pub(crate) unsafe fn guarded(place: Place, length: usize, guard: Guard) -> Self {
+        Self { place, length, _guard: Some(guard) }
     }
 
     /// In bytes.
@@ -91,7 +88,7 @@ impl Segment {
 
     /// Whether it begins at a multiple of eight, as atomics must.
     #[inline]
-    pub(super) fn is_aligned(&self) -> bool {
+    pub(crate) fn is_aligned(&self) -> bool {
         match self.place {
             Place::Host(start) => start.addr().is_multiple_of(8),
             Place::Device { address, .. } => address.is_multiple_of(8),
@@ -100,7 +97,7 @@ impl Segment {
     }
 
     #[inline]
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         self.place
     }
 }
@@ -110,7 +107,7 @@ impl Segment {
 impl Segment {
     /// Nothing: reads give zeros, and writes vanish.
     pub(crate) fn null(length: usize) -> Self {
-        Self { place: Place::Null, length, _hold: None }
+        Self { place: Place::Null, length, _guard: None }
     }
 
     /// Keeps the first bytes, at most so many.
@@ -127,7 +124,7 @@ impl Segment {
 
     /// Splits off the first bytes: this keeps the rest. The memory is held until both are dropped.
     pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
-        let mut first = Self { place: self.place, length: self.length, _hold: self._hold.clone() };
+        let mut first = Self { place: self.place, length: self.length, _guard: self._guard.clone() };
         first.truncate(bytes);
         self.skip(bytes);
         first

@@ -1,5 +1,5 @@
-//! The descriptors of the fabric and of connections, which a child after `fork` closes: a listener or a session that it kept would
-//! outlive its parent.
+//! Descriptors of sessions and connections that a child closes after `fork`: a listener or a session that it kept would outlive its
+//! parent.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

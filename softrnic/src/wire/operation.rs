@@ -1,0 +1,142 @@
+//! Transport services, and what requests do.
+
+/// The transport service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    ReliableConnection,
+    UnreliableConnection,
+    UnreliableDatagram,
+    /// The initiator of XRC.
+    XrcSend,
+    /// The target of XRC.
+    XrcReceive,
+}
+
+impl Service {
+    /// Acknowledged, in order, and with errors reported to the requester.
+    pub(crate) fn is_reliable(self) -> bool {
+        matches!(self, Self::ReliableConnection | Self::XrcSend | Self::XrcReceive)
+    }
+
+    /// The service of those that it talks to.
+    pub(crate) fn peer(self) -> Self {
+        match self {
+            Self::XrcSend => Self::XrcReceive,
+            Self::XrcReceive => Self::XrcSend,
+            same => same,
+        }
+    }
+
+    /// Whether its send queue takes such a request (the table in `ibv_post_send(3)`).
+    pub(crate) fn sends(self, operation: Operation) -> bool {
+        use Operation as O;
+        match self {
+            Self::ReliableConnection | Self::XrcSend => true,
+            Self::UnreliableConnection => matches!(
+                operation,
+                O::Send
+                    | O::SendImmediate { .. }
+                    | O::SendInvalidate { .. }
+                    | O::Write { .. }
+                    | O::WriteImmediate { .. }
+                    | O::LocalInvalidate { .. }
+                    | O::Bind
+            ),
+            Self::UnreliableDatagram => matches!(operation, O::Send | O::SendImmediate { .. }),
+            Self::XrcReceive => false,
+        }
+    }
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Send,
+    /// The immediate is as the program gave it, big-endian by convention.
+    SendImmediate {
+        immediate: u32,
+    },
+    SendInvalidate {
+        rkey: u32,
+    },
+    Write {
+        address: u64,
+        rkey: u32,
+    },
+    WriteImmediate {
+        address: u64,
+        rkey: u32,
+        immediate: u32,
+    },
+    Read {
+        address: u64,
+        rkey: u32,
+    },
+    CompareSwap {
+        address: u64,
+        rkey: u32,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        address: u64,
+        rkey: u32,
+        add: u64,
+    },
+    /// The eight bytes are its inline data.
+    AtomicWrite {
+        address: u64,
+        rkey: u32,
+    },
+    Flush {
+        address: u64,
+        rkey: u32,
+        length: u64,
+        placement: u8,
+        level: u8,
+    },
+    LocalInvalidate {
+        rkey: u32,
+    },
+    Bind,
+}
+
+impl Operation {
+    /// Counts against `max_rd_atomic`, and is answered with data.
+    pub(crate) fn is_read_or_atomic(self) -> bool {
+        matches!(self, Self::Read { .. }) || self.is_atomic()
+    }
+
+    /// Whether its message brings data, and not only asks for it.
+    pub(crate) fn has_data(self) -> bool {
+        matches!(
+            self,
+            Self::Send
+                | Self::SendImmediate { .. }
+                | Self::SendInvalidate { .. }
+                | Self::Write { .. }
+                | Self::WriteImmediate { .. }
+                | Self::AtomicWrite { .. }
+        )
+    }
+
+    /// Gives the value that was there.
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_and_unreliable_connections_have_fewer_operations() {
+        let read = Operation::Read { address: 0, rkey: 0 };
+        let write = Operation::Write { address: 0, rkey: 0 };
+        assert!(Service::ReliableConnection.sends(read) && Service::XrcSend.sends(read));
+        assert!(!Service::UnreliableConnection.sends(read) && Service::UnreliableConnection.sends(write));
+        assert!(!Service::UnreliableDatagram.sends(write) && Service::UnreliableDatagram.sends(Operation::Send));
+        assert!(!Service::XrcReceive.sends(Operation::Send));
+    }
+}
