@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -64,7 +65,9 @@ fn profile(
     folder: &Path,
     libraries: Option<&Path>,
 ) -> Result<Profile> {
-    let file = folder.join("callgrind.out");
+    // Several run at the same time.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let file = folder.join(format!("callgrind.out.{}", NEXT.fetch_add(1, Ordering::Relaxed)));
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
     command.arg(format!("--callgrind-out-file={}", file.display()));

@@ -1,8 +1,11 @@
 //! All loops in turn.
 
+use std::num::NonZero;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
 
 use crate::column::Column;
@@ -33,41 +36,64 @@ pub struct Further<'p> {
 pub fn all(program: &Path, folder: &Path, further: &[Further<'_>]) -> Result<Vec<Row>> {
     c::compile(folder)?;
     same_words(folder)?;
-    let mut rows = Vec::new();
-    for &interface in Interface::value_variants() {
-        for &task in Task::value_variants() {
-            let cost = |column: Column| -> Result<Option<Cost>> {
-                if !column.has(interface, task) {
-                    return Ok(None);
-                }
-                let words = arguments(column, interface, task, folder);
-                count(program, &words, task.requests(), folder, None).map(Some)
-            };
-            let c = cost(Column::C)?.context("C has every loop")?;
-            let mut others = Vec::new();
-            for (name, column) in [
-                ("C, lists kept", Column::CKept),
-                ("sideway", Column::Sideway),
-                ("generic", Column::Generic),
-                ("generic, by steps", Column::GenericSteps),
-                ("generic, hoisted", Column::Hoisted),
-            ] {
-                others.push((name.to_owned(), Some(column), cost(column)?));
-            }
-            for column in further {
-                let cost = match (column.command)(&column.name, interface, task) {
-                    Some(words) => {
-                        let libraries = Some(column.libraries);
-                        Some(count(column.program, &words, task.requests(), folder, libraries)?)
-                    }
-                    None => None,
-                };
-                others.push((column.name.clone(), None, cost));
-            }
-            rows.push(Row { interface, task, c, others });
+    let loops: Vec<(Interface, Task)> = Interface::value_variants()
+        .iter()
+        .flat_map(|&interface| Task::value_variants().iter().map(move |&task| (interface, task)))
+        .collect();
+    // As many at a time as there are processors: instructions are counted, not time.
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Row)>> {
+        let mut rows = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&(interface, task)) = loops.get(at) else { return Ok(rows) };
+            rows.push((at, row(program, folder, further, interface, task)?));
         }
+    };
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    let mut rows = thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let mut rows = Vec::new();
+        for thread in threads {
+            rows.extend(thread.join().map_err(|_| anyhow!("a thread has panicked"))??);
+        }
+        Ok::<_, anyhow::Error>(rows)
+    })?;
+    rows.sort_by_key(|(at, _)| *at);
+    Ok(rows.into_iter().map(|(_, row)| row).collect())
+}
+
+/// Counts one loop of every column.
+fn row(program: &Path, folder: &Path, further: &[Further<'_>], interface: Interface, task: Task) -> Result<Row> {
+    let cost = |column: Column| -> Result<Option<Cost>> {
+        if !column.has(interface, task) {
+            return Ok(None);
+        }
+        let words = arguments(column, interface, task, folder);
+        count(program, &words, task.requests(), folder, None).map(Some)
+    };
+    let c = cost(Column::C)?.context("C has every loop")?;
+    let mut others = Vec::new();
+    for (name, column) in [
+        ("C, lists kept", Column::CKept),
+        ("sideway", Column::Sideway),
+        ("generic", Column::Generic),
+        ("generic, by steps", Column::GenericSteps),
+        ("generic, hoisted", Column::Hoisted),
+    ] {
+        others.push((name.to_owned(), Some(column), cost(column)?));
     }
-    Ok(rows)
+    for column in further {
+        let cost = match (column.command)(&column.name, interface, task) {
+            Some(words) => {
+                let libraries = Some(column.libraries);
+                Some(count(column.program, &words, task.requests(), folder, libraries)?)
+            }
+            None => None,
+        };
+        others.push((column.name.clone(), None, cost));
+    }
+    Ok(Row { interface, task, c, others })
 }
 
 fn arguments(column: Column, interface: Interface, task: Task, folder: &Path) -> Vec<String> {
