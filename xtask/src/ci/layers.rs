@@ -1,7 +1,8 @@
 //! The step `layers`: a folder of a crate imports only from the folders below it.
 //!
 //! `layers.txt` beside this file lists the modules of each crate from the bottom up. The step reads all paths that lead
-//! to another module from the root of the crate, by `crate::` or `super::`. Tests are exempt: `mod tests { … }`, files and folders named `tests`.
+//! to another module from the root of the crate, by `crate::` or `super::`. Tests and what a fuzzer starts are exempt: `mod tests { … }`, files and folders
+//! named `tests` or `fuzz`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,6 +11,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, ensure};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
+/// Files and folders that may import from anywhere.
+const EXEMPT: [&str; 2] = ["tests", "fuzz"];
 const TABLE: &str = include_str!("layers.txt");
 
 /// Compares the sources of every crate of the table with it.
@@ -22,7 +25,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             // A module is a folder, a file, or both; lib.rs and main.rs wire them.
-            if ["lib", "main", "tests"].contains(&name.as_str()) {
+            if ["lib", "main"].contains(&name.as_str()) || EXEMPT.contains(&name.as_str()) {
                 continue;
             }
             if !layers.contains_key(&name) {
@@ -83,7 +86,7 @@ fn imports(path: &Path, depth: usize) -> Result<BTreeSet<(String, String)>> {
         for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            if name != "tests" {
+            if !EXEMPT.contains(&name.as_str()) {
                 found.extend(imports(&path, if name == "mod" { depth } else { depth + 1 })?);
             }
         }
