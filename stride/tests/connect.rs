@@ -9,7 +9,7 @@ use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use sideway::rdmacm::{ConnectionParameter, Connector};
 use stride_perf::endpoint::{Endpoint, EndpointFactory, Path, Role, Verbs};
-use stride_perf::plan::Plan;
+use stride_perf::plan::{Plan, QpAttributes, Queues, Workload};
 
 /// Moves a side to another thread, which a test may.
 struct Other(Box<dyn Endpoint>);
@@ -21,14 +21,19 @@ fn plan() -> Plan {
     softrnic::register().unwrap();
     // Also where the system has devices.
     choose(Choice::Provider(ProviderId::by_name("softrnic").unwrap()));
-    Plan { uses_rdma_cm: true, queue_pairs: 2, sizes: vec![64], ..Plan::default() }
+    Plan {
+        attributes: QpAttributes { uses_rdma_cm: true, ..QpAttributes::default() },
+        queues: Queues { queue_pairs: 2, ..Queues::default() },
+        workload: Workload { sizes: vec![64], ..Workload::default() },
+        ..Plan::default()
+    }
 }
 
 #[test]
 fn strangers_are_refused_and_do_not_disturb() {
     let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
-    let mut client = Verbs.open(&plan, &plan.client, Role::Client).unwrap();
-    let mut server = Verbs.open(&plan, &plan.server, Role::Server).unwrap();
+    let mut client = Verbs.open(&plan, &plan.placement.client, Role::Client).unwrap();
+    let mut server = Verbs.open(&plan, &plan.placement.server, Role::Server).unwrap();
     let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
     let listening = far.listening.unwrap();
     let number = near.queue_pairs[0].number;
@@ -58,21 +63,25 @@ fn strangers_are_refused_and_do_not_disturb() {
 #[test]
 fn an_address_that_leads_to_no_device_is_told_with_those_that_do() {
     for role in [Role::Client, Role::Server] {
-        let plan = Plan { address: Some(IpAddr::from([198, 51, 100, 7])), ..plan() };
-        let error = Verbs.open(&plan, &plan.client, role).err().unwrap().to_string();
+        let plan = Plan {
+            attributes: QpAttributes { address: Some(IpAddr::from([198, 51, 100, 7])), ..plan().attributes },
+            ..plan()
+        };
+        let error = Verbs.open(&plan, &plan.placement.client, role).err().unwrap().to_string();
         assert!(error.starts_with("--rdma-cm: ") && error.contains("198.51.100.7"), "{error}");
         assert!(error.contains("soft0 port 1 (127.0.0.1") && error.contains(": give the server by "), "{error}");
     }
-    let plan = Plan { address: Some("fe80::7".parse().unwrap()), ..plan() };
-    let error = Verbs.open(&plan, &plan.client, Role::Client).err().unwrap().to_string();
+    let plan =
+        Plan { attributes: QpAttributes { address: Some("fe80::7".parse().unwrap()), ..plan().attributes }, ..plan() };
+    let error = Verbs.open(&plan, &plan.placement.client, Role::Client).err().unwrap().to_string();
     assert!(error.contains("fe80::7 is an address of a link alone"), "{error}");
 }
 
 #[test]
 fn a_server_that_does_not_listen_is_told() {
     let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
-    let mut client = Verbs.open(&plan, &plan.client, Role::Client).unwrap();
-    let mut server = Verbs.open(&plan, &plan.server, Role::Server).unwrap();
+    let mut client = Verbs.open(&plan, &plan.placement.client, Role::Client).unwrap();
+    let mut server = Verbs.open(&plan, &plan.placement.server, Role::Server).unwrap();
     client.create_queue_pairs(&path).unwrap();
     let mut far = server.create_queue_pairs(&path).unwrap();
     let listening = far.listening.take();

@@ -8,7 +8,7 @@ use rdma_mummy_sys::{ibv_gid_entry, ibv_qp_state};
 use serde_json::Value;
 use sideway_tests::recording::{Call, Recording};
 use stride_perf::endpoint::{Endpoint, EndpointFactory, Path, Role, Verbs};
-use stride_perf::plan::{Plan, PortSelector, RunLength, SideConfig};
+use stride_perf::plan::{Placement, Plan, PortSelector, Queues, RunLength, SideConfig, Workload};
 
 /// What a run with so many of softrnic's devices says: on standard output, and beside it.
 #[track_caller]
@@ -117,7 +117,7 @@ fn devices_of_one_port_are_to_be_named_in_place_of_both_ports() {
 
 #[test]
 fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
-    let plan = Plan { queue_pairs: 2, threads: 2, ..Plan::default() };
+    let plan = Plan { queues: Queues { queue_pairs: 2, threads: 2, ..Queues::default() }, ..Plan::default() };
     let said = |devices: [Option<&str>; 2]| {
         let spot = |(device, port): (Option<&str>, u8)| PortSelector {
             device: device.map(str::to_owned),
@@ -148,7 +148,8 @@ fn ports_of_no_device_that_is_named_are_of_one_that_has_them_all() {
     let at = |ports: &[u8]| SideConfig::default().at(ports.iter().copied().map(spot).collect());
     let of = |ports: &[u8], role| {
         let count = ports.len() as u32;
-        let plan = Plan { queue_pairs: count, threads: count, ..Plan::default() };
+        let plan =
+            Plan { queues: Queues { queue_pairs: count, threads: count, ..Queues::default() }, ..Plan::default() };
         let side = Verbs.open(&plan, &at(ports), role).map_err(|error| format!("{error:#}"))?;
         Ok(side.facts().all().map(|facts| (facts.device.clone(), facts.port)).collect::<Vec<_>>())
     };
@@ -187,14 +188,13 @@ fn plan(recording: &Recording) -> Plan {
     let spot = |port| PortSelector { device: Some(recording.name()), port: Some(port), gid_index: None };
     let place = SideConfig::default().at(vec![spot(1), spot(2)]);
     Plan {
-        sizes: vec![8],
-        amount: RunLength::Messages { count: 20, warm_up: 5 },
-        queue_pairs: 4,
-        threads: 2,
-        tx_depth: 8,
-        rx_depth: 16,
-        client: place.clone(),
-        server: place,
+        workload: Workload {
+            sizes: vec![8],
+            amount: RunLength::Messages { count: 20, warm_up: 5 },
+            ..Workload::default()
+        },
+        queues: Queues { queue_pairs: 4, threads: 2, tx_depth: 8, rx_depth: 16, ..Queues::default() },
+        placement: Placement { client: place.clone(), server: place, ..Placement::default() },
         ..Plan::default()
     }
 }
@@ -211,7 +211,8 @@ fn half_of_the_queue_pairs_are_at_each_port_of_a_device() {
     let plan = plan(&recording);
     plan.check().unwrap();
     let open = |place: &SideConfig, role| Verbs.open(&plan, place, role).unwrap();
-    let (mut client, mut server) = (open(&plan.client, Role::Client), open(&plan.server, Role::Server));
+    let (mut client, mut server) =
+        (open(&plan.placement.client, Role::Client), open(&plan.placement.server, Role::Server));
     assert_eq!(client.facts().all().map(|facts| facts.port).collect::<Vec<_>>(), [1, 2]);
     let gids = |side: &dyn Endpoint| side.facts().all().map(|facts| facts.gids[0].index).collect::<Vec<_>>();
     assert_eq!(gids(&*client), [0, 1], "each has its own table");
@@ -234,6 +235,6 @@ fn a_port_that_is_down_is_named() {
     let recording = of_two_ports();
     recording.edit(|facts| facts.port.state = rdma_mummy_sys::ibv_port_state::IBV_PORT_DOWN);
     let plan = plan(&recording);
-    let error = Verbs.open(&plan, &plan.client, Role::Client).map(drop).unwrap_err().to_string();
+    let error = Verbs.open(&plan, &plan.placement.client, Role::Client).map(drop).unwrap_err().to_string();
     assert!(error.starts_with(&format!("port 1 of {} is ", recording.name())), "{error}");
 }

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use rdma_mummy_sys::{ibv_mtu, ibv_qp_attr_mask as mask, ibv_qp_state as state};
 use sideway_tests::recording::{Call, Failure, Recording, install_efa, install_mlx5};
 use stride_perf::endpoint::{Endpoint, EndpointFactory, Intake, Path, PeerInfo, Role, Verbs};
-use stride_perf::plan::{Measure, Operation, Plan, RunLength, Semantics, SideConfig, Transport};
+use stride_perf::plan::{
+    Measure, Operation, Placement, Plan, QpAttributes, Queues, RunLength, Semantics, SideConfig, Transport, Workload,
+};
 use stride_perf::stats::Figures;
 
 /// `IBV_QPT_DRIVER`.
@@ -20,18 +22,15 @@ const QUEUE_PAIRS: u32 = 3;
 fn plan(recording: &Recording, transport: Transport, operation: Operation) -> Plan {
     let place = SideConfig { device: Some(recording.name()), ..SideConfig::default() };
     Plan {
-        operation,
-        transport,
-        sizes: vec![8],
-        amount: RunLength::Messages { count: 20, warm_up: 5 },
-        queue_pairs: QUEUE_PAIRS,
-        threads: 2,
-        tx_depth: 8,
-        rx_depth: 16,
-        traffic_class: 32,
-        service_level: 3,
-        client: place.clone(),
-        server: place,
+        workload: Workload {
+            operation,
+            sizes: vec![8],
+            amount: RunLength::Messages { count: 20, warm_up: 5 },
+            ..Workload::default()
+        },
+        attributes: QpAttributes { transport, traffic_class: 32, service_level: 3, ..QpAttributes::default() },
+        queues: Queues { queue_pairs: QUEUE_PAIRS, threads: 2, tx_depth: 8, rx_depth: 16, ..Queues::default() },
+        placement: Placement { client: place.clone(), server: place, ..Placement::default() },
         ..Plan::default()
     }
 }
@@ -42,7 +41,7 @@ fn path() -> Path {
 
 fn open(plan: &Plan, role: Role) -> Box<dyn Endpoint> {
     plan.check().unwrap();
-    Verbs.open(plan, if role == Role::Client { &plan.client } else { &plan.server }, role).unwrap()
+    Verbs.open(plan, if role == Role::Client { &plan.placement.client } else { &plan.placement.server }, role).unwrap()
 }
 
 fn of<'c>(calls: &'c [Call], verb: &str) -> Vec<&'c Call> {
@@ -123,7 +122,10 @@ fn initiators_name_the_target_of_the_other_side_with_each_request() {
         Operation::CompareSwap,
     ] {
         let is_validated = operation == Operation::CompareSwap;
-        let plan = Plan { is_validated, ..plan(&recording, Transport::Dc, operation) };
+        let plan = Plan {
+            workload: Workload { is_validated, ..plan(&recording, Transport::Dc, operation).workload },
+            ..plan(&recording, Transport::Dc, operation)
+        };
         let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
         let (near, far) = (client.create_queue_pairs(&path()).unwrap(), server.create_queue_pairs(&path()).unwrap());
         recording.calls();
@@ -192,7 +194,14 @@ fn dynamic_connections_are_in_the_partition_that_was_asked_for() {
     let recording = Recording::of_system();
     recording.edit(|facts| facts.port.pkey_tbl_len = 3);
     let place = SideConfig { device: Some(recording.name()), pkey_index: Some(2), ..SideConfig::default() };
-    let plan = Plan { client: place.clone(), server: place, ..plan(&recording, Transport::Dc, Operation::Write) };
+    let plan = Plan {
+        placement: Placement {
+            client: place.clone(),
+            server: place,
+            ..plan(&recording, Transport::Dc, Operation::Write).placement
+        },
+        ..plan(&recording, Transport::Dc, Operation::Write)
+    };
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
     let far = server.create_queue_pairs(&path()).unwrap();
     // The index comes with the first step, which a failure at the second leaves as the last.
@@ -210,10 +219,16 @@ fn a_latency_of_dynamic_connections_is_of_one_request_at_a_time() {
     install_mlx5();
     let recording = Recording::of_system();
     let plan = Plan {
-        measure: Measure::Latency(Semantics::Ack),
-        queue_pairs: 1,
-        threads: 1,
-        tx_depth: 1,
+        workload: Workload {
+            measure: Measure::Latency(Semantics::Ack),
+            ..plan(&recording, Transport::Dc, Operation::Write).workload
+        },
+        queues: Queues {
+            queue_pairs: 1,
+            threads: 1,
+            tx_depth: 1,
+            ..plan(&recording, Transport::Dc, Operation::Write).queues
+        },
         ..plan(&recording, Transport::Dc, Operation::Write)
     };
     let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
@@ -311,8 +326,16 @@ fn a_latency_of_scalable_datagrams_has_sends_inline_as_far_as_the_device_says() 
     let recording = Recording::of_system();
     for (operation, most) in [(Operation::Send, 32), (Operation::Write, 0), (Operation::WriteWithImmediate, 0)] {
         let measure = Measure::Latency(Semantics::Ack);
-        let plan =
-            Plan { measure, queue_pairs: 1, threads: 1, tx_depth: 1, ..plan(&recording, Transport::Srd, operation) };
+        let plan = Plan {
+            workload: Workload { measure, ..plan(&recording, Transport::Srd, operation).workload },
+            queues: Queues {
+                queue_pairs: 1,
+                threads: 1,
+                tx_depth: 1,
+                ..plan(&recording, Transport::Srd, operation).queues
+            },
+            ..plan(&recording, Transport::Srd, operation)
+        };
         let mut side = open(&plan, Role::Client);
         recording.calls();
         side.create_queue_pairs(&path()).unwrap();
@@ -349,13 +372,25 @@ fn of_devices_that_nobody_names_one_of_the_vendor_is_taken() {
     first.without("mlx5dv_is_supported");
     second.without("efa");
     for (transport, taken) in [(Transport::Rc, &first), (Transport::Dc, &second), (Transport::Srd, &first)] {
-        let plan = Plan { client: SideConfig::default(), ..plan(&first, transport, Operation::Write) };
+        let plan = Plan {
+            placement: Placement {
+                client: SideConfig::default(),
+                ..plan(&first, transport, Operation::Write).placement
+            },
+            ..plan(&first, transport, Operation::Write)
+        };
         assert_eq!(open(&plan, Role::Client).facts().device, taken.name(), "{transport}");
     }
     // Where none is, the sentence is of the first.
     second.without("mlx5dv_is_supported");
-    let plan = Plan { client: SideConfig::default(), ..plan(&first, Transport::Dc, Operation::Write) };
-    let Err(why) = Verbs.open(&plan, &plan.client, Role::Client) else { panic!("none is of mlx5") };
+    let plan = Plan {
+        placement: Placement {
+            client: SideConfig::default(),
+            ..plan(&first, Transport::Dc, Operation::Write).placement
+        },
+        ..plan(&first, Transport::Dc, Operation::Write)
+    };
+    let Err(why) = Verbs.open(&plan, &plan.placement.client, Role::Client) else { panic!("none is of mlx5") };
     assert!(why.to_string().contains(&format!("which {} of the client is not", first.name())), "{why}");
 }
 
@@ -366,7 +401,7 @@ fn operations_that_a_device_has_not_are_refused_by_name() {
     recording.without("rdma_read").without("rdma_write");
     for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::Read] {
         let plan = plan(&recording, Transport::Srd, operation);
-        let Err(why) = Verbs.open(&plan, &plan.server, Role::Server) else { panic!("it has no {operation}") };
+        let Err(why) = Verbs.open(&plan, &plan.placement.server, Role::Server) else { panic!("it has no {operation}") };
         let due = format!(
             "--transport srd: {} of the server has no {operation}: measure `send`, or name another device",
             recording.name()
@@ -374,7 +409,7 @@ fn operations_that_a_device_has_not_are_refused_by_name() {
         assert_eq!(why.to_string(), due);
     }
     let plan = plan(&recording, Transport::Srd, Operation::Send);
-    assert!(Verbs.open(&plan, &plan.client, Role::Client).is_ok());
+    assert!(Verbs.open(&plan, &plan.placement.client, Role::Client).is_ok());
 }
 
 #[test]
@@ -388,8 +423,8 @@ fn devices_of_other_vendors_are_refused_by_name() {
     {
         let plan = plan(&recording, transport, Operation::Write);
         for (role, place, side, option) in [
-            (Role::Client, &plan.client, "the client", "with -d,"),
-            (Role::Server, &plan.server, "the server", "with --remote-device,"),
+            (Role::Client, &plan.placement.client, "the client", "with -d,"),
+            (Role::Server, &plan.placement.server, "the server", "with --remote-device,"),
         ] {
             let Err(why) = Verbs.open(&plan, place, role) else { panic!("it is of neither") };
             let (why, device) = (format!("{why:#}"), recording.name());

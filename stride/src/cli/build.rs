@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::options::{Atomic, Load, Messages, Test};
 use super::preset::Preset;
-use super::values::{self, Length};
+use crate::plan::values::{self, Length};
 use crate::plan::{
-    BANDWIDTH_MESSAGES, Contradiction, LARGE, LATENCY_MESSAGES, LONGEST, Measure, Memory, NAMED, Operation, Plan,
-    RunLength, SWEPT, Semantics, SideConfig, Transport, size,
+    BANDWIDTH_MESSAGES, Contradiction, Given, LARGE, LATENCY_MESSAGES, LONGEST, Measure, Memory, NAMED, Operation,
+    Placement, Plan, Queues, RunLength, SWEPT, Semantics, SideConfig, Transport, Workload, size,
 };
 
 /// What the command's first word says.
@@ -24,69 +24,50 @@ pub(super) enum Verb {
 pub(super) fn plan(
     verb: Verb,
     is_latency: bool,
-    test: &Test,
+    (test, given): (&Test, &Given),
     client: SideConfig,
     server: SideConfig,
 ) -> Result<(Plan, Option<String>), Contradiction> {
-    let (messages, load, network) = (&test.messages, &test.load, &test.network);
+    let (messages, load) = (&test.messages, &test.load);
+    let (transport, mtu) = (test.attributes.transport, test.attributes.mtu);
     let operation = operation(verb, messages)?;
-    let transport = network.transport.map_or(Transport::Rc, Transport::from);
     let measure = measure(operation, is_latency, messages, [&client, &server])?;
     let tx_depth = load.tx_depth.unwrap_or(if is_latency { 1 } else { 128 });
     let watches =
         operation == Operation::Write && matches!(measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
-    let (sizes, is_sweep) = sizes(operation, (transport, watches), is_latency, messages, network.mtu)?;
+    let (sizes, is_sweep) = sizes(operation, (transport, watches), is_latency, messages, mtu)?;
     // Each port has threads of its own, and a latency one alone.
     let ports = u32::try_from(client.count()).unwrap_or(u32::MAX);
     let threads = load.threads.unwrap_or(if is_latency { 1 } else { ports });
-    let post_list = load.post_list.unwrap_or(1);
     let preset = Preset::of(test, operation, is_latency, transport);
     let is_endless = messages.run_infinitely || messages.duration == Some(Length::Forever);
     let amount = amount(is_latency, tx_depth, is_endless, messages, &preset)?;
-    let (cq_moderation, is_each_large_signaled) = match test.messages.like_perftest {
-        true => (perftest_moderation(load, transport, tx_depth, post_list, &sizes, is_sweep), false),
-        false => moderation(load, transport, tx_depth, post_list),
+    let list = given.has(&["--post-list"]).then_some(test.queues.post_list);
+    let (cq_moderation, is_each_large_signaled) = match messages.like_perftest {
+        true => (perftest_moderation(load, transport, tx_depth, list, &sizes, is_sweep), false),
+        false => moderation(load, transport, tx_depth, list),
     };
+    let direction = load.direction();
     let mut plan = Plan {
-        operation,
-        measure,
-        transport,
-        amount,
-        is_endless,
-        queue_pairs: load.qp_count.unwrap_or(threads),
-        threads,
-        tx_depth,
-        rx_depth: load.rx_depth.unwrap_or(512),
-        post_list,
-        receive_list: load.recv_post_list.or(preset.receive_list),
-        cq_moderation,
-        is_each_large_signaled,
-        sizes,
-        is_bidirectional: load.bidirectional,
-        is_reversed: load.reversed,
-        inline: load.inline.or(preset.inline),
-        mtu: network.mtu,
-        qp_timeout: network.qp_timeout.unwrap_or(14),
-        service_level: network.sl.unwrap_or(0),
-        traffic_class: network.tclass.unwrap_or(0),
-        flow_label: network.flow_label.unwrap_or(0),
-        is_relaxed: !load.no_relaxed_ordering,
-        is_on_demand: load.odp,
-        has_own_regions: load.mr_per_qp,
-        sleeps_on_events: load.events,
-        is_validated: messages.validate,
-        timeout: test.contact.timeout.unwrap_or(Plan::default().timeout),
-        rate_limit: load.rate_limit,
-        burst_size: load.burst_size,
-        gap: load.gap,
-        interval: load.interval,
-        counters: test.output.counters.clone().unwrap_or_default(),
-        uses_rdma_cm: network.rdma_cm,
-        address: None,
-        client,
-        server,
+        workload: Workload { operation, measure, sizes, amount, is_endless, direction, ..test.workload.clone() },
+        queues: Queues {
+            queue_pairs: load.qp_count.unwrap_or(threads),
+            threads,
+            tx_depth,
+            receive_list: test.queues.receive_list.or(preset.receive_list),
+            cq_moderation,
+            is_each_large_signaled,
+            inline: test.queues.inline.or(preset.inline),
+            ..test.queues.clone()
+        },
+        attributes: test.attributes.clone(),
+        sampling: test.sampling.clone(),
+        placement: Placement { client, server, ..test.placement.clone() },
     };
-    plan.is_relaxed &= !plan.polls_memory();
+    if let Some(timeout) = test.contact.timeout {
+        plan.sampling.timeout = timeout;
+    }
+    plan.placement.is_relaxed &= !plan.polls_memory();
     plan.check_named(if is_sweep && messages.msg_size.is_none() { SWEPT } else { NAMED })?;
     let said = preset.said(test, &plan);
     Ok((plan, said))
@@ -94,12 +75,12 @@ pub(super) fn plan(
 
 /// How many messages have one completion: what was given; else one, where they are done in no order; else a post list; else 100 or as many
 /// as are under way; and whether large ones have one each all the same.
-fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: u32) -> (u32, bool) {
-    match load.cq_mod {
-        Some(given) => (given, false),
-        None if !transport.is_ordered() => (1, false),
-        None if load.post_list.is_some() => (post_list, false),
-        None => (tx_depth.min(100), tx_depth > 1),
+fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: Option<u32>) -> (u32, bool) {
+    match (load.cq_mod, post_list) {
+        (Some(given), _) => (given, false),
+        (None, _) if !transport.is_ordered() => (1, false),
+        (None, Some(list)) => (list, false),
+        (None, None) => (tx_depth.min(100), tx_depth > 1),
     }
 }
 
@@ -108,7 +89,7 @@ fn perftest_moderation(
     load: &Load,
     transport: Transport,
     tx_depth: u32,
-    post_list: u32,
+    post_list: Option<u32>,
     sizes: &[u64],
     is_sweep: bool,
 ) -> u32 {
@@ -156,7 +137,7 @@ fn measure(
         _ if operation.fetches() => Semantics::Ack,
         _ => Semantics::Oneway,
     };
-    Ok(Measure::Latency(messages.latency.map_or(default, Semantics::from)))
+    Ok(Measure::Latency(messages.latency.unwrap_or(default)))
 }
 
 /// The sizes, and whether they are a sweep. Who watches memory sees a packet come where they have no order.

@@ -11,20 +11,25 @@ pub(super) fn idle(given: &Given, options: &[&str], whose: &str) -> Vec<String> 
 /// A sentence for each that was given and does nothing in a plan.
 pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
     let mut all = Vec::new();
-    if !plan.operation.takes_receive() {
-        all.extend(idle(given, &["--rx-depth"], &format!("{}, which takes no receive", plan.operation)));
+    if !plan.workload.operation.takes_receive() {
+        all.extend(idle(given, &["--rx-depth"], &format!("{}, which takes no receive", plan.workload.operation)));
     }
-    if matches!(plan.transport, Transport::Uc | Transport::Ud) {
-        all.extend(idle(given, &["--qp-timeout"], &format!("{}, which sends nothing again", plan.transport)));
+    if matches!(plan.attributes.transport, Transport::Uc | Transport::Ud) {
+        all.extend(idle(
+            given,
+            &["--qp-timeout"],
+            &format!("{}, which sends nothing again", plan.attributes.transport),
+        ));
     }
-    if plan.transport == Transport::Srd {
+    if plan.attributes.transport == Transport::Srd {
         all.extend(idle(given, &["--qp-timeout"], "SRD, whose device alone decides when it sends again"));
     }
     if plan.polls_memory() {
         let whose = "a latency that watches memory, for which the device writes in order anyway";
         all.extend(idle(given, &["--no-relaxed-ordering"], whose));
     }
-    if let (RunLength::Time { time, .. }, Some(interval), false) = (plan.amount, plan.interval, plan.is_endless)
+    if let (RunLength::Time { time, .. }, Some(interval), false) =
+        (plan.workload.amount, plan.sampling.interval, plan.workload.is_endless)
         && interval >= time
     {
         all.extend(idle(
@@ -33,10 +38,13 @@ pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
             &format!("a test of {}, which has no two of {}", time::show(time), time::show(interval)),
         ));
     }
-    for (option, place) in [("--cpu", &plan.client), ("--remote-cpu", &plan.server)] {
+    for (option, place) in [("--cpu", &plan.placement.client), ("--remote-cpu", &plan.placement.server)] {
         let count = place.cpus.as_deref().map_or(0, <[u32]>::len);
-        if count > 0 && count < plan.threads as usize && given.has(&[option]) {
-            all.push(format!("{option} names {count} of the {} processors that --threads has a use for", plan.threads));
+        if count > 0 && count < plan.queues.threads as usize && given.has(&[option]) {
+            all.push(format!(
+                "{option} names {count} of the {} processors that --threads has a use for",
+                plan.queues.threads
+            ));
         }
     }
     all

@@ -8,7 +8,6 @@ mod options;
 mod pages;
 mod perftest;
 mod preset;
-mod values;
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -168,7 +167,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     check_output(is_latency, &test.output)?;
     if test.server.is_none() && !test.meeting.loopback {
         let client = SideConfig::default().spread(own.count());
-        let (plan, _) = build::plan(verb, is_latency, &test, client, own.clone())?;
+        let (plan, _) = build::plan(verb, is_latency, (&test, &given), client, own.clone())?;
         let idle = idle(&given, &CLIENT_ONLY, "a server, which this is as no server is named");
         let is_one_off = test.contact.one_off;
         let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: idle };
@@ -192,7 +191,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         // What is said of this side only holds for the other one too: both are here.
         server = server.or(&SideConfig { memory: None, cpus: None, gpu_registration: None, ..own.clone() });
     }
-    let (plan, note) = build::plan(verb, is_latency, &test, own, server)?;
+    let (plan, note) = build::plan(verb, is_latency, (&test, &given), own, server)?;
     warnings.extend(idle_in(&plan, &given));
     Ok(Job::Measure(Box::new(Measurement {
         plan,

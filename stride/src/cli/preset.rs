@@ -58,24 +58,24 @@ impl Preset {
         }
         let mut set = Vec::new();
         if test.messages.warm_up.is_none() {
-            set.push(match plan.amount {
+            set.push(match plan.workload.amount {
                 RunLength::Messages { warm_up, .. } => format!("--warm-up {warm_up}"),
                 RunLength::Time { warm_up, .. } => format!("--warm-up {}ms", warm_up.as_millis()),
             });
         }
-        if test.messages.iters.is_none() && matches!(plan.amount, RunLength::Messages { .. }) {
+        if test.messages.iters.is_none() && matches!(plan.workload.amount, RunLength::Messages { .. }) {
             set.extend(self.count.map(|count| format!("--iters {count}")));
         }
-        if test.load.recv_post_list.is_none() {
+        if test.queues.receive_list.is_none() {
             set.extend(self.receive_list.map(|list| format!("--recv-post-list {list}")));
         }
-        if test.load.inline.is_none() {
+        if test.queues.inline.is_none() {
             set.extend(self.inline.map(|bytes| format!("--inline {bytes}")));
         }
         let set = if set.is_empty() { "nothing: all of it was given".to_owned() } else { set.join(" ") };
-        let depth = format!("--tx-depth {}", plan.tx_depth);
-        let same = match plan.measure {
-            Measure::Bandwidth => format!("{depth}, --cq-mod {}", plan.cq_moderation),
+        let depth = format!("--tx-depth {}", plan.queues.tx_depth);
+        let same = match plan.workload.measure {
+            Measure::Bandwidth => format!("{depth}, --cq-mod {}", plan.queues.cq_moderation),
             Measure::Latency(_) => depth,
         };
         Some(format!(
@@ -126,16 +126,16 @@ mod tests {
     #[test]
     fn the_plan_has_what_is_said_and_what_is_given_counts() {
         let plan = client("send lat --like-perftest").plan;
-        assert_eq!(plan.amount, RunLength::Messages { count: 1000, warm_up: 0 });
-        assert_eq!((plan.inline, plan.receive_list), (Some(236), Some(1)));
+        assert_eq!(plan.workload.amount, RunLength::Messages { count: 1000, warm_up: 0 });
+        assert_eq!((plan.queues.inline, plan.queues.receive_list), (Some(236), Some(1)));
         let plan = client("send bw --like-perftest").plan;
-        assert_eq!((plan.amount, plan.inline), (RunLength::Messages { count: 1000, warm_up: 0 }, None));
+        assert_eq!((plan.workload.amount, plan.queues.inline), (RunLength::Messages { count: 1000, warm_up: 0 }, None));
         let plan = client("write bw --like-perftest -D 8").plan;
         let (time, warm_up) = (Duration::from_secs(8), Duration::from_secs(2));
-        assert_eq!(plan.amount, RunLength::Time { time, warm_up });
+        assert_eq!(plan.workload.amount, RunLength::Time { time, warm_up });
         let plan = client("send lat --like-perftest -I 64 -n 50 --warm-up 5 --recv-post-list 2").plan;
-        assert_eq!(plan.amount, RunLength::Messages { count: 50, warm_up: 5 });
-        assert_eq!((plan.inline, plan.receive_list), (Some(64), Some(2)));
+        assert_eq!(plan.workload.amount, RunLength::Messages { count: 50, warm_up: 5 });
+        assert_eq!((plan.queues.inline, plan.queues.receive_list), (Some(64), Some(2)));
         assert!(client("send lat").notes.is_empty());
     }
 }

@@ -1,5 +1,7 @@
+use std::collections::BTreeSet;
+
 use super::*;
-use crate::plan::{GpuRegistration, Measure, Memory, Operation, RunLength, Semantics, Transport, size};
+use crate::plan::{GpuRegistration, Measure, Memory, Operation, Queues, RunLength, Semantics, Transport, size};
 
 fn run(line: &str) -> Result<Job, String> {
     parse(line.split_whitespace()).map_err(|error| error.to_string())
@@ -41,62 +43,68 @@ fn published_forms_are_understood() {
 
     let job = client("stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608 127.0.0.1");
     assert_eq!(job.server.as_deref(), Some("127.0.0.1"));
-    assert_eq!(job.plan.sizes, size::sweep(2, 8 << 20, 2.0));
-    assert_eq!(job.plan.amount, RunLength::Messages { count: 100_000, warm_up: 128 });
-    assert_eq!(job.plan.client.device.as_deref(), Some("mlx5_0"));
+    assert_eq!(job.plan.workload.sizes, size::sweep(2, 8 << 20, 2.0));
+    assert_eq!(job.plan.workload.amount, RunLength::Messages { count: 100_000, warm_up: 128 });
+    assert_eq!(job.plan.placement.client.device.as_deref(), Some("mlx5_0"));
     assert_eq!(job.plan.differences(&job.given, &offered, &given), Vec::<String>::new());
 
-    let interval = |options| client(&format!("stride-perf write bw {options} host")).plan.interval;
+    let interval = |options| client(&format!("stride-perf write bw {options} host")).plan.sampling.interval;
     let time = Duration::from_millis(20);
     assert_eq!([interval("-D 5"), interval("-D 5 --interval 20ms")], [None, Some(time)]);
     let job = client("stride-perf write bw -d mlx5_0 -a --use-cuda 4 host");
-    assert_eq!(job.plan.client.memory, Some(Memory::Cuda("4".to_owned())));
+    assert_eq!(job.plan.placement.client.memory, Some(Memory::Cuda("4".to_owned())));
     let job = client("stride-perf write bw -l 64 -t 4096 host");
-    assert_eq!((job.plan.post_list, job.plan.tx_depth, job.plan.cq_moderation), (64, 4096, 64));
+    assert_eq!((job.plan.queues.post_list, job.plan.queues.tx_depth, job.plan.queues.cq_moderation), (64, 4096, 64));
     let job = client("stride-perf write bw --remote-use-cuda 1 --remote-gpu-registration dmabuf --remote-no-numa host");
     assert_eq!(
-        (job.plan.server.gpu_registration, job.plan.server.is_bound),
+        (job.plan.placement.server.gpu_registration, job.plan.placement.server.is_bound),
         (Some(GpuRegistration::DmaBuf), Some(false))
     );
     let job = client("stride-perf send bw --recv-post-list 16 --remote-ib-port 2 --remote-huge-pages h");
-    assert_eq!((job.plan.receive_list, job.plan.server.port), (Some(16), Some(2)));
-    assert_eq!(job.plan.server.memory, Some(Memory::HugePages));
+    assert_eq!((job.plan.queues.receive_list, job.plan.placement.server.port), (Some(16), Some(2)));
+    assert_eq!(job.plan.placement.server.memory, Some(Memory::HugePages));
     let job = client("stride-perf write lat -d mlx5_0 -n 100000 -a --use-cuda 4 host");
-    assert_eq!(job.plan.measure, Measure::Latency(Semantics::Ack));
+    assert_eq!(job.plan.workload.measure, Measure::Latency(Semantics::Ack));
 }
 
 #[test]
 fn what_is_not_given_is_as_perftest_has_it() {
     let plan = client("stride-perf write bw host").plan;
-    assert_eq!(plan, Plan { cq_moderation: 100, is_each_large_signaled: true, ..Plan::default() });
+    assert_eq!(
+        plan,
+        Plan {
+            queues: Queues { cq_moderation: 100, is_each_large_signaled: true, ..Queues::default() },
+            ..Plan::default()
+        }
+    );
     let plan = client("stride-perf write lat host").plan;
-    assert_eq!((plan.sizes, plan.tx_depth, plan.cq_moderation), (vec![2], 1, 1));
-    assert_eq!(plan.amount, RunLength::Messages { count: 1000, warm_up: 100 });
-    assert_eq!(plan.measure, Measure::Latency(Semantics::Oneway));
-    assert!(!plan.is_relaxed, "memory is watched for the last byte");
+    assert_eq!((plan.workload.sizes, plan.queues.tx_depth, plan.queues.cq_moderation), (vec![2], 1, 1));
+    assert_eq!(plan.workload.amount, RunLength::Messages { count: 1000, warm_up: 100 });
+    assert_eq!(plan.workload.measure, Measure::Latency(Semantics::Oneway));
+    assert!(!plan.placement.is_relaxed, "memory is watched for the last byte");
     let plan = client("stride-perf read lat host").plan;
-    assert_eq!(plan.measure, Measure::Latency(Semantics::Ack));
+    assert_eq!(plan.workload.measure, Measure::Latency(Semantics::Ack));
     let plan = client("stride-perf atomic bw --atomic cswap host").plan;
-    assert_eq!((plan.operation, plan.sizes), (Operation::CompareSwap, vec![8]));
+    assert_eq!((plan.workload.operation, plan.workload.sizes), (Operation::CompareSwap, vec![8]));
     let plan = client("stride-perf send bw -c UD host").plan;
-    assert_eq!((plan.transport, plan.sizes), (Transport::Ud, vec![1024]));
-    assert_eq!(client("stride-perf read lat -c DC host").plan.transport, Transport::Dc);
-    let sizes = |line: &str| client(&format!("stride-perf {line} -c srd host")).plan.sizes;
+    assert_eq!((plan.attributes.transport, plan.workload.sizes), (Transport::Ud, vec![1024]));
+    assert_eq!(client("stride-perf read lat -c DC host").plan.attributes.transport, Transport::Dc);
+    let sizes = |line: &str| client(&format!("stride-perf {line} -c srd host")).plan.workload.sizes;
     assert_eq!([sizes("send bw"), sizes("read bw"), sizes("write lat")], [vec![4096], vec![65536], vec![2]]);
     let last = |line: &str| sizes(line).last().copied();
     assert_eq!(
         [last("send bw -a"), last("write lat -a"), last("write lat -a --imm")],
         [8 << 20, 4096, 8 << 20].map(Some)
     );
-    assert_eq!(client("stride-perf send bw --transport ud -m 2048 host").plan.sizes, [2048]);
-    assert_eq!(client("stride-perf send bw --transport ud -a host").plan.sizes.last(), Some(&4096));
+    assert_eq!(client("stride-perf send bw --transport ud -m 2048 host").plan.workload.sizes, [2048]);
+    assert_eq!(client("stride-perf send bw --transport ud -a host").plan.workload.sizes.last(), Some(&4096));
 }
 
 #[test]
 fn moderation_follows_its_rule() {
     let every = |options: &str| {
         let plan = client(&format!("stride-perf write bw {options} host")).plan;
-        plan.sizes.iter().map(|size| plan.moderation(*size)).collect::<std::collections::BTreeSet<_>>()
+        plan.workload.sizes.iter().map(|size| plan.moderation(*size)).collect::<BTreeSet<_>>()
     };
     let one = |options: &str| {
         let every = every(options);
@@ -125,20 +133,20 @@ fn moderation_follows_its_rule() {
 fn sizes_times_and_places_are_read() {
     let job =
         client("stride-perf send bw -s 64,4K,1M -D 2m --warm-up 3 --cpu 0,2-3 --remote-device mlx5_1 --remote-cpu 7 h");
-    assert_eq!(job.plan.sizes, [64, 4096, 1 << 20]);
+    assert_eq!(job.plan.workload.sizes, [64, 4096, 1 << 20]);
     let (time, warm_up) = (Duration::from_secs(120), Duration::from_secs(3));
-    assert_eq!(job.plan.amount, RunLength::Time { time, warm_up });
-    assert_eq!(job.plan.client.cpus, Some(vec![0, 2, 3]));
-    assert_eq!(job.plan.server.device.as_deref(), Some("mlx5_1"));
-    assert_eq!(job.plan.server.cpus, Some(vec![7]));
+    assert_eq!(job.plan.workload.amount, RunLength::Time { time, warm_up });
+    assert_eq!(job.plan.placement.client.cpus, Some(vec![0, 2, 3]));
+    assert_eq!(job.plan.placement.server.device.as_deref(), Some("mlx5_1"));
+    assert_eq!(job.plan.placement.server.cpus, Some(vec![7]));
     let job = client("stride-perf write bw --min-msg-size 64 --max-msg-size 4K --step-factor 4 -6 -p 7 --timeout 1m h");
-    assert_eq!(job.plan.sizes, [64, 256, 1024, 4096]);
+    assert_eq!(job.plan.workload.sizes, [64, 256, 1024, 4096]);
     assert_eq!(
         job.contact,
         ControlOptions { by_rdma_cm: false, port: 7, family: Some(Family::V6), timeout: Duration::from_secs(60) }
     );
     let job = client("stride-perf write bw --threads 4 h");
-    assert_eq!((job.plan.threads, job.plan.queue_pairs), (4, 4));
+    assert_eq!((job.plan.queues.threads, job.plan.queues.queue_pairs), (4, 4));
 }
 
 #[test]
@@ -218,13 +226,13 @@ fn without_a_server_it_is_one() {
 fn both_sides_can_be_here() {
     let job = client("stride-perf write bw -a --loopback -d soft0 --use-cuda 0 --one-off");
     assert_eq!(job.server, None);
-    assert_eq!(job.plan.server, SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() });
+    assert_eq!(job.plan.placement.server, SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() });
     assert_eq!(job.warnings, ["--one-off does nothing for --loopback"]);
     let job = client("stride-perf write bw --loopback -z");
     assert_eq!(job.warnings, ["--comm-rdma-cm does nothing for --loopback"]);
     let job = client("stride-perf write bw --loopback --use-cuda 0 --gpu-registration address --no-numa");
-    assert_eq!(job.plan.client.gpu_registration, Some(GpuRegistration::Address));
-    assert_eq!(job.plan.server, SideConfig { is_bound: Some(false), ..SideConfig::default() });
+    assert_eq!(job.plan.placement.client.gpu_registration, Some(GpuRegistration::Address));
+    assert_eq!(job.plan.placement.server, SideConfig { is_bound: Some(false), ..SideConfig::default() });
     let said = refusal("stride-perf write bw --loopback --remote-gpu-registration dmabuf");
     assert!(said.contains("give --remote-use-cuda as well"), "{said}");
 }
@@ -233,7 +241,11 @@ fn both_sides_can_be_here() {
 fn the_sides_can_talk_over_rdma_cm() {
     for (words, by_rdma_cm) in [("h", false), ("-z h", true), ("--comm-rdma-cm -R h", true), ("-R h", false)] {
         let job = client(&format!("stride-perf write bw {words}"));
-        assert_eq!((job.contact.by_rdma_cm, job.plan.uses_rdma_cm), (by_rdma_cm, words.contains("-R")), "{words}");
+        assert_eq!(
+            (job.contact.by_rdma_cm, job.plan.attributes.uses_rdma_cm),
+            (by_rdma_cm, words.contains("-R")),
+            "{words}"
+        );
     }
     assert!(server("stride-perf -z").contact.by_rdma_cm && !server("stride-perf").contact.by_rdma_cm);
     let service = server("stride-perf write bw -z");
@@ -297,14 +309,57 @@ fn every_option_that_hints_name_is_there() {
     }
 }
 
+/// The names between backquotes in a line.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn table_of_options_has_each_flag_and_existing_files() {
+    fn flags(command: &clap::Command, found: &mut BTreeSet<String>) {
+        let long =
+            command.get_arguments().filter_map(clap::Arg::get_long).filter(|long| !["help", "version"].contains(long));
+        found.extend(long.map(|long| format!("--{long}")));
+        command
+            .get_subcommands()
+            .filter(|command| command.get_name() != "help")
+            .for_each(|command| flags(command, found));
+    }
+    let mut command = Program::command();
+    command.build();
+    let mut due = BTreeSet::new();
+    flags(&command, &mut due);
+    let rows = include_str!("../lib.rs").lines().filter(|line| line.starts_with("//! | `--"));
+    let mut found = BTreeSet::new();
+    for name in rows.flat_map(quoted) {
+        if name.starts_with("--") {
+            assert!(found.insert(name.to_owned()), "{name} has two rows");
+        } else {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
+            assert!(file.is_file(), "{name}");
+        }
+    }
+    assert_eq!(found, due);
+}
+
+#[test]
+fn each_option_of_a_plan_is_a_member_of_its_json() {
+    let plan = serde_json::to_value(Plan::default()).unwrap();
+    for option in crate::plan::declared().get_arguments() {
+        assert!(plan.get(option.get_id().as_str()).is_some(), "{option:?}");
+    }
+}
+
 #[test]
 fn a_test_can_have_no_end() {
     let plan = client("stride-perf write bw -D forever --interval 2s h").plan;
     let warm_up = Duration::from_secs(2);
-    assert!(plan.is_endless && plan.amount == RunLength::Time { time: crate::plan::LONGEST, warm_up });
-    assert_eq!(plan.interval, Some(warm_up));
-    assert!(client("stride-perf read lat --run-infinitely --like-perftest h").plan.is_endless);
-    assert!(!client("stride-perf write bw -D 5 h").plan.is_endless);
+    assert!(
+        plan.workload.is_endless && plan.workload.amount == RunLength::Time { time: crate::plan::LONGEST, warm_up }
+    );
+    assert_eq!(plan.sampling.interval, Some(warm_up));
+    assert!(client("stride-perf read lat --run-infinitely --like-perftest h").plan.workload.is_endless);
+    assert!(!client("stride-perf write bw -D 5 h").plan.workload.is_endless);
     for (words, said) in [
         ("-D forever -n 5", "--duration and --iters"),
         ("--run-infinitely -D 5", "cannot be used with"),
@@ -321,7 +376,13 @@ fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
     let of = |words: &str| {
         let plan = client(&format!("stride-perf write bw {words}")).plan;
         let said = |place: &SideConfig| place.options().join(" ");
-        (said(&plan.client), said(&plan.server), plan.server.count(), plan.threads, plan.queue_pairs)
+        (
+            said(&plan.placement.client),
+            said(&plan.placement.server),
+            plan.placement.server.count(),
+            plan.queues.threads,
+            plan.queues.queue_pairs,
+        )
     };
     let two = "--device mlx5_0,mlx5_1";
     assert_eq!(of("-d mlx5_0,mlx5_1 h"), (two.to_owned(), String::new(), 2, 2, 2));
@@ -337,7 +398,7 @@ fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
     assert_eq!(of("-d mlx4_0 -i 1,1 h").0, "--device mlx4_0 --ib-port 1");
     assert_eq!(of("-d mlx4_0 -i 1,2 -x 3,5 h").0, "--device mlx4_0 --ib-port 1,2 --gid-index 3,5");
     let service = server("stride-perf write bw -d mlx5_0,mlx5_1");
-    assert_eq!((service.place.count(), service.test.map(|(plan, _)| plan.threads)), (2, Some(2)));
+    assert_eq!((service.place.count(), service.test.map(|(plan, _)| plan.queues.threads)), (2, Some(2)));
     for (words, said) in [
         ("write lat -d mlx5_0,mlx5_1 h", "a latency is of one message at a time, which goes by one port"),
         ("write bw -d mlx5_0,mlx5_1 -R h", "--rdma-cm connects by the server's address, which is of one port"),
@@ -366,13 +427,13 @@ fn sides_have_partitions_and_ways_of_their_own() {
         "stride-perf write bw --pkey-index 1 --dlid 0x13 --remote-pkey-index 2 --remote-dlid 20 --flow-label 0xfffff -W x,y h",
     )
     .plan;
-    assert_eq!((plan.client.pkey_index, plan.client.dlid), (Some(1), Some(0x13)));
-    assert_eq!((plan.server.pkey_index, plan.server.dlid), (Some(2), Some(20)));
-    assert_eq!((plan.flow_label, plan.counters.len()), (0xfffff, 2));
+    assert_eq!((plan.placement.client.pkey_index, plan.placement.client.dlid), (Some(1), Some(0x13)));
+    assert_eq!((plan.placement.server.pkey_index, plan.placement.server.dlid), (Some(2), Some(20)));
+    assert_eq!((plan.attributes.flow_label, plan.sampling.counters.len()), (0xfffff, 2));
     let service = server("stride-perf --pkey-index 3 --dlid 4");
     assert_eq!((service.place.pkey_index, service.place.dlid), (Some(3), Some(4)));
     // Both sides of one process are of one device.
-    assert_eq!(client("stride-perf write bw --pkey-index 3 --loopback").plan.server.pkey_index, Some(3));
+    assert_eq!(client("stride-perf write bw --pkey-index 3 --loopback").plan.placement.server.pkey_index, Some(3));
     let idle = server("stride-perf write bw -W all");
     assert!(idle.warnings.iter().any(|warning| warning.starts_with("--counters does nothing")), "{:?}", idle.warnings);
 }

@@ -79,8 +79,8 @@ pub fn measure(
     watch: &mut dyn Watch,
 ) -> Result<Outcome, Failure> {
     let mut request = request.clone();
-    if request.plan.uses_rdma_cm {
-        request.plan.address = near.server;
+    if request.plan.attributes.uses_rdma_cm {
+        request.plan.attributes.address = near.server;
     }
     let outcome = Client { connection: &mut connection, factory, request: &request, watch }.test(near);
     match &outcome {
@@ -101,7 +101,7 @@ impl Client<'_> {
     fn test(&mut self, near: Near) -> Result<Outcome, Failure> {
         let plan = &self.request.plan;
         plan.check()?;
-        let mut side = self.factory.open(plan, &plan.client, Role::Client)?;
+        let mut side = self.factory.open(plan, &plan.placement.client, Role::Client)?;
         self.connection.send(&Message::Request(Box::new(self.request.clone())))?;
         let mut offer = match self.receive()? {
             Message::Offer(offer) => *offer,
@@ -153,12 +153,12 @@ impl Client<'_> {
             return self.connection.broken(format!("has {found} ports, where {due} were due"));
         }
         let theirs = std::iter::once(&offer.gid_index).chain(&offer.other_gid_indices);
-        let ours = plan.client.spots().into_iter().map(|spot| spot.gid_index);
+        let ours = plan.placement.client.spots().into_iter().map(|spot| spot.gid_index);
         let asked: Vec<_> = ours.zip(theirs.copied().chain(std::iter::repeat(None))).map(<[_; 2]>::from).collect();
         let path = path::choose_all(client, &offer.facts, &asked, plan, near)?;
         let is_default = !self.request.given.has(&[NAMED, SWEPT]);
         let room = path.room(&[client, &offer.facts]);
-        if !is_default || !plan.sizes.iter().any(|size| plan.fits(*size, room)) {
+        if !is_default || !plan.workload.sizes.iter().any(|size| plan.fits(*size, room)) {
             plan.check_room(room, if self.request.given.has(&[NAMED]) { NAMED } else { SWEPT })?;
         }
         Ok(path)
@@ -167,13 +167,16 @@ impl Client<'_> {
     /// The sizes; a sweep that nobody gave an end has it where messages have no room any more.
     fn fitting(&mut self, room: Room) -> Vec<u64> {
         let plan = &self.request.plan;
-        let (sizes, others): (Vec<u64>, _) = plan.sizes.iter().partition(|size| plan.fits(**size, room));
+        let (sizes, others): (Vec<u64>, _) = plan.workload.sizes.iter().partition(|size| plan.fits(**size, room));
         if !others.is_empty() {
             let most = plan.limit(room).unwrap_or(u32::MAX);
-            let remark = if plan.transport == Transport::Ud {
+            let remark = if plan.attributes.transport == Transport::Ud {
                 format!("a datagram is a packet, of {most} bytes at most here: larger ones are left out")
             } else {
-                format!("a message over {} has {most} bytes at most here: larger ones are left out", plan.transport)
+                format!(
+                    "a message over {} has {most} bytes at most here: larger ones are left out",
+                    plan.attributes.transport
+                )
             };
             self.watch.remark(&remark);
         }
@@ -210,7 +213,7 @@ impl Client<'_> {
         let (client, mut server, is_whole) = self.run(side, size, &mut told)?;
         let was_cut = !is_whole;
         // What has no end of its own is whole when the user ends it.
-        let is_whole = is_whole || self.request.plan.is_endless;
+        let is_whole = is_whole || self.request.plan.workload.is_endless;
         self.connection.send(&Message::Done(Done { is_whole }))?;
         while server.is_none() {
             match self.receive()? {
@@ -226,7 +229,7 @@ impl Client<'_> {
         let client = self.settle(side, (size, client), was_cut)?;
         let counters = self.count(side)?;
         // Of a step that was cut short not every place has its bytes.
-        if self.request.plan.is_validated && is_whole {
+        if self.request.plan.workload.is_validated && is_whole {
             side.check(size).map_err(Failure::rdma)?;
             match self.receive()? {
                 Message::Checked => {}
@@ -258,7 +261,7 @@ impl Client<'_> {
 
     /// What the counters of both sides say, where any are asked for.
     fn count(&mut self, side: &mut dyn Endpoint) -> Result<Option<Counted>, Failure> {
-        if self.request.plan.counters.is_empty() {
+        if self.request.plan.sampling.counters.is_empty() {
             return Ok(None);
         }
         let client = side.counted();

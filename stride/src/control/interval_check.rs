@@ -13,7 +13,7 @@ pub(super) struct IntervalCheck {
 
 impl IntervalCheck {
     pub(super) fn new(plan: &Plan, size: u64) -> Self {
-        Self { measure: plan.measure, size, end: 0.0 }
+        Self { measure: plan.workload.measure, size, end: 0.0 }
     }
 
     /// Takes the next one, which is of what is measured, begins where the last one ended or later, and has numbers that can be.
@@ -51,10 +51,10 @@ impl IntervalCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Semantics;
+    use crate::plan::{Semantics, Workload};
 
     fn told(measure: Measure) -> IntervalCheck {
-        IntervalCheck::new(&Plan { measure, ..Plan::default() }, 64)
+        IntervalCheck::new(&Plan { workload: Workload { measure, ..Workload::default() }, ..Plan::default() }, 64)
     }
 
     fn bandwidth(start: f64, end: f64, messages: u64) -> Interval {

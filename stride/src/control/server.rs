@@ -79,15 +79,18 @@ impl Server<'_> {
         self.say_differences(&plan, &given)?;
         plan.check()?;
         self.stand_here(&mut plan, &given)?;
-        let mut side = self.factory.open(&plan, &plan.server, Role::Server)?;
-        let other_gid_indices = plan.server.others.iter().map(|spot| spot.gid_index).collect();
-        let offer = Offer { facts: side.facts().clone(), gid_index: plan.server.gid_index, other_gid_indices };
+        let mut side = self.factory.open(&plan, &plan.placement.server, Role::Server)?;
+        let other_gid_indices = plan.placement.server.others.iter().map(|spot| spot.gid_index).collect();
+        let offer =
+            Offer { facts: side.facts().clone(), gid_index: plan.placement.server.gid_index, other_gid_indices };
         self.connection.send(&Message::Offer(Box::new(offer)))?;
         let path = self.connect(&mut *side, &plan)?;
         (self.tell)(Event::Met(Box::new(side.facts().clone()), path.clone()));
         loop {
             match self.connection.receive()? {
-                Message::Size(size) if plan.sizes.contains(&size) && plan.fits(size, path.room(&[side.facts()])) => {
+                Message::Size(size)
+                    if plan.workload.sizes.contains(&size) && plan.fits(size, path.room(&[side.facts()])) =>
+                {
                     self.step(&mut *side, &plan, size)?;
                 }
                 Message::Size(size) => {
@@ -109,23 +112,23 @@ impl Server<'_> {
     /// What the client leaves open is as this server was started.
     fn stand_here(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
         let mut own = self.host.place.clone();
-        if plan.uses_rdma_cm && own.gid_index.take().is_some() {
+        if plan.attributes.uses_rdma_cm && own.gid_index.take().is_some() {
             self.note("the server's --gid-index does not count with --rdma-cm, where addresses decide".to_owned())?;
         }
-        if plan.uses_rdma_cm && own.pkey_index.take().is_some() {
+        if plan.attributes.uses_rdma_cm && own.pkey_index.take().is_some() {
             self.note(
                 "the server's --pkey-index does not count with --rdma-cm, which chooses the partition".to_owned(),
             )?;
         }
-        if plan.uses_rdma_cm && own.dlid.take().is_some() {
+        if plan.attributes.uses_rdma_cm && own.dlid.take().is_some() {
             self.note("the server's --dlid does not count with --rdma-cm, which asks for the way".to_owned())?;
         }
-        own = self.with_ports(own, &plan.server)?;
-        plan.server = plan.server.clone().or(&own);
+        own = self.with_ports(own, &plan.placement.server)?;
+        plan.placement.server = plan.placement.server.clone().or(&own);
         // Where the client knows of the memory it has none inline either.
-        let is_gpu = plan.server.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
-        if let Some(inline @ 1..) = plan.inline.filter(|_| is_gpu && !given.has(&["--inline"])) {
-            plan.inline = None;
+        let is_gpu = plan.placement.server.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
+        if let Some(inline @ 1..) = plan.queues.inline.filter(|_| is_gpu && !given.has(&["--inline"])) {
+            plan.queues.inline = None;
             self.note(format!(
                 "the {inline} bytes inline that the client did not ask for do not count here, where --use-cuda was given"
             ))?;
@@ -165,7 +168,7 @@ impl Server<'_> {
     }
 
     fn say_differences(&mut self, plan: &Plan, given: &Given) -> Result<(), Failure> {
-        let mut notes = plan.server.differences(&self.host.place);
+        let mut notes = plan.placement.server.differences(&self.host.place);
         if let Some((own, own_given)) = &self.host.test {
             notes.extend(plan.differences(given, own, own_given));
         }
@@ -222,13 +225,13 @@ impl Server<'_> {
             }
             trouble.is_none()
         };
-        if plan.looks_for_arrivals() && plan.is_bidirectional {
+        if plan.looks_for_arrivals() && plan.workload.direction.is_both() {
             // The client goes on to its own end.
             while done.is_none() && hear(done) {
                 sleep(LOOK);
             }
         }
-        let was_cut = plan.is_endless || done.is_some_and(|done| !done.is_whole);
+        let was_cut = plan.workload.is_endless || done.is_some_and(|done| !done.is_whole);
         let settled = side.settle(size, figures, was_cut, &mut || hear(done));
         match trouble {
             Some(failure) => Err(failure),
@@ -244,9 +247,10 @@ impl Server<'_> {
             other => return self.connection.unexpected(&other, "go"),
         }
         // A side that sends messages of its own goes on to the last one, even where the client is done with its own.
-        let ends_alone = (plan.is_reversed || plan.is_bidirectional) && !plan.is_endless;
+        let ends_alone =
+            (plan.workload.direction.is_reversed() || plan.workload.direction.is_both()) && !plan.workload.is_endless;
         // The client would see nothing before the figures.
-        let tells = plan.is_reversed && !plan.operation.takes_receive();
+        let tells = plan.workload.direction.is_reversed() && !plan.workload.operation.takes_receive();
         let (mut done, mut trouble) = (None, None);
         let mut pulse = Keepalive::new();
         let connection = &mut *self.connection;
@@ -280,10 +284,10 @@ impl Server<'_> {
             }
         }
         let is_whole = done.is_some_and(|done| done.is_whole);
-        if !plan.counters.is_empty() {
+        if !plan.sampling.counters.is_empty() {
             self.connection.send(&Message::Counted(side.counted()))?;
         }
-        if plan.is_validated && is_whole {
+        if plan.workload.is_validated && is_whole {
             side.check(size).map_err(Failure::rdma)?;
             self.connection.send(&Message::Checked)?;
         }

@@ -73,10 +73,10 @@ impl EndpointFactory for Fake {
         let mut ports = ports.iter().map(|place| self.port(plan, place, role)).collect::<Result<Vec<_>>>()?;
         let mut facts = ports.remove(0);
         facts.others = ports;
-        counters::find(&COUNTERS.map(str::to_owned), &plan.counters, "port 1 of fake0").map_err(Error::msg)?;
+        counters::find(&COUNTERS.map(str::to_owned), &plan.sampling.counters, "port 1 of fake0").map_err(Error::msg)?;
         let side = FakeEndpoint { factory: self.clone(), plan: plan.clone(), role, facts, prepared: None };
-        if self.lacks == Some(plan.operation) {
-            return Err(Unsupported(format!("{} has no {}", side.facts.device, plan.operation)).into());
+        if self.lacks == Some(plan.workload.operation) {
+            return Err(Unsupported(format!("{} has no {}", side.facts.device, plan.workload.operation)).into());
         }
         side.reach(Stage::Open)?;
         Ok(Box::new(side))
@@ -98,7 +98,7 @@ impl Fake {
         let (index, length) = (place.pkey_index.unwrap_or(0), PKEYS.len() as u16);
         let key = |index: u16| PKEYS.get(usize::from(index)).copied();
         let partition = Partition::find(index, length, key, "port 1 of fake0").map_err(Error::msg)?;
-        facts.partition = Some(partition).filter(|_| !plan.uses_rdma_cm);
+        facts.partition = Some(partition).filter(|_| !plan.attributes.uses_rdma_cm);
         facts.longest = self.longest[usize::from(role == Role::Server)];
         Ok(facts)
     }
@@ -122,8 +122,8 @@ impl FakeEndpoint {
 
     /// Whether this side measures: who sends, and who takes messages in.
     fn measures(&self) -> bool {
-        let is_sender = (self.role == Role::Client) != self.plan.is_reversed;
-        is_sender || self.plan.is_bidirectional || self.plan.operation.takes_receive()
+        let is_sender = (self.role == Role::Client) != self.plan.workload.direction.is_reversed();
+        is_sender || self.plan.workload.direction.is_both() || self.plan.workload.operation.takes_receive()
     }
 
     /// An interval of a step: one is told, or one at each look where it does not end by itself.
@@ -136,7 +136,7 @@ impl FakeEndpoint {
     }
 
     fn figures(&self, size: u64) -> Figures {
-        match self.plan.measure {
+        match self.plan.workload.measure {
             Measure::Bandwidth => Figures::Bandwidth(bandwidth(&self.plan, size)),
             Measure::Latency(semantics) => Figures::Latency(latency(&self.plan, semantics, size)),
         }
@@ -150,17 +150,17 @@ impl Endpoint for FakeEndpoint {
 
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
         self.reach(Stage::MakeEnds)?;
-        let intake = |number| match self.plan.transport {
+        let intake = |number| match self.plan.attributes.transport {
             Transport::Xrc => Some(Intake::Xrc { number, srq: number }),
             Transport::Dc => Some(Intake::Dc { number, key: u64::MAX - u64::from(number) }),
             Transport::Rc | Transport::Uc | Transport::Ud | Transport::Srd => None,
         };
         let end = |number| QpAddress { number, psn: 0, address: 0x1000, rkey: 1, intake: intake(number) };
-        let inline = self.plan.inline.unwrap_or(0);
+        let inline = self.plan.queues.inline.unwrap_or(0);
         let of = |(facts, path): (&PortInfo, &Path)| {
             let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
             let gid = facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
-            let queue_pairs = (0..self.plan.queue_pairs / self.plan.ports()).map(end).collect();
+            let queue_pairs = (0..self.plan.queues.queue_pairs / self.plan.ports()).map(end).collect();
             PeerInfo { lid: facts.lid, gid, reads: 16, queue_pairs, inline, listening: None, others: Vec::new() }
         };
         let mut all: Vec<_> = self.facts.all().zip(path.all()).map(of).collect();
@@ -174,8 +174,8 @@ impl Endpoint for FakeEndpoint {
     fn connect(&mut self, _path: &Path, theirs: &PeerInfo) -> Result<()> {
         self.reach(Stage::Connect)?;
         let there: usize = theirs.all().map(|ends| ends.queue_pairs.len()).sum();
-        if there != self.plan.queue_pairs as usize {
-            bail!("{} queue pairs cannot be connected with {there}", self.plan.queue_pairs);
+        if there != self.plan.queues.queue_pairs as usize {
+            bail!("{} queue pairs cannot be connected with {there}", self.plan.queues.queue_pairs);
         }
         Ok(())
     }
@@ -187,13 +187,13 @@ impl Endpoint for FakeEndpoint {
     }
 
     fn counted(&mut self) -> Option<Changes> {
-        let names = counters::find(&COUNTERS.map(str::to_owned), &self.plan.counters, "").ok()?;
+        let names = counters::find(&COUNTERS.map(str::to_owned), &self.plan.sampling.counters, "").ok()?;
         let of = |name: &str| if name == COUNTERS[2] { 0 } else { 1 + i64::from(name.len() as u32) };
         let changes = names.into_iter().map(|name| (of(&name), name)).map(|(change, name)| (name, change));
-        let is_all = self.plan.counters == [ALL_COUNTERS];
+        let is_all = self.plan.sampling.counters == [ALL_COUNTERS];
         let changes = changes.filter(|(_, change)| !is_all || *change != 0);
         let changes = Changes(changes.map(|(name, change)| (name, Some(change))).collect());
-        (!self.plan.counters.is_empty()).then_some(changes)
+        (!self.plan.sampling.counters.is_empty()).then_some(changes)
     }
 
     fn run(
@@ -206,7 +206,7 @@ impl Endpoint for FakeEndpoint {
         if self.prepared.take() != Some(size) {
             bail!("it was not prepared for {size} bytes");
         }
-        let waits = self.factory.waits == Some(self.role) || self.plan.is_endless;
+        let waits = self.factory.waits == Some(self.role) || self.plan.workload.is_endless;
         let mut done = 0.0;
         let (measures, mut index) = (self.measures(), 0);
         let mut see = |done: f64| {
@@ -294,10 +294,10 @@ fn gap(size: u64) -> f64 {
 }
 
 fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
-    let interval = plan.interval.unwrap_or(Duration::from_secs(1)).as_secs_f64();
-    let (messages, seconds) = match plan.amount {
+    let interval = plan.sampling.interval.unwrap_or(Duration::from_secs(1)).as_secs_f64();
+    let (messages, seconds) = match plan.workload.amount {
         RunLength::Messages { count, .. } => {
-            let messages = count * u64::from(plan.queue_pairs);
+            let messages = count * u64::from(plan.queues.queue_pairs);
             (messages, messages as f64 * gap(size) / 1e9)
         }
         RunLength::Time { time, .. } => ((time.as_secs_f64() * 1e9 / gap(size)) as u64, time.as_secs_f64()),
@@ -312,7 +312,7 @@ fn bandwidth(plan: &Plan, size: u64) -> Bandwidth {
 fn latency(plan: &Plan, semantics: Semantics, size: u64) -> Latency {
     let times = if semantics == Semantics::Rtt { 2.0 } else { 1.0 };
     let base = (BASE + size as f64 / SPEED) * times;
-    let samples = match plan.amount {
+    let samples = match plan.workload.amount {
         RunLength::Messages { count, .. } => count,
         RunLength::Time { time, .. } => (time.max(Duration::from_micros(1)).as_secs_f64() * 1e9 / base) as u64,
     };

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// A place on the PCI bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +26,13 @@ pub enum GpuName {
 }
 
 /// How memory of a GPU is to be registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuRegistration {
-    /// As a DMA buffer of the kernel's.
+    /// As a DMA buffer.
+    #[value(name = "dmabuf")]
     DmaBuf,
-    /// By its address, which takes a module that explains it to drivers.
+    /// By its address (module nvidia_peermem).
     Address,
 }
 
@@ -44,16 +47,9 @@ impl fmt::Display for GpuRegistration {
 }
 
 /// What is no name of a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("neither the number of a GPU, such as 0, nor its PCI address, such as 0000:3b:00.0")]
 pub struct NoGpuName;
-
-impl fmt::Display for NoGpuName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("neither the number of a GPU, such as 0, nor its PCI address, such as 0000:3b:00.0")
-    }
-}
-
-impl std::error::Error for NoGpuName {}
 
 impl FromStr for PciAddress {
     type Err = NoGpuName;

@@ -2,27 +2,37 @@
 //!
 //! The client decides and sends its plan to the server, which adds what only it can know.
 
+mod attributes;
 mod check;
 pub mod cpus;
 mod gpu;
 mod operation;
+mod placement;
+mod queues;
 mod run_length;
+mod sampling;
 mod settings;
 mod side_config;
 pub mod size;
 pub mod time;
-
-use std::net::IpAddr;
-use std::time::Duration;
+pub(crate) mod values;
+mod workload;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::attributes::QpAttributes;
 pub use self::check::{Contradiction, LONGEST, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, Room};
 pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
 pub use self::operation::{Measure, Operation, Semantics, Transport};
+pub use self::placement::Placement;
+pub use self::queues::Queues;
 pub use self::run_length::RunLength;
+pub use self::sampling::Sampling;
+#[cfg(test)]
+pub(crate) use self::settings::declared;
 pub use self::settings::{Given, Setting};
 pub use self::side_config::{Memory, PortSelector, SideConfig};
+pub use self::workload::{Direction, Workload};
 
 /// The option that names sizes.
 pub const NAMED: &str = "--msg-size";
@@ -42,156 +52,36 @@ pub const LATENCY_MESSAGES: u64 = 1000;
 pub const BANDWIDTH_MESSAGES: u64 = 5000;
 
 /// A test: the same operation at one size after another.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+///
+/// Each option is a field of a part. The parts whose options do not depend on others are read by clap as they are; JSON has all fields at one
+/// level.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What is done.
-    pub operation: Operation,
-    /// What of it is measured.
-    pub measure: Measure,
-    /// The service of the queue pairs.
-    pub transport: Transport,
-    /// Bytes of a message, one step for each.
-    #[serde(rename = "sizes_bytes")]
-    pub sizes: Vec<u64>,
-    /// How much of it, at each size.
-    pub amount: RunLength,
-    /// The user ends it, with all that was measured so far; the amount is the longest time then.
-    #[serde(default)]
-    pub is_endless: bool,
-    /// Queue pairs, of all threads together.
-    pub queue_pairs: u32,
-    /// Threads of each side, with a completion queue each.
-    pub threads: u32,
-    /// Sends under way on a queue pair.
-    pub tx_depth: u32,
-    /// Receives that wait on a queue pair.
-    pub rx_depth: u32,
-    /// Requests that are posted together.
-    pub post_list: u32,
-    /// Receives that are posted together, as messages use them; none is a quarter of those that wait.
-    #[serde(default)]
-    pub receive_list: Option<u32>,
-    /// Of so many requests the last is signaled.
-    pub cq_moderation: u32,
-    /// But each whose message is above [`LARGE`]: what a message is signaled with depends on its size alone, not on those beside it.
-    #[serde(default)]
-    pub is_each_large_signaled: bool,
-    /// Both sides send.
-    pub is_bidirectional: bool,
-    /// The server sends, reads or changes, and the client only answers.
-    #[serde(default)]
-    pub is_reversed: bool,
-    /// Messages of up to so many bytes are handed over in the request itself; none is up to the tool.
-    #[serde(rename = "inline_bytes")]
-    pub inline: Option<u32>,
-    /// Bytes of payload in a packet; none is the most that both ports can.
-    #[serde(rename = "mtu_bytes")]
-    pub mtu: Option<u32>,
-    /// `timeout` of the queue pairs: 4.096 us * 2^n.
-    pub qp_timeout: u8,
-    /// Service level.
-    pub service_level: u8,
-    /// Traffic class, of which the upper six bits are the DSCP.
-    pub traffic_class: u8,
-    /// Flow label of the header that GIDs stand in, of 20 bits.
-    #[serde(default)]
-    pub flow_label: u32,
-    /// Whether the device may write in any order.
-    pub is_relaxed: bool,
-    /// Pages are not pinned: the device asks for them as it uses them.
-    #[serde(default)]
-    pub is_on_demand: bool,
-    /// Each queue pair has memory regions of its own, rather than a part of its thread's.
-    #[serde(default)]
-    pub has_own_regions: bool,
-    /// Threads sleep until a completion event comes, instead of polling.
-    #[serde(alias = "has_events")]
-    pub sleeps_on_events: bool,
-    /// What lies in memory after each size is compared with what was sent.
-    pub is_validated: bool,
-    /// For so long a message of a latency is waited for that may have been lost.
-    #[serde(rename = "timeout_seconds", with = "run_length::seconds", default = "run_length::half_a_minute")]
-    pub timeout: Duration,
-    /// Gigabits a second that the senders do not exceed.
-    #[serde(rename = "rate_limit_gigabits_per_second")]
-    pub rate_limit: Option<f64>,
-    /// Messages of a thread that go out at once where the rate is limited; none is one.
-    #[serde(default)]
-    pub burst_size: Option<u32>,
-    /// How long who measures a latency waits between a message and the next; none is not at all.
-    #[serde(rename = "gap_seconds", with = "run_length::maybe_seconds", default)]
-    pub gap: Option<Duration>,
-    /// The length of the intervals that a bandwidth is told of; none is such that there are ten or more.
-    #[serde(rename = "interval_seconds", with = "run_length::maybe_seconds")]
-    pub interval: Option<Duration>,
-    /// Counters of the ports whose changes are told at each size, or `all`.
-    #[serde(default)]
-    pub counters: Vec<String>,
-    /// The connection manager connects the queue pairs.
-    #[serde(alias = "by_address")]
-    pub uses_rdma_cm: bool,
-    /// The server's address then, as the client has reached it over TCP; none where both sides are in one process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<IpAddr>,
-    /// Where the client stands.
-    pub client: SideConfig,
-    /// Where the server stands, as far as the client says so.
-    pub server: SideConfig,
+    /// What is sent, how much of it, in which direction, and how fast.
+    #[serde(flatten)]
+    pub workload: Workload,
+    /// Queue pairs, their queues, and the threads that drive them.
+    #[serde(flatten)]
+    pub queues: Queues,
+    /// Attributes of the queue pairs.
+    #[serde(flatten)]
+    pub attributes: QpAttributes,
+    /// What is observed while messages are sent.
+    #[serde(flatten)]
+    pub sampling: Sampling,
+    /// Where the sides are, and how their memory is registered.
+    #[serde(flatten)]
+    pub placement: Placement,
 }
 
 impl Plan {
     /// Ports of each side. The first of the queue pairs, and of the threads, are at the first; all have as many.
     pub fn ports(&self) -> u32 {
-        u32::try_from(self.client.count()).unwrap_or(u32::MAX)
+        u32::try_from(self.placement.client.count()).unwrap_or(u32::MAX)
     }
 
-    /// Of so many requests of this size the last is signaled.
+    /// Of this many requests of a size the last is signaled.
     pub fn moderation(&self, size: u64) -> u32 {
-        if self.is_each_large_signaled && size > LARGE { 1 } else { self.cq_moderation }
-    }
-}
-
-impl Default for Plan {
-    /// Writes of 64 KiB with the default of every other option.
-    fn default() -> Self {
-        Self {
-            operation: Operation::Write,
-            measure: Measure::Bandwidth,
-            transport: Transport::Rc,
-            sizes: vec![64 << 10],
-            amount: RunLength::Messages { count: 5000, warm_up: 128 },
-            is_endless: false,
-            queue_pairs: 1,
-            threads: 1,
-            tx_depth: 128,
-            rx_depth: 512,
-            post_list: 1,
-            receive_list: None,
-            cq_moderation: 1,
-            is_each_large_signaled: false,
-            is_bidirectional: false,
-            is_reversed: false,
-            inline: None,
-            mtu: None,
-            qp_timeout: 14,
-            service_level: 0,
-            traffic_class: 0,
-            flow_label: 0,
-            is_relaxed: true,
-            is_on_demand: false,
-            has_own_regions: false,
-            sleeps_on_events: false,
-            is_validated: false,
-            timeout: run_length::half_a_minute(),
-            rate_limit: None,
-            burst_size: None,
-            gap: None,
-            interval: None,
-            counters: Vec::new(),
-            uses_rdma_cm: false,
-            address: None,
-            client: SideConfig::default(),
-            server: SideConfig::default(),
-        }
+        if self.queues.is_each_large_signaled && size > LARGE { 1 } else { self.queues.cq_moderation }
     }
 }

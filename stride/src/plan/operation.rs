@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// What is done with each message.
@@ -75,14 +76,14 @@ pub enum Measure {
 }
 
 /// From when to when a latency is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Semantics {
-    /// Half of the time from a message to the other side's answer to it, as perftest has it.
+    /// Half of a message and its answer.
     Oneway,
-    /// From the post to the completion at the side that posted.
+    /// From the post to the completion.
     Ack,
-    /// From a message to the other side's answer to it.
+    /// A message and its answer.
     Rtt,
 }
 
@@ -97,7 +98,7 @@ impl fmt::Display for Semantics {
 }
 
 /// The service of the queue pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// Reliable connection.
@@ -106,11 +107,11 @@ pub enum Transport {
     Uc,
     /// Unreliable datagrams.
     Ud,
-    /// Extended reliable connection: each direction has a connection of its own, and a message names a shared receive queue.
+    /// Extended reliable connection.
     Xrc,
-    /// Dynamic connections, of mlx5: initiators that name a target with each request.
+    /// Dynamic connections, of mlx5 devices.
     Dc,
-    /// Scalable reliable datagrams, of EFA: acknowledged, and in any order.
+    /// Scalable reliable datagrams, of EFA devices.
     Srd,
 }
 

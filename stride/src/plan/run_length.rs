@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::BANDWIDTH_MESSAGES;
+
 /// How much is done at each size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,6 +26,13 @@ pub enum RunLength {
         #[serde(with = "seconds", rename = "warm_up_seconds")]
         warm_up: Duration,
     },
+}
+
+impl Default for RunLength {
+    /// That of a bandwidth.
+    fn default() -> Self {
+        Self::Messages { count: BANDWIDTH_MESSAGES, warm_up: 128 }
+    }
 }
 
 /// As long as a side waits where nobody says otherwise.

@@ -1,10 +1,13 @@
 //! The values of a plan under the names of their options, and which of them the user has given.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use clap::{Arg, ArgAction, Args, Command};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{Measure, Operation, Plan, RunLength, size, time};
+use super::{Measure, Operation, Placement, Plan, QpAttributes, Queues, RunLength, Sampling, Workload, size, time};
 
 /// The options that the user has given, by their long names, such as `--iters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +20,8 @@ impl Given {
     }
 
     /// One of these that is among them.
-    fn first<'a>(&self, options: &[&'a str]) -> Option<&'a str> {
-        options.iter().copied().find(|option| self.0.contains(*option))
+    fn first<'a>(&self, options: &'a [String]) -> Option<&'a str> {
+        options.iter().map(String::as_str).find(|option| self.0.contains(*option))
     }
 }
 
@@ -32,75 +35,101 @@ impl FromIterator<String> for Given {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The options that set it, the one that is named where it was not given first.
-    pub options: &'static [&'static str],
+    pub options: Vec<String>,
     /// The value, for people.
     pub value: String,
+}
+
+/// The options of clap in the parts of a plan: each has the name of its member in JSON.
+pub(crate) fn declared() -> Command {
+    let parts = [
+        Workload::augment_args,
+        Queues::augment_args,
+        QpAttributes::augment_args,
+        Sampling::augment_args,
+        Placement::augment_args,
+    ];
+    parts.into_iter().fold(Command::new("plan"), |command, augment| augment(command))
+}
+
+impl Setting {
+    fn new(options: &[&str], value: String) -> Self {
+        Self { options: options.iter().map(|option| (*option).to_owned()).collect(), value }
+    }
+
+    /// An option as the plan has it; one without a value has the default that its help names.
+    fn of(option: &Arg, plan: &Value) -> Self {
+        let member = option.get_id().as_str();
+        let is_negated = matches!(option.get_action(), ArgAction::SetFalse);
+        let value = match &plan[member] {
+            Value::Null => {
+                let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+                let default =
+                    help.rsplit_once("[default: ").map(|(_, text)| text.trim_end_matches(['.', ']']).to_owned());
+                default.unwrap_or_else(|| "none".to_owned())
+            }
+            Value::Bool(is) => yes(*is != is_negated),
+            Value::Number(number) if member.ends_with("_seconds") => number
+                .as_f64()
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .map_or_else(String::new, time::show),
+            Value::Number(number) if member.ends_with("_gigabits_per_second") => format!("{number} Gb/s"),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        Self { options: vec![format!("--{}", option.get_long().unwrap_or(member))], value }
+    }
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
 }
 
 impl Plan {
     /// The operation, and what of it is measured.
     pub fn title(&self) -> String {
-        let measure = match self.measure {
+        let measure = match self.workload.measure {
             Measure::Bandwidth => "bw".to_owned(),
             Measure::Latency(semantics) => format!("lat ({semantics})"),
         };
-        format!("{} {measure}", self.operation)
+        format!("{} {measure}", self.workload.operation)
     }
 
-    /// All values but those of a side's own place.
+    /// All values but those of a side's own place: first those that several options set, then each declared option.
     pub fn settings(&self) -> Vec<Setting> {
-        let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
-        let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
-        let (amount, warm_up) = match self.amount {
-            RunLength::Time { warm_up, .. } if self.is_endless => ("forever".to_owned(), time::show(warm_up)),
+        let Self { workload, queues, .. } = self;
+        let (amount, warm_up) = match workload.amount {
+            RunLength::Time { warm_up, .. } if workload.is_endless => ("forever".to_owned(), time::show(warm_up)),
             RunLength::Messages { count, warm_up } => (format!("{count} messages"), format!("{warm_up} messages")),
             RunLength::Time { time, warm_up } => (time::show(time), time::show(warm_up)),
         };
-        let large = if self.is_each_large_signaled { ", and 1 above 8K" } else { "" };
-        let values: [(&'static [&'static str], String); 29] = [
-            (&["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"], sizes(&self.sizes)),
-            (&["--iters", "--duration", "--run-infinitely"], amount),
-            (&["--warm-up"], warm_up),
-            (&["--qp-count"], self.queue_pairs.to_string()),
-            (&["--threads"], self.threads.to_string()),
-            (&["--tx-depth"], self.tx_depth.to_string()),
-            (&["--rx-depth"], self.rx_depth.to_string()),
-            (&["--post-list"], self.post_list.to_string()),
-            (&["--recv-post-list"], or(self.receive_list.map(|list| list.to_string()), "a quarter of --rx-depth")),
-            (&["--cq-mod"], format!("{}{large}", self.cq_moderation)),
-            (&["--bidirectional"], yes(self.is_bidirectional)),
-            (&["--reversed"], yes(self.is_reversed)),
-            (
-                &["--inline"],
-                or(self.inline.map(|bytes| bytes.to_string()), "0 for bw, and for lat 220 or what the device takes"),
-            ),
-            (&["--mtu"], or(self.mtu.map(|bytes| bytes.to_string()), "the most that both ports can")),
-            (&["--qp-timeout"], self.qp_timeout.to_string()),
-            (&["--sl"], self.service_level.to_string()),
-            (&["--tclass"], self.traffic_class.to_string()),
-            (&["--flow-label"], self.flow_label.to_string()),
-            (&["--transport"], self.transport.to_string()),
-            (&["--rdma-cm"], yes(self.uses_rdma_cm)),
-            (&["--events"], yes(self.sleeps_on_events)),
-            (&["--no-relaxed-ordering"], yes(!self.is_relaxed)),
-            (&["--odp"], yes(self.is_on_demand)),
-            (&["--mr-per-qp"], yes(self.has_own_regions)),
-            (&["--validate"], yes(self.is_validated)),
-            (&["--rate-limit"], or(self.rate_limit.map(|rate| format!("{rate} Gb/s")), "none")),
-            (&["--burst-size"], or(self.burst_size.map(|size| format!("{size} messages")), "one message")),
-            (&["--gap"], or(self.gap.map(time::show), "none")),
-            (&["--interval"], or(self.interval.map(time::show), "by the length of the run")),
+        let large = if queues.is_each_large_signaled { ", and 1 above 8K" } else { "" };
+        let imm = matches!(workload.operation, Operation::WriteWithImmediate | Operation::SendWithImmediate);
+        let all_sizes = ["--msg-size", "--all-sizes", "--min-msg-size", "--max-msg-size", "--step-factor"];
+        let mut settings = vec![
+            Setting::new(&["--imm"], yes(imm)),
+            Setting::new(&all_sizes, sizes(&workload.sizes)),
+            Setting::new(&["--iters", "--duration", "--run-infinitely"], amount),
+            Setting::new(&["--warm-up"], warm_up),
+            Setting::new(&["--qp-count"], queues.queue_pairs.to_string()),
+            Setting::new(&["--threads"], queues.threads.to_string()),
+            Setting::new(&["--tx-depth"], queues.tx_depth.to_string()),
+            Setting::new(&["--cq-mod"], format!("{}{large}", queues.cq_moderation)),
+            Setting::new(&["--bidirectional"], yes(workload.direction.is_both())),
+            Setting::new(&["--reversed"], yes(workload.direction.is_reversed())),
         ];
-        let imm = matches!(self.operation, Operation::WriteWithImmediate | Operation::SendWithImmediate);
-        let mut settings = vec![Setting { options: &["--imm"], value: yes(imm) }];
-        settings.extend(values.map(|(options, value)| Setting { options, value }));
+        let plan = serde_json::to_value(self).unwrap_or_default();
+        // Counters change no figure.
+        let options = declared();
+        let options = options.get_arguments().filter(|option| option.get_id() != "counters");
+        settings.extend(options.map(|option| Setting::of(option, &plan)));
         settings
     }
 
     /// What a server was given for a test and the client wants otherwise: a sentence for each. The client's values count.
     pub fn differences(&self, given: &Given, server: &Self, server_given: &Given) -> Vec<String> {
         let mut sentences = Vec::new();
-        if (self.operation, self.measure) != (server.operation, server.measure) {
+        if (self.workload.operation, self.workload.measure) != (server.workload.operation, server.workload.measure) {
             sentences.push(format!(
                 "the server was started for {}; the client measures {}, which counts",
                 server.title(),
@@ -108,9 +137,13 @@ impl Plan {
             ));
         }
         for (theirs, ours) in server.settings().into_iter().zip(self.settings()) {
-            let Some(option) = server_given.first(theirs.options) else { continue };
+            let Some(option) = server_given.first(&theirs.options) else { continue };
             if theirs.value != ours.value {
-                let default = if given.has(ours.options) { "" } else { " (not given there)" };
+                let default = if ours.options.iter().any(|option| given.has(&[option.as_str()])) {
+                    ""
+                } else {
+                    " (not given there)"
+                };
                 let (theirs, ours) = (theirs.value, ours.value);
                 sentences
                     .push(format!("{option} of the server is {theirs}; the client has {ours}{default}, which counts"));
@@ -138,7 +171,7 @@ mod tests {
     #[test]
     fn only_what_the_server_was_given_differs() {
         let client = Plan::default();
-        let server = Plan { queue_pairs: 4, threads: 2, ..client.clone() };
+        let server = Plan { queues: Queues { queue_pairs: 4, threads: 2, ..client.queues.clone() }, ..client.clone() };
         let none = Given::default();
         assert_eq!(client.differences(&none, &server, &none), Vec::<String>::new());
         let given: Given = ["--qp-count".to_owned(), "--tx-depth".to_owned()].into_iter().collect();
@@ -151,7 +184,10 @@ mod tests {
     #[test]
     fn sizes_differ_whichever_option_gave_them() {
         let client = Plan::default();
-        let server = Plan { sizes: size::sweep(2, 1 << 20, 2.0), ..client.clone() };
+        let server = Plan {
+            workload: Workload { sizes: size::sweep(2, 1 << 20, 2.0), ..client.workload.clone() },
+            ..client.clone()
+        };
         let given: Given = [String::from("--all-sizes")].into_iter().collect();
         let told = client.differences(&given, &server, &given);
         assert_eq!(told, ["--all-sizes of the server is 20 sizes from 2 to 1M; the client has 64K, which counts"]);
@@ -160,7 +196,8 @@ mod tests {
     #[test]
     fn another_test_is_said() {
         let client = Plan::default();
-        let server = Plan { operation: Operation::Read, ..client.clone() };
+        let server =
+            Plan { workload: Workload { operation: Operation::Read, ..client.workload.clone() }, ..client.clone() };
         let told = client.differences(&Given::default(), &server, &Given::default());
         assert_eq!(told, ["the server was started for read bw; the client measures write bw, which counts"]);
     }

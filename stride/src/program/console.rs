@@ -61,8 +61,8 @@ impl Console {
             started: SystemTime::now(),
             is_stream,
             goes_on_unseen: output.has_others(),
-            table: Table::new(plan.measure, columns, Style::of(&stdout())),
-            progress: Progress::new(!is_stream && !plan.is_endless),
+            table: Table::new(plan.workload.measure, columns, Style::of(&stdout())),
+            progress: Progress::new(!is_stream && !plan.workload.is_endless),
             interrupt: Interrupt::default(),
             size: None,
             ended_by: None,
@@ -79,7 +79,7 @@ impl Console {
 
     /// A failure in a sentence, with the size at which RDMA has failed where there are several.
     pub(super) fn told(&self, failure: &Failure) -> String {
-        match self.size.filter(|_| self.plan.sizes.len() > 1 && failure.cause() == Cause::Rdma) {
+        match self.size.filter(|_| self.plan.workload.sizes.len() > 1 && failure.cause() == Cause::Rdma) {
             Some(size) => format!("at {}: {failure}", report::bytes_in_words(size)),
             None => failure.to_string(),
         }
@@ -92,7 +92,7 @@ impl Console {
 
     /// The server was reached at this address, by which queue pairs are connected where that was asked for.
     pub(super) fn reached(&mut self, address: Option<IpAddr>) {
-        self.plan.address = address.filter(|_| self.plan.uses_rdma_cm);
+        self.plan.attributes.address = address.filter(|_| self.plan.attributes.uses_rdma_cm);
     }
 
     /// The test is over.
@@ -142,7 +142,7 @@ impl Watch for Console {
             Environment::new(self.started, self.command_line.clone(), self.plan.clone(), path.clone(), sides);
         environment.exchange = self.exchange;
         self.environment = Some(environment.clone());
-        if self.plan.is_endless {
+        if self.plan.workload.is_endless {
             say(goes_on(&self.plan));
         }
         if self.is_stream {
@@ -172,13 +172,13 @@ impl Watch for Console {
             let event = Event::interval(size, interval);
             self.print(|_, out| Ok(event.write(out)?))
         } else {
-            !self.plan.is_endless || self.print(|table, out| Ok(table.interval(out, size, interval)?))
+            !self.plan.workload.is_endless || self.print(|table, out| Ok(table.interval(out, size, interval)?))
         };
         // Else it would go on for ever. It ends as by a signal, now that there is something of it.
         let has_some = match interval.seen {
             Seen::Bandwidth { messages: count } | Seen::Latency { samples: count, .. } => count > 0,
         };
-        self.is_left_alone |= self.plan.is_endless && has_some && !is_read;
+        self.is_left_alone |= self.plan.workload.is_endless && has_some && !is_read;
     }
 
     fn step(&mut self, step: &Step) {
@@ -189,7 +189,7 @@ impl Watch for Console {
             self.silent.push((step.size, text));
         }
         // What has no end of its own may end before it has begun.
-        let is_planned = step.is_whole && !self.plan.is_endless;
+        let is_planned = step.is_whole && !self.plan.workload.is_endless;
         let Some(figures) = together(step).filter(|figures| is_planned || has_some(figures)) else {
             if step.is_whole {
                 self.unmeasured.push(step.size);
@@ -201,7 +201,7 @@ impl Watch for Console {
         };
         let row = Row { size: step.size, figures, counters: step.counters.clone(), is_whole: step.is_whole };
         self.rows.push(row.clone());
-        let (is_stream, is_endless) = (self.is_stream, self.plan.is_endless);
+        let (is_stream, is_endless) = (self.is_stream, self.plan.workload.is_endless);
         self.print(|table, out| {
             if is_stream {
                 return Ok(Event::Row(row).write(out)?);
@@ -256,7 +256,7 @@ fn together(step: &Step) -> Option<Figures> {
 
 /// What is said of a test without an end of its own.
 fn goes_on(plan: &Plan) -> &'static str {
-    if plan.is_bidirectional {
+    if plan.workload.direction.is_both() {
         "it goes on until Ctrl-C: each row is of what the client sends alone, and the one of all together of both ways"
     } else {
         "it goes on until Ctrl-C"
@@ -265,9 +265,9 @@ fn goes_on(plan: &Plan) -> &'static str {
 
 /// What stands above the table: what is measured, and between whom.
 fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> String {
-    let what = match plan.measure {
-        Measure::Bandwidth if plan.is_bidirectional => "bandwidth, both ways".to_owned(),
-        Measure::Bandwidth if plan.is_reversed => "bandwidth, of the server's messages".to_owned(),
+    let what = match plan.workload.measure {
+        Measure::Bandwidth if plan.workload.direction.is_both() => "bandwidth, both ways".to_owned(),
+        Measure::Bandwidth if plan.workload.direction.is_reversed() => "bandwidth, of the server's messages".to_owned(),
         Measure::Bandwidth => "bandwidth".to_owned(),
         Measure::Latency(semantics) => format!("latency ({semantics})"),
     };
@@ -275,7 +275,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
         let found = facts.gids.iter().find(|fact| Some(fact.index) == gid);
         let gid = match found {
             // The manager chooses, and does not ask the tables.
-            _ if plan.uses_rdma_cm => String::new(),
+            _ if plan.attributes.uses_rdma_cm => String::new(),
             None => format!(", LID {}", facts.lid),
             Some(fact) => format!(", GID {} ({}, {})", fact.index, fact.gid, fact.kind),
         };
@@ -290,7 +290,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
     };
     // Of who sends data, which reads and atomics do not.
     let inline = |facts: &PortInfo, sends: bool| {
-        let inline = facts.inline.filter(|_| sends && !plan.operation.fetches());
+        let inline = facts.inline.filter(|_| sends && !plan.workload.operation.fetches());
         inline.map_or_else(String::new, |bytes| match bytes {
             0 => ", none inline".to_owned(),
             bytes => format!(", up to {bytes} bytes inline"),
@@ -304,25 +304,27 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
     };
     let mut mtus: Vec<_> = path.all().map(|path| path.mtu.to_string()).collect();
     mtus.dedup();
-    let pairs = match (plan.queue_pairs, plan.ports()) {
+    let pairs = match (plan.queues.queue_pairs, plan.ports()) {
         (1, _) => "1 queue pair".to_owned(),
         (count, 1) => format!("{count} queue pairs"),
         (count, ports) => format!("{count} queue pairs, {} at each of {ports} ports", count / ports),
     };
-    let way = match plan.address {
-        _ if !plan.uses_rdma_cm => String::new(),
+    let way = match plan.attributes.address {
+        _ if !plan.attributes.uses_rdma_cm => String::new(),
         Some(address) => format!(", by address {address}"),
         None => ", by address".to_owned(),
     };
-    let queues = match plan.measure {
-        Measure::Bandwidth => format!(", -t {} -l {} {}", plan.tx_depth, plan.post_list, completions(plan)),
+    let queues = match plan.workload.measure {
+        Measure::Bandwidth => {
+            format!(", -t {} -l {} {}", plan.queues.tx_depth, plan.queues.post_list, completions(plan))
+        }
         // One message at a time.
         Measure::Latency(_) => String::new(),
     };
     format!(
         "{} {what}, {}, {pairs}, MTU {}{way}{queues}\n  client: {}\n  server: {}\n",
-        plan.operation,
-        plan.transport,
+        plan.workload.operation,
+        plan.attributes.transport,
         mtus.join(" and "),
         side(client, |path| path.client_gid, plan.client_sends()),
         side(server, |path| path.server_gid, plan.server_sends())
@@ -331,10 +333,10 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
 
 /// How many messages have one completion, at all sizes.
 fn completions(plan: &Plan) -> String {
-    let all = |is: fn(&u64) -> bool| plan.sizes.iter().all(is);
-    match plan.cq_moderation {
-        _ if plan.is_each_large_signaled && all(|size| *size > LARGE) => "-Q 1".to_owned(),
-        every if plan.is_each_large_signaled && !all(|size| *size <= LARGE) => {
+    let all = |is: fn(&u64) -> bool| plan.workload.sizes.iter().all(is);
+    match plan.queues.cq_moderation {
+        _ if plan.queues.is_each_large_signaled && all(|size| *size > LARGE) => "-Q 1".to_owned(),
+        every if plan.queues.is_each_large_signaled && !all(|size| *size <= LARGE) => {
             format!("-Q {every}, above {} -Q 1", report::bytes(LARGE))
         }
         every => format!("-Q {every}"),
@@ -347,7 +349,7 @@ mod tests {
     use crate::cli::{self, Job, Measurement};
     use crate::endpoint::fake::Fake;
     use crate::endpoint::{EndpointFactory, Role};
-    use crate::plan::{Operation, SideConfig};
+    use crate::plan::{Direction, Operation, Placement, Queues, SideConfig, Workload};
     use crate::stats::Bandwidth;
 
     fn line_of(change: impl FnOnce(&mut Plan)) -> String {
@@ -368,7 +370,7 @@ mod tests {
         let head = line_of(|_| {});
         assert!(head.contains(", RC, 1 queue pair, MTU 1024, -t 128 -l 1 -Q 1\n"), "{head}");
         assert_eq!(head.matches(", GID ").count(), 2, "{head}");
-        assert!(line_of(|plan| plan.queue_pairs = 3).contains(" 3 queue pairs,"));
+        assert!(line_of(|plan| plan.queues.queue_pairs = 3).contains(" 3 queue pairs,"));
     }
 
     #[test]
@@ -376,9 +378,13 @@ mod tests {
         let place = SideConfig { device: Some("mlx4_0".to_owned()), ..SideConfig::default() };
         let mut place = place.spread(2);
         place.others[0].port = Some(2);
-        let plan = Plan { queue_pairs: 4, threads: 2, client: place.clone(), server: place, ..Plan::default() };
+        let plan = Plan {
+            queues: Queues { queue_pairs: 4, threads: 2, ..Queues::default() },
+            placement: Placement { client: place.clone(), server: place, ..Placement::default() },
+            ..Plan::default()
+        };
         let side = |place: &SideConfig| Fake::default().open(&plan, place, Role::Client).unwrap().facts().clone();
-        let (client, server) = (side(&plan.client), side(&plan.server));
+        let (client, server) = (side(&plan.placement.client), side(&plan.placement.server));
         let way = |client_gid, mtu| Path { client_gid, server_gid: Some(3), mtu, others: Vec::new() };
         let path = Path { others: vec![way(Some(2), 1024)], ..way(Some(3), 4096) };
         let head = head(&plan, &client, &server, &path);
@@ -414,7 +420,10 @@ mod tests {
         };
         let Measurement { plan, output, .. } = *measurement;
         let seen = |is_endless, messages, arrived| {
-            let mut screen = Console::new(&Plan { is_endless, ..plan.clone() }, &output);
+            let mut screen = Console::new(
+                &Plan { workload: Workload { is_endless, ..plan.workload.clone() }, ..plan.clone() },
+                &output,
+            );
             let sent = Bandwidth { messages, seconds: 1.0, sent: Some(messages), ..Bandwidth::default() };
             let taken = Bandwidth { arrived, ..Bandwidth::default() };
             let [client, server] = [sent, taken].map(|side| Some(Figures::Bandwidth(side)));
@@ -432,7 +441,10 @@ mod tests {
     #[test]
     fn rows_of_one_direction_are_said_to_be() {
         assert_eq!(goes_on(&Plan::default()), "it goes on until Ctrl-C");
-        let both = goes_on(&Plan { is_bidirectional: true, ..Plan::default() });
+        let both = goes_on(&Plan {
+            workload: Workload { direction: Direction::Both, ..Workload::default() },
+            ..Plan::default()
+        });
         assert!(both.contains("of what the client sends alone"), "{both}");
     }
 
@@ -440,7 +452,8 @@ mod tests {
     fn completions_are_said_of_all_sizes() {
         let said = |sizes: &[u64], by_size| {
             let head = line_of(|plan| {
-                (plan.sizes, plan.cq_moderation, plan.is_each_large_signaled) = (sizes.to_vec(), 100, by_size);
+                (plan.workload.sizes, plan.queues.cq_moderation, plan.queues.is_each_large_signaled) =
+                    (sizes.to_vec(), 100, by_size);
             });
             head.lines().next().and_then(|line| line.split_once(" -l 1 ")).map(|(_, said)| said.to_owned()).unwrap()
         };
@@ -458,18 +471,25 @@ mod tests {
         let none = PortInfo { inline: Some(0), ..facts };
         let path = Path { client_gid: None, server_gid: None, mtu: 1024, others: Vec::new() };
         let lines = |plan: &Plan| head(plan, &bound, &none, &path).lines().map(str::to_owned).collect::<Vec<_>>();
-        let both = lines(&Plan { is_bidirectional: true, ..Plan::default() });
+        let both = lines(&Plan {
+            workload: Workload { direction: Direction::Both, ..Workload::default() },
+            ..Plan::default()
+        });
         assert!(both[1].ends_with(", threads on NUMA node 1, up to 220 bytes inline"), "{both:?}");
         assert!(both[2].ends_with(", LID 0, none inline"), "{both:?}");
         let one = lines(&Plan::default());
         assert!(one[1].ends_with(" inline") && one[2].ends_with(", LID 0"), "{one:?}");
-        let read = lines(&Plan { operation: Operation::Read, ..Plan::default() });
+        let read = lines(&Plan {
+            workload: Workload { operation: Operation::Read, ..Workload::default() },
+            ..Plan::default()
+        });
         assert!(read[1].ends_with(", threads on NUMA node 1"), "{read:?}");
     }
 
     #[test]
     fn what_the_connection_manager_chooses_is_not_named() {
-        let head = line_of(|plan| (plan.uses_rdma_cm, plan.address) = (true, "192.0.2.7".parse().ok()));
+        let head =
+            line_of(|plan| (plan.attributes.uses_rdma_cm, plan.attributes.address) = (true, "192.0.2.7".parse().ok()));
         assert!(head.contains(", by address 192.0.2.7, -t ") && !head.contains("GID"), "{head}");
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
     }
     let failure = outcome.as_ref().err().map(|failure| screen.told(failure));
     // A test without an end of its own has come to it by a signal, once there is something of it.
-    let is_end = request.plan.is_endless && failure.is_none() && !screen.rows.is_empty();
+    let is_end = request.plan.workload.is_endless && failure.is_none() && !screen.rows.is_empty();
     let ended_by = screen.ended_by.filter(|_| !is_end);
     let interrupted = ended_by.map(|signal| cut(signal, &screen, &request.plan));
     let error = failure.or_else(|| interrupted.clone());
@@ -81,9 +81,9 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
 
 /// That intervals were asked for, and nobody is told of one: the row of a latency has none.
 fn untold(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static str> {
-    let is_latency = matches!(plan.measure, Measure::Latency(_));
-    let is_told = output.json_stream || is_terminal || plan.is_endless;
-    (is_latency && plan.interval.is_some() && !is_told).then_some(
+    let is_latency = matches!(plan.workload.measure, Measure::Latency(_));
+    let is_told = output.json_stream || is_terminal || plan.workload.is_endless;
+    (is_latency && plan.sampling.interval.is_some() && !is_told).then_some(
         "--interval does nothing for a latency where standard error is no terminal, which would show each: give --json-stream for an event \
          of each, or -D forever for a row",
     )
@@ -91,7 +91,7 @@ fn untold(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static st
 
 /// That what has arrived is what was sent, where that was looked at: nothing else would tell of it.
 fn compared(plan: &Plan, screen: &Console) -> Option<String> {
-    let sizes = screen.rows.iter().filter(|row| plan.is_validated && row.is_whole).count();
+    let sizes = screen.rows.iter().filter(|row| plan.workload.is_validated && row.is_whole).count();
     let at = if sizes == 1 { String::new() } else { format!(", at each of {sizes} sizes") };
     (sizes > 0).then(|| format!("--validate: what lies in memory is what was sent{at}"))
 }
@@ -103,11 +103,11 @@ fn cut(signal: Signal, screen: &Console, plan: &Plan) -> String {
         .environment
         .as_ref()
         .map(|environment| environment.path.room(&[&environment.client, &environment.server]));
-    let all = plan.sizes.iter().filter(|size| room.is_none_or(|room| plan.fits(**size, room))).count();
+    let all = plan.workload.sizes.iter().filter(|size| room.is_none_or(|room| plan.fits(**size, room))).count();
     let whole = rows.iter().filter(|row| row.is_whole).count();
     let part = rows.iter().find(|row| !row.is_whole);
     let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes_in_words(row.size)));
-    let early = match plan.amount {
+    let early = match plan.workload.amount {
         RunLength::Time { warm_up, .. } if rows.is_empty() && !warm_up.is_zero() => {
             format!(": nothing counts before the end of --warm-up, which is {}", time::show(warm_up))
         }
@@ -123,7 +123,7 @@ fn told(screen: &Console) -> Vec<String> {
     let rows: Vec<_> = screen.rows.iter().filter(|row| row.is_whole).cloned().collect();
     let mut unmeasured = screen.unmeasured.clone();
     unmeasured.extend(rows.iter().filter(|row| row.bandwidth().is_some_and(Bandwidth::is_blank)).map(|row| row.size));
-    if plan.is_endless {
+    if plan.workload.is_endless {
         // Its user has ended it, and no option has.
         unmeasured.clear();
     }
@@ -413,9 +413,9 @@ mod tests {
         };
         let Measurement { mut plan, output, .. } = *measurement;
         for is_endless in [true, false] {
-            plan.is_endless = is_endless;
+            plan.workload.is_endless = is_endless;
             let mut screen = Console::new(&plan, &output);
-            let facts = Fake::default().open(&plan, &plan.client, Role::Client).unwrap().facts().clone();
+            let facts = Fake::default().open(&plan, &plan.placement.client, Role::Client).unwrap().facts().clone();
             let path = endpoint::Path { client_gid: None, server_gid: None, mtu: 4096, others: Vec::new() };
             screen.environment = Some(Environment::new(
                 std::time::SystemTime::now(),

@@ -8,7 +8,10 @@ use anyhow::Result;
 use super::exit::Exit;
 use crate::control::{self, Cause, Failure, Request, Watch};
 use crate::endpoint::{EndpointFactory, Path, PortInfo, Role, is_unsupported};
-use crate::plan::{Given, Measure, Operation, Plan, RunLength, Semantics, SideConfig, Transport};
+use crate::plan::{
+    Given, Measure, Operation, Placement, Plan, QpAttributes, Queues, RunLength, Sampling, Semantics, SideConfig,
+    Transport, Workload,
+};
 
 /// What a device of any vendor may have.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
@@ -69,21 +72,26 @@ impl Case {
         };
         let (count, depth) = if is_latency { (50, 1) } else { (200, 16) };
         let mut plan = Plan {
-            operation,
-            measure: if is_latency { Measure::Latency(semantics) } else { Measure::Bandwidth },
-            transport,
-            sizes,
-            amount: RunLength::Messages { count, warm_up: 4 },
-            queue_pairs: if is_latency { 1 } else { 2 },
-            tx_depth: depth,
-            cq_moderation: if is_latency || transport == Transport::Srd { 1 } else { 4 },
-            is_validated: true,
-            timeout: TIMEOUT / 2,
-            client: place.clone(),
-            server: place.clone(),
+            workload: Workload {
+                operation,
+                measure: if is_latency { Measure::Latency(semantics) } else { Measure::Bandwidth },
+                sizes,
+                amount: RunLength::Messages { count, warm_up: 4 },
+                is_validated: true,
+                ..Workload::default()
+            },
+            attributes: QpAttributes { transport, ..QpAttributes::default() },
+            queues: Queues {
+                queue_pairs: if is_latency { 1 } else { 2 },
+                tx_depth: depth,
+                cq_moderation: if is_latency || transport == Transport::Srd { 1 } else { 4 },
+                ..Queues::default()
+            },
+            sampling: Sampling { timeout: TIMEOUT / 2, ..Sampling::default() },
+            placement: Placement { client: place.clone(), server: place.clone(), ..Placement::default() },
             ..Plan::default()
         };
-        plan.is_relaxed &= !plan.polls_memory();
+        plan.placement.is_relaxed &= !plan.polls_memory();
         plan
     }
 }

@@ -83,12 +83,12 @@ fn line(event: Event) -> String {
     match event {
         Event::Client(whom) => format!("{whom}: has come"),
         Event::Asked(plan) => {
-            let what = if plan.measure == Measure::Bandwidth { "bandwidth" } else { "latency" };
-            let sizes = match plan.sizes.as_slice() {
+            let what = if plan.workload.measure == Measure::Bandwidth { "bandwidth" } else { "latency" };
+            let sizes = match plan.workload.sizes.as_slice() {
                 [size] => report::bytes_in_words(*size),
                 sizes => format!("{} sizes", sizes.len()),
             };
-            format!("  {} {what}, {sizes}", plan.operation)
+            format!("  {} {what}, {sizes}", plan.workload.operation)
         }
         Event::Note(text) => format!("  {text}"),
         Event::Met(facts, path) => {
@@ -108,11 +108,11 @@ fn line(event: Event) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::plan::{Plan, Workload};
 
     #[test]
     fn sizes_are_told_with_their_unit() {
-        let plan = Plan { sizes: vec![2], ..Plan::default() };
+        let plan = Plan { workload: Workload { sizes: vec![2], ..Workload::default() }, ..Plan::default() };
         assert_eq!(line(Event::Asked(plan.into())), "  write bandwidth, 2 B");
         assert_eq!(line(Event::Step(2)), "  2 B done");
         assert_eq!(line(Event::Cut(4096)), "  4 KiB ended by the client");

@@ -37,14 +37,14 @@ impl Baseline {
         for series in all {
             match Comparison::of(&series, &now, THRESHOLD) {
                 Ok(_) => {
-                    let is_there = |row: &Row| row.is_whole && plan.sizes.contains(&row.size);
+                    let is_there = |row: &Row| row.is_whole && plan.workload.sizes.contains(&row.size);
                     if !series.rows.iter().any(is_there) {
                         let sizes = |all: Vec<u64>| all.into_iter().map(bytes).collect::<Vec<_>>().join(", ");
                         let old = series.rows.iter().filter(|row| row.is_whole).map(|row| row.size).collect();
                         trouble = trouble.or(Some(anyhow!(
                             "no size is in both: it has {}, and this run is to have {}. Give one of its sizes with --msg-size",
                             sizes(old),
-                            sizes(plan.sizes.clone())
+                            sizes(plan.workload.sizes.clone())
                         )));
                         continue;
                     }

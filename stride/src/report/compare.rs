@@ -235,11 +235,11 @@ fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     }
     let pairs = old.settings().into_iter().zip(new.settings());
     let differing = pairs.filter(|(then, now)| {
-        let is_idle = now.options.iter().any(|option| ["--msg-size", "--imm"].contains(option));
+        let is_idle = now.options.iter().any(|option| ["--msg-size", "--imm"].contains(&option.as_str()));
         !is_idle && then.value != now.value
     });
     all.extend(differing.map(|(then, now)| {
-        let name = match now.options[0] {
+        let name = match now.options[0].as_str() {
             "--iters" => "messages or time of each size",
             option => option,
         };
@@ -454,10 +454,10 @@ mod tests {
         let old = sample::environment(Measure::Bandwidth);
         let mut new = old.clone();
         assert_eq!(differences(&old, &new), [""; 0]);
-        new.plan.queue_pairs = 4;
-        new.plan.operation = Operation::Read;
-        new.plan.sizes.clear();
-        new.plan.amount = crate::plan::RunLength::Messages { count: 7, warm_up: 3 };
+        new.plan.queues.queue_pairs = 4;
+        new.plan.workload.operation = Operation::Read;
+        new.plan.workload.sizes.clear();
+        new.plan.workload.amount = crate::plan::RunLength::Messages { count: 7, warm_up: 3 };
         (new.client.cpus, new.client.memory) = (vec![4, 5], crate::plan::Memory::Cuda("0".to_owned()));
         new.path.mtu = 1024;
         new.server.firmware = "2".to_owned();

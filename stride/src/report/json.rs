@@ -90,7 +90,7 @@ pub struct End {
 
 /// What a latency of a plan is.
 fn semantics(plan: &Plan) -> Option<Semantics> {
-    match plan.measure {
+    match plan.workload.measure {
         Measure::Bandwidth => None,
         Measure::Latency(semantics) => Some(semantics),
     }
@@ -271,7 +271,7 @@ mod tests {
 
     /// Counters were asked for.
     fn counted(mut document: Document) -> Document {
-        document.environment.plan.counters = vec!["symbol_error".to_owned(), "out_of_buffer".to_owned()];
+        document.environment.plan.sampling.counters = vec!["symbol_error".to_owned(), "out_of_buffer".to_owned()];
         let of_ports = [("mlx5_0/1", None), ("mlx5_1/1/counters/symbol_error", Some(2))];
         let server = Changes(of_ports.map(|(name, change)| (name.to_owned(), change)).into());
         document.rows[0].counters = Some(Counted { server: Some(server), ..sample::counted() });
@@ -295,10 +295,11 @@ mod tests {
         let mut lost = bandwidth();
         lose(&mut lost);
         let mut limited = bandwidth();
-        (limited.environment.plan.transport, limited.environment.server.longest) = (Transport::Srd, Some(8928));
+        (limited.environment.plan.attributes.transport, limited.environment.server.longest) =
+            (Transport::Srd, Some(8928));
         let mut reached = bandwidth();
         let plan = &mut reached.environment.plan;
-        (plan.uses_rdma_cm, plan.address) = (true, "192.0.2.7".parse().ok());
+        (plan.attributes.uses_rdma_cm, plan.attributes.address) = (true, "192.0.2.7".parse().ok());
         for document in [
             bandwidth(),
             wide(),

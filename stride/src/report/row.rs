@@ -83,11 +83,11 @@ impl Series {
     pub fn of_plan(name: &str, plan: &Plan, rows: Vec<Row>) -> Self {
         Self {
             name: name.to_owned(),
-            operation: Some(plan.operation),
+            operation: Some(plan.workload.operation),
             hides_immediates: false,
-            measure: plan.measure,
-            transport: Some(plan.transport),
-            is_bidirectional: Some(plan.is_bidirectional),
+            measure: plan.workload.measure,
+            transport: Some(plan.attributes.transport),
+            is_bidirectional: Some(plan.workload.direction.is_both()),
             rows,
         }
     }

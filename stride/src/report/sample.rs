@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Environment, Row};
 use crate::endpoint::{Changes, Counted, GidInfo, Partition, Path, PortInfo};
-use crate::plan::{Measure, Memory, Plan, RunLength, Semantics, SideConfig};
+use crate::plan::{Measure, Memory, Placement, Plan, Queues, RunLength, Semantics, SideConfig, Workload};
 use crate::stats::{Bandwidth, Figures, Latency};
 
 /// So many messages in a second, in four intervals.
@@ -43,11 +43,17 @@ pub(super) fn counted() -> Counted {
 
 pub(crate) fn plan(measure: Measure) -> Plan {
     Plan {
-        measure,
-        sizes: vec![64, 4096],
-        amount: RunLength::Time { time: Duration::from_secs(1), warm_up: Duration::from_millis(100) },
-        cq_moderation: 100,
-        server: SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() },
+        workload: Workload {
+            measure,
+            sizes: vec![64, 4096],
+            amount: RunLength::Time { time: Duration::from_secs(1), warm_up: Duration::from_millis(100) },
+            ..Workload::default()
+        },
+        queues: Queues { cq_moderation: 100, ..Queues::default() },
+        placement: Placement {
+            server: SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() },
+            ..Placement::default()
+        },
         ..Plan::default()
     }
 }
@@ -107,8 +113,9 @@ pub(crate) fn environment(measure: Measure) -> Environment {
 /// The same over two ports, of two devices at the server.
 pub(super) fn over_two_ports(mut environment: Environment) -> Environment {
     let Environment { plan, path, client, server, .. } = &mut environment;
-    (plan.queue_pairs, plan.threads) = (2, 2);
-    (plan.client, plan.server) = (plan.client.clone().spread(2), plan.server.clone().spread(2));
+    (plan.queues.queue_pairs, plan.queues.threads) = (2, 2);
+    (plan.placement.client, plan.placement.server) =
+        (plan.placement.client.clone().spread(2), plan.placement.server.clone().spread(2));
     path.others = vec![Path { client_gid: Some(5), ..path.clone() }];
     client.others = vec![PortInfo { port: 2, ..client.clone() }];
     server.others = vec![PortInfo { device: "mlx5_1".to_owned(), numa_node: Some(1), ..server.clone() }];

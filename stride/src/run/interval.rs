@@ -14,7 +14,7 @@ pub(crate) const SHORTEST: Duration = Duration::from_millis(100);
 
 /// How long the intervals of a plan are that are told while it runs.
 pub(crate) fn length(plan: &Plan) -> Duration {
-    plan.interval.unwrap_or(USUAL).max(SHORTEST)
+    plan.sampling.interval.unwrap_or(USUAL).max(SHORTEST)
 }
 
 /// The intervals of a step, in order.
@@ -32,7 +32,7 @@ pub(crate) struct Intervals {
 
 impl Intervals {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let semantics = match plan.measure {
+        let semantics = match plan.workload.measure {
             Measure::Bandwidth => None,
             Measure::Latency(semantics) => Some(semantics),
         };
@@ -89,9 +89,14 @@ impl Intervals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Sampling, Workload};
 
     fn plan(measure: Measure) -> Plan {
-        Plan { measure, interval: Some(Duration::from_millis(200)), ..Plan::default() }
+        Plan {
+            workload: Workload { measure, ..Workload::default() },
+            sampling: Sampling { interval: Some(Duration::from_millis(200)), ..Sampling::default() },
+            ..Plan::default()
+        }
     }
 
     #[test]
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn intervals_are_long_enough_to_be_looked_at() {
-        let of = |interval| length(&Plan { interval, ..Plan::default() });
+        let of = |interval| length(&Plan { sampling: Sampling { interval, ..Sampling::default() }, ..Plan::default() });
         assert_eq!([None, Some(Duration::from_millis(1))].map(of), [USUAL, SHORTEST]);
         assert_eq!(of(Some(Duration::from_secs(7))), Duration::from_secs(7));
     }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::{Choice, choose};
 use stride_perf::endpoint::{EndpointFactory, Path, Role, Verbs};
-use stride_perf::plan::{Measure, Operation, Plan, RunLength, Semantics, Transport};
+use stride_perf::plan::{
+    Direction, Measure, Operation, Placement, Plan, QpAttributes, Queues, RunLength, Semantics, Transport, Workload,
+};
 use stride_perf::stats::{Figures, Latency};
 
 use self::sides::{Played, both, plan, play, tried};
@@ -32,9 +34,18 @@ fn every_operation_has_a_bandwidth() {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             // The last over two ports, which are the same: what is made at each is made apart.
             for (queue_pairs, threads, post_list, ports) in [(1, 1, 1, 1), (3, 2, 4, 1), (6, 4, 2, 2)] {
-                let plan = Plan { queue_pairs, threads, post_list, ..plan(operation, Measure::Bandwidth, transport) };
-                let (client, server) = (plan.client.clone().spread(ports), plan.server.clone().spread(ports));
-                let plan = Plan { client, server, ..plan };
+                let plan = Plan {
+                    queues: Queues {
+                        queue_pairs,
+                        threads,
+                        post_list,
+                        ..plan(operation, Measure::Bandwidth, transport).queues
+                    },
+                    ..plan(operation, Measure::Bandwidth, transport)
+                };
+                let (client, server) =
+                    (plan.placement.client.clone().spread(ports), plan.placement.server.clone().spread(ports));
+                let plan = Plan { placement: Placement { client, server, ..plan.placement }, ..plan };
                 for figures in play(&plan) {
                     let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
                     assert_eq!(bandwidth.messages, 200 * u64::from(queue_pairs), "{transport} {operation}");
@@ -82,10 +93,13 @@ fn a_time_is_kept() {
         .filter(|(operation, transport)| transport.has(*operation))
         .flat_map(|(operation, transport)| measures.map(|measure| (operation, transport, measure)))
     {
-        let mut plan = Plan { amount, sizes: vec![8], ..plan(operation, measure, transport) };
-        plan.is_validated &= operation != Operation::FetchAdd;
+        let mut plan = Plan {
+            workload: Workload { amount, sizes: vec![8], ..plan(operation, measure, transport).workload },
+            ..plan(operation, measure, transport)
+        };
+        plan.workload.is_validated &= operation != Operation::FetchAdd;
         if measure != Measure::Bandwidth {
-            (plan.tx_depth, plan.cq_moderation) = (1, 1);
+            (plan.queues.tx_depth, plan.queues.cq_moderation) = (1, 1);
         }
         if plan.check().is_err() {
             continue;
@@ -124,8 +138,15 @@ fn what_may_be_lost_is_counted_where_it_arrives() {
                 RunLength::Messages { count: 200, warm_up: 0 },
                 RunLength::Time { time: Duration::from_millis(100), warm_up: Duration::from_millis(10) },
             ] {
-                let plan =
-                    Plan { amount, queue_pairs: 3, threads: 2, ..plan(operation, Measure::Bandwidth, transport) };
+                let plan = Plan {
+                    workload: Workload { amount, ..plan(operation, Measure::Bandwidth, transport).workload },
+                    queues: Queues {
+                        queue_pairs: 3,
+                        threads: 2,
+                        ..plan(operation, Measure::Bandwidth, transport).queues
+                    },
+                    ..plan(operation, Measure::Bandwidth, transport)
+                };
                 for Played { client, server, .. } in both(&plan, &plan) {
                     let (Some(Figures::Bandwidth(sent)), Some(Figures::Bandwidth(came))) = (client, server) else {
                         panic!()
@@ -166,7 +187,13 @@ fn both_of(operation: Operation, transport: Transport) -> Vec<Played> {
 fn both_directions_are_sent_at_once() {
     for transport in [Transport::Rc, Transport::Xrc] {
         for operation in [Operation::Write, Operation::Send, Operation::Read] {
-            let plan = Plan { is_bidirectional: true, ..plan(operation, Measure::Bandwidth, transport) };
+            let plan = Plan {
+                workload: Workload {
+                    direction: Direction::Both,
+                    ..plan(operation, Measure::Bandwidth, transport).workload
+                },
+                ..plan(operation, Measure::Bandwidth, transport)
+            };
             for figures in play(&plan) {
                 let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
                 assert_eq!(bandwidth.messages, 200, "{transport} {operation}");
@@ -180,8 +207,15 @@ fn a_rate_is_not_exceeded() {
     // 200 messages of 64 bytes a second.
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
     let amount = RunLength::Messages { count: 50, warm_up: 0 };
-    let plan =
-        Plan { rate_limit, amount, sizes: vec![64], ..plan(Operation::Write, Measure::Bandwidth, Transport::Rc) };
+    let plan = Plan {
+        workload: Workload {
+            rate_limit,
+            amount,
+            sizes: vec![64],
+            ..plan(Operation::Write, Measure::Bandwidth, Transport::Rc).workload
+        },
+        ..plan(Operation::Write, Measure::Bandwidth, Transport::Rc)
+    };
     for figures in play(&plan) {
         let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
         assert!(bandwidth.messages == 50 && bandwidth.seconds >= 49.0 / 200.0, "{bandwidth:?}");
@@ -194,9 +228,14 @@ fn bursts_keep_the_rate() {
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
     let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
-    let plan = Plan { rate_limit, burst_size: Some(10), amount, sizes: vec![64], ..plan };
+    let plan = Plan {
+        workload: Workload { rate_limit, burst_size: Some(10), amount, sizes: vec![64], ..plan.workload },
+        ..plan
+    };
     for (post_list, sleeps_on_events) in [(1, false), (5, false), (1, true)] {
-        for figures in play(&Plan { post_list, sleeps_on_events, ..plan.clone() }) {
+        for figures in
+            play(&Plan { queues: Queues { post_list, sleeps_on_events, ..plan.queues.clone() }, ..plan.clone() })
+        {
             let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
             assert!(bandwidth.messages == 50 && bandwidth.seconds >= 40.0 / 200.0, "{bandwidth:?}");
         }
@@ -215,7 +254,11 @@ fn a_latency_has_pauses_where_they_are_asked_for() {
     ] {
         for sleeps_on_events in [false, true].into_iter().filter(|events| !events || semantics != Semantics::Oneway) {
             let plan = plan(operation, Measure::Latency(semantics), Transport::Rc);
-            let plan = Plan { gap: Some(gap), sleeps_on_events, amount, sizes: vec![64], tx_depth: 1, ..plan };
+            let plan = Plan {
+                workload: Workload { gap: Some(gap), amount, sizes: vec![64], ..plan.workload },
+                queues: Queues { sleeps_on_events, tx_depth: 1, ..plan.queues },
+                ..plan
+            };
             let started = Instant::now();
             for figures in play(&plan) {
                 let Figures::Latency(latency) = figures else { panic!("{figures:?}") };
@@ -231,7 +274,11 @@ fn queue_pairs_have_regions_of_their_own_where_they_are_asked_for() {
     for transport in SERVICES {
         for operation in CONNECTED.into_iter().filter(|operation| transport.has(*operation)) {
             let plan = plan(operation, Measure::Bandwidth, transport);
-            let plan = Plan { has_own_regions: true, queue_pairs: 3, threads: 2, post_list: 4, ..plan };
+            let plan = Plan {
+                placement: Placement { has_own_regions: true, ..plan.placement },
+                queues: Queues { queue_pairs: 3, threads: 2, post_list: 4, ..plan.queues },
+                ..plan
+            };
             for figures in play(&plan) {
                 let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
                 assert_eq!(bandwidth.messages, 600, "{transport} {operation}");
@@ -250,7 +297,10 @@ fn threads_sleep_until_something_comes() {
                 Measure::Latency(Semantics::Oneway),
                 Measure::Latency(Semantics::Rtt),
             ] {
-                let plan = Plan { sleeps_on_events: true, ..plan(operation, measure, transport) };
+                let plan = Plan {
+                    queues: Queues { sleeps_on_events: true, ..plan(operation, measure, transport).queues },
+                    ..plan(operation, measure, transport)
+                };
                 if plan.polls_memory() {
                     continue;
                 }
@@ -273,12 +323,8 @@ fn threads_that_sleep_wait_for_both_of_their_queues() {
             let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
             // Fewer receives than sends: who does not look at both stops the other.
             let plan = Plan {
-                sleeps_on_events: true,
-                is_bidirectional: true,
-                is_validated: false,
-                rx_depth: 8,
-                queue_pairs,
-                threads,
+                queues: Queues { sleeps_on_events: true, rx_depth: 8, queue_pairs, threads, ..plan.queues },
+                workload: Workload { direction: Direction::Both, is_validated: false, ..plan.workload },
                 ..plan
             };
             for figures in play(&plan) {
@@ -294,7 +340,11 @@ fn threads_that_sleep_leave_the_processor() {
     let rate_limit = Some(200.0 * 64.0 * 8.0 / 1e9);
     let amount = RunLength::Messages { count: 50, warm_up: 0 };
     let plan = plan(Operation::Write, Measure::Bandwidth, Transport::Rc);
-    for figures in play(&Plan { sleeps_on_events: true, rate_limit, amount, sizes: vec![64], ..plan }) {
+    for figures in play(&Plan {
+        queues: Queues { sleeps_on_events: true, ..plan.queues },
+        workload: Workload { rate_limit, amount, sizes: vec![64], ..plan.workload },
+        ..plan
+    }) {
         let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
         assert!(bandwidth.messages == 50 && bandwidth.cpu.is_some_and(|share| share < 0.5), "{bandwidth:?}");
     }
@@ -317,7 +367,11 @@ fn the_connection_manager_connects_every_service() {
                 (Measure::Latency(Semantics::Rtt), 1, 1),
             ] {
                 let plan = plan(operation, measure, transport);
-                let plan = Plan { uses_rdma_cm: true, queue_pairs, threads, sleeps_on_events: threads > 1, ..plan };
+                let plan = Plan {
+                    attributes: QpAttributes { uses_rdma_cm: true, ..plan.attributes },
+                    queues: Queues { queue_pairs, threads, sleeps_on_events: threads > 1, ..plan.queues },
+                    ..plan
+                };
                 for figures in play(&plan) {
                     let count = match &figures {
                         Figures::Bandwidth(bandwidth) => bandwidth.messages / u64::from(queue_pairs),
@@ -337,7 +391,12 @@ fn both_directions_go_by_rdma_cm() {
         [(Operation::Write, Transport::Rc), (Operation::Send, Transport::Ud), (Operation::Send, Transport::Xrc)]
     {
         let plan = plan(operation, Measure::Bandwidth, transport);
-        for figures in play(&Plan { uses_rdma_cm: true, is_bidirectional: true, queue_pairs: 2, ..plan }) {
+        for figures in play(&Plan {
+            attributes: QpAttributes { uses_rdma_cm: true, ..plan.attributes },
+            workload: Workload { direction: Direction::Both, ..plan.workload },
+            queues: Queues { queue_pairs: 2, ..plan.queues },
+            ..plan
+        }) {
             let Figures::Bandwidth(bandwidth) = figures else { panic!("{figures:?}") };
             assert_eq!(bandwidth.messages, 400);
         }
@@ -356,13 +415,14 @@ fn memory_in_which_nothing_came_is_found() {
         (Operation::CompareSwap, Role::Server),
     ] {
         let plan = plan(operation, Measure::Bandwidth, Transport::Rc);
-        let mut sides = [Role::Client, Role::Server].map(|role| (role, Verbs.open(&plan, &plan.client, role).unwrap()));
+        let mut sides =
+            [Role::Client, Role::Server].map(|role| (role, Verbs.open(&plan, &plan.placement.client, role).unwrap()));
         let [near, far] = [0, 1].map(|side| sides[side].1.create_queue_pairs(&path).unwrap());
         sides[0].1.connect(&path, &far).unwrap();
         sides[1].1.connect(&path, &near).unwrap();
         for (role, mut side) in sides {
-            side.prepare(plan.sizes[0]).unwrap();
-            let checked = side.check(plan.sizes[0]);
+            side.prepare(plan.workload.sizes[0]).unwrap();
+            let checked = side.check(plan.workload.sizes[0]);
             assert_eq!(checked.is_err(), role == who, "{operation} {role:?}: {checked:?}");
         }
     }
@@ -373,9 +433,13 @@ fn a_message_that_was_not_sent_is_found() {
     for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::FetchAdd, Operation::CompareSwap] {
         let expected = plan(operation, Measure::Bandwidth, Transport::Rc);
         let sizes = if operation.is_atomic() { vec![8] } else { vec![64, 1024] };
-        let expected = Plan { sizes, ..expected };
+        let expected = Plan { workload: Workload { sizes, ..expected.workload }, ..expected };
         let amount = RunLength::Messages { count: 3, warm_up: 0 };
-        let less = Plan { amount, cq_moderation: 1, ..expected.clone() };
+        let less = Plan {
+            workload: Workload { amount, ..expected.workload.clone() },
+            queues: Queues { cq_moderation: 1, ..expected.queues.clone() },
+            ..expected.clone()
+        };
         for Played { checks: [ours, theirs], .. } in both(&less, &expected) {
             assert_eq!(ours, Ok(()), "{operation}");
             let said = theirs.unwrap_err();
@@ -389,7 +453,10 @@ fn a_message_that_was_not_sent_is_found() {
         // Three places of many are right where it is not known how many were sent.
         if operation != Operation::FetchAdd {
             let time = Duration::from_millis(1);
-            let open = Plan { amount: RunLength::Time { time, warm_up: Duration::ZERO }, ..expected };
+            let open = Plan {
+                workload: Workload { amount: RunLength::Time { time, warm_up: Duration::ZERO }, ..expected.workload },
+                ..expected
+            };
             for Played { checks, .. } in both(&less, &open) {
                 assert_eq!(checks, [Ok(()), Ok(())], "{operation}");
             }

@@ -6,24 +6,26 @@ use std::thread;
 use std::time::Duration;
 
 use stride_perf::endpoint::{EndpointFactory, Path, Role, Verbs};
-use stride_perf::plan::{Measure, Operation, Plan, RunLength, SideConfig, Transport};
+use stride_perf::plan::{
+    Measure, Operation, Placement, Plan, QpAttributes, Queues, RunLength, SideConfig, Transport, Workload,
+};
 use stride_perf::stats::Figures;
 
 /// A short test of sizes that fit.
 pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
     let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
     Plan {
-        operation,
-        measure,
-        transport,
-        sizes: if operation.fetches() && operation != Operation::Read { vec![8] } else { vec![2, 4096, 64] },
-        amount: RunLength::Messages { count: 200, warm_up: 10 },
-        tx_depth: 16,
-        rx_depth: 64,
-        cq_moderation: 4,
-        is_validated: true,
-        client: place.clone(),
-        server: place,
+        workload: Workload {
+            operation,
+            measure,
+            sizes: if operation.fetches() && operation != Operation::Read { vec![8] } else { vec![2, 4096, 64] },
+            amount: RunLength::Messages { count: 200, warm_up: 10 },
+            is_validated: true,
+            ..Workload::default()
+        },
+        attributes: QpAttributes { transport, ..QpAttributes::default() },
+        queues: Queues { tx_depth: 16, rx_depth: 64, cq_moderation: 4, ..Queues::default() },
+        placement: Placement { client: place.clone(), server: place, ..Placement::default() },
         ..Plan::default()
     }
 }
@@ -73,14 +75,14 @@ pub(crate) fn tried(plan: &Plan) -> Vec<Option<Figures>> {
 /// Runs a plan, of which the server may have been told otherwise.
 pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
     let way = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-    let path = Path { others: vec![way.clone(); plan.client.count() - 1], ..way };
-    let mut client = Verbs.open(plan, &plan.client, Role::Client).unwrap();
-    let mut server = Verbs.open(told, &told.server, Role::Server).unwrap();
+    let path = Path { others: vec![way.clone(); plan.placement.client.count() - 1], ..way };
+    let mut client = Verbs.open(plan, &plan.placement.client, Role::Client).unwrap();
+    let mut server = Verbs.open(told, &told.placement.server, Role::Server).unwrap();
     let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
     let (is_over, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
     let ((to_server, from_client), (to_client, from_server)) = (channel(), channel());
     thread::scope(|scope| {
-        let (is_over, is_broken, sizes, path) = (&is_over, &is_broken, &plan.sizes, &path);
+        let (is_over, is_broken, sizes, path) = (&is_over, &is_broken, &plan.workload.sizes, &path);
         let goes_on = || !is_broken.load(Ordering::Relaxed);
         let steps = Steps { to: to_server, from: from_server, is_broken };
         // A side belongs to the thread that runs it.
@@ -113,7 +115,7 @@ pub(crate) fn both(plan: &Plan, told: &Plan) -> Vec<Played> {
             steps.wait();
             let figures = client.run(size, None, &mut |_| goes_on()).unwrap();
             // Who sends too comes to its own end.
-            is_over.store(!plan.is_bidirectional, Ordering::Relaxed);
+            is_over.store(!plan.workload.direction.is_both(), Ordering::Relaxed);
             steps.wait();
             all.push((figures, client.check(size).map_err(|error| format!("{error:#}"))));
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::super::values;
+use crate::plan::values;
 
 /// What both sides have.
 #[derive(Debug, Default, Args)]

@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
-use super::super::values::{self, Length};
 use crate::plan::Semantics;
+use crate::plan::values::{self, Length};
 
 /// What is sent, and how much of it.
 #[derive(Debug, Args)]
@@ -48,13 +48,7 @@ pub(in crate::cli) struct Messages {
     /// which an acknowledgement says that the other NIC has taken the data and not that its memory has it [default: oneway for write
     /// and send, ack for read, atomic, and plain writes with --use-cuda].
     #[arg(long, value_name = "WHICH", value_enum)]
-    pub(in crate::cli) latency: Option<Latency>,
-    /// Compares what lies in memory after each size with what was sent, every byte of it: of each place of a message the last that
-    /// came there (up to 64 places on a queue pair, one for receives and for messages above 2 KiB); of --atomic fadd the
-    /// sum, and of --atomic cswap, each of which exchanges what the one before it has left, what is left and what the last has brought
-    /// back.
-    #[arg(long)]
-    pub(in crate::cli) validate: bool,
+    pub(in crate::cli) latency: Option<Semantics>,
     /// What is not given is as perftest has it, also where it is otherwise here: no --warm-up, or a quarter of --duration; 1000 --iters
     /// but for bw of write; --recv-post-list 1; --inline 236 for lat of send over RC and UC, and 188 over UD. What it sets is said.
     #[arg(long)]
@@ -68,25 +62,4 @@ pub(in crate::cli) enum Atomic {
     Fadd,
     /// Compare-and-swap.
     Cswap,
-}
-
-/// A time of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum Latency {
-    /// Half of a message and its answer.
-    Oneway,
-    /// From the post to the completion.
-    Ack,
-    /// A message and its answer.
-    Rtt,
-}
-
-impl From<Latency> for Semantics {
-    fn from(latency: Latency) -> Self {
-        match latency {
-            Latency::Oneway => Self::Oneway,
-            Latency::Ack => Self::Ack,
-            Latency::Rtt => Self::Rtt,
-        }
-    }
 }

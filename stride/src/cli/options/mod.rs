@@ -1,18 +1,17 @@
-//! The options, a topic a file. What is none was not given.
+//! The options that the plan does not have as they are given. What is none was not given.
 
 mod control;
 mod load;
 mod messages;
-mod network;
 mod output;
 mod place;
 
 pub(super) use self::control::{ControlArgs, Meeting};
 pub(super) use self::load::Load;
 pub(super) use self::messages::{Atomic, Messages};
-pub(super) use self::network::Network;
 pub use self::output::Output;
 pub(super) use self::place::{Local, Remote};
+use crate::plan::{Placement, QpAttributes, Queues, Sampling, Workload};
 
 /// All options of a test.
 #[derive(Debug, clap::Args)]
@@ -27,13 +26,21 @@ pub(super) struct Test {
     #[command(flatten)]
     pub(super) messages: Messages,
     #[command(flatten)]
+    pub(super) workload: Workload,
+    #[command(flatten)]
     pub(super) load: Load,
     #[command(flatten)]
-    pub(super) network: Network,
+    pub(super) queues: Queues,
+    #[command(flatten)]
+    pub(super) placement: Placement,
+    #[command(flatten)]
+    pub(super) attributes: QpAttributes,
     #[command(flatten)]
     pub(super) contact: ControlArgs,
     #[command(flatten)]
     pub(super) meeting: Meeting,
+    #[command(flatten)]
+    pub(super) sampling: Sampling,
     #[command(flatten)]
     pub(super) output: Output,
 }

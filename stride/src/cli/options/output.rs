@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::super::values;
+use crate::plan::values;
 
 /// What is made of the results, besides the table.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -22,11 +22,6 @@ pub struct Output {
     /// client.numa_node.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Tells by how much these counters of the devices' ports change at each size, on both sides: names of files in counters and
-    /// hw_counters of the port, with or without the folder's name, or all for those that change. As the kernel has them:
-    /// port_xmit_data and port_rcv_data are of four bytes.
-    #[arg(short = 'W', long, value_name = "LIST", value_delimiter = ',', visible_alias = "report-counters")]
-    pub counters: Option<Vec<String>>,
     /// Draws the results over the sizes, as .svg or .png.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! Where the sides stand.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::super::values::{self, Cpus};
+use crate::plan::values::{self, Cpus};
 use crate::plan::{GpuRegistration, Memory, PortSelector, SideConfig};
 
 /// This side.
@@ -42,29 +42,11 @@ pub(in crate::cli) struct Local {
     pub(in crate::cli) cpu: Option<Cpus>,
     /// The only way in which the GPU's memory is registered [default: dmabuf, else address].
     #[arg(long, value_name = "WAY", value_enum, requires = "use_cuda")]
-    pub(in crate::cli) gpu_registration: Option<Way>,
+    pub(in crate::cli) gpu_registration: Option<GpuRegistration>,
     /// Threads stay where the system has them: without this and --cpu they are bound to the processors of the device's NUMA node,
     /// and with them their memory, unless the process was bound already (taskset, numactl).
     #[arg(long, conflicts_with = "cpu")]
     pub(in crate::cli) no_numa: bool,
-}
-
-/// How memory of a GPU is registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum Way {
-    /// As a DMA buffer.
-    Dmabuf,
-    /// By its address (module nvidia_peermem).
-    Address,
-}
-
-impl From<Way> for GpuRegistration {
-    fn from(way: Way) -> Self {
-        match way {
-            Way::Dmabuf => Self::DmaBuf,
-            Way::Address => Self::Address,
-        }
-    }
 }
 
 /// The other side, as the client wants it.
@@ -97,7 +79,7 @@ pub(in crate::cli) struct Remote {
     pub(in crate::cli) remote_cpu: Option<Cpus>,
     /// The only way in which the memory of the server's GPU is registered.
     #[arg(long, value_name = "WAY", value_enum, conflicts_with = "remote_huge_pages")]
-    pub(in crate::cli) remote_gpu_registration: Option<Way>,
+    pub(in crate::cli) remote_gpu_registration: Option<GpuRegistration>,
     /// The server's threads stay where its system has them.
     #[arg(long, conflicts_with = "remote_cpu")]
     pub(in crate::cli) remote_no_numa: bool,
@@ -139,7 +121,7 @@ impl Local {
             dlid: self.dlid,
             memory,
             cpus: self.cpu.clone().map(|cpus| cpus.0),
-            gpu_registration: self.gpu_registration.map(GpuRegistration::from),
+            gpu_registration: self.gpu_registration,
             is_bound: self.no_numa.then_some(false),
             ..SideConfig::default()
         }
@@ -165,7 +147,7 @@ impl Remote {
             dlid: self.remote_dlid,
             memory: self.remote_use_cuda.clone().or(self.remote_huge_pages.then_some(Memory::HugePages)),
             cpus: self.remote_cpu.clone().map(|cpus| cpus.0),
-            gpu_registration: self.remote_gpu_registration.map(GpuRegistration::from),
+            gpu_registration: self.remote_gpu_registration,
             is_bound: self.remote_no_numa.then_some(false),
             ..SideConfig::default()
         }

@@ -58,10 +58,10 @@ pub fn choose(
         ));
     }
     check_partitions(client, server)?;
-    let mtu = packet(client, server, plan.mtu)?;
+    let mtu = packet(client, server, plan.attributes.mtu)?;
     let gids = if client.link_layer == "InfiniBand" {
         // Only the header that GIDs stand in has a traffic class and a flow label.
-        by_identifier(client, server, asked, plan.traffic_class != 0 || plan.flow_label != 0)?
+        by_identifier(client, server, asked, plan.attributes.traffic_class != 0 || plan.attributes.flow_label != 0)?
     } else {
         Some(uses_rdma_cm(client, server, asked, near)?)
     };
@@ -153,14 +153,16 @@ pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<()
 
 /// Those of one port.
 fn check_ends_of(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
-    let (found, due) = (ends.queue_pairs.len(), plan.queue_pairs / plan.ports());
+    let (found, due) = (ends.queue_pairs.len(), plan.queues.queue_pairs / plan.ports());
     if found != due as usize {
         return Err(format!("has {found} queue pairs, where {due} were due"));
     }
-    if let Some(index) = ends.queue_pairs.iter().position(|end| !Intake::is_of(end.intake.as_ref(), plan.transport)) {
+    if let Some(index) =
+        ends.queue_pairs.iter().position(|end| !Intake::is_of(end.intake.as_ref(), plan.attributes.transport))
+    {
         return Err(format!(
             "says of queue pair {index} what takes messages in otherwise than {} has it",
-            plan.transport
+            plan.attributes.transport
         ));
     }
     match &ends.gid {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::endpoint::fake::Fake;
 use crate::endpoint::{EndpointFactory, GidInfo, QpAddress, Role};
-use crate::plan::{Plan, SideConfig, Transport};
+use crate::plan::{Plan, QpAttributes, Queues, SideConfig, Transport};
 
 /// A side with these GIDs: an address, and its kind.
 fn side(host: &str, gids: &[(&str, &str)]) -> PortInfo {
@@ -110,7 +110,10 @@ fn infiniband_needs_gids_between_subnets_only() {
     assert_eq!(pair(&here, &port(0, "fe80::2/64"), NONE, Near::default()), Ok([0, 0]));
     assert_eq!(pair(&here, &port(4, "fe80::2/64"), [Some(0), None], Near::default()), Ok([0, 0]));
     assert!(pair(&here, &port(4, "fe80::2/64"), [None, Some(3)], Near::default()).is_err());
-    for plan in [Plan { traffic_class: 104, ..Plan::default() }, Plan { flow_label: 1, ..Plan::default() }] {
+    for plan in [
+        Plan { attributes: QpAttributes { traffic_class: 104, ..QpAttributes::default() }, ..Plan::default() },
+        Plan { attributes: QpAttributes { flow_label: 1, ..QpAttributes::default() }, ..Plan::default() },
+    ] {
         let path = choose(&here, &port(4, "fe80::2/64"), NONE, &plan, Near::default()).unwrap();
         assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
     }
@@ -147,7 +150,7 @@ fn packets_fit_both_ports() {
     let small = PortInfo { mtu: 1024, ..side("a", &[("10.0.0.1/24", "RoCE v2")]) };
     let large = side("a", &[("10.0.0.2/24", "RoCE v2")]);
     let mtu = |asked| {
-        let plan = Plan { mtu: asked, ..Plan::default() };
+        let plan = Plan { attributes: QpAttributes { mtu: asked, ..QpAttributes::default() }, ..Plan::default() };
         choose(&small, &large, NONE, &plan, Near::default()).map(|path| path.mtu).map_err(|sentence| sentence.0)
     };
     assert_eq!(mtu(None), Ok(1024));
@@ -215,7 +218,11 @@ fn what_a_client_names_is_looked_at() {
         (Transport::Xrc, Some(xrc)),
         (Transport::Dc, Some(dc)),
     ] {
-        let plan = Plan { transport, queue_pairs: 2, ..Plan::default() };
+        let plan = Plan {
+            attributes: QpAttributes { transport, ..QpAttributes::default() },
+            queues: Queues { queue_pairs: 2, ..Queues::default() },
+            ..Plan::default()
+        };
         for wrong in all {
             let end = |intake| QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake };
             let ends = PeerInfo { queue_pairs: vec![end(right), end(wrong)], ..ends.clone() };
@@ -234,7 +241,8 @@ fn devices_of_efa_reach_each_other_by_the_one_gid_that_each_has() {
         facts
     };
     let (client, server) = (efa("a", "fe80::1/64"), efa("b", "fe80::2/64"));
-    let plan = Plan { transport: Transport::Srd, ..Plan::default() };
+    let plan =
+        Plan { attributes: QpAttributes { transport: Transport::Srd, ..QpAttributes::default() }, ..Plan::default() };
     let path = choose(&client, &server, [None; 2], &plan, Near::default()).unwrap();
     assert_eq!((path.client_gid, path.server_gid), (Some(0), Some(0)));
     assert_eq!(check(&path, &server), Ok(()));

@@ -28,7 +28,7 @@ fn clients_come_either_way_in_turn() {
     let (server, [tcp, cm]) = both(LONG);
     // What the sides say of so many is long.
     for (contact, queue_pairs) in [(&cm, 1), (&tcp, 2), (&cm, 3000), (&cm, 1), (&tcp, 1)] {
-        let request = request(|plan| (plan.queue_pairs, plan.sizes) = (queue_pairs, vec![64, 128]));
+        let request = request(|plan| (plan.queues.queue_pairs, plan.workload.sizes) = (queue_pairs, vec![64, 128]));
         assert_eq!(measured(contact, &request).unwrap().steps.len(), 2);
     }
     let met = connect("127.0.0.1", &cm, None).unwrap();

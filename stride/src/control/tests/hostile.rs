@@ -11,7 +11,7 @@ use super::super::keepalive::Keepalive;
 use super::super::wire::Deadline;
 use super::*;
 use crate::endpoint::{EndpointFactory, Role};
-use crate::plan::{PortSelector, SideConfig};
+use crate::plan::{Direction, PortSelector, SideConfig};
 use crate::stats::{Interval, Seen};
 
 /// Says what it was told to, and then nothing more.
@@ -91,8 +91,8 @@ fn ends_of(counts: [usize; 2]) -> Vec<u8> {
 
 /// A test over two ports.
 fn wide(plan: &mut Plan) {
-    (plan.queue_pairs, plan.threads) = (2, 2);
-    (plan.client, plan.server) = (SideConfig::default().spread(2), SideConfig::default().spread(2));
+    (plan.queues.queue_pairs, plan.queues.threads) = (2, 2);
+    (plan.placement.client, plan.placement.server) = (SideConfig::default().spread(2), SideConfig::default().spread(2));
 }
 
 /// A path by these GIDs of the server's, of each port.
@@ -153,12 +153,15 @@ fn lies_are_named() {
         ([hello(), bytes(99, b"")].concat(), "the client sent a message of kind 99, which there is not"),
         ([hello(), bytes(2, b"{}")].concat(), "the client sent a `request` that cannot be read: missing field `plan`"),
         ([hello(), b"GET /".to_vec()].concat(), "the client sent what is no message: \"GET /\""),
-        (asks(|plan| plan.queue_pairs = u32::MAX), "--qp-count is 4294967295: it can be 1 to 16384"),
-        (asks(|plan| plan.sizes = vec![u64::MAX]), "--msg-size is 18446744073709551615: it can be 1 to 2147483648"),
+        (asks(|plan| plan.queues.queue_pairs = u32::MAX), "--qp-count is 4294967295: it can be 1 to 16384"),
+        (
+            asks(|plan| plan.workload.sizes = vec![u64::MAX]),
+            "--msg-size is 18446744073709551615: it can be 1 to 2147483648",
+        ),
         ([asks(|_| ()), path(77)].concat(), "the client wants GID 77 of the server, which there is not"),
         ([asks(|_| ()), path(3), ends(0)].concat(), "the client has 0 queue pairs, where 1 were due"),
         (
-            asks(|plan| plan.client.others = vec![PortSelector::default(); 1000]),
+            asks(|plan| plan.placement.client.others = vec![PortSelector::default(); 1000]),
             "the client has 1001 ports and the server 1, and each is to be connected with one: give as many --remote-device and --remote-ib-port as \
              --device and --ib-port, or one for all",
         ),
@@ -342,7 +345,7 @@ fn intervals_that_cannot_be_are_refused() {
         let client = |messages: &[Message]| {
             let mut count = Count(0);
             let (connection, _) = Connection::greet(Script(Cursor::new(told(messages))), Role::Client, LONG).unwrap();
-            let request = request(|plan| plan.is_reversed = true);
+            let request = request(|plan| plan.workload.direction = Direction::Reversed);
             let done = measure(connection, Near::default(), &factory, &request, &mut count);
             (done.map(drop).map_err(|failure| failure.to_string()), count.0)
         };

@@ -6,13 +6,13 @@ use std::net::{Shutdown, TcpStream};
 use super::*;
 use crate::endpoint::Role;
 use crate::endpoint::fake::Stage;
-use crate::plan::{Measure, Memory, PortSelector, Semantics, SideConfig};
+use crate::plan::{Measure, Memory, PortSelector, Queues, Semantics, SideConfig};
 
 #[test]
 fn one_client_after_another_is_served() {
     let server = Running::usual();
     for queue_pairs in [1, 2, 500] {
-        let request = request(|plan| (plan.queue_pairs, plan.sizes) = (queue_pairs, vec![64, 128]));
+        let request = request(|plan| (plan.queues.queue_pairs, plan.workload.sizes) = (queue_pairs, vec![64, 128]));
         assert_eq!(server.measure(&request, &mut ()).unwrap().steps.len(), 2);
     }
     server.stop.stop();
@@ -121,13 +121,16 @@ impl Watch for Notes {
 fn options_of_the_server_that_differ_are_said_on_both_sides() {
     let given: Given = [String::from("--qp-count")].into_iter().collect();
     let place = SideConfig { device: Some("fake1".to_owned()), ..SideConfig::default() };
-    let host = Host { place, test: Some((Plan { queue_pairs: 9, ..Plan::default() }, given)) };
+    let host = Host {
+        place,
+        test: Some((Plan { queues: Queues { queue_pairs: 9, ..Queues::default() }, ..Plan::default() }, given)),
+    };
     let server = Running::start(Fake::default(), host, LONG, false);
     let mut notes = Notes::default();
     let outcome = server.measure(&request(|_| ()), &mut notes).unwrap();
     assert_eq!(notes.0, ["--qp-count of the server is 9; the client has 1 (not given there), which counts"]);
     assert_eq!(outcome.server.device, "fake1");
-    let asked = request(|plan| plan.server.device = Some("fake2".to_owned()));
+    let asked = request(|plan| plan.placement.server.device = Some("fake2".to_owned()));
     let outcome = server.measure(&asked, &mut notes).unwrap();
     assert!(notes.0[1].starts_with("the server was given --device fake1; the client asks for --device fake2"));
     assert_eq!(outcome.server.device, "fake2");
@@ -148,8 +151,9 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
     let serve = |given: SideConfig, asked: SideConfig| {
         let server = Running::start(Fake::default(), Host { place: given, test: None }, LONG, false);
         let request = request(|plan| {
-            (plan.queue_pairs, plan.threads) = (asked.count() as u32, asked.count() as u32);
-            (plan.client, plan.server) = (plan.client.clone().spread(asked.count()), asked);
+            (plan.queues.queue_pairs, plan.queues.threads) = (asked.count() as u32, asked.count() as u32);
+            (plan.placement.client, plan.placement.server) =
+                (plan.placement.client.clone().spread(asked.count()), asked);
         });
         let mut notes = Notes::default();
         let outcome = server.measure(&request, &mut notes).map_err(|failure| failure.to_string());
@@ -188,7 +192,8 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
 fn a_gpu_of_the_server_counts_in_the_plan() {
     let place = SideConfig { memory: Some(Memory::Cuda("0".to_owned())), ..SideConfig::default() };
     let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
-    let request = request(|plan| (plan.measure, plan.tx_depth) = (Measure::Latency(Semantics::Oneway), 1));
+    let request =
+        request(|plan| (plan.workload.measure, plan.queues.tx_depth) = (Measure::Latency(Semantics::Oneway), 1));
     let failure = server.measure(&request, &mut ()).unwrap_err().to_string();
     let expected = "the server: it was started with --use-cuda 0, which does not go with this test: --latency oneway of a plain write";
     assert!(failure.starts_with(expected), "{failure}");
@@ -199,7 +204,7 @@ fn an_index_that_the_server_was_started_with_does_not_count_where_addresses_deci
     let place = SideConfig { gid_index: Some(3), ..SideConfig::default() };
     let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
     let mut notes = Notes::default();
-    server.measure(&request(|plan| plan.uses_rdma_cm = true), &mut notes).unwrap();
+    server.measure(&request(|plan| plan.attributes.uses_rdma_cm = true), &mut notes).unwrap();
     assert_eq!(notes.0, ["the server's --gid-index does not count with --rdma-cm, where addresses decide"]);
 }
 

@@ -9,14 +9,17 @@ use anyhow::Result;
 use super::*;
 use crate::endpoint::fake::Stage;
 use crate::endpoint::{Endpoint, EndpointFactory, Glimpse, Path, PeerInfo, PortInfo, Role};
-use crate::plan::{LONGEST, Measure, Memory, Operation, PortSelector, RunLength, Semantics, SideConfig, Transport};
+use crate::plan::{
+    Direction, LONGEST, Measure, Memory, Operation, PortSelector, RunLength, Semantics, SideConfig, Transport,
+};
 use crate::stats::{Figures, Interval, Seen};
 
 #[test]
 fn every_operation_runs_at_every_size() {
     for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::Read, Operation::Send] {
-        let request =
-            request(|plan| (plan.operation, plan.sizes, plan.queue_pairs) = (operation, vec![2, 64, 4096], 3));
+        let request = request(|plan| {
+            (plan.workload.operation, plan.workload.sizes, plan.queues.queue_pairs) = (operation, vec![2, 64, 4096], 3)
+        });
         let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
         assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [2, 64, 4096]);
         assert_eq!((outcome.path.client_gid, outcome.path.server_gid, outcome.path.mtu), (Some(3), Some(3), 4096));
@@ -39,19 +42,19 @@ fn who_looks_on_is_told_of_intervals() {
         }
     }
     let mut told = Told::default();
-    let mut request = request(|plan| plan.sizes = vec![2, 125_000]);
+    let mut request = request(|plan| plan.workload.sizes = vec![2, 125_000]);
     loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
     let sizes: Vec<_> = told.0.iter().map(|(size, _)| *size).collect();
     assert_eq!(sizes, [2, 125_000]);
     assert_eq!(told.0[1].1.rates(125_000).map(|rates| rates.gigabits_per_second), Some(100.0));
     // What the server alone sends the client does not see: it is told.
-    (request.plan.is_reversed, request.plan.sizes) = (true, vec![2, 3]);
+    (request.plan.workload.direction, request.plan.workload.sizes) = (Direction::Reversed, vec![2, 3]);
     let mut told = Told::default();
     loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
     assert_eq!(told.0.iter().map(|(size, _)| *size).collect::<Vec<_>>(), [2, 3]);
-    request.plan.is_reversed = false;
-    request.plan.measure = Measure::Latency(Semantics::Oneway);
-    (request.plan.tx_depth, request.plan.sizes) = (1, vec![2]);
+    request.plan.workload.direction = Direction::Forward;
+    request.plan.workload.measure = Measure::Latency(Semantics::Oneway);
+    (request.plan.queues.tx_depth, request.plan.workload.sizes) = (1, vec![2]);
     let mut told = Told::default();
     loopback(&Fake::default(), &request, LONG, &mut told).unwrap();
     assert!(matches!(told.0[..], [(2, Interval { seen: Seen::Latency { samples: 5000, .. }, .. })]), "{:?}", told.0);
@@ -75,8 +78,8 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
             serve_one(connection, &Fake::default(), &host, &mut |_| ())
         });
         let mut request = request(|plan| {
-            (plan.operation, plan.measure) = (Operation::Send, Measure::Latency(Semantics::Oneway));
-            (plan.tx_depth, plan.sizes, plan.inline) = (1, vec![64], Some(236));
+            (plan.workload.operation, plan.workload.measure) = (Operation::Send, Measure::Latency(Semantics::Oneway));
+            (plan.queues.tx_depth, plan.workload.sizes, plan.queues.inline) = (1, vec![64], Some(236));
         });
         request.given = given.iter().map(|option| (*option).to_owned()).collect();
         let (connection, _) = Connection::greet(ours, Role::Client, LONG).unwrap();
@@ -98,10 +101,10 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
 #[test]
 fn each_port_is_connected_with_the_one_in_the_same_place() {
     let request = request(|plan| {
-        (plan.queue_pairs, plan.threads) = (4, 2);
+        (plan.queues.queue_pairs, plan.queues.threads) = (4, 2);
         let spot = |port, gid_index| PortSelector { device: Some("mlx4_0".to_owned()), port: Some(port), gid_index };
-        plan.client = SideConfig::default().at(vec![spot(1, None), spot(2, Some(1))]);
-        plan.server = SideConfig::default().at(vec![spot(2, Some(2)), spot(1, None)]);
+        plan.placement.client = SideConfig::default().at(vec![spot(1, None), spot(2, Some(1))]);
+        plan.placement.server = SideConfig::default().at(vec![spot(2, Some(2)), spot(1, None)]);
     });
     let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
     let ports = |facts: &PortInfo| facts.all().map(|port| port.port).collect::<Vec<_>>();
@@ -115,15 +118,16 @@ fn each_port_is_connected_with_the_one_in_the_same_place() {
 
 #[test]
 fn queue_pairs_can_be_many() {
-    let request = request(|plan| plan.queue_pairs = 4096);
+    let request = request(|plan| plan.queues.queue_pairs = 4096);
     assert_eq!(loopback(&Fake::default(), &request, LONG, &mut ()).unwrap().steps.len(), 1);
 }
 
 #[test]
 fn latencies_and_datagrams_run() {
     let request = request(|plan| {
-        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Ud, vec![1024]);
-        (plan.measure, plan.tx_depth) = (Measure::Latency(Semantics::Rtt), 1);
+        (plan.workload.operation, plan.attributes.transport, plan.workload.sizes) =
+            (Operation::Send, Transport::Ud, vec![1024]);
+        (plan.workload.measure, plan.queues.tx_depth) = (Measure::Latency(Semantics::Rtt), 1);
     });
     let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
     assert!(matches!(outcome.steps[0].client, Some(Figures::Latency(_))));
@@ -133,8 +137,8 @@ fn latencies_and_datagrams_run() {
 fn counters_of_both_sides_come_with_each_size() {
     let counted = |names: &[&str]| {
         let request = request(|plan| {
-            (plan.sizes, plan.is_validated) = (vec![2, 64], true);
-            plan.counters = names.iter().map(|name| (*name).to_owned()).collect();
+            (plan.workload.sizes, plan.workload.is_validated) = (vec![2, 64], true);
+            plan.sampling.counters = names.iter().map(|name| (*name).to_owned()).collect();
         });
         loopback(&Fake::default(), &request, LONG, &mut ()).map(|outcome| outcome.steps)
     };
@@ -168,19 +172,21 @@ impl Watch for Soon {
 
 #[test]
 fn what_has_no_end_is_whole_when_the_user_ends_it() {
-    for (operation, is_reversed, is_bidirectional) in
-        [(Operation::Write, false, false), (Operation::Write, true, false), (Operation::Send, false, true)]
-    {
+    for (operation, direction) in [
+        (Operation::Write, Direction::Forward),
+        (Operation::Write, Direction::Reversed),
+        (Operation::Send, Direction::Both),
+    ] {
         let mut request = request(|plan| {
-            (plan.operation, plan.is_reversed, plan.is_bidirectional) = (operation, is_reversed, is_bidirectional);
-            plan.amount = RunLength::Time { time: LONGEST, warm_up: Duration::ZERO };
-            plan.is_endless = true;
+            (plan.workload.operation, plan.workload.direction) = (operation, direction);
+            plan.workload.amount = RunLength::Time { time: LONGEST, warm_up: Duration::ZERO };
+            plan.workload.is_endless = true;
         });
         let outcome = loopback(&Fake::default(), &request, LONG, &mut Soon(0)).unwrap();
         let [step] = &outcome.steps[..] else { panic!("{:?}", outcome.steps) };
         assert!(step.is_whole && (step.client.is_some() || step.server.is_some()), "{step:?}");
         // One that has an end is cut short by the same user.
-        (request.plan.is_endless, request.plan.amount) =
+        (request.plan.workload.is_endless, request.plan.workload.amount) =
             (false, RunLength::Time { time: LONG, warm_up: Duration::ZERO });
         let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
         let outcome = loopback(&fake, &request, LONG, &mut Soon(0)).unwrap();
@@ -191,7 +197,7 @@ fn what_has_no_end_is_whole_when_the_user_ends_it() {
 #[test]
 fn every_service_is_agreed_on() {
     for transport in [Transport::Rc, Transport::Uc, Transport::Xrc, Transport::Dc, Transport::Srd] {
-        let outcome = loopback(&Fake::default(), &request(|plan| plan.transport = transport), LONG, &mut ());
+        let outcome = loopback(&Fake::default(), &request(|plan| plan.attributes.transport = transport), LONG, &mut ());
         assert_eq!(outcome.unwrap().steps.len(), 1, "{transport}");
     }
 }
@@ -200,7 +206,8 @@ fn every_service_is_agreed_on() {
 fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     let fake = Fake { mtu: Some(1024), ..Fake::default() };
     let mut request = request(|plan| {
-        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Ud, vec![512, 1024, 2048, 4096]);
+        (plan.workload.operation, plan.attributes.transport, plan.workload.sizes) =
+            (Operation::Send, Transport::Ud, vec![512, 1024, 2048, 4096]);
     });
     struct Remarks(usize);
     impl Watch for Remarks {
@@ -223,7 +230,8 @@ fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
 fn a_sweep_ends_at_the_longest_message_of_both_sides() {
     let fake = Fake { longest: [Some(2048), Some(1024)], ..Fake::default() };
     let mut request = request(|plan| {
-        (plan.operation, plan.transport, plan.sizes) = (Operation::Send, Transport::Srd, vec![512, 1024, 2048, 4096]);
+        (plan.workload.operation, plan.attributes.transport, plan.workload.sizes) =
+            (Operation::Send, Transport::Srd, vec![512, 1024, 2048, 4096]);
     });
     struct Remarks(Vec<String>);
     impl Watch for Remarks {
@@ -239,7 +247,7 @@ fn a_sweep_ends_at_the_longest_message_of_both_sides() {
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
     assert!(failure.contains("to have 4096: give --msg-size 1024 or less"), "{failure}");
     // Of others it says nothing.
-    request.plan.transport = Transport::Rc;
+    request.plan.attributes.transport = Transport::Rc;
     assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 4);
 }
 
@@ -271,14 +279,14 @@ fn a_side_that_fails_ends_the_run_of_the_other() {
 #[test]
 fn a_side_that_only_answers_is_told_when_it_is_over() {
     let fake = Fake { fails: None, waits: Some(Role::Server), ..Fake::default() };
-    let request = request(|plan| plan.sizes = vec![1, 2, 3]);
+    let request = request(|plan| plan.workload.sizes = vec![1, 2, 3]);
     assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 3);
 }
 
 #[test]
 fn a_client_that_only_answers_is_done_when_the_server_is() {
     let fake = Fake { waits: Some(Role::Client), ..Fake::default() };
-    let request = request(|plan| (plan.is_reversed, plan.sizes) = (true, vec![1, 2, 3]));
+    let request = request(|plan| (plan.workload.direction, plan.workload.sizes) = (Direction::Reversed, vec![1, 2, 3]));
     let outcome = loopback(&fake, &request, LONG, &mut ()).unwrap();
     assert_eq!(outcome.steps.len(), 3);
     for step in outcome.steps {
@@ -291,7 +299,7 @@ fn a_server_that_sends_too_does_all_of_its_own() {
     let fake = Fake { late: Some(Role::Server), ..Fake::default() };
     let time = Duration::from_secs(1);
     for amount in [RunLength::Time { time, warm_up: time / 10 }, RunLength::Messages { count: 5000, warm_up: 0 }] {
-        let request = request(|plan| (plan.is_bidirectional, plan.amount) = (true, amount));
+        let request = request(|plan| (plan.workload.direction, plan.workload.amount) = (Direction::Both, amount));
         let step = loopback(&fake, &request, LONG, &mut ()).unwrap().steps.remove(0);
         let of = |figures: &Option<Figures>| match figures {
             Some(Figures::Bandwidth(bandwidth)) => (bandwidth.messages, bandwidth.seconds),
@@ -366,13 +374,13 @@ impl Endpoint for WaitingEndpoint {
 fn what_may_still_come_is_waited_for_once_the_other_side_has_sent_its_last() {
     let unreliable = |change: fn(&mut Plan)| {
         request(|plan| {
-            (plan.transport, plan.sizes) = (Transport::Uc, vec![2, 3]);
+            (plan.attributes.transport, plan.workload.sizes) = (Transport::Uc, vec![2, 3]);
             change(plan);
         })
     };
     for late in [Role::Client, Role::Server] {
         let factory = Waiting { fake: Fake { late: Some(late), ..Fake::default() }, ..Waiting::default() };
-        loopback(&factory, &unreliable(|plan| plan.is_bidirectional = true), LONG, &mut ()).unwrap();
+        loopback(&factory, &unreliable(|plan| plan.workload.direction = Direction::Both), LONG, &mut ()).unwrap();
         let log = factory.log.lock().unwrap();
         for step in log.chunks(4) {
             assert!(step[..2].iter().all(|(_, what)| *what == "has run"), "{late:?}: {log:?}");
@@ -381,7 +389,10 @@ fn what_may_still_come_is_waited_for_once_the_other_side_has_sent_its_last() {
     }
     // The other side does not take it for one that hangs.
     let short = LEAST_TIMEOUT;
-    for change in [|plan: &mut Plan| plan.is_bidirectional = true, |plan: &mut Plan| plan.is_reversed = true] {
+    for change in [
+        |plan: &mut Plan| plan.workload.direction = Direction::Both,
+        |plan: &mut Plan| plan.workload.direction = Direction::Reversed,
+    ] {
         let factory = Waiting { time: short * 3 / 2, ..Waiting::default() };
         assert_eq!(loopback(&factory, &unreliable(change), short, &mut ()).unwrap().steps.len(), 2);
     }
@@ -399,8 +410,9 @@ fn what_may_still_come_is_not_waited_for_where_the_step_was_cut() {
         let fake = Fake { waits: Some(Role::Server), ..Fake::default() };
         let factory = Waiting { fake, ..Waiting::default() };
         let request = request(|plan| {
-            (plan.transport, plan.is_bidirectional, plan.is_endless) = (Transport::Uc, true, is_endless);
-            plan.amount = RunLength::Time { time: LONG, warm_up: Duration::ZERO };
+            (plan.attributes.transport, plan.workload.direction) = (Transport::Uc, Direction::Both);
+            plan.workload.is_endless = is_endless;
+            plan.workload.amount = RunLength::Time { time: LONG, warm_up: Duration::ZERO };
         });
         loopback(&factory, &request, LONG, &mut Impatient).unwrap();
         let log = factory.log.lock().unwrap();
@@ -421,7 +433,8 @@ fn who_looks_on_can_end_it() {
         }
     }
     for waits in [None, Some(Role::Client), Some(Role::Server)] {
-        let request = request(|plan| plan.sizes = if waits == Some(Role::Client) { vec![2, 3] } else { vec![1, 2, 3] });
+        let request =
+            request(|plan| plan.workload.sizes = if waits == Some(Role::Client) { vec![2, 3] } else { vec![1, 2, 3] });
         let mut watch = Impatient(Vec::new());
         let outcome = loopback(&Fake { waits, ..Fake::default() }, &request, LONG, &mut watch).unwrap();
         assert_eq!(watch.0.last(), Some(&2));
@@ -437,16 +450,17 @@ fn who_looks_on_can_end_it_between_two_steps() {
             size < 2
         }
     }
-    let request = request(|plan| plan.sizes = vec![1, 2, 3]);
+    let request = request(|plan| plan.workload.sizes = vec![1, 2, 3]);
     let outcome = loopback(&Fake::default(), &request, LONG, &mut Between).unwrap();
     assert_eq!(outcome.steps.iter().map(|step| (step.size, step.is_whole)).collect::<Vec<_>>(), [(1, true)]);
 }
 
 #[test]
 fn what_cannot_be_is_refused_here() {
-    let failure = loopback(&Fake::default(), &request(|plan| plan.threads = 2), LONG, &mut ()).unwrap_err();
+    let failure = loopback(&Fake::default(), &request(|plan| plan.queues.threads = 2), LONG, &mut ()).unwrap_err();
     assert!(failure.to_string().starts_with("--threads 2"), "{failure}");
-    let request = request(|plan| (plan.client.gid_index, plan.server.gid_index) = (Some(0), Some(3)));
+    let request =
+        request(|plan| (plan.placement.client.gid_index, plan.placement.server.gid_index) = (Some(0), Some(3)));
     let failure = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap_err();
     assert!(failure.to_string().starts_with("no GID of the client's fake0"), "{failure}");
 }

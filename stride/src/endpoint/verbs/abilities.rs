@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::memory::on_demand;
 use super::pairs::Pairs;
 use crate::endpoint::is_unsupported;
-use crate::plan::{Operation, Plan, Transport};
+use crate::plan::{Operation, Plan, QpAttributes, Queues, Transport, Workload};
 
 /// The services that any device may have.
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc];
@@ -47,11 +47,9 @@ impl Abilities {
         let (sends, receives) = (queue()?, queue()?);
         let make = |transport, inline| {
             let plan = Plan {
-                operation: Operation::Send,
-                transport,
-                tx_depth: 1,
-                rx_depth: 1,
-                inline: Some(inline),
+                workload: Workload { operation: Operation::Send, ..Workload::default() },
+                attributes: QpAttributes { transport, ..QpAttributes::default() },
+                queues: Queues { tx_depth: 1, rx_depth: 1, inline: Some(inline), ..Queues::default() },
                 ..Plan::default()
             };
             Pairs::new(pd, &plan, (&sends, &receives), 1, true).map(drop)

@@ -73,7 +73,7 @@ mod tests {
     use super::super::endpoint::VerbsEndpoint;
     use super::*;
     use crate::endpoint::{Endpoint, Path, Role};
-    use crate::plan::{RunLength, SideConfig, Transport};
+    use crate::plan::{Placement, QpAttributes, RunLength, SideConfig, Transport, Workload};
 
     #[test]
     fn nothing_has_come_over_some_ports() {
@@ -87,7 +87,7 @@ mod tests {
         let own = Bandwidth { messages: 7, ..Bandwidth::default() };
         assert_eq!(of(&plan, Some(Figures::Bandwidth(own.clone())), &[false]), (7, Some(0), vec![]));
         assert_eq!(of(&plan, Some(Figures::Bandwidth(own)), &[true]), (7, None, vec![]));
-        plan.client.others.push(crate::plan::PortSelector::default());
+        plan.placement.client.others.push(crate::plan::PortSelector::default());
         assert_eq!(of(&plan, None, &[false, false]), (0, Some(0), vec![Some(0); 2]));
         assert_eq!(of(&plan, None, &[true, false]), (0, None, vec![None, Some(0)]));
         assert_eq!(marked(None, &plan, &[true, true]), None);
@@ -97,10 +97,14 @@ mod tests {
     fn it_is_waited_only_where_something_may_come() {
         let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let amount = RunLength::Messages { count: 1, warm_up: 0 };
-        let plan = Plan { transport: Transport::Uc, amount, sizes: vec![8], ..Plan::default() };
-        let plan = Plan { client: place.clone(), server: place, ..plan };
+        let plan = Plan {
+            attributes: QpAttributes { transport: Transport::Uc, ..QpAttributes::default() },
+            workload: Workload { amount, sizes: vec![8], ..Workload::default() },
+            ..Plan::default()
+        };
+        let plan = Plan { placement: Placement { client: place.clone(), server: place, ..plan.placement }, ..plan };
         let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-        let mut side = VerbsEndpoint::open(&plan, &plan.server, Role::Server).unwrap();
+        let mut side = VerbsEndpoint::open(&plan, &plan.placement.server, Role::Server).unwrap();
         side.create_queue_pairs(&path).unwrap();
         side.prepare(8).unwrap();
         let looked = |end, goes_on| {

@@ -26,7 +26,7 @@ enum Area {
 
 /// What a side's two areas hold before a step: that which messages go out from, and that where those of the other side come in.
 fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
-    match plan.operation {
+    match plan.workload.operation {
         Operation::FetchAdd => (Area::Zero, Area::Zero),
         Operation::CompareSwap => (Area::Returned, Area::CasCheck),
         Operation::Read => (Area::Blank, Area::Filled),
@@ -97,14 +97,15 @@ pub(super) fn has_come(corner: &WorkerResources, size: u64) -> Result<bool> {
 
 /// Where messages begin in an area. What is received has one place.
 fn offsets(plan: &Plan, size: u64, area: Area) -> Vec<u64> {
-    let is_received = matches!(plan.operation, Operation::Send | Operation::SendWithImmediate) && area == Area::Blank;
-    let headroom = if plan.transport == Transport::Ud { HEADROOM } else { 0 };
+    let is_received =
+        matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) && area == Area::Blank;
+    let headroom = if plan.attributes.transport == Transport::Ud { HEADROOM } else { 0 };
     if is_received { vec![headroom] } else { Places::offsets(size, is_in_one_place(plan)).collect() }
 }
 
 /// Whether all messages have one place.
 pub(super) fn is_in_one_place(plan: &Plan) -> bool {
-    matches!(plan.measure, Measure::Latency(_)) && plan.operation == Operation::Write
+    matches!(plan.workload.measure, Measure::Latency(_)) && plan.workload.operation == Operation::Write
 }
 
 /// Looks at what has come to a side, after both are done. Where requests are under way still, as where the user has ended a test without an end
@@ -115,7 +116,7 @@ pub(super) fn check(corner: &WorkerResources, plan: &Plan, role: Role, size: u64
     }
     let Part { sends, .. } = part(plan, role);
     let other = part(plan, role.other());
-    match plan.operation {
+    match plan.workload.operation {
         Operation::FetchAdd if other.sends => check_sum(corner, plan, size),
         Operation::FetchAdd => Ok(()),
         Operation::CompareSwap => {
@@ -133,12 +134,12 @@ pub(super) fn check(corner: &WorkerResources, plan: &Plan, role: Role, size: u64
 
 /// The queue pairs of a thread that messages go over: of latencies one alone.
 fn lanes(corner: &WorkerResources, plan: &Plan) -> usize {
-    if matches!(plan.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() }
+    if matches!(plan.workload.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() }
 }
 
 /// The messages of a queue pair, where their number is known.
 fn total(plan: &Plan) -> Option<u64> {
-    match plan.amount {
+    match plan.workload.amount {
         RunLength::Messages { count, warm_up } => Some(count + warm_up),
         RunLength::Time { .. } => None,
     }
@@ -147,7 +148,7 @@ fn total(plan: &Plan) -> Option<u64> {
 /// The messages that each queue pair has at least, in a time: places are used in turn, so that the first is used, and none after one that is
 /// not. Where a rate is limited the time may be over before each has had its turn.
 fn least(plan: &Plan, lane: usize) -> u64 {
-    u64::from(plan.rate_limit.is_none() || lane == 0)
+    u64::from(plan.workload.rate_limit.is_none() || lane == 0)
 }
 
 /// The eight bytes at each place of a queue pair.
@@ -172,8 +173,8 @@ fn check_area(
     memory: fn(&memory::Pair) -> &memory::Area,
 ) -> Result<()> {
     // The last byte is a counter where a side waits for it.
-    let in_turn = matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
-    let spare = usize::from(in_turn && plan.operation == Operation::Write);
+    let in_turn = matches!(plan.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
+    let spare = usize::from(in_turn && plan.workload.operation == Operation::Write);
     for lane in 0..lanes(corner, plan) {
         let place = corner.memory.offset(lane);
         let mut messages = Vec::new();
@@ -226,18 +227,25 @@ mod tests {
     use super::super::endpoint::VerbsEndpoint;
     use super::*;
     use crate::endpoint::{Endpoint, Path};
-    use crate::plan::SideConfig;
+    use crate::plan::{Direction, Placement, QpAttributes, Queues, SideConfig, Workload};
 
     fn swaps(amount: RunLength) -> Plan {
         let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
-        let plan = Plan { operation: Operation::CompareSwap, sizes: vec![8], amount, ..Plan::default() };
-        Plan { is_validated: true, client: place.clone(), server: place, ..plan }
+        let plan = Plan {
+            workload: Workload { operation: Operation::CompareSwap, sizes: vec![8], amount, ..Workload::default() },
+            ..Plan::default()
+        };
+        Plan {
+            workload: Workload { is_validated: true, ..plan.workload },
+            placement: Placement { client: place.clone(), server: place, ..plan.placement },
+            ..plan
+        }
     }
 
     /// Both sides of a test by one thread, after it; `meddle` has the server's before.
     fn played(plan: &Plan, meddle: impl FnOnce(&mut VerbsEndpoint)) -> [VerbsEndpoint; 2] {
         let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-        let open = |role| VerbsEndpoint::open(plan, &plan.client, role).unwrap();
+        let open = |role| VerbsEndpoint::open(plan, &plan.placement.client, role).unwrap();
         let (mut client, mut server) = (open(Role::Client), open(Role::Server));
         let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
         server.connect(&path, &near).unwrap();
@@ -262,7 +270,11 @@ mod tests {
             (RunLength::Messages { count: 70, warm_up: 3 }, Measure::Latency(Semantics::Ack)),
         ] {
             let (queue_pairs, tx_depth) = if measure == Measure::Bandwidth { (2, 128) } else { (1, 1) };
-            let plan = Plan { measure, queue_pairs, tx_depth, ..swaps(amount) };
+            let plan = Plan {
+                workload: Workload { measure, ..swaps(amount).workload },
+                queues: Queues { queue_pairs, tx_depth, ..swaps(amount).queues },
+                ..swaps(amount)
+            };
             let [mut client, mut server] = played(&plan, |_| ());
             assert_eq!([said(&mut client), said(&mut server)], ["", ""]);
             let lane = queue_pairs as usize - 1;
@@ -283,10 +295,21 @@ mod tests {
         let time = std::time::Duration::from_millis(5);
         let swaps = swaps(RunLength::Time { time, warm_up: std::time::Duration::ZERO });
         // One message in half a minute.
-        let swaps = Plan { rate_limit: Some(8.0 * 8.0 / 30e9), queue_pairs: 4, ..swaps };
+        let swaps = Plan {
+            workload: Workload { rate_limit: Some(8.0 * 8.0 / 30e9), ..swaps.workload },
+            queues: Queues { queue_pairs: 4, ..swaps.queues },
+            ..swaps
+        };
         for operation in [Operation::Write, Operation::CompareSwap] {
             for threads in [1, 2] {
-                let [mut client, mut server] = played(&Plan { operation, threads, ..swaps.clone() }, |_| ());
+                let [mut client, mut server] = played(
+                    &Plan {
+                        workload: Workload { operation, ..swaps.workload.clone() },
+                        queues: Queues { threads, ..swaps.queues.clone() },
+                        ..swaps.clone()
+                    },
+                    |_| (),
+                );
                 assert_eq!([said(&mut client), said(&mut server)], ["", ""], "{operation} {threads}");
             }
         }
@@ -296,13 +319,19 @@ mod tests {
     fn what_is_under_way_still_is_not_checked() {
         let time = std::time::Duration::from_secs(100);
         let plan = Plan {
-            is_endless: true,
-            qp_timeout: 20,
+            workload: Workload {
+                is_endless: true,
+                ..swaps(RunLength::Time { time, warm_up: std::time::Duration::ZERO }).workload
+            },
+            attributes: QpAttributes {
+                qp_timeout: 20,
+                ..swaps(RunLength::Time { time, warm_up: std::time::Duration::ZERO }).attributes
+            },
             ..swaps(RunLength::Time { time, warm_up: std::time::Duration::ZERO })
         };
         let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-        let mut client = VerbsEndpoint::open(&plan, &plan.client, Role::Client).unwrap();
-        let mut server = VerbsEndpoint::open(&plan, &plan.client, Role::Server).unwrap();
+        let mut client = VerbsEndpoint::open(&plan, &plan.placement.client, Role::Client).unwrap();
+        let mut server = VerbsEndpoint::open(&plan, &plan.placement.client, Role::Server).unwrap();
         client.create_queue_pairs(&path).unwrap();
         let far = server.create_queue_pairs(&path).unwrap();
         client.connect(&path, &far).unwrap();
@@ -318,13 +347,20 @@ mod tests {
     #[test]
     fn only_places_that_messages_leave_or_come_to_are_marked() {
         let amount = RunLength::Messages { count: 1, warm_up: 0 };
-        let plan = Plan { operation: Operation::Write, is_validated: false, ..swaps(amount) };
+        let plan = Plan {
+            workload: Workload { operation: Operation::Write, is_validated: false, ..swaps(amount).workload },
+            ..swaps(amount)
+        };
         let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-        for (is_reversed, is_bidirectional) in [(false, false), (true, false), (false, true)] {
-            let plan = Plan { transport: Transport::Uc, is_reversed, is_bidirectional, ..plan.clone() };
-            for (role, sends) in [(Role::Client, !is_reversed), (Role::Server, is_reversed || is_bidirectional)] {
-                let takes = is_bidirectional || !sends;
-                let mut side = VerbsEndpoint::open(&plan, &plan.client, role).unwrap();
+        for direction in [Direction::Forward, Direction::Reversed, Direction::Both] {
+            let plan = Plan {
+                attributes: QpAttributes { transport: Transport::Uc, ..plan.attributes.clone() },
+                workload: Workload { direction, ..plan.workload.clone() },
+                ..plan.clone()
+            };
+            for (role, sends) in [(Role::Client, plan.client_sends()), (Role::Server, plan.server_sends())] {
+                let takes = direction.is_both() || !sends;
+                let mut side = VerbsEndpoint::open(&plan, &plan.placement.client, role).unwrap();
                 side.create_queue_pairs(&path).unwrap();
                 let corner = &mut side.corners[0];
                 let (at, none) = (corner.memory.offset(0) + 7, [0x5a]);
@@ -337,7 +373,7 @@ mod tests {
                     area.read_at(at, &mut byte).unwrap();
                     byte != none
                 });
-                assert_eq!(marked, [sends, takes], "{role:?} {is_reversed} {is_bidirectional}");
+                assert_eq!(marked, [sends, takes], "{role:?} {direction:?}");
             }
         }
     }

@@ -291,9 +291,9 @@ pub(super) fn can(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let device = context.query_device()?;
     let atomics = device.atomic_cap() != AtomicCapability::None;
     // What this says is of connections alone.
-    let is_counted = matches!(plan.transport, Transport::Rc | Transport::Xrc | Transport::Dc);
+    let is_counted = matches!(plan.attributes.transport, Transport::Rc | Transport::Xrc | Transport::Dc);
     let reads = device.max_qp_init_rd_atom().min(device.max_qp_rd_atom());
-    has(&context.name(), plan.operation, atomics, !is_counted || reads > 0)
+    has(&context.name(), plan.workload.operation, atomics, !is_counted || reads > 0)
 }
 
 fn has(device: &str, operation: Operation, has_atomics: bool, has_reads: bool) -> Result<()> {

@@ -42,7 +42,7 @@ impl Dynamic {
         let key = RandomState::new().hash_one("key");
         let target = builder.setup_recv_cq(receives).setup_srq(&queue).build_dct(key).context("a target of DC")?;
         let mut builder = pd.create_dci_builder()?;
-        builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_inline_data(inline).setup_send_cq(sends);
+        builder.setup_max_send_wr(plan.queues.tx_depth + 1).setup_max_inline_data(inline).setup_send_cq(sends);
         let initiator = builder.build_dci().context("an initiator of DC")?;
         Ok(Self { initiator, target, queue, key, there: None })
     }

@@ -65,12 +65,12 @@ impl VerbsEndpoint {
         code::map();
         let mut manager = None;
         let places = port_context::places(plan, place);
-        let found = if plan.uses_rdma_cm {
+        let found = if plan.attributes.uses_rdma_cm {
             let (context, port, found) = Manager::open(plan, place, role)?;
             manager = Some(found);
             vec![(context, port)]
         } else {
-            ports::open(&places, role, |context| vendor::has(context, plan.transport))?
+            ports::open(&places, role, |context| vendor::has(context, plan.attributes.transport))?
         };
         let (mut stands, mut all) = (Vec::new(), Vec::new());
         for ((context, port), place) in found.iter().zip(&places) {
@@ -104,7 +104,7 @@ impl VerbsEndpoint {
 
     /// Threads of a port.
     fn threads(&self) -> u32 {
-        (self.plan.threads / self.plan.ports()).max(1)
+        (self.plan.queues.threads / self.plan.ports()).max(1)
     }
 
     /// Makes the queue pairs of a port, for its threads.
@@ -112,7 +112,7 @@ impl VerbsEndpoint {
         let _bound = numa::bind(&near(facts));
         let (plan, stand, threads) = (&self.plan, &self.stands[at], self.threads());
         // As many on each thread as can be, and one more on the first.
-        let queue_pairs = plan.queue_pairs / plan.ports();
+        let queue_pairs = plan.queues.queue_pairs / plan.ports();
         let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
         let make = |thread| WorkerResources::new(&stand.pd, plan, &stand.memory, thread, share(thread));
         let corners: Vec<WorkerResources> = (0..threads).map(make).collect::<Result<_>>()?;
@@ -232,7 +232,7 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn check(&mut self, size: u64) -> Result<()> {
-        if self.plan.is_validated && size > 0 {
+        if self.plan.workload.is_validated && size > 0 {
             self.corners.iter().try_for_each(|corner| contents::check(corner, &self.plan, self.role, size))?;
         }
         Ok(())
@@ -355,9 +355,9 @@ enum Expected {
 }
 
 fn expected(plan: &Plan) -> Expected {
-    match plan.amount {
+    match plan.workload.amount {
         RunLength::Messages { count, warm_up } => {
-            Expected::Messages(((count + warm_up) * u64::from(plan.queue_pairs)).max(1))
+            Expected::Messages(((count + warm_up) * u64::from(plan.queues.queue_pairs)).max(1))
         }
         RunLength::Time { time, warm_up } => Expected::Time((time + warm_up).max(SHORTEST)),
     }

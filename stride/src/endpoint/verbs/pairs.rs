@@ -53,15 +53,15 @@ impl Pairs {
         can_inline: bool,
     ) -> Result<(Self, u32)> {
         // What the device does not take is tried with less where nobody has asked for it.
-        let asked = match (plan.inline, plan.measure) {
+        let asked = match (plan.queues.inline, plan.workload.measure) {
             // The processor would read the data.
-            _ if plan.operation.fetches() || !can_inline => vec![0],
+            _ if plan.workload.operation.fetches() || !can_inline => vec![0],
             (Some(inline), _) => vec![inline],
-            (None, Measure::Latency(_)) if plan.transport == Transport::Srd => scalable::inline(pd, plan)?,
+            (None, Measure::Latency(_)) if plan.attributes.transport == Transport::Srd => scalable::inline(pd, plan)?,
             (None, Measure::Latency(_)) => vec![INLINE, 64, 0],
             (None, Measure::Bandwidth) => vec![0],
         };
-        let domain = (plan.transport == Transport::Xrc).then(|| domain(pd)).transpose()?;
+        let domain = (plan.attributes.transport == Transport::Xrc).then(|| domain(pd)).transpose()?;
         let mut last = None;
         for inline in asked {
             match Self::with_inline(pd, plan, queues, (count, inline), domain.as_ref()) {
@@ -71,8 +71,8 @@ impl Pairs {
         }
         let error = last.context("there is a first attempt")?;
         Err(error).with_context(|| {
-            let (sends, receives) = (plan.tx_depth, plan.receives());
-            match plan.inline {
+            let (sends, receives) = (plan.queues.tx_depth, plan.receives());
+            match plan.queues.inline {
                 Some(bytes @ 1..) => format!(
                     "queue pairs with {sends} sends, {receives} receives and {bytes} bytes inline (-t, -r, -I; `stride-perf devices` lists \
                      how many go inline)"
@@ -89,7 +89,7 @@ impl Pairs {
         (count, inline): (u32, u32),
         domain: Option<&Arc<XrcDomain>>,
     ) -> Result<Self> {
-        match plan.transport {
+        match plan.attributes.transport {
             Transport::Rc => Self::connected(pd, plan, queues, (count, inline), QueuePairType::ReliableConnection),
             Transport::Uc => Self::connected(pd, plan, queues, (count, inline), QueuePairType::UnreliableConnection),
             Transport::Ud => {
@@ -155,7 +155,7 @@ impl XrcPair {
         let queue = builder.setup_max_wr(plan.receives().max(1)).setup_xrc(domain, receives).build_ex();
         let queue = queue.context("shared receive queues for XRC, one for each queue pair")?;
         let mut builder = pd.create_xrc_send_qp_builder();
-        builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_inline_data(inline).setup_send_cq(sends);
+        builder.setup_max_send_wr(plan.queues.tx_depth + 1).setup_max_inline_data(inline).setup_send_cq(sends);
         Ok(Self { sender: builder.build_generic()?, receiver: domain.create_recv_qp()?, queue })
     }
 
@@ -186,6 +186,6 @@ pub(super) fn equip<T: Service>(
     inline: u32,
 ) {
     // One more for the last request of a timed test, which is signaled.
-    builder.setup_max_send_wr(plan.tx_depth + 1).setup_max_recv_wr(plan.receives().max(1));
+    builder.setup_max_send_wr(plan.queues.tx_depth + 1).setup_max_recv_wr(plan.receives().max(1));
     builder.setup_max_inline_data(inline).setup_send_cq(sends).setup_recv_cq(receives);
 }

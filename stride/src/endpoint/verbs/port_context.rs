@@ -33,13 +33,13 @@ impl PortContext {
     ) -> Result<(Self, PortInfo)> {
         device::can(context, plan)?;
         let mut facts = device::facts(context, port, place)?;
-        if plan.uses_rdma_cm {
+        if plan.attributes.uses_rdma_cm {
             facts.partition = None;
         }
         let whose = format!("port {port} of {}", facts.device);
         let folder = context.sysfs_path().map(|path| path.join("ports").join(port.to_string()));
-        let counters = Counters::open(folder, &plan.counters, &whose).map_err(Error::msg)?;
-        if role == Role::Client && counters.is_none() && !plan.counters.is_empty() {
+        let counters = Counters::open(folder, &plan.sampling.counters, &whose).map_err(Error::msg)?;
+        if role == Role::Client && counters.is_none() && !plan.sampling.counters.is_empty() {
             bail!(
                 "--counters: {whose} has no counters, or none that can be read: leave it out, or name another device with -d"
             );
@@ -70,7 +70,7 @@ pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -
 /// A place for each port of a side, with the processors of its own threads.
 pub(super) fn places(plan: &Plan, place: &SideConfig) -> Vec<SideConfig> {
     let mut all = place.each_port();
-    let threads = (plan.threads / plan.ports()).max(1) as usize;
+    let threads = (plan.queues.threads / plan.ports()).max(1) as usize;
     if let (Some(cpus), 2..) = (&place.cpus, all.len()) {
         for (at, place) in all.iter_mut().enumerate() {
             let own = (at * threads..(at + 1) * threads).filter_map(|thread| cpus.get(thread % cpus.len().max(1)));
@@ -83,13 +83,18 @@ pub(super) fn places(plan: &Plan, place: &SideConfig) -> Vec<SideConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Placement, Queues};
 
     #[test]
     fn processors_are_dealt_out_as_threads_are() {
         let place = |count| SideConfig { cpus: Some(vec![0, 1, 32]), ..SideConfig::default() }.spread(count);
         let of = |ports, threads| {
-            let plan = Plan { client: place(ports), threads, ..Plan::default() };
-            places(&plan, &plan.client).into_iter().map(|place| place.cpus.unwrap()).collect::<Vec<_>>()
+            let plan = Plan {
+                placement: Placement { client: place(ports), ..Placement::default() },
+                queues: Queues { threads, ..Queues::default() },
+                ..Plan::default()
+            };
+            places(&plan, &plan.placement.client).into_iter().map(|place| place.cpus.unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(of(1, 2), [vec![0, 1, 32]]);
         assert_eq!(of(2, 2), [[0], [1]]);

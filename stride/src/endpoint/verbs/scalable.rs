@@ -35,7 +35,7 @@ impl Scalable {
 /// Bytes that messages of a latency hand over in the request where nobody says otherwise, and what is tried where the device refuses that:
 /// with a send as many as the device says, and with others none.
 pub(super) fn inline(pd: &ProtectionDomain, plan: &Plan) -> Result<Vec<u32>> {
-    if !matches!(plan.operation, Operation::Send | Operation::SendWithImmediate) {
+    if !matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) {
         return Ok(vec![0]);
     }
     let most = u32::from(pd.device_context().query_efa_device()?.inline_buf_size());

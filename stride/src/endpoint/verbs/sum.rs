@@ -22,7 +22,7 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
             Outcome::Nothing => Vec::new(),
         })
         .collect();
-    if let crate::plan::Measure::Latency(semantics) = plan.measure {
+    if let crate::plan::Measure::Latency(semantics) = plan.workload.measure {
         return times?.latency(Scale::now().tick(), semantics).map(Figures::Latency);
     }
     let bandwidth = of_windows(&windows.concat(), plan, size)?;
@@ -31,7 +31,7 @@ pub(super) fn sum(outcomes: Vec<Outcome>, plan: &Plan, size: u64) -> Option<Figu
         return Some(Figures::Bandwidth(bandwidth));
     }
     // The threads of each port follow one another.
-    let threads = (plan.threads as usize / ports).max(1);
+    let threads = (plan.queues.threads as usize / ports).max(1);
     let of_port = |windows: &[Vec<Window>]| of_windows(&windows.concat(), plan, size).unwrap_or_default();
     let ports = windows.chunks(threads).map(of_port).collect();
     Some(Figures::Bandwidth(Bandwidth { ports, ..bandwidth }))
@@ -53,7 +53,7 @@ fn of_windows(windows: &[Window], plan: &Plan, size: u64) -> Option<Bandwidth> {
     let ended = of_some().map(|window| window.ended).max()?;
     let messages: u64 = windows.iter().map(|window| window.messages).sum();
     let mut seconds = (ended - started).as_secs_f64();
-    if matches!(plan.amount, RunLength::Time { .. }) {
+    if matches!(plan.workload.amount, RunLength::Time { .. }) {
         // Each thread's window ends with a completion of its own: all that they do is done at the sum of their rates.
         let rate = |window: &Window| window.messages as f64 / (window.ended - window.started).as_secs_f64();
         let rates: f64 = windows.iter().map(rate).filter(|rate| rate.is_finite()).sum();
@@ -87,6 +87,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::plan::{Placement, Queues, Workload};
 
     #[test]
     fn each_port_has_what_its_threads_have_done() {
@@ -103,8 +104,9 @@ mod tests {
                 arrived: None,
             })
         };
-        let plan = Plan { threads: 4, queue_pairs: 4, ..Plan::default() };
-        let plan = Plan { client: plan.client.clone().spread(2), ..plan };
+        let plan = Plan { queues: Queues { threads: 4, queue_pairs: 4, ..Queues::default() }, ..Plan::default() };
+        let plan =
+            Plan { placement: Placement { client: plan.placement.client.clone().spread(2), ..plan.placement }, ..plan };
         let sum = |outcomes: [Outcome; 4]| match sum(outcomes.into(), &plan, 64) {
             Some(Figures::Bandwidth(bandwidth)) => {
                 let ports = bandwidth.ports.iter().map(|port| (port.messages, port.seconds));
@@ -132,7 +134,10 @@ mod tests {
             sent: None,
             arrived,
         };
-        let plan = Plan { amount: RunLength::Messages { count: 200, warm_up: 10 }, ..Plan::default() };
+        let plan = Plan {
+            workload: Workload { amount: RunLength::Messages { count: 200, warm_up: 10 }, ..Workload::default() },
+            ..Plan::default()
+        };
         let sum = |windows: [Window; 2]| match sum(windows.map(Outcome::Window).into(), &plan, 64) {
             Some(Figures::Bandwidth(bandwidth)) => (bandwidth.messages, bandwidth.seconds, bandwidth.arrived),
             other => panic!("{other:?}"),

@@ -21,7 +21,7 @@ pub(super) fn has(context: &DeviceContext, transport: Transport) -> bool {
 /// message, where the transport has a limit. That vendor's library is opened by this, and not where no plan asks for it.
 pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role: Role) -> Result<Option<u32>> {
     let of = |vendor| Vendor { vendor, plan, facts, role };
-    match plan.transport {
+    match plan.attributes.transport {
         Transport::Dc => {
             of("mlx5 (ConnectX, BlueField)").require(context.query_mlx5_device(), "mlx5_core")?;
             Ok(None)
@@ -65,7 +65,7 @@ impl Vendor<'_> {
 
     /// Bytes of the longest message of an EFA device, with the operation of the plan.
     fn longest(&self, context: &DeviceContext, device: &EfaDeviceAttr) -> Result<Option<u32>> {
-        let (needed, longest) = match self.plan.operation {
+        let (needed, longest) = match self.plan.workload.operation {
             Operation::Send | Operation::SendWithImmediate => {
                 (Capability::empty(), context.query_port(self.facts.port)?.max_msg_sz())
             }
@@ -76,14 +76,14 @@ impl Vendor<'_> {
             device.device_caps().contains(needed),
             "--transport srd: {} has no {}: measure `send`, or name another device",
             self.whose(),
-            self.plan.operation
+            self.plan.workload.operation
         );
         // What the library does not know is nothing.
         Ok(Some(longest).filter(|longest| *longest > 0))
     }
 
     fn transport(&self) -> String {
-        self.plan.transport.to_string().to_lowercase()
+        self.plan.attributes.transport.to_string().to_lowercase()
     }
 
     fn whose(&self) -> String {
@@ -99,7 +99,7 @@ impl Vendor<'_> {
 mod tests {
     use super::*;
     use crate::endpoint::verbs::device;
-    use crate::plan::SideConfig;
+    use crate::plan::{QpAttributes, SideConfig};
 
     #[test]
     fn what_the_library_says_of_the_vendors_own_device_is_told() {
@@ -109,7 +109,7 @@ mod tests {
         for (transport, driver, verb) in
             [(Transport::Dc, "mlx5_core", "mlx5dv_query_device"), (Transport::Srd, "efa", "efadv_query_device")]
         {
-            let plan = Plan { transport, ..Plan::default() };
+            let plan = Plan { attributes: QpAttributes { transport, ..QpAttributes::default() }, ..Plan::default() };
             facts.provider = driver.to_owned();
             let why = format!("{:#}", check(&context, &plan, &facts, Role::Server).unwrap_err());
             let name = transport.to_string().to_lowercase();
@@ -118,7 +118,16 @@ mod tests {
             assert!(!why.contains("needs a device"), "{why}");
         }
         for transport in [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc] {
-            assert_eq!(check(&context, &Plan { transport, ..Plan::default() }, &facts, Role::Client).unwrap(), None);
+            assert_eq!(
+                check(
+                    &context,
+                    &Plan { attributes: QpAttributes { transport, ..QpAttributes::default() }, ..Plan::default() },
+                    &facts,
+                    Role::Client
+                )
+                .unwrap(),
+                None
+            );
         }
     }
 }

@@ -48,10 +48,10 @@ impl WorkerResources {
         count: u32,
     ) -> Result<Self> {
         let context = pd.device_context();
-        let largest = plan.sizes.iter().copied().max().unwrap_or(1);
+        let largest = plan.workload.sizes.iter().copied().max().unwrap_or(1);
         let room = (largest.max(PAGE) + HEADROOM).next_multiple_of(PAGE);
         let memory = Areas::new(pd, plan, source, room, count)?;
-        let bell = plan.sleeps_on_events.then(|| Bell::new(context)).transpose()?;
+        let bell = plan.queues.sleeps_on_events.then(|| Bell::new(context)).transpose()?;
         let queue = |number: usize, depth: u32| {
             let mut builder = context.create_cq_builder();
             builder.setup_cqe(depth.saturating_mul(count).max(1)).setup_cq_context(number);
@@ -61,8 +61,8 @@ impl WorkerResources {
             }
             builder.build_generic()
         };
-        let sends =
-            queue(0, plan.tx_depth + 1).context("--tx-depth and --qp-count: the completion queue of a thread")?;
+        let sends = queue(0, plan.queues.tx_depth + 1)
+            .context("--tx-depth and --qp-count: the completion queue of a thread")?;
         let depth = plan.receives();
         let receives = queue(1, depth).context("--rx-depth and --qp-count: the completion queue of a thread")?;
         let (pairs, inline) = Pairs::new(pd, plan, (&sends, &receives), count, source.is_host())?;
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::endpoint::verbs::endpoint::VerbsEndpoint;
     use crate::endpoint::{Endpoint, Path, PeerInfo, Role};
-    use crate::plan::{Operation, RunLength, SideConfig, Transport};
+    use crate::plan::{Operation, Placement, QpAttributes, Queues, RunLength, SideConfig, Transport, Workload};
 
     /// Two sides, connected, of which the client has been told of the server's ends otherwise; with the ends of both.
     fn connected(
@@ -122,7 +122,7 @@ mod tests {
     ) -> ([VerbsEndpoint; 2], [PeerInfo; 2]) {
         let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
         let mut sides = [(client, Role::Client), (server, Role::Server)]
-            .map(|(plan, role)| VerbsEndpoint::open(plan, &plan.client, role).unwrap());
+            .map(|(plan, role)| VerbsEndpoint::open(plan, &plan.placement.client, role).unwrap());
         let [near, far] = [0, 1].map(|side| sides[side].create_queue_pairs(&path).unwrap());
         let mut told = far.clone();
         change(&mut told.queue_pairs);
@@ -134,8 +134,13 @@ mod tests {
     fn plan(operation: Operation, transport: Transport, size: u64) -> Plan {
         let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let amount = RunLength::Messages { count: 10, warm_up: 0 };
-        let plan = Plan { operation, transport, amount, sizes: vec![size], queue_pairs: 3, ..Plan::default() };
-        Plan { client: place.clone(), server: place, ..plan }
+        let plan = Plan {
+            workload: Workload { operation, amount, sizes: vec![size], ..Workload::default() },
+            attributes: QpAttributes { transport, ..QpAttributes::default() },
+            queues: Queues { queue_pairs: 3, ..Queues::default() },
+            ..Plan::default()
+        };
+        Plan { placement: Placement { client: place.clone(), server: place, ..plan.placement }, ..plan }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use crate::control::{Done, Hello, Message, Offer, PROTOCOL, Reason, Request};
 use crate::endpoint::fake::Fake;
 use crate::endpoint::{EndpointFactory, Intake, Path, PeerInfo, PortInfo, QpAddress, Role};
-use crate::plan::{Given, Plan, SideConfig, Transport};
+use crate::plan::{Given, Placement, Plan, QpAttributes, Queues, SideConfig, Transport};
 use crate::report::json::{Document, Event};
 use crate::report::{Environment, Row};
 use crate::stats::{Bandwidth, Figures, Interval, Seen};
@@ -107,10 +107,22 @@ fn conversations() -> [(&'static str, Vec<u8>); 8] {
         Message::End,
     ];
     let target = ends_with(Some(Intake::Dc { number: 5, key: 6 }));
-    let dynamic = [hello(), of(Plan { transport: Transport::Dc, ..Plan::default() }), Message::Path(path()), target];
+    let dynamic = [
+        hello(),
+        of(Plan {
+            attributes: QpAttributes { transport: Transport::Dc, ..QpAttributes::default() },
+            ..Plan::default()
+        }),
+        Message::Path(path()),
+        target,
+    ];
     let dynamic = [&dynamic[..], &whole[4..]].concat();
     let two = || SideConfig::default().spread(2);
-    let wide = Plan { queue_pairs: 2, threads: 2, client: two(), server: two(), ..Plan::default() };
+    let wide = Plan {
+        queues: Queues { queue_pairs: 2, threads: 2, ..Queues::default() },
+        placement: Placement { client: two(), server: two(), ..Placement::default() },
+        ..Plan::default()
+    };
     let ways = Message::Path(Path { others: vec![path()], ..path() });
     let Message::PeerInfo(end) = ends() else { unreachable!("they are ends") };
     let wide = [hello(), of(wide), ways, Message::PeerInfo(PeerInfo { others: vec![end.clone()], ..end })];

@@ -3,9 +3,9 @@
 mod combined;
 mod ports;
 
-use std::error::Error;
-use std::fmt;
 use std::time::Duration;
+
+use thiserror::Error;
 
 use super::{
     ALL_COUNTERS, Measure, Memory, NAMED, Operation, Plan, RunLength, SWEPT, Semantics, SideConfig, Transport, size,
@@ -13,16 +13,9 @@ use super::{
 };
 
 /// Why a plan cannot be: a sentence that names the option and what to change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct Contradiction(pub String);
-
-impl fmt::Display for Contradiction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl Error for Contradiction {}
 
 /// What the way between two sides has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +67,7 @@ impl Plan {
     ///
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), Contradiction> {
-        self.check_named(if self.sizes.len() > 1 { SWEPT } else { NAMED })
+        self.check_named(if self.workload.sizes.len() > 1 { SWEPT } else { NAMED })
     }
 
     /// The same, where this option has named the largest size.
@@ -89,7 +82,7 @@ impl Plan {
         self.check_ports()?;
         self.check_queues()?;
         self.check_network()?;
-        match self.measure {
+        match self.workload.measure {
             Measure::Bandwidth => {}
             Measure::Latency(semantics) => self.check_latency(semantics)?,
         }
@@ -98,8 +91,8 @@ impl Plan {
         self.check_gap()?;
         self.check_endless()?;
         self.check_counters()?;
-        check_place(&self.client)?;
-        check_place(&self.server)
+        check_place(&self.placement.client)?;
+        check_place(&self.placement.server)
     }
 
     /// Whether its messages have room on a path, where this option has named the largest size: what is too large is to be less there.
@@ -108,24 +101,24 @@ impl Plan {
     ///
     /// The same.
     pub fn check_room(&self, room: Room, option: &str) -> Result<(), Contradiction> {
-        let Some(largest) = self.sizes.iter().max().filter(|largest| !self.fits(**largest, room)) else {
+        let Some(largest) = self.workload.sizes.iter().max().filter(|largest| !self.fits(**largest, room)) else {
             return Ok(());
         };
         let (Room { mtu, .. }, most) = (room, self.limit(room).unwrap_or(u32::MAX));
         let instead = format!("and the largest message is to have {largest}: give {option} {most} or less");
-        if self.transport == Transport::Ud {
+        if self.attributes.transport == Transport::Ud {
             return refuse(format!(
                 "a datagram is a packet, of {mtu} bytes at most here, {instead}, or --transport rc"
             ));
         }
-        let service = self.transport;
+        let service = self.attributes.transport;
         if self.polls_memory() && most == mtu {
             return refuse(format!(
                 "packets of {service} come in any order, so that the last byte in memory tells of a message of one packet alone, of {mtu} bytes \
                  at most here, {instead}, or --imm, or --latency ack"
             ));
         }
-        refuse(format!("a {} over {service} has {most} bytes at most here, {instead}", self.operation))
+        refuse(format!("a {} over {service} has {most} bytes at most here, {instead}", self.workload.operation))
     }
 
     /// Whether messages of so many bytes have room on a path.
@@ -135,7 +128,7 @@ impl Plan {
 
     /// Bytes of the longest message on a path, where that is less than all services have.
     pub fn limit(&self, Room { mtu, longest }: Room) -> Option<u32> {
-        match self.transport {
+        match self.attributes.transport {
             Transport::Ud => Some(mtu),
             Transport::Srd if self.polls_memory() => Some(longest.map_or(mtu, |longest| longest.min(mtu))),
             Transport::Srd => longest,
@@ -145,77 +138,81 @@ impl Plan {
 
     /// Whether a side waits for messages by looking at its memory: what arrives by a plain write says nothing else.
     pub fn polls_memory(&self) -> bool {
-        self.operation == Operation::Write
-            && matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
+        self.workload.operation == Operation::Write
+            && matches!(self.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
     /// Whether what arrives is counted, as not all that was sent does.
     pub fn counts_arrivals(&self) -> bool {
-        self.measure == Measure::Bandwidth && !self.transport.is_reliable() && self.operation.takes_receive()
+        self.workload.measure == Measure::Bandwidth
+            && !self.attributes.transport.is_reliable()
+            && self.workload.operation.takes_receive()
     }
 
     /// Whether memory is looked at for whether anything has arrived: not all may, and nothing says of what has.
     pub fn looks_for_arrivals(&self) -> bool {
-        self.measure == Measure::Bandwidth && !self.transport.is_reliable() && self.operation == Operation::Write
+        self.workload.measure == Measure::Bandwidth
+            && !self.attributes.transport.is_reliable()
+            && self.workload.operation == Operation::Write
     }
 
     /// Whether the client posts messages of its own.
     pub fn client_sends(&self) -> bool {
-        !self.is_reversed
+        !self.workload.direction.is_reversed()
     }
 
     /// Whether the server posts messages of its own.
     pub fn server_sends(&self) -> bool {
-        self.is_bidirectional
-            || self.is_reversed
-            || matches!(self.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
+        self.workload.direction.is_both()
+            || self.workload.direction.is_reversed()
+            || matches!(self.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
     /// The length of the intervals whose messages are kept until the end: where nobody knows when that is, they become longer.
     pub fn interval_kept(&self) -> Option<Duration> {
-        self.interval.filter(|_| !self.is_endless)
+        self.sampling.interval.filter(|_| !self.workload.is_endless)
     }
 
     /// Receives that wait on a queue pair: none where nothing takes any.
     pub fn receives(&self) -> u32 {
-        if self.operation.takes_receive() { self.rx_depth } else { 0 }
+        if self.workload.operation.takes_receive() { self.queues.rx_depth } else { 0 }
     }
 
     fn check_operation(&self) -> Result<(), Contradiction> {
-        if self.transport.has(self.operation) {
+        if self.attributes.transport.has(self.workload.operation) {
             return Ok(());
         }
-        let instead = match self.transport {
+        let instead = match self.attributes.transport {
             Transport::Srd => "no device of EFA has one, with another give --transport rc",
-            Transport::Ud if !self.operation.fetches() => "give --transport rc or uc, or measure `send`",
+            Transport::Ud if !self.workload.operation.fetches() => "give --transport rc or uc, or measure `send`",
             _ => "give --transport rc",
         };
         refuse(format!(
             "--transport {} has no {}: {instead}",
-            self.transport.to_string().to_lowercase(),
-            self.operation
+            self.attributes.transport.to_string().to_lowercase(),
+            self.workload.operation
         ))
     }
 
     fn check_sizes(&self, option: &str) -> Result<(), Contradiction> {
-        if self.operation.is_atomic() && self.sizes != [8] {
+        if self.workload.operation.is_atomic() && self.workload.sizes != [8] {
             return refuse("atomics are of eight bytes: leave out --msg-size and --all-sizes");
         }
-        if self.sizes.is_empty() {
+        if self.workload.sizes.is_empty() {
             return refuse("there is no size to measure: --min-msg-size must not be above --max-msg-size");
         }
-        if self.sizes.len() > size::MOST_SIZES {
+        if self.workload.sizes.len() > size::MOST_SIZES {
             return refuse(format!("there are more than {} sizes: give a larger --step-factor", size::MOST_SIZES));
         }
-        for bytes in &self.sizes {
+        for bytes in &self.workload.sizes {
             within("--msg-size", *bytes, 1..=size::LARGEST)?;
         }
-        self.check_room(Room { mtu: self.mtu.unwrap_or(4096), longest: None }, option)
+        self.check_room(Room { mtu: self.attributes.mtu.unwrap_or(4096), longest: None }, option)
     }
 
     fn check_amount(&self) -> Result<(), Contradiction> {
-        let most = if self.measure == Measure::Bandwidth { MOST_MESSAGES } else { MOST_SAMPLES };
-        match self.amount {
+        let most = if self.workload.measure == Measure::Bandwidth { MOST_MESSAGES } else { MOST_SAMPLES };
+        match self.workload.amount {
             RunLength::Messages { count, warm_up } => {
                 within("--iters", count, 1..=most)?;
                 within("--warm-up", warm_up, 0..=most)
@@ -234,55 +231,52 @@ impl Plan {
 
     fn check_queues(&self) -> Result<(), Contradiction> {
         // Threads first: where nobody says how many queue pairs there are, there is one for each.
-        within("--threads", self.threads.into(), 1..=MOST_THREADS.into())?;
-        within("--qp-count", self.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
-        within("--tx-depth", self.tx_depth.into(), 1..=MOST_DEPTH.into())?;
-        within("--rx-depth", self.rx_depth.into(), 1..=MOST_DEPTH.into())?;
-        within("--post-list", self.post_list.into(), 1..=MOST_DEPTH.into())?;
-        within("--cq-mod", self.cq_moderation.into(), 1..=MOST_DEPTH.into())?;
-        let (threads, pairs, depth) = (self.threads, self.queue_pairs, self.tx_depth);
+        within("--threads", self.queues.threads.into(), 1..=MOST_THREADS.into())?;
+        within("--qp-count", self.queues.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
+        within("--tx-depth", self.queues.tx_depth.into(), 1..=MOST_DEPTH.into())?;
+        within("--rx-depth", self.queues.rx_depth.into(), 1..=MOST_DEPTH.into())?;
+        within("--post-list", self.queues.post_list.into(), 1..=MOST_DEPTH.into())?;
+        within("--cq-mod", self.queues.cq_moderation.into(), 1..=MOST_DEPTH.into())?;
+        let (threads, pairs, depth) = (self.queues.threads, self.queues.queue_pairs, self.queues.tx_depth);
         if threads > pairs {
             return refuse(format!(
                 "--threads {threads} is more than --qp-count {pairs}: give --qp-count {threads} or more"
             ));
         }
-        if self.post_list > depth {
-            let list = self.post_list;
+        if self.queues.post_list > depth {
+            let list = self.queues.post_list;
             return refuse(format!("--post-list {list} is above --tx-depth {depth}: give --tx-depth {list} or more"));
         }
-        if self.cq_moderation > depth {
-            let every = self.cq_moderation;
+        if self.queues.cq_moderation > depth {
+            let every = self.queues.cq_moderation;
             return refuse(format!(
                 "--cq-mod {every} is above --tx-depth {depth}, and no completion would come: give --cq-mod {depth} or less"
             ));
         }
-        if let Some(list) = self.receive_list {
-            within("--recv-post-list", list.into(), 1..=self.rx_depth.into())?;
-            if !self.operation.takes_receive() {
+        if let Some(list) = self.queues.receive_list {
+            within("--recv-post-list", list.into(), 1..=self.queues.rx_depth.into())?;
+            if !self.workload.operation.takes_receive() {
                 return refuse(format!(
                     "--recv-post-list is for messages that take receives, and {} takes none",
-                    self.operation
+                    self.workload.operation
                 ));
             }
         }
-        if self.is_reversed && self.is_bidirectional {
-            return refuse("--reversed has the server send alone, and --bidirectional both: give one of them");
-        }
-        if !self.transport.is_ordered() && self.cq_moderation != 1 {
+        if !self.attributes.transport.is_ordered() && self.queues.cq_moderation != 1 {
             return refuse(format!(
                 "messages over {} are done in any order, and each has a completion of its own: --cq-mod has to be 1, leave it out",
-                self.transport
+                self.attributes.transport
             ));
         }
         self.check_completions()?;
-        if let Some(interval) = self.interval
+        if let Some(interval) = self.sampling.interval
             && !(Duration::from_millis(1)..=LONGEST).contains(&interval)
         {
             return refuse(format!("--interval is {}: it can be 1ms to a year", time::show(interval)));
         }
-        if let (Some(interval), RunLength::Time { time, .. }) = (self.interval, self.amount)
+        if let (Some(interval), RunLength::Time { time, .. }) = (self.sampling.interval, self.workload.amount)
             && time.as_secs_f64() / interval.as_secs_f64() > MOST_INTERVALS
-            && !self.is_endless
+            && !self.workload.is_endless
         {
             return refuse(format!(
                 "--interval {} would be more than {MOST_INTERVALS} of them in {}: give a longer one",
@@ -290,7 +284,7 @@ impl Plan {
                 time::show(time)
             ));
         }
-        match self.rate_limit {
+        match self.workload.rate_limit {
             Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),
             _ => self.check_bursts(),
         }
@@ -298,13 +292,13 @@ impl Plan {
 
     fn check_counters(&self) -> Result<(), Contradiction> {
         let is_all = |name: &String| name == ALL_COUNTERS;
-        if self.counters.len() > 1 && self.counters.iter().any(is_all) {
+        if self.sampling.counters.len() > 1 && self.sampling.counters.iter().any(is_all) {
             return refuse("--counters all has every counter: leave out the other names");
         }
-        if self.counters.len() > MOST_COUNTERS {
+        if self.sampling.counters.len() > MOST_COUNTERS {
             return refuse(format!("--counters has more than {MOST_COUNTERS} names: give --counters all"));
         }
-        match self.counters.iter().find(|name| name.is_empty() || name.len() > 128) {
+        match self.sampling.counters.iter().find(|name| name.is_empty() || name.len() > 128) {
             Some(name) => refuse(format!(
                 "--counters {name:?} is no name of a counter: give all, or names such as port_xmit_data"
             )),
@@ -313,12 +307,12 @@ impl Plan {
     }
 
     fn check_bursts(&self) -> Result<(), Contradiction> {
-        let Some(size) = self.burst_size else { return Ok(()) };
+        let Some(size) = self.workload.burst_size else { return Ok(()) };
         within("--burst-size", size.into(), 1..=u32::MAX.into())?;
-        if self.rate_limit.is_none() {
+        if self.workload.rate_limit.is_none() {
             return refuse("--burst-size is of a limited rate: give --rate-limit as well, or leave it out");
         }
-        let list = self.post_list;
+        let list = self.queues.post_list;
         if size % list != 0 {
             return refuse(format!(
                 "--burst-size {size} is not so many times --post-list {list}, and lists go out whole: give a multiple of {list}"
@@ -329,7 +323,7 @@ impl Plan {
 
     /// Lists go out whole, so that a queue may be full before a request is in it that is signaled.
     fn check_completions(&self) -> Result<(), Contradiction> {
-        let (list, every, depth) = (self.post_list, self.cq_moderation, self.tx_depth);
+        let (list, every, depth) = (self.queues.post_list, self.queues.cq_moderation, self.queues.tx_depth);
         let (mut common, mut rest) = (list, every);
         while rest != 0 {
             (common, rest) = (rest, common % rest);
@@ -346,45 +340,45 @@ impl Plan {
     }
 
     fn check_network(&self) -> Result<(), Contradiction> {
-        if let Some(mtu) = self.mtu
+        if let Some(mtu) = self.attributes.mtu
             && ![256, 512, 1024, 2048, 4096].contains(&mtu)
         {
             return refuse(format!("--mtu is {mtu}: it can be 256, 512, 1024, 2048 or 4096"));
         }
-        let places = [&self.client, &self.server];
+        let places = [&self.placement.client, &self.placement.server];
         let has_index = places.iter().any(|place| place.spots().iter().any(|spot| spot.gid_index.is_some()));
-        if self.uses_rdma_cm && has_index {
+        if self.attributes.uses_rdma_cm && has_index {
             return refuse(
                 "--gid-index and --remote-gid-index are for queue pairs that are connected by hand: with --rdma-cm the addresses decide, \
                  leave them out",
             );
         }
-        if self.uses_rdma_cm && places.iter().any(|place| place.pkey_index.is_some()) {
+        if self.attributes.uses_rdma_cm && places.iter().any(|place| place.pkey_index.is_some()) {
             return refuse(
                 "--pkey-index and --remote-pkey-index are for queue pairs that are connected by hand: with --rdma-cm the connection manager \
                  chooses the partition, leave them out",
             );
         }
-        if self.uses_rdma_cm && places.iter().any(|place| place.dlid.is_some()) {
+        if self.attributes.uses_rdma_cm && places.iter().any(|place| place.dlid.is_some()) {
             return refuse(
                 "--dlid and --remote-dlid are for queue pairs that are connected by hand: with --rdma-cm the connection manager asks for the \
                  way, leave them out",
             );
         }
-        if self.uses_rdma_cm && matches!(self.transport, Transport::Dc | Transport::Srd) {
+        if self.attributes.uses_rdma_cm && matches!(self.attributes.transport, Transport::Dc | Transport::Srd) {
             return refuse(
                 "--rdma-cm connects queue pairs of RC, UC, UD and XRC: leave it out, or give --transport rc",
             );
         }
-        if self.is_on_demand && matches!(self.transport, Transport::Dc | Transport::Srd) {
-            let service = self.transport;
+        if self.placement.is_on_demand && matches!(self.attributes.transport, Transport::Dc | Transport::Srd) {
+            let service = self.attributes.transport;
             return refuse(format!(
                 "--odp: verbs do not tell whether a device has on-demand paging over {service}: leave it out"
             ));
         }
-        within("--qp-timeout", self.qp_timeout.into(), 0..=31)?;
-        within("--flow-label", self.flow_label.into(), 0..=MOST_FLOW_LABEL)?;
-        within("--sl", self.service_level.into(), 0..=15)
+        within("--qp-timeout", self.attributes.qp_timeout.into(), 0..=31)?;
+        within("--flow-label", self.attributes.flow_label.into(), 0..=MOST_FLOW_LABEL)?;
+        within("--sl", self.attributes.service_level.into(), 0..=15)
     }
 }
 

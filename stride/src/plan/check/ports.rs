@@ -6,7 +6,7 @@ use crate::plan::{Measure, Plan, SideConfig};
 impl Plan {
     /// Whether queue pairs and threads can be dealt out to the ports of both sides.
     pub(super) fn check_ports(&self) -> Result<(), Contradiction> {
-        let (ours, theirs) = (self.client.count(), self.server.count());
+        let (ours, theirs) = (self.placement.client.count(), self.placement.server.count());
         if ours != theirs {
             return refuse(format!(
                 "the client has {ours} ports and the server {theirs}, and each is to be connected with one: give as many --remote-device and \
@@ -19,23 +19,23 @@ impl Plan {
         if ours > MOST_PORTS {
             return refuse(format!("--device and --ib-port name {ours} ports: {MOST_PORTS} are the most"));
         }
-        if self.measure != Measure::Bandwidth {
+        if self.workload.measure != Measure::Bandwidth {
             return refuse(
                 "a latency is of one message at a time, which goes by one port: give one --device and --ib-port, or measure `bw`",
             );
         }
-        if self.uses_rdma_cm {
+        if self.attributes.uses_rdma_cm {
             return refuse(
                 "--rdma-cm connects by the server's address, which is of one port: leave it out, or give one --device and --ib-port",
             );
         }
         let has_lid = |place: &SideConfig| place.dlid.is_some();
-        if has_lid(&self.client) || has_lid(&self.server) {
+        if has_lid(&self.placement.client) || has_lid(&self.placement.server) {
             return refuse(
                 "--dlid and --remote-dlid are the way to one port: leave them out, or give one --device and --ib-port",
             );
         }
-        let (ports, threads, pairs) = (self.ports(), self.threads, self.queue_pairs);
+        let (ports, threads, pairs) = (self.ports(), self.queues.threads, self.queues.queue_pairs);
         if threads % ports != 0 {
             return refuse(format!(
                 "--threads {threads} cannot be dealt out to {ports} ports, of which each has threads of its own: give a multiple of {ports}, \
@@ -54,11 +54,12 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{PortSelector, Semantics};
+    use crate::plan::{PortSelector, Queues, Semantics};
 
     fn said(change: impl FnOnce(&mut Plan)) -> String {
-        let mut plan = Plan { threads: 2, queue_pairs: 4, ..Plan::default() };
-        (plan.client, plan.server) = (plan.client.spread(2), plan.server.spread(2));
+        let mut plan = Plan { queues: Queues { threads: 2, queue_pairs: 4, ..Queues::default() }, ..Plan::default() };
+        (plan.placement.client, plan.placement.server) =
+            (plan.placement.client.spread(2), plan.placement.server.spread(2));
         change(&mut plan);
         plan.check().map_or_else(|contradiction| contradiction.0, |()| String::new())
     }
@@ -66,13 +67,14 @@ mod tests {
     #[test]
     fn all_ports_have_as_many_threads_and_queue_pairs() {
         assert_eq!(said(|_| ()), "");
-        assert!(said(|plan| plan.threads = 3).starts_with("--threads 3 cannot be dealt out to 2 ports"));
-        assert!(said(|plan| plan.threads = 1).ends_with("give a multiple of 2, or leave it out"));
-        assert!(said(|plan| plan.queue_pairs = 5).starts_with("--qp-count 5 is of all ports together"));
-        let three = |plan: &mut Plan| plan.server.others.push(PortSelector::default());
+        assert!(said(|plan| plan.queues.threads = 3).starts_with("--threads 3 cannot be dealt out to 2 ports"));
+        assert!(said(|plan| plan.queues.threads = 1).ends_with("give a multiple of 2, or leave it out"));
+        assert!(said(|plan| plan.queues.queue_pairs = 5).starts_with("--qp-count 5 is of all ports together"));
+        let three = |plan: &mut Plan| plan.placement.server.others.push(PortSelector::default());
         assert!(said(three).starts_with("the client has 2 ports and the server 3, "));
         let many = |plan: &mut Plan| {
-            (plan.client, plan.server) = (SideConfig::default().spread(65), SideConfig::default().spread(65));
+            (plan.placement.client, plan.placement.server) =
+                (SideConfig::default().spread(65), SideConfig::default().spread(65));
         };
         assert!(said(many).contains("64 are the most"));
     }
@@ -80,18 +82,22 @@ mod tests {
     #[test]
     fn what_is_of_one_port_is_refused_with_several() {
         let latency = |plan: &mut Plan| {
-            (plan.measure, plan.threads, plan.queue_pairs) = (Measure::Latency(Semantics::Oneway), 1, 1);
+            (plan.workload.measure, plan.queues.threads, plan.queues.queue_pairs) =
+                (Measure::Latency(Semantics::Oneway), 1, 1);
         };
         assert!(said(latency).starts_with("a latency is of one message at a time, which goes by one port"));
-        assert!(said(|plan| plan.uses_rdma_cm = true).starts_with("--rdma-cm connects by the server's address"));
         assert!(
-            said(|plan| plan.server.dlid = Some(5)).starts_with("--dlid and --remote-dlid are the way to one port")
+            said(|plan| plan.attributes.uses_rdma_cm = true).starts_with("--rdma-cm connects by the server's address")
+        );
+        assert!(
+            said(|plan| plan.placement.server.dlid = Some(5))
+                .starts_with("--dlid and --remote-dlid are the way to one port")
         );
     }
 
     #[test]
     fn regions_of_their_own_are_for_several_queue_pairs_of_a_port() {
-        let own = |count| said(|plan| (plan.has_own_regions, plan.queue_pairs) = (true, count));
+        let own = |count| said(|plan| (plan.placement.has_own_regions, plan.queues.queue_pairs) = (true, count));
         assert!(
             own(2).contains("there is one at each of the 2 ports, which has its own regions: give --qp-count"),
             "{}",
@@ -102,8 +108,8 @@ mod tests {
 
     #[test]
     fn every_port_is_looked_at() {
-        assert_eq!(said(|plan| plan.server.others[0].port = Some(0)), "--ib-port is 0: ports count from 1");
-        let nameless = said(|plan| plan.client.others[0].device = Some(String::new()));
+        assert_eq!(said(|plan| plan.placement.server.others[0].port = Some(0)), "--ib-port is 0: ports count from 1");
+        let nameless = said(|plan| plan.placement.client.others[0].device = Some(String::new()));
         assert!(nameless.contains("is no name of a device"), "{nameless}");
     }
 }

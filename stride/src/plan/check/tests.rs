@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::GpuRegistration;
+use crate::plan::{Direction, GpuRegistration, QpAttributes, Workload};
 
 fn complaint(change: impl FnOnce(&mut Plan)) -> String {
     let mut plan = Plan::default();
@@ -9,8 +9,8 @@ fn complaint(change: impl FnOnce(&mut Plan)) -> String {
 
 fn latency(change: impl FnOnce(&mut Plan)) -> String {
     complaint(|plan| {
-        plan.measure = Measure::Latency(Semantics::Oneway);
-        (plan.tx_depth, plan.cq_moderation) = (1, 1);
+        plan.workload.measure = Measure::Latency(Semantics::Oneway);
+        (plan.queues.tx_depth, plan.queues.cq_moderation) = (1, 1);
         change(plan);
     })
 }
@@ -25,68 +25,85 @@ fn a_plan_without_contradictions_passes() {
 fn each_number_has_its_range() {
     type Case = (&'static str, fn(&mut Plan));
     let cases: [Case; 18] = [
-        ("--qp-count is 0", |plan| plan.queue_pairs = 0),
-        ("--threads is 0", |plan| (plan.queue_pairs, plan.threads) = (0, 0)),
-        ("--threads is 0", |plan| plan.threads = 0),
-        ("--tx-depth is 65537", |plan| plan.tx_depth = 65537),
-        ("--rx-depth is 0", |plan| plan.rx_depth = 0),
-        ("--post-list is 0", |plan| plan.post_list = 0),
+        ("--qp-count is 0", |plan| plan.queues.queue_pairs = 0),
+        ("--threads is 0", |plan| (plan.queues.queue_pairs, plan.queues.threads) = (0, 0)),
+        ("--threads is 0", |plan| plan.queues.threads = 0),
+        ("--tx-depth is 65537", |plan| plan.queues.tx_depth = 65537),
+        ("--rx-depth is 0", |plan| plan.queues.rx_depth = 0),
+        ("--post-list is 0", |plan| plan.queues.post_list = 0),
         ("--recv-post-list is 513: it can be 1 to 512", |plan| {
-            (plan.receive_list, plan.operation) = (Some(513), Operation::Send)
+            (plan.queues.receive_list, plan.workload.operation) = (Some(513), Operation::Send)
         }),
-        ("--cq-mod is 0", |plan| plan.cq_moderation = 0),
-        ("--qp-timeout is 32", |plan| plan.qp_timeout = 32),
-        ("--sl is 16", |plan| plan.service_level = 16),
-        ("--flow-label is 1048576", |plan| plan.flow_label = 1 << 20),
-        ("--dlid is 0", |plan| plan.client.dlid = Some(0)),
-        ("--dlid is 49152", |plan| plan.server.dlid = Some(0xc000)),
-        ("--mtu is 1500", |plan| plan.mtu = Some(1500)),
-        ("--msg-size is 0", |plan| plan.sizes = vec![0]),
-        ("--iters is 0", |plan| plan.amount = RunLength::Messages { count: 0, warm_up: 0 }),
-        ("--duration is 0s", |plan| plan.amount = RunLength::Time { time: Duration::ZERO, warm_up: Duration::ZERO }),
-        ("--interval is 0s", |plan| plan.interval = Some(Duration::ZERO)),
+        ("--cq-mod is 0", |plan| plan.queues.cq_moderation = 0),
+        ("--qp-timeout is 32", |plan| plan.attributes.qp_timeout = 32),
+        ("--sl is 16", |plan| plan.attributes.service_level = 16),
+        ("--flow-label is 1048576", |plan| plan.attributes.flow_label = 1 << 20),
+        ("--dlid is 0", |plan| plan.placement.client.dlid = Some(0)),
+        ("--dlid is 49152", |plan| plan.placement.server.dlid = Some(0xc000)),
+        ("--mtu is 1500", |plan| plan.attributes.mtu = Some(1500)),
+        ("--msg-size is 0", |plan| plan.workload.sizes = vec![0]),
+        ("--iters is 0", |plan| plan.workload.amount = RunLength::Messages { count: 0, warm_up: 0 }),
+        ("--duration is 0s", |plan| {
+            plan.workload.amount = RunLength::Time { time: Duration::ZERO, warm_up: Duration::ZERO }
+        }),
+        ("--interval is 0s", |plan| plan.sampling.interval = Some(Duration::ZERO)),
     ];
     for (start, change) in cases {
         let said = complaint(change);
         assert!(said.starts_with(start), "{said}");
         assert!(said.contains("it can be"), "{said}");
     }
-    assert!(complaint(|plan| plan.receive_list = Some(16)).contains("write takes none"));
+    assert!(complaint(|plan| plan.queues.receive_list = Some(16)).contains("write takes none"));
 }
 
 #[test]
 fn queues_contain_each_other() {
-    assert!(complaint(|plan| plan.threads = 2).contains("give --qp-count 2 or more"));
-    assert!(complaint(|plan| plan.post_list = 129).contains("give --tx-depth 129 or more"));
-    assert!(complaint(|plan| plan.cq_moderation = 129).contains("give --cq-mod 128 or less"));
+    assert!(complaint(|plan| plan.queues.threads = 2).contains("give --qp-count 2 or more"));
+    assert!(complaint(|plan| plan.queues.post_list = 129).contains("give --tx-depth 129 or more"));
+    assert!(complaint(|plan| plan.queues.cq_moderation = 129).contains("give --cq-mod 128 or less"));
     let queues = |list, every, depth| {
-        complaint(|plan| (plan.post_list, plan.cq_moderation, plan.tx_depth) = (list, every, depth))
+        complaint(|plan| {
+            (plan.queues.post_list, plan.queues.cq_moderation, plan.queues.tx_depth) = (list, every, depth)
+        })
     };
     // After 64 requests of which none is signaled no other list has room.
     assert!(queues(64, 100, 100).contains("give --tx-depth 160 or more, or --cq-mod 64"));
     for (list, every, depth) in [(64, 100, 160), (64, 64, 64), (64, 32, 64), (32, 64, 64), (1, 100, 100)] {
         assert_eq!(queues(list, every, depth), "");
     }
-    assert!(complaint(|plan| plan.rate_limit = Some(f64::NAN)).contains("--rate-limit"));
+    assert!(complaint(|plan| plan.workload.rate_limit = Some(f64::NAN)).contains("--rate-limit"));
 }
 
 #[test]
 fn transports_limit_operations_and_sizes() {
-    assert!(complaint(|plan| plan.transport = Transport::Ud).contains("measure `send`"));
-    let read = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::Read, Transport::Uc);
+    assert!(complaint(|plan| plan.attributes.transport = Transport::Ud).contains("measure `send`"));
+    let read =
+        |plan: &mut Plan| (plan.workload.operation, plan.attributes.transport) = (Operation::Read, Transport::Uc);
     assert_eq!(complaint(read), "--transport uc has no read: give --transport rc");
-    let large = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::Send, Transport::Ud);
+    let large =
+        |plan: &mut Plan| (plan.workload.operation, plan.attributes.transport) = (Operation::Send, Transport::Ud);
     assert!(complaint(large).contains("give --msg-size 4096 or less"));
-    assert!(complaint(|plan| plan.operation = Operation::FetchAdd).contains("eight bytes"));
-    assert!(complaint(|plan| (plan.is_on_demand, plan.transport) = (true, Transport::Dc)).contains("leave it out"));
-    let datagram = Plan { operation: Operation::Send, transport: Transport::Ud, sizes: vec![2048], ..Plan::default() };
+    assert!(complaint(|plan| plan.workload.operation = Operation::FetchAdd).contains("eight bytes"));
+    assert!(
+        complaint(|plan| (plan.placement.is_on_demand, plan.attributes.transport) = (true, Transport::Dc))
+            .contains("leave it out")
+    );
+    let datagram = Plan {
+        workload: Workload { operation: Operation::Send, sizes: vec![2048], ..Workload::default() },
+        attributes: QpAttributes { transport: Transport::Ud, ..QpAttributes::default() },
+        ..Plan::default()
+    };
     assert_eq!(datagram.check(), Ok(()));
     assert!(datagram.check_room(Room { mtu: 1024, longest: None }, NAMED).is_err());
 }
 
 #[test]
 fn scalable_datagrams_have_their_own_limits() {
-    let srd = |operation, size| Plan { operation, sizes: vec![size], transport: Transport::Srd, ..Plan::default() };
+    let srd = |operation, size| Plan {
+        workload: Workload { operation, sizes: vec![size], ..Workload::default() },
+        attributes: QpAttributes { transport: Transport::Srd, ..QpAttributes::default() },
+        ..Plan::default()
+    };
     let refused = |plan: &Plan, longest| plan.check_room(Room { mtu: 4096, longest }, SWEPT).err().map(|why| why.0);
     for operation in [Operation::Write, Operation::Read, Operation::Send, Operation::WriteWithImmediate] {
         assert_eq!(srd(operation, 1 << 20).check(), Ok(()), "a device may have room for it");
@@ -96,24 +113,32 @@ fn scalable_datagrams_have_their_own_limits() {
         );
         assert_eq!(refused(&srd(operation, 8929), Some(8928)), Some(why));
     }
-    let atomic = |plan: &mut Plan| (plan.operation, plan.transport) = (Operation::FetchAdd, Transport::Srd);
+    let atomic =
+        |plan: &mut Plan| (plan.workload.operation, plan.attributes.transport) = (Operation::FetchAdd, Transport::Srd);
     assert!(complaint(atomic).starts_with("--transport srd has no fetch-and-add: no device of EFA has one"));
-    let moderated = |plan: &mut Plan| (plan.cq_moderation, plan.transport) = (2, Transport::Srd);
+    let moderated = |plan: &mut Plan| (plan.queues.cq_moderation, plan.attributes.transport) = (2, Transport::Srd);
     assert!(complaint(moderated).contains("--cq-mod has to be 1"));
     let inline = |operation| {
-        complaint(|plan| (plan.operation, plan.inline, plan.transport) = (operation, Some(16), Transport::Srd))
+        complaint(|plan| {
+            (plan.workload.operation, plan.queues.inline, plan.attributes.transport) =
+                (operation, Some(16), Transport::Srd)
+        })
     };
     assert!(inline(Operation::Write).contains("measure `send`"));
     assert_eq!(inline(Operation::Send), "");
-    assert!(complaint(|plan| (plan.is_on_demand, plan.transport) = (true, Transport::Srd)).contains("over SRD"));
+    assert!(
+        complaint(|plan| (plan.placement.is_on_demand, plan.attributes.transport) = (true, Transport::Srd))
+            .contains("over SRD")
+    );
 }
 
 #[test]
 fn the_last_byte_tells_of_one_packet_where_they_have_no_order() {
     let watched = |operation, semantics, size| {
         latency(|plan| {
-            (plan.operation, plan.measure, plan.sizes) = (operation, Measure::Latency(semantics), vec![size]);
-            plan.transport = Transport::Srd;
+            (plan.workload.operation, plan.workload.measure, plan.workload.sizes) =
+                (operation, Measure::Latency(semantics), vec![size]);
+            plan.attributes.transport = Transport::Srd;
         })
     };
     for semantics in [Semantics::Oneway, Semantics::Rtt] {
@@ -127,45 +152,63 @@ fn the_last_byte_tells_of_one_packet_where_they_have_no_order() {
 
 #[test]
 fn a_latency_is_of_one_message() {
-    assert!(latency(|plan| plan.queue_pairs = 2).contains("--qp-count has to be 1"));
-    assert!(latency(|plan| plan.is_bidirectional = true).contains("--bidirectional"));
-    assert!(latency(|plan| plan.rate_limit = Some(1.0)).contains("--rate-limit"));
-    assert!(latency(|plan| plan.operation = Operation::Read).contains("--latency ack"));
-    assert!(latency(|plan| plan.sleeps_on_events = true).contains("--imm"));
-    let ack = |plan: &mut Plan| (plan.measure, plan.transport) = (Measure::Latency(Semantics::Ack), Transport::Uc);
+    assert!(latency(|plan| plan.queues.queue_pairs = 2).contains("--qp-count has to be 1"));
+    assert!(latency(|plan| plan.workload.direction = Direction::Both).contains("--bidirectional"));
+    assert!(latency(|plan| plan.workload.rate_limit = Some(1.0)).contains("--rate-limit"));
+    assert!(latency(|plan| plan.workload.operation = Operation::Read).contains("--latency ack"));
+    assert!(latency(|plan| plan.queues.sleeps_on_events = true).contains("--imm"));
+    let ack = |plan: &mut Plan| {
+        (plan.workload.measure, plan.attributes.transport) = (Measure::Latency(Semantics::Ack), Transport::Uc)
+    };
     assert!(latency(ack).contains("--latency oneway"));
-    let ack = |plan: &mut Plan| (plan.measure, plan.transport) = (Measure::Latency(Semantics::Ack), Transport::Xrc);
+    let ack = |plan: &mut Plan| {
+        (plan.workload.measure, plan.attributes.transport) = (Measure::Latency(Semantics::Ack), Transport::Xrc)
+    };
     assert_eq!(latency(ack), "");
 }
 
 #[test]
 fn processors_do_not_reach_the_memory_of_gpus() {
     let gpu = || Some(Memory::Cuda("0".to_owned()));
-    assert!(latency(|plan| plan.client.memory = gpu()).contains("give --imm"));
-    assert!(latency(|plan| plan.server.memory = gpu()).contains("give --imm"));
-    let imm = |plan: &mut Plan| (plan.client.memory, plan.operation) = (gpu(), Operation::WriteWithImmediate);
+    assert!(latency(|plan| plan.placement.client.memory = gpu()).contains("give --imm"));
+    assert!(latency(|plan| plan.placement.server.memory = gpu()).contains("give --imm"));
+    let imm = |plan: &mut Plan| {
+        (plan.placement.client.memory, plan.workload.operation) = (gpu(), Operation::WriteWithImmediate)
+    };
     assert_eq!(latency(imm), "");
-    assert!(complaint(|plan| (plan.server.memory, plan.is_on_demand) = (gpu(), true)).contains("--odp"));
+    assert!(
+        complaint(|plan| (plan.placement.server.memory, plan.placement.is_on_demand) = (gpu(), true)).contains("--odp")
+    );
     let way = Some(GpuRegistration::DmaBuf);
-    assert!(complaint(|plan| plan.client.gpu_registration = way).contains("give --use-cuda as well"));
-    assert_eq!(complaint(|plan| plan.server.gpu_registration = way), "");
-    let huge = |plan: &mut Plan| (plan.server.gpu_registration, plan.server.memory) = (way, Some(Memory::HugePages));
+    assert!(complaint(|plan| plan.placement.client.gpu_registration = way).contains("give --use-cuda as well"));
+    assert_eq!(complaint(|plan| plan.placement.server.gpu_registration = way), "");
+    let huge = |plan: &mut Plan| {
+        (plan.placement.server.gpu_registration, plan.placement.server.memory) = (way, Some(Memory::HugePages))
+    };
     assert!(complaint(huge).contains("give --use-cuda as well"));
-    assert_eq!(complaint(|plan| (plan.client.gpu_registration, plan.client.memory) = (way, gpu())), "");
-    assert_eq!(complaint(|plan| plan.is_on_demand = true), "");
-    assert!(complaint(|plan| (plan.client.memory, plan.inline) = (gpu(), Some(64))).contains("--inline 0"));
-    assert_eq!(complaint(|plan| (plan.server.memory, plan.inline) = (gpu(), Some(64))), "");
-    assert_eq!(complaint(|plan| (plan.client.memory, plan.inline) = (gpu(), Some(0))), "");
-    assert!(complaint(|plan| (plan.operation, plan.inline) = (Operation::Read, Some(64))).contains("sends none"));
+    assert_eq!(
+        complaint(|plan| (plan.placement.client.gpu_registration, plan.placement.client.memory) = (way, gpu())),
+        ""
+    );
+    assert_eq!(complaint(|plan| plan.placement.is_on_demand = true), "");
+    assert!(
+        complaint(|plan| (plan.placement.client.memory, plan.queues.inline) = (gpu(), Some(64))).contains("--inline 0")
+    );
+    assert_eq!(complaint(|plan| (plan.placement.server.memory, plan.queues.inline) = (gpu(), Some(64))), "");
+    assert_eq!(complaint(|plan| (plan.placement.client.memory, plan.queues.inline) = (gpu(), Some(0))), "");
+    assert!(
+        complaint(|plan| (plan.workload.operation, plan.queues.inline) = (Operation::Read, Some(64)))
+            .contains("sends none")
+    );
 }
 
 #[test]
 fn what_cannot_be_validated_is_refused() {
     let of = |operation, amount| {
         complaint(|plan| {
-            (plan.operation, plan.amount, plan.is_validated) = (operation, amount, true);
+            (plan.workload.operation, plan.workload.amount, plan.workload.is_validated) = (operation, amount, true);
             if operation.is_atomic() {
-                plan.sizes = vec![8];
+                plan.workload.sizes = vec![8];
             }
         })
     };
@@ -185,30 +228,35 @@ fn what_cannot_be_validated_is_refused() {
 
 #[test]
 fn addresses_decide_where_the_connection_manager_connects() {
-    assert_eq!(complaint(|plan| plan.uses_rdma_cm = true), "");
-    let index = |plan: &mut Plan| (plan.uses_rdma_cm, plan.server.gid_index) = (true, Some(1));
+    assert_eq!(complaint(|plan| plan.attributes.uses_rdma_cm = true), "");
+    let index = |plan: &mut Plan| (plan.attributes.uses_rdma_cm, plan.placement.server.gid_index) = (true, Some(1));
     assert!(complaint(index).contains("with --rdma-cm the addresses decide"));
-    assert_eq!(complaint(|plan| (plan.uses_rdma_cm, plan.flow_label) = (true, 7)), "");
+    assert_eq!(complaint(|plan| (plan.attributes.uses_rdma_cm, plan.attributes.flow_label) = (true, 7)), "");
     for of_hand in [
         SideConfig { pkey_index: Some(0), ..SideConfig::default() },
         SideConfig { dlid: Some(1), ..SideConfig::default() },
     ] {
-        assert_eq!(complaint(|plan| plan.server = of_hand.clone()), "");
-        let said = complaint(|plan| (plan.uses_rdma_cm, plan.server) = (true, of_hand.clone()));
+        assert_eq!(complaint(|plan| plan.placement.server = of_hand.clone()), "");
+        let said = complaint(|plan| (plan.attributes.uses_rdma_cm, plan.placement.server) = (true, of_hand.clone()));
         assert!(said.contains("with --rdma-cm the connection manager"), "{said}");
     }
-    assert_eq!(complaint(|plan| (plan.uses_rdma_cm, plan.transport) = (true, Transport::Xrc)), "");
+    assert_eq!(
+        complaint(|plan| (plan.attributes.uses_rdma_cm, plan.attributes.transport) = (true, Transport::Xrc)),
+        ""
+    );
     for transport in [Transport::Dc, Transport::Srd] {
-        let refused = complaint(|plan| (plan.uses_rdma_cm, plan.transport) = (true, transport));
+        let refused = complaint(|plan| (plan.attributes.uses_rdma_cm, plan.attributes.transport) = (true, transport));
         assert!(refused.contains("give --transport rc"), "{refused}");
-        assert_eq!(complaint(|plan| plan.transport = transport), "");
+        assert_eq!(complaint(|plan| plan.attributes.transport = transport), "");
     }
 }
 
 #[test]
 fn bursts_are_of_a_limited_rate() {
     let burst = |size, list, rate_limit| {
-        complaint(|plan| (plan.burst_size, plan.post_list, plan.rate_limit) = (Some(size), list, rate_limit))
+        complaint(|plan| {
+            (plan.workload.burst_size, plan.queues.post_list, plan.workload.rate_limit) = (Some(size), list, rate_limit)
+        })
     };
     assert!(burst(10, 1, None).contains("give --rate-limit as well"));
     assert!(burst(0, 1, Some(1.0)).starts_with("--burst-size is 0: it can be 1 to "));
@@ -220,7 +268,7 @@ fn bursts_are_of_a_limited_rate() {
 
 #[test]
 fn pauses_are_of_latencies() {
-    let gap = |time| move |plan: &mut Plan| plan.gap = Some(time);
+    let gap = |time| move |plan: &mut Plan| plan.workload.gap = Some(time);
     assert!(complaint(gap(Duration::from_micros(5))).starts_with("--gap is for `lat`"));
     assert_eq!(latency(gap(Duration::from_micros(5))), "");
     for wrong in [Duration::ZERO, Duration::from_nanos(999), Duration::from_secs(11)] {
@@ -228,8 +276,8 @@ fn pauses_are_of_latencies() {
     }
     let lost = |timeout| {
         latency(|plan| {
-            (plan.gap, plan.timeout) = (Some(Duration::from_secs(5)), Duration::from_secs(timeout));
-            (plan.operation, plan.transport) = (Operation::Send, Transport::Uc);
+            (plan.workload.gap, plan.sampling.timeout) = (Some(Duration::from_secs(5)), Duration::from_secs(timeout));
+            (plan.workload.operation, plan.attributes.transport) = (Operation::Send, Transport::Uc);
         })
     };
     assert!(lost(5).contains("give a longer --timeout"));
@@ -238,7 +286,7 @@ fn pauses_are_of_latencies() {
 
 #[test]
 fn regions_of_their_own_are_for_several_queue_pairs() {
-    let own = |count| complaint(|plan| (plan.has_own_regions, plan.queue_pairs) = (true, count));
+    let own = |count| complaint(|plan| (plan.placement.has_own_regions, plan.queues.queue_pairs) = (true, count));
     assert!(own(1).contains("give --qp-count"));
     assert_eq!(own(2), "");
 }
@@ -247,19 +295,22 @@ fn regions_of_their_own_are_for_several_queue_pairs() {
 fn what_has_no_end_is_of_one_size() {
     let endless = |change: fn(&mut Plan)| {
         complaint(|plan| {
-            (plan.is_endless, plan.amount) = (true, RunLength::Time { time: LONGEST, warm_up: Duration::ZERO });
+            (plan.workload.is_endless, plan.workload.amount) =
+                (true, RunLength::Time { time: LONGEST, warm_up: Duration::ZERO });
             change(plan);
         })
     };
-    assert_eq!(endless(|plan| plan.interval = Some(Duration::from_millis(1))), "");
-    assert!(endless(|plan| plan.sizes = vec![2, 64]).contains("give one --msg-size"));
-    assert!(endless(|plan| plan.is_validated = true).starts_with("--validate looks at memory"));
-    assert!(endless(|plan| plan.amount = Plan::default().amount).contains("leave out --iters"));
+    assert_eq!(endless(|plan| plan.sampling.interval = Some(Duration::from_millis(1))), "");
+    assert!(endless(|plan| plan.workload.sizes = vec![2, 64]).contains("give one --msg-size"));
+    assert!(endless(|plan| plan.workload.is_validated = true).starts_with("--validate looks at memory"));
+    assert!(endless(|plan| plan.workload.amount = Plan::default().workload.amount).contains("leave out --iters"));
 }
 
 #[test]
 fn counters_have_names() {
-    let of = |names: &[&str]| complaint(|plan| plan.counters = names.iter().map(|name| (*name).to_owned()).collect());
+    let of = |names: &[&str]| {
+        complaint(|plan| plan.sampling.counters = names.iter().map(|name| (*name).to_owned()).collect())
+    };
     assert!(of(&["all", "x"]).contains("leave out the other names"));
     assert!(of(&["x", ""]).starts_with("--counters \"\" is no name of a counter"));
     assert!(of(&["x".repeat(129).as_str()]).contains("is no name of a counter"));
@@ -270,14 +321,14 @@ fn counters_have_names() {
 
 #[test]
 fn places_are_looked_at() {
-    assert!(complaint(|plan| plan.server.port = Some(0)).contains("--ib-port"));
-    assert!(complaint(|plan| plan.server.device = Some(String::new())).contains("stride-perf devices"));
-    assert!(complaint(|plan| plan.client.cpus = Some(Vec::new())).contains("--cpu"));
+    assert!(complaint(|plan| plan.placement.server.port = Some(0)).contains("--ib-port"));
+    assert!(complaint(|plan| plan.placement.server.device = Some(String::new())).contains("stride-perf devices"));
+    assert!(complaint(|plan| plan.placement.client.cpus = Some(Vec::new())).contains("--cpu"));
 }
 
 #[test]
 fn receives_are_of_what_takes_some() {
-    let plan = |operation| Plan { operation, ..Plan::default() };
+    let plan = |operation| Plan { workload: Workload { operation, ..Workload::default() }, ..Plan::default() };
     assert_eq!(plan(Operation::Send).receives(), 512);
     assert_eq!(plan(Operation::WriteWithImmediate).receives(), 512);
     assert_eq!(plan(Operation::Write).receives(), 0);

@@ -41,7 +41,7 @@ impl Csv {
     ///
     /// Those of the writer.
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
-        let figures = match self.plan.measure {
+        let figures = match self.plan.workload.measure {
             Measure::Bandwidth => bandwidth(row),
             Measure::Latency(_) => latency(row),
         };
@@ -51,7 +51,7 @@ impl Csv {
 
     /// What rows of both have.
     fn of_any(&self, row: &Row) -> [String; 4] {
-        let semantics = match self.plan.measure {
+        let semantics = match self.plan.workload.measure {
             Measure::Bandwidth => String::new(),
             Measure::Latency(semantics) => semantics.to_string(),
         };
@@ -60,7 +60,7 @@ impl Csv {
     }
 
     fn names(&self) -> &'static [&'static str] {
-        match self.plan.measure {
+        match self.plan.workload.measure {
             Measure::Bandwidth => &BANDWIDTH,
             Measure::Latency(_) => &LATENCY,
         }
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_completion_of_each_large_message_is_in_its_line() {
         let mut environment = sample::environment(Measure::Bandwidth);
-        (environment.plan.cq_moderation, environment.plan.is_each_large_signaled) = (100, true);
+        (environment.plan.queues.cq_moderation, environment.plan.queues.is_each_large_signaled) = (100, true);
         let csv = Csv::new(&environment);
         let text = sample::written(|out| {
             csv.head(out)?;

@@ -36,31 +36,31 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     all.extend(rows().filter_map(|row| lost(plan, row)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint));
     let is_unknown = |row: &Row| row.bandwidth().is_some_and(|bandwidth| bandwidth.arrived.is_none());
     if plan.looks_for_arrivals() && rows().any(is_unknown) {
-        all.push(Hint::Unknown(plan.transport));
+        all.push(Hint::Unknown(plan.attributes.transport));
     }
-    let is_free = plan.rate_limit.is_none();
+    let is_free = plan.workload.rate_limit.is_none();
     let slow = || rows().filter(|row| is_free && given.is_below_link(row, ENOUGH));
-    if plan.operation.takes_receive()
-        && plan.transport.is_reliable()
-        && plan.tx_depth > plan.rx_depth
+    if plan.workload.operation.takes_receive()
+        && plan.attributes.transport.is_reliable()
+        && plan.queues.tx_depth > plan.queues.rx_depth
         && slow().next().is_some()
     {
-        all.push(Hint::FewReceives { receives: plan.rx_depth, sends: plan.tx_depth });
+        all.push(Hint::FewReceives { receives: plan.queues.rx_depth, sends: plan.queues.tx_depth });
     }
-    let is_shallow = plan.tx_depth < DEEP && slow().next().is_some() && !given.fetches();
+    let is_shallow = plan.queues.tx_depth < DEEP && slow().next().is_some() && !given.fetches();
     if is_shallow {
-        all.push(Hint::Shallow(plan.tx_depth));
+        all.push(Hint::Shallow(plan.queues.tx_depth));
     }
     let small = slow().filter(|row| row.size <= SMALL).max_by_key(|row| row.size);
     if let Some(row) = small
         && !is_shallow
     {
         all.extend(posting(given, row));
-        if plan.cq_moderation == 1 && plan.post_list == 1 && plan.transport.is_ordered() {
+        if plan.queues.cq_moderation == 1 && plan.queues.post_list == 1 && plan.attributes.transport.is_ordered() {
             all.push(Hint::EachSignaled);
         }
     }
-    if !plan.is_relaxed && slow().any(|row| row.size > SMALL) {
+    if !plan.placement.is_relaxed && slow().any(|row| row.size > SMALL) {
         all.push(Hint::Ordered);
     }
     all.extend(short(plan, rows()));
@@ -75,13 +75,13 @@ fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
     let plan = given.plan;
     let remedy = match plan {
         // EFA does not say how many it has.
-        _ if given.fetches() && plan.queue_pairs == plan.ports() && plan.transport.is_ordered() => {
+        _ if given.fetches() && plan.queues.queue_pairs == plan.ports() && plan.attributes.transport.is_ordered() => {
             let [client, server] = given.sides;
             let least = client.all().zip(server.all()).map(|(ours, theirs)| ours.reads[0].min(theirs.reads[1])).min();
             Remedy::Reads(least?)
         }
-        _ if plan.post_list == 1 => Remedy::PostList,
-        _ if plan.threads == plan.ports() => Remedy::Threads,
+        _ if plan.queues.post_list == 1 => Remedy::PostList,
+        _ if plan.queues.threads == plan.ports() => Remedy::Threads,
         _ => return None,
     };
     Some(Hint::Posting { size: row.size, rate: row.average()?.messages_per_second, remedy, ports: plan.ports() })
@@ -90,7 +90,7 @@ fn posting(given: &Given<'_>, row: &Row) -> Option<Hint> {
 /// The hint, and which part of what was sent did not arrive.
 fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
     let (sent, arrived) = row.bandwidth().and_then(|bandwidth| bandwidth.sent.zip(bandwidth.arrived))?;
-    let (size, service) = (row.size, plan.transport);
+    let (size, service) = (row.size, plan.attributes.transport);
     let hint = match arrived {
         0 => Hint::NoneArrived { size, sent, service },
         _ => Hint::Lost { size, arrived, sent, service },
@@ -100,7 +100,7 @@ fn lost(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
 
 fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
     // Who has asked for no length has one that serves for a look.
-    let is_default = matches!(plan.amount, RunLength::Messages { count: BANDWIDTH_MESSAGES, .. });
+    let is_default = matches!(plan.workload.amount, RunLength::Messages { count: BANDWIDTH_MESSAGES, .. });
     let enough = if is_default { LOOK } else { WINDOW };
     let windows = rows.filter_map(|row| Some((row.size, row.bandwidth()?.seconds)));
     let short: Vec<_> = windows.filter(|(_, seconds)| *seconds < enough).collect();
@@ -111,7 +111,7 @@ fn short<'r>(plan: &Plan, rows: impl Iterator<Item = &'r Row>) -> Option<Hint> {
 /// The hint, and how much of what the ports have together the row has. In a time all of them go on to its end; of a number of messages each
 /// has a part, and the one that is done first waits.
 fn apart(plan: &Plan, row: &Row) -> Option<(f64, Hint)> {
-    let is_counted = matches!(plan.amount, RunLength::Messages { .. });
+    let is_counted = matches!(plan.workload.amount, RunLength::Messages { .. });
     let average = row.average().filter(|_| is_counted)?.gigabits_per_second;
     let ports: f64 = row.port_averages().iter().map(|rates| rates.gigabits_per_second).sum();
     let hint = Hint::Apart { size: row.size, average, ports };
@@ -127,7 +127,7 @@ fn coarse(plan: &Plan, row: &Row) -> Option<Hint> {
     }
     let messages = bandwidth.messages;
     let each = u64::from(plan.moderation(row.size));
-    let is_coarse = each > 1 && messages < COMPLETIONS * each && matches!(plan.amount, RunLength::Time { .. });
+    let is_coarse = each > 1 && messages < COMPLETIONS * each && matches!(plan.workload.amount, RunLength::Time { .. });
     is_coarse.then_some(Hint::FewCompletions { size: row.size, messages, each })
 }
 
@@ -143,7 +143,7 @@ mod tests {
     use super::super::tests::Case;
     use super::*;
     use crate::endpoint::PortInfo;
-    use crate::plan::{Operation, Transport};
+    use crate::plan::{Direction, Operation, Transport};
     use crate::report::sample;
     use crate::stats::Figures;
 
@@ -163,39 +163,40 @@ mod tests {
     fn small_messages_are_limited_by_posting() {
         let mut case = small();
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
-        case.plan.post_list = 16;
+        case.plan.queues.post_list = 16;
         assert_eq!(case.hints(), [posting(Remedy::Threads)]);
-        case.plan.threads = 2;
+        case.plan.queues.threads = 2;
         assert_eq!(case.hints(), []);
     }
 
     #[test]
     fn each_port_has_threads_of_its_own() {
         let mut case = small();
-        case.plan.client = case.plan.client.spread(2);
-        (case.plan.threads, case.plan.post_list) = (2, 16);
+        case.plan.placement.client = case.plan.placement.client.spread(2);
+        (case.plan.queues.threads, case.plan.queues.post_list) = (2, 16);
         let hint = Hint::Posting { size: 4096, rate: 5e6, remedy: Remedy::Threads, ports: 2 };
         assert_eq!(case.hints(), std::slice::from_ref(&hint));
         assert!(hint.to_string().ends_with("Try --threads 4 with -q 4."), "{hint}");
-        case.plan.threads = 4;
+        case.plan.queues.threads = 4;
         assert_eq!(case.hints(), []);
     }
 
     #[test]
     fn reads_are_limited_by_those_under_way() {
         let mut case = small();
-        case.plan.operation = Operation::Read;
+        case.plan.workload.operation = Operation::Read;
         case.sides[1].reads = [128, 8];
         assert_eq!(case.hints(), [posting(Remedy::Reads(8))]);
-        case.plan.queue_pairs = 4;
+        case.plan.queues.queue_pairs = 4;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
     }
 
     #[test]
     fn the_port_with_the_fewest_reads_under_way_counts() {
         let mut case = small();
-        (case.plan.operation, case.plan.queue_pairs, case.plan.threads) = (Operation::Read, 2, 2);
-        case.plan.client = case.plan.client.spread(2);
+        (case.plan.workload.operation, case.plan.queues.queue_pairs, case.plan.queues.threads) =
+            (Operation::Read, 2, 2);
+        case.plan.placement.client = case.plan.placement.client.spread(2);
         let first = case.sides.clone();
         for (asks, answers, least) in [(4, 16, 4), (16, 2, 2)] {
             case.sides[0].others = vec![PortInfo { port: 2, reads: [asks, 16], ..first[0].clone() }];
@@ -208,33 +209,33 @@ mod tests {
     #[test]
     fn completions_of_each_message() {
         let mut case = small();
-        case.plan.cq_moderation = 1;
+        case.plan.queues.cq_moderation = 1;
         assert_eq!(case.hints(), [posting(Remedy::PostList), Hint::EachSignaled]);
         // Where they are done in any order there is no other way; and EFA says of no number of reads.
-        case.plan.transport = Transport::Srd;
+        case.plan.attributes.transport = Transport::Srd;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
-        (case.plan.operation, case.plan.queue_pairs) = (Operation::Read, 1);
+        (case.plan.workload.operation, case.plan.queues.queue_pairs) = (Operation::Read, 1);
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
     }
 
     #[test]
     fn few_completions_in_a_time() {
         let mut case = small();
-        case.plan.cq_moderation = 100;
+        case.plan.queues.cq_moderation = 100;
         case.rows = vec![sample::bandwidth_row(8 << 20, 300)];
-        case.plan.rate_limit = Some(10.0);
+        case.plan.workload.rate_limit = Some(10.0);
         let time = std::time::Duration::from_secs(1);
-        case.plan.amount = RunLength::Messages { count: 300, warm_up: 0 };
+        case.plan.workload.amount = RunLength::Messages { count: 300, warm_up: 0 };
         assert_eq!(case.hints(), []);
-        case.plan.amount = RunLength::Time { time, warm_up: time / 10 };
+        case.plan.workload.amount = RunLength::Time { time, warm_up: time / 10 };
         assert_eq!(case.hints(), [Hint::FewCompletions { size: 8 << 20, messages: 300, each: 100 }]);
         let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures else { unreachable!("a bandwidth") };
         (bandwidth.sent, bandwidth.arrived) = (Some(300), Some(300));
         assert_eq!(case.hints(), [], "what arrives is counted one by one");
         case.rows = vec![sample::bandwidth_row(8 << 20, 300)];
-        case.plan.is_each_large_signaled = true;
+        case.plan.queues.is_each_large_signaled = true;
         assert_eq!(case.hints(), []);
-        (case.plan.cq_moderation, case.plan.is_each_large_signaled) = (1, false);
+        (case.plan.queues.cq_moderation, case.plan.queues.is_each_large_signaled) = (1, false);
         assert_eq!(case.hints(), []);
     }
 
@@ -242,7 +243,7 @@ mod tests {
     fn short_windows_are_told_of_who_has_chosen_them() {
         let mut case = Case::bandwidth();
         let of = |case: &mut Case, count, seconds| {
-            case.plan.amount = RunLength::Messages { count, warm_up: 0 };
+            case.plan.workload.amount = RunLength::Messages { count, warm_up: 0 };
             let Figures::Bandwidth(bandwidth) = &mut case.rows[0].figures else { unreachable!("a bandwidth") };
             bandwidth.seconds = seconds;
             case.hints().iter().filter(|hint| matches!(hint, Hint::ShortWindow { .. })).count()
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn ports_that_were_not_under_way_together_are_told() {
         let mut case = Case::bandwidth();
-        case.plan.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
+        case.plan.workload.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
         case.rows = vec![sample::ports_row(65_536, 702_000), sample::ports_row(131_072, 351_000)];
         assert_eq!(case.hints(), [], "they come to what the row has");
         for (row, share) in case.rows.iter_mut().zip([4.0, 8.0]) {
@@ -268,35 +269,35 @@ mod tests {
             "At 128 KiB the ports were under way together for a part of the window only: the row has 368.050 Gb/s, and they have \
              1012.138 Gb/s, each in its own. Try -D 5."
         );
-        case.plan.amount = Case::bandwidth().plan.amount;
+        case.plan.workload.amount = Case::bandwidth().plan.workload.amount;
         assert_eq!(case.hints(), [], "in a time each goes on to the end");
     }
 
     #[test]
     fn few_sends_under_way() {
         let mut case = small();
-        case.plan.tx_depth = 4;
+        case.plan.queues.tx_depth = 4;
         assert_eq!(case.hints(), [Hint::Shallow(4)]);
     }
 
     #[test]
     fn a_limit_that_was_asked_for_is_none_to_wonder_at() {
         let mut case = small();
-        case.plan.rate_limit = Some(10.0);
+        case.plan.workload.rate_limit = Some(10.0);
         assert_eq!(case.hints(), []);
     }
 
     #[test]
     fn bytes_are_compared_outside_of_the_window() {
         let mut case = small();
-        case.plan.is_validated = true;
+        case.plan.workload.is_validated = true;
         assert_eq!(case.hints(), small().hints());
     }
 
     #[test]
     fn datagrams_that_were_lost() {
         let mut case = Case::bandwidth();
-        (case.plan.operation, case.plan.transport) = (Operation::Send, Transport::Ud);
+        (case.plan.workload.operation, case.plan.attributes.transport) = (Operation::Send, Transport::Ud);
         case.rows.push(case.rows[0].clone());
         for (row, arrived) in case.rows.iter_mut().zip([990, 1000]) {
             let Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };
@@ -315,7 +316,7 @@ mod tests {
     #[test]
     fn writes_that_nobody_counts() {
         let mut case = Case::bandwidth();
-        case.plan.transport = Transport::Uc;
+        case.plan.attributes.transport = Transport::Uc;
         assert_eq!(case.hints(), [Hint::Unknown(Transport::Uc)]);
         // Of one size is it known that nothing came.
         case.rows.push(sample::bandwidth_row(8192, 0));
@@ -327,20 +328,21 @@ mod tests {
         case.rows.remove(0);
         assert_eq!(case.hints(), [none]);
         case.rows = Case::bandwidth().rows;
-        case.plan.operation = Operation::WriteWithImmediate;
+        case.plan.workload.operation = Operation::WriteWithImmediate;
         assert_eq!(case.hints(), []);
     }
 
     #[test]
     fn more_sends_than_receives() {
         let mut case = small();
-        (case.plan.operation, case.plan.tx_depth, case.plan.rx_depth) = (Operation::Send, 128, 64);
+        (case.plan.workload.operation, case.plan.queues.tx_depth, case.plan.queues.rx_depth) =
+            (Operation::Send, 128, 64);
         assert_eq!(case.hints(), [Hint::FewReceives { receives: 64, sends: 128 }, posting(Remedy::PostList)]);
-        case.plan.operation = Operation::Write;
+        case.plan.workload.operation = Operation::Write;
         assert_eq!(case.hints(), [posting(Remedy::PostList)]);
         // Who is not slow does not wait.
         let mut case = Case::bandwidth();
-        (case.plan.operation, case.plan.rx_depth) = (Operation::Send, 64);
+        (case.plan.workload.operation, case.plan.queues.rx_depth) = (Operation::Send, 64);
         assert_eq!(case.hints(), []);
     }
 
@@ -354,16 +356,16 @@ mod tests {
     #[test]
     fn both_directions_are_twice_the_link() {
         let mut case = Case::bandwidth();
-        case.plan.is_relaxed = false;
+        case.plan.placement.is_relaxed = false;
         assert_eq!(case.hints(), []);
-        case.plan.is_bidirectional = true;
+        case.plan.workload.direction = Direction::Both;
         assert_eq!(case.hints(), [Hint::Ordered]);
     }
 
     #[test]
     fn writes_in_order() {
         let mut case = Case::bandwidth();
-        case.plan.is_relaxed = false;
+        case.plan.placement.is_relaxed = false;
         case.rows = vec![sample::bandwidth_row(65_536, 400_000)];
         assert_eq!(case.hints(), [Hint::Ordered]);
     }

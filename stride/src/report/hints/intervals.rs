@@ -9,9 +9,9 @@ use crate::stats::share;
 /// Of messages by number: of a time it is known before.
 pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
     let plan = given.plan;
-    let length = plan.interval?;
-    let (true, RunLength::Messages { .. }) = (!given.rows.is_empty(), plan.amount) else { return None };
-    match plan.measure {
+    let length = plan.sampling.interval?;
+    let (true, RunLength::Messages { .. }) = (!given.rows.is_empty(), plan.workload.amount) else { return None };
+    match plan.workload.measure {
         Measure::Bandwidth => {
             // Of what did not arrive there are none, however long it took.
             let mut arrived =
@@ -21,7 +21,7 @@ pub(super) fn hint(given: &Given<'_>) -> Option<Hint> {
         }
         Measure::Latency(semantics) => {
             let length = run::length(plan);
-            let pause = plan.gap.unwrap_or_default().as_secs_f64();
+            let pause = plan.workload.gap.unwrap_or_default().as_secs_f64();
             let time = |row: &Row| {
                 let latency = row.latency()?;
                 Some(latency.samples as f64 * (latency.mean / share(semantics) / 1e9 + pause))
@@ -43,22 +43,22 @@ mod tests {
     #[test]
     fn intervals_of_which_none_was_over() {
         let of = |case: &mut Case, milliseconds| {
-            case.plan.interval = Some(Duration::from_millis(milliseconds));
+            case.plan.sampling.interval = Some(Duration::from_millis(milliseconds));
             let hints = case.hints();
             hints.into_iter().find(|hint| matches!(hint, Hint::NoInterval(_) | Hint::NoTwoIntervals(_)))
         };
         // 100 000 messages, each there and back in 1.05 us.
         let mut case = Case::latency();
         assert_eq!(of(&mut case, 300), None, "of a time it is known before");
-        case.plan.amount = RunLength::Messages { count: 100_000, warm_up: 0 };
+        case.plan.workload.amount = RunLength::Messages { count: 100_000, warm_up: 0 };
         let told = of(&mut case, 300).expect("it took 105 ms");
         assert_eq!(told, Hint::NoInterval(Duration::from_millis(300)));
         assert!(told.to_string().starts_with("Every size was over before half of an interval of 300ms was"), "{told}");
         assert_eq!(of(&mut case, 200), None);
-        case.plan.gap = Some(Duration::from_micros(1));
+        case.plan.workload.gap = Some(Duration::from_micros(1));
         assert_eq!(of(&mut case, 300), None, "with pauses it took longer");
         let mut case = Case::bandwidth();
-        case.plan.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
+        case.plan.workload.amount = RunLength::Messages { count: 702_000, warm_up: 0 };
         assert_eq!(of(&mut case, 250), None);
         for row in &mut case.rows {
             let crate::stats::Figures::Bandwidth(bandwidth) = &mut row.figures else { unreachable!("a bandwidth") };

@@ -17,14 +17,14 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = Vec::new();
     let samples = given.rows.iter().filter_map(Row::latency).map(|latency| latency.samples).min();
     let Some(samples) = samples else { return all };
-    if given.plan.sleeps_on_events {
+    if given.plan.queues.sleeps_on_events {
         all.push(Hint::Slept);
     }
     all.extend(
         given.rows.iter().filter_map(|row| tail(given, row)).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, hint)| hint),
     );
     // Who has asked for no number of them has one that serves for a look.
-    let is_default = matches!(given.plan.amount, RunLength::Messages { count: LATENCY_MESSAGES, .. });
+    let is_default = matches!(given.plan.workload.amount, RunLength::Messages { count: LATENCY_MESSAGES, .. });
     if samples < SAMPLES && !is_default {
         all.push(Hint::FewSamples(samples));
     }
@@ -57,9 +57,9 @@ mod tests {
         let mut case = Case::latency();
         case.rows.push(crate::report::sample::latency_row(8, 1000));
         assert_eq!(case.hints(), [Hint::FewSamples(1000)]);
-        case.plan.amount = RunLength::Messages { count: 2000, warm_up: 0 };
+        case.plan.workload.amount = RunLength::Messages { count: 2000, warm_up: 0 };
         assert_eq!(case.hints(), [Hint::FewSamples(1000)]);
-        case.plan.amount = RunLength::Messages { count: LATENCY_MESSAGES, warm_up: 100 };
+        case.plan.workload.amount = RunLength::Messages { count: LATENCY_MESSAGES, warm_up: 100 };
         assert_eq!(case.hints(), []);
     }
 
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn threads_that_slept() {
         let mut case = Case::latency();
-        case.plan.sleeps_on_events = true;
+        case.plan.queues.sleeps_on_events = true;
         assert_eq!(case.hints(), [Hint::Slept]);
     }
 }

@@ -224,7 +224,7 @@ pub fn same_port(facts: &PortInfo) -> Option<Hint> {
 
 /// Whether softrnic's device was asked for, or stands in, where a side has it.
 pub fn softrnic(plan: &Plan, sides: [&PortInfo; 2]) -> Option<Hint> {
-    let is_chosen = [&plan.client, &plan.server].iter().any(|place| place.device.is_some());
+    let is_chosen = [&plan.placement.client, &plan.placement.server].iter().any(|place| place.device.is_some());
     sides.iter().any(|facts| facts.all().any(PortInfo::is_soft)).then_some(Hint::Softrnic { is_chosen })
 }
 
@@ -260,13 +260,13 @@ impl Given<'_> {
 
     /// Whether a row is far below what the link carries.
     fn is_below_link(&self, row: &Row, share: f64) -> bool {
-        let directions = if self.plan.is_bidirectional { 2.0 } else { 1.0 };
+        let directions = if self.plan.workload.direction.is_both() { 2.0 } else { 1.0 };
         let average = row.average().map(|rates| rates.gigabits_per_second);
         average.zip(self.link()).is_some_and(|(average, link)| average < share * link * directions)
     }
 
     fn fetches(&self) -> bool {
-        Operation::fetches(self.plan.operation)
+        Operation::fetches(self.plan.workload.operation)
     }
 }
 

@@ -46,7 +46,7 @@ fn mtu(given: &Given<'_>) -> Option<Hint> {
         let is_ethernet = facts.link_layer != "InfiniBand";
         return Some(Hint::MtuOfPort { host: facts.host.clone(), mtu, is_ethernet });
     }
-    (given.plan.mtu == Some(mtu)).then_some(Hint::MtuAsked(mtu))
+    (given.plan.attributes.mtu == Some(mtu)).then_some(Hint::MtuAsked(mtu))
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
         let mut case = Case::bandwidth();
         case.sides[1].provider = SOFTRNIC.to_owned();
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: false }]);
-        case.plan.server.device = Some("soft0".to_owned());
+        case.plan.placement.server.device = Some("soft0".to_owned());
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: true }]);
         assert!(!case.hints()[0].to_string().contains("-d"), "who has named it knows how");
     }
@@ -104,7 +104,7 @@ mod tests {
         for side in &mut case.sides {
             side.others = vec![PortInfo { port: 2, ..side.clone() }, side.clone()];
         }
-        case.plan.rate_limit = Some(1.0);
+        case.plan.workload.rate_limit = Some(1.0);
         let twice = Hint::SamePort { name: "mlx5_0 port 1".to_owned(), times: 2 };
         assert_eq!(case.hints(), std::slice::from_ref(&twice));
         assert_eq!(
@@ -121,7 +121,7 @@ mod tests {
     fn packets_that_might_be_larger() {
         let mut case = Case::bandwidth();
         case.path.mtu = 1024;
-        case.plan.mtu = Some(1024);
+        case.plan.attributes.mtu = Some(1024);
         assert_eq!(case.hints(), [Hint::MtuAsked(1024)]);
         case.sides[1].mtu = 1024;
         let of = |is_ethernet| Hint::MtuOfPort { host: "two".to_owned(), mtu: 1024, is_ethernet };
@@ -150,7 +150,7 @@ mod tests {
         let mut case = Case::bandwidth();
         case.sides[0].others = vec![PortInfo { port: 2, thread_nodes: vec![1], ..case.sides[0].clone() }];
         case.sides[1].others = vec![case.sides[1].clone()];
-        case.plan.rate_limit = Some(1.0);
+        case.plan.workload.rate_limit = Some(1.0);
         let hints = case.hints();
         assert!(matches!(&hints[..], [Hint::Far { option: "--cpu", thread: 1, .. }]), "{hints:?}");
     }
@@ -159,7 +159,7 @@ mod tests {
     fn packets_of_small_messages_are_as_they_are() {
         let mut case = Case::latency();
         case.path.mtu = 1024;
-        case.plan.mtu = Some(1024);
+        case.plan.attributes.mtu = Some(1024);
         assert_eq!(case.hints(), []);
     }
 }

@@ -26,7 +26,7 @@ impl Manual {
     fn open_target(&self, target: &TargetQueuePair, plan: &Plan, mtu: Mtu) -> Result<()> {
         let mut access = AccessFlags::RemoteWrite | AccessFlags::RemoteRead;
         // Not every device has atomics here.
-        access.set(AccessFlags::RemoteAtomic, plan.operation.is_atomic());
+        access.set(AccessFlags::RemoteAtomic, plan.workload.operation.is_atomic());
         let mut init = QueuePairAttribute::new();
         init.setup_state(QueuePairState::Init).setup_pkey_index(self.pkey_index).setup_port(self.port);
         target.modify(init.setup_access_flags(access))?;
@@ -52,7 +52,9 @@ impl Manual {
         let mut receive = QueuePairAttribute::new();
         pair.initiator.modify(receive.setup_state(QueuePairState::ReadyToReceive).setup_path_mtu(joint.mtu))?;
         let mut send = QueuePairAttribute::new();
-        send.setup_state(QueuePairState::ReadyToSend).setup_sq_psn(own.psn).setup_timeout(joint.plan.qp_timeout);
+        send.setup_state(QueuePairState::ReadyToSend)
+            .setup_sq_psn(own.psn)
+            .setup_timeout(joint.plan.attributes.qp_timeout);
         send.setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(joint.asks);
         pair.initiator.modify(&send)?;
         pair.there = Some(Target { way: pd.create_ah(&self.way)?, number, key });

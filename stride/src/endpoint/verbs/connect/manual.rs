@@ -31,11 +31,13 @@ impl Manual {
     pub(in super::super) fn new(plan: &Plan, own: &PortInfo, gid: Option<u32>, theirs: &PeerInfo) -> Result<Self> {
         let port = own.port;
         let mut way = AddressHandleAttribute::new();
-        way.setup_port(port).setup_service_level(plan.service_level).setup_dest_lid(own.dlid.unwrap_or(theirs.lid));
+        way.setup_port(port)
+            .setup_service_level(plan.attributes.service_level)
+            .setup_dest_lid(own.dlid.unwrap_or(theirs.lid));
         if let (Some(index), Some(gid)) = (gid, &theirs.gid) {
             let gid: Ipv6Addr = gid.parse().with_context(|| format!("the other side's GID is `{gid}`"))?;
             let index = u8::try_from(index).context("the index of a GID has 8 bits")?;
-            way.setup_grh(&Gid::from(gid), plan.flow_label, index, HOP_LIMIT, plan.traffic_class);
+            way.setup_grh(&Gid::from(gid), plan.attributes.flow_label, index, HOP_LIMIT, plan.attributes.traffic_class);
         }
         Ok(Self { port, pkey_index: own.partition.map_or(0, |partition| partition.index), way })
     }
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
     use crate::endpoint::fake::Fake;
     use crate::endpoint::{EndpointFactory, Role};
-    use crate::plan::SideConfig;
+    use crate::plan::{QpAttributes, SideConfig};
 
     fn way(plan: &Plan, place: &SideConfig, gid: Option<u32>) -> Manual {
         let fake = Fake { is_infiniband: true, ..Fake::default() };
@@ -123,7 +125,10 @@ mod tests {
 
     #[test]
     fn labels_and_classes_stand_in_the_header_of_gids() {
-        let plan = Plan { flow_label: 0xabcde, traffic_class: 104, ..Plan::default() };
+        let plan = Plan {
+            attributes: QpAttributes { flow_label: 0xabcde, traffic_class: 104, ..QpAttributes::default() },
+            ..Plan::default()
+        };
         let way = way(&plan, &SideConfig::default(), Some(0)).way;
         assert_eq!((way.grh_flow_label(), way.grh_traffic_class(), way.grh_hop_limit()), (0xabcde, 104, HOP_LIMIT));
     }

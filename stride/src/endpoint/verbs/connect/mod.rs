@@ -102,7 +102,7 @@ impl Joint<'_> {
     where
         F: Fn(&QueuePairAttribute) -> Result<(), ModifyQueuePairError>,
     {
-        let is_reliable = self.plan.transport.is_reliable();
+        let is_reliable = self.plan.attributes.transport.is_reliable();
         let mut init = QueuePairAttribute::new();
         let access = AccessFlags::RemoteWrite
             | if is_reliable { AccessFlags::RemoteRead | AccessFlags::RemoteAtomic } else { AccessFlags::empty() };
@@ -121,7 +121,7 @@ impl Joint<'_> {
             receive.setup_max_dest_read_atomic(self.answers).setup_min_rnr_timer(RNR_TIMER);
         }
         if is_reliable {
-            send.setup_timeout(self.plan.qp_timeout);
+            send.setup_timeout(self.plan.attributes.qp_timeout);
         }
         if is_reliable && direction != Direction::In {
             send.setup_retry_cnt(7).setup_rnr_retry(7).setup_max_read_atomic(self.asks);

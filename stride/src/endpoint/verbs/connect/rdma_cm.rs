@@ -21,7 +21,7 @@ use super::{Address, Direction, Joint, Loose, Route, intake};
 use crate::endpoint::verbs::device;
 use crate::endpoint::verbs::pairs::XrcPair;
 use crate::endpoint::{Listening, PeerInfo, QpAddress, Role};
-use crate::plan::{Plan, SideConfig, Transport};
+use crate::plan::{Plan, QpAttributes, SideConfig, Transport};
 use crate::run::DatagramSend;
 
 /// How long each step may take.
@@ -53,9 +53,9 @@ impl Manager {
         role: Role,
     ) -> Result<(Arc<DeviceContext>, u8, Self)> {
         device::list()?;
-        let address = match plan.address {
+        let address = match plan.attributes.address {
             Some(address) => address,
-            None => own(&plan.server)?,
+            None => own(&plan.placement.server)?,
         };
         if is_of_link(address) {
             bail!("--rdma-cm: {address} is an address of a link alone: give the server by another");
@@ -69,8 +69,8 @@ impl Manager {
             Role::Server => {
                 let mut builder = Listener::builder();
                 builder.setup_port_space(port_space(plan)).setup_timeout(PATIENCE);
-                if plan.traffic_class != 0 {
-                    builder.setup_type_of_service(plan.traffic_class);
+                if plan.attributes.traffic_class != 0 {
+                    builder.setup_type_of_service(plan.attributes.traffic_class);
                 }
                 let listener = builder.bind((address, 0)).map_err(|error| unreachable(address, role, error))?;
                 let token = RandomState::new().hash_one(address);
@@ -139,14 +139,14 @@ impl Manager {
 }
 
 fn port_space(plan: &Plan) -> PortSpace {
-    if plan.transport == Transport::Ud { PortSpace::Udp } else { PortSpace::Tcp }
+    if plan.attributes.transport == Transport::Ud { PortSpace::Udp } else { PortSpace::Tcp }
 }
 
 fn connector(plan: &Plan) -> Connector {
     let mut connector = Connector::new();
     connector.setup_port_space(port_space(plan)).setup_timeout(PATIENCE);
-    if plan.traffic_class != 0 {
-        connector.setup_type_of_service(plan.traffic_class);
+    if plan.attributes.traffic_class != 0 {
+        connector.setup_type_of_service(plan.attributes.traffic_class);
     }
     connector
 }
@@ -282,7 +282,7 @@ impl Meeting<'_> {
 
     /// Gives a way the service level and the flow label that were asked for, if any were.
     fn level(&self, way: &mut AddressHandleAttribute) -> Result<()> {
-        let Plan { service_level, flow_label, .. } = *self.joint.plan;
+        let QpAttributes { service_level, flow_label, .. } = self.joint.plan.attributes;
         if service_level != 0 {
             way.setup_service_level(service_level);
         }

@@ -28,7 +28,7 @@ pub(super) enum Source {
 impl Source {
     /// What a place names, for a test.
     pub(super) fn open(pd: &Arc<ProtectionDomain>, plan: &Plan, place: &SideConfig) -> Result<Self> {
-        if plan.is_on_demand {
+        if plan.placement.is_on_demand {
             on_demand::check(pd.device_context(), plan)?;
         }
         Self::find(pd, place)
@@ -152,14 +152,14 @@ impl Areas {
         room: u64,
         queue_pairs: u32,
     ) -> Result<Self> {
-        let (regions, places) = if plan.has_own_regions { (queue_pairs, 1) } else { (1, queue_pairs) };
+        let (regions, places) = if plan.placement.has_own_regions { (queue_pairs, 1) } else { (1, queue_pairs) };
         let bytes = usize::try_from(room * u64::from(places)).context("the memory of all messages is too large")?;
         let common = common(plan);
         let area = |access| source.area(pd, bytes, access);
-        let pair = |_| Ok(Pair { outgoing: area(common)?, incoming: area(common | rights(plan.operation))? });
+        let pair = |_| Ok(Pair { outgoing: area(common)?, incoming: area(common | rights(plan.workload.operation))? });
         let pairs = (0..regions).map(pair).collect::<Result<_>>();
-        let pairs = if plan.has_own_regions { pairs.context("--mr-per-qp")? } else { pairs? };
-        Ok(Self { pairs, is_shared: !plan.has_own_regions, room })
+        let pairs = if plan.placement.has_own_regions { pairs.context("--mr-per-qp")? } else { pairs? };
+        Ok(Self { pairs, is_shared: !plan.placement.has_own_regions, room })
     }
 
     /// Whether the processor can look at it.
@@ -198,10 +198,11 @@ impl Areas {
 fn common(plan: &Plan) -> AccessFlags {
     // Who looks at memory for a message needs its last byte to come last, and who looks at what swaps have returned at a place needs the last
     // of them to come last.
-    let needs_order = plan.polls_memory() || plan.is_validated && plan.operation == Operation::CompareSwap;
+    let needs_order =
+        plan.polls_memory() || plan.workload.is_validated && plan.workload.operation == Operation::CompareSwap;
     let mut access = AccessFlags::LocalWrite;
-    access.set(AccessFlags::RelaxedOrdering, plan.is_relaxed && !needs_order);
-    access.set(AccessFlags::OnDemand, plan.is_on_demand);
+    access.set(AccessFlags::RelaxedOrdering, plan.placement.is_relaxed && !needs_order);
+    access.set(AccessFlags::OnDemand, plan.placement.is_on_demand);
     access
 }
 

@@ -13,7 +13,7 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
         all.is_supported(),
         "--odp: {device} has no on-demand paging: leave it out, or name another device with -d"
     );
-    check_transport(&device, of(&all, plan.transport), plan)
+    check_transport(&device, of(&all, plan.attributes.transport), plan)
 }
 
 /// What a device can of a service.
@@ -41,12 +41,12 @@ fn possible(transport: Transport, can: Can) -> Vec<Operation> {
 const PLAIN: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
-    let missing = needs(plan.operation) - can;
+    let missing = needs(plan.workload.operation) - can;
     ensure!(
         missing.is_empty(),
         "--odp: {device} has on-demand paging, but not for {} over {} ({missing:?}): leave it out, or measure another operation or transport",
-        plan.operation,
-        plan.transport
+        plan.workload.operation,
+        plan.attributes.transport
     );
     Ok(())
 }
@@ -65,6 +65,7 @@ fn needs(operation: Operation) -> Can {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Workload;
 
     #[test]
     fn operations_are_those_of_the_service_that_the_device_can() {
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn each_operation_needs_its_own() {
-        let plan = |operation| Plan { operation, ..Plan::default() };
+        let plan = |operation| Plan { workload: Workload { operation, ..Workload::default() }, ..Plan::default() };
         for (operation, needed) in [
             (Operation::Write, Can::Write),
             (Operation::WriteWithImmediate, Can::Write),

@@ -4,16 +4,18 @@ use super::super::endpoint::VerbsEndpoint;
 use super::gpu::fake::Fake;
 use super::{Areas, Source, common, rights};
 use crate::endpoint::{Endpoint, Path, PeerInfo, QpAddress, Registration, Role};
-use crate::plan::{Measure, Memory, Operation, Plan, RunLength, Semantics, SideConfig};
+use crate::plan::{Measure, Memory, Operation, Placement, Plan, Queues, RunLength, Semantics, SideConfig, Workload};
 
 fn plan(operation: Operation) -> Plan {
     let place = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
     Plan {
-        operation,
-        sizes: vec![8],
-        amount: RunLength::Messages { count: 10, warm_up: 0 },
-        client: place.clone(),
-        server: place,
+        workload: Workload {
+            operation,
+            sizes: vec![8],
+            amount: RunLength::Messages { count: 10, warm_up: 0 },
+            ..Workload::default()
+        },
+        placement: Placement { client: place.clone(), server: place, ..Placement::default() },
         ..Plan::default()
     }
 }
@@ -21,8 +23,8 @@ fn plan(operation: Operation) -> Plan {
 /// What a client brings back that uses the memory of the server at `ends`.
 fn attack(plan: &Plan, change: impl Fn(&Areas, &mut QpAddress)) -> Result<(), String> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-    let mut client = VerbsEndpoint::open(plan, &plan.client, Role::Client).unwrap();
-    let mut server = VerbsEndpoint::open(plan, &plan.server, Role::Server).unwrap();
+    let mut client = VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).unwrap();
+    let mut server = VerbsEndpoint::open(plan, &plan.placement.server, Role::Server).unwrap();
     let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
     let mut queue_pairs = far.queue_pairs.clone();
     change(&server.corners[0].memory, &mut queue_pairs[0]);
@@ -54,8 +56,12 @@ fn no_peer_reaches_what_goes_out() {
 fn queue_pairs_share_regions_unless_they_have_their_own() {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     for has_own_regions in [false, true] {
-        let plan = Plan { has_own_regions, queue_pairs: 3, ..plan(Operation::Write) };
-        let mut side = VerbsEndpoint::open(&plan, &plan.client, Role::Client).unwrap();
+        let plan = Plan {
+            placement: Placement { has_own_regions, ..plan(Operation::Write).placement },
+            queues: Queues { queue_pairs: 3, ..plan(Operation::Write).queues },
+            ..plan(Operation::Write)
+        };
+        let mut side = VerbsEndpoint::open(&plan, &plan.placement.client, Role::Client).unwrap();
         let ends = side.create_queue_pairs(&path).unwrap();
         let mut keys: Vec<_> = ends.queue_pairs.iter().map(|end| end.rkey).collect();
         keys.sort_unstable();
@@ -89,7 +95,8 @@ fn a_peer_may_do_what_the_test_needs_and_nothing_else() {
 #[test]
 fn the_device_keeps_an_order_where_one_is_looked_at() {
     let is_relaxed = |operation, measure, is_validated| {
-        common(&Plan { measure, is_validated, ..plan(operation) }).contains(AccessFlags::RelaxedOrdering)
+        common(&Plan { workload: Workload { measure, is_validated, ..plan(operation).workload }, ..plan(operation) })
+            .contains(AccessFlags::RelaxedOrdering)
     };
     for operation in [Operation::Write, Operation::FetchAdd, Operation::CompareSwap] {
         for is_validated in [false, true] {
@@ -104,12 +111,12 @@ fn the_device_keeps_an_order_where_one_is_looked_at() {
 fn play(plan: &Plan) -> Result<(), String> {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     let say = |error: anyhow::Error| format!("{error:#}");
-    let mut client = VerbsEndpoint::open(plan, &plan.client, Role::Client).map_err(say)?;
-    let mut server = VerbsEndpoint::open(plan, &plan.server, Role::Server).map_err(say)?;
+    let mut client = VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).map_err(say)?;
+    let mut server = VerbsEndpoint::open(plan, &plan.placement.server, Role::Server).map_err(say)?;
     let (near, far) = (client.create_queue_pairs(&path).map_err(say)?, server.create_queue_pairs(&path).map_err(say)?);
     server.connect(&path, &near).unwrap();
     client.connect(&path, &far).unwrap();
-    for &size in &plan.sizes {
+    for &size in &plan.workload.sizes {
         server.prepare(size).unwrap();
         client.prepare(size).unwrap();
         client.run(size, None, &mut |_| true).map_err(say)?.expect("the client measures");
@@ -126,14 +133,17 @@ fn every_operation_reaches_the_memory_of_gpus() {
     for (client, server) in [(gpu(), None), (None, gpu()), (gpu(), gpu())] {
         for operation in [Operation::Write, Operation::Read, Operation::FetchAdd, Operation::CompareSwap] {
             for measure in [Measure::Bandwidth, Measure::Latency(Semantics::Ack)] {
-                let mut plan = Plan { measure, is_validated: true, ..plan(operation) };
+                let mut plan = Plan {
+                    workload: Workload { measure, is_validated: true, ..plan(operation).workload },
+                    ..plan(operation)
+                };
                 if !operation.is_atomic() {
-                    plan.sizes = vec![8, 5000, 64];
+                    plan.workload.sizes = vec![8, 5000, 64];
                 }
                 if measure != Measure::Bandwidth {
-                    (plan.tx_depth, plan.cq_moderation) = (1, 1);
+                    (plan.queues.tx_depth, plan.queues.cq_moderation) = (1, 1);
                 }
-                (plan.client.memory, plan.server.memory) = (client.clone(), server.clone());
+                (plan.placement.client.memory, plan.placement.server.memory) = (client.clone(), server.clone());
                 plan.check().unwrap();
                 fake.calls();
                 assert_eq!(play(&plan), Ok(()), "{operation} {client:?} {server:?}");
@@ -147,10 +157,11 @@ fn every_operation_reaches_the_memory_of_gpus() {
 #[test]
 fn what_did_not_come_to_a_gpu_is_found() {
     let fake = Fake::load();
-    let mut plan = Plan { is_validated: true, ..plan(Operation::Write) };
-    plan.server.memory = Some(Memory::Cuda("0".to_owned()));
+    let mut plan =
+        Plan { workload: Workload { is_validated: true, ..plan(Operation::Write).workload }, ..plan(Operation::Write) };
+    plan.placement.server.memory = Some(Memory::Cuda("0".to_owned()));
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
-    let mut server = VerbsEndpoint::open(&plan, &plan.server, Role::Server).unwrap();
+    let mut server = VerbsEndpoint::open(&plan, &plan.placement.server, Role::Server).unwrap();
     server.create_queue_pairs(&path).unwrap();
     server.prepare(8).unwrap();
     let why = server.check(8).unwrap_err().to_string();
@@ -166,9 +177,13 @@ fn the_processor_reads_nothing_of_a_gpu() {
     let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
     for (memory, expected) in [(None, true), (Some(Memory::Cuda("0".to_owned())), false)] {
         let measure = Measure::Latency(Semantics::Ack);
-        let mut plan = Plan { measure, tx_depth: 1, cq_moderation: 1, ..plan(Operation::Write) };
-        plan.client.memory = memory;
-        let mut client = VerbsEndpoint::open(&plan, &plan.client, Role::Client).unwrap();
+        let mut plan = Plan {
+            workload: Workload { measure, ..plan(Operation::Write).workload },
+            queues: Queues { tx_depth: 1, cq_moderation: 1, ..plan(Operation::Write).queues },
+            ..plan(Operation::Write)
+        };
+        plan.placement.client.memory = memory;
+        let mut client = VerbsEndpoint::open(&plan, &plan.placement.client, Role::Client).unwrap();
         client.create_queue_pairs(&path).unwrap();
         let corner = &client.corners[0];
         assert_eq!((corner.inline > 0, corner.memory.is_host()), (expected, expected));
@@ -179,10 +194,10 @@ fn the_processor_reads_nothing_of_a_gpu() {
 fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
     Fake::load();
     let mut plan = plan(Operation::Write);
-    let side = |plan: &Plan| VerbsEndpoint::open(plan, &plan.client, Role::Client).unwrap().facts().clone();
+    let side = |plan: &Plan| VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).unwrap().facts().clone();
     let host = side(&plan);
     assert_eq!((host.gpu, host.registration), (None, None));
-    plan.client.memory = Some(Memory::Cuda("ca:00.0".to_owned()));
+    plan.placement.client.memory = Some(Memory::Cuda("ca:00.0".to_owned()));
     let gpu = side(&plan);
     assert_eq!(gpu.gpu.map(|gpu| gpu.index), Some(1));
     assert_eq!(gpu.registration, Some(Registration::PeerMemory));
@@ -191,11 +206,11 @@ fn a_side_says_how_the_memory_of_its_gpu_is_registered() {
 #[test]
 fn pages_come_on_demand_where_that_is_asked_for() {
     let mut plan = plan(Operation::Write);
-    let pd = super::super::device::open_one(&plan.client, &[], |_| true).unwrap().0.alloc_pd().unwrap();
+    let pd = super::super::device::open_one(&plan.placement.client, &[], |_| true).unwrap().0.alloc_pd().unwrap();
     let source = Source::open(&pd, &plan, &SideConfig::default()).unwrap();
     assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_ok());
     // softrnic has none.
-    plan.is_on_demand = true;
+    plan.placement.is_on_demand = true;
     assert!(Areas::new(&pd, &plan, &source, 4096, 1).is_err());
     let why = Source::open(&pd, &plan, &SideConfig::default()).unwrap_err().to_string();
     assert!(why.contains("soft0 has no on-demand paging"), "{why}");

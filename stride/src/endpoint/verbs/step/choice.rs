@@ -99,14 +99,14 @@ impl Step<'_> {
         S: SendQueue<Service = Connected>,
         C: Poll,
     {
-        match self.plan.operation {
+        match self.plan.workload.operation {
             Operation::Write => self.act(queues, |_| Write, sends, receives),
             Operation::WriteWithImmediate => self.act(queues, |_| WriteImmediate, sends, receives),
             Operation::Read => self.act(queues, |_| Read, sends, receives),
             Operation::Send => self.act(queues, |_| SendPlain, sends, receives),
             Operation::SendWithImmediate => self.act(queues, |_| SendImmediate, sends, receives),
             Operation::FetchAdd => self.act(queues, |_| FetchAdd, sends, receives),
-            Operation::CompareSwap if self.plan.is_validated => self.act(queues, chained, sends, receives),
+            Operation::CompareSwap if self.plan.workload.is_validated => self.act(queues, chained, sends, receives),
             Operation::CompareSwap => self.act(queues, |_| CompareSwap, sends, receives),
         }
     }
@@ -125,14 +125,14 @@ impl Step<'_> {
             })
             .collect();
         let to = |lane: usize| numbers[lane];
-        match self.plan.operation {
+        match self.plan.workload.operation {
             Operation::Write => self.act(queues, |lane| To(Write, to(lane)), sends, receives),
             Operation::WriteWithImmediate => self.act(queues, |lane| To(WriteImmediate, to(lane)), sends, receives),
             Operation::Read => self.act(queues, |lane| To(Read, to(lane)), sends, receives),
             Operation::Send => self.act(queues, |lane| To(SendPlain, to(lane)), sends, receives),
             Operation::SendWithImmediate => self.act(queues, |lane| To(SendImmediate, to(lane)), sends, receives),
             Operation::FetchAdd => self.act(queues, |lane| To(FetchAdd, to(lane)), sends, receives),
-            Operation::CompareSwap if self.plan.is_validated => {
+            Operation::CompareSwap if self.plan.workload.is_validated => {
                 self.act(queues, |lane| To(chained(lane), to(lane)), sends, receives)
             }
             Operation::CompareSwap => self.act(queues, |lane| To(CompareSwap, to(lane)), sends, receives),
@@ -147,7 +147,7 @@ impl Step<'_> {
         receives: &mut C,
     ) -> Result<Outcome> {
         let to = |lane: usize| targets[lane].clone();
-        match self.plan.operation {
+        match self.plan.workload.operation {
             Operation::Write => self.act(queues, |lane| AtTarget(Write, to(lane)), sends, receives),
             Operation::WriteWithImmediate => {
                 self.act(queues, |lane| AtTarget(WriteImmediate, to(lane)), sends, receives)
@@ -156,7 +156,7 @@ impl Step<'_> {
             Operation::Send => self.act(queues, |lane| AtTarget(SendPlain, to(lane)), sends, receives),
             Operation::SendWithImmediate => self.act(queues, |lane| AtTarget(SendImmediate, to(lane)), sends, receives),
             Operation::FetchAdd => self.act(queues, |lane| AtTarget(FetchAdd, to(lane)), sends, receives),
-            Operation::CompareSwap if self.plan.is_validated => {
+            Operation::CompareSwap if self.plan.workload.is_validated => {
                 self.act(queues, |lane| AtTarget(chained(lane), to(lane)), sends, receives)
             }
             Operation::CompareSwap => self.act(queues, |lane| AtTarget(CompareSwap, to(lane)), sends, receives),
@@ -171,7 +171,7 @@ impl Step<'_> {
         receives: &mut C,
     ) -> Result<Outcome> {
         let to = |lane: usize| targets[lane].clone();
-        match self.plan.operation {
+        match self.plan.workload.operation {
             Operation::Write => self.act(queues, |lane| AtPeer(Write, to(lane)), sends, receives),
             Operation::WriteWithImmediate => self.act(queues, |lane| AtPeer(WriteImmediate, to(lane)), sends, receives),
             Operation::Read => self.act(queues, |lane| AtPeer(Read, to(lane)), sends, receives),
@@ -192,7 +192,7 @@ impl Step<'_> {
         S: SendQueue<Service = Datagram>,
         C: Poll,
     {
-        match self.plan.operation {
+        match self.plan.workload.operation {
             Operation::SendWithImmediate => {
                 self.act(queues, |lane| DatagramSendImmediate(targets[lane].clone()), sends, receives)
             }

@@ -31,15 +31,15 @@ impl Step<'_> {
         R: Request<Service = S::Service>,
         C: Poll,
     {
-        match self.plan.measure {
+        match self.plan.workload.measure {
             Measure::Bandwidth if is_sending => {
                 let rules = Send {
-                    amount: self.plan.amount,
-                    depth: self.plan.tx_depth.into(),
-                    list: self.plan.post_list,
+                    amount: self.plan.workload.amount,
+                    depth: self.plan.queues.tx_depth.into(),
+                    list: self.plan.queues.post_list,
                     interval: self.plan.interval_kept(),
                     rate: self.rate(),
-                    burst: self.plan.burst_size.unwrap_or(1),
+                    burst: self.plan.workload.burst_size.unwrap_or(1),
                 };
                 let mut window = send(lanes, sends, is_receiving.then_some(&mut *receives), &rules, self.signal)?;
                 if is_receiving {
@@ -55,10 +55,11 @@ impl Step<'_> {
                 Ok(Outcome::Window(window))
             }
             Measure::Bandwidth if is_receiving && self.plan.counts_arrivals() => {
-                take_count(receives, self.plan.amount, self.plan.interval_kept(), self.signal).map(Outcome::Window)
+                take_count(receives, self.plan.workload.amount, self.plan.interval_kept(), self.signal)
+                    .map(Outcome::Window)
             }
             Measure::Bandwidth if is_receiving => {
-                let opening = Opening::new(self.plan.amount, self.places.len() as u64);
+                let opening = Opening::new(self.plan.workload.amount, self.places.len() as u64);
                 receive(receives, self.messages(), None, Some(opening), self.signal)?;
                 self.signal.close(Instant::now());
                 Ok(Outcome::Nothing)
@@ -70,13 +71,13 @@ impl Step<'_> {
 
     /// The share of this thread of the messages a second that are allowed.
     fn rate(&self) -> Option<f64> {
-        let bytes = self.plan.rate_limit? * 1e9 / 8.0;
-        Some(bytes / self.size.max(1) as f64 / f64::from(self.plan.threads.max(1)))
+        let bytes = self.plan.workload.rate_limit? * 1e9 / 8.0;
+        Some(bytes / self.size.max(1) as f64 / f64::from(self.plan.queues.threads.max(1)))
     }
 
     /// As many messages as come.
     fn messages(&self) -> u64 {
-        match self.plan.amount {
+        match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => (count + warm_up) * self.places.len() as u64,
             RunLength::Time { .. } => u64::MAX,
         }
@@ -97,7 +98,7 @@ impl Step<'_> {
     {
         let Some(lane) = lanes.first_mut() else { return Ok(Outcome::Nothing) };
         let begins = self.role == Role::Client;
-        let (until, samples) = match self.plan.amount {
+        let (until, samples) = match self.plan.workload.amount {
             RunLength::Messages { count, warm_up } => {
                 let samples = if begins { Samples::new(count as usize, warm_up) } else { Samples::none() };
                 (Until::Count(count + warm_up), samples)
@@ -110,19 +111,21 @@ impl Step<'_> {
             }
         };
         let mut samples = samples.told_each(length(self.plan));
-        let Plan { transport: service, timeout: most, gap, sleeps_on_events: sleeps, .. } = *self.plan;
+        let Plan { workload, queues, attributes, sampling, .. } = self.plan;
+        let (service, most, gap, sleeps) =
+            (attributes.transport, sampling.timeout, workload.gap, queues.sleeps_on_events);
         let patience = (!service.is_reliable()).then_some(Patience { most, service });
         let turns = Turns { begins, until, patience, gap: gap.map(|length| Gap { length, sleeps }) };
-        if semantics == Semantics::Ack || self.plan.operation.fetches() {
+        if semantics == Semantics::Ack || self.plan.workload.operation.fetches() {
             if !is_sending {
-                if self.plan.operation.takes_receive() {
+                if self.plan.workload.operation.takes_receive() {
                     receive(receives, self.messages(), None, None, self.signal)?;
                     return Ok(Outcome::Nothing);
                 }
                 return Ok(self.wait());
             }
             acknowledged(lane, sends, turns, &mut samples, self.signal)?;
-        } else if self.plan.operation.takes_receive() {
+        } else if self.plan.workload.operation.takes_receive() {
             by_receives(lane, sends, receives, turns, &mut samples, self.signal)?;
         } else {
             ensure!(self.is_host, "a GPU's memory is not looked at by the processor: give --imm, or --latency ack");

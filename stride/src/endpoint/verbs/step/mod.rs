@@ -33,24 +33,24 @@ pub(super) struct Part {
 }
 
 pub(super) fn part(plan: &Plan, role: Role) -> Part {
-    let is_sender = if role == Role::Client { plan.client_sends() } else { plan.is_reversed };
-    let in_turn =
-        matches!(plan.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt)) && !plan.operation.fetches();
-    let both = in_turn || plan.is_bidirectional;
-    let takes = plan.operation.takes_receive();
+    let is_sender = if role == Role::Client { plan.client_sends() } else { plan.workload.direction.is_reversed() };
+    let in_turn = matches!(plan.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
+        && !plan.workload.operation.fetches();
+    let both = in_turn || plan.workload.direction.is_both();
+    let takes = plan.workload.operation.takes_receive();
     Part { sends: is_sender || both, receives: takes && (!is_sender || both) }
 }
 
 /// Whether the figures of a test are of this side, or of both.
 pub(super) fn measures(plan: &Plan, role: Role) -> bool {
-    plan.is_bidirectional || (role == Role::Client) != plan.is_reversed
+    plan.workload.direction.is_both() || (role == Role::Client) != plan.workload.direction.is_reversed()
 }
 
 /// Makes ready for a step: zeros where a side looks for a counter, and receives.
 pub(super) fn prepare(corner: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     corner.posted.fill(0);
     corner.has_under_way = false;
-    if plan.is_validated {
+    if plan.workload.is_validated {
         contents::fill(corner, plan, role, size)?;
     } else if plan.looks_for_arrivals() {
         contents::mark(corner, plan, role, size)?;
@@ -223,7 +223,7 @@ impl Step<'_> {
             is_inline: self.is_inline,
         };
         let moderation =
-            if matches!(self.plan.measure, Measure::Latency(_)) { 1 } else { self.plan.moderation(self.size) };
+            if matches!(self.plan.workload.measure, Measure::Latency(_)) { 1 } else { self.plan.moderation(self.size) };
         // SAFETY: the caller's promise.
         unsafe { QpDriver::new(send, request, memory, places, lane as u32, moderation) }
     }
@@ -232,7 +232,7 @@ impl Step<'_> {
     ///
     /// As for [`Refill::new`].
     unsafe fn refill<'q>(&self, lane: usize, intake: Intake<'q>) -> Refill<'q> {
-        let batch = self.plan.receive_list.unwrap_or(self.plan.rx_depth / 4);
+        let batch = self.plan.queues.receive_list.unwrap_or(self.plan.queues.rx_depth / 4);
         // SAFETY: the caller's promise.
         unsafe { Refill::new(intake, self.keys[lane].1, self.places[lane].1, self.room, batch) }
     }
@@ -241,15 +241,16 @@ impl Step<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Direction, Workload};
 
     #[test]
     fn figures_are_of_who_sends() {
-        let of = |is_reversed, is_bidirectional| {
-            let plan = Plan { is_reversed, is_bidirectional, ..Plan::default() };
+        let of = |direction| {
+            let plan = Plan { workload: Workload { direction, ..Workload::default() }, ..Plan::default() };
             [Role::Client, Role::Server].map(|role| measures(&plan, role))
         };
-        assert_eq!(of(false, false), [true, false]);
-        assert_eq!(of(true, false), [false, true]);
-        assert_eq!(of(false, true), [true, true]);
+        assert_eq!(of(Direction::Forward), [true, false]);
+        assert_eq!(of(Direction::Reversed), [false, true]);
+        assert_eq!(of(Direction::Both), [true, true]);
     }
 }

@@ -1,21 +1,21 @@
-//! How values are written on the command line.
+//! How options are written on the command line.
 
 use std::time::Duration;
 
-use crate::plan::{GpuName, Memory, NoGpuName, cpus, size, time};
+use super::{GpuName, Memory, NoGpuName, cpus, size, time};
 
 /// A number of bytes, or of messages: with `k`, `K`, `M` or `G`, or none.
-pub(super) fn number(text: &str) -> Result<u64, String> {
+pub(crate) fn number(text: &str) -> Result<u64, String> {
     size::parse(text)
 }
 
 /// A number of 32 bits, with the same suffixes.
-pub(super) fn count(text: &str) -> Result<u32, String> {
+pub(crate) fn count(text: &str) -> Result<u32, String> {
     u32::try_from(size::parse(text)?).map_err(|_| "too large".to_owned())
 }
 
 /// A number of 32 bits, or one with `0x` in hexadecimal digits, as labels are written.
-pub(super) fn hexadecimal(text: &str) -> Result<u32, String> {
+pub(crate) fn hexadecimal(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
@@ -24,13 +24,13 @@ pub(super) fn hexadecimal(text: &str) -> Result<u32, String> {
 }
 
 /// A local identifier, likewise.
-pub(super) fn lid(text: &str) -> Result<u16, String> {
+pub(crate) fn lid(text: &str) -> Result<u16, String> {
     let number = hexadecimal(text).ok().and_then(|number| u16::try_from(number).ok());
     number.ok_or_else(|| "not a number of 16 bits, such as 19 or 0x13".to_owned())
 }
 
 /// A time: seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     time::parse(text)
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Length {
 }
 
 /// A time, or `forever`.
-pub(super) fn length(text: &str) -> Result<Length, String> {
+pub(crate) fn length(text: &str) -> Result<Length, String> {
     match text {
         "forever" => Ok(Length::Forever),
         _ => duration(text).map(Length::Time).map_err(|why| format!("{why}; and forever is as long as you like")),
@@ -51,13 +51,13 @@ pub(super) fn length(text: &str) -> Result<Length, String> {
 }
 
 /// A time of a message: microseconds, or a number with a unit.
-pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
     let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
     if bare { duration(&format!("{text}us")) } else { duration(text) }
 }
 
 /// A number that is above zero.
-pub(super) fn positive(text: &str) -> Result<f64, String> {
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
         _ => Err("not a number above 0".to_owned()),
@@ -65,7 +65,7 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// By how much each size is larger than the one before it.
-pub(super) fn factor(text: &str) -> Result<f64, String> {
+pub(crate) fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor > 1.0 => Ok(factor),
         _ => Err("not a number above 1".to_owned()),
@@ -77,12 +77,12 @@ pub(super) fn factor(text: &str) -> Result<f64, String> {
 pub(crate) struct Cpus(pub(crate) Vec<u32>);
 
 /// Such as `0,2-5`.
-pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
+pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     cpus::parse(text).map(Cpus)
 }
 
 /// A GPU: its number, or its address on the PCI bus, such as `0000:3b:00.0`.
-pub(super) fn gpu(text: &str) -> Result<Memory, NoGpuName> {
+pub(crate) fn gpu(text: &str) -> Result<Memory, NoGpuName> {
     text.parse::<GpuName>().map(|_| Memory::Cuda(text.to_owned()))
 }
 
