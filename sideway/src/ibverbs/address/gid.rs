@@ -1,8 +1,8 @@
 //! `union ibv_gid`: the address of a port.
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
-use std::{error, fmt};
 
 use rdma_mummy_sys::ibv_gid;
 
@@ -121,18 +121,11 @@ impl fmt::Debug for Gid {
 }
 
 /// The text is not a GID.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a GID: it is written as an IPv6 address, such as fe80::1 or ::ffff:192.0.2.1")]
 pub struct ParseGidError {
     text: String,
 }
-
-impl fmt::Display for ParseGidError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a GID: it is written as an IPv6 address, such as fe80::1 or ::ffff:192.0.2.1", self.text)
-    }
-}
-
-impl error::Error for ParseGidError {}
 
 impl FromStr for Gid {
     type Err = ParseGidError;

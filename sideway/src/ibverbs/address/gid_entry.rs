@@ -1,7 +1,6 @@
 //! `struct ibv_gid_entry`: one line of the GID table of a port.
 
 use std::ffi::CStr;
-use std::{error, fmt};
 
 use libc::{IF_NAMESIZE, c_char};
 use rdma_mummy_sys::ibv_gid_entry;
@@ -86,12 +85,14 @@ impl GidEntry {
 }
 
 /// Why the network interface behind a GID has no name to give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetdevNameError {
     /// No network interface is behind the GID.
+    #[error("no network interface is behind this GID")]
     NoNetdev,
     /// The network namespace of the calling thread has no such interface.
+    #[error("if_indextoname: {errno}: interface {netdev_index} has gone or is in another network namespace")]
     Lookup {
         /// The index of the interface.
         netdev_index: u32,
@@ -99,20 +100,6 @@ pub enum NetdevNameError {
         errno: Errno,
     },
 }
-
-impl fmt::Display for NetdevNameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoNetdev => f.write_str("no network interface is behind this GID"),
-            Self::Lookup { netdev_index, errno } => write!(
-                f,
-                "if_indextoname: {errno}: interface {netdev_index} has gone or is in another network namespace"
-            ),
-        }
-    }
-}
-
-impl error::Error for NetdevNameError {}
 
 #[cfg(test)]
 mod tests {

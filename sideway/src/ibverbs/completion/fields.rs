@@ -1,6 +1,6 @@
 //! Which fields a completion has.
 
-use std::{error, fmt};
+use std::fmt;
 
 use rdma_mummy_sys::{IBV_WC_STANDARD_FLAGS, ibv_create_cq_wc_flags as create, ibv_wc_flags as raw};
 
@@ -72,7 +72,8 @@ bitflags::bitflags! {
 }
 
 /// A completion was asked for a field that its queue does not deliver. A basic queue delivers none of the optional ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("the completion queue does not deliver {}: name it in CompletionQueueBuilder::setup_wc_flags and make an extended queue", Names(*field))]
 pub struct FieldNotEnabled {
     field: CreateCompletionQueueWorkCompletionFlags,
 }
@@ -89,15 +90,13 @@ impl FieldNotEnabled {
     }
 }
 
-impl fmt::Display for FieldNotEnabled {
+struct Names(CreateCompletionQueueWorkCompletionFlags);
+
+impl fmt::Display for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the completion queue does not deliver ")?;
-        bitflags::parser::to_writer(&self.field, &mut *f)?;
-        f.write_str(": name it in CompletionQueueBuilder::setup_wc_flags and make an extended queue")
+        bitflags::parser::to_writer(&self.0, f)
     }
 }
-
-impl error::Error for FieldNotEnabled {}
 
 /// `struct ibv_wc_tm_info` — what tag matching says of a message.
 #[doc(alias = "ibv_wc_tm_info")]

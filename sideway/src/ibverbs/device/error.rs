@@ -1,42 +1,24 @@
 //! Why there is no list, no such device, or no way to open it.
 
-use std::{error, fmt};
-
 use rdma_mummy_sys::load::LoadError;
 
 use crate::error::{Errno, VerbError};
 
 /// Why the devices could not be listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetDeviceListError {
     /// The library of the system could not be loaded; the text says what was tried and what to install.
+    #[error(transparent)]
     Load(LoadError),
     /// `ibv_get_device_list` failed.
+    #[error(transparent)]
     Verb(VerbError),
 }
 
-impl fmt::Display for GetDeviceListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load(error) => error.fmt(f),
-            Self::Verb(error) => error.fmt(f),
-        }
-    }
-}
-
-// The text is that of the error inside, and so is its source.
-impl error::Error for GetDeviceListError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::Load(error) => error.source(),
-            Self::Verb(error) => error.source(),
-        }
-    }
-}
-
 /// There is no device of this name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no RDMA device is named `{name}`; {}", list(available))]
 pub struct DeviceNotFoundError {
     name: String,
     available: Vec<String>,
@@ -59,21 +41,17 @@ impl DeviceNotFoundError {
     }
 }
 
-impl fmt::Display for DeviceNotFoundError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no RDMA device is named `{}`; ", self.name)?;
-        match self.available.as_slice() {
-            [] => f.write_str("there is no RDMA device at all"),
-            [only] => write!(f, "there is {only}"),
-            names => write!(f, "there are {}", names.join(", ")),
-        }
+fn list(available: &[String]) -> String {
+    match available {
+        [] => "there is no RDMA device at all".to_owned(),
+        [only] => format!("there is {only}"),
+        names => format!("there are {}", names.join(", ")),
     }
 }
 
-impl error::Error for DeviceNotFoundError {}
-
 /// A device could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{device}: {error}")]
 pub struct OpenDeviceError {
     device: String,
     error: VerbError,
@@ -111,19 +89,6 @@ fn hint(errno: Errno, uverbs_name: &str) -> Option<String> {
         libc::ENODEV | libc::ENXIO | libc::EIO => Some("the device has been removed or is being reset".to_owned()),
         libc::EMFILE | libc::ENFILE => Some("too many files are open (`ulimit -n`)".to_owned()),
         _ => None,
-    }
-}
-
-impl fmt::Display for OpenDeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.device, self.error)
-    }
-}
-
-// The text has that of the error inside, and so the source is that one's.
-impl error::Error for OpenDeviceError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.error.source()
     }
 }
 

@@ -1,7 +1,7 @@
 //! GUIDs: the numbers by which devices are told apart.
 
+use std::fmt;
 use std::str::FromStr;
-use std::{error, fmt};
 
 /// A 64-bit number that is unique to a device (EUI-64), such as `0002:c903:0033:1045`.
 ///
@@ -59,22 +59,11 @@ impl fmt::Debug for Guid {
 }
 
 /// The text is not a GUID.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a GUID: it is four groups of four hexadecimal digits, such as 0002:c903:0033:1045")]
 pub struct ParseGuidError {
     text: String,
 }
-
-impl fmt::Display for ParseGuidError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not a GUID: it is four groups of four hexadecimal digits, such as 0002:c903:0033:1045",
-            self.text
-        )
-    }
-}
-
-impl error::Error for ParseGuidError {}
 
 impl FromStr for Guid {
     type Err = ParseGuidError;

@@ -1,6 +1,6 @@
 //! `struct ibv_flow_action_esp_attr`: what an action of IPsec does.
 
-use std::{error, fmt};
+use std::fmt;
 
 use rdma_mummy_sys as raw;
 use rdma_mummy_sys::{
@@ -140,18 +140,11 @@ impl fmt::Debug for AesGcmKey {
 }
 
 /// The key of AES has none of its lengths.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key of AES has 16, 24 or 32 bytes, not {length}")]
 pub struct ParseKeyError {
     length: usize,
 }
-
-impl fmt::Display for ParseKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a key of AES has 16, 24 or 32 bytes, not {}", self.length)
-    }
-}
-
-impl error::Error for ParseKeyError {}
 
 /// The structs that C is to read, in one place.
 pub(super) struct EspStructs {

@@ -1,7 +1,7 @@
 //! Changing a registration.
 
+use std::ptr;
 use std::sync::Arc;
-use std::{fmt, ptr};
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
@@ -29,7 +29,8 @@ pub enum SurvivingRegion {
 }
 
 /// Why a region was not changed, and what is left of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}; {}", left(*region))]
 pub struct ReregisterError {
     error: VerbError,
     region: SurvivingRegion,
@@ -47,19 +48,13 @@ impl ReregisterError {
     }
 }
 
-impl fmt::Display for ReregisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let left = match self.region {
-            SurvivingRegion::Old => "the region is as it was before",
-            SurvivingRegion::New => "the region is as asked for, but its old memory is still kept from forked children",
-            SurvivingRegion::Neither => "the region is of no use any more; drop it",
-        };
-        write!(f, "{}; {left}", self.error)
+fn left(region: SurvivingRegion) -> &'static str {
+    match region {
+        SurvivingRegion::Old => "the region is as it was before",
+        SurvivingRegion::New => "the region is as asked for, but its old memory is still kept from forked children",
+        SurvivingRegion::Neither => "the region is of no use any more; drop it",
     }
 }
-
-// The text has that of the error inside, whose source is its own: none.
-impl std::error::Error for ReregisterError {}
 
 impl From<ReregisterError> for VerbError {
     fn from(error: ReregisterError) -> Self {

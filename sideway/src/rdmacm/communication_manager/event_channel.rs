@@ -5,7 +5,6 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
-use std::{error, fmt};
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::load::LoadError;
@@ -307,32 +306,15 @@ impl AsFd for EventChannel {
 }
 
 /// Why there is no event channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateEventChannelError {
     /// librdmacm could not be loaded; the text says what was tried and what to install.
+    #[error(transparent)]
     Load(LoadError),
     /// `rdma_create_event_channel` failed.
+    #[error(transparent)]
     Verb(VerbError),
-}
-
-impl fmt::Display for CreateEventChannelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load(error) => error.fmt(f),
-            Self::Verb(error) => error.fmt(f),
-        }
-    }
-}
-
-// The text is that of the error inside, and so is its source.
-impl error::Error for CreateEventChannelError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::Load(error) => error.source(),
-            Self::Verb(error) => error.source(),
-        }
-    }
 }
 
 /// Tells a library that is not there from one that fails.

@@ -1,9 +1,10 @@
 //! `rdma_getaddrinfo`: from names to addresses.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::net::Ipv6Addr;
 use std::ptr::{self, NonNull};
-use std::{error, fmt};
 
 use libc::{c_char, c_int};
 use rdma_mummy_sys as sys;
@@ -161,42 +162,20 @@ fn check_node(
 }
 
 /// Why there is no address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetAddressInfoError {
     /// The name service says no, or nothing.
+    #[error(transparent)]
     Lookup(LookupError),
     /// The library says no.
-    Verb(VerbError),
-}
-
-impl From<VerbError> for GetAddressInfoError {
-    fn from(error: VerbError) -> Self {
-        Self::Verb(error)
-    }
-}
-
-impl fmt::Display for GetAddressInfoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lookup(error) => error.fmt(f),
-            Self::Verb(error) => error.fmt(f),
-        }
-    }
-}
-
-// The text is that of the error inside, and so is its source.
-impl error::Error for GetAddressInfoError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::Lookup(error) => error.source(),
-            Self::Verb(error) => error.source(),
-        }
-    }
+    #[error(transparent)]
+    Verb(#[from] VerbError),
 }
 
 /// A failure of `getaddrinfo(3)`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{verb}: {}: {}", text(*code), Names(node.as_deref(), service.as_deref()))]
 pub struct LookupError {
     verb: &'static str,
     code: c_int,
@@ -226,17 +205,13 @@ impl LookupError {
     }
 }
 
-/// `rdma_getaddrinfo: Name or service not known: node "nowhere", service "7471"`.
-impl fmt::Display for LookupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: the function takes any number, and gives a text that ends and stays.
-        let text = NonNull::new(unsafe { libc::gai_strerror(self.code) }.cast_mut())
-            .map_or(c"unknown error", |text| unsafe { CStr::from_ptr(text.as_ptr()) });
-        write!(f, "{}: {}: {}", self.verb, text.to_string_lossy(), Names(self.node(), self.service()))
-    }
+/// What `getaddrinfo(3)` says of a code.
+fn text(code: c_int) -> Cow<'static, str> {
+    // SAFETY: the function takes any number, and gives a text that ends and stays.
+    NonNull::new(unsafe { libc::gai_strerror(code) }.cast_mut())
+        .map_or(c"unknown error", |text| unsafe { CStr::from_ptr(text.as_ptr()) })
+        .to_string_lossy()
 }
-
-impl error::Error for LookupError {}
 
 /// `node "nowhere", service "7471"`.
 struct Names<T>(Option<T>, Option<T>);
