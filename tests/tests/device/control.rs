@@ -7,7 +7,8 @@ use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 use sideway::ibverbs::completion::WorkCompletionStatus as Status;
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{
-    BasicQueuePair, ModifyQueuePairError, QueuePair, QueuePairAttribute, QueuePairState as State,
+    BasicQueuePair, ConnectQueuePairError, ModifyQueuePairError, QueuePair, QueuePairAttribute, QueuePairEndpoint,
+    QueuePairState as State, QueuePairType, RcOptions,
 };
 use sideway_tests::loopback::{Kind, Loopback, QueueKind, init, ready_to_receive, ready_to_send, to};
 use sideway_tests::{device, on_all_kinds};
@@ -80,6 +81,111 @@ fn transitions<Q: Kind>(queue: QueueKind) {
     assert_eq!(pair.near.qp.state(), State::Error);
     pair.reconnect(7);
     pair.works();
+}
+
+/// Options for the port of the tests, and its GID.
+fn options(pair: &Loopback<impl Kind>) -> RcOptions {
+    let mut options = RcOptions::new();
+    options.setup_port(device::PORT);
+    if let Some(entry) = device::gid(&pair.context) {
+        options.setup_gid_index(entry.gid_index() as u8);
+    }
+    options
+}
+
+#[test]
+fn connect_rc_with_exchanged_endpoints_carries_messages() {
+    on_all_kinds!(connected_by_endpoints);
+}
+
+fn connected_by_endpoints<Q: Kind>(queue: QueueKind) {
+    let mut pair = Loopback::<Q>::new(queue);
+    let options = options(&pair);
+    let endpoints = [&pair.near, &pair.far].map(|end| {
+        end.qp.modify(&to(State::Reset)).expect("RESET is always possible");
+        let endpoint = end.qp.local_endpoint(&options).expect("the port and its GID");
+        assert_eq!(endpoint.qp_num, end.qp.qp_number());
+        QueuePairEndpoint::from_bytes(&endpoint.to_bytes())
+    });
+    // From Init too, in which receives can be posted.
+    pair.far.qp.modify(&init()).expect("RESET to INIT");
+    pair.near.qp.connect_rc(&endpoints[1], &options).expect("RESET to RTS");
+    pair.far.qp.connect_rc(&endpoints[0], &options).expect("INIT to RTS");
+    assert_eq!([pair.near.qp.state(), pair.far.qp.state()], [State::ReadyToSend; 2]);
+    pair.works();
+}
+
+#[test]
+fn connect_rc_failure_names_the_transition_and_leaves_the_state_before_it() {
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    let options = options(&pair);
+    let remote = pair.far.qp.local_endpoint(&options).expect("the port and its GID");
+    let connect = |remote: &QueuePairEndpoint, options: &RcOptions| {
+        pair.near.qp.connect_rc(remote, options).expect_err("this cannot be")
+    };
+    let connected = connect(&remote, &options);
+    assert!(
+        matches!(
+            connected,
+            ConnectQueuePairError::Modify(ModifyQueuePairError::InvalidTransition {
+                from: State::ReadyToSend,
+                to: State::Init,
+                ..
+            })
+        ),
+        "{connected}"
+    );
+
+    pair.near.qp.modify(&to(State::Reset)).expect("RESET is always possible");
+    let malformed = connect(&QueuePairEndpoint { qp_num: 1 << 24, ..remote }, &options);
+    assert_eq!(malformed.to_string(), "malformed endpoint of the peer: QP number 0x1000000 exceeds 24 bits");
+    assert_eq!(pair.near.qp.state(), State::Reset);
+
+    let mut no_port = options.clone();
+    let error = connect(&remote, no_port.setup_port(9));
+    assert!(matches!(error, ConnectQueuePairError::Query(_)), "{error:?}");
+    assert!(error.to_string().contains("there is no port 9"), "{error}");
+    assert_eq!(pair.near.qp.state(), State::Reset);
+
+    let mut no_gid = options.clone();
+    let error = connect(&remote, no_gid.setup_gid_index(200));
+    assert!(
+        matches!(
+            error,
+            ConnectQueuePairError::Modify(ModifyQueuePairError::Verb {
+                from: State::Init,
+                to: State::ReadyToReceive,
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("GID index 200"), "{error}");
+    assert_eq!(pair.near.qp.state(), State::Init);
+    assert!(pair.near.qp.local_endpoint(&no_gid).expect_err("no such GID").to_string().contains("GID index 200"));
+
+    let wrong = pair.near.qp.connect_uc(&remote, &options).expect_err("it is of type RC");
+    let (found, expected) = (QueuePairType::ReliableConnection, QueuePairType::UnreliableConnection);
+    assert_eq!(wrong, ConnectQueuePairError::WrongType { found, expected });
+    pair.reconnect(7);
+    pair.works();
+}
+
+#[test]
+fn connect_uc_takes_a_queue_pair_to_ready_to_send() {
+    let pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    let options = options(&pair);
+    let mut builder = pair.pd.create_qp_builder();
+    builder
+        .setup_qp_type(QueuePairType::UnreliableConnection)
+        .setup_send_cq(&pair.near.cq)
+        .setup_recv_cq(&pair.near.cq);
+    let (near, far) = (builder.build().expect("a UC queue pair"), builder.build().expect("a UC queue pair"));
+    for (here, there) in [(&near, &far), (&far, &near)] {
+        let remote = there.local_endpoint(&options).expect("the port and its GID");
+        here.connect_uc(&remote, &options).expect("RESET to RTS");
+        assert_eq!(here.state(), State::ReadyToSend);
+    }
 }
 
 #[test]

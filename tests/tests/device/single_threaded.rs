@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::{AddressHandleAttribute, GlobalRoutingHeader};
-use sideway::ibverbs::completion::{CreateCompletionQueueWorkCompletionFlags as Fields, WorkCompletionStatus};
+use sideway::ibverbs::completion::{
+    CreateCompletionQueueWorkCompletionFlags as Fields, PollCompletionQueueError, PollCompletions, WorkCompletion,
+    WorkCompletionStatus,
+};
 use sideway::ibverbs::queue_pair::teardown::Drained;
 use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, QueuePair, QueuePairState};
 use sideway::ibverbs::single_threaded::{SingleThreadedCompletionQueue, SingleThreadedDomain, SingleThreadedQueuePair};
@@ -16,17 +19,19 @@ use sideway_tests::loopback::{PSN, init, ready_to_receive, ready_to_send, to};
 /// A completion: the queue pair, the number of the request, and the immediate data.
 type Taken = (u32, u64, u32);
 
-fn take(cq: &mut SingleThreadedCompletionQueue, count: usize) -> Vec<Taken> {
+/// Polls as a program does that is generic over the kind of queue.
+fn take(cq: &mut impl PollCompletions, count: usize) -> Vec<Taken> {
     let started = Instant::now();
     let mut taken = Vec::new();
     while taken.len() < count {
         assert!(started.elapsed() < Duration::from_secs(20), "{taken:?}");
-        let Ok(mut poller) = cq.start_poll() else { continue };
-        while let Some(wc) = poller.next().expect("a working queue") {
+        let polled = cq.poll_each(32, |wc| {
             assert_eq!(wc.status(), WorkCompletionStatus::Success);
             assert_eq!(wc.cvlan().expect_err("it was not asked for").field(), Fields::Cvlan);
             taken.push((wc.qp_num(), wc.wr_id(), wc.imm_data()));
-        }
+            Ok::<_, PollCompletionQueueError>(())
+        });
+        polled.expect("a working queue");
     }
     taken
 }
