@@ -1,20 +1,18 @@
 //! What the address of a vendor's service borrows lives until the batch is posted.
 
+use sideway::ibverbs::queue_pair::vendor::Vendor;
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair};
-use sideway::ibverbs::work_request::{SendAddress, WorkRequestFlags};
+use sideway::ibverbs::work_request::WorkRequestFlags;
 
-#[derive(Clone, Copy)]
-struct Address<'a>(&'a String);
+#[derive(Debug)]
+enum Name {}
 
-fn post<Q: QueuePair>(qp: &mut Q)
-where
-    for<'a> Address<'a>: SendAddress,
-{
+fn post(qp: &mut impl QueuePair<Service = Vendor<Name>>) {
     let mut guard = qp.start_post_send();
     {
         let place = String::from("gone before the post");
         let request = guard.construct_wr(1, WorkRequestFlags::Signaled).setup_send();
-        let _ = request.setup_address(Address(&place));
+        let _ = unsafe { request.setup_vendor_address(|_| drop(&place)) };
     }
     let _ = guard.post();
 }

@@ -11,6 +11,8 @@ use crate::ibverbs::work_request::{Addressed, DatagramAddress, Read, Send, SendI
 #[derive(Clone, Copy, Debug)]
 pub enum ScalableReliableDatagram {}
 
+impl crate::ffi::Sealed for ScalableReliableDatagram {}
+
 // SAFETY: only operations with an address are offered.
 unsafe impl Service for ScalableReliableDatagram {
     /// Those of datagrams; on the way to ReadyToSend one can also say how often to try again where the peer has posted no

@@ -7,6 +7,7 @@
 //! | enums that keep values without a name | [`open_enum`] |
 //! | waiting for a descriptor, and taking an event from it | `events` |
 //! | which Rust object a C object that an event names is of | [`Registry`] |
+//! | what traits that only this crate implements have as their supertrait | [`Sealed`] |
 //! | what else has the address of a C object, and forgets it first | [`Attachment`] |
 
 mod attachment;
@@ -22,3 +23,6 @@ pub(crate) use handle::Handle;
 pub(crate) use open_enum::open_enum;
 pub(crate) use registry::{Found, Registry};
 pub(crate) use result::{check_errno, check_pointer, clear_errno, errno_of, last_errno};
+
+/// The supertrait of traits that only this crate implements: it cannot be named elsewhere.
+pub trait Sealed {}

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use rdma_mummy_sys::mlx5dv::mlx5dv_qp_ex;
 use rdma_mummy_sys::{ibv_ah, ibv_qp, ibv_qp_ex, ibv_send_wr};
 
+use crate::ffi::Sealed;
 use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::queue_pair::vendor;
 use crate::ibverbs::work_request::{
@@ -43,6 +44,8 @@ impl<'a, const CHECKED: bool> DcAddress<'a, CHECKED> {
     }
 }
 
+impl<const CHECKED: bool> Sealed for DcAddress<'_, CHECKED> {}
+
 // SAFETY: the handle lives as long as the lifetime in the type, and is of the queue pair's device: seen here, or promised by
 // who made an unchecked address. The driver's function is called only while the batch is not refused.
 unsafe impl<const CHECKED: bool> SendAddress for DcAddress<'_, CHECKED> {
@@ -74,7 +77,7 @@ const NO_STREAMS: RefusalReason =
     RefusalReason::DriverFault("the queue pair was built without streams: use build_dci_with_streams");
 
 /// Naming the target of a dynamic connection.
-pub trait SetDcAddress<'g, G, O>: Sized {
+impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
     /// `mlx5dv_wr_set_dc_addr(mqp, ah, remote_dctn, remote_dc_key)` — where the request goes: the way, the number of the target
     /// (24 bits) and its key (host byte order).
     ///
@@ -84,28 +87,36 @@ pub trait SetDcAddress<'g, G, O>: Sized {
     ///
     /// [mlx5dv_wr_post(3)](https://man7.org/linux/man-pages/man3/mlx5dv_wr_post.3.html)
     #[doc(alias = "mlx5dv_wr_set_dc_addr")]
-    fn setup_dc_addr<'q>(
+    #[inline]
+    pub fn setup_dc_addr<'q>(
         self,
         ah: &'q AddressHandle,
         remote_dctn: u32,
         remote_dc_key: u64,
     ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, true>>>
     where
-        G: HoldsFor<'q>;
+        G: HoldsFor<'q>,
+    {
+        self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
+    }
 
     /// The same without a look at the handle's device, which costs a comparison.
     ///
     /// # Safety
     ///
     /// `ah` is of the device context that the queue pair is of.
-    unsafe fn setup_dc_addr_unchecked<'q>(
+    #[inline]
+    pub unsafe fn setup_dc_addr_unchecked<'q>(
         self,
         ah: &'q AddressHandle,
         remote_dctn: u32,
         remote_dc_key: u64,
     ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, false>>>
     where
-        G: HoldsFor<'q>;
+        G: HoldsFor<'q>,
+    {
+        self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
+    }
 
     /// `mlx5dv_wr_set_dc_addr_stream(mqp, ah, remote_dctn, remote_dc_key, stream_id)` — the same, on one of the streams that
     /// the queue pair was built with: requests of one stream keep their order, and an error stops its stream alone.
@@ -114,46 +125,8 @@ pub trait SetDcAddress<'g, G, O>: Sized {
     ///
     /// [mlx5dv_wr_post(3)](https://man7.org/linux/man-pages/man3/mlx5dv_wr_post.3.html)
     #[doc(alias = "mlx5dv_wr_set_dc_addr_stream")]
-    fn setup_dc_addr_stream<'q>(
-        self,
-        ah: &'q AddressHandle,
-        remote_dctn: u32,
-        remote_dc_key: u64,
-        stream_id: u16,
-    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, true>>>
-    where
-        G: HoldsFor<'q>;
-}
-
-impl<'g, G: PostSendGuard, O: SendOperation> SetDcAddress<'g, G, O> for LocalBufferHandle<'g, G, O> {
     #[inline]
-    fn setup_dc_addr<'q>(
-        self,
-        ah: &'q AddressHandle,
-        remote_dctn: u32,
-        remote_dc_key: u64,
-    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, true>>>
-    where
-        G: HoldsFor<'q>,
-    {
-        self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
-    }
-
-    #[inline]
-    unsafe fn setup_dc_addr_unchecked<'q>(
-        self,
-        ah: &'q AddressHandle,
-        remote_dctn: u32,
-        remote_dc_key: u64,
-    ) -> LocalBufferHandle<'g, G, Addressed<O, DcAddress<'q, false>>>
-    where
-        G: HoldsFor<'q>,
-    {
-        self.setup_address(DcAddress::new(ah, remote_dctn, remote_dc_key, None))
-    }
-
-    #[inline]
-    fn setup_dc_addr_stream<'q>(
+    pub fn setup_dc_addr_stream<'q>(
         self,
         ah: &'q AddressHandle,
         remote_dctn: u32,

@@ -62,7 +62,7 @@ impl QueuePairBuilder<DynamicallyConnected> {
     }
 
     /// The same with streams, as many as [`dci_streams`](super::Mlx5DeviceAttr::dci_streams) at most: requests with
-    /// [`setup_dc_addr_stream`](super::SetDcAddress::setup_dc_addr_stream) go on side by side.
+    /// [`setup_dc_addr_stream`](crate::ibverbs::work_request::LocalBufferHandle::setup_dc_addr_stream) go on side by side.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@
 //! use sideway::ibverbs::address::AddressHandle;
 //! use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard, QueuePair, SetInlineData};
 //! use sideway::ibverbs::work_request::{PostSendError, WorkRequestFlags};
-//! use sideway::mlx5::{DynamicallyConnected, SetDcAddress};
+//! use sideway::mlx5::DynamicallyConnected;
 //!
 //! fn greet(
 //!     dci: &mut ExtendedQueuePair<DynamicallyConnected>,
@@ -45,7 +45,7 @@ mod initiator;
 mod service;
 mod target;
 
-pub use self::address::{DcAddress, SetDcAddress};
+pub use self::address::DcAddress;
 pub use self::clock::ClockInfo;
 pub use self::device::{DciStreams, Mlx5DeviceAttr, Mlx5DeviceFlags, is_mlx5};
 pub use self::service::{DynamicallyConnected, DynamicallyConnectedTarget};

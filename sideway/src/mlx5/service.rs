@@ -1,6 +1,7 @@
 //! The service of dynamic connections: what its requests look like, and its states.
 
 use super::DcAddress;
+use crate::ffi::Sealed;
 use crate::ibverbs::queue_pair::{
     Offers, QueuePairAttributeMask as Mask, QueuePairState as State, QueuePairType, Service, Transition,
 };
@@ -15,6 +16,9 @@ pub enum DynamicallyConnected {}
 /// The target of dynamic connections (DCT), which has no requests.
 #[derive(Clone, Copy, Debug)]
 pub enum DynamicallyConnectedTarget {}
+
+impl Sealed for DynamicallyConnected {}
+impl Sealed for DynamicallyConnectedTarget {}
 
 // SAFETY: operations with data are offered with an address alone; the others go to no peer. The driver reads the address handle
 // at once.

@@ -7,7 +7,7 @@ use sideway::ibverbs::address::AddressHandle;
 use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
 use sideway::ibverbs::queue_pair::{Connected, Datagram, PostSendGuard, Service, Xrc};
 use sideway::ibverbs::work_request::{HoldsFor, WorkRequestHandle};
-use sideway::mlx5::{DynamicallyConnected, SetDcAddress};
+use sideway::mlx5::DynamicallyConnected;
 
 use super::cas_check::CasCheck;
 

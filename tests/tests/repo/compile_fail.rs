@@ -4,7 +4,7 @@
 //! them anew.
 
 /// The rules that there are. A new one raises it; none can get lost unseen.
-const RULES: usize = 57;
+const RULES: usize = 58;
 
 #[test]
 fn misuse_does_not_compile() {

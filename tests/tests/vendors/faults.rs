@@ -8,7 +8,7 @@ use std::hint::black_box;
 use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway::mlx5::{DciStreams, SetDcAddress};
+use sideway::mlx5::DciStreams;
 use sideway_tests::recording::{Completion, Failure, Recording, Warnings, World, install_efa, install_mlx5};
 
 type Act = fn(&World) -> Result<(), Box<dyn Error>>;

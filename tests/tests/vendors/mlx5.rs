@@ -12,7 +12,7 @@ use sideway::ibverbs::queue_pair::{
 };
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
-use sideway::mlx5::{DciStreams, DynamicallyConnected, Mlx5DeviceFlags, SetDcAddress, is_mlx5};
+use sideway::mlx5::{DciStreams, DynamicallyConnected, Mlx5DeviceFlags, is_mlx5};
 use sideway_tests::recording::{Call, Failure, Kind, Recording, World, install_mlx5};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;

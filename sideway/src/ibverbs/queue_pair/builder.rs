@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_qp_cap;
 
 use super::{
-    Connected, Datagram, Kept, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags, Service, Xrc,
+    Connected, Datagram, Kept, QueuePairCreateFlags, QueuePairType, RawPacket, SendOperationFlags, Service,
+    TransitionTable, Xrc,
 };
 use crate::ibverbs::completion::{CompletionQueue, CompletionQueueCore};
 use crate::ibverbs::protection_domain::ProtectionDomain;
@@ -33,6 +34,7 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) kept: Vec<Kept>,
     /// The types whose requests look as `T` says.
     pub(super) types: &'static [QueuePairType],
+    pub(super) transitions: TransitionTable,
     service: PhantomData<fn() -> T>,
 }
 
@@ -77,17 +79,17 @@ impl QueuePairBuilder {
 }
 
 impl<T: Service> QueuePairBuilder<T> {
-    /// A builder for queue pairs of a service, which may be one that another crate defines: of the first of these types unless
-    /// another is set.
+    /// A builder for queue pairs of a service: of the first of these types unless another is set.
     ///
     /// # Safety
     ///
     /// Requests to queue pairs of these types look as `T` says.
-    pub unsafe fn of_service(pd: &Arc<ProtectionDomain>, types: &'static [QueuePairType]) -> Self {
+    pub(crate) unsafe fn of_service(pd: &Arc<ProtectionDomain>, types: &'static [QueuePairType]) -> Self {
         Self {
             pd: Arc::clone(pd),
             qp_type: types.first().copied().unwrap_or(QueuePairType::Driver),
             types,
+            transitions: T::transition,
             cap: ibv_qp_cap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
             sq_sig_all: false,
             send_cq: None,
@@ -127,6 +129,10 @@ impl<T: Service> QueuePairBuilder<T> {
     pub fn setup_kept(&mut self, object: Arc<dyn Any + Send + Sync>) -> &mut Self {
         self.kept.push(object);
         self
+    }
+
+    pub(super) fn set_transitions(&mut self, transitions: TransitionTable) {
+        self.transitions = transitions;
     }
 
     /// The same builder with a shared receive queue.

@@ -286,7 +286,7 @@ impl<T: Service> QueuePairBuilder<T> {
         // SAFETY: the caller's promise.
         unsafe {
             let context = Arc::clone(self.pd.device_context());
-            let kind = (self.qp_type, T::transition as _, self.cap.max_send_wr > 0);
+            let kind = (self.qp_type, self.transitions, self.cap.max_send_wr > 0);
             QueuePairCore::adopt(qp, kind, send_context, parents, context)
         }
     }

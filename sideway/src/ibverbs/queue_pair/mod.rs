@@ -81,9 +81,7 @@ pub use self::pair_ref::QueuePairRef;
 pub(crate) use self::parents::{Kept, Parents};
 pub use self::path_migration::PathMigrationState;
 pub use self::rate_limit::RateLimit;
-pub use self::service::{
-    BasicService, Connected, Datagram, Offers, OffersWithoutData, RawPacket, ReadsDataAlone, Service, Xrc,
-};
+pub use self::service::{BasicService, Connected, Datagram, Offers, RawPacket, ReadsDataAlone, Service, Xrc};
 pub use self::state::QueuePairState;
 pub use self::target::TargetQueuePair;
 pub(crate) use self::transition::standard_transition;

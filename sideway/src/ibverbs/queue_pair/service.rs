@@ -3,6 +3,7 @@
 
 use super::transition::standard_transition;
 use super::{QueuePairState, QueuePairType, Transition};
+use crate::ffi::Sealed;
 use crate::ibverbs::work_request::operation::{
     AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, LocalInvalidate, Read, Send, SendImm, SendInv,
     SendTso, Write, WriteImm,
@@ -11,13 +12,13 @@ use crate::ibverbs::work_request::{
     Addressed, DatagramAddress, HoldsFor, PostSendError, PostSendGuard, SharedReceiveQueueNumber, WorkRequestFlags,
 };
 
-/// What the requests of a queue pair look like.
+/// What the requests of a queue pair look like. Sealed: other crates add a service through [`Vendor`](super::vendor::Vendor).
 ///
 /// # Safety
 ///
 /// The requests that it [`Offers`] are complete: a driver whose queue pairs were built for this service, with each
 /// operation enabled or not, never follows a pointer or finishes a request that such a request has left unset.
-pub unsafe trait Service: std::fmt::Debug + Sized + 'static {
+pub unsafe trait Service: Sealed + std::fmt::Debug + Sized + 'static {
     /// Whether requests are packets with all their headers, into which the device may write checksums: extended queue pairs of
     /// these see first whether it does.
     #[doc(hidden)]
@@ -56,18 +57,6 @@ pub unsafe trait Service: std::fmt::Debug + Sized + 'static {
 )]
 pub unsafe trait Offers<O>: Service {}
 
-/// An operation without data that a service takes: beginning it is all there is to the request.
-///
-/// # Safety
-///
-/// The request is complete, as [`Service`] says, once [`begin`](crate::ibverbs::work_request::SendOperation::begin) has
-/// returned: a driver takes no data for it.
-#[diagnostic::on_unimplemented(
-    message = "a queue pair of service `{Self}` takes no request `{O}`",
-    label = "this request is not one of a `{Self}` queue pair"
-)]
-pub unsafe trait OffersWithoutData<O>: Service {}
-
 /// One peer (reliable or unreliable connection): a request says what to do, and nothing of where.
 #[derive(Clone, Copy, Debug)]
 pub enum Connected {}
@@ -105,6 +94,11 @@ unsafe impl ReadsDataAlone for Xrc {}
 
 /// A service that the basic verbs have requests for.
 pub trait BasicService: Service {}
+
+impl Sealed for Connected {}
+impl Sealed for RawPacket {}
+impl Sealed for Datagram {}
+impl Sealed for Xrc {}
 
 // SAFETY: the operations below are complete by themselves.
 unsafe impl Service for Connected {

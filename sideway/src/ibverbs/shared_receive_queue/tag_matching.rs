@@ -8,6 +8,7 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_ops_flags, ibv_ops_wr, ibv_ops_wr_opcode, ibv_sge, ibv_srq};
 
 use crate::error::VerbError;
+use crate::ffi::Sealed;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::work_request::{
     Batch, PostError, RefusalReason, Requests, ScatterGatherEntry, SetScatterGatherEntry,
@@ -238,6 +239,8 @@ impl TagBufferHandle<'_, '_> {
         unsafe { self.setup_sge_list(&[]) }
     }
 }
+
+impl Sealed for TagBufferHandle<'_, '_> {}
 
 impl SetScatterGatherEntry for TagBufferHandle<'_, '_> {
     /// One range of registered memory, for the message that matches.

@@ -7,15 +7,17 @@ use rdma_mummy_sys::{ibv_ah, ibv_qp, ibv_qp_ex, ibv_send_wr};
 
 use super::RefusalReason;
 use super::operation::{SendOperation, check_device};
+use crate::ffi::Sealed;
 use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::queue_pair::refuse;
 
-/// Where a request goes: the step between its operation and its data.
+/// Where a request goes: the step between its operation and its data. Sealed: addresses of a vendor's are given by
+/// [`setup_vendor_address`](super::LocalBufferHandle::setup_vendor_address).
 ///
 /// # Safety
 ///
 /// As [`SendOperation`].
-pub unsafe trait SendAddress: Copy {
+pub unsafe trait SendAddress: Sealed + Copy {
     /// Gives the address to the request that an operation has begun.
     ///
     /// # Safety
@@ -51,6 +53,8 @@ impl<O, A> Addressed<O, A> {
         Self { operation, address }
     }
 }
+
+impl<O, A> Sealed for Addressed<O, A> {}
 
 // SAFETY: both parts keep the contract.
 unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> {
@@ -98,6 +102,8 @@ impl<'a, const CHECKED: bool> DatagramAddress<'a, CHECKED> {
     }
 }
 
+impl<const CHECKED: bool> Sealed for DatagramAddress<'_, CHECKED> {}
+
 // SAFETY: the handle lives as long as the lifetime in the type, and is of the queue pair's device: seen here, or promised by
 // who made an unchecked address.
 unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
@@ -125,6 +131,8 @@ unsafe impl<const CHECKED: bool> SendAddress for DatagramAddress<'_, CHECKED> {
 /// `ibv_wr_set_xrc_srqn`: the shared receive queue of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedReceiveQueueNumber(pub(crate) u32);
+
+impl Sealed for SharedReceiveQueueNumber {}
 
 // SAFETY: no pointer is left in the request.
 unsafe impl SendAddress for SharedReceiveQueueNumber {

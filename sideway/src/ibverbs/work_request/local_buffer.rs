@@ -7,6 +7,7 @@ use super::data::{Borrowed, Gather, Inline, InlineList, Single};
 use super::operation::{Send, SendImm, SendInv, SendOperation, Write, WriteImm};
 use super::send::{PostSendGuard, WorkRequestHandle};
 use super::{Addressed, DatagramAddress, HoldsFor, ScatterGatherEntry, SendAddress, SharedReceiveQueueNumber};
+use crate::ffi::Sealed;
 use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::queue_pair::{Offers, ReadsDataAlone};
@@ -73,10 +74,9 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
         self.at(SharedReceiveQueueNumber(remote_srqn))
     }
 
-    /// Where the request goes, in the words of any service: for services that other crates add. What the address borrows
-    /// outlives the batch.
+    /// Where the request goes, for services of vendors. What the address borrows outlives the batch.
     #[inline]
-    pub fn setup_address<'q, A: SendAddress + 'q>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>>
+    pub(crate) fn setup_address<'q, A: SendAddress + 'q>(self, address: A) -> LocalBufferHandle<'g, G, Addressed<O, A>>
     where
         G: HoldsFor<'q>,
     {
@@ -167,7 +167,7 @@ impl<'g, G: PostSendGuard, O: SendOperation> LocalBufferHandle<'g, G, O> {
 }
 
 /// Giving registered memory to a request, for code that is generic over what it is given to.
-pub trait SetScatterGatherEntry {
+pub trait SetScatterGatherEntry: Sealed {
     /// `ibv_wr_set_sge(qp, lkey, addr, length)` — one range of registered memory.
     ///
     /// # Safety
@@ -203,6 +203,8 @@ pub trait SetScatterGatherEntry {
     unsafe fn setup_sge_list(self, list: &[ScatterGatherEntry]);
 }
 
+impl<G, O> Sealed for LocalBufferHandle<'_, G, O> {}
+
 impl<G: PostSendGuard, O: SendOperation> SetScatterGatherEntry for LocalBufferHandle<'_, G, O>
 where
     G::Service: Offers<O>,
@@ -222,7 +224,7 @@ where
 
 /// Giving bytes that travel in the request itself: any memory will do, and it is free again at once. For code that is generic
 /// over what they are given to.
-pub trait SetInlineData {
+pub trait SetInlineData: Sealed {
     /// `ibv_wr_set_inline_data(qp, addr, length)` — at most as many bytes as the queue pair was built for
     /// (`max_inline_data`); only for sends and writes.
     #[doc(alias = "ibv_wr_set_inline_data")]

@@ -10,6 +10,7 @@ use rdma_mummy_sys::{ibv_qp, ibv_recv_wr, ibv_srq, ibv_wq};
 use super::batch::{Batch, Requests};
 use super::{PostRecvError, RefusalReason, ScatterGatherEntry, SetScatterGatherEntry};
 use crate::error::VerbError;
+use crate::ffi::Sealed;
 use crate::ibverbs::memory_region::LocalKey;
 use crate::ibverbs::queue_pair::QueuePairCore;
 
@@ -71,7 +72,7 @@ impl ReceiveQueue {
 }
 
 /// Where receives are posted to.
-pub trait ReceiveTarget: Copy {
+pub trait ReceiveTarget: Sealed + Copy {
     /// The verb that posts them.
     #[doc(hidden)]
     const VERB: &'static str;
@@ -84,6 +85,10 @@ pub trait ReceiveTarget: Copy {
     #[doc(hidden)]
     unsafe fn post(self, first: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int;
 }
+
+impl Sealed for *mut ibv_qp {}
+impl Sealed for *mut ibv_srq {}
+impl Sealed for *mut ibv_wq {}
 
 impl ReceiveTarget for *mut ibv_qp {
     const VERB: &'static str = "ibv_post_recv";
@@ -214,6 +219,8 @@ impl RecvWorkRequestHandle<'_, '_> {
         self.batch.accept();
     }
 }
+
+impl Sealed for RecvWorkRequestHandle<'_, '_> {}
 
 impl SetScatterGatherEntry for RecvWorkRequestHandle<'_, '_> {
     #[inline]

@@ -10,7 +10,7 @@ use super::operation::{
 use super::{LocalBufferHandle, PostSendError, WorkRequestFlags};
 use crate::ibverbs::memory_region::RemoteKey;
 use crate::ibverbs::memory_window::{BindInformation, MemoryWindow};
-use crate::ibverbs::queue_pair::{Offers, OffersWithoutData, Service};
+use crate::ibverbs::queue_pair::{Offers, Service};
 
 /// A batch of send requests under construction. Dropping it takes the batch back. On an extended queue pair the program counts
 /// what is outstanding: see [`ExtendedPostSendGuard`](crate::ibverbs::queue_pair::ExtendedPostSendGuard).
@@ -36,6 +36,8 @@ pub trait PostSendGuard: SendSink + Sized {
 }
 
 /// A guard whose batch may refer to what lives for `'q`, until it is posted: address handles, memory windows, packet headers.
+///
+/// Only this crate's guards are one.
 ///
 /// # Safety
 ///
@@ -214,26 +216,6 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         // SAFETY: no memory is named for the device's own use; what peers may do with the region was promised when it was
         // registered (`reg_mr`, MemoryWindowBind).
         unsafe { self.emit(operation, Nothing) }
-    }
-
-    /// An operation that another crate defines, for a service of its own; its address or data is given next.
-    #[inline]
-    pub fn setup_operation<'q, O: SendOperation + 'q>(self, operation: O) -> LocalBufferHandle<'g, G, O>
-    where
-        G: HoldsFor<'q>,
-    {
-        self.with(operation)
-    }
-
-    /// An operation that another crate defines and that takes no data.
-    #[inline]
-    pub fn setup_operation_without_data<'q, O: SendOperation + 'q>(self, operation: O)
-    where
-        G: HoldsFor<'q>,
-        G::Service: OffersWithoutData<O>,
-    {
-        // SAFETY: no memory is named, and the service offers the operation as a whole request.
-        unsafe { self.guard.emit(self.wr_id, self.flags, operation, Nothing) }
     }
 
     #[inline]

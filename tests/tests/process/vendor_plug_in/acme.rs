@@ -235,7 +235,6 @@ pub(crate) struct Route {
 #[repr(C)]
 pub(crate) struct Functions {
     pub(crate) wr_set_route: Option<unsafe extern "C" fn(*mut ffi::ibv_qp_ex, *const Route)>,
-    pub(crate) wr_ping: Option<unsafe extern "C" fn(*mut ffi::ibv_qp_ex, u64)>,
 }
 
 #[repr(C)]
@@ -256,13 +255,6 @@ unsafe extern "C" fn wr_set_route(qp: *mut ffi::ibv_qp_ex, route: *const Route) 
     let (pair, route) = unsafe { (pair(qp), &*route) };
     assert!(!pair.batch.is_empty(), "a route for a request that was never begun");
     log(format!("route {}", route.place));
-}
-
-unsafe extern "C" fn wr_ping(qp: *mut ffi::ibv_qp_ex, value: u64) {
-    // SAFETY: the queue pair is alive.
-    let pair = unsafe { pair(qp) };
-    log(format!("ping {} {value}", pair.qp.wr_id));
-    pair.batch.push(pair.qp.wr_id);
 }
 
 pub(crate) unsafe fn acme_create_qp(
@@ -321,8 +313,7 @@ pub(crate) unsafe fn acme_create_qp(
     qp.wr_send = Some(wr_send);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     let with = !WITHOUT_FUNCTIONS.get();
-    let functions =
-        Functions { wr_set_route: with.then_some(wr_set_route as _), wr_ping: with.then_some(wr_ping as _) };
+    let functions = Functions { wr_set_route: with.then_some(wr_set_route as _) };
     Box::into_raw(Box::new(Pair { qp, functions, batch: Vec::new() })).cast()
 }
 

@@ -1,4 +1,4 @@
-//! A vendor's queue pair, added from outside by the public API alone: a service with addresses and an operation of its own.
+//! A vendor's queue pair, added from outside by the public API alone: a service with addresses of its own.
 //!
 //! `acme` is the vendor's library with its driver; `plug_in` is the crate that a vendor would write over it.
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -7,13 +7,11 @@ mod acme;
 mod plug_in;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use sideway::ibverbs::completion::{ExtendedCompletionQueue, GenericCompletionQueue, PollCompletionQueueError};
+use sideway::ibverbs::completion::{ExtendedCompletionQueue, PollCompletionQueueError};
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::teardown::Drained;
 use sideway::ibverbs::queue_pair::{
     ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairAttribute, QueuePairBuilder, QueuePairState,
     SendOperationFlags,
@@ -21,7 +19,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
 
 use acme::{log, take_log};
-use plug_in::{AcmeBuilder, BuildParcel, BuildWithWeight, Parcel, Ping, Route, SetRoute};
+use plug_in::{AcmeBuilder, BuildParcel, BuildWithWeight, Parcel, Route, SetRoute};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
@@ -76,9 +74,10 @@ fn requests_go_where_they_say_and_complete() {
     assert_eq!(take_log(), ["acme_create_qp tag=7 operations=4", "acme_qp_functions"]);
     let mut guard = qp.start_post_send();
     guard.construct_wr(1, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"hello");
-    guard.construct_wr(2, SIGNALED).setup_operation_without_data(Ping(9));
+    guard.construct_wr(2, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"you");
     guard.post().unwrap();
-    assert_eq!(take_log(), ["start", "send 1", "route 42", "inline 5", "ping 2 9", "complete 2"]);
+    let first = ["start", "send 1", "route 42", "inline 5"];
+    assert_eq!(take_log(), [&first[..], &["send 2", "route 42", "inline 3", "complete 2"]].concat());
     assert_eq!(world.poll(), [1, 2]);
 }
 
@@ -103,16 +102,16 @@ fn a_refused_request_reaches_none_of_the_vendors_functions() {
     let mut guard = qp.start_post_send();
     // The first request ever, of an operation that the driver has not: nothing has been begun.
     guard.construct_wr(1, SIGNALED).setup_write(1, 2).setup_route(&route).setup_inline_data(b"x");
-    guard.construct_wr(2, SIGNALED).setup_operation_without_data(Ping(9));
+    guard.construct_wr(2, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
     let error = guard.post().unwrap_err();
     assert_eq!(error.kind(), PostErrorKind::OperationNotEnabled(SendOperationFlags::Write), "{error}");
     assert_eq!(error.failed_request().unwrap().wr_id, 1);
     assert_eq!(take_log(), ["start", "abort"]);
 
     let mut guard = qp.start_post_send();
-    guard.construct_wr(3, SIGNALED).setup_operation_without_data(Ping(8));
+    guard.construct_wr(3, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
     guard.post().unwrap();
-    assert_eq!(take_log(), ["start", "ping 3 8", "complete 1"]);
+    assert_eq!(take_log(), ["start", "send 3", "route 1", "inline 1", "complete 1"]);
     assert_eq!(world.poll(), [3]);
 }
 
@@ -155,10 +154,11 @@ fn a_library_that_refuses_is_quoted_and_nothing_is_left() {
 #[test]
 fn a_queue_without_room_refuses_the_vendors_requests_too() {
     let mut world = World::new();
+    let route = Route::to(&world.context, 1);
     let mut qp = world.builder().setup_max_send_wr(0).build_parcel(7).unwrap();
     take_log();
     let mut guard = qp.start_post_send();
-    guard.construct_wr(1, SIGNALED).setup_operation_without_data(Ping(9));
+    guard.construct_wr(1, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
     let error = guard.post().unwrap_err();
     assert_eq!(error.kind(), PostErrorKind::NotEnoughResources, "{error}");
     assert_eq!(take_log(), ["start", "abort"]);
@@ -178,24 +178,6 @@ fn the_states_are_those_of_the_service() {
     );
     qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend)).unwrap();
     assert_eq!(qp.state(), QueuePairState::ReadyToSend);
-}
-
-/// The service has said how the end of its queue is marked.
-#[test]
-fn the_queue_is_drained_up_to_the_services_own_marker() {
-    let world = World::new();
-    let route = Route::to(&world.context, 1);
-    let mut qp = world.queue_pair();
-    qp.modify(QueuePairAttribute::new().setup_state(QueuePairState::ReadyToSend)).unwrap();
-    let mut guard = qp.start_post_send();
-    guard.construct_wr(1, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
-    guard.post().unwrap();
-    let mut cq: GenericCompletionQueue = world.cq.into();
-    let mut seen = Vec::new();
-    let drained = qp.drain(&mut [&mut cq], Duration::from_secs(60), |record| seen.push(record.wr_id));
-    assert_eq!(drained.unwrap(), Drained::Flushed);
-    assert_eq!(seen, [1]);
-    assert!(take_log().iter().any(|line| line == &format!("ping {} 0", u64::MAX)), "the marker");
 }
 
 #[test]
@@ -225,9 +207,10 @@ fn completions_have_a_field_of_the_vendors() {
     // Fields that the vendor has not, and that mean something on InfiniBand alone, are left out.
     assert_eq!(take_log(), ["acme_create_cq fields=0x7f", "acme_create_cq fields=0x2f"]);
     assert_eq!(cq.wc_flags().bits(), 0x2f);
+    let route = Route::to(&world.context, 1);
     let mut qp = world.builder().setup_send_cq(&cq).build_parcel(7).unwrap();
     let mut guard = qp.start_post_send();
-    guard.construct_wr(4, SIGNALED).setup_operation_without_data(Ping(9));
+    guard.construct_wr(4, SIGNALED).setup_send().setup_route(&route).setup_inline_data(b"x");
     guard.post().unwrap();
     let mut poller = cq.start_poll().unwrap();
     let completion = poller.next().unwrap().unwrap();

@@ -1,60 +1,42 @@
-//! What a vendor would write: a service, its address, its operation, and how its queue pairs are made.
+//! What a vendor would write: a service, its address, and how its queue pairs are made.
 
 use std::any::Any;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_mummy_sys::{ibv_cq_ex, ibv_qp, ibv_qp_ex, ibv_send_wr};
+use rdma_mummy_sys::{ibv_cq_ex, ibv_qp_ex};
 use sideway::error::{Errno, VerbError};
 use sideway::ibverbs::completion::{
     CompletionQueue, CompletionQueueBuilder, ExtendedCompletionQueue, ExtendedWorkCompletion,
 };
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::vendor::{self, Vendor, VendorAddress};
 use sideway::ibverbs::queue_pair::{
-    ExtendedQueuePair, Offers, OffersWithoutData, PostSendGuard, QueuePairAttributeMask, QueuePairBuilder,
-    QueuePairState, QueuePairType, SendOperationFlags, Service, TargetQueuePair, Transition, vendor,
+    ExtendedQueuePair, PostSendGuard, QueuePairAttributeMask, QueuePairBuilder, QueuePairState, QueuePairType,
+    SendOperationFlags, TargetQueuePair, Transition,
 };
-use sideway::ibverbs::work_request::{
-    Addressed, HoldsFor, LocalBufferHandle, PostSendError, RefusalReason, Send as SendMessage, SendAddress,
-    SendOperation, WorkRequestFlags, Write,
-};
+use sideway::ibverbs::work_request::{Addressed, HoldsFor, LocalBufferHandle, SendOperation};
 
 use super::acme;
 
 const VERB: &str = "acme_create_qp";
 
-/// The service: each request goes along a route.
+/// The name of the service: each request goes along a route.
 #[derive(Debug)]
-pub(crate) enum Parcel {}
+pub(crate) enum ParcelName {}
 
-// SAFETY: sends and writes are offered with a route, pings go nowhere.
-unsafe impl Service for Parcel {
-    fn transition(_: QueuePairType, from: QueuePairState, to: QueuePairState) -> Option<Transition> {
-        let none = QueuePairAttributeMask::empty();
-        match (from, to) {
-            (QueuePairState::Reset, QueuePairState::ReadyToSend)
-            | (QueuePairState::ReadyToSend, QueuePairState::Error) => Some(Transition { needed: none, optional: none }),
-            _ => None,
+pub(crate) type Parcel = Vendor<ParcelName>;
+
+fn transition(_: QueuePairType, from: QueuePairState, to: QueuePairState) -> Option<Transition> {
+    let none = QueuePairAttributeMask::empty();
+    match (from, to) {
+        (QueuePairState::Reset, QueuePairState::ReadyToSend) | (QueuePairState::ReadyToSend, QueuePairState::Error) => {
+            Some(Transition { needed: none, optional: none })
         }
-    }
-
-    fn post_marker<'q, G>(mut guard: G, wr_id: u64) -> Option<Result<(), PostSendError>>
-    where
-        G: PostSendGuard<Service = Self> + HoldsFor<'q>,
-    {
-        guard.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_operation_without_data(Ping(0));
-        Some(guard.post())
+        _ => None,
     }
 }
-
-// SAFETY: the route is there.
-unsafe impl Offers<Addressed<SendMessage, RouteAddress<'_>>> for Parcel {}
-// SAFETY: as above.
-unsafe impl Offers<Addressed<Write, RouteAddress<'_>>> for Parcel {}
-// SAFETY: the driver takes no data for a ping.
-unsafe impl OffersWithoutData<Ping> for Parcel {}
 
 /// An object of the vendor's own that requests name.
 pub(crate) struct Route {
@@ -70,71 +52,48 @@ impl Route {
     }
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct RouteAddress<'a> {
-    route: *const acme::Route,
-    borrowed: PhantomData<&'a Route>,
-}
-
-// SAFETY: the route lives as long as the lifetime in the type, and is seen to be of the queue pair's device. The driver's function
-// is called where there is one alone.
-unsafe impl SendAddress for RouteAddress<'_> {
-    unsafe fn give(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: only queue pairs of `build_parcel` take routes, and their data is this; the route is borrowed.
-        unsafe {
-            let Some(functions) = vendor::data::<Functions>(qp) else { return };
-            match vendor::check_device((*self.route).context, &raw mut (*qp).qp_base) {
-                Ok(()) => (functions.as_ref().set_route)(qp, self.route),
-                Err(reason) => vendor::refuse(qp, reason),
-            }
-        }
-    }
-
-    unsafe fn write(self, _wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        Err(RefusalReason::DriverFault("parcels are for extended queue pairs"))
-    }
-}
-
-/// An operation of the vendor's own.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ping(pub(crate) u64);
-
-// SAFETY: no pointer is left in the request.
-unsafe impl SendOperation for Ping {
-    unsafe fn begin(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: only queue pairs of `build_parcel` are offered pings, and their data is this.
-        unsafe {
-            if let Some(functions) = vendor::data::<Functions>(qp) {
-                (functions.as_ref().ping)(qp, self.0);
-            }
-        }
-    }
-
-    unsafe fn write(self, _wr: &mut ibv_send_wr, _qp: *mut ibv_qp) -> Result<(), RefusalReason> {
-        Err(RefusalReason::DriverFault("parcels are for extended queue pairs"))
-    }
-}
-
 /// Naming the route of a request.
 pub(crate) trait SetRoute<'g, G, O> {
-    fn setup_route<'q>(self, route: &'q Route) -> LocalBufferHandle<'g, G, Addressed<O, RouteAddress<'q>>>
+    fn setup_route<'q>(
+        self,
+        route: &'q Route,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, VendorAddress<impl FnOnce(*mut ibv_qp_ex) + Copy + 'q>>>
     where
         G: HoldsFor<'q>;
 }
 
-impl<'g, G: PostSendGuard, O: SendOperation> SetRoute<'g, G, O> for LocalBufferHandle<'g, G, O> {
-    fn setup_route<'q>(self, route: &'q Route) -> LocalBufferHandle<'g, G, Addressed<O, RouteAddress<'q>>>
+impl<'g, G, O> SetRoute<'g, G, O> for LocalBufferHandle<'g, G, O>
+where
+    G: PostSendGuard<Service = Parcel>,
+    O: SendOperation,
+{
+    fn setup_route<'q>(
+        self,
+        route: &'q Route,
+    ) -> LocalBufferHandle<'g, G, Addressed<O, VendorAddress<impl FnOnce(*mut ibv_qp_ex) + Copy + 'q>>>
     where
         G: HoldsFor<'q>,
     {
-        self.setup_address(RouteAddress { route: &raw const route.raw, borrowed: PhantomData })
+        let give = move |qp: *mut ibv_qp_ex| {
+            // SAFETY: queue pairs of the service are made by `build_parcel` alone, and their data is this; the route is borrowed, and
+            // compared with the queue pair's device.
+            unsafe {
+                let Some(functions) = vendor::data::<Functions>(qp) else { return };
+                match vendor::check_device(route.raw.context, &raw mut (*qp).qp_base) {
+                    Ok(()) => (functions.as_ref().set_route)(qp, &raw const route.raw),
+                    Err(reason) => vendor::refuse(qp, reason),
+                }
+            }
+        };
+        // SAFETY: a route completes the request, and is borrowed until the batch is posted; the vendor's function is called only if the
+        // queue pair has its data.
+        unsafe { self.setup_vendor_address(give) }
     }
 }
 
 /// What is found in the queue pair when it is built.
 struct Functions {
     set_route: unsafe extern "C" fn(*mut ibv_qp_ex, *const acme::Route),
-    ping: unsafe extern "C" fn(*mut ibv_qp_ex, u64),
 }
 
 /// Making queue pairs.
@@ -144,8 +103,7 @@ pub(crate) trait AcmeBuilder {
 
 impl AcmeBuilder for Arc<ProtectionDomain> {
     fn create_parcel_builder(&self) -> QueuePairBuilder<Parcel> {
-        // SAFETY: queue pairs of the vendor's type are made by `build_parcel` alone.
-        let mut builder = unsafe { QueuePairBuilder::of_service(self, &[QueuePairType::Driver]) };
+        let mut builder = QueuePairBuilder::of_vendor(self, transition);
         builder.setup_send_ops_flags(SendOperationFlags::Send);
         builder
     }
@@ -207,9 +165,9 @@ impl BuildWithWeight for CompletionQueueBuilder {
 unsafe fn attach(qp: NonNull<ibv_qp_ex>) -> Result<Functions, VerbError> {
     // SAFETY: the caller's promise.
     let found = unsafe { &*acme::acme_qp_functions(qp.as_ptr()) };
-    match (found.wr_set_route, found.wr_ping) {
-        (Some(set_route), Some(ping)) => Ok(Functions { set_route, ping }),
-        _ => Err(VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
+    match found.wr_set_route {
+        Some(set_route) => Ok(Functions { set_route }),
+        None => Err(VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
             .with_hint("libacme made the queue pair without wr_set_route")),
     }
 }

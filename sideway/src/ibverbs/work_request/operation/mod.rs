@@ -10,7 +10,7 @@ pub use self::local::{BindMemoryWindow, LocalInvalidate};
 pub use self::message::{Send, SendImm, SendInv, SendTso};
 pub use self::remote::{AtomicWrite, CompareSwap, FetchAdd, Flush, FlushLevel, FlushPlacement, Read, Write, WriteImm};
 use super::RefusalReason;
-use crate::ffi::open_enum;
+use crate::ffi::{Sealed, open_enum};
 
 open_enum! {
     /// `enum ibv_wr_opcode`: the operation of a send request.
@@ -47,7 +47,7 @@ open_enum! {
     }
 }
 
-/// One operation with its parameters.
+/// One operation with its parameters. Sealed.
 ///
 /// # Safety
 ///
@@ -55,7 +55,7 @@ open_enum! {
 /// as long as the lifetime in the type of the guard that it is given to (see
 /// [`HoldsFor`](super::HoldsFor)). [`write`](Self::write) leaves `wr_id`, `next`, `sg_list` and `num_sge` as they are, and of
 /// `send_flags` only adds to what is set.
-pub unsafe trait SendOperation: Copy {
+pub unsafe trait SendOperation: Sealed + Copy {
     /// Begins the request: the data is given next.
     ///
     /// # Safety
@@ -75,6 +75,13 @@ pub unsafe trait SendOperation: Copy {
     /// `qp` is a live queue pair.
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason>;
 }
+
+macro_rules! seal {
+    ($($Operation:ty),+ $(,)?) => { $( impl Sealed for $Operation {} )+ };
+}
+
+seal!(Send, SendImm, SendInv, SendTso<'_>, Write, WriteImm, Read, CompareSwap, FetchAdd, AtomicWrite, Flush);
+seal!(LocalInvalidate, BindMemoryWindow<'_>);
 
 /// Whether an object of the device `context` may be named in a request of `qp`: drivers take it for one of their own.
 ///
