@@ -1,12 +1,13 @@
-//! What an EFA device says of itself beyond the verbs.
+//! What an EFA device reports beyond the verbs.
 
 use std::mem;
 
-use rdma_mummy_sys::efadv::{self as sys, efadv_device_attr};
+use rdma_mummy_sys::efadv::{self as sys, efadv_ah_attr, efadv_device_attr};
 use rdma_mummy_sys::load;
 
 use crate::error::VerbError;
 use crate::ffi::check_errno;
+use crate::ibverbs::address::AddressHandle;
 use crate::ibverbs::device::DeviceInfo;
 use crate::ibverbs::device_context::DeviceContext;
 
@@ -108,5 +109,29 @@ pub(super) fn explain(error: VerbError, context: &DeviceContext) -> VerbError {
             "{} is not an EFA device, or it, its kernel driver or libefa is too old for this",
             context.name()
         )),
+    }
+}
+
+impl AddressHandle {
+    /// `efadv_query_ah(ibvah, attr, inlen)` — the number by which the device knows the way (AHN): completions of receives have
+    /// that of their sender in place of a LID ([`slid`](crate::ibverbs::completion::ExtendedWorkCompletion::slid)).
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where the device is not one of EFA, or libefa is not installed: the hint tells which.
+    ///
+    /// # References
+    ///
+    /// [efadv_query_ah(3)](https://man7.org/linux/man-pages/man3/efadv_query_ah.3.html)
+    #[doc(alias = "efadv_query_ah")]
+    pub fn efa_ahn(&self) -> Result<u16, VerbError> {
+        // SAFETY: all-zero is legal: the struct has integers alone.
+        let mut attr: efadv_ah_attr = unsafe { mem::zeroed() };
+        let size = size_of::<efadv_ah_attr>() as u32;
+        // SAFETY: the handle is live as long as `self`; the library is told the size of the struct.
+        let ret = unsafe { sys::efadv_query_ah(self.raw(), &mut attr, size) };
+        check_errno("efadv_query_ah", ret)
+            .map_err(|error| explain(error, self.protection_domain().device_context()))?;
+        Ok(attr.ahn)
     }
 }

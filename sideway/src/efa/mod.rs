@@ -39,12 +39,10 @@
 //! [`AddressHandle::efa_ahn`]: crate::ibverbs::address::AddressHandle::efa_ahn
 //! [`CompletionQueueBuilder::build_efa_with_source_gid`]: crate::ibverbs::completion::CompletionQueueBuilder::build_efa_with_source_gid
 
-mod address;
 mod completion;
 mod device;
 mod queue_pair;
-mod service;
 
 pub use self::completion::SourceGidReader;
 pub use self::device::{EfaDeviceAttr, EfaDeviceCapabilityFlags};
-pub use self::service::ScalableReliableDatagram;
+pub use self::queue_pair::ScalableReliableDatagram;

@@ -1,15 +1,19 @@
-//! Queue pairs for scalable reliable datagrams.
+//! Scalable reliable datagrams: the service, and its queue pairs.
 
 use std::mem;
 use std::sync::Arc;
 
 use rdma_mummy_sys::efadv::{self as sys, efadv_qp_init_attr};
 
+use super::EfaDeviceCapabilityFlags as Capability;
 use super::device::explain;
-use super::{EfaDeviceCapabilityFlags as Capability, ScalableReliableDatagram};
 use crate::error::VerbError;
 use crate::ibverbs::protection_domain::ProtectionDomain;
-use crate::ibverbs::queue_pair::{ExtendedQueuePair, QueuePairBuilder, QueuePairType, SendOperationFlags};
+use crate::ibverbs::queue_pair::{
+    ExtendedQueuePair, Offers, QueuePairAttributeMask as Mask, QueuePairBuilder, QueuePairState as State,
+    QueuePairType, SendOperationFlags, Service, Transition, standard_transition,
+};
+use crate::ibverbs::work_request::{Addressed, DatagramAddress, Read, Send, SendImm, Write, WriteImm};
 
 impl ProtectionDomain {
     /// A builder of queue pairs for scalable reliable datagrams (SRD).
@@ -68,4 +72,57 @@ fn operations(capabilities: Capability) -> SendOperationFlags {
         operations |= SendOperationFlags::Write | SendOperationFlags::WriteWithImmediate;
     }
     operations
+}
+
+/// Scalable reliable datagrams (SRD): each request names an address handle, a queue pair and its Q_Key.
+#[doc(alias = "EFADV_QP_DRIVER_TYPE_SRD")]
+#[derive(Clone, Copy, Debug)]
+pub enum ScalableReliableDatagram {}
+
+impl crate::ffi::Sealed for ScalableReliableDatagram {}
+
+// SAFETY: only operations with an address are offered.
+unsafe impl Service for ScalableReliableDatagram {
+    /// Those of datagrams; on the way to ReadyToSend one can also say how often to try again where the peer has posted no
+    /// receive.
+    fn transition(_: QueuePairType, from: State, to: State) -> Option<Transition> {
+        let mut transition = standard_transition(QueuePairType::UnreliableDatagram, from, to)?;
+        if (from, to) == (State::ReadyToReceive, State::ReadyToSend) {
+            transition.optional |= Mask::ResponderNotReadyRetryCount;
+        }
+        Some(transition)
+    }
+}
+
+macro_rules! offers_with_ud_addr {
+    ($($Operation:ty),+ $(,)?) => {
+        $(
+            // SAFETY: the address is there.
+            unsafe impl<const CHECKED: bool> Offers<Addressed<$Operation, DatagramAddress<'_, CHECKED>>>
+                for ScalableReliableDatagram {}
+        )+
+    };
+}
+
+offers_with_ud_addr!(Send, SendImm, Read, Write, WriteImm);
+
+#[cfg(test)]
+mod service_tests {
+    use super::*;
+
+    #[test]
+    fn the_states_are_those_of_datagrams_with_one_attribute_more() {
+        let srd = |from, to| ScalableReliableDatagram::transition(QueuePairType::Driver, from, to);
+        let ud = |from, to| standard_transition(QueuePairType::UnreliableDatagram, from, to);
+        for &from in State::KNOWN {
+            for &to in State::KNOWN {
+                if (from, to) != (State::ReadyToReceive, State::ReadyToSend) {
+                    assert_eq!(srd(from, to), ud(from, to), "{from:?} {to:?}");
+                }
+            }
+        }
+        let last = srd(State::ReadyToReceive, State::ReadyToSend).unwrap();
+        assert_eq!(last.needed, Mask::SendQueuePacketSequenceNumber);
+        assert_eq!(last.optional.to_string(), "CurrentState, QueueKey, ResponderNotReadyRetryCount");
+    }
 }

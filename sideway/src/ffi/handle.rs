@@ -1,6 +1,6 @@
-//! Owning one C object: the pointer, and the verb that destroys it.
+//! Owning one C object: the pointer, the verb that destroys it, and what else has its address.
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -77,8 +77,17 @@ impl<T> Drop for Handle<T> {
     }
 }
 
-impl<T> fmt::Debug for Handle<T> {
+impl<T> Debug for Handle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Pointer::fmt(&self.raw, f)
     }
+}
+
+/// Something in C that has the address of a `T` and uses it by itself, as a connection identifier does with its queue pair.
+pub(crate) trait Attachment<T>: Debug + Send + Sync {
+    /// Makes it forget the object, which is about to be destroyed.
+    fn detach(&self, object: NonNull<T>);
+
+    /// Calls `run` once, while it does not use the object.
+    fn apart(&self, run: &mut dyn FnMut());
 }

@@ -10,16 +10,14 @@
 //! | what traits that only this crate implements have as their supertrait | [`Sealed`] |
 //! | what else has the address of a C object, and forgets it first | [`Attachment`] |
 
-mod attachment;
 mod events;
 mod handle;
 mod open_enum;
 mod registry;
 mod result;
 
-pub(crate) use attachment::Attachment;
 pub(crate) use events::{check_alive, set_nonblocking, take_event, wait_for};
-pub(crate) use handle::Handle;
+pub(crate) use handle::{Attachment, Handle};
 pub(crate) use open_enum::open_enum;
 pub(crate) use registry::{Found, Registry};
 pub(crate) use result::{check_errno, check_pointer, clear_errno, errno_of, last_errno};

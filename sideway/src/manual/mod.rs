@@ -29,8 +29,10 @@
 //!
 //! Examples that do not say otherwise run, on the device in software, whenever the crate is tested.
 
-pub mod coverage;
-pub mod coverage_rdmacm;
+#[doc = include_str!("coverage.md")]
+pub mod coverage {}
+#[doc = include_str!("coverage_rdmacm.md")]
+pub mod coverage_rdmacm {}
 pub mod deploying;
 pub mod errors;
 pub mod from_c;
@@ -42,5 +44,6 @@ pub mod ownership;
 pub mod porting;
 pub mod quirks;
 pub mod teardown;
-pub mod testing;
+#[doc = include_str!("testing.md")]
+pub mod testing {}
 pub mod threads;

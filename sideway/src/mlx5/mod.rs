@@ -39,13 +39,11 @@
 //! [`ProtectionDomain::create_dct_builder`]: crate::ibverbs::protection_domain::ProtectionDomain::create_dct_builder
 
 mod address;
-mod clock;
 mod device;
 mod initiator;
 mod service;
 mod target;
 
 pub use self::address::DcAddress;
-pub use self::clock::ClockInfo;
-pub use self::device::{DciStreams, Mlx5DeviceAttr, Mlx5DeviceFlags, is_mlx5};
+pub use self::device::{ClockInfo, DciStreams, Mlx5DeviceAttr, Mlx5DeviceFlags, is_mlx5};
 pub use self::service::{DynamicallyConnected, DynamicallyConnectedTarget};

@@ -1,13 +1,14 @@
-//! `struct ibv_gid_entry`: one line of the GID table of a port.
+//! `struct ibv_gid_entry`: one line of the GID table of a port, and its protocol.
 
 use std::ffi::CStr;
 
 use libc::{IF_NAMESIZE, c_char};
-use rdma_mummy_sys::ibv_gid_entry;
+use rdma_mummy_sys::{ibv_gid_entry, ibv_gid_type};
 
-use super::{Gid, GidType};
+use super::Gid;
 use crate::error::Errno;
-use crate::ffi::last_errno;
+use crate::ffi::{last_errno, open_enum};
+use crate::ibverbs::device_context::LinkLayer;
 
 /// `struct ibv_gid_entry` — one entry of the GID table of a port, with its protocol and its network interface.
 #[doc(alias = "ibv_gid_entry")]
@@ -99,6 +100,51 @@ pub enum NetdevNameError {
         /// What `if_indextoname` gave.
         errno: Errno,
     },
+}
+
+open_enum! {
+    /// `enum ibv_gid_type` — the protocol that packets from a GID are sent with.
+    ///
+    /// The same address often stands in the table twice, once for each version of RoCE.
+    #[doc(alias = "ibv_gid_type")]
+    pub enum GidType {
+        /// InfiniBand.
+        InfiniBand = ibv_gid_type::IBV_GID_TYPE_IB.0 => "IB",
+        /// RDMA over Ethernet, not routable.
+        RoceV1 = ibv_gid_type::IBV_GID_TYPE_ROCE_V1.0 => "RoCE v1",
+        /// RDMA over UDP over IP, routable.
+        RoceV2 = ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0 => "RoCE v2",
+    }
+}
+
+impl GidType {
+    /// Reads the text of `/sys/class/infiniband/DEVICE/ports/PORT/gid_attrs/types/INDEX`.
+    ///
+    /// The kernel has one text for InfiniBand and RoCE v1, and the link layer tells which it is.
+    pub(crate) fn from_sysfs(text: &str, link_layer: LinkLayer) -> Option<Self> {
+        match text.trim() {
+            "RoCE v2" => Some(Self::RoceV2),
+            "IB/RoCE v1" if link_layer == LinkLayer::Ethernet => Some(Self::RoceV1),
+            "IB/RoCE v1" => Some(Self::InfiniBand),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod gid_type_tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_texts_are_read() {
+        let read = GidType::from_sysfs;
+        assert_eq!(read("RoCE v2\n", LinkLayer::Ethernet), Some(GidType::RoceV2));
+        assert_eq!(read("IB/RoCE v1\n", LinkLayer::Ethernet), Some(GidType::RoceV1));
+        assert_eq!(read("IB/RoCE v1", LinkLayer::InfiniBand), Some(GidType::InfiniBand));
+        assert_eq!(read("IB/RoCE v1", LinkLayer::Unspecified), Some(GidType::InfiniBand));
+        assert_eq!(read("RoCE v3\n", LinkLayer::Ethernet), None);
+        assert_eq!(read("", LinkLayer::Ethernet), None);
+    }
 }
 
 #[cfg(test)]

@@ -29,16 +29,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod affiliated_objects;
 mod channel;
-mod element;
 mod event;
 mod event_type;
 
-pub(crate) use self::affiliated_objects::AffiliatedObjects;
 pub use self::channel::AsyncEventChannel;
-pub use self::element::AsyncEventElement;
-pub use self::event::AsyncEvent;
+pub(crate) use self::event::AffiliatedObjects;
+pub use self::event::{AsyncEvent, AsyncEventElement};
 pub use self::event_type::AsyncEventType;
 pub use super::completion::CompletionQueueRef;
 pub use super::queue_pair::QueuePairRef;

@@ -11,7 +11,7 @@ use rdma_mummy_sys::{
 
 use super::CreateCompletionQueueWorkCompletionFlags as Fields;
 use super::channel::CompletionChannel;
-use super::event_target::EventTarget;
+use super::queue::EventTarget;
 use super::queue::{CompletionQueueCore, Threads};
 use super::{BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue};
 use crate::error::{Errno, VerbError};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_comp_channel;
 
-use super::event_target::EventTarget;
+use super::queue::EventTarget;
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_alive, check_pointer, set_nonblocking, take_event, wait_for};

@@ -41,16 +41,11 @@ mod basic;
 mod builder;
 mod channel;
 mod counter;
-mod event_target;
 mod extended;
 mod fields;
 mod generic;
-mod moderation;
-mod opcode;
 mod poll;
 mod queue;
-mod queue_ref;
-mod source;
 mod status;
 
 pub use self::basic::{BasicCompletionQueue, BasicPoller, BasicWorkCompletion};
@@ -60,14 +55,11 @@ pub use self::counter::{CompletionCounter, CompletionCounterCapabilities, Comple
 pub use self::extended::{ExtendedCompletionQueue, ExtendedPoller, ExtendedWorkCompletion};
 pub use self::fields::{
     CreateCompletionQueueWorkCompletionFlags, FieldNotEnabled, TagMatchingInfo, WorkCompletionFlags,
+    WorkCompletionSource,
 };
 pub use self::generic::{GenericCompletionQueue, GenericPoller, GenericWorkCompletion};
-pub use self::moderation::CompletionModeration;
-pub use self::opcode::WorkCompletionOperationType;
 pub(crate) use self::poll::Token;
 pub use self::poll::{CompletionRecord, PollCompletionQueueError, PollCompletions, WorkCompletion};
-pub use self::queue::CompletionQueue;
+pub use self::queue::{CompletionModeration, CompletionQueue, CompletionQueueRef};
 pub(crate) use self::queue::{CompletionQueueCore, Threads};
-pub use self::queue_ref::CompletionQueueRef;
-pub use self::source::WorkCompletionSource;
-pub use self::status::WorkCompletionStatus;
+pub use self::status::{WorkCompletionOperationType, WorkCompletionStatus};

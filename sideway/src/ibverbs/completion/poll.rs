@@ -9,6 +9,7 @@ use super::{
     TagMatchingInfo, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionSource, WorkCompletionStatus,
 };
 use crate::error::VerbError;
+use crate::ffi::Sealed;
 use crate::ibverbs::memory_region::RemoteKey;
 use crate::ibverbs::single_threaded::SingleThreadedCompletionQueue;
 
@@ -77,7 +78,7 @@ pub trait PollCompletions: sealed::Queue {
 }
 
 /// One completion, of a queue of any kind: what generic code reads of the [completions](PollCompletions::Completion) that it is lent.
-pub trait WorkCompletion: sealed::Completion {
+pub trait WorkCompletion: Sealed {
     /// The number that the request was given.
     fn wr_id(&self) -> u64;
     /// How the request ended. If it failed, only this, the number, the queue pair and the vendor's code are valid.
@@ -200,8 +201,6 @@ mod sealed {
             Self(())
         }
     }
-
-    pub trait Completion {}
 }
 
 pub(crate) use self::sealed::Token;
@@ -248,7 +247,7 @@ polled! {
 
 macro_rules! readers {
     ($Completion:ident: $($name:ident -> $Type:ty,)+) => {
-        impl sealed::Completion for $Completion<'_> {}
+        impl Sealed for $Completion<'_> {}
 
         impl WorkCompletion for $Completion<'_> {
             $(

@@ -4,15 +4,13 @@ use std::any::Any;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_cq, ibv_cq_ex};
+use rdma_mummy_sys::{ibv_cq, ibv_cq_attr_mask, ibv_cq_ex, ibv_moderate_cq, ibv_modify_cq_attr};
 
 use super::channel::CompletionChannel;
-use super::event_target::EventTarget;
-use super::moderation::{self, CompletionModeration};
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno};
 use crate::ibverbs::device_context::DeviceContext;
@@ -188,7 +186,7 @@ impl CompletionQueueCore {
 
     pub(crate) fn modify(&self, moderation: CompletionModeration) -> Result<(), VerbError> {
         // SAFETY: the CQ is live as long as its core, and of this context.
-        unsafe { moderation::modify(self.raw(), &self.context, moderation) }
+        unsafe { modify(self.raw(), &self.context, moderation) }
     }
 
     /// Resizes the queue.
@@ -263,5 +261,112 @@ impl Drop for CompletionQueueCore {
         if let Err(error) = self.destroy() {
             log::warn!("{error}; the completion queue is leaked");
         }
+    }
+}
+
+/// A hold on a completion queue: it can be named and asked for events, not polled, which is its owner's alone.
+///
+/// It keeps the queue's C object alive. Where it is the last to do so, dropping it destroys the queue.
+#[derive(Clone, Debug)]
+pub struct CompletionQueueRef {
+    queue: Arc<CompletionQueueCore>,
+}
+
+impl CompletionQueueRef {
+    pub(crate) fn new(queue: Arc<CompletionQueueCore>) -> Self {
+        Self { queue }
+    }
+
+    /// Whether this is that queue.
+    pub fn is_of(&self, cq: &impl CompletionQueue) -> bool {
+        Arc::ptr_eq(&self.queue, cq.core())
+    }
+}
+
+impl AsCore for CompletionQueueRef {
+    fn core(&self) -> &Arc<CompletionQueueCore> {
+        &self.queue
+    }
+}
+
+impl CompletionQueue for CompletionQueueRef {}
+
+/// `struct ibv_moderate_cq` — when an event is raised: as soon as one of the two is reached. Both zero is at once.
+///
+/// The device says how far it goes in
+/// [`DeviceAttr::cq_mod_caps`](crate::ibverbs::device_context::DeviceAttr::cq_mod_caps).
+#[doc(alias = "ibv_moderate_cq")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CompletionModeration {
+    /// `cq_count`: completions for one event.
+    pub count: u16,
+    /// `cq_period`: microseconds from a completion to its event, at most.
+    pub period_us: u16,
+}
+
+/// # Safety
+///
+/// `cq` is live and of `context`.
+unsafe fn modify(cq: *mut ibv_cq, context: &DeviceContext, moderation: CompletionModeration) -> Result<(), VerbError> {
+    let mut attr = ibv_modify_cq_attr {
+        attr_mask: ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0,
+        moderate: ibv_moderate_cq { cq_count: moderation.count, cq_period: moderation.period_us },
+    };
+    // SAFETY: the queue is live, and the attributes are complete for the mask.
+    let ret = unsafe { sys::ibv_modify_cq(cq, &mut attr) };
+    check_errno("ibv_modify_cq", ret).map_err(|error| explain(error, context, moderation))
+}
+
+#[cold]
+fn explain(error: VerbError, context: &DeviceContext, moderation: CompletionModeration) -> VerbError {
+    let Ok(device) = context.query_device() else { return error };
+    let caps = device.cq_mod_caps();
+    let (count, period) = (caps.max_cq_count(), caps.max_cq_period());
+    match error.errno().raw() {
+        libc::EOPNOTSUPP | libc::ENOSYS => error.with_hint("the device or its driver does not hold events back"),
+        libc::EINVAL if moderation.count > count || moderation.period_us > period => error.with_hint(format!(
+            "{} completions and {} us are asked for and the device goes up to {count} and {period} us",
+            moderation.count, moderation.period_us
+        )),
+        _ => error,
+    }
+}
+
+/// What `cq_context` of every queue points to: how an event finds its queue.
+///
+/// Lives on the heap from before `ibv_create_cq` until after `ibv_destroy_cq` has returned, which waits for every event
+/// that was taken from a channel to be acknowledged: whoever holds an unacknowledged event may read it.
+#[derive(Debug)]
+pub(crate) struct EventTarget {
+    /// The number that the program gave the queue.
+    pub(crate) user_context: usize,
+    queue: OnceLock<Weak<CompletionQueueCore>>,
+}
+
+impl EventTarget {
+    /// A target on the heap; [`free`](Self::free) takes it back.
+    pub(crate) fn allocate(user_context: usize) -> NonNull<Self> {
+        NonNull::from(Box::leak(Box::new(Self { user_context, queue: OnceLock::new() })))
+    }
+
+    /// Names the queue, once.
+    pub(crate) fn bind(&self, queue: Weak<CompletionQueueCore>) {
+        let first = self.queue.set(queue).is_ok();
+        debug_assert!(first, "a target belongs to one queue");
+    }
+
+    /// The queue, or `None` while it is being destroyed.
+    pub(crate) fn queue(&self) -> Option<Arc<CompletionQueueCore>> {
+        self.queue.get()?.upgrade()
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    ///
+    /// `target` came from [`allocate`](Self::allocate), is not used again, and no C object points to it any more.
+    pub(crate) unsafe fn free(target: NonNull<Self>) {
+        // SAFETY: the caller's promise; `allocate` leaked a box.
+        drop(unsafe { Box::from_raw(target.as_ptr()) });
     }
 }

@@ -1,6 +1,6 @@
-//! How a request ended.
+//! How a request ended, and which operation it was.
 
-use rdma_mummy_sys::ibv_wc_status as raw;
+use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status as raw};
 
 use crate::ffi::open_enum;
 
@@ -58,6 +58,54 @@ open_enum! {
         TagMatchingError = raw::IBV_WC_TM_ERR.0 => "tag matching error",
         /// A tagged message is too long for a tagged buffer and is to be fetched by rendezvous.
         TagMatchingRendezvousIncomplete = raw::IBV_WC_TM_RNDV_INCOMPLETE.0 => "tag matching rendezvous incomplete",
+    }
+}
+
+open_enum! {
+    /// `enum ibv_wc_opcode`: which operation a completion reports. Valid where the status is
+    /// [`Success`](super::WorkCompletionStatus::Success).
+    #[doc(alias = "ibv_wc_opcode")]
+    pub enum WorkCompletionOperationType {
+        /// A send, with or without immediate data.
+        Send = ibv_wc_opcode::IBV_WC_SEND.0,
+        /// A write, with or without immediate data.
+        RdmaWrite = ibv_wc_opcode::IBV_WC_RDMA_WRITE.0,
+        /// A read.
+        RdmaRead = ibv_wc_opcode::IBV_WC_RDMA_READ.0,
+        /// An atomic compare-and-swap.
+        CompareAndSwap = ibv_wc_opcode::IBV_WC_COMP_SWAP.0,
+        /// An atomic fetch-and-add.
+        FetchAndAdd = ibv_wc_opcode::IBV_WC_FETCH_ADD.0,
+        /// The bind of a memory window.
+        BindMemoryWindow = ibv_wc_opcode::IBV_WC_BIND_MW.0,
+        /// A local invalidation.
+        LocalInvalidate = ibv_wc_opcode::IBV_WC_LOCAL_INV.0,
+        /// A segmented send.
+        TcpSegmentationOffload = ibv_wc_opcode::IBV_WC_TSO.0,
+        /// A flush.
+        Flush = 8,
+        /// An atomic write of 8 bytes.
+        AtomicWrite = ibv_wc_opcode::IBV_WC_ATOMIC_WRITE.0,
+        /// A message was received.
+        Receive = ibv_wc_opcode::IBV_WC_RECV.0,
+        /// A peer's write with immediate data was received.
+        ReceiveRdmaWithImmediate = ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM.0,
+        /// A tagged receive was added.
+        TagMatchingAdd = ibv_wc_opcode::IBV_WC_TM_ADD.0,
+        /// A tagged receive was removed.
+        TagMatchingDelete = ibv_wc_opcode::IBV_WC_TM_DEL.0,
+        /// The lists of tagged receives are in step.
+        TagMatchingSync = ibv_wc_opcode::IBV_WC_TM_SYNC.0,
+        /// A tagged message was received.
+        TagMatchingReceive = ibv_wc_opcode::IBV_WC_TM_RECV.0,
+        /// A message matched no tag.
+        TagMatchingNoTag = ibv_wc_opcode::IBV_WC_TM_NO_TAG.0,
+        /// The vendor's own, first of three.
+        Driver1 = ibv_wc_opcode::IBV_WC_DRIVER1.0,
+        /// The vendor's own, second of three.
+        Driver2 = ibv_wc_opcode::IBV_WC_DRIVER2.0,
+        /// The vendor's own, third of three.
+        Driver3 = ibv_wc_opcode::IBV_WC_DRIVER3.0,
     }
 }
 

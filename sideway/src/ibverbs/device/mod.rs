@@ -11,7 +11,6 @@
 
 mod error;
 mod info;
-mod kind;
 mod list;
 
 use std::marker::PhantomData;
@@ -21,9 +20,8 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_device;
 
 pub use error::{DeviceNotFoundError, GetDeviceListError, OpenDeviceError};
-pub use info::DeviceInfo;
 pub(super) use info::sealed;
-pub use kind::{NodeType, TransportType};
+pub use info::{DeviceInfo, NodeType, TransportType};
 pub use list::{DeviceList, DeviceListIter};
 
 use super::device_context::DeviceContext;

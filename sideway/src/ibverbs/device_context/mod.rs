@@ -11,7 +11,6 @@
 //!
 //! All answers take values that this crate has no name for: such a value prints as its number.
 
-mod c_text;
 mod capabilities;
 mod device_attr;
 mod device_attr_ex;
@@ -23,10 +22,8 @@ mod port_attr;
 mod port_flags;
 mod port_speed;
 mod port_values;
-mod query_device;
+mod query;
 mod query_gid;
-mod query_pkey;
-mod query_port;
 mod real_time;
 pub(super) mod sysfs;
 
@@ -54,7 +51,7 @@ pub use port_speed::PortSpeed;
 pub use port_values::{LinkLayer, Mtu, PhysicalState, PortState, PortWidth};
 pub use real_time::{RawClock, RealTimeValues, ValuesMask};
 
-pub(super) use c_text::c_text;
+pub(super) use sysfs::c_text;
 
 use super::async_event::AffiliatedObjects;
 use super::device::{DeviceInfo, sealed};

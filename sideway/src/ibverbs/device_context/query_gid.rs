@@ -10,7 +10,7 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_gid_entry;
 
-use super::query_pkey::look_up;
+use super::query::look_up;
 use super::sysfs::GidAttributes;
 use super::{DeviceContext, LinkLayer, PortAttr};
 use crate::error::{Errno, VerbError};

@@ -10,9 +10,7 @@
 //! | the driver's | [`reg_buf_mr`](ProtectionDomain::reg_buf_mr) | the region holds it; safe |
 //! | none | [`alloc_null_mr`](ProtectionDomain::alloc_null_mr) | safe |
 
-mod access_error;
 mod advise;
-mod backing;
 mod copy;
 mod huge_pages;
 mod key;
@@ -32,16 +30,14 @@ use std::sync::Arc;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_mr;
 
-pub use self::access_error::RegionAccessError;
 pub use self::advise::{AdviseFlags, MemoryAdvice};
-pub(crate) use self::backing::Backing;
 pub use self::huge_pages::{HugePageSize, HugePages};
 pub use self::key::{LocalKey, RemoteKey};
-pub use self::owned::OwnedMemoryRegion;
+pub use self::owned::{OwnedMemoryRegion, RegionAccessError};
 pub use self::owned_builder::MemoryRegionBuilder;
 pub(crate) use self::register::explain_registration;
 pub use self::register_ex::RegistrationAttributes;
-pub(crate) use self::registration::Registration;
+pub(crate) use self::registration::{Backing, Registration};
 pub use self::reregister::{ReregisterError, SurvivingRegion};
 use super::AccessFlags;
 use super::protection_domain::ProtectionDomain;

@@ -1,6 +1,12 @@
 //! What a region was registered with: C does not keep it.
 
+use std::sync::Arc;
+
+use super::pages::Pages;
 use crate::ibverbs::AccessFlags;
+use crate::ibverbs::device_memory::DeviceMemory;
+use crate::ibverbs::dma_handle::DmaHandle;
+use crate::ibverbs::provider_buffer::ProviderBuffer;
 
 /// What is registered, as requests name it, and what it allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +66,22 @@ impl Registration {
         }
         None
     }
+}
+
+/// What the device reaches through a region, or needs for it; it goes only once the registration has ended.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for its drop")]
+pub(crate) enum Backing {
+    /// Nothing: the null region.
+    Null,
+    /// Pages of the region's own.
+    Pages(Pages),
+    /// Memory on the device.
+    DeviceMemory(Arc<DeviceMemory>),
+    /// Memory that the driver allocated.
+    Buffer(Arc<ProviderBuffer>),
+    /// The caller's memory, reached in a way of its own.
+    DmaHandle(Arc<DmaHandle>),
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The C object behind a queue pair, whatever its queues are.
+//! The C object behind a queue pair, whatever its queues are, and what it keeps alive.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::mem;
 use std::ptr::NonNull;
@@ -12,16 +13,18 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 use super::missing_operation::SendContext;
 use super::multicast::Groups;
 use super::packet_offloads::PacketOffloads;
-use super::parents::{Kept, Parents};
 use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
     QueuePairType, TransitionTable,
 };
 use crate::error::{Errno, VerbError};
-use crate::ffi::{Handle, check_errno, errno_of};
-use crate::ibverbs::completion::Threads;
+use crate::ffi::{Attachment, Handle, check_errno, errno_of};
+use crate::ibverbs::completion::{CompletionQueueCore, Threads};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
+use crate::ibverbs::work_queue::RwqIndirectionTable;
+use crate::ibverbs::xrc_domain::XrcDomain;
 
 /// The C object with everything that must outlive it; the two queues share it.
 #[derive(Debug)]
@@ -273,3 +276,33 @@ impl Drop for QueuePairCore {
         }
     }
 }
+
+/// What a queue pair is made from.
+#[derive(Debug, Default)]
+pub(crate) struct Parents {
+    pub(crate) send_cq: Option<Arc<CompletionQueueCore>>,
+    pub(crate) recv_cq: Option<Arc<CompletionQueueCore>>,
+    pub(crate) srq: Option<Arc<SharedReceiveQueueCore>>,
+    #[expect(dead_code, reason = "kept for its life alone")]
+    pub(crate) xrcd: Option<Arc<XrcDomain>>,
+    pub(crate) pd: Option<Arc<ProtectionDomain>>,
+    #[expect(dead_code, reason = "kept for its life alone")]
+    pub(crate) rwq_ind_table: Option<Arc<RwqIndirectionTable>>,
+    /// What has the queue pair's address.
+    pub(crate) attachment: Option<Arc<dyn Attachment<ibv_qp>>>,
+    /// What a vendor's function made it from as well.
+    pub(crate) kept: Vec<Kept>,
+}
+
+impl Parents {
+    /// From which threads a queue pair made from them is used: ending it touches its completion queues, and in a thread domain
+    /// it shares a doorbell.
+    pub(super) fn threads(&self) -> Threads {
+        let single = [&self.send_cq, &self.recv_cq].into_iter().flatten().any(|cq| cq.threads() == Threads::Single)
+            || self.pd.as_ref().is_some_and(|pd| pd.has_thread_domain());
+        if single { Threads::Single } else { Threads::Any }
+    }
+}
+
+/// Something that must outlive a queue pair.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;

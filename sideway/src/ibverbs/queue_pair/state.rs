@@ -1,6 +1,6 @@
-//! The states of a queue pair.
+//! The transport services, the states, and where path migration stands.
 
-use rdma_mummy_sys::ibv_qp_state as raw;
+use rdma_mummy_sys::{ibv_mig_state, ibv_qp_state as raw, ibv_qp_type};
 
 use crate::ffi::open_enum;
 
@@ -24,5 +24,39 @@ open_enum! {
         Error = raw::IBV_QPS_ERR.0,
         /// The state is not known.
         Unknown = raw::IBV_QPS_UNKNOWN.0,
+    }
+}
+
+open_enum! {
+    /// `enum ibv_qp_type`: the transport service of a queue pair.
+    #[doc(alias = "ibv_qp_type")]
+    pub enum QueuePairType {
+        /// RC: in order, acknowledged, one peer; all operations.
+        ReliableConnection = ibv_qp_type::IBV_QPT_RC.0,
+        /// UC: one peer, not acknowledged; sends and writes.
+        UnreliableConnection = ibv_qp_type::IBV_QPT_UC.0,
+        /// UD: datagrams of up to one MTU to any peer; sends.
+        UnreliableDatagram = ibv_qp_type::IBV_QPT_UD.0,
+        /// Packets with all their headers.
+        RawPacket = ibv_qp_type::IBV_QPT_RAW_PACKET.0,
+        /// XRC, the initiator's side.
+        ReliableConnectionExtendedSend = ibv_qp_type::IBV_QPT_XRC_SEND.0,
+        /// XRC, the target's side.
+        ReliableConnectionExtendedRecv = ibv_qp_type::IBV_QPT_XRC_RECV.0,
+        /// The vendor's own.
+        Driver = ibv_qp_type::IBV_QPT_DRIVER.0,
+    }
+}
+
+open_enum! {
+    /// `enum ibv_mig_state` — where the migration of a connection to its alternate path stands.
+    #[doc(alias = "ibv_mig_state")]
+    pub enum PathMigrationState {
+        /// On its path, which may be the former alternate one. Set, it makes the queue pair migrate now.
+        Migrated = ibv_mig_state::IBV_MIG_MIGRATED.0,
+        /// Asked to arm. Set it after an alternate path.
+        Rearm = ibv_mig_state::IBV_MIG_REARM.0,
+        /// Both sides are armed, and migrate when the path fails. The device goes there by itself.
+        Armed = ibv_mig_state::IBV_MIG_ARMED.0,
     }
 }

@@ -10,7 +10,7 @@
 //!    [`setup_vendor_address`](LocalBufferHandle::setup_vendor_address).
 //!
 //! Requests are then begun, posted and polled as those of any queue pair. All standard operations are offered, each with an address; one
-//! that the queue pair was not built for is refused when its batch is posted. `tests/tests/vendor_plug_in` in the repository is a whole
+//! that the queue pair was not built for is refused when its batch is posted. `tests/tests/process/vendor_plug_in` in the repository is a whole
 //! plug-in.
 //!
 //! Fields that a vendor adds to completions are read by a struct of the crate's own:

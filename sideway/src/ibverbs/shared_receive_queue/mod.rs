@@ -17,14 +17,12 @@ mod attribute;
 mod builder;
 mod core;
 mod queue;
-mod queue_ref;
 mod tag_matching;
 
 pub(crate) use self::core::SharedReceiveQueueCore;
 pub use attribute::{SharedReceiveQueueAttribute, SharedReceiveQueueAttributeMask, SharedReceiveQueueType};
 pub use builder::SharedReceiveQueueBuilder;
-pub use queue::SharedReceiveQueue;
-pub use queue_ref::SharedReceiveQueueRef;
+pub use queue::{SharedReceiveQueue, SharedReceiveQueueRef};
 pub use tag_matching::{
     PostTagOperationsGuard, Tag, TagBufferHandle, TagMatchingOperationFlags, TagMatchingOperationHandle,
 };

@@ -17,14 +17,12 @@
 mod attribute;
 mod builder;
 mod queue;
-mod queue_ref;
 mod rss;
 mod table;
 
 pub use self::attribute::{WorkQueueAttribute, WorkQueueFlags, WorkQueueState};
 pub use self::builder::WorkQueueBuilder;
-pub use self::queue::WorkQueue;
 pub(crate) use self::queue::WorkQueueCore;
-pub use self::queue_ref::WorkQueueRef;
+pub use self::queue::{WorkQueue, WorkQueueRef};
 pub use self::rss::{RssQueuePair, RssQueuePairBuilder};
 pub use self::table::RwqIndirectionTable;

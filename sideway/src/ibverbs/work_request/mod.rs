@@ -17,7 +17,6 @@
 mod address;
 mod batch;
 mod data;
-mod flags;
 mod local_buffer;
 pub(crate) mod operation;
 mod post_error;
@@ -29,7 +28,6 @@ pub use self::address::{Addressed, DatagramAddress, SendAddress, SharedReceiveQu
 pub(crate) use self::batch::{Batch, MOST_REQUESTS, Requests, no_room};
 pub use self::data::ScatterGatherEntry;
 pub(crate) use self::data::{BasicSlot, PACKET_START, SendData};
-pub use self::flags::WorkRequestFlags;
 pub use self::local_buffer::{CarriesInlineData, LocalBufferHandle, SetInlineData, SetScatterGatherEntry};
 pub use self::operation::{
     AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, FlushLevel, FlushPlacement, LocalInvalidate, Read,
@@ -41,4 +39,4 @@ pub use self::post_error::{FailedRequest, PostError, PostErrorKind, PostRecvErro
 pub use self::receive::{PostRecvGuard, ReceiveQueue, ReceiveTarget, RecvWorkRequestHandle};
 pub(crate) use self::ring::Ring;
 pub(crate) use self::send::SendSink;
-pub use self::send::{HoldsFor, PostSendGuard, WorkRequestHandle};
+pub use self::send::{HoldsFor, PostSendGuard, WorkRequestFlags, WorkRequestHandle};

@@ -1,6 +1,6 @@
-//! `enum rdma_cm_event_type`.
+//! `enum rdma_cm_event_type` and `enum rdma_port_space`.
 
-use rdma_mummy_sys::rdma_cm_event_type as c;
+use rdma_mummy_sys::{rdma_cm_event_type as c, rdma_port_space};
 
 use crate::ffi::open_enum;
 
@@ -47,5 +47,27 @@ open_enum! {
         AddressInfoError = c::RDMA_CM_EVENT_ADDRINFO_ERROR.0 => "address information error",
         /// The program has written it. RDMACM_1.4.
         User = c::RDMA_CM_EVENT_USER.0 => "event of the program's",
+    }
+}
+
+open_enum! {
+    /// `enum rdma_port_space` — what ports are ports of, and what an identifier connects.
+    #[doc(alias = "rdma_port_space")]
+    pub enum PortSpace {
+        /// Datagrams on the queue pair of IP over InfiniBand.
+        IpOverInfiniBand = rdma_port_space::RDMA_PS_IPOIB.0,
+        /// Reliable connections, with a port as in TCP.
+        Tcp = rdma_port_space::RDMA_PS_TCP.0,
+        /// Datagrams, with a port as in UDP.
+        Udp = rdma_port_space::RDMA_PS_UDP.0,
+        /// Any service of InfiniBand, with a service identifier for a port.
+        InfiniBand = rdma_port_space::RDMA_PS_IB.0,
+    }
+}
+
+impl PortSpace {
+    /// Whether what is looked up is a queue pair for datagrams, to which there is no connection.
+    pub fn is_datagram(self) -> bool {
+        matches!(self, Self::Udp | Self::IpOverInfiniBand)
     }
 }

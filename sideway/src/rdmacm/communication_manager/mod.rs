@@ -38,7 +38,6 @@ mod identifier;
 mod infiniband_address;
 mod lent_context;
 mod path_record;
-mod port_space;
 mod private_data;
 mod socket_address;
 mod status;
@@ -50,11 +49,10 @@ pub use self::event::{
     ConnectionInfo, Event, EventKind, MulticastFailure, MulticastMembership, Rejection, RemoteDatagram, Unreachable,
 };
 pub use self::event_channel::{CreateEventChannelError, EventChannel};
-pub use self::event_type::EventType;
+pub use self::event_type::{EventType, PortSpace};
 pub use self::identifier::{Identifier, MulticastJoinFlag};
 pub use self::infiniband_address::InfiniBandAddress;
 pub use self::lent_context::devices;
 pub use self::path_record::PathRecord;
-pub use self::port_space::PortSpace;
 pub use self::private_data::PrivateData;
 pub use self::status::{EventStatus, RejectReason, SidrStatus};

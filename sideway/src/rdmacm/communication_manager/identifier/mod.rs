@@ -12,7 +12,6 @@ mod multicast;
 mod options;
 mod queue_pair;
 mod resolve;
-mod route;
 mod shared_receive_queue;
 mod user_event;
 

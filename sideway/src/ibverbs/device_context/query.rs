@@ -1,0 +1,187 @@
+//! `ibv_query_device`, `ibv_query_pkey`, and `ibv_query_port` with the attributes that came after rdma-core 44.
+
+use std::mem::zeroed;
+use std::ptr;
+
+use libc::c_int;
+use rdma_mummy_sys as sys;
+use rdma_mummy_sys::{ibv_context, ibv_device_attr_ex, ibv_port_attr_since_v44};
+
+use super::{DeviceAttr, DeviceContext, PortAttr};
+use crate::error::{Errno, VerbError};
+use crate::ffi::{check_errno, clear_errno};
+
+impl DeviceContext {
+    /// `ibv_query_port(context, port_num, port_attr)` — asks a port, counted from 1, for its state, addresses and limits.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where the device has no such port; the error says which it has.
+    ///
+    /// # References
+    ///
+    /// [ibv_query_port(3)](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+    #[doc(alias = "ibv_query_port")]
+    #[doc(alias = "ibv_query_port_since_v44")]
+    pub fn query_port(&self, port_num: u8) -> Result<PortAttr, VerbError> {
+        // SAFETY: the structure consists of integers and newtypes of integers, for which zero is a value.
+        let mut raw: ibv_port_attr_since_v44 = unsafe { zeroed() };
+        // SAFETY: the context is open as long as `self`, and `raw` may be written.
+        let ret = unsafe { query_port(self.raw(), port_num, &mut raw) };
+        check_errno("ibv_query_port", ret).map_err(|error| self.explain_port(error, port_num))?;
+        Ok(PortAttr::from_raw(raw))
+    }
+
+    /// `ibv_query_port_speed(context, port_num, port_speed)` — asks a port, counted from 1, for its effective bandwidth, in units
+    /// of 100 Mbit/s: of several links together, where the port is bonded.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` where the library, the kernel or the driver is too old to know the question;
+    /// [`PortAttr::throughput`] tells the speed of the link then.
+    #[doc(alias = "ibv_query_port_speed")]
+    pub fn query_port_speed(&self, port_num: u8) -> Result<u64, VerbError> {
+        let mut speed = 0;
+        // SAFETY: the context is open as long as `self`, and `speed` may be written.
+        let ret = unsafe { sys::ibv_query_port_speed(self.raw(), port_num.into(), &mut speed) };
+        check_errno("ibv_query_port_speed", ret).map_err(|error| self.explain_port(error, port_num))?;
+        Ok(speed)
+    }
+
+    /// Says which ports there are, where `port_num` is none of them.
+    #[cold]
+    pub(in crate::ibverbs) fn explain_port(&self, error: VerbError, port_num: u8) -> VerbError {
+        match self.query_device().map(|attr| attr.phys_port_cnt()) {
+            Ok(count) => match port_hint(port_num, count) {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            },
+            Err(_) => error,
+        }
+    }
+}
+
+fn port_hint(port_num: u8, count: u32) -> Option<String> {
+    match count {
+        0 => None,
+        count if (1..=count).contains(&port_num.into()) => None,
+        1 => Some(format!("there is no port {port_num}; the device has port 1 only")),
+        count => Some(format!("there is no port {port_num}; the device has ports 1 to {count}")),
+    }
+}
+
+/// Asks with room for the fields that came later, and without where the library does not take a size.
+///
+/// # Safety
+///
+/// `context` is open.
+unsafe fn query_port(context: *mut ibv_context, port_num: u8, raw: &mut ibv_port_attr_since_v44) -> c_int {
+    // SAFETY: the context is open by contract, and `raw` may be written.
+    let ret = unsafe { sys::ibv_query_port_since_v44(context, port_num, raw) };
+    if ret != libc::EOPNOTSUPP {
+        return ret;
+    }
+    // SAFETY: the same.
+    unsafe { sys::ibv_query_port(context, port_num, &raw mut raw.attr) }
+}
+
+impl DeviceContext {
+    /// `ibv_query_device_ex(context, NULL, attr)` — asks the device for its limits and capabilities.
+    ///
+    /// A driver that does not know this verb is asked with `ibv_query_device`; the extended part is zero then.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the driver, such as `ENODEV` for a device that has been removed.
+    ///
+    /// # References
+    ///
+    /// [ibv_query_device_ex(3)](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html),
+    /// [ibv_query_device(3)](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
+    #[doc(alias = "ibv_query_device")]
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn query_device(&self) -> Result<DeviceAttr, VerbError> {
+        // SAFETY: the structure consists of integers and newtypes of integers, for which zero is a value.
+        let mut attr: ibv_device_attr_ex = unsafe { zeroed() };
+        // SAFETY: the context is open as long as `self`, no input is allowed, and `attr` may be written.
+        check_errno("ibv_query_device_ex", unsafe { sys::ibv_query_device_ex(self.raw(), ptr::null(), &mut attr) })?;
+        Ok(DeviceAttr::from_raw(attr))
+    }
+}
+
+impl DeviceContext {
+    /// `ibv_query_pkey(context, port_num, index, pkey)` — reads an entry of the P_Key table of a port, in host order.
+    ///
+    /// The uppermost bit tells a full member of the partition from a limited one. The default partition is `0xffff`.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the library, where the port or the index does not exist: rdma-core looks for a file of the
+    /// kernel's, and leaves `ENOENT`. The error says which ports and entries there are.
+    ///
+    /// # References
+    ///
+    /// [ibv_query_pkey(3)](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
+    #[doc(alias = "ibv_query_pkey")]
+    pub fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16, VerbError> {
+        let mut pkey = 0;
+        // SAFETY: the context is open as long as `self`, and `pkey` may be written.
+        let ret = look_up("ibv_query_pkey", || unsafe {
+            sys::ibv_query_pkey(self.raw(), port_num, c_int::from(index), &mut pkey)
+        });
+        let Err(error) = ret else { return Ok(u16::from_be(pkey)) };
+        let error = self.explain_port(error, port_num);
+        if error.hint().is_some() {
+            return Err(error);
+        }
+        Err(match self.query_port(port_num).map(|port| port.pkey_tbl_len()) {
+            Ok(length) if index >= length => {
+                error.with_hint(format!("the table of port {port_num} has {length} entries"))
+            }
+            _ => error,
+        })
+    }
+
+    /// `ibv_get_pkey_index(context, port_num, pkey)` — finds a P_Key, in host order, in the table of a port.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` where the port is not in that partition, and what [`query_pkey`](Self::query_pkey) gives.
+    ///
+    /// # References
+    ///
+    /// [ibv_get_pkey_index(3)](https://man7.org/linux/man-pages/man3/ibv_get_pkey_index.3.html)
+    #[doc(alias = "ibv_get_pkey_index")]
+    pub fn get_pkey_index(&self, port_num: u8, pkey: u16) -> Result<u16, VerbError> {
+        // SAFETY: the context is open as long as `self`.
+        let index = unsafe { sys::ibv_get_pkey_index(self.raw(), port_num, pkey.to_be()) };
+        if let Ok(index) = u16::try_from(index) {
+            return Ok(index);
+        }
+        // The library reads until an entry cannot be read, and so cannot tell an absent P_Key from an absent port.
+        let error = VerbError::new("ibv_get_pkey_index", Errno::from_raw(libc::ENOENT));
+        let error = self.explain_port(error, port_num);
+        let absent = format!("port {port_num} has no P_Key {pkey:#06x}");
+        Err(if error.hint().is_some() { error } else { error.with_hint(absent) })
+    }
+}
+
+/// Calls a verb that looks an entry of a table up in files, and leaves errno as it was when a file has other text than
+/// it should.
+pub(super) fn look_up(verb: &'static str, call: impl FnOnce() -> c_int) -> Result<(), VerbError> {
+    clear_errno();
+    check_errno(verb, call())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_says_which_ports_there_are() {
+        assert_eq!(port_hint(1, 1), None);
+        assert_eq!(port_hint(3, 0), None);
+        assert_eq!(port_hint(0, 1).as_deref(), Some("there is no port 0; the device has port 1 only"));
+        assert_eq!(port_hint(3, 2).as_deref(), Some("there is no port 3; the device has ports 1 to 2"));
+    }
+}
