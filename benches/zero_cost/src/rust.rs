@@ -2,8 +2,8 @@
 
 use anyhow::{Error, Result, anyhow, bail};
 use sideway::ibverbs::completion::{
-    BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue, PollCompletionQueueError,
-    WorkCompletionStatus,
+    BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue, PollCompletionQueueError, PollCompletions,
+    WorkCompletion, WorkCompletionStatus,
 };
 use sideway::ibverbs::queue_pair::{
     BasicSendQueue, ExtendedSendQueue, GenericQueuePair, GenericSendQueue, PostSendGuard, SendQueue,
@@ -92,24 +92,6 @@ fn failed(status: WorkCompletionStatus) -> Error {
     anyhow!("a request ended with: {status}")
 }
 
-/// Adds what every completion has.
-macro_rules! add_standard_fields {
-    ($sum:ident, $wc:ident) => {
-        add!($sum, $wc.wr_id());
-        add!($sum, $wc.status().raw());
-        add!($sum, $wc.opcode().raw());
-        add!($sum, $wc.vendor_err());
-        add!($sum, $wc.byte_len());
-        add!($sum, $wc.imm_data());
-        add!($sum, $wc.qp_num());
-        add!($sum, $wc.src_qp());
-        add!($sum, $wc.wc_flags().bits());
-        add!($sum, $wc.slid());
-        add!($sum, $wc.sl());
-        add!($sum, $wc.dlid_path_bits());
-    };
-}
-
 /// A sum whose terms cannot change places: each field is taken in its turn.
 macro_rules! add {
     ($sum:ident, $value:expr) => {
@@ -117,11 +99,30 @@ macro_rules! add {
     };
 }
 
+/// Adds what every completion has, as a function that is generic over its kind reads it.
+#[inline(always)]
+fn add_standard_fields(sum: &mut u64, wc: &impl WorkCompletion) {
+    let mut total = *sum;
+    add!(total, wc.wr_id());
+    add!(total, wc.status().raw());
+    add!(total, wc.opcode().raw());
+    add!(total, wc.vendor_err());
+    add!(total, wc.byte_len());
+    add!(total, wc.imm_data());
+    add!(total, wc.qp_num());
+    add!(total, wc.src_qp());
+    add!(total, wc.wc_flags().bits());
+    add!(total, wc.slid());
+    add!(total, wc.sl());
+    add!(total, wc.dlid_path_bits());
+    *sum = total;
+}
+
 /// Gives up to so many completions to a block, in one poll.
 macro_rules! each {
-    // The queue does.
+    // The queue does, by the trait that all kinds have.
     (by_queue, $cq:ident, $most:expr, |$wc:ident| $body:block) => {
-        $cq.poll_each($most, |$wc| {
+        PollCompletions::poll_each($cq, $most, |$wc| {
             $body
             Ok::<_, Error>(())
         })?
@@ -297,7 +298,7 @@ macro_rules! loops {
                 let mut sum = 0_u64;
                 for _ in 0..rounds {
                     each!($some, cq, BATCH, |completion| {
-                        add_standard_fields!(sum, completion);
+                        add_standard_fields(&mut sum, &completion);
                     });
                 }
                 Ok(sum)
@@ -308,7 +309,7 @@ macro_rules! loops {
                 let mut $sum = 0_u64;
                 for _ in 0..rounds {
                     each!($some, cq, BATCH, |$wc| {
-                        add_standard_fields!($sum, $wc);
+                        add_standard_fields(&mut $sum, &$wc);
                         $further
                     });
                 }
