@@ -73,7 +73,7 @@ bitflags::bitflags! {
 
 /// A completion was asked for a field that its queue does not deliver. A basic queue delivers none of the optional ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("the completion queue does not deliver {}: name it in CompletionQueueBuilder::setup_wc_flags and make an extended queue", Names(*field))]
+#[error("the completion queue does not deliver {}: name it in CompletionQueueBuilder::setup_wc_flags and make an extended queue", Names(*.field))]
 pub struct FieldNotEnabled {
     field: CreateCompletionQueueWorkCompletionFlags,
 }

@@ -18,7 +18,7 @@ pub enum GetDeviceListError {
 
 /// There is no device of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no RDMA device is named `{name}`; {}", list(available))]
+#[error("no RDMA device is named `{name}`; {}", list(.available))]
 pub struct DeviceNotFoundError {
     name: String,
     available: Vec<String>,

@@ -30,7 +30,7 @@ pub enum SurvivingRegion {
 
 /// Why a region was not changed, and what is left of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{error}; {}", left(*region))]
+#[error("{error}; {}", left(*.region))]
 pub struct ReregisterError {
     error: VerbError,
     region: SurvivingRegion,

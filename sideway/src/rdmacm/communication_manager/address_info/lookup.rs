@@ -175,7 +175,7 @@ pub enum GetAddressInfoError {
 
 /// A failure of `getaddrinfo(3)`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{verb}: {}: {}", text(*code), Names(node.as_deref(), service.as_deref()))]
+#[error("{verb}: {}: {}", text(*.code), Names(.node.as_deref(), .service.as_deref()))]
 pub struct LookupError {
     verb: &'static str,
     code: c_int,
