@@ -12,7 +12,7 @@ use clap::Parser;
 use sideway::error::VerbError;
 use sideway::ibverbs::async_event::{AsyncEvent, AsyncEventChannel};
 use sideway::ibverbs::device::DeviceInfo;
-use sideway_examples::units::parse_timeout;
+use sideway_examples::options::parse_timeout;
 use sideway_examples::{Timeout, device_list, devices, program};
 
 /// Prints the asynchronous events of RDMA devices as they come: ports that go up or down, addresses that change, devices that fail

@@ -2,8 +2,6 @@
 //! memory, completion queue, queue pair, INIT, RTR, RTS, post, poll. It uses the extended verbs (`ibv_create_cq_ex`,
 //! `ibv_create_qp_ex`), and it is a peer of `rc_pingpong` and of rdma-core's `ibv_rc_pingpong`.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,16 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::completion::{PollCompletionQueueError, WorkCompletionStatus};
 use sideway::ibverbs::device_context::Mtu;
-use sideway::ibverbs::queue_pair::{
-    PostSendGuard, QueuePair, QueuePairAttribute, QueuePairState, QueuePairType, SendOperationFlags,
-};
+use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairType, RcOptions, SendOperationFlags};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_examples::Timeout;
-use sideway_examples::exchange::{Address, DEFAULT_PORT, Peer};
-use sideway_examples::units::parse_message_size;
+use sideway_examples::exchange::{DEFAULT_PORT, Peer, describe};
+use sideway_examples::options::parse_message_size;
 
 /// Send messages to and fro over a reliable connection, step by step
 ///
@@ -107,35 +102,18 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         .setup_recv_cq(&cq)
         .build_ex()?;
 
-    // 7. RESET -> INIT: the queue pair belongs to a port. The peer gets no right to write or read by itself.
-    let mut init = QueuePairAttribute::new();
-    init.setup_state(QueuePairState::Init)
-        .setup_pkey_index(0)
-        .setup_port(PORT)
-        .setup_access_flags(AccessFlags::empty());
-    qp.modify(&init)?;
-
-    // 8. In INIT receives can be posted, and must be before the peer can send: a message that finds none waiting is refused,
-    //    and the peer has to try again. Two, so that one is there while the other is made anew.
-    let mut batch = qp.start_post_recv();
-    for _ in 0..2 {
-        // SAFETY: the memory is registered, has `size` bytes and is dropped behind the queue pair, as it was made before it.
-        // Nobody looks at it while a receive waits.
-        unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
+    // 7. How it is to be connected: port, GID, MTU, and a random number of the first packet (PSN), so that a late packet of an earlier
+    //    connection is not accepted. The peer gets no access to memory of this side: it only sends.
+    let mut options = RcOptions::new();
+    options.setup_port(PORT).setup_path_mtu(Mtu::Mtu1024).setup_access_flags(AccessFlags::empty());
+    if let Some(entry) = gid {
+        options.setup_gid_index(u8::try_from(entry.gid_index()).context("the GID index has 8 bits")?);
     }
-    batch.post()?;
 
-    // 9. The two sides tell each other where their queue pairs are. How is their own affair: here over TCP.
-    //    Packets are numbered, from a first number (PSN) on that each side chooses: at random, so that a late packet of an
-    //    earlier connection is not taken for one of this. The field in the packet's header has 24 bits.
-    let psn = (RandomState::new().build_hasher().finish() & 0xff_ffff) as u32;
-    let local = Address {
-        lid: port.lid(),
-        qp_num: qp.qp_number(),
-        psn,
-        gid: gid.map_or_else(Default::default, |entry| entry.gid()),
-    };
-    writeln!(out, "  local address:  {local}")?;
+    // 8. The two sides exchange the addresses of their queue pairs, over any channel: here over TCP. The server answers when it can
+    //    receive.
+    let local = qp.local_endpoint(&options)?;
+    writeln!(out, "  local address:  {}", describe(&local))?;
     out.flush()?;
     let mut peer = match &arguments.server {
         Some(server) => Peer::connect(server, arguments.port, Timeout(Some(LIMIT)))?,
@@ -145,42 +123,23 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         peer.send_address(&local)?;
     }
     let remote = peer.receive_address()?;
-    writeln!(out, "  remote address: {remote}")?;
+    writeln!(out, "  remote address: {}", describe(&remote))?;
     out.flush()?;
 
-    // 10. INIT -> RTR, ready to receive: the queue pair learns its peer. With a GID, packets carry a global route.
-    let mut way = AddressHandleAttribute::new();
-    way.setup_port(PORT).setup_dest_lid(remote.lid);
-    if let Some(entry) = gid {
-        if remote.gid.is_zero() {
-            bail!("the peer told no GID: start it with -g INDEX");
-        }
-        let index = u8::try_from(entry.gid_index()).context("the GID index has 8 bits")?;
-        way.setup_grh(&remote.gid, 0, index, 64, 0);
+    // 9. RESET -> INIT -> RTR (ready to receive) -> RTS (ready to send), by `ibv_modify_qp` three times.
+    qp.connect_rc(&remote, &options)?;
+
+    // 10. Receives must be posted before the peer sends: a message that finds none is refused, and the peer has to retry. Two, so that
+    //     one is there while the other is posted anew.
+    let mut batch = qp.start_post_recv();
+    for _ in 0..2 {
+        // SAFETY: the memory is registered, has `size` bytes and is dropped after the queue pair, as it was declared before it.
+        // Nothing refers to it while a receive is posted.
+        unsafe { batch.construct_wr(RECEIVE).setup_sge(incoming.lkey(), incoming.addr(), arguments.size) };
     }
-    let mut ready_to_receive = QueuePairAttribute::new();
-    ready_to_receive
-        .setup_state(QueuePairState::ReadyToReceive)
-        .setup_address_vector(&way)
-        .setup_path_mtu(Mtu::Mtu1024)
-        .setup_dest_qp_num(remote.qp_num)
-        .setup_rq_psn(remote.psn)
-        .setup_max_dest_read_atomic(1)
-        .setup_min_rnr_timer(12);
-    qp.modify(&ready_to_receive)?;
+    batch.post()?;
 
-    // 11. RTR -> RTS, ready to send: how long to wait for an acknowledgement (2^14 * 4.096 us = 67 ms), and how often to try.
-    let mut ready_to_send = QueuePairAttribute::new();
-    ready_to_send
-        .setup_state(QueuePairState::ReadyToSend)
-        .setup_sq_psn(psn)
-        .setup_timeout(14)
-        .setup_retry_cnt(7)
-        .setup_rnr_retry(7)
-        .setup_max_read_atomic(1);
-    qp.modify(&ready_to_send)?;
-
-    // 12. Now this side is up. The client waits for the server's word, which says that the server is.
+    // 11. Now this side is up. The client waits for the server's address, which reports that the server is.
     if arguments.server.is_some() {
         peer.send_done()?;
     } else {
@@ -188,7 +147,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         peer.receive_done()?;
     }
 
-    // 13. The messages: the client begins, and each side answers what it has received.
+    // 12. The messages: the client begins, and each side answers what it has received.
     let start = Instant::now();
     let is_client = arguments.server.is_some();
     let (mut posted, mut sent, mut received) = (0, 0, 0);
@@ -249,7 +208,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         }
     }
 
-    // 14. What there is goes by itself at the end of the function, and nobody has to close anything. The queue pair keeps
+    // 13. What there is goes by itself at the end of the function, and nobody has to close anything. The queue pair keeps
     //     alive what it was made from: the completion queue, the domain, the device. The memory is the exception: it is there
     //     until the queue pair has gone only because it was made before it (step 4). Whoever moves the two into a struct has
     //     to put the queue pair first there, as the fields of a struct are dropped first to last.

@@ -1,17 +1,18 @@
-//! Finding devices, and what to say when there is none.
+//! Finding and opening devices.
 
 use std::env;
+use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
-use sideway::ibverbs::device::{Device, DeviceList, GetDeviceListError};
+use anyhow::{Context, Result, anyhow, bail};
+use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError};
+use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
 
-/// The list of devices, which has at least one: those of the system, and after them those of softrnic, which reach the programs of
-/// this host. The environment variable `SOFTRNIC_DEVICES` says which these are.
+/// The list of devices, which has at least one: those of the system, and after them those of softrnic, which reach the programs
+/// of this host. The environment variable `SOFTRNIC_DEVICES` selects the latter.
 ///
 /// # Errors
 ///
-/// Says what is wrong with that variable; how to get a device when there is none, and what is missing when the library cannot
-/// be loaded.
+/// The variable is invalid, [there is no device](no_device), or the library cannot be loaded.
 pub fn device_list() -> Result<DeviceList> {
     softrnic::register()?;
     match DeviceList::new() {
@@ -23,28 +24,68 @@ pub fn device_list() -> Result<DeviceList> {
     }
 }
 
-/// The device of this name, or all devices where none is named.
+/// The device of this name, or all devices if `name` is absent.
 ///
 /// # Errors
 ///
-/// Says which devices there are when the named one is not among them, and [how to get one](no_device) when there is none.
+/// There is none of this name; the sentence lists the others.
 pub fn devices<'list>(list: &'list DeviceList, name: Option<&str>) -> Result<Vec<Device<'list>>> {
     match name {
-        _ if list.is_empty() => Err(no_device()),
         Some(name) => Ok(vec![list.find(name)?]),
         None => Ok(list.iter().collect()),
     }
 }
 
-/// Says that there is no device, and how to get one in software.
+/// Opens the device of this name, or the first that has an active port. The ports of softrnic are always active.
+///
+/// # Errors
+///
+/// There is no such device, or it does not open.
+pub fn open_device(name: Option<&str>) -> Result<Arc<DeviceContext>> {
+    let list = device_list()?;
+    let devices = devices(&list, name)?;
+    if name.is_none()
+        && let Some(active) = devices.iter().find_map(open_active)
+    {
+        return Ok(active);
+    }
+    Ok(devices.first().ok_or_else(no_device)?.open()?)
+}
+
+/// The device, if it opens and has an active port.
+fn open_active(device: &Device<'_>) -> Option<Arc<DeviceContext>> {
+    let context = device.open().ok()?;
+    let ports = u8::try_from(context.query_device().ok()?.phys_port_cnt()).unwrap_or(u8::MAX);
+    let mut states = (1..=ports).filter_map(|port| Some(context.query_port(port).ok()?.port_state()));
+    states.any(|state| state == PortState::Active).then_some(context)
+}
+
+/// Queries a port, which must be active.
+///
+/// # Errors
+///
+/// There is no such port, or it is down.
+pub fn active_port(context: &DeviceContext, port_num: u8) -> Result<PortAttr> {
+    let name = context.name();
+    let port = context.query_port(port_num).with_context(|| format!("port {port_num} of {name}"))?;
+    let state = port.port_state();
+    if state != PortState::Active {
+        bail!(
+            "port {port_num} of {name} is {state}, not active: is the cable in and the network interface up (`ip link`)?"
+        );
+    }
+    Ok(port)
+}
+
+/// The error that there is no device, with the ways to get one in software.
 pub fn no_device() -> anyhow::Error {
-    let advice = advice();
     anyhow!(
-        "there is no RDMA device; softrnic has one for programs of this host unless `SOFTRNIC_DEVICES` is 0; {advice}"
+        "there is no RDMA device; softrnic has one for programs of this host unless `SOFTRNIC_DEVICES` is 0; {}",
+        advice()
     )
 }
 
-/// Says that no device has connections by address; those of softrnic do, unless `SOFTRNIC_DEVICES` is 0.
+/// The error that no device has connections by address; those of softrnic have them unless `SOFTRNIC_DEVICES` is 0.
 pub fn no_device_with_connections() -> anyhow::Error {
     anyhow!("there is no RDMA device that has connections by address; {}", advice())
 }
@@ -57,26 +98,4 @@ fn advice() -> String {
          eth0` (for any Ethernet interface), and without root `cargo xtask softroce -- {program}` runs this program in a virtual \
          machine that has one"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ADVICE: [&str; 3] = ["modprobe rdma_rxe", "rdma link add rxe_0 type rxe netdev eth0", "cargo xtask softroce"];
-
-    #[track_caller]
-    fn check(error: anyhow::Error, parts: &[&str]) {
-        let text = format!("{error:#}");
-        assert!(!text.contains('\n') && !text.contains("  "), "{text}");
-        for part in ADVICE.iter().chain(parts) {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-    }
-
-    #[test]
-    fn the_sentence_has_no_line_break_and_says_what_to_try() {
-        check(no_device(), &["SOFTRNIC_DEVICES"]);
-        check(no_device_with_connections(), &["connections by address"]);
-    }
 }

@@ -1,4 +1,4 @@
-//! Choosing the GID that a program sends from.
+//! The GID that a program sends from.
 
 use std::cmp::Reverse;
 use std::fmt::Write;

@@ -1,28 +1,49 @@
-//! What the examples share.
+//! What the examples and the tools share. Each program is one file beside it: `examples/` shows how sideway is used, `tools/` has
+//! the ports of rdma-core's programs.
 
-pub mod cm;
+pub mod connections;
 pub mod exchange;
 pub mod gid;
-pub mod noise;
+pub mod options;
+pub mod payload;
 pub mod pingpong;
-pub mod units;
-pub mod watched;
 
-mod completion;
 mod devices;
 mod local_port;
-mod message_size;
-mod open;
-mod port_choice;
-mod program;
-mod readable;
+mod slots;
+mod waiting;
 
-pub use completion::wait_for_one;
-pub use devices::{device_list, devices, no_device, no_device_with_connections};
-pub use local_port::LocalPort;
-pub use message_size::{check_datagram_size, check_message_size};
-pub use open::{active_port, open_device};
-pub use port_choice::PortChoice;
-pub use program::program;
-pub use readable::wait_readable;
-pub use units::Timeout;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use devices::{active_port, device_list, devices, no_device, no_device_with_connections, open_device};
+pub use local_port::{LocalPort, check_datagram_size, check_message_size};
+pub use options::{PortChoice, Timeout};
+pub use slots::{Buffer, Slots};
+pub use waiting::{Deadline, wait_for_one, wait_readable};
+
+/// Parses the arguments, runs the program, and prints an error as one sentence to standard error.
+///
+/// The exit status is 0, 1 if `run` fails, and 2 for invalid arguments. A closed pipe (`| head`) is no failure.
+pub fn program<A: Parser>(run: impl FnOnce(A, &mut dyn Write) -> anyhow::Result<()>) -> ExitCode {
+    let arguments = A::parse();
+    let mut out = BufWriter::new(io::stdout().lock());
+    // The output before a failure is printed in any case.
+    let result = run(arguments, &mut out);
+    let flushed = out.flush();
+    match result.and(flushed.map_err(Into::into)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The alternate form is the error and its causes, without a backtrace. If printing fails there is nothing left to do.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,93 +1,166 @@
-//! Messages to and fro between two programs: what the ping-pongs share, whatever their transport service.
+//! Messages to and fro between two programs, over any transport service.
 //!
 //! ```text
-//! a program                        here
-//!   its options                      Place, Message, Play
-//!   its queue pairs: a Carrier       Resources         memory, completion queue
-//!                                    Game              plays and tells how long it took
-//!   which are connected by hand:
-//!     a Link                         Endpoint          device, port, GID and the Resources
-//!                                    play              tells the addresses, then has the Game played
+//! a program                            here
+//!   its options                          SideOptions, MessageOptions, RunOptions
+//!   its queue pairs: QueuePairs          Resources     memory, completion queue
+//!                                        RunLoop       sends, receives and measures
+//!   if they are connected by hand:       Endpoint      device, port, GID and the Resources
+//!                                        play          exchanges the addresses, then runs the RunLoop
 //! ```
 //!
-//! The client sends first, and each side answers what it has received: on every queue pair of the [`Carrier`] for itself, until
-//! the messages of all together are as many as asked for.
+//! The client sends first, and each side answers what it has received, on every queue pair, until the messages of all queue pairs
+//! together are as many as asked for.
 
-mod arguments;
-mod buffers;
-mod carrier;
-mod endpoint;
-mod game;
-mod link;
-mod partners;
-mod pattern;
+mod check;
+mod options;
+mod queue_pairs;
 mod resources;
+mod run_loop;
 mod statistics;
 
 use std::io::Write;
+use std::iter;
+use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{BasicService, GenericQueuePair, QueuePairBuilder, QueuePairEndpoint};
 
-pub use self::arguments::{Kind, Message, Place, Play};
-pub use self::buffers::Piece;
-pub use self::carrier::{Carrier, post_datagram, post_receives, post_send};
-pub use self::endpoint::Endpoint;
-pub use self::game::Game;
-pub use self::link::Link;
-pub use self::pattern::Side;
+pub use self::check::Side;
+pub use self::options::{Kind, MessageOptions, RunOptions, SideOptions};
+pub use self::queue_pairs::{Peer, QueuePairs, Service};
 pub use self::resources::Resources;
+pub use self::run_loop::RunLoop;
 pub use self::statistics::Statistics;
-use crate::exchange::Peer;
+use crate::exchange::{self, describe};
+use crate::{LocalPort, check_datagram_size, check_message_size};
 
-/// Finds the peer, connects the link with it, sends and receives all messages, and tells how long it took.
+/// This side without its queue pairs.
+#[derive(Debug)]
+pub struct Endpoint {
+    resources: Resources,
+    options: SideOptions,
+    port: LocalPort,
+}
+
+impl Endpoint {
+    /// Opens the port, and creates the resources of `count` queue pairs for messages of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`LocalPort::open`] and [`Resources::new`], or the messages are too long.
+    pub fn new(side: &SideOptions, run: &RunOptions, service: Service, size: u32, count: u32) -> Result<Self> {
+        run.check()?;
+        let port = LocalPort::open(&side.port_choice, side.sl)?;
+        if service.headroom == 0 {
+            check_message_size(port.attr(), size)?;
+        } else {
+            check_datagram_size(port.attr(), size)?;
+        }
+        let resources = Resources::new(port.context(), run, service, size, count)?;
+        Ok(Self { resources, options: side.clone(), port })
+    }
+
+    /// The domain of the queue pairs.
+    pub fn pd(&self) -> &Arc<ProtectionDomain> {
+        self.resources.pd()
+    }
+
+    /// The port.
+    pub fn port(&self) -> &LocalPort {
+        &self.port
+    }
+
+    /// Creates a queue pair that [uses the resources](Resources::equip), of the kind that the options ask for.
+    ///
+    /// # Errors
+    ///
+    /// The device has too few resources.
+    pub fn queue_pair<T: BasicService>(&self, mut builder: QueuePairBuilder<T>) -> Result<GenericQueuePair<T>> {
+        self.resources.equip(&mut builder);
+        Ok(match self.resources.options.qp_kind()? {
+            Kind::Basic => builder.build()?.into(),
+            Kind::Extended => builder.build_ex()?.into(),
+            Kind::Generic => builder.build_generic()?,
+        })
+    }
+}
+
+/// Finds the peer, exchanges the addresses, has `connect` bring the queue pairs to RTS, sends and receives all messages, and prints
+/// the figures.
+///
+/// Each side tells `told` addresses, of which those after `locals` are zero.
 ///
 /// # Errors
 ///
-/// A sentence for the user: there is no peer, it plays by other rules, or it has gone.
-pub fn play<L: Link>(endpoint: Endpoint, link: L, out: &mut dyn Write) -> Result<()> {
-    if let Some(note) = endpoint.port().note() {
+/// A sentence for the user: there is no peer, it has other options, or it has ended.
+pub fn play(
+    endpoint: Endpoint,
+    mut qps: QueuePairs,
+    (locals, told): (&[QueuePairEndpoint], usize),
+    connect: impl FnOnce(&mut QueuePairs, &LocalPort, &[QueuePairEndpoint]) -> Result<()>,
+    out: &mut dyn Write,
+) -> Result<()> {
+    if let Some(note) = endpoint.port.note() {
         writeln!(out, "{note}")?;
     }
-    let local = link.addresses();
-    for address in &local {
-        writeln!(out, "  local address:  {address}")?;
+    for address in locals {
+        writeln!(out, "  local address:  {}", describe(address))?;
     }
     out.flush()?;
 
-    // A peer may send as soon as it knows this side: the receives must be there by then.
-    let Endpoint { resources, place, port } = endpoint;
-    let timeout = resources.play.timeout;
-    let side = if place.server.is_some() { Side::Client } else { Side::Server };
-    let mut game = Game::new(resources, link, side)?;
-    let (mut peer, remotes) = match &place.server {
+    let Endpoint { resources, options, port } = endpoint;
+    let timeout = resources.options.timeout;
+    let side = if options.server.is_some() { Side::Client } else { Side::Server };
+    let send = |peer: &mut exchange::Peer| {
+        let mut addresses = locals.iter().copied().chain(iter::repeat(QueuePairEndpoint::default())).take(told);
+        addresses.try_for_each(|address| peer.send_address(&address))
+    };
+    let receive = |peer: &mut exchange::Peer| {
+        let mut remotes = (0..told).map(|_| peer.receive_address()).collect::<Result<Vec<_>>>()?;
+        // No queue pair of a program has the number 0.
+        let theirs = remotes.iter().take_while(|address| address.qp_num != 0).count();
+        let ours = locals.len();
+        ensure!(
+            theirs == ours,
+            "the peer has {theirs} queue pairs and this side {ours}: give both sides the same --num-qp"
+        );
+        remotes.truncate(ours);
+        Ok(remotes)
+    };
+    let (mut peer, mut run_loop, remotes) = match &options.server {
         Some(server) => {
-            let mut peer = Peer::connect(server, place.port, timeout)?;
-            partners::send(&mut peer, &local, L::ADDRESSES_TOLD)?;
-            let remotes = partners::receive(&mut peer, local.len(), L::ADDRESSES_TOLD)?;
-            game.carrier_mut().connect(&port, &remotes)?;
+            let mut peer = exchange::Peer::connect(server, options.port, timeout)?;
+            send(&mut peer)?;
+            let remotes = receive(&mut peer)?;
+            connect(&mut qps, &port, &remotes)?;
+            // The server sends its first message as the answer to one of this side.
+            let run_loop = RunLoop::new(resources, qps, side)?;
             peer.send_done()?;
-            (peer, remotes)
+            (peer, run_loop, remotes)
         }
         None => {
-            let mut peer = Peer::accept(place.port, timeout)?;
-            let remotes = partners::receive(&mut peer, local.len(), L::ADDRESSES_TOLD)?;
-            game.carrier_mut().connect(&port, &remotes)?;
-            partners::send(&mut peer, &local, L::ADDRESSES_TOLD)?;
+            let mut peer = exchange::Peer::accept(options.port, timeout)?;
+            let remotes = receive(&mut peer)?;
+            connect(&mut qps, &port, &remotes)?;
+            // The client may send as soon as it has the addresses: the receives must be posted by then.
+            let run_loop = RunLoop::new(resources, qps, side)?;
+            send(&mut peer)?;
             peer.receive_done()?;
-            (peer, remotes)
+            (peer, run_loop, remotes)
         }
     };
     for remote in &remotes {
-        writeln!(out, "  remote address: {remote}")?;
+        writeln!(out, "  remote address: {}", describe(remote))?;
     }
     out.flush()?;
 
-    let statistics = game.play(None)?;
-    write!(out, "{statistics}")?;
+    write!(out, "{}", run_loop.run(None)?)?;
     out.flush()?;
-    // The last message is the server's. Some devices tell of it before they acknowledge it, and a queue pair that has gone by then
-    // does not: so it stays until the server has ended. The C programs close the connection before they play.
-    if place.server.is_some() {
+    // The last message is the server's. Some devices report it before they acknowledge it, and a destroyed queue pair does not
+    // acknowledge: so the client waits until the server has ended. The C programs close the TCP connection before they start.
+    if options.server.is_some() {
         peer.wait_for_end();
     }
     Ok(())

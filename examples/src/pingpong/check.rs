@@ -1,0 +1,118 @@
+//! The bytes of a message when the data is checked.
+//!
+//! Every message has bytes of its own, which depend on the side that made them and on their number. The C program sends what
+//! it last received, and as a server expects a zero at the beginning of every page: so every page of ours begins with one,
+//! and our message, echoed, is as valid as the peer's own.
+
+use anyhow::{Result, bail};
+
+use crate::payload;
+
+/// The C program checks every page of its machine; a page has at least this many bytes.
+const PAGE: usize = 4096;
+
+/// The program that a message is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It answers.
+    Server,
+    /// It sends first.
+    Client,
+}
+
+/// Fills `message` with the bytes of this side's message of this number.
+pub(super) fn fill(message: &mut [u8], side: Side, number: u32) {
+    payload::fill(message, u64::from(number) << 1 | u64::from(side == Side::Client));
+    for page in message.chunks_mut(PAGE) {
+        if let Some(first) = page.first_mut() {
+            *first = 0;
+        }
+    }
+}
+
+/// Checks every byte of a message that this side received; `number` counts from 0.
+pub(super) fn check(side: Side, message: &[u8], number: u32) -> Result<()> {
+    let differs = |from: Side, number: u32| {
+        let mut expected = vec![0; message.len()];
+        fill(&mut expected, from, number);
+        message.iter().zip(&expected).position(|(byte, expected)| byte != expected)
+    };
+    let (other, echoed) = match side {
+        Side::Client => (Side::Server, Some(number)),
+        Side::Server => (Side::Client, number.checked_sub(1)),
+    };
+    let Some(own_bytes) = differs(other, number) else { return Ok(()) };
+    // The C program echoes: to the client this message, to the server the one before.
+    let at = match echoed {
+        Some(echoed) => match differs(side, echoed) {
+            None => return Ok(()),
+            // The message resembles the one of the two that is right for longer.
+            Some(echo) => own_bytes.max(echo),
+        },
+        None => match first_of_c_differs(message) {
+            None => return Ok(()),
+            Some(at) => at,
+        },
+    };
+    bail!("message {number} has wrong data from byte {at} on: is the peer started with -c?")
+}
+
+/// The first message of the C program has a zero at the beginning of every page, and one value elsewhere.
+fn first_of_c_differs(message: &[u8]) -> Option<usize> {
+    let rest = message.get(1).copied();
+    message.iter().enumerate().position(|(at, &byte)| match at % PAGE {
+        // Pages may be larger.
+        0 => byte != 0 && (at == 0 || Some(byte) != rest),
+        _ => Some(byte) != rest,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(size: usize, side: Side, number: u32) -> Vec<u8> {
+        let mut message = vec![0xff; size];
+        fill(&mut message, side, number);
+        message
+    }
+
+    #[test]
+    fn the_peers_own_message_and_an_echo_are_right() {
+        for size in [1, 2, 7, 8, 4096, 5000] {
+            check(Side::Client, &message(size, Side::Server, 5), 5).unwrap();
+            check(Side::Client, &message(size, Side::Client, 5), 5).unwrap();
+            check(Side::Server, &message(size, Side::Client, 5), 5).unwrap();
+            check(Side::Server, &message(size, Side::Server, 4), 5).unwrap();
+        }
+    }
+
+    #[test]
+    fn one_wrong_byte_and_a_stale_message_are_found() {
+        for at in [0, 1, 4095, 4096, 4999] {
+            let mut wrong = message(5000, Side::Client, 3);
+            wrong[at] ^= 1;
+            let error = check(Side::Server, &wrong, 3).unwrap_err().to_string();
+            assert!(error.contains(&format!("message 3 has wrong data from byte {at} on")), "{error}");
+        }
+        check(Side::Server, &message(5000, Side::Client, 2), 3).unwrap_err();
+        check(Side::Server, &message(5000, Side::Server, 3), 3).unwrap_err();
+    }
+
+    #[test]
+    fn the_first_message_of_the_c_program_is_known() {
+        let mut first = vec![0x7b; 9000];
+        for at in [0, 4096, 8192] {
+            first[at] = 0;
+        }
+        check(Side::Server, &first, 0).unwrap();
+        // Pages of 64 KiB.
+        first[4096] = 0x7b;
+        check(Side::Server, &first, 0).unwrap();
+        first[5000] = 0;
+        assert!(check(Side::Server, &first, 0).unwrap_err().to_string().contains("byte 5000"));
+        first[0] = 0x7b;
+        assert!(check(Side::Server, &first, 0).unwrap_err().to_string().contains("byte 0 on"));
+        check(Side::Server, &[0], 0).unwrap();
+    }
+}

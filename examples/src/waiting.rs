@@ -1,0 +1,111 @@
+//! Waiting for completions, for descriptors, and for a limited time.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use sideway::ibverbs::completion::{GenericCompletionQueue, GenericWorkCompletion, PollCompletionQueueError};
+
+use crate::Timeout;
+
+/// Waits for the next completion and returns what `take` reads from it. At most one request may be outstanding: others that
+/// complete with it are lost.
+///
+/// # Errors
+///
+/// Nothing completed in time, or the queue is broken.
+pub fn wait_for_one<T>(
+    cq: &mut GenericCompletionQueue,
+    timeout: Timeout,
+    take: impl FnOnce(&GenericWorkCompletion<'_>) -> T,
+) -> Result<T> {
+    let deadline = Deadline::after(timeout);
+    loop {
+        match cq.start_poll() {
+            Ok(mut poller) => {
+                if let Some(completion) = poller.next()? {
+                    return Ok(take(&completion));
+                }
+            }
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => thread::yield_now(),
+            Err(error) => return Err(error.into()),
+        }
+        deadline.left("the device does not tell what became of a request: nothing completed")?;
+    }
+}
+
+/// Waits until one of the descriptors is readable or has failed, a signal arrives, or the deadline passes. The caller then looks
+/// at all of them.
+///
+/// # Errors
+///
+/// Those of `poll(2)` other than a signal.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+    let entry = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut entries: Vec<_> = fds.iter().map(entry).collect();
+    let count = libc::nfds_t::try_from(entries.len()).map_err(io::Error::other)?;
+    let milliseconds = deadline.map_or(-1, |deadline| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Rounded up, so that the last wait does not spin.
+        i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+    });
+    // SAFETY: the pointer is to `count` initialized entries, which are borrowed for the call alone.
+    match unsafe { libc::poll(entries.as_mut_ptr(), count, milliseconds) } {
+        -1 => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            error => Err(error),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// The end of a time that begins when this is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    limit: Timeout,
+    end: Option<Instant>,
+}
+
+impl Deadline {
+    /// A deadline from now. A time beyond the range of the clock is without limit.
+    pub fn after(limit: Timeout) -> Self {
+        Self { limit, end: limit.0.and_then(|limit| Instant::now().checked_add(limit)) }
+    }
+
+    /// When it is; `None` is never.
+    pub fn end(&self) -> Option<Instant> {
+        self.end
+    }
+
+    /// Whether it has passed.
+    pub fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| end <= Instant::now())
+    }
+
+    /// The time left; `None` is without limit.
+    ///
+    /// # Errors
+    ///
+    /// None is left; the sentence begins with `what` has not happened.
+    pub fn left(&self, what: &str) -> Result<Option<Duration>> {
+        match (self.rest(), self.limit.0) {
+            (Ok(left), _) => Ok(left),
+            (Err(error), None) => Err(error.into()),
+            (Err(_), Some(limit)) => bail!("{what} within {} s (--timeout)", limit.as_secs_f64()),
+        }
+    }
+
+    /// As [`left`](Self::left), for I/O.
+    ///
+    /// # Errors
+    ///
+    /// None is left: `TimedOut`.
+    pub fn rest(&self) -> io::Result<Option<Duration>> {
+        match self.end.map(|end| end.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(left),
+        }
+    }
+}

@@ -1,0 +1,699 @@
+//! How long each step of making and ending connections takes by the connection manager, over many connections: `cmtime` of
+//! rdma-core up to version 51 in Rust, with its options, table and order of steps.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Parser;
+use libc::c_int;
+use sideway::error::VerbError;
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePairBuilder};
+use sideway::rdmacm::communication_manager::{
+    ConnectionParameter, Event, EventChannel, EventKind, EventType, Identifier, PortSpace,
+};
+use sideway_examples::Timeout;
+use sideway_examples::connections::key;
+use sideway_examples::options::parse_timeout;
+
+const ABOUT: &str = "\
+Times the steps of making and ending many connections by the RDMA connection manager: identifiers, addresses, routes, queue \
+pairs, connections.
+
+Without -s it is the server, which accepts every connection, until SIGINT or SIGTERM, or as many as -c says. With -s SERVER it is \
+the client, which takes each step for all connections before the next, and prints a table.
+
+The peer may be cmtime of rdma-core up to version 51, which has the same options and table. Later versions have another protocol.";
+
+const COLUMNS: &str = "\
+Columns of the table:
+  total ms   from before the first call of the step to its last connection
+  max ms     the slowest connection, from before the call to its event, or to the end of a call that has none
+  min us     the fastest one
+  us / conn  the total over all connections that completed the step
+
+Examples:
+  cmtime                                on the first machine: the server
+  cmtime -s server.example.org -c 1000  on the second: 1000 connections
+  cmtime -c 1000                        a server that ends after 1000 connections
+
+Exit status: 0 when all connections were made and ended, 1 when not, 2 for invalid arguments.";
+
+/// Time the steps of making and ending many connections
+#[derive(Clone, Debug, Parser)]
+#[command(name = "cmtime", version, long_about = ABOUT, after_help = COLUMNS, max_term_width = 110)]
+struct Arguments {
+    /// Name or address of the server; without it, this program is the server
+    #[arg(short, long, value_name = "SERVER")]
+    server: Option<String>,
+
+    /// Own address [default: server: all; client: by the route]
+    #[arg(short, long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+
+    /// Connections that the client makes [default: 100], or after which the server ends [default: never]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: Option<u32>,
+
+    /// Port of the server
+    #[arg(short, long, default_value_t = 7471, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+
+    /// Retries of a resolution, and of a message (at most 7)
+    #[arg(short, long, value_name = "N", default_value_t = 2)]
+    retries: u8,
+
+    /// Limit of a resolution, in milliseconds
+    #[arg(short, long, value_name = "MS", default_value_t = 2000,
+          value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
+    timeout: u32,
+
+    /// Threads: of the client, each with an event channel; of the server, to accept
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+
+    /// Client: limit of a wait for the next event; 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value = "150", value_parser = parse_timeout, requires = "server")]
+    patience: Timeout,
+}
+
+fn main() -> ExitCode {
+    sideway_examples::program(run)
+}
+
+fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
+    match &arguments.server {
+        Some(server) => Client::new(&arguments, resolve(server, &arguments)?)?.run(out),
+        None => serve(&arguments, out),
+    }
+}
+
+/// The address of the server, of the family of the own address.
+fn resolve(server: &str, arguments: &Arguments) -> Result<SocketAddr> {
+    let addresses = (server, arguments.port).to_socket_addrs().with_context(|| format!("looking up {server}"))?;
+    let mut addresses =
+        addresses.filter(|address| arguments.bind.is_none_or(|bind| bind.is_ipv4() == address.is_ipv4()));
+    addresses.next().with_context(|| match arguments.bind {
+        Some(bind) => format!("{server} has no address of the same family as {bind}"),
+        None => format!("{server} has no address"),
+    })
+}
+
+/// What all queue pairs on one device share: a protection domain, and a completion queue without completions.
+#[derive(Debug)]
+struct Domain {
+    context: Arc<DeviceContext>,
+    /// All queue pairs are alike.
+    builder: QueuePairBuilder,
+}
+
+impl Domain {
+    fn new(context: Arc<DeviceContext>) -> Result<Self> {
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq_builder().setup_cqe(1).build()?;
+        let mut builder = pd.create_qp_builder();
+        builder.setup_max_send_wr(1).setup_max_recv_wr(1).setup_send_cq(&cq).setup_recv_cq(&cq);
+        Ok(Self { context, builder })
+    }
+}
+
+/// The device that the identifier is on.
+fn device(id: &Arc<Identifier>) -> Result<Arc<DeviceContext>> {
+    id.get_device_context().context("the connection is on no device")
+}
+
+/// What is done for all connections before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    CreateId,
+    Bind,
+    ResolveAddress,
+    ResolveRoute,
+    CreateQueuePair,
+    Connect,
+    Disconnect,
+    Destroy,
+}
+
+impl Step {
+    /// The name in the table, the line when it begins, and the event that completes it; the other steps end with their call.
+    fn texts(self) -> (&'static str, &'static str, Option<EventType>) {
+        match self {
+            Self::CreateId => ("create id", "creating id", None),
+            Self::Bind => ("bind addr", "binding source address", None),
+            Self::ResolveAddress => ("resolve addr", "resolving address", Some(EventType::AddressResolved)),
+            Self::ResolveRoute => ("resolve route", "resolving route", Some(EventType::RouteResolved)),
+            Self::CreateQueuePair => ("create qp", "creating qp", None),
+            Self::Connect => ("connect", "connecting", Some(EventType::Established)),
+            Self::Disconnect => ("disconnect", "disconnecting", Some(EventType::Disconnected)),
+            Self::Destroy => ("destroy", "destroying id", None),
+        }
+    }
+
+    fn event(self) -> Option<EventType> {
+        self.texts().2
+    }
+}
+
+/// The client: each step for all connections before the next.
+struct Client {
+    threads: Vec<ClientThread>,
+    has_source: bool,
+    rows: Vec<Row>,
+}
+
+impl Client {
+    fn new(arguments: &Arguments, destination: SocketAddr) -> Result<Self> {
+        let count = arguments.connections.unwrap_or(100) as usize;
+        let threads = usize::from(arguments.threads).min(count);
+        let threads = (0..threads).map(|thread| {
+            // The first threads have one more if the connections do not divide evenly.
+            let share = count / threads + usize::from(thread < count % threads);
+            let mut parameter = ConnectionParameter::new();
+            parameter.setup_responder_resources(1).setup_initiator_depth(1).setup_retry_count(arguments.retries.min(7));
+            Ok(ClientThread {
+                channel: EventChannel::new()?,
+                source: arguments.bind.map(|address| SocketAddr::new(address, 0)),
+                destination,
+                timeout: Duration::from_millis(arguments.timeout.into()),
+                parameter,
+                domain: None,
+                connections: (0..share).map(|_| Connection::default()).collect(),
+                retries: arguments.retries,
+                patience: arguments.patience.0,
+                waiting: 0,
+                failures: Failures::default(),
+            })
+        });
+        let threads = threads.collect::<Result<_>>()?;
+        Ok(Self { threads, has_source: arguments.bind.is_some(), rows: Vec::new() })
+    }
+
+    fn run(mut self, out: &mut dyn Write) -> Result<()> {
+        for step in [Step::CreateId, Step::Bind, Step::ResolveAddress, Step::ResolveRoute] {
+            if step != Step::Bind || self.has_source {
+                self.take(step, out)?;
+            }
+        }
+        // What the queue pairs share is created before their step is timed.
+        let mut connections = self.threads.iter().flat_map(|thread| &thread.connections);
+        let on_device = connections.find_map(|connection| connection.id.as_ref().filter(|_| !connection.has_failed));
+        if let Some(id) = on_device {
+            let domain = Arc::new(Domain::new(device(id)?)?);
+            self.threads.iter_mut().for_each(|thread| thread.domain = Some(Arc::clone(&domain)));
+        }
+        for step in [Step::CreateQueuePair, Step::Connect, Step::Disconnect, Step::Destroy] {
+            self.take(step, out)?;
+        }
+        writeln!(out, "step              total ms     max ms     min us  us / conn")?;
+        self.rows.iter().try_for_each(|row| writeln!(out, "{row}"))?;
+
+        let count: usize = self.threads.iter().map(|thread| thread.connections.len()).sum();
+        let mut failures = Failures::default();
+        for Failure { step, why, count } in self.threads.into_iter().flat_map(|thread| thread.failures.0) {
+            failures.add(step, why, count);
+        }
+        match failures.0.iter().map(|failure| failure.count).sum() {
+            0_usize => Ok(()),
+            failed => bail!("{failed} of {count} connections failed: {failures}"),
+        }
+    }
+
+    /// Takes a step for all connections that have not failed.
+    fn take(&mut self, step: Step, out: &mut dyn Write) -> Result<()> {
+        writeln!(out, "{}", step.texts().1)?;
+        out.flush()?;
+        let connections = self.threads.iter_mut().flat_map(|thread| &mut thread.connections);
+        connections.for_each(|connection| (connection.began, connection.ended, connection.retries) = (None, None, 0));
+        let began = Instant::now();
+        match self.threads.as_mut_slice() {
+            // Too short to start threads for.
+            threads if matches!(step, Step::CreateId | Step::Bind | Step::Destroy) => {
+                threads.iter_mut().try_for_each(|thread| thread.take(step))?;
+            }
+            [thread] => thread.take(step)?,
+            threads => thread::scope(|scope| {
+                let all: Vec<_> = threads.iter_mut().map(|thread| scope.spawn(move || thread.take(step))).collect();
+                all.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread has failed"))?)
+            })?,
+        }
+        let mut row = Row { step, total: began.elapsed(), max: Duration::ZERO, min: Duration::MAX, count: 0 };
+        for connection in self.threads.iter().flat_map(|thread| &thread.connections) {
+            if let (Some(began), Some(ended)) = (connection.began, connection.ended) {
+                let time = ended.saturating_duration_since(began);
+                (row.max, row.min, row.count) = (row.max.max(time), row.min.min(time), row.count + 1);
+            }
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
+/// One connection of the client.
+#[derive(Debug, Default)]
+struct Connection {
+    id: Option<Arc<Identifier>>,
+    qp: Option<BasicQueuePair>,
+    /// When the call of the current step began.
+    began: Option<Instant>,
+    /// When its event came, or its call ended if there is no event.
+    ended: Option<Instant>,
+    /// Retries in this step.
+    retries: u8,
+    /// It takes no further step.
+    has_failed: bool,
+}
+
+/// A thread of the client: it makes the calls of its connections, and takes their events from a channel of its own.
+#[derive(Debug)]
+struct ClientThread {
+    channel: Arc<EventChannel>,
+    source: Option<SocketAddr>,
+    destination: SocketAddr,
+    timeout: Duration,
+    parameter: ConnectionParameter,
+    /// From the step in which queue pairs are created.
+    domain: Option<Arc<Domain>>,
+    connections: Vec<Connection>,
+    /// The limit of retries in a step.
+    retries: u8,
+    patience: Option<Duration>,
+    /// Connections whose event is due.
+    waiting: usize,
+    failures: Failures,
+}
+
+impl ClientThread {
+    fn take(&mut self, step: Step) -> Result<()> {
+        /// Calls between two looks for events.
+        const BATCH: usize = 8;
+        for index in 0..self.connections.len() {
+            self.begin(index, step);
+            if index % BATCH == BATCH - 1 && self.waiting > 0 {
+                while let Some(event) = self.channel.try_get_cm_event()? {
+                    self.handle(step, &event);
+                }
+            }
+        }
+        while self.waiting > 0 {
+            match self.channel.get_cm_event(self.patience) {
+                Ok(event) => self.handle(step, &event),
+                Err(error) if error.errno().raw() == libc::ETIMEDOUT => self.give_up(step),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, index: usize, step: Step) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.has_failed && step != Step::Destroy {
+            return;
+        }
+        connection.began = Some(Instant::now());
+        let called = self.call(index, step);
+        let now = Instant::now();
+        match (called, step.event()) {
+            (Err(error), _) => self.fail(index, step, &error),
+            (Ok(()), Some(_)) => self.waiting += 1,
+            (Ok(()), None) => self.connections.get_mut(index).into_iter().for_each(|it| it.ended = Some(now)),
+        }
+    }
+
+    /// Makes the call of a step.
+    fn call(&mut self, index: usize, step: Step) -> Result<(), VerbError> {
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+        if step == Step::CreateId {
+            let id = self.channel.create_id(PortSpace::Tcp)?;
+            // Finds the connection of an event.
+            id.setup_context(index);
+            connection.id = Some(id);
+            return Ok(());
+        }
+        let Some(id) = &connection.id else { return Ok(()) };
+        match (step, self.source, &self.domain) {
+            (Step::Bind, Some(source), _) => id.bind_addr(source),
+            // A bound source is not named again.
+            (Step::ResolveAddress, ..) => id.resolve_addr(None, self.destination, self.timeout),
+            (Step::ResolveRoute, ..) => id.resolve_route(self.timeout),
+            (Step::CreateQueuePair, _, Some(domain)) => {
+                connection.qp = Some(id.create_qp(&domain.builder)?);
+                Ok(())
+            }
+            (Step::Connect, ..) => id.connect(&self.parameter),
+            (Step::Disconnect, ..) => {
+                let ended = id.disconnect();
+                connection.qp = None;
+                ended
+            }
+            (Step::Destroy, ..) => {
+                // A queue pair is left if an earlier step has failed.
+                (connection.qp, connection.id) = (None, None);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn handle(&mut self, step: Step, event: &Event) {
+        let Some(index) = event.cm_id().get_context::<usize>().map(|index| *index) else { return };
+        let Some(connection) = self.connections.get_mut(index).filter(|connection| !connection.has_failed) else {
+            return;
+        };
+        let is_due = connection.ended.is_none();
+        if step.event() == Some(event.event_type()) && is_due {
+            connection.ended = Some(Instant::now());
+            self.waiting -= 1;
+        } else if is_last(event) && !self.retry(index, event) {
+            self.waiting -= usize::from(is_due);
+            self.fail(index, step, event);
+        }
+    }
+
+    /// Repeats a resolution that may have been lost; returns whether it did.
+    fn retry(&mut self, index: usize, event: &Event) -> bool {
+        let step = match event.event_type() {
+            EventType::AddressError => Step::ResolveAddress,
+            EventType::RouteError => Step::ResolveRoute,
+            _ => return false,
+        };
+        let Some(connection) = self.connections.get_mut(index) else { return false };
+        connection.retries = connection.retries.saturating_add(1);
+        connection.retries <= self.retries && self.call(index, step).is_ok()
+    }
+
+    fn fail(&mut self, index: usize, step: Step, why: impl fmt::Display) {
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.has_failed = true;
+        }
+        self.failures.add(step, why.to_string(), 1);
+    }
+
+    /// Fails all connections whose event did not come in time.
+    fn give_up(&mut self, step: Step) {
+        let patience = self.patience.unwrap_or(Duration::MAX).as_secs_f64();
+        for index in 0..self.connections.len() {
+            if self.connections.get(index).is_some_and(|it| !it.has_failed && it.ended.is_none()) {
+                self.fail(index, step, format_args!("nothing happened for {patience} s"));
+            }
+        }
+        self.waiting = 0;
+    }
+}
+
+/// Whether no event of the connection follows that a step waits for.
+fn is_last(event: &Event) -> bool {
+    matches!(
+        event.kind(),
+        EventKind::AddressError(_)
+            | EventKind::RouteError(_)
+            | EventKind::ConnectError(_)
+            | EventKind::Unreachable(_)
+            | EventKind::Rejected(_)
+            | EventKind::Disconnected(_)
+            | EventKind::DeviceRemoval
+    )
+}
+
+/// Failed connections, counted by cause.
+#[derive(Debug, Default)]
+struct Failures(Vec<Failure>);
+
+#[derive(Debug)]
+struct Failure {
+    step: Step,
+    why: String,
+    count: usize,
+}
+
+impl Failures {
+    fn add(&mut self, step: Step, why: String, count: usize) {
+        match self.0.iter_mut().find(|failure| failure.step == step && failure.why == why) {
+            Some(failure) => failure.count += count,
+            None => self.0.push(Failure { step, why, count }),
+        }
+    }
+}
+
+/// `connect: rejected: nobody listens there (2); resolve addr: ...`, the most frequent first.
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 4;
+        let mut failures: Vec<&Failure> = self.0.iter().collect();
+        failures.sort_by_key(|failure| std::cmp::Reverse(failure.count));
+        let hidden = failures.len().saturating_sub(SHOWN);
+        let line = |failure: &Failure| format!("{}: {} ({})", failure.step.texts().0, failure.why, failure.count);
+        let lines: Vec<_> = failures.into_iter().take(SHOWN).map(line).collect();
+        write!(f, "{}", lines.join("; "))?;
+        if hidden > 0 { write!(f, "; and {hidden} other reasons") } else { Ok(()) }
+    }
+}
+
+/// A row of the table.
+#[derive(Debug)]
+struct Row {
+    step: Step,
+    total: Duration,
+    max: Duration,
+    min: Duration,
+    count: u32,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let min = if self.count == 0 { Duration::ZERO } else { self.min };
+        let [total, max, min] = [self.total, self.max, min].map(|time| time.as_secs_f64() * 1e6);
+        let each = total / f64::from(self.count.max(1));
+        let name = self.step.texts().0;
+        write!(f, "{name:<13}: {:11.2}{:11.2}{min:11.2}{each:11.2}", total / 1e3, max / 1e3)
+    }
+}
+
+/// Set by SIGINT and SIGTERM.
+static SIGNALED: AtomicBool = AtomicBool::new(false);
+
+/// Only an atomic store: it may interrupt anything.
+extern "C" fn on_signal(_: c_int) {
+    SIGNALED.store(true, Ordering::Relaxed);
+}
+
+/// Has SIGINT and SIGTERM set [`SIGNALED`] once; a second one ends the program.
+fn catch_signals() -> Result<()> {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: all-zero is legal: an empty mask, no flags, and the handler that is set below.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_signal as extern "C" fn(c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESETHAND;
+        // SAFETY: the action is complete, and its handler does only what a signal handler may.
+        if unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error()).context("catching signals");
+        }
+    }
+    Ok(())
+}
+
+/// The server: accepts what comes, and answers what disconnects.
+#[derive(Default)]
+struct Server {
+    domains: Mutex<Vec<Arc<Domain>>>,
+    /// By the identifier, which each queue pair holds.
+    connections: Mutex<HashMap<usize, BasicQueuePair>>,
+    ends_after: Option<u64>,
+    ended: AtomicU64,
+    failed: AtomicU64,
+    has_reported: AtomicBool,
+}
+
+fn serve(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
+    catch_signals()?;
+    let channel = EventChannel::new()?;
+    let listener = listen(&channel, arguments)?;
+    if let Some(address) = listener.local_address() {
+        writeln!(out, "listening on {address}")?;
+        out.flush()?;
+    }
+    let server = Server { ends_after: arguments.connections.map(Into::into), ..Server::default() };
+    match arguments.threads {
+        1 => server.take_events(&channel, |event| server.handle(&event))?,
+        threads => server.run_threads(&channel, threads)?,
+    }
+    drop(listener);
+    let (ended, failed) = (server.ended.load(Ordering::Acquire), server.failed.load(Ordering::Acquire));
+    writeln!(out, "{ended} connections were made and ended")?;
+    match lock(&server.connections).len() {
+        0 => {}
+        left => writeln!(out, "{left} are ended now")?,
+    }
+    if failed > 0 {
+        bail!("{failed} connections failed");
+    }
+    Ok(())
+}
+
+/// Listens on the address, or on all addresses of both families if the machine has IPv6.
+fn listen(channel: &Arc<EventChannel>, arguments: &Arguments) -> Result<Arc<Identifier>> {
+    let listen_on = |address: IpAddr| -> Result<Arc<Identifier>> {
+        let id = channel.create_id(PortSpace::Tcp)?;
+        id.bind_addr(SocketAddr::new(address, arguments.port))?;
+        id.listen(0)?;
+        Ok(id)
+    };
+    match arguments.bind {
+        Some(address) => listen_on(address),
+        None => listen_on(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| listen_on(Ipv4Addr::UNSPECIFIED.into())),
+    }
+}
+
+impl Server {
+    /// Takes events until a signal, or until all connections were served.
+    fn take_events(&self, channel: &Arc<EventChannel>, mut handle: impl FnMut(Event)) -> Result<()> {
+        /// The time between two looks at these conditions.
+        const PERIOD: Duration = Duration::from_millis(100);
+        let is_done = || {
+            let done = self.ended.load(Ordering::Acquire) + self.failed.load(Ordering::Acquire);
+            self.ends_after.is_some_and(|count| done >= count)
+        };
+        while !SIGNALED.load(Ordering::Relaxed) && !is_done() {
+            match channel.get_cm_event(Some(PERIOD)) {
+                Ok(event) => handle(event),
+                Err(error) if error.errno().raw() == libc::ETIMEDOUT => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes events, and has several threads handle them.
+    fn run_threads(&self, channel: &Arc<EventChannel>, threads: u16) -> Result<()> {
+        let (sender, receiver) = mpsc::channel();
+        let receiver = Mutex::new(receiver);
+        // One thread at a time waits for the next event.
+        let next = || lock(&receiver).recv().ok();
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some(event) = next() {
+                        self.handle(&event);
+                    }
+                });
+            }
+            // It fails only if no thread is left to receive.
+            let served = self.take_events(channel, |event| drop(sender.send(event)));
+            // Ends the threads.
+            drop(sender);
+            served
+        })
+    }
+
+    fn handle(&self, event: &Event) {
+        let id = event.cm_id();
+        match event.kind() {
+            EventKind::ConnectRequest(_) => {
+                if let Err(error) = self.accept(id) {
+                    // The request is rejected when the event is dropped.
+                    drop(self.remove(id));
+                    self.fail(id, error);
+                }
+            }
+            EventKind::Disconnected(_) => {
+                if let Some(qp) = self.remove(id) {
+                    // The client waits for this answer.
+                    match id.disconnect() {
+                        Ok(()) => self.ended.fetch_add(1, Ordering::Release),
+                        Err(error) => self.fail(id, error),
+                    };
+                    drop(qp);
+                }
+            }
+            EventKind::ConnectError(_)
+            | EventKind::Unreachable(_)
+            | EventKind::Rejected(_)
+            | EventKind::DeviceRemoval => {
+                if let Some(qp) = self.remove(id) {
+                    drop(qp);
+                    self.fail(id, event);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Accepts with as many resources as the request offers and the device has.
+    fn accept(&self, id: &Arc<Identifier>) -> Result<()> {
+        let qp = id.create_qp(&self.domain(id)?.builder)?;
+        // Inserted before it is accepted: another thread may handle its end right after.
+        lock(&self.connections).insert(key(id), qp);
+        let mut parameter = ConnectionParameter::default();
+        parameter.setup_responder_resources(ConnectionParameter::MAX_DEPTH);
+        parameter.setup_initiator_depth(ConnectionParameter::MAX_DEPTH);
+        Ok(id.accept(&parameter)?)
+    }
+
+    /// The domain of the device that the identifier is on.
+    fn domain(&self, id: &Arc<Identifier>) -> Result<Arc<Domain>> {
+        let context = device(id)?;
+        let mut domains = lock(&self.domains);
+        if let Some(domain) = domains.iter().find(|domain| Arc::ptr_eq(&domain.context, &context)) {
+            return Ok(Arc::clone(domain));
+        }
+        let domain = Arc::new(Domain::new(context)?);
+        domains.push(Arc::clone(&domain));
+        Ok(domain)
+    }
+
+    fn remove(&self, id: &Arc<Identifier>) -> Option<BasicQueuePair> {
+        lock(&self.connections).remove(&key(id))
+    }
+
+    /// Reports why the first one failed, and counts the others.
+    fn fail(&self, id: &Identifier, why: impl fmt::Display) -> u64 {
+        if !self.has_reported.swap(true, Ordering::Relaxed) {
+            let peer = id.peer_address().map_or_else(|| "a client".to_owned(), |address| address.to_string());
+            // If that fails nothing is left to do.
+            let _ = writeln!(io::stderr(), "the connection of {peer} failed, as others may: {why:#}");
+        }
+        self.failed.fetch_add(1, Ordering::Release)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_by_cause_and_the_most_frequent_comes_first() {
+        let mut failures = Failures::default();
+        for (step, why, count) in
+            [(Step::Connect, "no", 1), (Step::ResolveAddress, "no way", 3), (Step::Connect, "no", 1)]
+        {
+            failures.add(step, why.to_owned(), count);
+        }
+        assert_eq!(failures.to_string(), "resolve addr: no way (3); connect: no (2)");
+        for why in ["a", "b", "c"] {
+            failures.add(Step::Bind, why.to_owned(), 1);
+        }
+        assert!(failures.to_string().ends_with("bind addr: b (1); and 1 other reasons"), "{failures}");
+    }
+
+    #[test]
+    fn a_row_is_that_of_the_c_program() {
+        let [total, max, min] = [3000, 1750, 250].map(Duration::from_micros);
+        let row = |step, min, count| Row { step, total, max, min, count }.to_string();
+        assert_eq!(row(Step::CreateQueuePair, min, 2), "create qp    :        3.00       1.75     250.00    1500.00");
+        assert_eq!(row(Step::Connect, Duration::MAX, 0), "connect      :        3.00       1.75       0.00    3000.00");
+    }
+}

@@ -1,0 +1,519 @@
+//! Sends datagrams to a multicast group, or receives them: `mckey` in Rust, and a peer of that program.
+//!
+//! ```text
+//! Members::join     Identifier::bind_addr or resolve_addr     the device
+//!                   Identifier::create_qp_generic             a queue pair that the library attaches to the group
+//!                   Identifier::join_multicast_with           MulticastJoin: the path to the group, and its keys
+//! send              one SEND with immediate data for each message, which is the number of its queue pair
+//! receive           counts messages by sender, until all are there or none came for --silence
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, ValueEnum};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::address::AddressHandle;
+use sideway::ibverbs::completion::{
+    CompletionChannel, CompletionQueue, GenericCompletionQueue, GenericWorkCompletion, PollCompletionQueueError,
+    WorkCompletionStatus as Status,
+};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::queue_pair::{
+    Datagram, GenericQueuePair, PostSendGuard, QueuePair, QueuePairCreateFlags, SendOperationFlags as Operations,
+};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+use sideway::rdmacm::PortSpace;
+use sideway::rdmacm::communication_manager::{
+    Event, EventChannel, EventKind, Identifier, MulticastJoinFlag, MulticastMembership,
+};
+use sideway_examples::connections::resolve;
+use sideway_examples::options::{parse_message_size, parse_timeout};
+use sideway_examples::{Buffer, Deadline, Slots, Timeout, check_datagram_size, wait_readable};
+
+const ABOUT: &str = "\
+Sends datagrams to a multicast group, or receives what is sent to it. The group is joined by its IP address (RDMA CM).
+
+The peer may be rdma-core's mckey: options and messages are the same. Lost datagrams go unnoticed by the sender; a receiver reports \
+what is missing.
+
+Without a route to the group, -b selects the device by its address. RoCE v2 has groups of IPv4.";
+
+const EXAMPLES: &str = "\
+Examples:
+  mckey -m 239.1.2.3 -b 192.0.2.1          receives 10 messages on the device with that address
+  mckey -m 239.1.2.3 -b 192.0.2.2 -s       sends 10 on another machine, after three seconds
+  mckey -m 239.1.2.3 -b 192.0.2.1 -C 1000 -S 1k -c 4     1000 of 1024 bytes to each of four queue pairs
+
+Exit status: 0 when all messages came (with -s: were sent), 1 when something failed or was lost, 2 for invalid arguments.";
+
+/// Send datagrams to a multicast group, or receive them
+#[derive(Clone, Debug, Parser)]
+#[command(name = "mckey", version, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
+struct Arguments {
+    /// Address of the group
+    #[arg(short, long, value_name = "GROUP")]
+    multicast: String,
+
+    /// Send instead of receiving
+    #[arg(short, long)]
+    sender: bool,
+
+    /// Own address, as a name or an address [default: by the route to the group]
+    #[arg(short, long, value_name = "HOST")]
+    bind: Option<String>,
+
+    /// Queue pairs that join; each receives all messages, or sends --count
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    connections: u32,
+
+    /// Messages that each queue pair sends, or receives from all senders together
+    #[arg(short = 'C', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
+
+    /// Bytes in a message, at most the port's active MTU; k is 1024
+    #[arg(short = 'S', long, value_name = "BYTES", default_value = "100", value_parser = parse_message_size)]
+    size: u32,
+
+    /// Port space: udp (or 0x111), or on InfiniBand ipoib (or 0x2)
+    #[arg(short, long, value_enum, value_name = "SPACE", default_value_t = Space::Udp)]
+    port_space: Space,
+
+    /// Join to send only: switches need not forward the group's messages
+    #[arg(short = 'o', long, requires = "sender")]
+    send_only: bool,
+
+    /// Do not receive the own messages; not every device supports that
+    #[arg(short = 'l', long)]
+    no_loopback: bool,
+
+    /// Limit of joining, of sending a message, and of the wait for the first one; 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_timeout)]
+    timeout: Timeout,
+
+    /// Receiver: limit of the wait for another message; 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_timeout, conflicts_with = "sender")]
+    silence: Timeout,
+
+    /// Sender: wait before the first message, until the network knows all members
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = parse_timeout, requires = "sender")]
+    delay: Timeout,
+}
+
+/// A port space for datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Space {
+    /// That of the RDMA CM
+    #[value(alias = "0x111", alias = "0x0111", alias = "273")]
+    Udp,
+    /// That of IP over InfiniBand
+    #[value(alias = "0x2", alias = "0x0002", alias = "2")]
+    Ipoib,
+}
+
+/// Bytes that the device puts in front of each received message: the global routing header.
+const HEADROOM: u32 = 40;
+
+/// The most outstanding requests of a member. A receiver loses messages that find no receive posted.
+const DEPTH: u32 = 1024;
+
+fn main() -> ExitCode {
+    sideway_examples::program(run)
+}
+
+fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
+    let mut members = Members::join(&arguments, out)?;
+    let done =
+        if arguments.sender { send(&mut members, &arguments, out) } else { receive(&mut members, &arguments, out) };
+    // A failure is reported after the members have left the group.
+    let group = members.group;
+    done.and(members.all.iter().try_for_each(|member| Ok(member.id.leave_multicast(group)?)))
+}
+
+/// Sends all messages, and waits until they have left.
+fn send(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
+    if let Some(delay) = arguments.delay.0 {
+        writeln!(out, "  sending in {} s", delay.as_secs_f64())?;
+        out.flush()?;
+        thread::sleep(delay);
+    }
+    members.post(Member::post_sends)?;
+    while !members.are_complete() {
+        let is_in_time = members.wait(arguments.timeout, |member, _| {
+            let own = member.qp.qp_number();
+            member.tally.count(own);
+            Ok(())
+        })?;
+        ensure!(is_in_time, "the device does not tell that messages have left: nothing completed within --timeout");
+        members.post(Member::post_sends)?;
+    }
+    for member in &members.all {
+        let sent = member.tally.counted;
+        writeln!(out, "  QPN {:#08x}: {sent} messages of {} bytes sent", member.qp.qp_number(), arguments.size)?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Receives all messages, prints how many came from each sender, and fails if some did not come.
+fn receive(members: &mut Members, arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "  receiving")?;
+    out.flush()?;
+    let (mut limit, size) = (arguments.timeout, arguments.size);
+    while !members.are_complete() {
+        let is_in_time = members.wait(limit, |member, completion| {
+            let length = completion.byte_len().saturating_sub(HEADROOM);
+            if length != size {
+                bail!("a message of {length} bytes came and {size} were due: give both sides the same --size (-S)");
+            }
+            member.tally.count(completion.src_qp());
+            Ok(())
+        })?;
+        if !is_in_time {
+            break;
+        }
+        limit = arguments.silence;
+        members.post(Member::post_receives)?;
+    }
+    let (mut lost, mut came) = (0, 0);
+    for Member { qp, tally, .. } in &members.all {
+        writeln!(out, "  QPN {:#08x}: {tally}", qp.qp_number())?;
+        lost += u64::from(tally.missing());
+        came += u64::from(tally.counted);
+    }
+    out.flush()?;
+    let seconds = |limit: Timeout| limit.0.unwrap_or_default().as_secs_f64();
+    match (lost, came) {
+        (0, _) => Ok(()),
+        (_, 0) => bail!(
+            "no message came within {} s (--timeout): has a sender joined the same group, and does the network carry it here?",
+            seconds(arguments.timeout)
+        ),
+        _ => bail!(
+            "{lost} of {} messages did not come, {} s after the last (--silence): they are lost, or were sent before this side had \
+             joined; or the senders have a smaller --count (-C)",
+            lost + came,
+            seconds(arguments.silence)
+        ),
+    }
+}
+
+/// All members of this program in the group, and what they share.
+#[derive(Debug)]
+struct Members {
+    // Dropped before the memory that their requests name.
+    all: Vec<Member>,
+    events: Arc<EventChannel>,
+    cq: GenericCompletionQueue,
+    channel: Arc<CompletionChannel>,
+    /// The most outstanding requests of each member.
+    depth: u32,
+    /// The buffer of all messages that are sent, or received, whose bytes are not looked at.
+    memory: Slots,
+    group: SocketAddr,
+}
+
+impl Members {
+    /// Creates the members, and has them join.
+    fn join(arguments: &Arguments, out: &mut dyn Write) -> Result<Self> {
+        let group = resolve(&arguments.multicast, 0).context("the group")?;
+        ensure!(group.ip().is_multicast(), "{} is not the address of a multicast group", group.ip());
+        let source = arguments.bind.as_deref().map(|host| resolve(host, 0)).transpose().context("-b")?;
+
+        let events = EventChannel::new()?;
+        let ids = (0..arguments.connections).map(|_| {
+            let id = events.create_id(match arguments.port_space {
+                Space::Udp => PortSpace::Udp,
+                Space::Ipoib => PortSpace::IpOverInfiniBand,
+            })?;
+            find_device(&events, &id, source, group, arguments.timeout)?;
+            Ok(id)
+        });
+        let ids: Vec<_> = ids.collect::<Result<_>>()?;
+        let (device, port_num) = ids
+            .first()
+            .and_then(|id| Some((id.get_device_context()?, id.port_num()?)))
+            .context("no device leads to the group")?;
+        check_datagram_size(&device.query_port(port_num)?, arguments.size)?;
+
+        let depth = arguments.count.min(DEPTH);
+        let pd = device.alloc_pd()?;
+        let channel = device.create_comp_channel()?;
+        let entries = depth.checked_mul(arguments.connections).context("--connections is too large")?;
+        let cq = device.create_cq_builder().setup_cqe(entries).setup_comp_channel(&channel, 0).build_generic()?;
+        let memory = if arguments.sender {
+            Slots::new(&pd, arguments.size, 1, AccessFlags::empty())?
+        } else {
+            let length = arguments.size.checked_add(HEADROOM).context("the messages are too long")?;
+            Slots::new(&pd, length, 1, AccessFlags::LocalWrite)?
+        };
+        let all = ids.into_iter().map(|id| {
+            let mut builder = pd.create_ud_qp_builder();
+            builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_send_ops_flags(Operations::SendWithImmediate);
+            if arguments.sender {
+                builder.setup_max_send_wr(depth);
+            } else {
+                builder.setup_max_recv_wr(depth);
+            }
+            if arguments.no_loopback {
+                builder.setup_create_flags(QueuePairCreateFlags::BlockSelfMulticastLoopback);
+            }
+            // The library attaches the queue pair when the identifier joins.
+            let qp = id.create_qp_generic(&builder);
+            let qp = if arguments.no_loopback { qp.context("-l is not for every device")? } else { qp? };
+            Ok(Member { qp, id, path: None, tally: Tally::new(arguments.count) })
+        });
+        let all = all.collect::<Result<_>>()?;
+        let mut members = Self { all, events, cq, channel, depth, memory, group };
+        if !arguments.sender {
+            // Messages arrive from the moment of joining.
+            members.post(Member::post_receives)?;
+        }
+        for member in &mut members.all {
+            if arguments.send_only {
+                member.id.join_multicast_with(group, MulticastJoinFlag::SendOnlyFullMember)?;
+            } else {
+                member.id.join_multicast(group)?;
+            }
+            let event = next_event(&members.events, arguments.timeout)
+                .with_context(|| format!("joining {}: nothing is heard of it", group.ip()))?;
+            let EventKind::MulticastJoin(membership) = event.kind() else { return Err(unexpected(&event)) };
+            let gid = Ipv6Addr::from(membership.address_handle_attribute().grh_dest_gid());
+            writeln!(out, "  joined {gid} over {}, QPN {:#08x}", device.name(), member.qp.qp_number())?;
+            out.flush()?;
+            let ah = pd.create_ah(membership.address_handle_attribute()).context("the way to the group")?;
+            member.path = Some(Path::new(ah, membership));
+        }
+        Ok(members)
+    }
+
+    /// Posts as many requests as may be outstanding.
+    fn post(&mut self, post: impl Fn(&mut Member, Buffer, u32) -> Result<()>) -> Result<()> {
+        let buffer = self.memory.buffer(0);
+        for member in &mut self.all {
+            let count = member.tally.begin(self.depth);
+            if count > 0 {
+                post(member, buffer, count)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn are_complete(&self) -> bool {
+        self.all.iter().all(|member| member.tally.missing() == 0)
+    }
+
+    /// Waits until something completes, and gives each completion to `take`; `false` if the limit passes before.
+    fn wait(
+        &mut self,
+        limit: Timeout,
+        mut take: impl FnMut(&mut Member, &GenericWorkCompletion<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let deadline = Deadline::after(limit);
+        loop {
+            let is_last = deadline.is_over();
+            // What completes after this raises an event.
+            while self.channel.try_get_cq_event()?.is_some() {}
+            self.cq.req_notify(false)?;
+            while let Some(event) = self.events.try_get_cm_event()? {
+                if matches!(event.kind(), EventKind::MulticastError(_) | EventKind::DeviceRemoval) {
+                    return Err(unexpected(&event));
+                }
+            }
+            if self.poll(&mut take)? {
+                return Ok(true);
+            }
+            if is_last {
+                return Ok(false);
+            }
+            wait_readable(&[self.channel.as_fd(), self.events.as_fd()], deadline.end())
+                .context("waiting for the device")?;
+        }
+    }
+
+    fn poll(&mut self, take: &mut impl FnMut(&mut Member, &GenericWorkCompletion<'_>) -> Result<()>) -> Result<bool> {
+        let mut poller = match self.cq.start_poll() {
+            Ok(poller) => poller,
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let mut has_any = false;
+        while let Some(completion) = poller.next()? {
+            match completion.status() {
+                Status::Success => {}
+                status @ Status::LocalLengthError => {
+                    bail!("a message failed: {status}: a message is longer than --size; give both sides the same")
+                }
+                status => bail!("a message failed: {status}"),
+            }
+            let own = completion.qp_num();
+            let member = self.all.iter_mut().find(|member| member.qp.qp_number() == own);
+            take(member.context("a completion is of no queue pair of this program")?, &completion)?;
+            has_any = true;
+        }
+        Ok(has_any)
+    }
+}
+
+/// Finds the device that leads to the group: the one with the source address, or the one on the route.
+fn find_device(
+    events: &Arc<EventChannel>,
+    id: &Identifier,
+    source: Option<SocketAddr>,
+    group: SocketAddr,
+    timeout: Timeout,
+) -> Result<()> {
+    if let Some(source) = source {
+        return Ok(id.bind_addr(source)?);
+    }
+    id.resolve_addr(None, group, timeout.0.unwrap_or(Duration::MAX)).context("-b says from which address to join")?;
+    let event = next_event(events, timeout)?;
+    match event.kind() {
+        EventKind::AddressResolved => Ok(()),
+        _ => Err(unexpected(&event).context("-b says from which address to join")),
+    }
+}
+
+/// The next event other than a changed hardware address (bonding), which matters only for joining anew.
+fn next_event(events: &Arc<EventChannel>, timeout: Timeout) -> Result<Event> {
+    let deadline = Deadline::after(timeout);
+    loop {
+        let left = deadline.end().map(|end| end.saturating_duration_since(Instant::now()));
+        let event = events.get_cm_event(left)?;
+        if !matches!(event.kind(), EventKind::AddressChange) {
+            return Ok(event);
+        }
+    }
+}
+
+#[cold]
+fn unexpected(event: &Event) -> anyhow::Error {
+    let what = match event.kind() {
+        EventKind::MulticastError(_) => "the group could not be joined, or is lost",
+        EventKind::DeviceRemoval => "the device is going away",
+        EventKind::AddressError(_) => "no RDMA device leads to the group",
+        _ => "unexpected event",
+    };
+    anyhow::anyhow!("{what}: {event}")
+}
+
+/// One member of the group: an identifier with a queue pair.
+#[derive(Debug)]
+struct Member {
+    qp: GenericQueuePair<Datagram>,
+    id: Arc<Identifier>,
+    /// The path to the group, once joined.
+    path: Option<Path>,
+    tally: Tally,
+}
+
+/// The path to all other members of the group.
+#[derive(Debug)]
+struct Path {
+    ah: Arc<AddressHandle>,
+    qp_num: u32,
+    qkey: u32,
+}
+
+impl Path {
+    fn new(ah: Arc<AddressHandle>, membership: &MulticastMembership) -> Self {
+        Self { ah, qp_num: membership.qp_number(), qkey: membership.qkey() }
+    }
+}
+
+impl Member {
+    /// Posts receives for the next `count` messages, all into the same buffer.
+    fn post_receives(&mut self, buffer: Buffer, count: u32) -> Result<()> {
+        let mut batch = self.qp.start_post_recv();
+        for _ in 0..count {
+            // SAFETY: the buffer is that of `Members`, registered for local writes, and dropped after its queue pairs. Nothing refers
+            // to its bytes, which are of any message, or of several.
+            unsafe { batch.construct_wr(0).setup_sge(buffer.lkey, buffer.addr, buffer.length) };
+        }
+        Ok(batch.post()?)
+    }
+
+    /// Sends `count` messages to the group, with the number of this queue pair as immediate data.
+    fn post_sends(&mut self, buffer: Buffer, count: u32) -> Result<()> {
+        let path = self.path.as_ref().context("the group is not joined yet")?;
+        let own = self.qp.qp_number();
+        let mut batch = self.qp.start_post_send();
+        for _ in 0..count {
+            let request = batch.construct_wr(0, WorkRequestFlags::Signaled).setup_send_imm(own);
+            let request = request.setup_ud_addr(&path.ah, path.qp_num, path.qkey);
+            // SAFETY: the buffer is that of `Members`, registered, dropped after its queue pairs, and never written.
+            unsafe { request.setup_sge(buffer.lkey, buffer.addr, buffer.length) };
+        }
+        Ok(batch.post()?)
+    }
+}
+
+/// The messages of one queue pair: how many are due, and how many came, by the queue pair that sent them.
+#[derive(Debug)]
+struct Tally {
+    due: u32,
+    begun: u32,
+    counted: u32,
+    senders: BTreeMap<u32, u32>,
+}
+
+impl Tally {
+    fn new(due: u32) -> Self {
+        Self { due, begun: 0, counted: 0, senders: BTreeMap::new() }
+    }
+
+    /// How many requests to post so that `depth` are outstanding, or as many as are due; they count as outstanding from here on.
+    fn begin(&mut self, depth: u32) -> u32 {
+        let outstanding = self.begun.saturating_sub(self.counted);
+        let count = depth.saturating_sub(outstanding).min(self.due.saturating_sub(self.begun));
+        self.begun += count;
+        count
+    }
+
+    fn count(&mut self, sender: u32) {
+        self.counted = self.counted.saturating_add(1);
+        let of_sender = self.senders.entry(sender).or_default();
+        *of_sender = of_sender.saturating_add(1);
+    }
+
+    fn missing(&self) -> u32 {
+        self.due.saturating_sub(self.counted)
+    }
+}
+
+/// `9 of 10 messages: 6 from 0x000012, 3 from 0x000013; 1 did not come`.
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} messages", self.counted, self.due)?;
+        for (at, (sender, count)) in self.senders.iter().enumerate() {
+            write!(f, "{} {count} from {sender:#08x}", if at == 0 { ":" } else { "," })?;
+        }
+        if self.missing() > 0 { write!(f, "; {} did not come", self.missing()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_depth_and_what_is_due_is_outstanding() {
+        let mut tally = Tally::new(7);
+        assert_eq!((tally.begin(3), tally.begin(3)), (3, 0));
+        for expected in [2, 2] {
+            (0..2).for_each(|_| tally.count(0x12));
+            assert_eq!(tally.begin(3), expected);
+        }
+        tally.count(0x13);
+        assert_eq!(tally.begin(3), 0);
+        assert_eq!(tally.to_string(), "5 of 7 messages: 4 from 0x000012, 1 from 0x000013; 2 did not come");
+    }
+}

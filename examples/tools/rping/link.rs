@@ -1,0 +1,360 @@
+//! A connection: connecting, posting, and waiting for what completes or for its end.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::completion::{
+    CompletionChannel, CompletionQueue, GenericCompletionQueue, PollCompletionQueueError,
+    WorkCompletionStatus as Status,
+};
+use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::device_context::DeviceContext;
+use sideway::ibverbs::memory_region::OwnedMemoryRegion;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::queue_pair::{
+    GenericQueuePair, PostSendGuard, QueuePair, QueuePairState, SendOperationFlags as Operations, SetScatterGatherEntry,
+};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+use sideway::rdmacm::communication_manager::Identifier;
+use sideway::rdmacm::{Connection, ConnectionParameter, Connector, Request};
+use sideway_examples::connections::resolve;
+use sideway_examples::{Deadline, Timeout, wait_readable};
+
+use super::{Arguments, Log, RemoteBuffer};
+
+/// Bytes of a message.
+pub(crate) const LENGTH: usize = 16;
+
+/// The numbers of requests.
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+const READ: u64 = 3;
+const WRITE: u64 = 4;
+
+const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
+
+/// A connection to the peer.
+#[derive(Debug)]
+pub(crate) struct Link {
+    endpoint: Endpoint,
+    connection: Connection,
+    /// `server` or `client`.
+    peer: &'static str,
+    timeout: Timeout,
+}
+
+impl Link {
+    /// Connects to the server; returns the protection domain as well.
+    pub(crate) fn to_server(arguments: &Arguments, log: &mut Log<'_>) -> Result<(Self, Arc<ProtectionDomain>)> {
+        let host = arguments.address.as_deref().context("the client needs the address of its server")?;
+        let mut connector = Connector::new();
+        connector.setup_timeout(arguments.timeout.0.unwrap_or(Duration::MAX));
+        if let Some(source) = &arguments.source {
+            connector.setup_source(resolve(source, 0).with_context(|| format!("the source {source}"))?.ip());
+        }
+        let resolved = connector.resolve((host, arguments.port))?;
+        let device = resolved.device_context();
+        log.step(format_args!("the way to {} goes over {}", resolved.peer_address(), device.name()))?;
+
+        let pd = device.alloc_pd()?;
+        let endpoint = Endpoint::new(resolved.identifier(), device, &pd, arguments.own_qp, log)?;
+        let mut parameter = ConnectionParameter::default();
+        let connection = if arguments.own_qp {
+            parameter.setup_qp_number(endpoint.qp.qp_number());
+            resolved.connect_with(&parameter, |id, _| to_ready(&endpoint.qp, id))?
+        } else {
+            resolved.connect(&parameter)?
+        };
+        log.step(format_args!("the connection is made"))?;
+        Ok((Self { endpoint, connection, peer: "server", timeout: arguments.timeout }, pd))
+    }
+
+    /// Accepts the request of a client; returns the protection domain as well.
+    pub(crate) fn to_client(
+        request: Request,
+        arguments: &Arguments,
+        log: &mut Log<'_>,
+    ) -> Result<(Self, Arc<ProtectionDomain>)> {
+        let device = request.device_context();
+        let client = request.peer_address().map_or_else(|| "a client".into(), |address| address.to_string());
+        log.step(format_args!("{client} wants to connect over {}", device.name()))?;
+
+        let pd = device.alloc_pd()?;
+        let endpoint = Endpoint::new(request.identifier(), device, &pd, arguments.own_qp, log)?;
+        let mut parameter = ConnectionParameter::default();
+        if arguments.own_qp {
+            to_ready(&endpoint.qp, request.identifier())?;
+            parameter.setup_qp_number(endpoint.qp.qp_number());
+        }
+        let connection = request.accept(&parameter)?;
+        log.step(format_args!("the connection is made"))?;
+        Ok((Self { endpoint, connection, peer: "client", timeout: arguments.timeout }, pd))
+    }
+
+    /// Sends a message as soon as the last one has left.
+    pub(crate) fn send(&mut self, message: &[u8; LENGTH]) -> Result<()> {
+        self.need(format_args!("take the last message"), |endpoint| (!endpoint.is_sending).then_some(()))?;
+        self.endpoint.send(message)
+    }
+
+    /// Waits for the next message, after which the peer has done `what`; `None` if it has disconnected.
+    pub(crate) fn receive(&mut self, what: fmt::Arguments<'_>) -> Result<Option<[u8; LENGTH]>> {
+        self.wait(what, |endpoint| endpoint.received.take())
+    }
+
+    /// Reads `length` bytes of the peer's memory.
+    pub(crate) fn read(
+        &mut self,
+        from: &RemoteBuffer,
+        length: u32,
+        text: OwnedMemoryRegion,
+    ) -> Result<OwnedMemoryRegion> {
+        let Endpoint { qp, lent, .. } = &mut self.endpoint;
+        let mut batch = qp.start_post_send();
+        lend(lent, text, length, batch.construct_wr(READ, SIGNALED).setup_read(from.rkey, from.addr))?;
+        batch.post()?;
+        self.endpoint.is_moving = true;
+        self.need(format_args!("let its text be read"), Endpoint::take_text)
+    }
+
+    /// Writes `length` bytes to the peer's memory.
+    pub(crate) fn write(
+        &mut self,
+        to: &RemoteBuffer,
+        length: u32,
+        text: OwnedMemoryRegion,
+    ) -> Result<OwnedMemoryRegion> {
+        let Endpoint { qp, lent, .. } = &mut self.endpoint;
+        let mut batch = qp.start_post_send();
+        lend(lent, text, length, batch.construct_wr(WRITE, SIGNALED).setup_write(to.rkey, to.addr))?;
+        batch.post()?;
+        self.endpoint.is_moving = true;
+        self.need(format_args!("let its text be written"), Endpoint::take_text)
+    }
+
+    /// Disconnects, or answers the peer that has disconnected.
+    pub(crate) fn close(self) -> Result<()> {
+        self.connection.disconnect(self.timeout.0)?;
+        Ok(())
+    }
+
+    /// As [`wait`](Self::wait), for what has to happen.
+    fn need<T>(&mut self, what: fmt::Arguments<'_>, take: impl FnMut(&mut Endpoint) -> Option<T>) -> Result<T> {
+        match self.wait(what, take)? {
+            Some(taken) => Ok(taken),
+            None => bail!("the {} has ended the connection and did not {what}: see what it says", self.peer),
+        }
+    }
+
+    /// Waits until `take` finds something in what has completed; `None` if the connection ends before.
+    fn wait<T>(
+        &mut self,
+        what: fmt::Arguments<'_>,
+        mut take: impl FnMut(&mut Endpoint) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let (deadline, peer) = (Deadline::after(self.timeout), self.peer);
+        loop {
+            let is_last = deadline.is_over();
+            // What completes after this raises an event, and what arrived before the end is found after it.
+            while self.endpoint.channel.try_get_cq_event()?.is_some() {}
+            self.endpoint.cq.req_notify(false)?;
+            let has_ended = self.connection.ended()?.is_some();
+            self.endpoint.poll()?;
+            if let Some(taken) = take(&mut self.endpoint) {
+                return Ok(Some(taken));
+            }
+            if has_ended {
+                return Ok(None);
+            }
+            if self.endpoint.is_stopped {
+                bail!(
+                    "the device has stopped the connection: the {peer} asked for memory that it was not offered, or this side did"
+                );
+            }
+            if is_last {
+                let seconds = self.timeout.0.unwrap_or(Duration::ZERO).as_secs_f64();
+                bail!("the {peer} did not {what} within {seconds} s (--timeout): does it still run?");
+            }
+            let events = self.connection.event_channel();
+            wait_readable(&[self.endpoint.channel.as_fd(), events.as_fd()], deadline.end())
+                .context("waiting for the device")?;
+        }
+    }
+}
+
+/// Brings a queue pair of the program's own to RTS, with the attributes of the connection.
+fn to_ready(qp: &GenericQueuePair, id: &Identifier) -> Result<()> {
+    // INIT again: the access rights are known only now.
+    for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend] {
+        qp.modify(&id.get_qp_attr(state)?)?;
+    }
+    Ok(())
+}
+
+/// This side's queue pair with all that it needs, and what has completed.
+#[derive(Debug)]
+struct Endpoint {
+    qp: GenericQueuePair,
+    cq: GenericCompletionQueue,
+    channel: Arc<CompletionChannel>,
+    // The memory is dropped after the queue pair, whose requests name it.
+    inbox: OwnedMemoryRegion,
+    outbox: OwnedMemoryRegion,
+    /// The memory of a text that is being read or written.
+    lent: Option<OwnedMemoryRegion>,
+    /// The message that has arrived and was not taken.
+    received: Option<[u8; LENGTH]>,
+    /// Whether a message is in flight.
+    is_sending: bool,
+    /// Whether a text is in flight.
+    is_moving: bool,
+    /// Whether requests were flushed.
+    is_stopped: bool,
+}
+
+impl Endpoint {
+    /// Creates everything: a queue pair that the library moves through its states, or one of the program's own, in INIT.
+    fn new(
+        id: &Arc<Identifier>,
+        device: &Arc<DeviceContext>,
+        pd: &Arc<ProtectionDomain>,
+        is_own: bool,
+        log: &mut Log<'_>,
+    ) -> Result<Self> {
+        let inbox = pd.reg_owned_mr(LENGTH, AccessFlags::LocalWrite)?;
+        let outbox = pd.reg_owned_mr(LENGTH, AccessFlags::empty())?;
+        let channel = device.create_comp_channel()?;
+        let cq = device.create_cq_builder().setup_cqe(8).setup_comp_channel(&channel, 0).build_generic()?;
+        let mut builder = pd.create_qp_builder();
+        builder.setup_max_send_wr(4).setup_max_recv_wr(2).setup_send_cq(&cq).setup_recv_cq(&cq);
+        // An extended queue pair supports only the operations that it was created for.
+        builder.setup_send_ops_flags(Operations::Send | Operations::Read | Operations::Write);
+        let mut qp = if is_own {
+            let qp = builder.build_generic()?;
+            qp.modify(&id.get_qp_attr(QueuePairState::Init)?)?;
+            qp
+        } else {
+            id.create_qp_generic(&builder)?
+        };
+        // The peer may send as soon as it is connected.
+        post_receive(&mut qp, &inbox)?;
+        log.step(format_args!("the queue pair {:#08x} is made", qp.qp_number()))?;
+        Ok(Self {
+            qp,
+            cq,
+            channel,
+            inbox,
+            outbox,
+            lent: None,
+            received: None,
+            is_sending: false,
+            is_moving: false,
+            is_stopped: false,
+        })
+    }
+
+    /// The memory of the text that was read or written, once that has completed.
+    fn take_text(&mut self) -> Option<OwnedMemoryRegion> {
+        if self.is_moving { None } else { self.lent.take() }
+    }
+
+    /// Posts a message; the one before has left.
+    fn send(&mut self, message: &[u8; LENGTH]) -> Result<()> {
+        ensure!(!self.is_sending, "a message is on its way, and its memory is not free");
+        self.outbox.write_at(0, message)?;
+        let mut batch = self.qp.start_post_send();
+        let request = batch.construct_wr(SEND, SIGNALED).setup_send();
+        // SAFETY: the memory is registered, has LENGTH bytes, is dropped after the queue pair, and is written only above, where no
+        // outstanding request names it.
+        unsafe { request.setup_sge(self.outbox.lkey(), self.outbox.addr(), LENGTH as u32) };
+        batch.post()?;
+        self.is_sending = true;
+        Ok(())
+    }
+
+    /// Polls all completions.
+    fn poll(&mut self) -> Result<()> {
+        let mut poller = match self.cq.start_poll() {
+            Ok(poller) => poller,
+            Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        while let Some(completion) = poller.next()? {
+            let (request, status) = (completion.wr_id(), completion.status());
+            match (status, request) {
+                (Status::WorkRequestFlushedError, _) => self.is_stopped = true,
+                (Status::Success, SEND) => self.is_sending = false,
+                (Status::Success, RECEIVE) => {
+                    let length = completion.byte_len();
+                    if length as usize != LENGTH {
+                        bail!(
+                            "the peer sent a message of {length} bytes, and those of an rping have {LENGTH}: is it one?"
+                        );
+                    }
+                    let mut message = [0; LENGTH];
+                    self.inbox.read_at(0, &mut message)?;
+                    if self.received.replace(message).is_some() {
+                        bail!("the peer sends out of turn: a message came before the last was answered");
+                    }
+                    post_receive(&mut self.qp, &self.inbox)?;
+                }
+                (Status::Success, _) => self.is_moving = false,
+                _ => return Err(failed(request, status)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Posts a receive for the next message.
+fn post_receive(qp: &mut GenericQueuePair, inbox: &OwnedMemoryRegion) -> Result<()> {
+    let mut batch = qp.start_post_recv();
+    // SAFETY: the memory is registered, has LENGTH bytes, is dropped after the queue pair, and is read only between the completion
+    // of one receive and the posting of the next.
+    unsafe { batch.construct_wr(RECEIVE).setup_sge(inbox.lkey(), inbox.addr(), LENGTH as u32) };
+    Ok(batch.post()?)
+}
+
+/// Names the first `length` bytes of a text in a request, and keeps its memory until the request has completed.
+fn lend(
+    lent: &mut Option<OwnedMemoryRegion>,
+    text: OwnedMemoryRegion,
+    length: u32,
+    request: impl SetScatterGatherEntry,
+) -> Result<()> {
+    ensure!(lent.is_none(), "a text is on its way, and one is moved at a time");
+    // Fails if the text is shorter.
+    text.sge(..length as usize)?;
+    let text = lent.insert(text);
+    // SAFETY: `text` is registered and has `length` bytes. `Endpoint` keeps it, unused, until the request has completed, and
+    // otherwise drops it after the queue pair.
+    unsafe { request.setup_sge(text.lkey(), text.addr(), length) };
+    Ok(())
+}
+
+/// The error of a failed request, with the remedy.
+#[cold]
+fn failed(request: u64, status: Status) -> anyhow::Error {
+    let name = match request {
+        RECEIVE => "receiving a message",
+        SEND => "sending a message",
+        READ => "reading the client's text",
+        _ => "writing the text to the client",
+    };
+    let advice = match (request, status) {
+        // The soft-RoCE of some kernels reports the second for both.
+        (RECEIVE, Status::LocalLengthError | Status::LocalQueuePairOperationError) => {
+            ": perhaps the peer's message has more than the 16 bytes of an rping: is it one?"
+        }
+        (_, Status::RetryExceededError) => ": the peer does not answer; it has ended, or is not reached any more",
+        (READ | WRITE, Status::RemoteAccessError) => {
+            ": the client does not have the memory that it offers, or the key does not open it"
+        }
+        _ => "",
+    };
+    anyhow::anyhow!("{name} failed: {status}{advice}")
+}

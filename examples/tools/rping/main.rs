@@ -1,0 +1,391 @@
+//! Pings by RDMA read and write, over a connection by IP address: a peer of rdma-core's program of this name.
+//!
+//! Messages have 16 bytes: address, key and size of a buffer, big-endian, from the client; the server's have no content.
+//!
+//! ```text
+//! client                                          server
+//!   where the text is                   ───────►
+//!                                       ◄═══════    reads it
+//!                                       ◄───────    "go ahead"
+//!   where the text is to come back to   ───────►
+//!                                       ═══════►    writes it
+//!                                       ◄───────    "go ahead"
+//! ```
+
+mod link;
+mod text;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Parser;
+use sideway::ibverbs::AccessFlags;
+use sideway::ibverbs::device::{DeviceInfo, TransportType};
+use sideway::ibverbs::memory_region::{OwnedMemoryRegion, RemoteKey};
+use sideway::rdmacm::{ConnectError, ConnectStep, Listener, Request};
+use sideway_examples::Timeout;
+use sideway_examples::options::parse_timeout;
+
+use self::link::{LENGTH, Link};
+use self::text::{LARGEST, SMALLEST, check, printable, text};
+
+const ABOUT: &str = "\
+Pings between two machines by RDMA: the client offers a text in its memory, the server reads it from there, and writes it back \
+into other memory of the client. Neither processor copies the text. The two find each other by IP address (RDMA CM).
+
+Each side may be this program or rdma-core's rping: options, messages and the output of -v are the same. The text of a ping is at \
+most as long as the -S of the server.";
+
+const EXAMPLES: &str = "\
+Examples:
+  rping -s -v                                   on the first machine, 192.0.2.1: serves one client
+  rping -c -a 192.0.2.1 -v -V -C 10             on the second: 10 pings, printed and compared
+  rping -s -P                                   serves clients, several at once, until it is killed
+  rping -c -a server.example.org -I 192.0.2.2   from this address, until it is killed
+
+Exit status: 0 when all pings came back and were right (the server: when all were served), 1 on failure, 2 for invalid arguments.";
+
+/// Ping by RDMA read and write, over a connection by IP address
+#[derive(Clone, Debug, Parser)]
+#[command(name = "rping", disable_version_flag = true, long_about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
+#[command(group = clap::ArgGroup::new("role").args(["server", "client"]).required(true))]
+struct Arguments {
+    /// Wait for a client, and serve it
+    #[arg(short, long)]
+    server: bool,
+
+    /// Ping the server at -a
+    #[arg(short, long, requires = "address")]
+    client: bool,
+
+    /// Address of the server, as a name or an address [default: server: every IPv4 address]
+    #[arg(short, long, value_name = "HOST")]
+    address: Option<String>,
+
+    /// Client: own address, as a name or an address [default: by the route]
+    #[arg(short = 'I', long, value_name = "HOST", conflicts_with = "server")]
+    source: Option<String>,
+
+    /// Port, of the RDMA CM's port space for TCP; the default is rdma-core's
+    #[arg(short, long, default_value_t = 7174, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+
+    /// Client: pings; 0 is no limit
+    #[arg(short = 'C', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=0x7fff_ffff))]
+    count: u32,
+
+    /// Bytes in the text of a ping; for the server in the longest
+    #[arg(short = 'S', long, value_name = "BYTES", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(i64::from(SMALLEST)..=i64::from(LARGEST)))]
+    size: u32,
+
+    /// Print the text of each ping
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Compare each byte of a text with what the client sends
+    #[arg(short = 'V', long)]
+    validate: bool,
+
+    /// Server: serve several clients at once, until it is killed
+    #[arg(short = 'P', long, conflicts_with = "client")]
+    persistent: bool,
+
+    /// Change the states of the queue pair here, and not in the library
+    #[arg(short = 'q', long)]
+    own_qp: bool,
+
+    /// Print each step
+    #[arg(short, long)]
+    debug: bool,
+
+    /// Limit of connecting, and of each wait for the peer; 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
+    timeout: Timeout,
+
+    /// Server: limit of the wait for a client; 0 is no limit
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_timeout, conflicts_with = "client")]
+    wait: Timeout,
+}
+
+fn main() -> ExitCode {
+    sideway_examples::program(run)
+}
+
+fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
+    softrnic::register()?;
+    let mut print = |line: String| {
+        writeln!(out, "{line}")?;
+        Ok(out.flush()?)
+    };
+    if arguments.server && arguments.persistent {
+        return serve_all(arguments, &mut print);
+    }
+    let log = &mut Log::new(&arguments, &mut print);
+    if arguments.server {
+        let listener = listen(&arguments, log)?;
+        serve(listener.accept(arguments.wait.0)?, &arguments, log)
+    } else {
+        ping_all(&arguments, log)
+    }
+}
+
+/// The output, as far as -v and -d ask for it.
+struct Log<'a> {
+    print: &'a mut dyn FnMut(String) -> Result<()>,
+    /// What stands before the text of a ping.
+    title: &'static str,
+    is_verbose: bool,
+    is_debug: bool,
+}
+
+impl<'a> Log<'a> {
+    fn new(arguments: &Arguments, print: &'a mut dyn FnMut(String) -> Result<()>) -> Self {
+        let title = if arguments.server { "server ping data" } else { "ping data" };
+        Self { print, title, is_verbose: arguments.verbose, is_debug: arguments.debug }
+    }
+
+    /// Prints the text of a ping (-v).
+    fn ping(&mut self, text: &[u8]) -> Result<()> {
+        if self.is_verbose { (self.print)(format!("{}: {}", self.title, printable(text))) } else { Ok(()) }
+    }
+
+    /// Prints a step (-d).
+    fn step(&mut self, step: fmt::Arguments<'_>) -> Result<()> {
+        if self.is_debug { (self.print)(step.to_string()) } else { Ok(()) }
+    }
+}
+
+/// A buffer of the client, as a message describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RemoteBuffer {
+    addr: u64,
+    rkey: RemoteKey,
+    /// Bytes.
+    size: u32,
+}
+
+impl RemoteBuffer {
+    fn new(memory: &OwnedMemoryRegion) -> Result<Self> {
+        Ok(Self { addr: memory.addr(), rkey: memory.rkey(), size: u32::try_from(memory.len())? })
+    }
+
+    fn encode(&self) -> [u8; LENGTH] {
+        let number = u128::from(self.addr) << 64 | u128::from(self.rkey.raw()) << 32 | u128::from(self.size);
+        number.to_be_bytes()
+    }
+
+    fn decode(message: [u8; LENGTH]) -> Self {
+        let number = u128::from_be_bytes(message);
+        Self { addr: (number >> 64) as u64, rkey: RemoteKey::from_raw((number >> 32) as u32), size: number as u32 }
+    }
+}
+
+impl fmt::Display for RemoteBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:#x}, key {:#010x}", self.size, self.addr, self.rkey.raw())
+    }
+}
+
+/// Pings a server.
+fn ping_all(arguments: &Arguments, log: &mut Log<'_>) -> Result<()> {
+    let size = arguments.size as usize;
+    let (link, pd) = Link::to_server(arguments, log)?;
+    // Where the server reads a text, and where it writes it back.
+    let mut source = pd.reg_owned_mr(size, AccessFlags::RemoteRead)?;
+    let mut sink = pd.reg_owned_mr(size, AccessFlags::LocalWrite | AccessFlags::RemoteWrite)?;
+    // Declared after the memory, so it is dropped before it.
+    let mut link = link;
+    let count = if arguments.count == 0 { u64::MAX } else { arguments.count.into() };
+    for number in 0..count {
+        source.write_at(0, &text(number, size))?;
+        // What came back of the last ping must not be taken for this one.
+        sink.write_at(0, &vec![0; size])?;
+
+        let buffer = RemoteBuffer::new(&source)?;
+        log.step(format_args!("ping {number}: offering {buffer}"))?;
+        offer(&mut link, &buffer, format_args!("read ping {number}"))?;
+        let buffer = RemoteBuffer::new(&sink)?;
+        log.step(format_args!("ping {number}: is read; it is to come back to {buffer}"))?;
+        offer(&mut link, &buffer, format_args!("write ping {number} back"))?;
+        log.step(format_args!("ping {number}: is back"))?;
+
+        let mut found = vec![0; size];
+        sink.read_at(0, &mut found)?;
+        if arguments.validate {
+            check(&found, number).context("what the server wrote back is wrong")?;
+        }
+        log.ping(&found)?;
+    }
+    link.close()?;
+    log.step(format_args!("the connection is ended"))
+}
+
+/// Sends the server a buffer, and waits until the server has done `what` it does there.
+fn offer(link: &mut Link, buffer: &RemoteBuffer, what: fmt::Arguments<'_>) -> Result<()> {
+    link.send(&buffer.encode())?;
+    match link.receive(what)? {
+        // The answer has no content.
+        Some(_) => Ok(()),
+        None => bail!(
+            "the server has ended the connection and did not {what}: see what it says; its -S is to be as large as the one here"
+        ),
+    }
+}
+
+/// "Go ahead" of the server.
+const GO_AHEAD: [u8; LENGTH] = [0; LENGTH];
+
+/// Serves one client, to the end of its connection.
+fn serve(request: Request, arguments: &Arguments, log: &mut Log<'_>) -> Result<()> {
+    let (mut link, pd) = Link::to_client(request, arguments, log)?;
+    let access = match pd.device_context().transport_type() {
+        // On iWARP the response to a read is a write.
+        TransportType::IWarp => AccessFlags::LocalWrite | AccessFlags::RemoteWrite,
+        _ => AccessFlags::LocalWrite,
+    };
+    // Texts are read to here, and written back from here.
+    let mut memory = pd.reg_owned_mr(arguments.size as usize, access)?;
+    let mut number = 0;
+    while let Some(message) = link.receive(format_args!("offer ping {number}"))? {
+        let source = RemoteBuffer::decode(message);
+        log.step(format_args!("ping {number}: is offered at {source}"))?;
+        let (size, max) = (source.size, arguments.size);
+        if size > max {
+            bail!(
+                "the client's texts have {size} bytes, and this server takes {max} at most: give both sides the same -S"
+            );
+        }
+        if size < SMALLEST {
+            bail!("the client offers {size} bytes, and the texts of an rping have {SMALLEST} at least: is it one?");
+        }
+        memory = link.read(&source, size, memory)?;
+        let mut text = vec![0; size as usize];
+        memory.read_at(0, &mut text)?;
+        if arguments.validate {
+            check(&text, number)?;
+        }
+        log.ping(&text)?;
+        link.send(&GO_AHEAD)?;
+
+        let Some(message) = link.receive(format_args!("say where ping {number} is to come back to"))? else {
+            bail!("the client has ended the connection in the midst of ping {number}");
+        };
+        let sink = RemoteBuffer::decode(message);
+        log.step(format_args!("ping {number}: is read; it is to come back to {sink}"))?;
+        let length = u32::try_from(text::length(&text))?;
+        if sink.size < length {
+            bail!("ping {number} has {length} bytes, and is to come back to {} bytes of the client", sink.size);
+        }
+        memory = link.write(&sink, length, memory)?;
+        link.send(&GO_AHEAD)?;
+        log.step(format_args!("ping {number}: is back"))?;
+        number += 1;
+    }
+    if number == 0 {
+        bail!("the client has ended the connection before its first ping");
+    }
+    link.close()?;
+    log.step(format_args!("the client has ended the connection; pings served: {number}"))
+}
+
+fn listen(arguments: &Arguments, log: &mut Log<'_>) -> Result<Listener> {
+    let host = arguments.address.as_deref().unwrap_or("0.0.0.0");
+    let mut builder = Listener::builder();
+    builder.setup_timeout(arguments.timeout.0.unwrap_or(Duration::MAX));
+    let listener = builder.bind((host, arguments.port))?;
+    log.step(format_args!("listening at {}", listener.local_address()))?;
+    Ok(listener)
+}
+
+/// Clients that are served at once with -P; others are rejected.
+const MAX_CLIENTS: usize = 64;
+
+/// Lines that wait for being printed; a client whose lines are not printed is served no further.
+const MAX_LINES: usize = 64;
+
+/// What a thread reports.
+#[derive(Debug)]
+enum Report {
+    /// A line of output.
+    Line(String),
+    /// One client failed.
+    Failed(anyhow::Error),
+    /// There will be no more clients.
+    Over(anyhow::Error),
+}
+
+/// Serves clients, each in a thread of its own, until the program is killed, and reports their failures.
+fn serve_all(arguments: Arguments, print: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
+    let listener = listen(&arguments, &mut Log::new(&arguments, print))?;
+    let (sender, reports) = mpsc::sync_channel(MAX_LINES);
+    let arguments = Arc::new(arguments);
+    thread::spawn(move || {
+        let error = loop {
+            let request = listener.accept(arguments.wait.0).map_err(Into::into);
+            match request.and_then(|request| start(request, &arguments, &sender)) {
+                Ok(()) => {}
+                Err(error) if is_of_client(&error) => drop(sender.send(Report::Failed(error))),
+                Err(error) => break error,
+            }
+        };
+        // The receiver is gone only when the program ends.
+        let _ = sender.send(Report::Over(error));
+    });
+    for report in reports {
+        match report {
+            Report::Line(line) => print(line)?,
+            // If that fails nothing is left to do.
+            Report::Failed(error) => drop(writeln!(io::stderr(), "{error:#}")),
+            Report::Over(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the failure concerns one client, and another may come.
+fn is_of_client(error: &anyhow::Error) -> bool {
+    let step = error.downcast_ref::<ConnectError>().map(ConnectError::step);
+    matches!(step, Some(ConnectStep::Accept | ConnectStep::Reject))
+}
+
+/// Serves a client in a thread of its own.
+fn start(request: Request, arguments: &Arc<Arguments>, reports: &SyncSender<Report>) -> Result<()> {
+    let client = request.peer_address().map_or_else(|| "a client".into(), |address| address.to_string());
+    // Each thread holds the arguments, and so does the caller.
+    if Arc::strong_count(arguments) > MAX_CLIENTS {
+        request.reject(b"busy")?;
+        let error = anyhow!("{client} was sent away: {MAX_CLIENTS} clients are being served");
+        return Ok(reports.send(Report::Failed(error))?);
+    }
+    let (arguments, reports) = (Arc::clone(arguments), reports.clone());
+    let work = move || {
+        let mut print = |line| Ok(reports.send(Report::Line(line))?);
+        if let Err(error) = serve(request, &arguments, &mut Log::new(&arguments, &mut print)) {
+            // The receiver is gone only when the program ends.
+            let _ = reports.send(Report::Failed(error.context(format!("{client} was not served to the end"))));
+        }
+    };
+    thread::Builder::new().spawn(work).context("a thread for a client does not start")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_three_numbers_with_the_highest_byte_first() {
+        let buffer = RemoteBuffer { addr: 0x5582_28fc_a520, rkey: RemoteKey::from_raw(0xfedc_1300), size: 64 };
+        assert_eq!(buffer.encode(), *b"\0\0\x55\x82\x28\xfc\xa5\x20\xfe\xdc\x13\0\0\0\0\x40");
+        assert_eq!(RemoteBuffer::decode(buffer.encode()), buffer);
+        assert_eq!(buffer.to_string(), "64 bytes at 0x558228fca520, key 0xfedc1300");
+        assert_eq!(RemoteBuffer::decode([0xff; LENGTH]).encode(), [0xff; LENGTH]);
+    }
+}
