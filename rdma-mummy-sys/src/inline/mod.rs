@@ -9,14 +9,13 @@
 //! |---|---|---|
 //! | `send_wr` | verbs.h | `ibv_wr_*`: posting through an extended queue pair |
 //! | `completion` | verbs.h | `ibv_start_poll`, `ibv_wc_read_*`: polling an extended completion queue |
-//! | `context` | verbs.h | the extended table; `ibv_query_device_ex`, `ibv_query_rt_values_ex` |
-//! | `port`, `address` | verbs.h | `ibv_query_port`; GIDs and flow labels |
+//! | `context` | verbs.h | the extended table; `ibv_query_device_ex`, `ibv_query_rt_values_ex`, `ibv_query_port` |
+//! | `address` | verbs.h, ib.h | GIDs and flow labels; `ib_addr_*` |
 //! | `flow`, `counters` | verbs.h | flow rules and actions; counters |
-//! | `xrc`, `td` | verbs.h | XRC domains; thread and parent domains |
+//! | `domain` | verbs.h | XRC domains; thread and parent domains |
 //! | `memory`, `window`, `dm` | verbs.h | memory regions; memory windows; device memory |
 //! | `cq`, `qp`, `srq`, `wq` | verbs.h | the queues: creation, `ibv_poll_cq`, `ibv_post_send`, `ibv_post_recv` |
 //! | `rdma_verbs`, `rdma_cma` | rdma_verbs.h, rdma_cma.h | `rdma_post_*`, `rdma_reg_*`; the addresses of an identifier |
-//! | `ib` | ib.h | `ib_addr_*` |
 //! | [`mlx5dv`], [`efadv`] | mlx5dv.h, efadv.h | the inlines of two vendors |
 //!
 //! Where the header hides a function of the library behind a macro of the same name (`ibv_query_port`, `ibv_reg_mr`,
@@ -52,21 +51,18 @@ mod context;
 mod counters;
 mod cq;
 mod dm;
+mod domain;
 pub mod efadv;
 mod flow;
-mod ib;
 mod memory;
 pub mod mlx5dv;
-mod port;
 mod qp;
 mod rdma_cma;
 mod rdma_verbs;
 mod send_wr;
 mod srq;
-mod td;
 mod window;
 mod wq;
-mod xrc;
 
 pub use address::*;
 pub use completion::*;
@@ -74,19 +70,16 @@ pub use context::*;
 pub use counters::*;
 pub use cq::*;
 pub use dm::*;
+pub use domain::*;
 pub use flow::*;
-pub use ib::*;
 pub use memory::*;
-pub use port::*;
 pub use qp::*;
 pub use rdma_cma::*;
 pub use rdma_verbs::*;
 pub use send_wr::*;
 pub use srq::*;
-pub use td::*;
 pub use window::*;
 pub use wq::*;
-pub use xrc::*;
 
 /// Leaves `code` in `errno`.
 fn set_errno(code: c_int) {

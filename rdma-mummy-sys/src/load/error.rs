@@ -1,7 +1,5 @@
 //! What is said when a library, or one function of it, is not there.
 
-use std::error::Error;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::library::Known;
@@ -9,10 +7,11 @@ use super::library::Known;
 /// A library of rdma-core could not be loaded, or the one loaded lacks a function.
 ///
 /// Its text names the library, every path that was tried with the loader's own words, and what to install or set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// No file could be loaded. Nothing is remembered of it: the next call tries again.
+    #[error("cannot load {}: tried {}; {}", .known.soname, list(.attempts), remedy(.known, *.from_environment))]
     #[non_exhaustive]
     Library {
         /// The library that was wanted.
@@ -23,6 +22,10 @@ pub enum LoadError {
         attempts: Vec<Attempt>,
     },
     /// A library was loaded, and has no such function: it is older than the function, or a table that leaves it out.
+    #[error(
+        "{} ({}) has no function {symbol}: it takes a newer rdma-core, whose path the environment variable {} can name",
+        .known.soname, origin(.path.as_deref()), .known.variable
+    )]
     #[non_exhaustive]
     Symbol {
         /// The library that was asked.
@@ -66,36 +69,27 @@ impl LoadError {
     }
 }
 
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::Library { known, from_environment, attempts } => {
-                write!(f, "cannot load {}: tried ", known.soname)?;
-                for (index, Attempt { path, reason }) in attempts.iter().enumerate() {
-                    let comma = if index == 0 { "" } else { ", " };
-                    write!(f, "{comma}`{}` ({reason})", path.display())?;
-                }
-                if *from_environment {
-                    write!(f, "; nothing else was tried because the environment variable {} is set", known.variable)
-                } else {
-                    write!(
-                        f,
-                        "; install it ({}), or set the environment variable {} to its path",
-                        known.packages, known.variable
-                    )
-                }
-            }
-            LoadError::Symbol { known, path, symbol } => {
-                let at = path.as_deref().map_or_else(|| Path::new("a table of functions").display(), Path::display);
-                let Known { soname, variable, .. } = known;
-                write!(f, "{soname} ({at}) has no function {symbol}: it takes a newer rdma-core, ")?;
-                write!(f, "whose path the environment variable {variable} can name")
-            }
-        }
+/// Each path with the loader's reason.
+fn list(attempts: &[Attempt]) -> String {
+    let attempts: Vec<_> =
+        attempts.iter().map(|Attempt { path, reason }| format!("`{}` ({reason})", path.display())).collect();
+    attempts.join(", ")
+}
+
+/// What to install or set.
+fn remedy(known: &Known, from_environment: bool) -> String {
+    let Known { packages, variable, .. } = known;
+    if from_environment {
+        format!("nothing else was tried because the environment variable {variable} is set")
+    } else {
+        format!("install it ({packages}), or set the environment variable {variable} to its path")
     }
 }
 
-impl Error for LoadError {}
+/// Where the functions came from.
+fn origin(path: Option<&Path>) -> String {
+    path.map_or_else(|| "a table of functions".to_owned(), |path| path.display().to_string())
+}
 
 /// An I/O error of kind `Unsupported` that keeps the text.
 impl From<LoadError> for std::io::Error {

@@ -21,8 +21,8 @@ use crate::since_v44::IbverbsSinceV44;
 pub use super::device_list::{ibv_free_device_list, ibv_get_device_list};
 pub use super::events::ibv_ack_async_event;
 pub use super::fork::{ibv_fork_init, ibv_is_fork_initialized};
-pub use super::names::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
-pub use super::rates::{ibv_rate_to_mbps, ibv_rate_to_mult, mbps_to_ibv_rate, mult_to_ibv_rate};
+pub use super::values::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
+pub use super::values::{ibv_rate_to_mbps, ibv_rate_to_mult, mbps_to_ibv_rate, mult_to_ibv_rate};
 
 system_library! {
     /// libibverbs, loaded.

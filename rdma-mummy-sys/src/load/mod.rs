@@ -19,15 +19,14 @@ pub mod gate;
 pub mod ibverbs;
 mod library;
 pub mod mlx5;
-mod names;
 pub(crate) mod objects;
 mod own_object;
 pub mod provider;
-mod rates;
 pub mod rdmacm;
 pub(crate) mod route;
 pub(crate) mod symbols;
 mod union;
+mod values;
 
 pub use error::{Attempt, LoadError};
 pub use library::{Known, Library, Table};

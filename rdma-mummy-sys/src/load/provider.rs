@@ -7,7 +7,6 @@
 //! A provider cannot be unregistered: its devices, and every object made from them, hold pointers to its functions, and
 //! nothing counts them.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -173,7 +172,11 @@ impl fmt::Debug for ProviderId {
 }
 
 /// The name of the provider is taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", match .holder {
+    Some(_) => format!("a provider named `{name}` is registered already"),
+    None => format!("no provider can be named `{name}`: that is the name of the system's libraries"),
+})]
 #[non_exhaustive]
 pub struct RegisterError {
     /// The name.
@@ -181,15 +184,3 @@ pub struct RegisterError {
     /// Who has it; `None` if it is [`SYSTEM`], which nobody can have.
     pub holder: Option<ProviderId>,
 }
-
-impl fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RegisterError { name, holder } = self;
-        match holder {
-            Some(_) => write!(f, "a provider named `{name}` is registered already"),
-            None => write!(f, "no provider can be named `{name}`: that is the name of the system's libraries"),
-        }
-    }
-}
-
-impl Error for RegisterError {}

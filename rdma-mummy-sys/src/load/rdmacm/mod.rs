@@ -22,7 +22,7 @@ use crate::bindings::rdma_cma::*;
 use crate::bindings::verbs::*;
 use crate::since_v44::RdmacmSinceV44;
 
-pub use super::names::rdma_event_str;
+pub use super::values::rdma_event_str;
 pub use calls::{
     rdma_ack_cm_event, rdma_bind_addr, rdma_create_ep, rdma_create_event_channel, rdma_create_id, rdma_destroy_ep,
     rdma_destroy_event_channel, rdma_destroy_id, rdma_freeaddrinfo, rdma_get_cm_event, rdma_get_request,
