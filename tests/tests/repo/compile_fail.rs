@@ -1,12 +1,13 @@
 //! What must not compile: one rule a file in `compile-fail/`, named after the rule, with what the compiler says of it.
 //!
-//! After a change of the compiler's words, `TRYBUILD=overwrite cargo test -p sideway-tests --test repo compile_fail` writes
+//! After a change of the compiler's words, `TRYBUILD=overwrite cargo xtask ci compile-fail --again` writes
 //! them anew.
 
 /// The rules that there are. A new one raises it; none can get lost unseen.
 const RULES: usize = 58;
 
 #[test]
+#[ignore = "compares with the texts of one release of rustc: cargo xtask ci compile-fail"]
 fn misuse_does_not_compile() {
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/compile-fail")).unwrap();
     let rules = files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "rs")).count();

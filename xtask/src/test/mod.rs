@@ -20,7 +20,6 @@ use clap::{Args, Parser, ValueEnum};
 
 pub(crate) use self::build::selection;
 use self::build::{Executable, Target};
-pub(crate) use self::host::OF_ONE_COMPILER;
 pub(crate) use self::results::{Results, stream};
 use crate::packages;
 use crate::record::{Key, Record};
