@@ -7,11 +7,9 @@ use std::sync::Mutex;
 
 use rdma_mummy_sys::load::{gate, provider};
 
-use crate::cm;
-use crate::sys::fork;
-use crate::sys::unpoisoned;
+use crate::sys::{fork, unpoisoned};
 use crate::verbs::{device, table};
-use crate::wiring;
+use crate::{cm, wiring};
 
 /// The environment variable that says which devices there are.
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";

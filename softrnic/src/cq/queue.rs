@@ -8,9 +8,8 @@ use rdma_mummy_sys::ibv_wc_status;
 
 use super::{Armed, Clocks, Completion};
 use crate::cq::CompletionEvents;
-use crate::sys::clock;
 use crate::sys::errno::Errno;
-use crate::sys::unpoisoned;
+use crate::sys::{clock, unpoisoned};
 
 /// A completion queue. Its memory grows with what waits in it, up to its capacity.
 #[derive(Debug)]

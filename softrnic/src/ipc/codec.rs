@@ -3,8 +3,7 @@
 use crate::wire::address::Gid;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Answer, AnswerKind, MAX_NUMBER, MAX_PAYLOAD, Packet, Part};
 
 /// The words before the payload of a part.

@@ -14,8 +14,7 @@ use super::reactor::{Reactor, Thread, WAKE};
 use super::session::Session;
 use super::wakeup::{Sleep, Sleeper};
 use crate::sys::descriptor::Descriptor;
-use crate::sys::signals;
-use crate::sys::unpoisoned;
+use crate::sys::{signals, unpoisoned};
 use crate::wire::transport::Deliver;
 
 /// More sessions than this are refused.

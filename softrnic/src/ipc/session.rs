@@ -15,8 +15,7 @@ use super::shared::Shared;
 use super::socket;
 use super::wakeup::Wakeup;
 use crate::sys::descriptor::Descriptor;
-use crate::sys::fork;
-use crate::sys::unpoisoned;
+use crate::sys::{fork, unpoisoned};
 use crate::wire::packet::{MAX_PAYLOAD, Packet, Payload};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 

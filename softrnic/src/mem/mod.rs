@@ -26,7 +26,7 @@ use self::table::Table;
 use crate::mem::domain::Domain;
 use crate::sys::fork::PerProcess;
 use crate::sys::usage::Quota;
-use crate::wire::bytes::{Fault, Segment};
+use crate::wire::bytes::{Fault, Segment, Segments};
 use crate::wire::limits::{MAX_MR, MAX_MW};
 
 pub(crate) use self::mapping::{Buffer, Mapping};
@@ -111,6 +111,34 @@ impl Memory {
             return Err(Fault::Rights);
         }
         hold.segment(address, length)
+    }
+
+    /// Checks and holds `length` bytes of local memory, after the first `skipped`.
+    pub(crate) fn map(
+        &'static self,
+        domain: &Domain,
+        pieces: &[Piece],
+        mut skipped: u64,
+        mut length: u64,
+        is_written: bool,
+        segments: &mut Segments,
+    ) -> Result<(), Fault> {
+        for piece in pieces {
+            if length == 0 {
+                break;
+            }
+            let offset = skipped.min(u64::from(piece.length));
+            skipped -= offset;
+            let part = length.min(u64::from(piece.length) - offset);
+            if part > 0 {
+                // A sum that goes round is outside of any region.
+                let address = piece.address.checked_add(offset).ok_or(Fault::Bounds)?;
+                let segment = self.local(domain, piece.lkey, address, part, is_written)?;
+                segments.try_push(segment).map_err(|_| Fault::Bounds)?;
+                length -= part;
+            }
+        }
+        Ok(())
     }
 
     /// Memory that a peer names by a remote key, for `access`, at the queue pair `number` in `domain`. No bytes need no key. An

@@ -4,10 +4,9 @@ use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use super::resident;
 use super::resident::Presence;
 use super::slot::{Entry, Kind, Slot};
-use super::{ATOMIC, Access, LOCAL_WRITE, MW_BIND, Memory, REGION_ACCESS, WRITE, ZERO_BASED};
+use super::{ATOMIC, Access, LOCAL_WRITE, MW_BIND, Memory, REGION_ACCESS, WRITE, ZERO_BASED, resident};
 use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;

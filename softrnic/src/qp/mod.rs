@@ -10,43 +10,23 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `requester`, `batch`, `ring`, `note` | the send queue |
-//! | `attempt`, `exchange`, `datagram` | one request, tried |
-//! | `retry`, `alarm` | when it is tried again |
-//! | `remote_send`, `group`, `backpressure`, `in_flight`, `inbox`, `responses_in` | requests to other processes |
-//! | `responder`, `receiving`, `remote`, `target` | one message, handled |
-//! | `inbound`, `responses_out` | messages from other processes |
-//! | `attributes`, `psn` | what is set, and packet numbers |
+//! | `send/` | the requester: the send queue, its requests and their replies |
+//! | `recv/` | the responder: messages and what is answered |
+//! | `registry/` | numbers, multicast groups, and the delivery of what comes from outside |
+//! | `exchange`, `datagram` | a message between both |
+//! | `attributes` | what is set |
+//! | `timer`, `deferred_run` | what runs later, or where a lock is held |
 
-mod alarm;
-mod attempt;
 mod attributes;
-mod backpressure;
-mod batch;
-mod blocks;
 mod datagram;
 mod deferred_run;
 pub(crate) mod exchange;
-mod group;
-mod in_flight;
-mod inbound;
-mod inbox;
-mod psn;
-mod receiving;
+mod recv;
 pub(crate) mod registry;
-mod remote;
-mod remote_send;
-mod requester;
-mod responder;
-mod responses_in;
-mod responses_out;
-mod retry;
-mod ring;
-mod target;
+mod send;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod timer;
-pub(crate) mod work;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -56,12 +36,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub(crate) use attributes::{Attributes, PairEvent, PairEvents, Parts, State};
-pub(crate) use batch::Batch;
 pub(crate) use datagram::check_sum;
+pub(crate) use send::batch::Batch;
+pub(crate) use send::work::{Destination, SendWork};
 
-use self::inbox::Inbox;
-use self::requester::Requester;
-use self::responder::Responder;
+use self::recv::responder::Responder;
+use self::send::inbox::Inbox;
+use self::send::requester::Requester;
 use crate::qp::exchange::Exchange;
 use crate::qp::registry::QpRegistry;
 use crate::srq::ReceiveQueue;
@@ -71,8 +52,8 @@ use crate::sys::unpoisoned;
 use crate::wire::bytes::Segment;
 use crate::wire::message::{Reply, Request};
 use crate::wire::operation::Service;
-use crate::wire::packet::{Answer, MAX_NUMBER, Part};
-use crate::wire::transport::{Carrier, Wake};
+use crate::wire::packet::{Answer, MAX_NUMBER, Packet, Part, Payload};
+use crate::wire::transport::{Carrier, Stuck, Wake};
 
 /// Something has come.
 const MAIL: u8 = 1;
@@ -277,6 +258,18 @@ impl QueuePair {
             self.look_again();
         }
         self.mail_came(ALARM);
+    }
+
+    /// Sends a packet. If there is no room, the queue pair is called when there is.
+    #[inline]
+    fn put(&self, carrier: &Arc<dyn Carrier>, packet: &Packet, payload: Payload<'_>) -> Result<(), Stuck> {
+        match carrier.put(packet, payload) {
+            Err(Stuck::Full) => {
+                carrier.wake(self.this.clone());
+                carrier.put(packet, payload)
+            }
+            put => put,
+        }
     }
 
     fn mail_came(&self, kind: u8) {

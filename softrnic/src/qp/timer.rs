@@ -12,8 +12,7 @@ use std::{io, thread};
 
 use crate::qp::QueuePair;
 use crate::sys::fork::PerProcess;
-use crate::sys::signals;
-use crate::sys::unpoisoned;
+use crate::sys::{signals, unpoisoned};
 
 /// What the thread waits for.
 #[derive(Debug)]
@@ -107,6 +106,25 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
         IS_HELPLESS.store(!queue.is_begun, atomic::Ordering::Relaxed);
     } else if is_earliest {
         earlier.notify_one();
+    }
+}
+
+/// When the queue pair is called, where that is still to come. What waits may have changed meanwhile, also by a reset: the alarm is
+/// there nevertheless, and another only where it is to ring earlier.
+#[derive(Debug, Default)]
+pub(crate) struct NextCall(Option<Instant>);
+
+impl NextCall {
+    pub(crate) const fn new() -> Self {
+        Self(None)
+    }
+
+    /// Has the queue pair called at `until`, or earlier: who is called too early sets it again.
+    pub(crate) fn set(&mut self, pair: &QueuePair, until: Instant, now: Instant) {
+        if self.0.is_none_or(|set| set <= now || set > until) {
+            self.0 = Some(until);
+            at(until, pair.this.clone());
+        }
     }
 }
 

@@ -10,8 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::sys::addresses::{self, Address};
 use crate::sys::changes::Changes;
 use crate::sys::errno::Errno;
-use crate::sys::signals;
-use crate::sys::unpoisoned;
+use crate::sys::{signals, unpoisoned};
 
 /// A queue with an eventfd, which is written for each event that is put (so that edge-triggered watchers see it) and read when the
 /// queue becomes empty.

@@ -13,8 +13,7 @@ use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
-use crate::sys::usage::{Quota, Share};
-use crate::sys::usage::{Usage, Use};
+use crate::sys::usage::{Quota, Share, Usage, Use};
 use crate::wire::limits;
 
 static DOMAINS: PerProcess<Quota> =

@@ -1,8 +1,7 @@
 //! What goes from a requester to a responder and back: whole messages, with the packet numbers that they would take on a wire.
 
 use crate::wire::address::Gid;
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 
 /// A message as it comes to a responder.
 #[derive(Clone, Copy, Debug)]

@@ -13,10 +13,8 @@ use crate::qp::registry::ToQueuePairs;
 use crate::sys::unpoisoned;
 use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::message::Reply;
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
-use crate::wire::packet::MULTICAST_NUMBER;
-use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part, Payload};
+use crate::wire::operation::{Operation, Service};
+use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload};
 use crate::wire::transport::{Carrier, Deliver, Stuck, Wake};
 
 /// The way to the peer: what goes there, and how much still can.

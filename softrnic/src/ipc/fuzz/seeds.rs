@@ -5,8 +5,7 @@ use crate::ipc::codec::{ANSWER_WORDS, PART_WORDS, encode};
 use crate::ipc::session::RING;
 use crate::ipc::socket::greeting;
 use crate::wire::message::{Refusal, Reply, Request};
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Answer, AnswerKind, Packet, Part};
 
 /// The operations of the scripts: see `session` and `messages`.

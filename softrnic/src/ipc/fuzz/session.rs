@@ -16,8 +16,7 @@ use crate::ipc::socket;
 use crate::sys::descriptor::Descriptor;
 use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::packet::{Answer, AnswerKind, MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Payload};
-use crate::wire::transport::Carrier;
-use crate::wire::transport::Deliver;
+use crate::wire::transport::{Carrier, Deliver};
 
 thread_local! {
     /// Packets that were taken in.

@@ -5,20 +5,14 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_access_flags;
 
 use super::messages::{Way, is_success};
-use crate::cq::CompletionEvents;
-use crate::cq::CompletionQueue;
-use crate::mem::Piece;
+use crate::cq::{CompletionEvents, CompletionQueue};
 use crate::mem::domain::Domain;
-use crate::mem::{Access, Backing, Buffer, Memory, Region};
+use crate::mem::{Access, Backing, Buffer, Memory, Piece, Region};
 use crate::qp::registry::{QpRegistry, SharedEntry};
-use crate::qp::work::Destination;
-use crate::qp::{Attributes, Parts, QueuePair, State};
-use crate::qp::{PairEvent, PairEvents};
-use crate::srq::ReceiveEvents;
-use crate::srq::ReceiveQueue;
+use crate::qp::{Attributes, Destination, PairEvent, PairEvents, Parts, QueuePair, State};
+use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 
 /// The number of the peer's queue pair.
 pub(super) const PEER: u32 = 0x65_4321;

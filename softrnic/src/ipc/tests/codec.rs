@@ -6,8 +6,7 @@ use crate::ipc::codec::{ANSWER_WORDS, Garbage, PART_WORDS, decode_answer, decode
 use crate::wire::address::Gid;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part};
 
 fn operation() -> impl Strategy<Value = Operation> {

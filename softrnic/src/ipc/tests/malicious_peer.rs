@@ -16,10 +16,8 @@ use crate::sys::descriptor::Descriptor;
 use crate::wire::address::Gid;
 use crate::wire::bytes::read_bytes;
 use crate::wire::message::{Refusal, Reply, Request};
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
-use crate::wire::packet::MULTICAST_NUMBER;
-use crate::wire::packet::{Answer, AnswerKind, BLOCK, MAX_PAYLOAD, Packet, Part, Payload};
+use crate::wire::operation::{Operation, Service};
+use crate::wire::packet::{Answer, AnswerKind, BLOCK, MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Part, Payload};
 
 /// Fills what no peer may see or change.
 pub(super) const SECRET: u8 = 0xc5;

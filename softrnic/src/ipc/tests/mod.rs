@@ -21,8 +21,7 @@ use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::message::{Reply, Request};
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Answer, AnswerKind, Part};
 use crate::wire::transport::{Carrier, Deliver, Wake};
 

@@ -15,8 +15,7 @@ use crate::sys::fork::PerProcess;
 use crate::wire::address::Gid;
 use crate::wire::bytes::Segment;
 use crate::wire::packet::{Answer, AnswerKind, BLOCK, Packet, Part, Payload};
-use crate::wire::transport::Deliver;
-use crate::wire::transport::{Carrier, Stuck, Transport};
+use crate::wire::transport::{Carrier, Deliver, Stuck, Transport};
 
 /// Of this program, and of its children.
 static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&Echo), || Box::new(Peers::new(&Echo)));

@@ -2,7 +2,7 @@
 
 use super::wire::{FLAG, Wire};
 use super::*;
-use crate::qp::work::Destination;
+use crate::qp::Destination;
 use crate::wire::packet::Packet;
 
 /// A sender, and the ways to peers, of which there is only the number.

@@ -3,8 +3,8 @@
 use rdma_mummy_sys::{ibv_wc_flags, ibv_wc_status as Status};
 
 use super::*;
+use crate::qp::Destination;
 use crate::qp::registry::QpRegistry;
-use crate::qp::work::Destination;
 use crate::wire::packet::MULTICAST_NUMBER;
 
 fn end() -> End {

@@ -4,10 +4,10 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::{ANSWERS, ASKS, FLAG, Link, Wire};
 use super::*;
+use crate::qp::recv::responses_out::MOST;
 use crate::qp::registry::{SharedEntry, ToQueuePairs};
 use crate::wire::message::{Reply, Request};
-use crate::wire::packet::MULTICAST_NUMBER;
-use crate::wire::packet::{MAX_PAYLOAD, Packet};
+use crate::wire::packet::{MAX_PAYLOAD, MULTICAST_NUMBER, Packet, psn_after};
 use crate::wire::transport::Deliver;
 
 #[test]
@@ -351,11 +351,11 @@ fn a_peer_that_takes_no_answers_is_given_up() {
     part.request.operation = Operation::Write { address, rkey };
     (part.request.length, part.length) = (0, 0);
     let mut next = || {
-        part.request.psn = psn::after(part.request.psn, 1);
+        part.request.psn = psn_after(part.request.psn, 1);
         ToQueuePairs.part(&part, &[], &back);
     };
     // The read is the first to wait.
-    for _ in 1..responses_out::MOST {
+    for _ in 1..MOST {
         next();
     }
     assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
@@ -380,7 +380,7 @@ fn who_is_no_peer_and_takes_no_answers_holds_nobody_up() {
     foe.set_room(0);
     let back: Arc<dyn Carrier> = foe.clone();
     let mut part = Part { number: link.b.pair.number(), ..sound };
-    for number in 0..2 * responses_out::MOST as u32 {
+    for number in 0..2 * MOST as u32 {
         part.request.source_number = number % 7;
         (part.offset, part.attempt) = if number % 2 == 0 { (0, number) } else { (u64::from(part.length), number) };
         ToQueuePairs.part(&part, &[], &back);

@@ -4,9 +4,8 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::Wire;
 use super::*;
-use crate::qp::work::Destination;
-use crate::wire::packet::MULTICAST_NUMBER;
-use crate::wire::packet::{Packet, Part};
+use crate::qp::Destination;
+use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part};
 
 /// A sender, and the ways to other processes. It is a member itself.
 struct Party {

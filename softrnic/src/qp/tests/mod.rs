@@ -24,15 +24,11 @@ use std::time::{Duration, Instant};
 use rdma_mummy_sys::{ibv_access_flags, ibv_wc_status};
 
 use super::*;
-use crate::cq::CompletionEvents;
-use crate::cq::{Completion, CompletionQueue};
-use crate::mem::Piece;
+use crate::cq::{Completion, CompletionEvents, CompletionQueue};
 use crate::mem::domain::Domain;
-use crate::mem::{Access, Backing, Buffer, Memory, Region};
-use crate::qp::work::SendWork;
-use crate::qp::{PairEvent, PairEvents};
-use crate::srq::ReceiveEvents;
-use crate::srq::ReceiveQueue;
+use crate::mem::{Access, Backing, Buffer, Memory, Piece, Region};
+use crate::qp::{PairEvent, PairEvents, SendWork};
+use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
 use crate::wire::operation::Operation;
 

@@ -4,10 +4,9 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::{ANSWERS, ASKS, FLAG, Link};
 use super::*;
-use crate::qp::work::Destination;
+use crate::qp::Destination;
 use crate::wire::message::Reply;
-use crate::wire::packet::AnswerKind;
-use crate::wire::packet::MAX_PAYLOAD;
+use crate::wire::packet::{AnswerKind, MAX_PAYLOAD, packet_count, psn_after};
 
 const PART: usize = MAX_PAYLOAD as usize;
 /// Of several parts.
@@ -288,8 +287,8 @@ fn an_unreliable_message_whose_way_ends_amid_it_counts_its_packets_once() {
     assert!(link.a.sends.is_empty());
     link.lose();
     assert_eq!(poll(&link.a.sends).status, SUCCESS);
-    let packets = psn::packets(LARGE as u64, 1024);
-    assert_eq!(link.a.pair.attributes().sq_psn, psn::after(first, packets));
+    let packets = packet_count(LARGE as u64, 1024);
+    assert_eq!(link.a.pair.attributes().sq_psn, psn_after(first, packets));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::{ASKS, FLAG, Link};
 use super::*;
+use crate::qp::send::retry::silence_time;
 use crate::qp::timer;
 
 fn pair_with(change: impl FnOnce(&mut Attributes)) -> (End, End) {
@@ -176,6 +177,6 @@ fn what_waits_shorter_or_longer_than_one_before_a_reset_is_tried_in_its_time() {
             a.post_bytes(1, Operation::Send, 0, 8);
         }
         assert_eq!(poll(&a.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
-        assert!(start.elapsed() >= retry::silence_time(timeouts[1]).unwrap());
+        assert!(start.elapsed() >= silence_time(timeouts[1]).unwrap());
     }
 }

@@ -18,8 +18,7 @@ use super::port::PORT;
 use super::protection_domain::ProtectionDomain;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
-use crate::sys::usage::Use;
-use crate::sys::usage::{Quota, Share};
+use crate::sys::usage::{Quota, Share, Use};
 use crate::wire::address::{Gid, Path};
 use crate::wire::limits::MAX_AH;
 

@@ -29,8 +29,7 @@ use super::protection_domain::ProtectionDomain;
 use crate::cq::{Clocks, CompletionQueue};
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
-use crate::sys::usage::{Quota, Share};
-use crate::sys::usage::{Usage, Use};
+use crate::sys::usage::{Quota, Share, Usage, Use};
 use crate::wire::limits;
 use extended::Cursor;
 

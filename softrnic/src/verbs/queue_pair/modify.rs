@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering;
 
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 
-use super::attributes;
 use super::transition::rule;
-use super::{Pair, show_state, state_from_c, state_to_c, this_thread};
+use super::{Pair, attributes, show_state, state_from_c, state_to_c, this_thread};
 use crate::qp::{Attributes, QueuePair, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;

@@ -13,8 +13,7 @@ use rdma_mummy_sys::{
 
 use super::{Pair, state_to_c};
 use crate::mem::domain::Domain;
-use crate::qp::QueuePair;
-use crate::qp::{PairEvent, PairEvents};
+use crate::qp::{PairEvent, PairEvents, QueuePair};
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;

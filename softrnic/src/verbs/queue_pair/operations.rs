@@ -2,8 +2,7 @@
 
 use rdma_mummy_sys::ibv_qp_create_send_ops_flags as with;
 
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 
 /// The operations of a service, in bits of `enum ibv_qp_create_send_ops_flags`.
 pub(super) fn of(service: Service) -> u64 {

@@ -10,15 +10,13 @@ use rdma_mummy_sys::{
 };
 
 use crate::mem::{Bind, Piece};
-use crate::qp::Parts;
-use crate::qp::work::{Destination, SendWork};
+use crate::qp::{Destination, Parts, SendWork};
 use crate::sys::errno::Errno;
 use crate::verbs::address_handle::AddressHandle;
 use crate::verbs::memory_window::MemoryWindow;
 use crate::verbs::object::Object;
 use crate::verbs::protection_domain::ProtectionDomain;
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 
 /// Of an atomic write.
 pub(super) const WORD: usize = 8;

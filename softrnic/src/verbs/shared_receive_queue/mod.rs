@@ -24,8 +24,7 @@ use crate::qp::registry::{QpRegistry, SharedEntry};
 use crate::srq::ReceiveQueue;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
-use crate::sys::usage::{Quota, Share};
-use crate::sys::usage::{Usage, Use};
+use crate::sys::usage::{Quota, Share, Usage, Use};
 use crate::wire::limits::{MAX_SGE, MAX_SRQ, MAX_SRQ_WR};
 
 pub(crate) use self::post::{post_receives, post_srq_recv};

@@ -8,13 +8,11 @@ use rdma_mummy_sys::ibv_qp_ex;
 
 use super::super::post_send::takes_sends;
 use super::super::{Pair, request, this_thread};
-use crate::qp::work::SendWork;
-use crate::qp::{Batch, Parts, QueuePair};
+use crate::qp::{Batch, Parts, QueuePair, SendWork};
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
 use crate::verbs::guard::is_inherited;
-use crate::wire::operation::Operation;
-use crate::wire::operation::Service;
+use crate::wire::operation::{Operation, Service};
 
 /// A batch that is being built, by one thread.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use rdma_mummy_sys::{ibv_mw, ibv_mw_bind_info, ibv_mw_type, ibv_qp_ex};
 
 use super::super::request;
 use super::Open;
-use crate::qp::work::SendWork;
+use crate::qp::SendWork;
 use crate::wire::operation::Operation;
 
 /// Begins a request with the identifier and the flags that the program has set.

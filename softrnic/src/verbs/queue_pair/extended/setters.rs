@@ -10,7 +10,7 @@ use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_qp_ex, ibv_sge};
 
 use super::super::request;
 use super::Open;
-use crate::qp::work::SendWork;
+use crate::qp::SendWork;
 use crate::sys::errno::Errno;
 use crate::wire::operation::Operation;
 

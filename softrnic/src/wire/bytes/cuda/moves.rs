@@ -5,9 +5,8 @@ use std::sync::atomic::{Ordering, fence};
 use super::Device;
 use super::card::{Card, Current};
 use super::driver::{Failure, Handle, result};
-use crate::wire::bytes::Place;
 use crate::wire::bytes::copy::{self, tail_of};
-use crate::wire::bytes::{Atomic, Fault};
+use crate::wire::bytes::{Atomic, Fault, Place};
 
 /// Which side of a copy could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_access_flags;
 
-use super::receiving::{Taken, Trouble, has_room, invalidate, map};
-use super::responder::{Responder, Stop};
-use super::responses_out::{Reading, Return};
-use super::target::{Target, shared_entry};
-use super::{QueuePair, Service};
+use crate::mem::Memory;
 use crate::qp::exchange::{Exchange, TransferFault};
+use crate::qp::recv::receiving::{Taken, Trouble, has_room, invalidate};
+use crate::qp::recv::responder::{Responder, Stop};
+use crate::qp::recv::responses_out::{Reading, Return};
+use crate::qp::recv::target::{Target, shared_entry};
 use crate::qp::registry::SharedEntry;
+use crate::qp::{QueuePair, Service};
 use crate::srq::ReceiveQueue;
 use crate::wire::bytes::{self, Segment, Segments};
 use crate::wire::limits::{MAX_MSG_SIZE, MTU};
@@ -22,7 +23,7 @@ use crate::wire::transport::Carrier;
 
 /// A message of which some parts have come.
 #[derive(Debug)]
-pub(super) struct Arriving {
+pub(in crate::qp) struct Arriving {
     request: Request,
     back: Return,
     /// Where the next part stands.
@@ -73,7 +74,7 @@ impl Responder {
     ///
     /// A message is answered once it is done or has failed. What is left of one that was not taken is dropped, and its last part
     /// answered again: its sender knows by the attempt that it is late, or learns that the one before was lost.
-    pub(super) fn part(
+    pub(in crate::qp) fn part(
         &mut self,
         pair: &QueuePair,
         part: &Part,
@@ -245,14 +246,14 @@ impl Responder {
     }
 
     /// A message that has begun to come does not come in whole: its receive is the next one's.
-    pub(super) fn end_arriving(&mut self) {
+    pub(in crate::qp) fn end_arriving(&mut self) {
         if let Some(arriving) = self.arriving.take() {
             self.taken.extend(arriving.taken);
         }
     }
 
     /// A shared receive queue is destroyed: it is not held any more, and what works on it goes no further.
-    pub(super) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
+    pub(in crate::qp) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.entry.as_ref().is_some_and(|entry| entry.is(queue))) {
             self.arriving = None;
         }
@@ -264,7 +265,7 @@ impl Responder {
     ///
     /// What a message had taken of a shared queue stays taken, as a NIC does not know that its peer has ended: until the next
     /// message, or until the program flushes, resets or destroys the queue pair.
-    pub(super) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
+    pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if self.arriving.as_ref().is_some_and(|arriving| arriving.back.is_by(carrier)) {
             self.end_arriving();
         }
@@ -286,14 +287,15 @@ fn move_part(target: &Target<'_>, arriving: &Arriving, part: &Part, payload: &[S
         _ => {
             let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| &taken.work.pieces);
             let mut segments = Segments::new();
-            map(target.receives.domain, pieces, offset, length, true, &mut segments)
+            Memory::of_process()
+                .map(target.receives.domain, pieces, offset, length, true, &mut segments)
                 .and_then(|()| bytes::copy(payload, &segments))
                 .map_err(|_| Trouble::Memory)
         }
     }
 }
 
-pub(super) fn target_of<'t>(pair: &'t QueuePair, entry: Option<&'t SharedEntry>) -> Result<Target<'t>, Stop> {
+pub(in crate::qp) fn target_of<'t>(pair: &'t QueuePair, entry: Option<&'t SharedEntry>) -> Result<Target<'t>, Stop> {
     match entry {
         Some(entry) => Target::of_shared(pair, entry),
         None => Ok(Target::of_pair(pair)),

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_access_flags;
 
-use super::inbound::target_of;
-use super::responder::{Responder, Stop};
-use super::{QueuePair, remote_send};
-use crate::qp::PairEvent;
+use crate::qp::recv::inbound::target_of;
+use crate::qp::recv::responder::{Responder, Stop};
 use crate::qp::registry::SharedEntry;
+use crate::qp::{PairEvent, QueuePair};
 use crate::srq::ReceiveQueue;
 use crate::wire::limits::MAX_QP_WR;
 use crate::wire::message::{Refusal, Reply};
@@ -17,14 +16,14 @@ use crate::wire::packet::{Answer, AnswerKind, MAX_PAYLOAD, Packet, Part, Payload
 use crate::wire::transport::{Carrier, Stuck};
 
 /// No peer waits for more answers: what it has on its way, and what it has given up.
-pub(super) const MOST: usize = 2 * MAX_QP_WR as usize;
+pub(in crate::qp) const MOST: usize = 2 * MAX_QP_WR as usize;
 
 /// With so many answers waiting, who is told of nothing but silence is not told of it once more.
 const FEW: usize = 64;
 
 /// To whom an answer goes, and to what.
 #[derive(Clone, Debug)]
-pub(super) struct Return {
+pub(in crate::qp) struct Return {
     carrier: Arc<dyn Carrier>,
     number: u32,
     psn: u32,
@@ -33,18 +32,18 @@ pub(super) struct Return {
 
 impl Return {
     #[inline]
-    pub(super) fn of(part: &Part, carrier: &Arc<dyn Carrier>) -> Self {
+    pub(in crate::qp) fn of(part: &Part, carrier: &Arc<dyn Carrier>) -> Self {
         let Part { request, attempt, .. } = part;
         Self { carrier: Arc::clone(carrier), number: request.source_number, psn: request.psn, attempt: *attempt }
     }
 
-    pub(super) fn is_by(&self, carrier: &Arc<dyn Carrier>) -> bool {
+    pub(in crate::qp) fn is_by(&self, carrier: &Arc<dyn Carrier>) -> bool {
         Arc::ptr_eq(&self.carrier, carrier)
     }
 
     /// Whether a part is of the same message.
     #[inline]
-    pub(super) fn is_of(&self, part: &Part) -> bool {
+    pub(in crate::qp) fn is_of(&self, part: &Part) -> bool {
         (self.number, self.psn, self.attempt) == (part.request.source_number, part.request.psn, part.attempt)
     }
 
@@ -52,7 +51,7 @@ impl Return {
     fn put(&self, pair: &QueuePair, kind: AnswerKind, payload: Payload<'_>) -> Result<(), Stuck> {
         let &Self { number, psn, attempt, .. } = self;
         let answer = Answer { number, source_number: pair.number, psn, attempt, kind };
-        remote_send::put(pair, &self.carrier, &Packet::Answer(answer), payload)
+        pair.put(&self.carrier, &Packet::Answer(answer), payload)
     }
 
     #[inline]
@@ -63,13 +62,13 @@ impl Return {
 
 /// A read whose data has not gone in whole.
 #[derive(Debug)]
-pub(super) struct Reading {
-    pub(super) address: u64,
-    pub(super) rkey: u32,
-    pub(super) length: u64,
-    pub(super) offset: u64,
+pub(in crate::qp) struct Reading {
+    pub(in crate::qp) address: u64,
+    pub(in crate::qp) rkey: u32,
+    pub(in crate::qp) length: u64,
+    pub(in crate::qp) offset: u64,
     /// Of XRC.
-    pub(super) entry: Option<SharedEntry>,
+    pub(in crate::qp) entry: Option<SharedEntry>,
 }
 
 #[derive(Debug)]
@@ -81,7 +80,7 @@ enum What {
 /// The answers that wait. Those of one carrier wait for no other: whoever can reach this process knows of queue pairs that are not
 /// its peers.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(in crate::qp) struct Answers {
     /// A line for each carrier that has no room, the oldest first. None is empty.
     lines: Vec<VecDeque<(Return, What)>>,
     reads: usize,
@@ -89,7 +88,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// The reads that are not answered in whole.
-    pub(super) fn reads(&self) -> usize {
+    pub(in crate::qp) fn reads(&self) -> usize {
         self.reads
     }
 
@@ -112,7 +111,7 @@ impl Answers {
     }
 
     /// A carrier is gone, and what was to go by it.
-    pub(super) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
+    pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if let Some(place) = self.line(carrier) {
             let line = self.lines.swap_remove(place);
             self.reads -= line.iter().filter(|(_, what)| matches!(what, What::Read(_))).count();
@@ -120,12 +119,12 @@ impl Answers {
     }
 
     /// Reads are not answered any more.
-    pub(super) fn cut(&mut self) {
+    pub(in crate::qp) fn cut(&mut self) {
         self.cut_where(|_| true);
     }
 
     /// Nor are those on a shared receive queue of XRC that is destroyed.
-    pub(super) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
+    pub(in crate::qp) fn release(&mut self, queue: &Arc<ReceiveQueue>) {
         self.cut_where(|reading| reading.entry.as_ref().is_some_and(|entry| entry.is(queue)));
     }
 
@@ -139,7 +138,7 @@ impl Answers {
     }
 
     /// The queue pair is reset or closed: what finds room now still goes.
-    pub(super) fn drop_all(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn drop_all(&mut self, pair: &QueuePair) {
         self.cut();
         for (back, what) in self.lines.drain(..).flatten() {
             if let What::Reply(reply) = what
@@ -153,7 +152,7 @@ impl Answers {
 
 impl Responder {
     /// Answers a message; whether that was the end of the queue pair.
-    pub(super) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
+    pub(in crate::qp) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
         let line = if self.answers.lines.is_empty() { None } else { self.answers.line(&back.carrier) };
         match line.and_then(|place| self.answers.lines.get(place)) {
             // Mostly to who is no peer. A peer that misses it finds out by its time-out.
@@ -179,7 +178,7 @@ impl Responder {
     }
 
     /// Answers a read; whether that was the end of the queue pair.
-    pub(super) fn answer_read(&mut self, pair: &QueuePair, back: Return, reading: Reading) -> bool {
+    pub(in crate::qp) fn answer_read(&mut self, pair: &QueuePair, back: Return, reading: Reading) -> bool {
         let what = What::Read(Box::new(reading));
         self.answers.reads += 1;
         if self.answers.line(&back.carrier).is_some() {
@@ -194,7 +193,7 @@ impl Responder {
     }
 
     /// Puts what there is room for; whether that was the end of the queue pair.
-    pub(super) fn pump(&mut self, pair: &QueuePair) -> bool {
+    pub(in crate::qp) fn pump(&mut self, pair: &QueuePair) -> bool {
         let mut has_failed = false;
         let mut place = 0;
         while let Some(line) = self.answers.lines.get_mut(place) {

@@ -1,39 +1,39 @@
 //! The responder: checks what comes from a peer, and does it.
 
-use super::inbound::Arriving;
-use super::receiving::Taken;
-use super::responses_out::{Answers, Return};
-use super::target::{Target, shared_entry};
-use super::{Attributes, QueuePair, Service, State, psn};
-use crate::qp::PairEvent;
 use crate::qp::exchange::{Exchange, TransferFault};
+use crate::qp::recv::inbound::Arriving;
+use crate::qp::recv::receiving::Taken;
+use crate::qp::recv::responses_out::{Answers, Return};
+use crate::qp::recv::target::{Target, shared_entry};
+use crate::qp::{Attributes, PairEvent, QueuePair, Service, State};
 use crate::wire::address::Gid;
 use crate::wire::bytes::Atomic;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
+use crate::wire::packet::psn_after;
 
 /// The receiving side.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Responder {
+pub(in crate::qp) struct Responder {
     /// `rq_psn` is the number that is expected next.
-    pub(super) attributes: Attributes,
+    pub(in crate::qp) attributes: Attributes,
     has_told_established: bool,
     has_told_last: bool,
     /// Receives that were taken for messages that did not come through; those of the next from the same queue. Of a target of XRC
     /// there are several queues, otherwise there is one.
-    pub(super) taken: Vec<Taken>,
+    pub(in crate::qp) taken: Vec<Taken>,
     /// A message from another process that has not come in whole.
-    pub(super) arriving: Option<Box<Arriving>>,
+    pub(in crate::qp) arriving: Option<Box<Arriving>>,
     /// What other processes are still to be answered.
-    pub(super) answers: Answers,
+    pub(in crate::qp) answers: Answers,
     /// Where the answer to the message that is handled goes, as long as it has not gone.
-    pub(super) early: Option<Return>,
+    pub(in crate::qp) early: Option<Return>,
 }
 
 /// Why a message is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(in crate::qp) enum Stop {
     /// It has no receive.
     NotReady,
     /// The memory of the requester failed.
@@ -59,7 +59,7 @@ impl From<TransferFault> for Stop {
 }
 
 impl Responder {
-    pub(super) fn new() -> Self {
+    pub(in crate::qp) fn new() -> Self {
         Self {
             attributes: Attributes::new(),
             taken: Vec::new(),
@@ -72,7 +72,7 @@ impl Responder {
     }
 
     /// Forgets its receives: the queue pair is reset or closed. What it has taken of a shared queue is others' again.
-    pub(super) fn forget(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn forget(&mut self, pair: &QueuePair) {
         self.answers.drop_all(pair);
         self.end_arriving();
         self.taken.drain(..).rev().for_each(Taken::give_back);
@@ -85,7 +85,7 @@ impl Responder {
     /// Completes the receives as flushed: the queue pair is in the error state. Those of a shared queue stay, and there is an event.
     ///
     /// What came before a message that was refused is answered still; nothing is, after any other error: [`end`](Self::end).
-    pub(super) fn flush(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn flush(&mut self, pair: &QueuePair) {
         self.end_arriving();
         self.flush_receives(pair);
         if pair.parts.is_shared && !self.has_told_last {
@@ -95,13 +95,18 @@ impl Responder {
     }
 
     /// The end of the queue pair, which is in the error state, by what is no message of its peer's: reads are not answered any more.
-    pub(super) fn end(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn end(&mut self, pair: &QueuePair) {
         self.answers.cut();
         self.flush(pair);
     }
 
     /// Handles a message. Also tells whether that was the end of the queue pair, whose requester is then to be looked at.
-    pub(super) fn answer(&mut self, pair: &QueuePair, request: &Request, exchange: &mut dyn Exchange) -> (Reply, bool) {
+    pub(in crate::qp) fn answer(
+        &mut self,
+        pair: &QueuePair,
+        request: &Request,
+        exchange: &mut dyn Exchange,
+    ) -> (Reply, bool) {
         if !self.is_taken_in(pair, request) {
             return (Reply::Silence, false);
         }
@@ -110,12 +115,17 @@ impl Responder {
     }
 
     /// Whether a message can be handled now, and is for this queue pair.
-    pub(super) fn is_taken_in(&self, pair: &QueuePair, request: &Request) -> bool {
+    pub(in crate::qp) fn is_taken_in(&self, pair: &QueuePair, request: &Request) -> bool {
         !pair.is_closed() && pair.state().receives() && self.is_for_us(pair, request)
     }
 
     /// The end of a message: what is to be told of it.
-    pub(super) fn finish(&mut self, pair: &QueuePair, request: &Request, result: Result<u64, Stop>) -> (Reply, bool) {
+    pub(in crate::qp) fn finish(
+        &mut self,
+        pair: &QueuePair,
+        request: &Request,
+        result: Result<u64, Stop>,
+    ) -> (Reply, bool) {
         let is_connected = pair.parts.service != Service::UnreliableDatagram;
         if is_connected && result.is_ok() && !self.has_told_established && pair.state() == State::ReadyToReceive {
             self.has_told_established = true;
@@ -203,7 +213,7 @@ impl Responder {
     }
 
     fn expect_after(&mut self, request: &Request) {
-        self.attributes.rq_psn = psn::after(request.psn, request.packets);
+        self.attributes.rq_psn = psn_after(request.psn, request.packets);
     }
 
     /// Does what a message asks for, and gives the value that an atomic found.

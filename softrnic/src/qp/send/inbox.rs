@@ -6,9 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use super::receiving::map;
-use crate::mem::Piece;
 use crate::mem::domain::Domain;
+use crate::mem::{Memory, Piece};
 use crate::wire::bytes::{self, Segment, Segments};
 use crate::wire::limits::MAX_QP_WR;
 use crate::wire::message::Reply;
@@ -20,7 +19,7 @@ const MOST: usize = 2 * MAX_QP_WR as usize;
 
 /// What has come, and what is waited for.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(in crate::qp) struct Inbox {
     /// Answers to others are late.
     attempt: u32,
     /// Who answers.
@@ -49,14 +48,14 @@ struct Reading {
 
 /// A reply, for the requester.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
-    pub(super) psn: u32,
+pub(in crate::qp) struct Arrival {
+    pub(in crate::qp) psn: u32,
     /// None where a read is said to be done and has not all of its data.
-    pub(super) reply: Option<Reply>,
+    pub(in crate::qp) reply: Option<Reply>,
 }
 
 impl Inbox {
-    pub(super) fn new(attempt: u32) -> Self {
+    pub(in crate::qp) fn new(attempt: u32) -> Self {
         Self {
             attempt,
             peer: 0,
@@ -70,14 +69,14 @@ impl Inbox {
     }
 
     /// Requests go by this carrier from now on.
-    pub(super) fn adopt(&mut self, peer: u32, carrier: &Arc<dyn Carrier>) {
+    pub(in crate::qp) fn adopt(&mut self, peer: u32, carrier: &Arc<dyn Carrier>) {
         self.peer = peer;
         self.carrier = Some(Arc::downgrade(carrier));
         self.is_lost = false;
     }
 
     /// Forgets what was waited for: only answers to this attempt count from now on.
-    pub(super) fn begin_attempt(&mut self, attempt: u32) {
+    pub(in crate::qp) fn begin_attempt(&mut self, attempt: u32) {
         self.attempt = attempt;
         self.replies.clear();
         while let Some(reading) = self.reads.pop_front() {
@@ -86,20 +85,20 @@ impl Inbox {
     }
 
     /// A read is about to go.
-    pub(super) fn expect(&mut self, psn: u32, pieces: &[Piece], length: u64) {
+    pub(in crate::qp) fn expect(&mut self, psn: u32, pieces: &[Piece], length: u64) {
         let mut own = self.spare.pop().unwrap_or_default();
         own.extend_from_slice(pieces);
         self.reads.push_back(Reading { psn, pieces: own, length, next: 0, is_faulty: false });
     }
 
     /// Exchanges `replies`, which are none, for those that have come. Also tells whether the carrier is lost, and counts what came.
-    pub(super) fn take(&mut self, replies: &mut VecDeque<Arrival>) -> (bool, u32) {
+    pub(in crate::qp) fn take(&mut self, replies: &mut VecDeque<Arrival>) -> (bool, u32) {
         std::mem::swap(&mut self.replies, replies);
         (self.is_lost, self.activity)
     }
 
     /// Takes in an answer; whether there is something for the requester.
-    pub(super) fn arrived(&mut self, domain: &Domain, answer: &Answer, payload: &[Segment]) -> bool {
+    pub(in crate::qp) fn arrived(&mut self, domain: &Domain, answer: &Answer, payload: &[Segment]) -> bool {
         if answer.attempt != self.attempt || answer.source_number != self.peer {
             log::debug!("queue pair {:#x}: a late answer", answer.number);
             return false;
@@ -136,7 +135,7 @@ impl Inbox {
             return false;
         }
         let mut segments = Segments::new();
-        let is_there = map(domain, &reading.pieces, offset, length, true, &mut segments).is_ok()
+        let is_there = Memory::of_process().map(domain, &reading.pieces, offset, length, true, &mut segments).is_ok()
             && bytes::copy(payload, &segments).is_ok();
         reading.is_faulty |= !is_there;
         reading.next += length;
@@ -164,7 +163,7 @@ impl Inbox {
     }
 
     /// A carrier is lost; whether it is this one.
-    pub(super) fn lose(&mut self, carrier: &Arc<dyn Carrier>) -> bool {
+    pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) -> bool {
         let is_ours = self.carrier.as_ref().is_some_and(|own| is_same(own, carrier));
         self.is_lost |= is_ours;
         is_ours
@@ -172,6 +171,6 @@ impl Inbox {
 }
 
 /// Whether both are the same carrier.
-pub(super) fn is_same(weak: &Weak<dyn Carrier>, carrier: &Arc<dyn Carrier>) -> bool {
+pub(in crate::qp) fn is_same(weak: &Weak<dyn Carrier>, carrier: &Arc<dyn Carrier>) -> bool {
     std::ptr::addr_eq(weak.as_ptr(), Arc::as_ptr(carrier))
 }

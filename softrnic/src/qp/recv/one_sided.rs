@@ -4,15 +4,15 @@ use std::slice;
 
 use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_PERSISTENT, IBV_FLUSH_RANGE, ibv_access_flags};
 
-use super::responder::{Responder, Stop};
-use super::target::{Target, refusal};
 use crate::mem::Access;
 use crate::qp::exchange::Exchange;
+use crate::qp::recv::responder::{Responder, Stop};
+use crate::qp::recv::target::{Target, refusal};
 use crate::wire::bytes::{self, Atomic};
 use crate::wire::message::{Refusal, Request};
 
 impl Responder {
-    pub(super) fn write(
+    pub(in crate::qp) fn write(
         &mut self,
         target: &Target<'_>,
         request: &Request,
@@ -30,7 +30,7 @@ impl Responder {
         Ok(())
     }
 
-    pub(super) fn read(
+    pub(in crate::qp) fn read(
         &mut self,
         target: &Target<'_>,
         request: &Request,
@@ -48,7 +48,7 @@ impl Responder {
         Ok(())
     }
 
-    pub(super) fn atomic(
+    pub(in crate::qp) fn atomic(
         &mut self,
         target: &Target<'_>,
         address: u64,
@@ -61,7 +61,7 @@ impl Responder {
         bytes::atomic(&segment, operation).map_err(refusal)
     }
 
-    pub(super) fn atomic_write(
+    pub(in crate::qp) fn atomic_write(
         &mut self,
         target: &Target<'_>,
         exchange: &mut dyn Exchange,
@@ -77,7 +77,7 @@ impl Responder {
     }
 
     /// Flush: what was written is visible already, since each message is done in whole before the next.
-    pub(super) fn make_visible(
+    pub(in crate::qp) fn make_visible(
         &mut self,
         target: &Target<'_>,
         rkey: u32,
@@ -112,7 +112,7 @@ impl Responder {
 
     /// Whether the queue pair's own access flags have these. What they lack is an operation that its receive queue does not
     /// support: an invalid request (InfiniBand specification, volume 1, section 9.7.4.1.5).
-    pub(super) fn allow(&self, access: Access) -> Result<(), Stop> {
+    pub(in crate::qp) fn allow(&self, access: Access) -> Result<(), Stop> {
         if self.attributes.access & access == access { Ok(()) } else { Err(Stop::Refused(Refusal::InvalidRequest)) }
     }
 

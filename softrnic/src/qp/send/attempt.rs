@@ -5,19 +5,20 @@ use std::sync::{Arc, Weak};
 
 use rdma_mummy_sys::ibv_wc_status;
 
-use super::exchange::InProcess;
-use super::group::Went;
-use super::in_flight::Flight;
-use super::{Attributes, QueuePair, Service, datagram, psn, remote_send};
-use crate::mem::Memory;
-use crate::mem::Piece;
+use crate::mem::{Memory, Piece};
+use crate::qp::exchange::InProcess;
 use crate::qp::registry::QpRegistry;
-use crate::qp::work::SendWork;
+use crate::qp::send::group::Went;
+use crate::qp::send::in_flight::Flight;
+use crate::qp::send::remote_send;
+use crate::qp::send::work::SendWork;
+use crate::qp::{Attributes, QueuePair, Service, datagram};
 use crate::wire::address::{Gid, Path};
 use crate::wire::bytes::{self, Segment, Segments};
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
+use crate::wire::packet::{packet_count, psn_after};
 use crate::wire::transport::Carrier;
 
 /// The bytes of an atomic.
@@ -25,7 +26,7 @@ const ATOMIC_LENGTH: u64 = 8;
 
 /// What came of trying a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(in crate::qp) enum Outcome {
     /// With the bytes that came, of reads and atomics.
     Done {
         length: u32,
@@ -45,7 +46,7 @@ pub(super) enum Outcome {
 
 /// The peer of the last message.
 #[derive(Debug, Default)]
-pub(super) struct Peer {
+pub(in crate::qp) struct Peer {
     number: u32,
     pair: Weak<QueuePair>,
     /// The way to it at this address, where it is not in this process.
@@ -81,7 +82,7 @@ impl Peer {
 
     /// Has what the last one needs come into the cache, where it is in this process.
     #[inline]
-    pub(super) fn prefetch(&self) {
+    pub(in crate::qp) fn prefetch(&self) {
         if self.number != 0 && self.carrier.is_none() {
             QueuePair::prefetch_responder(self.pair.as_ptr());
         }
@@ -105,7 +106,7 @@ impl Peer {
 }
 
 /// Executes a request, or a retry of it.
-pub(super) fn attempt(
+pub(in crate::qp) fn attempt(
     pair: &QueuePair,
     work: &SendWork,
     attributes: &Attributes,
@@ -148,7 +149,7 @@ pub(super) fn attempt(
         length,
         is_solicited: work.is_solicited,
         psn: first,
-        packets: psn::packets(length, attributes.path_mtu),
+        packets: packet_count(length, attributes.path_mtu),
         source_number: pair.number,
         source: path.source,
         destination: path.destination,
@@ -204,13 +205,13 @@ pub(super) fn attempt(
     };
     // Of one that has begun to go to another process they are counted already.
     if matches!(outcome, Outcome::Done { .. }) && flight.partial.is_none() {
-        pair.sq_psn.store(psn::after(first, request.packets), Ordering::Relaxed);
+        pair.sq_psn.store(psn_after(first, request.packets), Ordering::Relaxed);
     }
     outcome
 }
 
 /// How a request ends that was refused.
-pub(super) fn status_of(refusal: Refusal) -> ibv_wc_status {
+pub(in crate::qp) fn status_of(refusal: Refusal) -> ibv_wc_status {
     match refusal {
         Refusal::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
         Refusal::AccessError => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
@@ -256,7 +257,7 @@ fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_statu
 }
 
 /// Checks and holds the memory of a request.
-pub(super) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Segments) -> bool {
+pub(in crate::qp) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Segments) -> bool {
     let is_written = work.operation.is_read_or_atomic();
     // Empty pieces name no memory.
     work.pieces.iter().filter(|piece| piece.length > 0).all(|&Piece { address, length, lkey }| {
@@ -267,7 +268,7 @@ pub(super) fn local_memory(pair: &QueuePair, work: &SendWork, segments: &mut Seg
 }
 
 /// Puts the value that an atomic found where the request wants it, and tells how many bytes came.
-pub(super) fn finish_answer(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
+pub(in crate::qp) fn finish_answer(work: &SendWork, original: u64, segments: &[Segment]) -> Outcome {
     let length = match work.operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
             if bytes::write_bytes(&original.to_ne_bytes(), segments).is_err() {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_wc_status;
 
-use super::attempt::Outcome;
-use super::in_flight::Flight;
-use super::receiving::map;
-use super::{Attributes, QueuePair};
-use crate::qp::work::SendWork;
+use crate::mem::Memory;
+use crate::qp::send::attempt::Outcome;
+use crate::qp::send::in_flight::Flight;
+use crate::qp::send::work::SendWork;
+use crate::qp::{Attributes, QueuePair};
 use crate::wire::bytes::Segments;
 use crate::wire::message::Request;
 use crate::wire::packet::{MAX_PAYLOAD, Packet, Part, Payload};
@@ -16,7 +16,7 @@ use crate::wire::transport::{Carrier, Stuck};
 
 /// Puts a request on its way, or what is left of it. `segments` is its memory.
 #[inline]
-pub(super) fn send(
+pub(in crate::qp) fn send(
     pair: &QueuePair,
     work: &SendWork,
     mut request: Request,
@@ -83,24 +83,7 @@ fn slice<'p>(
     }
     if u64::from(length) < total {
         segments.clear();
-        map(&pair.parts.domain, &work.pieces, offset, length.into(), false, segments).ok()?;
+        Memory::of_process().map(&pair.parts.domain, &work.pieces, offset, length.into(), false, segments).ok()?;
     }
     Some(Payload::Memory(segments))
-}
-
-/// Puts a packet. Where there is no room, the queue pair is called when there is.
-#[inline]
-pub(super) fn put(
-    pair: &QueuePair,
-    carrier: &Arc<dyn Carrier>,
-    packet: &Packet,
-    payload: Payload<'_>,
-) -> Result<(), Stuck> {
-    match carrier.put(packet, payload) {
-        Err(Stuck::Full) => {
-            carrier.wake(pair.this.clone());
-            carrier.put(packet, payload)
-        }
-        put => put,
-    }
 }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::alarm::Alarm;
-use super::inbox::is_same;
-use super::{QueuePair, remote_send};
+use crate::qp::QueuePair;
+use crate::qp::send::inbox::is_same;
+use crate::qp::timer::NextCall;
 use crate::wire::packet::{Packet, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
@@ -15,35 +15,35 @@ const LOSS: Duration = Duration::from_secs(1);
 
 /// How long the oldest request has waited, and for whom none does.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(in crate::qp) struct Room {
     /// [`LOSS`], but in tests.
-    pub(super) patience: Duration,
+    pub(in crate::qp) patience: Duration,
     /// Since when it finds no room, and what the process had taken in by then.
     since: Option<(Instant, u64)>,
     /// When there will be another look.
-    alarm: Alarm,
+    alarm: NextCall,
     /// The ways that were given up, and have not had any room since.
     deaf: Vec<Weak<dyn Carrier>>,
 }
 
 impl Room {
-    pub(super) const fn new() -> Self {
-        Self { patience: LOSS, since: None, alarm: Alarm::new(), deaf: Vec::new() }
+    pub(in crate::qp) const fn new() -> Self {
+        Self { patience: LOSS, since: None, alarm: NextCall::new(), deaf: Vec::new() }
     }
 
     /// A request begins to go, or some of it went.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::qp) fn begin(&mut self) {
         self.since = None;
     }
 
     /// Forgets all, but that an alarm will ring.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::qp) fn clear(&mut self) {
         self.since = None;
         self.deaf.clear();
     }
 
     /// Puts a packet. Where there is no room the queue pair is called when there is, unless the way was given up.
-    pub(super) fn put(
+    pub(in crate::qp) fn put(
         &mut self,
         pair: &QueuePair,
         way: &Arc<dyn Carrier>,
@@ -51,7 +51,7 @@ impl Room {
         payload: Payload<'_>,
     ) -> Result<(), Stuck> {
         let Some(place) = self.place(way) else {
-            return remote_send::put(pair, way, packet, payload);
+            return pair.put(way, packet, payload);
         };
         let put = way.put(packet, payload);
         if put != Err(Stuck::Full) {
@@ -60,7 +60,7 @@ impl Room {
         put
     }
 
-    pub(super) fn is_given_up(&self, way: &Arc<dyn Carrier>) -> bool {
+    pub(in crate::qp) fn is_given_up(&self, way: &Arc<dyn Carrier>) -> bool {
         self.place(way).is_some()
     }
 
@@ -70,7 +70,7 @@ impl Room {
 
     /// Whether the oldest request, which finds no room, is to wait on: then there will be another look.
     /// `taken` counts what the process has taken in, where it waits for one.
-    pub(super) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
+    pub(in crate::qp) fn waits(&mut self, pair: &QueuePair, taken: u64) -> bool {
         let now = Instant::now();
         // A process that takes in what others send is not deaf: this one has not had its turn.
         let since = match self.since {
@@ -88,7 +88,7 @@ impl Room {
     }
 
     /// What waited for this way is lost, and nothing waits for it until it has room.
-    pub(super) fn give_up(&mut self, way: &Arc<dyn Carrier>) {
+    pub(in crate::qp) fn give_up(&mut self, way: &Arc<dyn Carrier>) {
         if !self.is_given_up(way) {
             self.deaf.retain(|deaf| deaf.strong_count() > 0);
             self.deaf.push(Arc::downgrade(way));

@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
-use super::QueuePair;
-use super::backpressure::Room;
+use crate::qp::QueuePair;
 use crate::qp::registry::QpRegistry;
-use crate::qp::work::SendWork;
+use crate::qp::send::backpressure::Room;
+use crate::qp::send::work::SendWork;
 use crate::wire::bytes::Segment;
 use crate::wire::message::Request;
-use crate::wire::packet::MULTICAST_NUMBER;
-use crate::wire::packet::{Packet, Part, Payload};
+use crate::wire::packet::{MULTICAST_NUMBER, Packet, Part, Payload};
 use crate::wire::transport::{Carrier, Stuck};
 
 /// The ways that had no room for the oldest request, where that is a datagram to a group. None while there is room.
 #[derive(Debug, Default)]
-pub(super) struct Missing(Vec<Arc<dyn Carrier>>);
+pub(in crate::qp) struct Missing(Vec<Arc<dyn Carrier>>);
 
 /// How far a datagram has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Went {
+pub(in crate::qp) enum Went {
     /// It went, or is lost, to all.
     All,
     /// Some process has no room for it yet.
@@ -29,18 +28,18 @@ pub(super) enum Went {
 
 impl Missing {
     /// Whether the oldest request has begun to go, and to this process's members too.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(in crate::qp) fn has_begun(&self) -> bool {
         !self.0.is_empty()
     }
 
     /// Forgets all.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::qp) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Puts a datagram on its way to the other processes of its group, or to those that are missing. A process that has no room for
     /// too long misses it alone.
-    pub(super) fn send(
+    pub(in crate::qp) fn send(
         &mut self,
         room: &mut Room,
         pair: &QueuePair,

@@ -7,15 +7,14 @@ use std::time::Instant;
 
 use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
 
-use super::alarm::Alarm;
-use super::attempt::{Outcome, Peer, attempt};
-use super::in_flight::Flight;
-use super::retry::{self, Wait};
-use super::ring::Ring;
-use super::{Attributes, QueuePair, State};
 use crate::cq::{Completion, Slots};
-use crate::qp::PairEvent;
-use crate::qp::work::SendWork;
+use crate::qp::send::attempt::{Outcome, Peer, attempt};
+use crate::qp::send::in_flight::Flight;
+use crate::qp::send::retry::{self, Wait};
+use crate::qp::send::ring::Ring;
+use crate::qp::send::work::SendWork;
+use crate::qp::timer::NextCall;
+use crate::qp::{Attributes, PairEvent, QueuePair, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::operation::Operation;
@@ -23,8 +22,8 @@ use crate::wire::operation::Operation;
 /// The send queue and what is known of its progress.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Requester {
-    pub(super) ring: Ring,
+pub(in crate::qp) struct Requester {
+    pub(in crate::qp) ring: Ring,
     /// Places of the send queue in use. Another counter after RESET: completions of before may still count the old one down.
     used_slots: Arc<AtomicU32>,
     wait: Wait,
@@ -33,23 +32,23 @@ pub(super) struct Requester {
     silences_left: u8,
     not_ready_left: u8,
     has_told_drained: bool,
-    pub(super) attributes: Attributes,
+    pub(in crate::qp) attributes: Attributes,
     peer: Peer,
-    pub(super) flight: Flight,
+    pub(in crate::qp) flight: Flight,
     /// Of `wait`.
-    alarm: Alarm,
+    alarm: NextCall,
 }
 
 impl Requester {
     /// `attempt` is the number of the first attempt.
-    pub(super) fn new(attempt: u32) -> Self {
+    pub(in crate::qp) fn new(attempt: u32) -> Self {
         Self {
             ring: Ring::default(),
             used_slots: Arc::default(),
             unreported: 0,
             attributes: Attributes::new(),
             wait: Wait::No,
-            alarm: Alarm::new(),
+            alarm: NextCall::new(),
             flight: Flight::new(attempt),
             silences_left: 0,
             not_ready_left: 0,
@@ -59,33 +58,33 @@ impl Requester {
     }
 
     /// A place for the next request, after `pushed` that are not counted yet.
-    pub(super) fn push(&mut self, pushed: u32, max: u32) -> Result<&mut SendWork, Errno> {
+    pub(in crate::qp) fn push(&mut self, pushed: u32, max: u32) -> Result<&mut SendWork, Errno> {
         let used = self.used_slots.load(Ordering::Acquire).saturating_add(pushed);
         if used >= max { Err(Errno::NO_MEMORY) } else { Ok(self.ring.push()) }
     }
 
-    pub(super) fn take_back(&mut self, count: u32) {
+    pub(in crate::qp) fn take_back(&mut self, count: u32) {
         self.ring.truncate(count as usize);
     }
 
     /// Counts what was pushed.
-    pub(super) fn commit(&mut self, pushed: u32) {
+    pub(in crate::qp) fn commit(&mut self, pushed: u32) {
         self.used_slots.fetch_add(pushed, Ordering::Relaxed);
     }
 
     /// Has what is needed of the last peer come into the cache, which is likely the next one.
     #[inline]
-    pub(super) fn prefetch_peer(&self) {
+    pub(in crate::qp) fn prefetch_peer(&self) {
         self.peer.prefetch();
     }
 
     /// The queue pair has come to another state.
-    pub(super) fn state_changed(&mut self) {
+    pub(in crate::qp) fn state_changed(&mut self) {
         self.has_told_drained = false;
     }
 
     /// Forgets what is queued: the queue pair is reset or closed.
-    pub(super) fn forget(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn forget(&mut self, pair: &QueuePair) {
         self.flight.clear(pair);
         self.ring.clear();
         self.used_slots = Arc::default();
@@ -96,7 +95,7 @@ impl Requester {
     }
 
     /// Completes all that is queued as flushed.
-    pub(super) fn flush(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn flush(&mut self, pair: &QueuePair) {
         self.flight.clear(pair);
         while !self.ring.is_empty() {
             self.finish(pair, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, 0);
@@ -104,7 +103,7 @@ impl Requester {
     }
 
     /// Executes what can be.
-    pub(super) fn run(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn run(&mut self, pair: &QueuePair) {
         if pair.is_closed() {
             return;
         }
@@ -212,12 +211,12 @@ impl Requester {
     }
 
     /// The retries of the oldest request.
-    pub(super) fn count_anew(&mut self) {
+    pub(in crate::qp) fn count_anew(&mut self) {
         self.silences_left = self.attributes.retry_count;
         self.not_ready_left = self.attributes.rnr_retry;
     }
 
-    pub(super) fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
+    pub(in crate::qp) fn await_receive(&mut self, pair: &QueuePair, timer: u8) {
         // The peer has answered.
         self.silences_left = self.attributes.retry_count;
         if self.attributes.rnr_retry != retry::FOR_EVER {
@@ -233,7 +232,7 @@ impl Requester {
         self.alarm.set(pair, until, now);
     }
 
-    pub(super) fn await_answer(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn await_answer(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.wait = match retry::silence_time(self.attributes.timeout) {
             None => Wait::SilenceForEver,
@@ -254,7 +253,7 @@ impl Requester {
 
     /// Completes the oldest request in error, and all after it as flushed.
     #[cold]
-    pub(super) fn fail(&mut self, pair: &QueuePair, status: ibv_wc_status) {
+    pub(in crate::qp) fn fail(&mut self, pair: &QueuePair, status: ibv_wc_status) {
         if pair.parts.service.is_reliable() {
             pair.fail();
         } else {
@@ -268,7 +267,7 @@ impl Requester {
     }
 
     /// Ends the oldest request, with a completion where there is to be one.
-    pub(super) fn finish(&mut self, pair: &QueuePair, status: ibv_wc_status, length: u32) {
+    pub(in crate::qp) fn finish(&mut self, pair: &QueuePair, status: ibv_wc_status, length: u32) {
         let Some(work) = self.ring.front() else {
             return;
         };

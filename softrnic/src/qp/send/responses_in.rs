@@ -2,17 +2,17 @@
 
 use rdma_mummy_sys::ibv_wc_status;
 
-use super::attempt::{Outcome, finish_answer, local_memory, status_of};
-use super::inbox::Arrival;
-use super::requester::Requester;
-use super::{ALARM, QueuePair, deferred_run};
+use crate::qp::send::attempt::{Outcome, finish_answer, local_memory, status_of};
+use crate::qp::send::inbox::Arrival;
+use crate::qp::send::requester::Requester;
+use crate::qp::{ALARM, QueuePair, deferred_run};
 use crate::sys::unpoisoned;
 use crate::wire::bytes::Segments;
 use crate::wire::message::Reply;
 
 impl Requester {
     /// Takes in the answers that have come to what is on its way. `false` where nothing more is to go for now.
-    pub(super) fn take_in(&mut self, pair: &QueuePair) -> bool {
+    pub(in crate::qp) fn take_in(&mut self, pair: &QueuePair) -> bool {
         let kinds = deferred_run::take_mail(&pair.mail);
         if kinds == 0 {
             return true;

@@ -2,9 +2,9 @@
 
 use std::sync::MutexGuard;
 
-use super::QueuePair;
-use super::requester::Requester;
-use crate::qp::work::SendWork;
+use crate::qp::QueuePair;
+use crate::qp::send::requester::Requester;
+use crate::qp::send::work::SendWork;
 use crate::sys::errno::Errno;
 
 /// A batch of requests that is being built: the send queue is locked. What was pushed is executed by
@@ -18,7 +18,7 @@ pub(crate) struct Batch<'p> {
 }
 
 impl<'p> Batch<'p> {
-    pub(super) fn new(pair: &'p QueuePair, requester: MutexGuard<'p, Requester>) -> Self {
+    pub(in crate::qp) fn new(pair: &'p QueuePair, requester: MutexGuard<'p, Requester>) -> Self {
         Self { pair, requester: Some(requester), pushed: 0 }
     }
 

@@ -1,10 +1,10 @@
 //! The send queue's requests. Each place is used again and again, with the memory of its vectors.
 
-use crate::qp::work::SendWork;
+use crate::qp::send::work::SendWork;
 
 /// A queue of requests. It grows to as many as were ever in it at once.
 #[derive(Debug, Default)]
-pub(super) struct Ring {
+pub(in crate::qp) struct Ring {
     places: Vec<SendWork>,
     /// The place of the oldest.
     head: usize,
@@ -12,16 +12,16 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::qp) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::qp) fn len(&self) -> usize {
         self.length
     }
 
     /// Adds one, cleared.
-    pub(super) fn push(&mut self) -> &mut SendWork {
+    pub(in crate::qp) fn push(&mut self) -> &mut SendWork {
         if self.length == self.places.len() {
             self.grow();
         }
@@ -33,23 +33,23 @@ impl Ring {
     }
 
     /// Takes back the youngest `count`.
-    pub(super) fn truncate(&mut self, count: usize) {
+    pub(in crate::qp) fn truncate(&mut self, count: usize) {
         self.length = self.length.saturating_sub(count);
     }
 
     /// The oldest.
-    pub(super) fn front(&self) -> Option<&SendWork> {
+    pub(in crate::qp) fn front(&self) -> Option<&SendWork> {
         (self.length > 0).then(|| &self.places[self.head])
     }
 
     /// The one so many after the oldest.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<&SendWork> {
+    pub(in crate::qp) fn get(&self, index: usize) -> Option<&SendWork> {
         (index < self.length).then(|| &self.places[self.place(index)])
     }
 
     /// Ends the oldest.
-    pub(super) fn pop(&mut self) {
+    pub(in crate::qp) fn pop(&mut self) {
         if self.length > 0 {
             // What it refers to is let go now, not when its place is used again.
             self.places[self.head].bind = None;
@@ -60,7 +60,7 @@ impl Ring {
     }
 
     /// Ends all.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::qp) fn clear(&mut self) {
         while !self.is_empty() {
             self.pop();
         }

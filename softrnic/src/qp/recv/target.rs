@@ -1,16 +1,16 @@
 //! Whose memory and receives a message works on.
 
-use super::receiving::Receives;
-use super::responder::Stop;
-use super::{QueuePair, Service};
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Memory};
+use crate::qp::recv::receiving::Receives;
+use crate::qp::recv::responder::Stop;
 use crate::qp::registry::{QpRegistry, SharedEntry};
+use crate::qp::{QueuePair, Service};
 use crate::wire::bytes::{Fault, Segment};
 use crate::wire::message::Refusal;
 
 /// The shared receive queue that a message of XRC names.
-pub(super) fn shared_entry(pair: &QueuePair, number: u32) -> Result<SharedEntry, Stop> {
+pub(in crate::qp) fn shared_entry(pair: &QueuePair, number: u32) -> Result<SharedEntry, Stop> {
     let entry = QpRegistry::of_process().find_shared(number);
     entry
         .filter(|entry| pair.parts.xrc_domain.as_ref().is_some_and(|domain| domain.is(&entry.xrc_domain)))
@@ -19,17 +19,17 @@ pub(super) fn shared_entry(pair: &QueuePair, number: u32) -> Result<SharedEntry,
 
 /// What a message works on: the queue pair's domain and receives, or those of a shared receive queue of XRC.
 #[derive(Debug)]
-pub(super) struct Target<'t> {
-    pub(super) pair: &'t QueuePair,
-    pub(super) number: u32,
-    pub(super) service: Service,
+pub(in crate::qp) struct Target<'t> {
+    pub(in crate::qp) pair: &'t QueuePair,
+    pub(in crate::qp) number: u32,
+    pub(in crate::qp) service: Service,
     /// In which memory is looked up.
     domain: &'t Domain,
-    pub(super) receives: Receives<'t>,
+    pub(in crate::qp) receives: Receives<'t>,
 }
 
 impl<'t> Target<'t> {
-    pub(super) fn of_pair(pair: &'t QueuePair) -> Self {
+    pub(in crate::qp) fn of_pair(pair: &'t QueuePair) -> Self {
         let parts = &pair.parts;
         let (queue, completions) = (&parts.receives, parts.receive_queue.as_ref());
         // Receives are looked up where they were posted.
@@ -38,36 +38,36 @@ impl<'t> Target<'t> {
         Self { pair, number: pair.number, service: parts.service, domain: &parts.domain, receives }
     }
 
-    pub(super) fn of_shared(pair: &'t QueuePair, entry: &'t SharedEntry) -> Result<Self, Stop> {
+    pub(in crate::qp) fn of_shared(pair: &'t QueuePair, entry: &'t SharedEntry) -> Result<Self, Stop> {
         let domain: &Domain = entry.queue.domain().ok_or(Stop::Refused(Refusal::InvalidRequest))?;
         let receives = Receives { queue: &entry.queue, completions: Some(&entry.completions), domain, is_shared: true };
         Ok(Self { pair, number: pair.number, service: pair.parts.service, domain, receives })
     }
 
     /// Memory of the program's that a peer names.
-    pub(super) fn remote(&self, rkey: u32, address: u64, length: u64, access: Access) -> Result<Segment, Stop> {
+    pub(in crate::qp) fn remote(&self, rkey: u32, address: u64, length: u64, access: Access) -> Result<Segment, Stop> {
         Memory::of_process().remote(self.domain, self.number, rkey, address, length, access).map_err(refusal)
     }
 
     /// All that the key names.
-    pub(super) fn whole(&self, rkey: u32, access: Access) -> Result<Segment, Stop> {
+    pub(in crate::qp) fn whole(&self, rkey: u32, access: Access) -> Result<Segment, Stop> {
         Memory::of_process().whole(self.domain, self.number, rkey, access).map_err(refusal)
     }
 
-    pub(super) fn eight_bytes(&self, rkey: u32, address: u64, access: Access) -> Result<Segment, Stop> {
+    pub(in crate::qp) fn eight_bytes(&self, rkey: u32, address: u64, access: Access) -> Result<Segment, Stop> {
         if !address.is_multiple_of(8) {
             return Err(refusal(Fault::Alignment));
         }
         self.remote(rkey, address, 8, access)
     }
 
-    pub(super) fn invalidate(&self, rkey: u32) -> Result<(), Stop> {
+    pub(in crate::qp) fn invalidate(&self, rkey: u32) -> Result<(), Stop> {
         Memory::of_process().invalidate(self.domain, self.number, rkey).map_err(refusal)
     }
 }
 
 /// How memory that a peer named is refused.
-pub(super) fn refusal(fault: Fault) -> Stop {
+pub(in crate::qp) fn refusal(fault: Fault) -> Stop {
     Stop::Refused(match fault {
         Fault::Alignment => Refusal::InvalidRequest,
         Fault::Unmapped => Refusal::OperationError,

@@ -5,15 +5,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::alarm::Alarm;
-use super::backpressure::Room;
-use super::group::Missing;
-use super::inbox::{Arrival, is_same};
-use super::{Attributes, QueuePair, psn, retry};
-use crate::qp::work::SendWork;
+use crate::qp::send::backpressure::Room;
+use crate::qp::send::group::Missing;
+use crate::qp::send::inbox::{Arrival, is_same};
+use crate::qp::send::retry;
+use crate::qp::send::work::SendWork;
+use crate::qp::timer::NextCall;
+use crate::qp::{Attributes, QueuePair};
 use crate::sys::unpoisoned;
 use crate::wire::message::Request;
 use crate::wire::operation::Operation;
+use crate::wire::packet::psn_after;
 use crate::wire::transport::Carrier;
 
 /// A peer whose process lives is given at least this long to answer.
@@ -21,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 4 })
 
 /// A request that went, or of which some parts did.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
-    pub(super) psn: u32,
+pub(in crate::qp) struct Sent {
+    pub(in crate::qp) psn: u32,
     is_read: bool,
 }
 
@@ -38,10 +40,10 @@ struct Watch {
 /// The requests on their way. All is empty, and costs nothing, while peers are in this process.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(in crate::qp) struct Flight {
     sent: VecDeque<Sent>,
     /// How many bytes of the youngest of `sent` went, where that is not all of it.
-    pub(super) partial: Option<u64>,
+    pub(in crate::qp) partial: Option<u64>,
     /// How many requests have ever gone, since the oldest: those that went back count still.
     begun: usize,
     reads: usize,
@@ -53,20 +55,20 @@ pub(super) struct Flight {
     watch: Option<Watch>,
     /// What was counted of what came.
     heard: u32,
-    pub(super) room: Room,
-    pub(super) missing: Missing,
+    pub(in crate::qp) room: Room,
+    pub(in crate::qp) missing: Missing,
     /// Empty, and used again.
-    pub(super) replies: VecDeque<Arrival>,
-    alarm: Alarm,
+    pub(in crate::qp) replies: VecDeque<Arrival>,
+    alarm: NextCall,
     /// The next part found no room, and is tried again when it is called: others may wait who were there before.
-    pub(super) is_in_line: bool,
+    pub(in crate::qp) is_in_line: bool,
     /// [`PATIENCE`], but in tests.
-    pub(super) patience: Duration,
+    pub(in crate::qp) patience: Duration,
 }
 
 impl Flight {
     /// `attempt` is the number of the first; it only grows.
-    pub(super) fn new(attempt: u32) -> Self {
+    pub(in crate::qp) fn new(attempt: u32) -> Self {
         Self {
             sent: VecDeque::new(),
             partial: None,
@@ -77,7 +79,7 @@ impl Flight {
             activity: 0,
             watch: None,
             patience: PATIENCE,
-            alarm: Alarm::new(),
+            alarm: NextCall::new(),
             is_in_line: false,
             heard: 0,
             room: Room::new(),
@@ -86,44 +88,44 @@ impl Flight {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::qp) fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }
 
     /// The place, in the send queue, of the request that goes next, or goes on.
     #[inline]
-    pub(super) fn next(&self) -> usize {
+    pub(in crate::qp) fn next(&self) -> usize {
         if self.partial.is_some() { self.sent.len() - 1 } else { self.sent.len() }
     }
 
-    pub(super) fn begun(&self) -> usize {
+    pub(in crate::qp) fn begun(&self) -> usize {
         self.begun
     }
 
-    pub(super) fn attempt(&self) -> u32 {
+    pub(in crate::qp) fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    pub(super) fn front(&self) -> Option<Sent> {
+    pub(in crate::qp) fn front(&self) -> Option<Sent> {
         self.sent.front().copied()
     }
 
-    pub(super) fn youngest(&self) -> Option<Sent> {
+    pub(in crate::qp) fn youngest(&self) -> Option<Sent> {
         self.sent.back().copied()
     }
 
-    pub(super) fn has(&self, psn: u32) -> bool {
+    pub(in crate::qp) fn has(&self, psn: u32) -> bool {
         self.sent.iter().any(|sent| sent.psn == psn)
     }
 
     /// Whether a request has to wait for those before it.
-    pub(super) fn holds_back(&self, work: &SendWork, attributes: &Attributes) -> bool {
+    pub(in crate::qp) fn holds_back(&self, work: &SendWork, attributes: &Attributes) -> bool {
         let is_full = work.operation.is_read_or_atomic() && self.reads >= usize::from(attributes.max_rd_atomic);
         is_full || work.is_fenced && self.reads > 0
     }
 
     /// The request at [`next`](Self::next) begins to go.
-    pub(super) fn begin(
+    pub(in crate::qp) fn begin(
         &mut self,
         pair: &QueuePair,
         work: &SendWork,
@@ -150,17 +152,17 @@ impl Flight {
         self.partial = Some(0);
         self.room.begin();
         self.activity = self.activity.wrapping_add(1);
-        pair.sq_psn.store(psn::after(request.psn, request.packets), Ordering::Relaxed);
+        pair.sq_psn.store(psn_after(request.psn, request.packets), Ordering::Relaxed);
     }
 
     /// A part went.
-    pub(super) fn went(&mut self) {
+    pub(in crate::qp) fn went(&mut self) {
         self.activity = self.activity.wrapping_add(1);
         self.room.begin();
     }
 
     /// The oldest request is done, or has failed.
-    pub(super) fn finish_oldest(&mut self) {
+    pub(in crate::qp) fn finish_oldest(&mut self) {
         self.begun -= 1;
         if let Some(sent) = self.sent.pop_front() {
             self.reads -= usize::from(sent.is_read);
@@ -172,7 +174,7 @@ impl Flight {
     }
 
     /// Nothing of it went for good: all of it goes again, or never. Late answers find nothing.
-    pub(super) fn go_back(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn go_back(&mut self, pair: &QueuePair) {
         if let Some(oldest) = self.sent.front() {
             pair.sq_psn.store(oldest.psn, Ordering::Relaxed);
         }
@@ -188,7 +190,7 @@ impl Flight {
     }
 
     /// Forgets all.
-    pub(super) fn clear(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn clear(&mut self, pair: &QueuePair) {
         self.go_back(pair);
         self.begun = 0;
         // An alarm that is left of it is the next one's: that request is watched anew, by what is set then.
@@ -198,7 +200,7 @@ impl Flight {
     }
 
     /// Sees to it that a peer that does not answer is found out.
-    pub(super) fn watch(&mut self, pair: &QueuePair, attributes: &Attributes) {
+    pub(in crate::qp) fn watch(&mut self, pair: &QueuePair, attributes: &Attributes) {
         if self.watch.is_some() || self.sent.is_empty() || !pair.parts.service.is_reliable() {
             return;
         }
@@ -214,7 +216,7 @@ impl Flight {
     }
 
     /// Takes note of what came, which `heard` counts.
-    pub(super) fn hear(&mut self, heard: u32) {
+    pub(in crate::qp) fn hear(&mut self, heard: u32) {
         if self.heard != heard {
             self.heard = heard;
             self.activity = self.activity.wrapping_add(1);
@@ -223,7 +225,7 @@ impl Flight {
 
     /// Whether the peer is mute: nothing went and nothing came for as long as it is given. Of what finds no room the peer knows
     /// nothing: there its process is mute, and takes in nothing of others either.
-    pub(super) fn is_mute(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
+    pub(in crate::qp) fn is_mute(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
         let Some(Watch { until, activity, taken }) = self.watch else {
             return false;
         };

@@ -4,41 +4,39 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::{ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
 
-use super::responder::{Responder, Stop};
-use super::target::Target;
-use super::{QueuePair, Service, datagram};
 use crate::cq::{Completion, CompletionQueue};
 use crate::mem::Memory;
-use crate::mem::Piece;
 use crate::mem::domain::Domain;
 use crate::qp::exchange::{Exchange, TransferFault};
-use crate::srq::ReceiveQueue;
-use crate::srq::ReceiveWork;
-use crate::wire::bytes::{self, Fault, Segments};
+use crate::qp::recv::responder::{Responder, Stop};
+use crate::qp::recv::target::Target;
+use crate::qp::{QueuePair, Service, datagram};
+use crate::srq::{ReceiveQueue, ReceiveWork};
+use crate::wire::bytes::{self, Segments};
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
 
 /// Where receives come from, and where they complete.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Receives<'t> {
-    pub(super) queue: &'t Arc<ReceiveQueue>,
-    pub(super) completions: Option<&'t Arc<CompletionQueue>>,
+pub(in crate::qp) struct Receives<'t> {
+    pub(in crate::qp) queue: &'t Arc<ReceiveQueue>,
+    pub(in crate::qp) completions: Option<&'t Arc<CompletionQueue>>,
     /// In which their memory is looked up.
-    pub(super) domain: &'t Domain,
-    pub(super) is_shared: bool,
+    pub(in crate::qp) domain: &'t Domain,
+    pub(in crate::qp) is_shared: bool,
 }
 
 /// A receive that is out of its queue.
 #[derive(Debug)]
-pub(super) struct Taken {
-    pub(super) work: ReceiveWork,
+pub(in crate::qp) struct Taken {
+    pub(in crate::qp) work: ReceiveWork,
     queue: Arc<ReceiveQueue>,
     completions: Option<Arc<CompletionQueue>>,
 }
 
 impl Responder {
     /// A message that goes into a receive.
-    pub(super) fn receive(
+    pub(in crate::qp) fn receive(
         &mut self,
         target: &Target<'_>,
         request: &Request,
@@ -50,7 +48,7 @@ impl Responder {
     }
 
     /// A write that takes a receive for its immediate: only if there is one, it is written.
-    pub(super) fn receive_write(
+    pub(in crate::qp) fn receive_write(
         &mut self,
         target: &Target<'_>,
         request: &Request,
@@ -63,7 +61,7 @@ impl Responder {
     }
 
     /// Completes the receives of the queue pair's own queue as flushed.
-    pub(super) fn flush_receives(&mut self, pair: &QueuePair) {
+    pub(in crate::qp) fn flush_receives(&mut self, pair: &QueuePair) {
         for Taken { work, queue, completions } in std::mem::take(&mut self.taken) {
             if let Some(completions) = &completions {
                 let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
@@ -82,7 +80,7 @@ impl Responder {
     }
 
     /// The receive of a message before that did not come through, or the next of its queue.
-    pub(super) fn take(&mut self, target: &Target<'_>) -> Result<ReceiveWork, Stop> {
+    pub(in crate::qp) fn take(&mut self, target: &Target<'_>) -> Result<ReceiveWork, Stop> {
         let queue = target.receives.queue;
         if !self.taken.is_empty()
             && let Some(place) = self.taken.iter().position(|taken| taken.is_of(queue))
@@ -93,7 +91,7 @@ impl Responder {
     }
 
     /// Completes a receive, or keeps it for the next message.
-    pub(super) fn conclude(
+    pub(in crate::qp) fn conclude(
         &mut self,
         target: &Target<'_>,
         request: &Request,
@@ -136,30 +134,30 @@ impl Responder {
 
 impl Taken {
     /// Ends it without a message: a shared queue has it again, as the next.
-    pub(super) fn give_back(self) {
+    pub(in crate::qp) fn give_back(self) {
         if self.queue.is_shared() {
             self.queue.give_back(self.work);
         }
     }
 
-    pub(super) fn is_of(&self, queue: &Arc<ReceiveQueue>) -> bool {
+    pub(in crate::qp) fn is_of(&self, queue: &Arc<ReceiveQueue>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }
 
-    pub(super) fn new(target: &Target<'_>, work: ReceiveWork) -> Self {
+    pub(in crate::qp) fn new(target: &Target<'_>, work: ReceiveWork) -> Self {
         let Receives { queue, completions, .. } = target.receives;
         Self { work, queue: Arc::clone(queue), completions: completions.cloned() }
     }
 }
 
 /// Whether a receive is for so many bytes.
-pub(super) fn has_room(work: &ReceiveWork, length: u64) -> Result<(), Trouble> {
+pub(in crate::qp) fn has_room(work: &ReceiveWork, length: u64) -> Result<(), Trouble> {
     let room: u64 = work.pieces.iter().map(|piece| u64::from(piece.length)).sum();
     if room < length { Err(Trouble::TooLong) } else { Ok(()) }
 }
 
 /// The end of a message that also invalidates a key.
-pub(super) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), Trouble> {
+pub(in crate::qp) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), Trouble> {
     match request.operation {
         Operation::SendInvalidate { rkey } => target.invalidate(rkey).map_err(|_| Trouble::Invalidation),
         _ => Ok(()),
@@ -168,7 +166,7 @@ pub(super) fn invalidate(target: &Target<'_>, request: &Request) -> Result<(), T
 
 /// What can be wrong with a message that takes a receive.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Trouble {
+pub(in crate::qp) enum Trouble {
     /// The receive is too small.
     TooLong,
     /// The memory of the receive cannot be used.
@@ -181,7 +179,7 @@ pub(super) enum Trouble {
 
 impl Trouble {
     /// The status of the receive, and the end of the message.
-    pub(super) fn end(self, service: Service) -> (ibv_wc_status, Stop) {
+    pub(in crate::qp) fn end(self, service: Service) -> (ibv_wc_status, Stop) {
         match self {
             Self::TooLong if service.is_reliable() => {
                 (ibv_wc_status::IBV_WC_LOC_LEN_ERR, Stop::Broken(Refusal::InvalidRequest))
@@ -206,45 +204,20 @@ fn place(
     let domain = target.receives.domain;
     if header > 0 {
         let mut segments = Segments::new();
-        map(domain, &work.pieces, 0, header, true, &mut segments).map_err(|_| Trouble::Memory)?;
+        Memory::of_process().map(domain, &work.pieces, 0, header, true, &mut segments).map_err(|_| Trouble::Memory)?;
         bytes::write_bytes(&datagram::header(request), &segments).map_err(|_| Trouble::Memory)?;
     }
     if request.length > 0 {
         let mut segments = Segments::new();
-        map(domain, &work.pieces, header, request.length, true, &mut segments).map_err(|_| Trouble::Memory)?;
+        Memory::of_process()
+            .map(domain, &work.pieces, header, request.length, true, &mut segments)
+            .map_err(|_| Trouble::Memory)?;
         exchange.take(&segments).map_err(|fault| match fault {
             TransferFault::Requester(_) => Trouble::Other(Stop::LocalFault),
             TransferFault::Responder(_) => Trouble::Memory,
         })?;
     }
     invalidate(target, request)
-}
-
-/// Checks and holds `length` bytes of local memory, after the first `skipped`.
-pub(super) fn map(
-    domain: &Domain,
-    pieces: &[Piece],
-    mut skipped: u64,
-    mut length: u64,
-    is_written: bool,
-    segments: &mut Segments,
-) -> Result<(), Fault> {
-    for piece in pieces {
-        if length == 0 {
-            break;
-        }
-        let offset = skipped.min(u64::from(piece.length));
-        skipped -= offset;
-        let part = length.min(u64::from(piece.length) - offset);
-        if part > 0 {
-            // A sum that goes round is outside of any region.
-            let address = piece.address.checked_add(offset).ok_or(Fault::Bounds)?;
-            let segment = Memory::of_process().local(domain, piece.lkey, address, part, is_written)?;
-            segments.try_push(segment).map_err(|_| Fault::Bounds)?;
-            length -= part;
-        }
-    }
-    Ok(())
 }
 
 /// The completion of a receive that has its message.

@@ -1,0 +1,108 @@
+//! Things by numbers of 24 bits.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::errno::Errno;
+use crate::sys::unpoisoned;
+use crate::wire::packet::MULTICAST_NUMBER;
+
+/// Things by numbers of 24 bits, above 1 and below that of multicast.
+#[derive(Debug)]
+pub(super) struct Numbered<T> {
+    entries: RwLock<BTreeMap<u32, T>>,
+    /// The number given last, or zero before the first.
+    last: AtomicU32,
+}
+
+impl<T> Numbered<T> {
+    pub(super) const fn new() -> Self {
+        Self { entries: RwLock::new(BTreeMap::new()), last: AtomicU32::new(0) }
+    }
+
+    /// One that nothing has, the next after the last: a number comes again only when all have had their turn. The first is chance,
+    /// so that a number of another process or of an earlier run is likely nobody's.
+    pub(super) fn number(&self, most: u32) -> Result<u32, Errno> {
+        let entries = unpoisoned(self.entries.read());
+        if entries.len() >= most as usize {
+            return Err(Errno::NO_MEMORY);
+        }
+        if self.last.load(Ordering::Relaxed) == 0 {
+            // The low bits are as good as any, and are kept away from both ends.
+            let chance = (RandomState::new().hash_one(0) & 0x7f_ffff) as u32 + 0x100;
+            let _ = self.last.compare_exchange(0, chance, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        let after = |last| if last + 1 >= MULTICAST_NUMBER { 2 } else { last + 1 };
+        loop {
+            let update = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(after(last)));
+            let number = after(update.unwrap_or_else(|last| last));
+            if !entries.contains_key(&number) {
+                return Ok(number);
+            }
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        unpoisoned(self.entries.read()).len()
+    }
+
+    pub(super) fn has(&self, number: u32) -> bool {
+        unpoisoned(self.entries.read()).contains_key(&number)
+    }
+
+    /// What `get` gives of all.
+    pub(super) fn all<U>(&self, get: impl FnMut(&T) -> Option<U>) -> Vec<U> {
+        unpoisoned(self.entries.read()).values().filter_map(get).collect()
+    }
+
+    pub(super) fn enter(&self, number: u32, entry: T) {
+        unpoisoned(self.entries.write()).insert(number, entry);
+    }
+
+    pub(super) fn leave(&self, number: u32) {
+        let entry = unpoisoned(self.entries.write()).remove(&number);
+        // What goes with it goes when the lock is free.
+        drop(entry);
+    }
+
+    pub(super) fn find<U>(&self, number: u32, get: impl FnOnce(&T) -> Option<U>) -> Option<U> {
+        unpoisoned(self.entries.read()).get(&number).and_then(get)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_round_and_skip_what_is_taken() {
+        let numbered = Numbered::new();
+        let first = numbered.number(10).unwrap();
+        assert!(first > 1 && first < MULTICAST_NUMBER);
+        numbered.enter(first, ());
+        assert_eq!(numbered.number(10).unwrap(), first + 1);
+        numbered.last.store(MULTICAST_NUMBER - 2, Ordering::Relaxed);
+        assert_eq!(numbered.number(10).unwrap(), MULTICAST_NUMBER - 1);
+        assert_eq!(numbered.number(10).unwrap(), 2);
+        numbered.last.store(first - 1, Ordering::Relaxed);
+        assert_eq!(numbered.number(10).unwrap(), first + 1);
+    }
+
+    #[test]
+    fn there_are_as_many_as_the_limit_and_no_more() {
+        let numbered = Numbered::new();
+        for _ in 0..3 {
+            let number = numbered.number(3).unwrap();
+            numbered.enter(number, ());
+        }
+        assert_eq!(numbered.number(3), Err(Errno::NO_MEMORY));
+        let (&number, ()) = numbered.entries.read().unwrap().first_key_value().unwrap();
+        assert_eq!(numbered.find(number, |()| Some(number)), Some(number));
+        numbered.leave(number);
+        assert_eq!(numbered.find(number, |()| Some(number)), None);
+        assert!(numbered.number(3).is_ok());
+    }
+}
