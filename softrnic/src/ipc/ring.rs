@@ -4,7 +4,7 @@
 //! cursors count bytes for ever. What the other process says of its cursor is believed only as far as nothing outside of the
 //! ring, and of what has been put in, is touched.
 //!
-//! What it is built from comes from `sync`, so that a test can have it of `loom` (`tests/rings.rs`), which tries the orders
+//! What it is built from comes from `sync`, so that a test can have it of `loom` (`tests/loom`), which tries the orders
 //! in which both ends can come by.
 
 use std::marker::PhantomData;

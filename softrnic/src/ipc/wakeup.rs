@@ -4,7 +4,7 @@
 //! something in looks at that word afterwards, and rings. A fence of both orders stands between the two steps on both
 //! sides, so one of them sees what the other did. `WANTS_ROOM` is the same the other way round.
 //!
-//! What this is built from comes from `sync`, so that a test can have it of `loom` (`tests/rings.rs`).
+//! What this is built from comes from `sync`, so that a test can have it of `loom` (`tests/loom`).
 
 use super::ring::Ring;
 use crate::sys::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence, unpoisoned};

@@ -1,6 +1,6 @@
 //! A note for whoever has a lock: who cannot have it now leaves one, and goes; and what comes by mail for who reads it.
 //!
-//! What this is built from comes from `sync`, so that a test can have it of `loom` (`tests/notes.rs`).
+//! What this is built from comes from `sync`, so that a test can have it of `loom` (`tests/loom`).
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering, TryLockError, fence};
 

@@ -1,6 +1,6 @@
 //! Gates: any number may be in while one is open; who closes it waits until all have left, and then has what is behind it alone.
 //!
-//! What it is built from comes from `sync`, so that a test can have it of `loom` (`tests/gates.rs`), which tries every order
+//! What it is built from comes from `sync`, so that a test can have it of `loom` (`tests/loom`), which tries every order
 //! in which threads can come by.
 
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop, unpoisoned};

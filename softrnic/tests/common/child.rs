@@ -1,5 +1,8 @@
 //! Children of a test.
 
+use std::env;
+use std::process::Command;
+
 /// Runs `child` in a child, and gives its exit status, which is that of a panic where it panics.
 pub(crate) fn forked(child: impl FnOnce()) -> i32 {
     // SAFETY: the child does what the test is about, and ends without the exit handlers of its parent. Should it hang, the alarm
@@ -19,4 +22,16 @@ pub(crate) fn forked(child: impl FnOnce()) -> i32 {
             }
         }
     }
+}
+
+/// Runs the test of this name in a process of its own; whether this is that process.
+pub(crate) fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "SOFTRNIC_TEST_ALONE";
+    if env::var_os(ALONE).is_some_and(|alone| alone == test) {
+        return true;
+    }
+    let mut command = Command::new(env::current_exe().expect("this program has a path"));
+    let status = command.args(["--exact", test, "--nocapture"]).env(ALONE, test).status().expect("the program starts");
+    assert!(status.success(), "{test}: {status}");
+    false
 }

@@ -33,18 +33,12 @@ const ADDRESS: Sanitizer = Sanitizer {
     flag: "-Zsanitizer=address",
     options: &[],
     environment: &[],
-    // The software NIC, also with other processes, connections and threads; and sideway on it. Not `gates`, `notes` and `rings` of
-    // softrnic: their model has stacks of its own.
+    // The software NIC, also with other processes, connections and threads; and sideway on it. Not `loom` of softrnic:
+    // its model has stacks of its own.
     runs: &[
         ("softrnic", "softrnic", &[]),
-        ("softrnic", "connected", &[]),
-        ("softrnic", "fork", &[]),
-        ("softrnic", "kills", &[]),
-        ("softrnic", "many", &[]),
+        ("softrnic", "device", &[]),
         ("softrnic", "processes", &[]),
-        ("softrnic", "rdmacm", &[]),
-        ("softrnic", "signals", &[]),
-        ("softrnic", "threads", &[]),
         ("sideway-tests", "device", &["completions::", "errors::", "srq::", "windows::"]),
     ],
     // What one generation after `fork` has is not freed, and this test makes several in one process.
@@ -62,9 +56,7 @@ const THREAD: Sanitizer = Sanitizer {
     // Where threads meet.
     runs: &[
         ("softrnic", "softrnic", &[]),
-        ("softrnic", "rdmacm", &[]),
-        ("softrnic", "signals", &[]),
-        ("softrnic", "threads", &[]),
+        ("softrnic", "device", &["rdmacm::", "signals::", "threads::"]),
         ("sideway-tests", "device", &["cm_threads::", "events::", "teardown::", "threads::"]),
         ("sideway-tests", "verbs", &["cm::", "calls::"]),
     ],

@@ -1,11 +1,9 @@
 //! Two queue pairs of one process, connected to each other: data moves, and its completion says so.
 
-mod common;
-
-use common::{Setup, close, open, pair};
+use crate::common::{Setup, close, open, pair};
 use rdma_mummy_sys::*;
 
-fn fill(side: &mut common::Side, from: usize, length: usize) -> Vec<u8> {
+fn fill(side: &mut crate::common::Side, from: usize, length: usize) -> Vec<u8> {
     let data: Vec<u8> = (0..length).map(|place| (place * 31 + from) as u8).collect();
     side.buffer[from..from + length].copy_from_slice(&data);
     data
@@ -118,7 +116,7 @@ fn a_receiver_that_never_posts_is_given_up() {
 fn a_peer_that_is_not_there_is_given_up() {
     let context = open(c"soft0");
     let setup = Setup { retry_cnt: 1, timeout: 8, ..Setup::default() };
-    let side = common::Side::new(context, setup);
+    let side = crate::common::Side::new(context, setup);
     side.connect(0xff_fffe, setup);
     side.send(ibv_wr_opcode::IBV_WR_SEND, 1, &mut [side.piece(0, 64)], |_| {});
     assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);

@@ -4,28 +4,13 @@
 //!
 //! The model knows what SeqCst fences do, and of other SeqCst accesses hardly more than of AcqRel: the fences are to be
 //! enough.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../src/ipc/ring.rs"]
+#[path = "../../src/ipc/ring.rs"]
 #[expect(dead_code, reason = "not all that a session does is done here")]
 mod ring;
-#[path = "../src/ipc/wakeup.rs"]
+#[path = "../../src/ipc/wakeup.rs"]
 #[expect(dead_code, reason = "not all that a session does is done here")]
 mod wakeup;
-
-/// What both are built from: here, of a model that tries all orders.
-mod sys {
-    pub(super) mod sync {
-        use std::sync::LockResult;
-
-        pub(crate) use loom::sync::Mutex;
-        pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-
-        pub(crate) fn unpoisoned<T>(result: LockResult<T>) -> T {
-            result.unwrap()
-        }
-    }
-}
 
 /// Shared memory: lines are of two words, so that there is less to try.
 mod shared {
@@ -114,74 +99,15 @@ mod codec {
     pub(super) struct Garbage(pub(super) &'static str);
 }
 
-mod wire {
-    pub(super) mod bytes {
-        use std::sync::Arc;
-
-        use loom::cell::UnsafeCell;
-
-        /// Bytes of a ring.
-        #[derive(Debug)]
-        pub(crate) struct Segment {
-            pub(crate) of: Option<Arc<[UnsafeCell<u8>]>>,
-            pub(crate) start: usize,
-            pub(crate) length: usize,
-        }
-
-        impl Segment {
-            pub(crate) const EMPTY: Self = Self { of: None, start: 0, length: 0 };
-
-            pub(crate) fn is_empty(&self) -> bool {
-                self.length == 0
-            }
-
-            fn cells(&self) -> &[UnsafeCell<u8>] {
-                let of = self.of.as_deref().unwrap_or_default();
-                &of[self.start..][..self.length]
-            }
-        }
-
-        #[derive(Debug)]
-        pub(crate) struct Fault;
-
-        pub(crate) fn write_bytes(from: &[u8], to: &[Segment]) -> Result<(), Fault> {
-            let cells = to.iter().flat_map(Segment::cells);
-            // SAFETY: the model ends the test where another uses it meanwhile.
-            cells.zip(from).for_each(|(cell, &byte)| cell.with_mut(|to| unsafe { *to = byte }));
-            Ok(())
-        }
-
-        pub(crate) fn copy(_: &[Segment], _: &[Segment]) -> Result<(), Fault> {
-            unreachable!("all payloads are bytes here")
-        }
-
-        pub(crate) fn read_bytes(from: &[Segment]) -> Vec<u8> {
-            // SAFETY: the model ends the test where another changes it meanwhile.
-            from.iter().flat_map(Segment::cells).map(|cell| cell.with(|byte| unsafe { *byte })).collect()
-        }
-    }
-
-    pub(super) mod packet {
-        use crate::wire::bytes::Segment;
-
-        #[derive(Clone, Copy, Debug)]
-        pub(crate) enum Payload<'p> {
-            Bytes(&'p [u8]),
-            #[expect(dead_code, reason = "all payloads are bytes here")]
-            Memory(&'p [Segment]),
-        }
-    }
-}
-
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use self::ring::{CONTROL, Consumer, NotPut, Producer, Ring};
 use self::shared::{LINE, Shared};
-use self::sys::sync::AtomicU8;
 use self::wakeup::{Sleep, Sleeper, Wakeup};
-use self::wire::bytes::read_bytes;
-use self::wire::packet::Payload;
+use crate::sys::sync::AtomicU8;
+use crate::wire::bytes::read_bytes;
+use crate::wire::packet::Payload;
 
 /// The bytes of a ring: eight lines.
 const SIZE: usize = 8 * LINE;

@@ -1,27 +1,8 @@
-//! The gates of registered memory, in every order in which two threads can come by, and in those of three with up to two interruptions: deregistering waits for those who use a region, ends
-//! once they have left, and what is behind a gate is never changed while anybody looks.
-#![allow(clippy::unwrap_used, reason = "a test")]
+//! Run-down: in every order of two threads, and in those of three with up to two interruptions. Running down waits for each use and
+//! ends after the last, and what is run down does not change while it is in use.
 
-#[path = "../src/sys/rundown.rs"]
+#[path = "../../src/sys/rundown.rs"]
 mod rundown;
-
-/// What gates are built from: here, of a model that tries all orders.
-mod sys {
-    pub(super) mod sync {
-        use std::sync::LockResult;
-
-        pub(crate) use loom::hint::spin_loop;
-        pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
-        pub(crate) use loom::sync::{Condvar, Mutex};
-
-        /// Each look is one more order, and the first shows what the others do.
-        pub(crate) const SPINS: u32 = 1;
-
-        pub(crate) fn unpoisoned<T>(result: LockResult<T>) -> T {
-            result.unwrap()
-        }
-    }
-}
 
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
@@ -29,9 +10,9 @@ use loom::thread;
 
 use self::rundown::{Rundown, Waiting};
 
-/// Something behind a gate.
+/// Something that is run down.
 struct Room {
-    gate: Rundown,
+    rundown: Rundown,
     waiting: Waiting,
     inside: UnsafeCell<u32>,
 }
@@ -45,21 +26,21 @@ impl Room {
     /// An open one, with 1 inside.
     fn new() -> Arc<Self> {
         let waiting = Waiting { lock: Mutex::new(()), left: Condvar::new() };
-        let room = Self { gate: Rundown::closed(), waiting, inside: UnsafeCell::new(1) };
-        room.gate.open();
+        let room = Self { rundown: Rundown::closed(), waiting, inside: UnsafeCell::new(1) };
+        room.rundown.open();
         Arc::new(room)
     }
 
     fn enter(&self) -> bool {
-        self.gate.enter(|| &self.waiting)
+        self.rundown.enter(|| &self.waiting)
     }
 
     fn leave(&self) {
-        self.gate.leave(|| &self.waiting);
+        self.rundown.leave(|| &self.waiting);
     }
 
     fn close(&self) -> bool {
-        self.gate.close(|| &self.waiting)
+        self.rundown.close(|| &self.waiting)
     }
 
     fn look(&self) -> u32 {
@@ -96,7 +77,7 @@ fn who_closes_waits_for_all_who_are_in() {
         assert!(room.close());
         room.change(3);
         room.change(2);
-        room.gate.open();
+        room.rundown.open();
         visit(&room);
         visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
     });
@@ -110,7 +91,7 @@ fn one_who_is_in_may_enter_again_while_it_is_closed() {
             let room = Arc::clone(&room);
             thread::spawn(move || {
                 if room.enter() {
-                    room.gate.enter_again();
+                    room.rundown.enter_again();
                     room.leave();
                     assert_eq!(room.look(), 1);
                     room.leave();

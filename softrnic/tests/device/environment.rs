@@ -45,7 +45,10 @@ fn listed(devices: Option<&str>) -> String {
 
 fn listed_with(devices: Option<&str>, change: impl FnOnce(&mut Command)) -> String {
     let mut command = Command::new(env::current_exe().expect("this program has a path"));
-    command.args(["--exact", "lists", "--nocapture"]).env(ROLE, "1").env("RDMA_MUMMY_LIBIBVERBS", "/nonexistent");
+    command
+        .args(["--exact", "environment::lists", "--nocapture"])
+        .env(ROLE, "1")
+        .env("RDMA_MUMMY_LIBIBVERBS", "/nonexistent");
     match devices {
         Some(devices) => command.env(softrnic::DEVICES_VARIABLE, devices),
         None => command.env_remove(softrnic::DEVICES_VARIABLE),

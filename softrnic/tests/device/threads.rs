@@ -1,12 +1,10 @@
 //! Several threads on one device: each side of a connection has its own, and what one takes away while the other uses it is gone at
 //! once.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::{Setup, Side, close, open, pair};
+use crate::common::{Setup, Side, close, open, pair};
 use rdma_mummy_sys::*;
 
 /// What two threads share: the queue pairs, queues and memory are the device's, which any thread may use.

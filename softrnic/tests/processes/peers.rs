@@ -2,14 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
-mod common;
-
 use std::env;
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::ptr;
 
-use common::{Setup, Side, open};
+use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
 /// Makes `follow` do what comes.
@@ -139,7 +137,10 @@ struct Other {
 impl Other {
     fn start(kind: &str) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "follow", "--nocapture"]).env(ROLE, kind).env(OWNER, std::process::id().to_string());
+        command
+            .args(["--exact", "peers::follow", "--nocapture"])
+            .env(ROLE, kind)
+            .env(OWNER, std::process::id().to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (tell, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
         let mut other = Self { child, tell, says, number: 0, rkey: 0, address: 0, shared: 0 };

@@ -1,7 +1,5 @@
 //! Signals that come while a thread waits for an event: as with `read(2)`, their handler says whether it goes on waiting.
 
-mod common;
-
 use std::mem::zeroed;
 use std::os::unix::thread::JoinHandleExt;
 use std::ptr;
@@ -9,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::{Setup, Side, open};
+use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
 /// How often a handler has run.

@@ -1,12 +1,10 @@
 //! The devices as a program of C finds them: listing, opening, asking.
 
-mod common;
-
 use std::ffi::CStr;
 use std::mem::zeroed;
 use std::ptr;
 
-use common::{name_of, open};
+use crate::common::{name_of, open};
 use rdma_mummy_sys::*;
 
 #[test]

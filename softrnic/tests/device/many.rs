@@ -1,11 +1,9 @@
 //! Thousands of queue pairs on one device: each can be used, and all are gone in the end.
 
-mod common;
-
 use std::mem::zeroed;
 use std::thread;
 
-use common::{Setup, Side, open};
+use crate::common::{Setup, Side, open};
 use rdma_mummy_sys::*;
 
 /// An end of a connection, on the queue and the memory of `side`.

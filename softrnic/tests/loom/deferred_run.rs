@@ -1,25 +1,14 @@
 //! The note for whoever has a requester's lock, and its mail, in the orders in which threads can come by with up to
 //! some interruptions: nothing that was left stays there once all have gone.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-#[path = "../src/qp/deferred_run.rs"]
+#[path = "../../src/qp/deferred_run.rs"]
 mod deferred_run;
-
-/// What notes are built from: here, of a model that tries all orders.
-mod sys {
-    pub(super) mod sync {
-        pub(crate) use std::sync::TryLockError;
-
-        pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
-        pub(crate) use loom::sync::{Mutex, MutexGuard};
-    }
-}
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 
-use self::sys::sync::{AtomicBool, AtomicU8, Mutex};
+use crate::sys::sync::{AtomicBool, AtomicU8, Mutex};
 
 /// What a lock guards: the kinds of mail that were read, and whether it was run.
 #[derive(Default)]

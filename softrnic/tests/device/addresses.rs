@@ -1,14 +1,12 @@
 //! Addresses of the host that come and go while a device is open, in a network of the test's own.
 
-mod common;
-
 use std::env;
 use std::mem::zeroed;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::open;
+use crate::common::open;
 use rdma_mummy_sys::*;
 
 /// Tells the test below that it is the process that is looked at.
@@ -99,7 +97,7 @@ fn until(context: *mut ibv_context, address: [u8; 4], is_there: bool) {
 fn a_change_is_an_event() {
     if env::var_os(ROLE).is_none() {
         let mut command = Command::new(env::current_exe().expect("this program has a path"));
-        command.args(["--exact", "a_change_is_an_event", "--nocapture"]).env(ROLE, "1");
+        command.args(["--exact", "addresses::a_change_is_an_event", "--nocapture"]).env(ROLE, "1");
         // SAFETY: it takes nothing.
         let map = format!("0 {} 1", unsafe { libc::getuid() });
         // SAFETY: it makes system calls alone.

@@ -5,18 +5,16 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
-mod common;
-
 use std::env;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::party::{Chance, Name, Party, RC, SHARED, parse};
-use common::{LONG, open};
+use crate::child::is_alone;
+use crate::common::party::{Chance, Name, Party, RC, SHARED, parse};
+use crate::common::{LONG, open};
 use rdma_mummy_sys::*;
 
 /// Makes `follow` a peer: what it does, and then the four numbers, keys and addresses of who started it.
@@ -55,7 +53,7 @@ struct Other {
 impl Other {
     fn start(role: &str, party: &Party) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "follow", "--nocapture"]).env(ROLE, format!("{role} {}", party.name()));
+        command.args(["--exact", "kills::follow", "--nocapture"]).env(ROLE, format!("{role} {}", party.name()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (tell, says) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
         Self { child, tell, says }
@@ -103,12 +101,6 @@ fn belongings() -> [usize; 3] {
 /// The mappings of the process.
 fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().count()
-}
-
-/// Only one test at a time, as they count what the process has.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One peer, from its start to its death; whether it has worked, and how long the rest took to end.
@@ -170,7 +162,10 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
 
 #[test]
 fn peers_that_are_killed_leave_nothing_behind() {
-    let _alone = alone();
+    // It counts what the process has.
+    if !is_alone("kills::peers_that_are_killed_leave_nothing_behind") {
+        return;
+    }
     let count: u64 = env::var(COUNT).map_or(60, |count| count.parse().unwrap());
     let context = open(c"soft0");
     // What begins with the first peer stays.
@@ -212,7 +207,10 @@ fn peers_that_are_killed_leave_nothing_behind() {
 
 #[test]
 fn a_peer_that_is_stopped_for_a_while_goes_on() {
-    let _alone = alone();
+    // It counts what the process has.
+    if !is_alone("kills::a_peer_that_is_stopped_for_a_while_goes_on") {
+        return;
+    }
     let mut party = Party::new(open(c"soft0"), 10, 3, 3);
     let mut other = Other::start("both", &party);
     let peer = other.name();
@@ -244,7 +242,10 @@ fn a_peer_that_is_stopped_for_a_while_goes_on() {
 
 #[test]
 fn a_peer_that_is_stopped_for_good_is_given_up_and_not_too_early() {
-    let _alone = alone();
+    // It counts what the process has.
+    if !is_alone("kills::a_peer_that_is_stopped_for_good_is_given_up_and_not_too_early") {
+        return;
+    }
     let mut party = Party::new(open(c"soft0"), 1, 1, 4);
     let mut other = Other::start("takes", &party);
     let peer = other.name();

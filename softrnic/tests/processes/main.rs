@@ -1,0 +1,11 @@
+//! Several processes: peers of each other, peers that die, and children of `fork`.
+
+#[path = "../common/child.rs"]
+mod child;
+#[path = "../common/mod.rs"]
+mod common;
+
+mod fork;
+mod fork_register;
+mod kills;
+mod peers;
