@@ -3,7 +3,7 @@
 //! ```text
 //! cli       the command line, made into a plan
 //! plan      what is measured, and where: the same for both sides
-//! control   the two sides talk over TCP or rdma_cm: who they are, the plan, where the queue pairs are, results
+//! control   the two sides talk over TCP: who they are, the plan, where the queue pairs are, results
 //! endpoint  a side: device, memory, queue pairs; of sideway, or a fake for tests
 //! run       the loops
 //! stats     what comes out of them
@@ -47,7 +47,7 @@
 //! | `--cpu` `--no-numa` `--remote-cpu` `--remote-no-numa` | `cli/options/place.rs` | `endpoint/numa.rs`, `endpoint/verbs/worker.rs` |
 //! | `--interval` | `plan/sampling.rs` | `run/interval.rs` |
 //! | `--counters` | `plan/sampling.rs` | `endpoint/counters.rs` |
-//! | `--port` `--ipv4` `--ipv6` `--timeout` `--comm-rdma-cm` | `cli/options/control.rs` | `control/options.rs` |
+//! | `--port` `--ipv4` `--ipv6` `--timeout` | `cli/options/control.rs` | `control/options.rs` |
 //! | `--one-off` | `cli/options/control.rs` | `program/serve.rs` |
 //! | `--wait-server` `--loopback` | `cli/options/control.rs` | `program/measure.rs`, `control/loopback.rs` |
 //! | `--json` `--json-stream` | `cli/options/output.rs` | `report/json.rs` |

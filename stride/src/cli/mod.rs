@@ -181,8 +181,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     server = server.spread(ports);
     let mut warnings = idle(&given, &["--one-off"], "a client");
     if test.meeting.loopback {
-        warnings =
-            idle(&given, &["--one-off", "--wait-server", "--port", "--comm-rdma-cm", "--ipv4", "--ipv6"], "--loopback");
+        warnings = idle(&given, &["--one-off", "--wait-server", "--port", "--ipv4", "--ipv6"], "--loopback");
         if server.gpu_registration.is_some() && server.memory.is_none() {
             return Err(Contradiction(
                 "--remote-gpu-registration is of the memory of a GPU: give --remote-use-cuda as well".to_owned(),
@@ -248,7 +247,7 @@ fn contact(options: &options::ControlArgs) -> Result<ControlOptions, Contradicti
             time::show(LEAST_TIMEOUT)
         )));
     }
-    Ok(ControlOptions { by_rdma_cm: options.comm_rdma_cm, port: options.port.unwrap_or(PORT), family, timeout })
+    Ok(ControlOptions { port: options.port.unwrap_or(PORT), family, timeout })
 }
 
 /// Options that only the client has a use for.

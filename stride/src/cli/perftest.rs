@@ -12,9 +12,11 @@ enum Here {
     Needless(&'static str),
     /// There is nothing like it.
     Missing(&'static str),
+    /// There is nothing like it: why, and what serves instead.
+    Replaced(&'static str, &'static str),
 }
 
-use Here::{Missing, Named, Needless};
+use Here::{Missing, Named, Needless, Replaced};
 
 /// The words of perftest, and what to do with each.
 const WORDS: [(&[&str], Here); 46] = [
@@ -52,7 +54,10 @@ const WORDS: [(&[&str], Here); 46] = [
     (&["--qp"], Named("--qp-count")),
     (&["--run_infinitely"], Named("--run-infinitely")),
     (&["--rdma_cm"], Named("--rdma-cm")),
-    (&["--comm_rdma_cm"], Named("--comm-rdma-cm")),
+    (
+        &["-z", "--comm_rdma_cm", "--comm-rdma-cm"],
+        Replaced("the control channel is TCP", "use an IPoIB address, and -R to connect queue pairs by rdma_cm"),
+    ),
     (&["--post_list"], Named("--post-list")),
     (&["--recv_post_list"], Named("--recv-post-list")),
     (&["--rate_limit"], Named("--rate-limit, in Gb/s")),
@@ -75,6 +80,7 @@ fn tip(word: &str) -> Option<String> {
     Some(match here {
         Named(name) => format!("of perftest's options, this one is {name} here"),
         Needless(why) => format!("of perftest's options, this one is not needed: {why}, leave it out"),
+        Replaced(why, instead) => format!("of perftest's options, this one is not supported: {why}; {instead}"),
         Missing(why) => format!("of perftest's options, this one is not here: {why}, leave it out"),
     })
 }
@@ -135,7 +141,9 @@ mod tests {
             ("write lat -U", "this one is not here"),
             ("write lat -V", "this one is `stride-perf --version` here"),
             ("write bw --bind_source_ip 192.0.2.1", "this one is not here"),
-            ("write bw --comm_rdma_cm", "this one is --comm-rdma-cm here"),
+            ("write bw --comm_rdma_cm", "this one is not supported: the control channel is TCP; use an IPoIB address"),
+            ("write bw -z", "this one is not supported"),
+            ("-z", "this one is not supported"),
             ("-F", "this one is not needed"),
             ("write bw --retry_count 3", "this one is not here: a device tries again 7 times"),
             ("write bw -f 2", "this one is --warm-up here"),

@@ -141,10 +141,7 @@ fn sizes_times_and_places_are_read() {
     assert_eq!(job.plan.placement.server.cpus, Some(vec![7]));
     let job = client("stride-perf write bw --min-msg-size 64 --max-msg-size 4K --step-factor 4 -6 -p 7 --timeout 1m h");
     assert_eq!(job.plan.workload.sizes, [64, 256, 1024, 4096]);
-    assert_eq!(
-        job.contact,
-        ControlOptions { by_rdma_cm: false, port: 7, family: Some(Family::V6), timeout: Duration::from_secs(60) }
-    );
+    assert_eq!(job.contact, ControlOptions { port: 7, family: Some(Family::V6), timeout: Duration::from_secs(60) });
     let job = client("stride-perf write bw --threads 4 h");
     assert_eq!((job.plan.queues.threads, job.plan.queues.queue_pairs), (4, 4));
 }
@@ -228,29 +225,11 @@ fn both_sides_can_be_here() {
     assert_eq!(job.server, None);
     assert_eq!(job.plan.placement.server, SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() });
     assert_eq!(job.warnings, ["--one-off does nothing for --loopback"]);
-    let job = client("stride-perf write bw --loopback -z");
-    assert_eq!(job.warnings, ["--comm-rdma-cm does nothing for --loopback"]);
     let job = client("stride-perf write bw --loopback --use-cuda 0 --gpu-registration address --no-numa");
     assert_eq!(job.plan.placement.client.gpu_registration, Some(GpuRegistration::Address));
     assert_eq!(job.plan.placement.server, SideConfig { is_bound: Some(false), ..SideConfig::default() });
     let said = refusal("stride-perf write bw --loopback --remote-gpu-registration dmabuf");
     assert!(said.contains("give --remote-use-cuda as well"), "{said}");
-}
-
-#[test]
-fn the_sides_can_talk_over_rdma_cm() {
-    for (words, by_rdma_cm) in [("h", false), ("-z h", true), ("--comm-rdma-cm -R h", true), ("-R h", false)] {
-        let job = client(&format!("stride-perf write bw {words}"));
-        assert_eq!(
-            (job.contact.by_rdma_cm, job.plan.attributes.uses_rdma_cm),
-            (by_rdma_cm, words.contains("-R")),
-            "{words}"
-        );
-    }
-    assert!(server("stride-perf -z").contact.by_rdma_cm && !server("stride-perf").contact.by_rdma_cm);
-    let service = server("stride-perf write bw -z");
-    assert!(service.contact.by_rdma_cm && service.warnings.is_empty(), "{:?}", service.warnings);
-    assert!(refusal("stride-perf write bw --comm_rdma_cm h").contains("this one is --comm-rdma-cm here"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The two sides talk over TCP, or over a connection of rdma_cm: who they are, what is measured, where the queue pairs are, when each step
+//! The control channel: the two sides exchange over TCP who they are, what is measured, where the queue pairs are, when each step
 //! begins, and what came of it.
 //!
 //! ```text
@@ -20,13 +20,11 @@
 //! whose step runs says so by `progress`.
 
 mod client;
-mod cm;
 mod connection;
 mod failure;
 mod frame;
 mod interval_check;
 mod keepalive;
-mod listeners;
 mod loopback;
 mod message;
 mod options;
@@ -39,13 +37,12 @@ pub use self::client::{Outcome, Step, Watch, measure};
 pub use self::connection::Connection;
 pub use self::failure::{Cause, Failure};
 pub use self::frame::PROTOCOL;
-pub use self::listeners::{Listeners, Stop};
 pub use self::loopback::loopback;
 pub use self::message::{Done, Hello, Message, Offer, Reason, Request};
 pub use self::options::{Carrier, ControlOptions, Family, LEAST_TIMEOUT, Met, PORT, connect, connect_telling, listen};
 pub use self::path::{Near, choose, choose_all};
 pub use self::server::{Event, Host, serve_one};
-pub use self::service::serve;
+pub use self::service::{Stop, serve};
 pub use self::wire::Wire;
 
 #[cfg(test)]

@@ -6,20 +6,17 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use super::cm;
 use super::connection::Connection;
 use super::failure::Failure;
-use super::listeners::Listeners;
 use super::path::Near;
 use super::wire::Wire;
 use crate::endpoint::Role;
 use crate::plan::time;
 
-/// The port, where none is given: of TCP, and of rdma_cm.
+/// The default TCP port.
 pub const PORT: u16 = 18515;
 
 /// How long a client waits before it tries again.
@@ -43,9 +40,9 @@ pub const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 pub enum Carrier {
     /// A connection of TCP.
     #[default]
+    // Documents of earlier versions, which had a channel over rdma_cm too, are still read.
+    #[serde(alias = "rdma_cm")]
     Tcp,
-    /// A connection of rdma_cm.
-    RdmaCm,
     /// Nothing: both sides are in one process.
     Process,
 }
@@ -53,8 +50,6 @@ pub enum Carrier {
 /// How the sides meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlOptions {
-    /// A client connects by rdma_cm, and not over TCP; a server, which listens for both, has to be able to.
-    pub by_rdma_cm: bool,
     /// The server's port.
     pub port: u16,
     /// The one family that is used.
@@ -147,7 +142,6 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
 
 /// What is wrong, without what can be done.
 fn cause(text: &str) -> &str {
-    let text = text.strip_prefix("-z: ").unwrap_or(text);
     text.split_once(": ").map_or(text, |(cause, _)| cause)
 }
 
@@ -163,11 +157,6 @@ fn connect_once(host: &str, contact: &ControlOptions) -> Result<Met, Failure> {
 }
 
 fn reach(host: &str, address: SocketAddr, contact: &ControlOptions) -> Result<Met, Failure> {
-    if contact.by_rdma_cm {
-        let stream = cm::dial(host, address, contact.timeout)?;
-        let [client, server] = stream.addresses();
-        return greet(stream, Near { client, server }, contact);
-    }
     match TcpStream::connect_timeout(&address, contact.timeout) {
         Ok(stream) => meet(stream, contact),
         Err(error) => Err(Failure::Unreachable(unreachable(host, address, &error))),
@@ -232,34 +221,12 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// Listens for clients over TCP, and over rdma_cm where this machine has that; where it has a device of iWARP only if that is asked for. Port 0 is one that the system chooses.
+/// Listens for clients. With port 0 the system chooses one.
 ///
 /// # Errors
 ///
-/// `Unreachable`, where the port is taken; `Ours`, where the contact is to be by rdma_cm and cannot.
-pub fn listen(contact: &ControlOptions) -> Result<Listeners, Failure> {
-    let tcp = listen_over_tcp(contact)?;
-    let port = tcp.local_addr().map_err(|error| Failure::Ours(error.into()))?.port();
-    // Its listeners would have the clients of TCP.
-    if !contact.by_rdma_cm
-        && let Some(name) = cm::iwarp()
-    {
-        log::info!("clients come over TCP alone, as {name} is a device of iWARP: with -z they come over rdma_cm too");
-        return Ok(Listeners::new(tcp, None));
-    }
-    match cm::Listener::bind(port, contact.family, contact.timeout) {
-        Ok(cm) => Ok(Listeners::new(tcp, Some(cm))),
-        Err(error) if contact.by_rdma_cm => {
-            Err(Failure::Ours(anyhow!("-z: {error:#}; without -z clients come over TCP alone")))
-        }
-        Err(error) => {
-            log::debug!("clients come over TCP alone: {error:#}");
-            Ok(Listeners::new(tcp, None))
-        }
-    }
-}
-
-fn listen_over_tcp(contact: &ControlOptions) -> Result<TcpListener, Failure> {
+/// `Unreachable`, if the port is taken.
+pub fn listen(contact: &ControlOptions) -> Result<TcpListener, Failure> {
     let port = contact.port;
     let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
     let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
@@ -314,7 +281,7 @@ mod tests {
     use super::*;
 
     fn contact(port: u16, family: Option<Family>) -> ControlOptions {
-        ControlOptions { by_rdma_cm: false, port, family, timeout: Duration::from_secs(10) }
+        ControlOptions { port, family, timeout: Duration::from_secs(10) }
     }
 
     #[test]
@@ -341,7 +308,7 @@ mod tests {
     #[test]
     fn nobody_is_named() {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
-        let port = listener.local_address().unwrap().port();
+        let port = listener.local_addr().unwrap().port();
         drop(listener);
         let Err(Failure::Unreachable(text)) = connect("127.0.0.1", &contact(port, None), None) else { panic!() };
         assert!(text.contains(&format!("nobody listens at 127.0.0.1, TCP port {port}")), "{text}");
@@ -364,7 +331,7 @@ mod tests {
     #[test]
     fn who_waits_is_told_why_and_not_to_wait_in_the_end() {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
-        let port = listener.local_address().unwrap().port();
+        let port = listener.local_addr().unwrap().port();
         drop(listener);
         let mut told = Vec::new();
         let wait = Some(Duration::from_millis(450));
@@ -376,15 +343,15 @@ mod tests {
         let busy = |wait| advised(Failure::Busy("the server is busy".to_owned()), wait).to_string();
         assert_eq!(busy(None), "the server is busy: try later, or give --wait-server");
         assert_eq!(busy(wait), "the server is busy, also after 450ms: try later, or give a longer --wait-server");
-        let far = "-z: h is not reached: give another, or give --wait-server";
+        let far = "h is not reached: give another, or give --wait-server";
         let far = advised(Failure::Unreachable(far.to_owned()), wait).to_string();
-        assert_eq!(far, "-z: h is not reached, also after 450ms: give another, or give a longer --wait-server");
+        assert_eq!(far, "h is not reached, also after 450ms: give another, or give a longer --wait-server");
     }
 
     #[test]
     fn a_port_is_taken_once() {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
-        let port = listener.local_address().unwrap().port();
+        let port = listener.local_addr().unwrap().port();
         let Err(failure) = listen(&contact(port, Some(Family::V4))) else { panic!() };
         assert!(failure.to_string().contains("give another --port"), "{failure}");
     }

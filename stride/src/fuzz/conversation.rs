@@ -38,7 +38,7 @@ impl Wire for Script {
     }
 }
 
-/// All that the other side says, over TCP or rdma_cm: to a server where the first byte is even, and else to a client.
+/// All that the other side sends: to a server where the first byte is even, and else to a client.
 pub fn conversation(input: &[u8]) -> bool {
     let Some((choice, script)) = input.split_first() else { return false };
     let role = if choice.is_multiple_of(2) { Role::Server } else { Role::Client };

@@ -37,7 +37,6 @@ pub(super) fn measure(measurement: Measurement, factory: &dyn EndpointFactory) -
     let mut screen = Console::new(&plan, &output);
     screen.exchange = match server {
         None => Carrier::Process,
-        Some(_) if contact.by_rdma_cm => Carrier::RdmaCm,
         Some(_) => Carrier::Tcp,
     };
     let request = Request { plan, given };

@@ -26,7 +26,7 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
         factory.look(&place)?;
     }
     let listener = control::listen(&contact).map_err(|failure| anyhow!("{failure}"))?;
-    let port = listener.local_address()?.port();
+    let port = listener.local_addr()?.port();
     let host = Host { place, test };
     end_at_second()?;
     let mut signals = Signals::new(Signal::ALL.map(Signal::number))?;
@@ -42,14 +42,7 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
             stop.stop();
         }
     });
-    let both = if listener.has_rdma_cm() { " and rdma_cm" } else { "" };
-    let alone = if listener.has_softrnic() { " (rdma_cm of softrnic: of this host alone)" } else { "" };
-    if contact.by_rdma_cm
-        && let Some(lack) = listener.lack()
-    {
-        say(&format!("warning: -z: softrnic serves rdma_cm, and nobody comes from another host over it: {lack}"));
-    }
-    say(&format!("waiting for clients on TCP{both} port {port}{alone}; Ctrl-C ends"));
+    say(&format!("waiting for clients on TCP port {port}; Ctrl-C ends"));
     let mut tell = |event: Event| {
         match event {
             Event::Client(_) => serving.store(true, Ordering::Relaxed),

@@ -91,9 +91,6 @@ fn events_come_and_the_connection_manager_connects() {
         "send bw -R -c uc",
         "send lat -R -c ud",
         "write lat -R -e --latency ack",
-        // The sides talk over the device too.
-        "write bw -z -q 4 -b --validate",
-        "send lat -z -R -c ud",
     ] {
         let words = format!("{words} -n 100 -s 64 -p {port} {address}");
         has_rows(&child::run(stride(&words), LIMIT), &words, 1);

@@ -10,14 +10,9 @@ use crate::plan::values;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Control channel")]
 pub(in crate::cli) struct ControlArgs {
-    /// Port of the server, of TCP and of rdma_cm [default: 18515].
+    /// TCP port of the server [default: 18515].
     #[arg(short = 'p', long, value_name = "PORT")]
     pub(in crate::cli) port: Option<u16>,
-    /// The sides talk over a connection of rdma_cm (RC) in place of TCP, for networks where nothing but RDMA passes; the server's address has
-    /// to lead to an RDMA device. A server listens for both; with this option it fails where it cannot, and warns where softrnic serves rdma_cm, for
-    /// this host alone, as the system has no device or library.
-    #[arg(short = 'z', long)]
-    pub(in crate::cli) comm_rdma_cm: bool,
     /// IPv4 only.
     #[arg(short = '4', long = "ipv4")]
     pub(in crate::cli) ipv4: bool,

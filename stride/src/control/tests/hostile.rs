@@ -248,8 +248,7 @@ fn a_server_outlives_what_its_clients_are() {
 #[test]
 fn a_client_sees_that_its_server_is_gone() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let contact =
-        ControlOptions { by_rdma_cm: false, port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
+    let contact = ControlOptions { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
     let server = thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let (connection, _) = Connection::greet(stream, Role::Server, LONG).unwrap();

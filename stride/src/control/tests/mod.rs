@@ -1,6 +1,5 @@
 //! Both sides with fake endpoints, in memory and over sockets, and each side with others that are not what they should be.
 
-mod by_rdma_cm;
 mod hostile;
 mod sockets;
 mod whole;
@@ -34,19 +33,11 @@ struct Running {
 
 impl Running {
     fn start(factory: Fake, host: Host, timeout: Duration, is_one_off: bool) -> Self {
-        let reception = Listeners::from(TcpListener::bind("127.0.0.1:0").unwrap());
-        Self::with(reception, factory, host, timeout, is_one_off)
-    }
-
-    fn at(reception: Listeners, timeout: Duration) -> Self {
-        Self::with(reception, Fake::default(), Host::default(), timeout, false)
-    }
-
-    fn with(reception: Listeners, factory: Fake, host: Host, timeout: Duration, is_one_off: bool) -> Self {
-        let (address, stop) = (reception.local_address().unwrap(), Stop::new(&reception).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), Stop::new(&listener).unwrap());
         let (sender, events) = channel();
         let thread = thread::spawn(move || {
-            serve(&reception, &factory, &host, timeout, is_one_off, &mut |event| {
+            serve(&listener, &factory, &host, timeout, is_one_off, &mut |event| {
                 let _ = sender.send(event);
             })
         });
@@ -58,7 +49,7 @@ impl Running {
     }
 
     fn contact(&self) -> ControlOptions {
-        ControlOptions { by_rdma_cm: false, port: self.address.port(), family: None, timeout: LONG }
+        ControlOptions { port: self.address.port(), family: None, timeout: LONG }
     }
 
     fn measure(&self, request: &Request, watch: &mut dyn Watch) -> Result<Outcome, Failure> {
