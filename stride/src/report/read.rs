@@ -5,26 +5,17 @@ use anyhow::{Context, Result, ensure};
 use super::json::Document;
 use super::{Series, perftest};
 
-/// The text of a file, as this program writes it, or as a shell of Windows has it: with a mark of its encoding before it.
+/// The text of a file in UTF-8, with or without a byte order mark.
 ///
 /// # Errors
 ///
-/// A sentence for the user, where it is no text.
+/// A sentence for the user, if it is other text or none.
 pub fn text(bytes: Vec<u8>) -> Result<String> {
-    let unit: fn([u8; 2]) -> u16 = match bytes.as_slice() {
-        [0xef, 0xbb, 0xbf, rest @ ..] => return plain(rest.to_vec()),
-        [0xff, 0xfe, ..] => u16::from_le_bytes,
-        [0xfe, 0xff, ..] => u16::from_be_bytes,
-        _ => return plain(bytes),
-    };
-    let pairs = bytes[2..].chunks_exact(2);
-    ensure!(pairs.remainder().is_empty(), "it is UTF-16, and ends within a letter");
-    let units: Vec<u16> = pairs.map(|pair| unit([pair[0], pair[1]])).collect();
-    String::from_utf16(&units).context("it is no text, though it begins as one of UTF-16 does")
-}
-
-fn plain(bytes: Vec<u8>) -> Result<String> {
-    String::from_utf8(bytes).context("it is no text of UTF-8, and has no mark of UTF-16")
+    let text = String::from_utf8(bytes).context("not UTF-8; convert it, for example with iconv")?;
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    })
 }
 
 /// The tests in a text, under a name: a document or a stream of this program, or what the programs of perftest print.
@@ -58,20 +49,11 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_other_encodings_are_read() {
-        let expected = "Send BW Test\n#bytes ü";
-        let of = |start: &[u8], bytes: fn(u16) -> [u8; 2]| {
-            let units = expected.encode_utf16().flat_map(bytes);
-            text(start.iter().copied().chain(units).collect()).unwrap()
-        };
-        assert_eq!(of(&[0xff, 0xfe], u16::to_le_bytes), expected);
-        assert_eq!(of(&[0xfe, 0xff], u16::to_be_bytes), expected);
-        assert_eq!(text(format!("\u{feff}{expected}").into_bytes()).unwrap(), expected);
-        assert_eq!(text(expected.as_bytes().to_vec()).unwrap(), expected);
-        let said = |bytes: &[u8]| text(bytes.to_vec()).unwrap_err().to_string();
-        assert_eq!(said(b"\xff\xfe1"), "it is UTF-16, and ends within a letter");
-        assert!(said(b"\xff\xfe\0\xd8").starts_with("it is no text, though"));
-        assert!(said(b"a\xffb").starts_with("it is no text of UTF-8"));
+    fn a_byte_order_mark_is_dropped_and_other_encodings_are_refused() {
+        assert_eq!(text("\u{feff}#bytes ü".into()).unwrap(), "#bytes ü");
+        assert_eq!(text("#bytes ü".into()).unwrap(), "#bytes ü");
+        let error = text(b"\xff\xfe#\0".to_vec()).unwrap_err().to_string();
+        assert_eq!(error, "not UTF-8; convert it, for example with iconv");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::step::{self, Outcome};
 use super::sum::sum;
 use super::worker_resources::{self, WorkerResources};
 use super::worker_wait::{WorkerCount, WorkerWait};
-use super::{code, vendor, worker};
+use super::{vendor, worker};
 use crate::endpoint::counters::Counters;
 use crate::endpoint::numa;
 use crate::endpoint::{Changes, Endpoint, Glimpse, Path, PeerInfo, PortInfo, QpAddress, Role};
@@ -62,7 +62,6 @@ impl VerbsEndpoint {
         numa::check(place.cpus.as_deref().unwrap_or_default(), named)?;
         // First of all, so that it is known how long a tick is when the test begins.
         Scale::begin();
-        code::map();
         let mut manager = None;
         let places = port_context::places(plan, place);
         let found = if plan.attributes.uses_rdma_cm {

@@ -2,7 +2,6 @@
 
 mod abilities;
 mod arrival;
-mod code;
 mod connect;
 mod contents;
 mod device;
