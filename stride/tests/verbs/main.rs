@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
+mod rdma_cm;
 mod sides;
 
 use std::time::{Duration, Instant};

@@ -240,9 +240,12 @@ fn gpu(context: &Context<'_>) -> Result<Finished> {
         return Ok(Finished::did_not_run("there is no CUDA driver"));
     }
     let mut finished = Finished::default();
-    for (package, required) in [("softrnic", "SOFTRNIC_TEST_CUDA"), ("stride-perf", "STRIDE_TEST_CUDA")] {
+    for (package, test, filter, required) in [
+        ("softrnic", "cuda", "", "SOFTRNIC_TEST_CUDA"),
+        ("stride-perf", "program", "cuda::", "STRIDE_TEST_CUDA"),
+    ] {
         let mut command = repo::cargo(context.root);
-        command.args(["test", "--package", package, "--test", "cuda"]).env(required, "1");
+        command.args(["test", "--package", package, "--test", test, filter]).env(required, "1");
         finished.add(&format!("cargo test --package {package}"), stream(command)?);
     }
     Ok(finished.or_nothing_ran())

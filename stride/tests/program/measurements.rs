@@ -1,36 +1,13 @@
-//! The program as a user has it: started, with a server where it takes one, on softrnic's device.
-
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
-
-mod support;
+//! Measurements, with a server as another process or with both sides in one.
 
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 
 use stride_perf::endpoint::{Gpus, gpus};
 
-use self::support::ends;
-
-fn program(words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-    command
-        .args(words.split_whitespace())
-        .env("NO_COLOR", "1")
-        .env("RDMA_MUMMY_RDMACM", "softrnic")
-        .stdin(Stdio::null());
-    command
-}
-
-fn run(words: &str) -> Output {
-    program(words).output().unwrap()
-}
-
-/// A port that is free now.
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use super::{ends, port, program, run};
 
 /// A server, which is killed in the end.
 struct Server(Child);

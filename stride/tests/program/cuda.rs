@@ -1,10 +1,8 @@
 //! Messages in the memory of a real GPU, on softrnic's device. Without one the tests say that they did not run; with
 //! `STRIDE_TEST_CUDA=1` they fail then.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
-
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use stride_perf::endpoint::{GpuInfo, Gpus, gpus};
 
@@ -25,8 +23,7 @@ fn found() -> Option<Vec<GpuInfo>> {
 }
 
 fn run(words: &str) -> (Output, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-    let output = command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap();
+    let output = super::run(words);
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8(bytes.clone()).unwrap());
     (output, out, err)
 }

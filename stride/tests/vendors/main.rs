@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
 
+mod ports;
+
 use std::collections::BTreeSet;
 
 use rdma_mummy_sys::{ibv_mtu, ibv_qp_attr_mask as mask, ibv_qp_state as state};

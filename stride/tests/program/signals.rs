@@ -1,12 +1,9 @@
 //! Ctrl-C, and SIGTERM, while a test runs.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
-
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use stride_perf::control::Wire;
+
+use super::{port, program};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -27,9 +26,7 @@ struct Running {
 
 impl Running {
     fn start(words: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-        command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = program(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out, printed: String::new() }
     }
@@ -70,11 +67,6 @@ impl Drop for Running {
 fn is_row(line: &str) -> bool {
     let mut words = line.split_whitespace();
     words.next().is_some_and(|word| word.parse::<u64>().is_ok()) && words.count() > 5
-}
-
-/// A port that is free now.
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[test]

@@ -1,22 +1,12 @@
 //! The files that the program is started with: where results go that its own output goes to too, and what nobody reads or nothing can be
 //! written to.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
-
-mod support;
-
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use self::support::ends;
-
-fn program(words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-    command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null());
-    command
-}
+use super::{ends, program};
 
 /// A log with a line in it, of the test that asks for it.
 fn log(name: &str) -> PathBuf {
@@ -63,9 +53,7 @@ fn a_plot_does_not_destroy_what_is_printed_beside_it() {
     let file = log("plot").with_extension("svg");
     let out = File::create(&file).unwrap();
     let words = format!("write bw -d soft0 --loopback -n 10 -s 64,128 --plot {}", file.display());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-    command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
-    assert!(command.status().unwrap().success());
+    assert!(program(&words).stdout(out).stderr(Stdio::null()).status().unwrap().success());
     let text = fs::read_to_string(&file).unwrap();
     fs::remove_file(&file).unwrap();
     assert!(text.contains("  client: soft0") && text.ends_with("</svg>\n") && !text.contains('\0'), "{text}");

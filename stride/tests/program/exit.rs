@@ -1,24 +1,14 @@
 //! What the program's exit status says, of tests that are done, missed or fail.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails the test, also outside of a function marked as one")]
-
-mod support;
-
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use stride_perf::control::PROTOCOL;
 
-use self::support::ends;
-
-fn run(words: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-    command.args(words.split_whitespace()).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap()
-}
+use super::{ends, program, run};
 
 /// A message as the sides send it.
 fn frame(protocol: u16, kind: u16, body: &str) -> Vec<u8> {
@@ -92,9 +82,7 @@ fn a_limit_that_is_missed_has_an_exit_status_of_its_own() {
 fn a_file_may_have_any_name_that_the_system_takes() {
     let mut folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     folder.push(OsStr::from_bytes(b"a name \xff.json"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stride-perf"));
-    command.args(["write", "bw", "-d", "soft0", "-n", "100", "-s", "64", "--loopback", "--json"]).arg(&folder);
-    ends(&command.stdin(Stdio::null()).output().unwrap(), 0);
+    ends(&program("write bw -d soft0 -n 100 -s 64 --loopback --json").arg(&folder).output().unwrap(), 0);
     let text = std::fs::read_to_string(&folder).unwrap();
     assert!(text.contains("a name \u{fffd}.json"), "{text}");
 }
