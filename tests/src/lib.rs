@@ -1,5 +1,6 @@
 //! What the tests share.
 
+pub mod called;
 pub mod child;
 pub mod completion_log;
 pub mod connections;
@@ -13,6 +14,7 @@ pub mod programs;
 pub mod recording;
 pub mod requirements;
 pub mod resources;
+pub mod shim;
 mod waiting;
 
 /// The code of the README is compiled.

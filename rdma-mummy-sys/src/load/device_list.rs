@@ -40,7 +40,7 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
         };
     }
     let unavailable = system.and_then(|table| table.ibv_get_device_list).is_none().then_some(libc::EOPNOTSUPP);
-    let providers = provider::all().map(|registered| (registered.ibverbs(), Some(registered)));
+    let providers = provider::listed().map(|registered| (registered.ibverbs(), Some(registered)));
     let sources = system.map(|table| (table, None)).into_iter().chain(providers).filter_map(source);
     // SAFETY: `num_devices` is null or writable by contract, and the functions of a table are a pair of this kind.
     unsafe { LISTS.join(num_devices, unavailable, sources) }

@@ -25,18 +25,27 @@ pub struct Provider {
     name: String,
     ibverbs: IbverbsTable,
     rdmacm: Option<RdmacmTable>,
+    below: Option<ProviderId>,
 }
 
 impl Provider {
     /// A provider of devices. What its table leaves out fails with `EOPNOTSUPP` on its objects.
     pub fn new(name: impl Into<String>, ibverbs: IbverbsTable) -> Self {
-        Provider { name: name.into(), ibverbs, rdmacm: None }
+        Provider { name: name.into(), ibverbs, rdmacm: None, below: None }
     }
 
     /// Adds a connection manager for these devices.
     #[must_use]
     pub fn with_rdmacm(mut self, rdmacm: RdmacmTable) -> Self {
         self.rdmacm = Some(rdmacm);
+        self
+    }
+
+    /// Puts the provider in the place of another one, whose functions it calls: lists made from now on, and the choice of a
+    /// connection manager, have this one instead. For logging, or for making calls fail.
+    #[must_use]
+    pub fn in_front_of(mut self, below: ProviderId) -> Self {
+        self.below = Some(below);
         self
     }
 }
@@ -69,6 +78,12 @@ static APPENDING: Mutex<()> = Mutex::new(());
 /// The registered providers, in order.
 pub(crate) fn all() -> impl Iterator<Item = &'static Registered> {
     std::iter::successors(FIRST.get().copied(), |registered| registered.next.get().copied())
+}
+
+/// Those that no other stands in front of.
+pub(crate) fn listed() -> impl Iterator<Item = &'static Registered> {
+    let is_below = |one: &&'static Registered| all().any(|other| other.provider.below == Some(ProviderId(one)));
+    all().filter(move |registered| !is_below(registered))
 }
 
 /// Adds `provider` to those of this process. Device lists made from now on have its devices, in the order of
@@ -150,6 +165,16 @@ impl ProviderId {
     pub unsafe fn stamp(self, device: *mut ibv_device) {
         // SAFETY: passed on to the caller.
         unsafe { stamp(device, self.0) };
+    }
+
+    /// Its functions of libibverbs, for a provider that stands in front of it.
+    pub fn ibverbs(self) -> &'static IbverbsTable {
+        self.0.ibverbs()
+    }
+
+    /// Its functions of librdmacm, if it has a connection manager.
+    pub fn rdmacm(self) -> Option<&'static RdmacmTable> {
+        self.0.rdmacm()
     }
 
     pub(crate) fn registered(self) -> &'static Registered {

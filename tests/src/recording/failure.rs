@@ -15,7 +15,7 @@ pub(super) enum How {
     Silent,
 }
 
-pub(super) fn set_errno(errno: c_int) {
+pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: libc gives the address of this thread's errno, valid and aligned as long as the thread runs.
     unsafe { *libc::__errno_location() = errno };
 }

@@ -16,11 +16,7 @@
 //! assert_eq!(recording.live(), [Kind::Context; 0]);
 //! ```
 //!
-//! It is a connection manager as well: event channels, identifiers, lists of addresses and lists of open devices that are
-//! made in the thread of a `Recording` belong to its device, and connect among themselves.
-//! [`Recording::raise_connection_event`] brings events that no peer would send; after [`Recording::script_connections`]
-//! there are no others. The verbs are written down, and fail, under their whole names, such as `rdma_connect`. An event of
-//! a connection that was never acknowledged fails the test when the `Recording` is dropped.
+//! Connections are those of softrnic: [`shim`](crate::shim).
 //!
 //! What stands in `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` is what was asked for and no more: a function of a field or
 //! an operation that was not asked for is a null pointer, and calling it ends the process.
@@ -49,7 +45,6 @@ mod objects;
 mod post;
 mod qp;
 mod query;
-mod rdmacm;
 mod receives;
 mod script;
 mod semaphore;
@@ -63,13 +58,11 @@ mod work_queue;
 mod world;
 mod xrc;
 
-use sideway::rdmacm::communication_manager::EventChannel;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 
 use rdma_mummy_sys::load::ibverbs::{Ibverbs, IbverbsTable};
 use rdma_mummy_sys::load::provider::{Provider, register};
-use rdma_mummy_sys::load::rdmacm::{Choice, Rdmacm, choose};
 use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceList;
@@ -80,7 +73,9 @@ pub use calls::{Bind, Call, Completion, Kind, Posted};
 pub use efa::install_efa;
 pub use import::{answer, loose_calls};
 pub use mlx5::install_mlx5;
-pub use rdmacm::{ConnectionEvent, ConnectionParameters};
+pub(crate) use failure::set_errno;
+pub(crate) use script::Script;
+pub(crate) use spoil::Spoil;
 pub use script::{Bad, Facts, Failure};
 pub use warnings::Warnings;
 pub use world::{World, connect};
@@ -93,16 +88,6 @@ pub struct Recording {
     device: &'static state::Device,
 }
 
-/// A channel of what is recorded; nothing else of this process serves connections.
-///
-/// # Panics
-///
-/// There is none.
-#[track_caller]
-pub fn channel() -> Arc<EventChannel> {
-    EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
-}
-
 impl Recording {
     /// A device of its own for this thread.
     pub fn new() -> Self {
@@ -113,15 +98,8 @@ impl Recording {
                 // Something else has loaded a library: its devices stand in the lists as well.
             }
             // SAFETY: the functions do what the manual pages say of their names.
-            let registered = unsafe { register(Provider::new("recording", table()).with_rdmacm(rdmacm::table())) };
-            match registered {
-                Ok(provider) => choose(Choice::Provider(provider)),
-                Err(error) => panic!("{error}"),
-            };
-            // SAFETY: as above. What was given back is remembered as nobody's, and so goes to the library of the system.
-            if let Err(_loaded) = unsafe { Rdmacm::from_table(rdmacm::system_table()) }.install() {
-                // Something else has loaded the library, which would not survive such a call.
-            }
+            let registered = unsafe { register(Provider::new("recording", table())) };
+            registered.unwrap_or_else(|error| panic!("{error}"));
         });
         Self { device: device::plug_in() }
     }
@@ -135,9 +113,6 @@ impl Recording {
         REGISTERED.call_once(|| {
             // SAFETY: the functions do what the manual pages say of their names.
             let installed = unsafe { Ibverbs::from_table(vendor::with_address_handles(table())) }.install();
-            assert!(installed.is_ok(), "another library is loaded");
-            // SAFETY: as above.
-            let installed = unsafe { Rdmacm::from_table(rdmacm::table()) }.install();
             assert!(installed.is_ok(), "another library is loaded");
         });
         Self { device: device::plug_in() }
@@ -257,32 +232,6 @@ impl Recording {
         self
     }
 
-    /// Adds an event to a channel of the connection manager; one that is gone, or not this device's, is a violation.
-    ///
-    /// The channel and the identifiers are those of `rdma_create_event_channel` and the like, and are not followed here.
-    pub fn raise_connection_event(
-        &self,
-        channel: *mut rdma_mummy_sys::rdma_event_channel,
-        event: ConnectionEvent,
-    ) -> &Self {
-        rdmacm::raise(self.device, channel, event);
-        self
-    }
-
-    /// Whether nothing happens by itself on this device's connections: each call succeeds and brings its identifier
-    /// further, but every event is one that the test raises.
-    pub fn script_connections(&self, scripted: bool) -> &Self {
-        self.device.state.lock().manager.set_scripted(scripted);
-        self
-    }
-
-    /// The device is gone, as the connection manager sees it: no identifier and no list gets it any more, and the context
-    /// that they share is closed with the last of them.
-    pub fn unplug(&self) -> &Self {
-        rdmacm::remove(self.device);
-        self
-    }
-
     /// All calls since this was last asked.
     pub fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.device.state.lock().calls)
@@ -344,7 +293,6 @@ impl std::fmt::Debug for Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         device::pull_out(self.device);
-        rdmacm::ended(&mut self.device.state.lock());
         let violations = self.violations();
         assert!(violations.is_empty() || std::thread::panicking(), "{violations:#?}");
     }

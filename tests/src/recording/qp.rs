@@ -9,7 +9,6 @@ use super::calls::{Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
 use super::objects::{destroy_object, forever};
-use super::rdmacm;
 use super::state::{Inner, Pair};
 
 pub(super) unsafe extern "C" fn create_qp(pd: *mut ffi::ibv_pd, attr: *mut ffi::ibv_qp_init_attr) -> *mut ffi::ibv_qp {
@@ -100,7 +99,6 @@ pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ffi::ibv_qp) -> c_int {
     // SAFETY: objects are never freed.
     unsafe {
         let context = (*qp).context;
-        rdmacm::queue_pair_destroyed(&mut state_of(context).lock(), qp.addr());
         let code = destroy_object(context, "destroy_qp", Kind::QueuePair, qp.addr());
         if code == 0 {
             let mut inner = state_of(context).lock();

@@ -42,7 +42,7 @@ impl Failure {
     }
 
     /// For verbs that return zero or the errno value.
-    pub(super) fn code(self) -> c_int {
+    pub(crate) fn code(self) -> c_int {
         match self.how {
             How::Documented | How::Silent => self.errno,
             How::Negative => -self.errno,
@@ -65,13 +65,13 @@ impl Failure {
     }
 
     /// For verbs that return `-1` with errno set.
-    pub(super) fn minus(self) -> c_int {
+    pub(crate) fn minus(self) -> c_int {
         set_errno(self.errno);
         -1
     }
 
     /// For verbs that return a pointer.
-    pub(super) fn null<T>(self) -> *mut T {
+    pub(crate) fn null<T>(self) -> *mut T {
         if !matches!(self.how, How::Silent) {
             set_errno(self.errno);
         }
@@ -94,7 +94,7 @@ pub enum Bad {
 
 /// What goes wrong, and when.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(crate) struct Script {
     /// Verb, how many of its calls still succeed, and what the next one does.
     failures: Vec<(&'static str, u32, Failure)>,
     /// Verbs that fail whenever they are called.
@@ -110,11 +110,11 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub(super) fn fail(&mut self, verb: &'static str, passing: u32, failure: Failure) {
+    pub(crate) fn fail(&mut self, verb: &'static str, passing: u32, failure: Failure) {
         self.failures.push((verb, passing, failure));
     }
 
-    pub(super) fn fail_always(&mut self, verb: &'static str, failure: Failure) {
+    pub(crate) fn fail_always(&mut self, verb: &'static str, failure: Failure) {
         self.always.push((verb, failure));
     }
 
@@ -124,12 +124,12 @@ impl Script {
         self.failures.retain(|(name, ..)| *name != verb);
     }
 
-    pub(super) fn fail_any(&mut self, passing: u32, failure: Failure) {
+    pub(crate) fn fail_any(&mut self, passing: u32, failure: Failure) {
         self.countdown = Some((passing, failure));
     }
 
     /// What this call of `verb` is to fail with.
-    pub(super) fn next(&mut self, verb: &str) -> Option<Failure> {
+    pub(crate) fn next(&mut self, verb: &str) -> Option<Failure> {
         if let Some((left, failure)) = &mut self.countdown {
             if *left == 0 {
                 let failure = *failure;

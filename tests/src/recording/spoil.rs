@@ -10,7 +10,7 @@ use super::state::Inner;
 
 /// Which output is overwritten, and what was written so far.
 #[derive(Debug, Default)]
-pub(super) struct Spoil {
+pub(crate) struct Spoil {
     /// How many outputs are still left alone, and the byte that all of the next one become.
     next: Option<(u32, u8)>,
     /// The outputs in their order: the verb, and what of it.
@@ -21,7 +21,7 @@ pub(super) struct Spoil {
 
 impl Spoil {
     /// The `passing + 1`th output from now on becomes this byte throughout.
-    pub(super) fn set(&mut self, passing: u32, byte: u8) {
+    pub(crate) fn set(&mut self, passing: u32, byte: u8) {
         self.next = Some((passing, byte));
         self.written.clear();
     }
@@ -32,7 +32,7 @@ impl Spoil {
     }
 
     /// The outputs since this was last asked.
-    pub(super) fn take(&mut self) -> Vec<&'static str> {
+    pub(crate) fn take(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.written)
     }
 
@@ -50,16 +50,14 @@ impl Spoil {
         self.next = None;
         Some(byte)
     }
-}
 
-impl Inner {
     /// A call has filled this in.
     ///
     /// # Safety
     ///
     /// It can be written, and any bytes are a value of it: it consists of integers.
-    pub(super) unsafe fn output<T>(&mut self, what: &'static str, to: *mut T) {
-        if let Some(byte) = self.spoil.byte(what) {
+    pub(crate) unsafe fn output<T>(&mut self, what: &'static str, to: *mut T) {
+        if let Some(byte) = self.byte(what) {
             // SAFETY: the caller's promise.
             unsafe { to.write_bytes(byte, 1) };
         }
@@ -71,11 +69,33 @@ impl Inner {
     /// # Safety
     ///
     /// As [`output`](Self::output).
-    pub(super) unsafe fn tag<T>(&mut self, what: &'static str, to: *mut T) {
-        if let Some(byte @ 1..) = self.spoil.byte(what) {
+    pub(crate) unsafe fn tag<T>(&mut self, what: &'static str, to: *mut T) {
+        if let Some(byte @ 1..) = self.byte(what) {
             // SAFETY: the caller's promise.
             unsafe { to.write_bytes(byte, 1) };
         }
+    }
+}
+
+impl Inner {
+    /// A call has filled this in.
+    ///
+    /// # Safety
+    ///
+    /// As [`Spoil::output`].
+    pub(super) unsafe fn output<T>(&mut self, what: &'static str, to: *mut T) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.spoil.output(what, to) };
+    }
+
+    /// A call has filled in what says which pointer of a union there is.
+    ///
+    /// # Safety
+    ///
+    /// As [`Spoil::output`].
+    pub(super) unsafe fn tag<T>(&mut self, what: &'static str, to: *mut T) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.spoil.tag(what, to) };
     }
 
     /// A call returns this number.

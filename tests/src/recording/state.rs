@@ -1,7 +1,7 @@
 //! The memory of a recording device, behind one lock.
 
 use std::cell::UnsafeCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,6 @@ use rdma_mummy_sys as ffi;
 use super::async_events::AsyncEvents;
 use super::calls::{Call, Completion, Kind, Posted};
 use super::domain::Allocator;
-use super::rdmacm::Manager;
 use super::script::{Facts, Failure, Script};
 use super::spoil::Spoil;
 use super::srq::Shared;
@@ -40,7 +39,7 @@ pub(super) struct State {
     pub(super) quiet: AtomicBool,
     /// Calls on contexts that were closed, which are violations.
     pub(super) late: AtomicU32,
-    /// Told when an event was acknowledged, and when one of the connection manager came.
+    /// Told when an event was acknowledged.
     pub(super) acknowledged: Condvar,
 }
 
@@ -54,9 +53,6 @@ pub(super) struct Inner {
     pub(super) facts: Facts,
     pub(super) spoil: Spoil,
     live: BTreeMap<usize, Object>,
-    /// Objects that the connection manager has for itself.
-    hidden: BTreeSet<usize>,
-    pub(super) manager: Manager,
     pub(super) queues: BTreeMap<usize, Queue>,
     pub(super) pairs: BTreeMap<usize, Pair>,
     pub(super) shared: BTreeMap<usize, Shared>,
@@ -132,8 +128,6 @@ impl State {
             facts: Facts::new(),
             spoil: Spoil::default(),
             live: BTreeMap::new(),
-            hidden: BTreeSet::new(),
-            manager: Manager::default(),
             queues: BTreeMap::new(),
             pairs: BTreeMap::new(),
             shared: BTreeMap::new(),
@@ -220,23 +214,8 @@ impl Inner {
         }
     }
 
-    /// The object is the connection manager's own: it is not listed, and not for the program to destroy.
-    pub(super) fn hide(&mut self, object: usize) {
-        self.hidden.insert(object);
-    }
-
-    /// The connection manager is about to destroy it.
-    pub(super) fn unhide(&mut self, object: usize) {
-        self.hidden.remove(&object);
-    }
-
     /// Ends an object, or says why that cannot be.
     pub(super) fn destroy(&mut self, kind: Kind, object: usize) -> Result<(), c_int> {
-        if self.hidden.contains(&object) {
-            self.violation(format!("a {kind:?} was destroyed that is the connection manager's own"));
-            self.failed(libc::EINVAL);
-            return Err(libc::EINVAL);
-        }
         if self.live.get(&object).is_none_or(|found| found.kind != kind) {
             self.violation(format!("a {kind:?} was destroyed that is not there"));
             self.failed(libc::EINVAL);
@@ -261,8 +240,7 @@ impl Inner {
 
     /// The kinds of all objects that are there.
     pub(super) fn kinds(&self) -> Vec<Kind> {
-        let listed = self.live.iter().filter(|(address, _)| !self.hidden.contains(address));
-        let mut kinds: Vec<_> = listed.map(|(_, object)| object.kind).collect();
+        let mut kinds: Vec<_> = self.live.values().map(|object| object.kind).collect();
         kinds.sort();
         kinds
     }

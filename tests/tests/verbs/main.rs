@@ -2,7 +2,6 @@
 
 mod address;
 mod calls;
-mod cm;
 mod completion;
 mod domain;
 mod events;
@@ -11,7 +10,6 @@ mod faults;
 mod holes;
 mod memory;
 mod offload;
-mod rdmacm_provider;
 mod requests;
 mod shared_receive_queue;
 mod teardown;

@@ -63,7 +63,7 @@ pub(super) fn chosen() -> Result<Owner, c_int> {
 }
 
 fn automatic() -> Owner {
-    match provider::all().find(|registered| registered.rdmacm().is_some()) {
+    match provider::listed().find(|registered| registered.rdmacm().is_some()) {
         Some(registered) if !system_has_a_device() => Owner::Provider(registered),
         _ => Owner::System,
     }

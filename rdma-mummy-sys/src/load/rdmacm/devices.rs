@@ -25,7 +25,7 @@ static LISTS: Lists<ibv_context> = Lists::new();
 pub unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
     let system = library().ok().map(|library| library.table());
     let unavailable = system.and_then(|table| table.rdma_get_devices).is_none().then_some(libc::EOPNOTSUPP);
-    let providers = provider::all().filter_map(|registered| Some((registered.rdmacm()?, Some(registered))));
+    let providers = provider::listed().filter_map(|registered| Some((registered.rdmacm()?, Some(registered))));
     let sources = system.map(|table| (table, None)).into_iter().chain(providers).filter_map(source);
     // SAFETY: `num_devices` is null or writable by contract, and the functions of a table are a pair of this kind.
     unsafe { LISTS.join(num_devices, unavailable, sources) }

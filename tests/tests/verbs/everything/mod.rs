@@ -28,6 +28,5 @@ fn whole<T>(act: Act, look: impl FnOnce(&Recording) -> T) -> T {
 
 /// Whether the call ends what was made: where it fails, nothing else can be done than to leak.
 fn ends(call: &Call) -> bool {
-    let verb = call.verb.strip_prefix("rdma_").unwrap_or(call.verb);
-    ["destroy", "dealloc", "dereg", "close", "free"].iter().any(|word| verb.starts_with(word))
+    ["destroy", "dealloc", "dereg", "close", "free"].iter().any(|word| call.verb.starts_with(word))
 }

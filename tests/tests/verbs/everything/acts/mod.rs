@@ -2,7 +2,6 @@
 //! first error, as a program does.
 
 mod completions;
-mod connections;
 mod device;
 mod domains;
 mod memory;
@@ -18,8 +17,6 @@ use std::sync::Arc;
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway_tests::recording::Recording;
-
-pub(crate) use connections::Unexpected;
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 
@@ -41,9 +38,6 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "other services", run: messages::other_services },
     Act { name: "receives", run: receives::act },
     Act { name: "offload", run: offload::act },
-    Act { name: "connections", run: connections::connected },
-    Act { name: "datagrams", run: connections::datagrams },
-    Act { name: "addresses", run: connections::addresses },
 ];
 
 /// Prints it, as a program would: no value may be one that cannot be printed.

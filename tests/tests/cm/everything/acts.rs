@@ -1,8 +1,11 @@
-//! The connection manager: both ends of a connection, multicast groups, addresses.
+//! The programs: both ends of a connection, multicast groups, addresses. Each uses what it makes, prints each value that it is given, and
+//! ends at the first error, as a program does.
 
 use std::error::Error;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::fmt::Debug;
+use std::hint::black_box;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +15,33 @@ use sideway::rdmacm::communication_manager::{
     AddressInfo, AddressInfoFlags, ConnectionParameter, Event, EventChannel, EventType, Identifier, InfiniBandAddress,
     MulticastJoinFlag, PathRecord, PortSpace, devices, getaddrinfo,
 };
-use sideway_tests::recording::Recording;
+use sideway_tests::shim::Shim;
 
-use super::{Outcome, show};
+use crate::addresses::store;
+use crate::{HERE, raw};
 
-const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) type Outcome = Result<(), Box<dyn Error>>;
+
+/// A program.
+#[derive(Clone, Copy)]
+pub(crate) struct Act {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Shim) -> Outcome,
+}
+
+/// All programs.
+pub(crate) const ACTS: [Act; 3] = [
+    Act { name: "connections", run: connected },
+    Act { name: "datagrams", run: datagrams },
+    Act { name: "addresses", run: addresses },
+];
+
+/// Prints it, as a program would: no value may be one that cannot be printed.
+fn show(value: impl Debug) {
+    black_box(format!("{value:?}"));
+}
 
 /// An event tells that something failed.
 #[derive(Debug)]
@@ -73,7 +97,7 @@ fn queue_pair(id: &Arc<Identifier>, extended: bool) -> Result<GenericQueuePair, 
     Ok(if extended { id.create_qp_ex(&builder)?.into() } else { id.create_qp(&builder)?.into() })
 }
 
-pub(super) fn connected(_recording: &Recording) -> Outcome {
+fn connected(_shim: &Shim) -> Outcome {
     let channel = EventChannel::new()?;
     let listener = channel.create_id(PortSpace::Tcp)?;
     listener.set_reuse_address(true)?;
@@ -121,7 +145,7 @@ pub(super) fn connected(_recording: &Recording) -> Outcome {
     Ok(())
 }
 
-pub(super) fn datagrams(_recording: &Recording) -> Outcome {
+fn datagrams(_shim: &Shim) -> Outcome {
     let group = |last| SocketAddr::from(([239, 1, 1, last], 0));
     let channel = EventChannel::new()?;
     let id = channel.create_id(PortSpace::Udp)?;
@@ -143,15 +167,16 @@ pub(super) fn datagrams(_recording: &Recording) -> Outcome {
     Ok(())
 }
 
-pub(super) fn addresses(recording: &Recording) -> Outcome {
+fn addresses(shim: &Shim) -> Outcome {
     let channel = EventChannel::new()?;
     let mut hints = AddressInfo::new();
     hints.setup_flags(AddressInfoFlags::Passive | AddressInfoFlags::NumericHost).setup_port_space(PortSpace::Tcp);
-    let found = getaddrinfo(Some("127.0.0.1"), Some("7471"), &hints)?;
+    let found = getaddrinfo(Some("127.0.0.1"), None, &hints)?;
     show(&found);
     let listener = channel.create_ep(found.first().ok_or("no address")?)?;
     listener.listen(1)?;
-    let mut found = getaddrinfo(Some("127.0.0.1"), Some("7471"), &AddressInfo::new())?;
+    let port = listener.port().to_string();
+    let mut found = getaddrinfo(Some("127.0.0.1"), Some(&port), &AddressInfo::new())?;
     let found = found.first_mut().ok_or("no address")?;
     show((&found, found.source(), found.destination(), found.family(), found.qp_type(), found.port_space()));
     let id = channel.create_ep(found.setup_connect_data(b"data"))?;
@@ -162,17 +187,21 @@ pub(super) fn addresses(recording: &Recording) -> Outcome {
     id.write_cm_event(0, 7)?;
     next(&channel, EventType::User)?;
 
-    // A path of the program's own, on InfiniBand.
-    recording.edit(|facts| facts.port.link_layer = 1);
+    // On InfiniBand, of which softrnic has neither addresses nor paths.
     let mut here = InfiniBandAddress::new("fe80::7".parse()?);
     here.setup_pkey(0x8001).setup_port(PortSpace::InfiniBand, 4242);
     let there = *InfiniBandAddress::new("fe80::8".parse()?).setup_service_id(77, !0);
     let id = channel.create_id(PortSpace::InfiniBand)?;
+    shim.instead("rdma_resolve_addr", |arguments| store(arguments[0], arguments[1], arguments[2]));
     id.resolve_ib_addr(Some(here), there, SECOND)?;
+    describe(&id);
+    let id = channel.create_id(PortSpace::Tcp)?;
+    id.resolve_addr(None, (HERE, 7).into(), SECOND)?;
     next(&channel, EventType::AddressResolved)?;
-    let (Some(from), Some(to)) = (id.local_gid(), id.peer_gid()) else { return Err("no addresses".into()) };
-    id.set_path(&PathRecord::new(from, to))?;
-    next(&channel, EventType::RouteResolved)?;
+    // SAFETY: no other thread uses the identifier.
+    unsafe { (*raw(&channel, &id).1).port_num = 0 };
+    shim.instead("rdma_set_option", |_| 0);
+    id.set_path(&PathRecord::new(here.gid(), there.gid()))?;
     describe(&id);
     Ok(())
 }

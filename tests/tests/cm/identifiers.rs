@@ -7,16 +7,17 @@ use sideway::ibverbs::async_event::AsyncEventType;
 use sideway::ibverbs::queue_pair::QueuePairState;
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventType, PortSpace};
 use sideway_tests::connections::{End, expect};
-use sideway_tests::recording::{Kind, Recording, channel};
+use sideway_tests::recording::Kind;
+use sideway_tests::shim::{Shim, channel};
 
-use super::pair;
+use crate::pair;
 
 #[test]
 fn a_source_address_is_there_when_c_reads_it() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
-    let source: SocketAddr = "127.0.0.9:4242".parse().unwrap();
+    let source: SocketAddr = "127.0.0.1:4242".parse().unwrap();
     id.resolve_addr(Some(source), "127.0.0.1:7".parse().unwrap(), Duration::from_secs(1)).unwrap();
     expect(&channel, EventType::AddressResolved);
     assert_eq!(id.local_address(), Some(source));
@@ -25,27 +26,27 @@ fn a_source_address_is_there_when_c_reads_it() {
 
 #[test]
 fn a_time_that_c_cannot_count_is_the_longest_it_can() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.resolve_addr(None, "127.0.0.1:7".parse().unwrap(), Duration::MAX).unwrap();
     expect(&channel, EventType::AddressResolved);
     id.resolve_route(Duration::from_secs(u64::from(u32::MAX))).unwrap();
-    let calls = recording.calls();
+    let calls = shim.calls();
     for verb in ["rdma_resolve_addr", "rdma_resolve_route"] {
         let call = calls.iter().find(|call| call.verb == verb).unwrap();
-        assert_eq!(call.argument("timeout"), i32::MAX as u64, "{call:?}");
+        assert_eq!(call.argument("timeout_ms"), i32::MAX as u64, "{call:?}");
     }
 }
 
 #[test]
 fn what_needs_a_device_says_so_where_there_is_none() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     assert!(id.get_device_context().is_none());
     assert_eq!((id.port_num(), id.local_address(), id.peer_address()), (None, None, None));
-    recording.calls();
+    shim.calls();
     let parameter = ConnectionParameter::default();
     let refused = [
         id.resolve_route(Duration::ZERO),
@@ -61,12 +62,12 @@ fn what_needs_a_device_says_so_where_there_is_none() {
         assert!(error.hint().unwrap().contains("on no device"), "{error}");
     }
     // C would follow a null pointer.
-    assert_eq!(recording.verbs(), [""; 0]);
+    assert_eq!(shim.verbs(), [""; 0]);
 }
 
 #[test]
 fn a_request_has_one_answer() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let error = id.accept(&ConnectionParameter::default()).unwrap_err();
@@ -75,33 +76,33 @@ fn a_request_has_one_answer() {
     active.id.connect(&ConnectionParameter::default()).unwrap();
     let passive = End::of(expect(&channel, EventType::ConnectRequest).cm_id().clone());
     passive.id.accept(&ConnectionParameter::default()).unwrap();
-    recording.calls();
+    shim.calls();
     for error in [passive.id.reject(b""), passive.id.accept(&ConnectionParameter::default())].map(Result::unwrap_err) {
         assert!(error.hint().unwrap().contains("has been answered"), "{error}");
     }
-    assert_eq!(recording.verbs(), [""; 0]);
+    assert_eq!(shim.verbs(), [""; 0]);
     drop(passive);
-    assert!(!recording.verbs().contains(&"rdma_reject"));
+    assert!(!shim.verbs().contains(&"rdma_reject"));
 }
 
 #[test]
 fn private_data_that_c_has_no_room_for_is_not_given_to_it() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let active = End::of(id);
-    recording.calls();
+    shim.calls();
     let error = active.id.connect(ConnectionParameter::default().setup_private_data(&[1; 256])).unwrap_err();
     assert!(error.hint().unwrap().contains("256 bytes of private data: at most 255"), "{error}");
     assert!(active.id.reject(&[1; 256]).unwrap_err().hint().unwrap().contains("256 bytes"));
-    assert_eq!(recording.verbs(), [""; 0]);
+    assert_eq!(shim.verbs(), [""; 0]);
     let error = active.id.connect(ConnectionParameter::default().setup_private_data(&[1; 57])).unwrap_err();
     assert!(error.hint().unwrap().contains("57 bytes of private data are more than there is room for"), "{error}");
 }
 
 #[test]
 fn a_depth_that_the_device_does_not_have_is_named() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let active = End::of(id);
@@ -116,7 +117,7 @@ fn a_depth_that_the_device_does_not_have_is_named() {
 
 #[test]
 fn half_written_attributes_are_zero_elsewhere() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let attribute = id.get_qp_attr(QueuePairState::Init).unwrap();
@@ -127,7 +128,7 @@ fn half_written_attributes_are_zero_elsewhere() {
 
 #[test]
 fn everything_goes_in_any_order() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
     let End { qp, cq, pd, context, id } = End::of(id);
@@ -137,7 +138,7 @@ fn everything_goes_in_any_order() {
     drop(pd);
     drop(cq);
     drop(listener);
-    assert!(recording.live().contains(&Kind::Identifier), "the queue pair holds it");
+    assert!(shim.live().contains(&Kind::Identifier), "the queue pair holds it");
     drop(qp);
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.live(), []);
 }

@@ -10,9 +10,10 @@ use sideway::rdmacm::{
     ConnectCause, ConnectStep, Connection, ConnectionParameter, Connector, Ended, Listener, Resolved,
 };
 use sideway_tests::connections::{End, LONG, expect};
-use sideway_tests::recording::{ConnectionEvent, Failure, Recording, channel};
+use sideway_tests::recording::Failure;
+use sideway_tests::shim::{ConnectionEvent, Shim, channel};
 
-use super::{HERE, raw};
+use crate::{HERE, raw};
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -32,7 +33,7 @@ fn ask(resolved: &Resolved) -> End {
     end
 }
 
-/// Both ends of a connection, with their queue pairs. The other thread makes nothing: the recording is of this one.
+/// Both ends of a connection, with their queue pairs. The other thread makes nothing: the shim is of this one.
 #[track_caller]
 fn connect(resolved: Resolved, listener: &Listener) -> [(Connection, End); 2] {
     let active = End::of(Arc::clone(resolved.identifier()));
@@ -46,34 +47,34 @@ fn connect(resolved: Resolved, listener: &Listener) -> [(Connection, End); 2] {
 }
 
 /// Raises an event on an identifier's channel.
-fn raise(recording: &Recording, id: &Identifier, event_type: u32, status: i32) {
+fn raise(shim: &Shim, id: &Identifier, event_type: u32, status: i32) {
     let channel = id.event_channel();
     let (c_channel, c_id) = raw(&channel, id);
-    recording.raise_connection_event(c_channel, ConnectionEvent { status, ..ConnectionEvent::new(event_type, c_id) });
+    shim.raise(c_channel, ConnectionEvent { status, ..ConnectionEvent::new(event_type, c_id) });
 }
 
 #[test]
 fn an_identifier_that_cannot_be_moved_stays() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (old, new) = (channel(), channel());
     let id = old.create_id(PortSpace::Tcp).unwrap();
-    recording.fail("rdma_migrate_id", 0, Failure::documented(libc::ENOMEM));
+    shim.fail("rdma_migrate_id", 0, Failure::documented(libc::ENOMEM));
     assert_eq!(id.migrate(&new).unwrap_err().errno().raw(), libc::ENOMEM);
     assert!(Arc::ptr_eq(&id.event_channel(), &old));
-    raise(&recording, &id, EventType::AddressChange.raw(), 0);
+    raise(&shim, &id, EventType::AddressChange.raw(), 0);
     assert!(Arc::ptr_eq(expect(&old, EventType::AddressChange).cm_id(), &id));
     // The new one does not know it.
     let (c_channel, c_id) = raw(&new, &id);
-    recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
+    shim.raise(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
     assert!(new.try_get_cm_event().unwrap_err().hint().unwrap().contains("not of this channel"));
 
-    raise(&recording, &id, EventType::AddressChange.raw(), 0);
+    raise(&shim, &id, EventType::AddressChange.raw(), 0);
     id.migrate(&new).unwrap();
     id.migrate(&new).unwrap();
     assert!(Arc::ptr_eq(expect(&new, EventType::AddressChange).cm_id(), &id));
     assert!(old.try_get_cm_event().unwrap().is_none());
     drop((id, old, new));
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.live(), []);
 }
 
 #[test]
@@ -92,14 +93,14 @@ fn a_failure_that_an_event_tells_is_the_cause() {
         (EventType::RouteError, -libc::ETIMEDOUT, |cause| matches!(cause, ConnectCause::TimedOut { .. })),
     ];
     for (event_type, status, is_cause) in cases {
-        let recording = Recording::new();
+        let shim = Shim::new();
         let (listener, resolved) = sides();
         let _end = End::of(Arc::clone(resolved.identifier()));
-        recording.script_connections(true);
+        shim.only_raised(true);
         // What means nothing is passed over.
-        raise(&recording, resolved.identifier(), EventType::AddressChange.raw(), 0);
-        raise(&recording, resolved.identifier(), 4711, 0);
-        raise(&recording, resolved.identifier(), event_type.raw(), status);
+        raise(&shim, resolved.identifier(), EventType::AddressChange.raw(), 0);
+        raise(&shim, resolved.identifier(), 4711, 0);
+        raise(&shim, resolved.identifier(), event_type.raw(), status);
         let error = resolved.connect(&ConnectionParameter::default()).unwrap_err();
         assert!(is_cause(error.cause()), "{event_type:?}: {error:?}");
         assert_eq!((error.step(), error.address()), (ConnectStep::Connect, Some(listener.local_address())));
@@ -108,10 +109,10 @@ fn a_failure_that_an_event_tells_is_the_cause() {
 
 #[test]
 fn whoever_comes_when_there_is_no_channel_still_waits() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let end = ask(&resolved);
-    recording.fail("rdma_create_event_channel", 0, Failure::documented(libc::EMFILE));
+    shim.fail("rdma_create_event_channel", 0, Failure::documented(libc::EMFILE));
     let error = listener.accept(Some(LONG)).unwrap_err();
     assert!(matches!(error.cause(), ConnectCause::Channel(_)), "{error:?}");
     assert!(error.to_string().contains("ulimit -n"), "{error}");
@@ -122,7 +123,7 @@ fn whoever_comes_when_there_is_no_channel_still_waits() {
 
 #[test]
 fn a_queue_pair_for_a_peer_that_has_gone_says_so() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let end = ask(&resolved);
     let request = listener.accept(Some(LONG)).unwrap();
@@ -131,27 +132,27 @@ fn a_queue_pair_for_a_peer_that_has_gone_says_so() {
     let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq_builder().build().unwrap());
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
-    recording.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
+    shim.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
     let error = id.create_qp(&builder).unwrap_err();
     assert_eq!(error.hint(), Some("perhaps the peer has given up"));
     // Nobody has asked this one.
     let other = Connector::new().resolve(listener.local_address()).unwrap();
-    recording.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
+    shim.fail("rdma_create_qp", 0, Failure::documented(libc::EINVAL));
     assert_eq!(other.identifier().create_qp(&builder).unwrap_err().hint(), None);
     drop((request, end));
 }
 
 #[test]
 fn settings_of_a_listener_are_made_before_it_is_bound() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let mut builder = Listener::builder();
     let listener = builder.setup_af_only(true).setup_type_of_service(0x20).bind((HERE, 0)).unwrap();
     assert!(Arc::ptr_eq(&listener.event_channel(), &listener.identifier().event_channel()));
-    let calls = recording.calls();
+    let calls = shim.calls();
     let is_of = |verb: &str| ["rdma_set_option", "rdma_bind_addr", "rdma_listen"].contains(&verb);
     let made: Vec<_> = calls.iter().map(|call| call.verb).filter(|verb| is_of(verb)).collect();
     assert_eq!(made, ["rdma_set_option", "rdma_set_option", "rdma_bind_addr", "rdma_listen"]);
-    recording.fail("rdma_set_option", 0, Failure::documented(libc::EINVAL));
+    shim.fail("rdma_set_option", 0, Failure::documented(libc::EINVAL));
     let error = builder.bind((HERE, 0)).unwrap_err();
     assert_eq!(error.step(), ConnectStep::Bind);
     assert!(error.to_string().contains("rdma_set_option: EINVAL"), "{error}");
@@ -159,10 +160,10 @@ fn settings_of_a_listener_are_made_before_it_is_bound() {
 
 #[test]
 fn a_request_that_cannot_be_moved_is_told_and_rejected() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let _end = ask(&resolved);
-    recording.fail("rdma_migrate_id", 0, Failure::documented(libc::ENOMEM));
+    shim.fail("rdma_migrate_id", 0, Failure::documented(libc::ENOMEM));
     let error = listener.accept(Some(LONG)).unwrap_err();
     assert!(error.to_string().contains("rdma_migrate_id: ENOMEM"), "{error}");
     expect(&resolved.identifier().event_channel(), EventType::Rejected);
@@ -171,12 +172,13 @@ fn a_request_that_cannot_be_moved_is_told_and_rejected() {
 
 #[test]
 fn a_listener_whose_device_goes_says_so_after_the_last_who_came() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let end = ask(&resolved);
-    raise(&recording, listener.identifier(), EventType::AddressChange.raw(), 0);
-    raise(&recording, listener.identifier(), EventType::DeviceRemoval.raw(), 0);
-    raise(&recording, listener.identifier(), EventType::Established.raw(), 0);
+    let (c_channel, c_id) = raw(&listener.event_channel(), listener.identifier());
+    for event_type in [EventType::AddressChange, EventType::DeviceRemoval, EventType::Established] {
+        shim.raise_after_next(c_channel, ConnectionEvent::new(event_type.raw(), c_id));
+    }
     drop(listener.accept(Some(LONG)).unwrap());
     for _ in 0..2 {
         let error = listener.accept(None).unwrap_err();
@@ -189,45 +191,44 @@ fn a_listener_whose_device_goes_says_so_after_the_last_who_came() {
 
 #[test]
 fn the_first_end_of_a_connection_is_the_one_that_is_told() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), (passive, _other)] = connect(resolved, &listener);
-    recording.script_connections(true);
+    shim.only_raised(true);
     for event_type in [EventType::TimewaitExit.raw(), 4711, EventType::Established.raw()] {
-        raise(&recording, active.identifier(), event_type, 0);
+        raise(&shim, active.identifier(), event_type, 0);
     }
     assert_eq!(active.ended().unwrap(), None);
     assert!(!active.has_address_changed());
-    raise(&recording, active.identifier(), EventType::AddressChange.raw(), 0);
+    raise(&shim, active.identifier(), EventType::AddressChange.raw(), 0);
     assert!(!active.is_ended() && active.has_address_changed());
-    raise(&recording, active.identifier(), EventType::Disconnected.raw(), -libc::ETIMEDOUT);
-    raise(&recording, active.identifier(), EventType::DeviceRemoval.raw(), 0);
+    raise(&shim, active.identifier(), EventType::Disconnected.raw(), -libc::ETIMEDOUT);
+    raise(&shim, active.identifier(), EventType::DeviceRemoval.raw(), 0);
     assert_eq!(active.wait(None).unwrap(), Ended::NoAnswer);
     assert_eq!(active.wait(None).unwrap(), Ended::NoAnswer);
-    raise(&recording, passive.identifier(), EventType::DeviceRemoval.raw(), 0);
+    raise(&shim, passive.identifier(), EventType::DeviceRemoval.raw(), 0);
     // There is nothing to disconnect from any more.
-    recording.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
+    shim.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
     assert_eq!(passive.disconnect(Some(LONG)).unwrap(), Ended::DeviceRemoval);
 }
 
 #[test]
 fn an_end_that_the_peer_has_made_by_force_is_the_peers() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
-    recording.script_connections(true);
+    shim.only_raised(true);
     // What a driver says of iWARP's connections.
-    raise(&recording, active.identifier(), EventType::Disconnected.raw(), -libc::ECONNRESET);
+    raise(&shim, active.identifier(), EventType::Disconnected.raw(), -libc::ECONNRESET);
     assert_eq!(active.wait(None).unwrap(), Ended::Disconnected);
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "waits by the clock, often")]
 fn who_looks_for_events_may_leave_and_the_others_go_on() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
-    recording.script_connections(true);
+    shim.only_raised(true);
     thread::scope(|scope| {
         let wait = |timeout| active.wait(timeout);
         let leaving: Vec<_> = (0..8).map(|n| scope.spawn(move || wait(Some(SHORT * n)))).collect();
@@ -235,7 +236,7 @@ fn who_looks_for_events_may_leave_and_the_others_go_on() {
         for one in leaving {
             assert!(one.join().unwrap().unwrap_err().is_timed_out());
         }
-        raise(&recording, active.identifier(), EventType::Disconnected.raw(), 0);
+        raise(&shim, active.identifier(), EventType::Disconnected.raw(), 0);
         for one in staying {
             assert_eq!(one.join().unwrap().unwrap(), Ended::Disconnected);
         }
@@ -243,22 +244,21 @@ fn who_looks_for_events_may_leave_and_the_others_go_on() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "waits by the clock, often")]
 fn a_channel_that_fails_is_told_to_one_and_the_others_go_on() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
-    recording.script_connections(true);
+    shim.only_raised(true);
     thread::scope(|scope| {
         let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(None))).collect();
         // An event of an identifier that nobody made.
         let channel = active.event_channel();
         let (c_channel, c_id) = raw(&channel, listener.identifier());
-        recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
+        shim.raise(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
         while !waiting.iter().any(|one| one.is_finished()) {
             thread::yield_now();
         }
-        raise(&recording, active.identifier(), EventType::Disconnected.raw(), 0);
+        raise(&shim, active.identifier(), EventType::Disconnected.raw(), 0);
         let told: Vec<_> = waiting.into_iter().map(|one| one.join().unwrap()).collect();
         assert_eq!(told.iter().filter(|one| matches!(one, Ok(Ended::Disconnected))).count(), 3, "{told:?}");
         let error = told.into_iter().find_map(Result::err).unwrap();
@@ -268,26 +268,26 @@ fn a_channel_that_fails_is_told_to_one_and_the_others_go_on() {
 
 #[test]
 fn a_connection_that_cannot_be_ended_says_why() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let [(active, _end), _passive] = connect(resolved, &listener);
-    recording.fail("rdma_disconnect", 0, Failure::documented(libc::EIO));
+    shim.fail("rdma_disconnect", 0, Failure::documented(libc::EIO));
     let error = active.disconnect(Some(LONG)).unwrap_err();
     assert_eq!((error.step(), error.address()), (ConnectStep::Disconnect, Some(listener.local_address())));
     assert!(error.to_string().contains("rdma_disconnect: EIO"), "{error}");
     // The channel fails too: nothing is waited for.
-    recording.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
-    recording.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
+    shim.fail("rdma_disconnect", 0, Failure::documented(libc::EINVAL));
+    shim.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
     let error = active.disconnect(Some(SHORT)).unwrap_err();
     assert!(error.to_string().contains("rdma_disconnect: EINVAL"), "{error}");
-    recording.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
+    shim.fail("rdma_get_cm_event", 0, Failure::documented(libc::EIO));
     // Nothing will be told any more: that is an end too.
     assert!(active.is_ended());
 }
 
 #[test]
 fn a_request_is_taken_off_its_listener() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let (listener, resolved) = sides();
     let end = ask(&resolved);
     let request = listener.accept(None).unwrap();
@@ -297,7 +297,7 @@ fn a_request_is_taken_off_its_listener() {
     assert_eq!((error.step(), error.address()), (ConnectStep::Accept, resolved.local_address()));
     drop((listener, own));
     drop((resolved, end));
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.live(), []);
 }
 
 /// One end asks, and the other says yes; the first error ends it.
@@ -329,35 +329,35 @@ fn both_ways() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "waits by the clock, often")]
 fn whichever_call_fails_nothing_is_left() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     both_ways().unwrap();
-    let calls = recording.failable();
+    let calls = shim.failable();
+    drop(shim);
     assert!(calls > 20, "{calls} calls");
     let mut told = 0;
     for number in 0..calls {
-        let recording = Recording::new();
-        recording.fail_any(number, Failure::documented(libc::ENOMEM));
+        let shim = Shim::new();
+        shim.fail_any(number, Failure::documented(libc::ENOMEM));
         told += u32::from(both_ways().is_err());
-        let failed: Vec<_> = recording.calls().into_iter().filter(|call| call.failed.is_some()).collect();
+        let failed: Vec<_> = shim.calls().into_iter().filter(|call| call.failed.is_some()).collect();
         let is_leaked = failed.iter().any(|call| call.verb.contains("destroy") || call.verb.contains("dealloc"));
-        assert!(is_leaked || recording.live().is_empty(), "{failed:?}: {:?} is left", recording.live());
-        assert!(is_leaked || recording.violations().is_empty(), "{failed:?}");
-        recording.violations();
+        assert!(is_leaked || shim.live().is_empty(), "{failed:?}: {:?} is left", shim.live());
+        assert!(is_leaked || shim.violations().is_empty(), "{failed:?}");
+        shim.violations();
     }
     assert!(told > calls / 2, "{told} failures of {calls} calls were told");
 }
 
 #[test]
 fn a_channel_that_cannot_be_opened_is_the_first_step() {
-    let recording = Recording::new();
-    recording.fail("rdma_create_event_channel", 0, Failure::documented(libc::ENODEV));
+    let shim = Shim::new();
+    shim.fail("rdma_create_event_channel", 0, Failure::documented(libc::ENODEV));
     let error = Connector::new().resolve((HERE, 1)).unwrap_err();
     assert_eq!(error.step(), ConnectStep::OpenChannel);
     assert!(error.to_string().starts_with("opening an event channel: rdma_create_event_channel: ENODEV"), "{error}");
-    recording.fail("rdma_create_event_channel", 0, Failure::documented(libc::EMFILE));
+    shim.fail("rdma_create_event_channel", 0, Failure::documented(libc::EMFILE));
     assert_eq!(Listener::bind((HERE, 0)).unwrap_err().step(), ConnectStep::OpenChannel);
     drop(EventChannel::new().unwrap());
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.live(), []);
 }

@@ -1,10 +1,11 @@
-//! Connections on the recording provider: the faults that wrappers of librdmacm have, one by one.
+//! Connections on softrnic behind a shim: the faults that wrappers of librdmacm have, one by one.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod addresses;
 mod blocking;
 mod contexts;
 mod events;
+mod everything;
 mod faults;
 mod identifiers;
 mod multicast;
@@ -19,7 +20,7 @@ use rdma_mummy_sys::{rdma_cm_id, rdma_event_channel};
 use sideway::rdmacm::communication_manager::{EventChannel, Identifier, PortSpace};
 use sideway_tests::connections::{listen_at, resolve};
 
-/// The recording device serves any address.
+/// softrnic serves the addresses of this host.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A listener, and an identifier with a route to it.

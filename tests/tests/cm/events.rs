@@ -8,13 +8,14 @@ use sideway::rdmacm::communication_manager::{
     ConnectionParameter, EventChannel, EventKind, EventType, PortSpace, RejectReason,
 };
 use sideway_tests::connections::{End, connect_at, expect, resolve};
-use sideway_tests::recording::{ConnectionEvent, ConnectionParameters, Kind, Recording, channel};
+use sideway_tests::recording::Kind;
+use sideway_tests::shim::{ConnectionEvent, ConnectionParameters, Shim, channel};
 
-use super::{HERE, pair, raw};
+use crate::{HERE, pair, raw};
 
 #[test]
 fn an_event_holds_its_identifier_and_its_channel() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), Duration::from_secs(1)).unwrap();
@@ -22,22 +23,22 @@ fn an_event_holds_its_identifier_and_its_channel() {
     // Elsewhere the first would wait for the event, and the second leave it with freed memory.
     drop(id);
     drop(channel);
-    assert_eq!(recording.live(), [Kind::EventChannel, Kind::Identifier]);
+    assert_eq!(shim.live(), [Kind::EventChannel, Kind::Identifier]);
     assert_eq!(event.cm_id().peer_port(), 1);
     assert!(event.event_channel().try_get_cm_event().unwrap().is_none());
     drop(event);
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.live(), []);
 }
 
 #[test]
 fn an_identifier_goes_with_events_that_nobody_has_taken() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, gone) = pair(&channel, PortSpace::Tcp);
     let stays = channel.create_id(PortSpace::Tcp).unwrap();
     for id in [&gone, &stays] {
         let (channel, id) = raw(&channel, id);
-        recording.raise_connection_event(channel, ConnectionEvent::new(EventType::AddressChange.raw(), id));
+        shim.raise(channel, ConnectionEvent::new(EventType::AddressChange.raw(), id));
     }
     drop(gone);
     let event = channel.get_cm_event(None).unwrap();
@@ -47,21 +48,21 @@ fn an_identifier_goes_with_events_that_nobody_has_taken() {
 
 #[test]
 fn an_event_is_acknowledged_before_it_is_handed_out() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
-    recording.calls();
+    shim.calls();
     let (c_channel, c_id) = raw(&channel, &id);
-    recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
+    shim.raise(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
     let event = expect(&channel, EventType::AddressChange);
-    assert_eq!(recording.verbs(), ["rdma_get_cm_event", "rdma_ack_cm_event"]);
+    assert_eq!(shim.verbs(), ["rdma_get_cm_event", "rdma_ack_cm_event"]);
     event.ack();
-    assert_eq!(recording.verbs(), [""; 0]);
+    assert_eq!(shim.verbs(), [""; 0]);
 }
 
 #[test]
 fn a_connect_request_carries_what_the_peer_said_as_it_looks_from_here() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
     let active = End::of(id);
@@ -85,7 +86,7 @@ fn a_connect_request_carries_what_the_peer_said_as_it_looks_from_here() {
 
 #[test]
 fn a_new_identifier_has_what_its_listener_keeps() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
     listener.setup_context(4711_u32);
@@ -101,23 +102,23 @@ fn a_new_identifier_has_what_its_listener_keeps() {
 
 #[test]
 fn a_request_that_is_dropped_is_rejected_and_destroyed() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let active = End::of(id);
-    let before = recording.live();
+    let before = shim.live();
     active.id.connect(&ConnectionParameter::default()).unwrap();
     let request = expect(&channel, EventType::ConnectRequest);
-    recording.calls();
+    shim.calls();
     drop(request);
-    assert_eq!(recording.verbs(), ["rdma_reject", "rdma_destroy_id"]);
+    assert_eq!(shim.verbs(), ["rdma_reject", "rdma_destroy_id"]);
     expect(&channel, EventType::Rejected);
-    assert_eq!(recording.live(), before);
+    assert_eq!(shim.live(), before);
 }
 
 #[test]
 fn a_request_of_a_listener_that_is_gone_is_rejected_and_destroyed() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
     let active = End::of(id);
@@ -129,13 +130,13 @@ fn a_request_of_a_listener_that_is_gone_is_rejected_and_destroyed() {
     expect(&channel, EventType::Rejected);
     drop(active);
     drop(channel);
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.live(), []);
 }
 
 /// Any type, with any status, on an identifier of either space: nothing but a request is taken for one.
 #[test]
 fn no_event_is_taken_for_another() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let mut numbers: Vec<u32> = (0..64).collect();
     numbers.extend([0x7fff_ffff, 0x8000_0000, u32::MAX]);
@@ -146,7 +147,7 @@ fn no_event_is_taken_for_another() {
         for &number in numbers.iter().filter(|&&number| number != EventType::ConnectRequest.raw()) {
             for status in [0, -libc::ETIMEDOUT, 8, i32::MIN, i32::MAX] {
                 let event = ConnectionEvent { status, ..ConnectionEvent::new(number, c_id) };
-                recording.raise_connection_event(c_channel, event);
+                shim.raise(c_channel, event);
                 let event = channel.get_cm_event(None).unwrap();
                 assert_eq!((event.event_type().raw(), event.status().raw()), (number, status));
                 assert!(Arc::ptr_eq(event.cm_id(), &id));
@@ -159,12 +160,12 @@ fn no_event_is_taken_for_another() {
         }
     }
     assert!(others > 100);
-    assert_eq!(recording.violations(), [""; 0]);
+    assert_eq!(shim.violations(), [""; 0]);
 }
 
 #[test]
 fn events_that_name_nobody_are_errors_and_the_next_is_taken() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
     let (c_channel, c_id) = raw(&channel, &id);
@@ -180,18 +181,18 @@ fn events_that_name_nobody_are_errors_and_the_next_is_taken() {
         (request(c_id, null), "named no new identifier"),
     ];
     for (event, text) in strange {
-        recording.raise_connection_event(c_channel, event);
+        shim.raise(c_channel, event);
         let error = channel.get_cm_event(None).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EIO);
         assert!(error.to_string().contains(text), "{error}");
     }
-    recording.raise_connection_event(c_channel, ConnectionEvent::new(EventType::Established.raw(), c_id));
+    shim.raise(c_channel, ConnectionEvent::new(EventType::Established.raw(), c_id));
     expect(&channel, EventType::Established);
 }
 
 #[test]
 fn private_data_that_is_not_there_is_empty() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let (c_channel, c_id) = raw(&channel, &id);
@@ -207,7 +208,7 @@ fn private_data_that_is_not_there_is_empty() {
         qp_num: u32::MAX,
     };
     let parameters = ConnectionParameters::Connection(parameters);
-    recording.raise_connection_event(
+    shim.raise(
         c_channel,
         ConnectionEvent { parameters, ..ConnectionEvent::new(EventType::Established.raw(), c_id) },
     );
@@ -219,23 +220,27 @@ fn private_data_that_is_not_there_is_empty() {
 
 #[test]
 fn both_ends_hear_of_the_end() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (active, passive) = connect_at(&channel, HERE);
     active.id.disconnect().unwrap();
     let mut ended = 0;
     while let Some(event) = channel.try_get_cm_event().unwrap() {
-        ended += u32::from(event.event_type() == EventType::Disconnected);
+        if event.event_type() == EventType::Disconnected {
+            ended += 1;
+            // The other end hears of it once this one has ended as well.
+            let _ = event.cm_id().disconnect();
+        }
     }
     assert_eq!(ended, 2);
     drop((active, passive));
     drop(channel);
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.live(), []);
 }
 
 #[test]
 fn waiting_ends_when_it_should() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel: Arc<EventChannel> = channel();
     let error = channel.get_cm_event(Some(Duration::ZERO)).unwrap_err();
     assert_eq!(error.errno().raw(), libc::ETIMEDOUT);

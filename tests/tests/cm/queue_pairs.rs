@@ -1,16 +1,21 @@
 //! Queue pairs and shared receive queues that are made through an identifier.
 
+use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 
+use libc::c_int;
+use rdma_mummy_sys::{ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_create_qp, rdma_create_qp_ex};
 use sideway::ibverbs::completion::BasicCompletionQueue;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairState};
 use sideway::ibverbs::xrc_domain::XrcDomainFlags;
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventKind, EventType, Identifier, PortSpace};
 use sideway_tests::connections::{End, connect_at, expect, resolve};
-use sideway_tests::recording::{Failure, Kind, Recording, channel};
+use sideway_tests::device;
+use sideway_tests::recording::{Failure, Kind};
+use sideway_tests::shim::{Shim, channel};
 
-use super::{HERE, pair, raw};
+use crate::{HERE, pair, raw};
 
 /// What a queue pair on the identifier's device is made from.
 fn parents(id: &Arc<Identifier>) -> (Arc<ProtectionDomain>, BasicCompletionQueue) {
@@ -20,7 +25,7 @@ fn parents(id: &Arc<Identifier>) -> (Arc<ProtectionDomain>, BasicCompletionQueue
 
 #[test]
 fn an_identifier_moves_its_queue_pair() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (active, passive) = connect_at(&channel, HERE);
     for end in [&active, &passive] {
@@ -30,12 +35,12 @@ fn an_identifier_moves_its_queue_pair() {
     assert_eq!(active.qp.state(), QueuePairState::Error);
     drop((active, passive));
     drop(channel);
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.live(), []);
 }
 
 #[test]
 fn an_identifier_forgets_a_queue_pair_before_it_goes() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let End { qp, cq, pd, id, .. } = End::of(id);
@@ -47,43 +52,70 @@ fn an_identifier_forgets_a_queue_pair_before_it_goes() {
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
     let error = id.create_qp(&builder).unwrap_err();
     assert!(error.hint().unwrap().contains("has a queue pair"), "{error}");
-    recording.fail("destroy_qp", 0, Failure::documented(libc::EBUSY));
+    shim.fail("destroy_qp", 0, Failure::documented(libc::EBUSY));
     qp.close().unwrap_err();
     assert!(!attached(), "also where destroying it fails");
-    recording.violations();
+    shim.violations();
     let second = id.create_qp_ex(&builder).unwrap();
     assert!(attached());
     second.close().unwrap();
     assert!(!attached());
 }
 
+/// Runs `make` with small queues, and puts what was asked for back, as if it had been given.
+///
+/// # Safety
+///
+/// The capabilities can be written.
+unsafe fn with_small_queues(cap: *mut ibv_qp_cap, make: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let asked = *cap;
+        *cap = ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        let code = make();
+        *cap = asked;
+        code
+    }
+}
+
 #[test]
 fn what_there_is_no_memory_for_is_told_by_the_verb_that_made_the_queue_pair() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let (pd, cq) = parents(&id);
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq).setup_max_recv_wr(1 << 22).setup_max_recv_sge(1 << 10);
+    shim.instead("rdma_create_qp", |arguments| {
+        let [id, pd, attr] = [0, 1, 2].map(|index| arguments[index] as usize);
+        let attr = with_exposed_provenance_mut::<ibv_qp_init_attr>(attr);
+        let (id, pd) = (with_exposed_provenance_mut(id), with_exposed_provenance_mut(pd));
+        // SAFETY: the arguments are those of a call that runs.
+        unsafe { with_small_queues(&raw mut (*attr).cap, || rdma_create_qp(id, pd, attr)) }
+    });
+    shim.instead("rdma_create_qp_ex", |arguments| {
+        let attr = with_exposed_provenance_mut::<ibv_qp_init_attr_ex>(arguments[1] as usize);
+        let id = with_exposed_provenance_mut(arguments[0] as usize);
+        // SAFETY: as above.
+        unsafe { with_small_queues(&raw mut (*attr).cap, || rdma_create_qp_ex(id, attr)) }
+    });
     let errors = [
         (id.create_qp(&builder).unwrap_err(), "rdma_create_qp"),
         (id.create_qp_ex(&builder).unwrap_err(), "rdma_create_qp_ex"),
-        (builder.build().unwrap_err(), "ibv_create_qp"),
-        (builder.build_ex().unwrap_err(), "ibv_create_qp_ex"),
     ];
     for (error, verb) in errors {
         assert_eq!((error.verb(), error.errno().raw()), (verb, libc::ENOMEM));
         assert!(error.hint().unwrap().contains("4194304 requests of 1024 entries"), "{error}");
     }
-    assert!(!recording.live().contains(&Kind::QueuePair));
+    assert!(!shim.live().contains(&Kind::QueuePair));
 }
 
 #[test]
 fn a_queue_pair_is_of_the_identifiers_device_and_kind() {
-    let recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
-    let elsewhere = recording.open();
+    let elsewhere = device::open();
     let pd = elsewhere.alloc_pd().unwrap();
     let cq = elsewhere.create_cq_builder().build().unwrap();
     let mut builder = pd.create_qp_builder();
@@ -104,24 +136,22 @@ fn a_queue_pair_is_of_the_identifiers_device_and_kind() {
 
 #[test]
 fn a_queue_pair_that_cannot_be_moved_is_an_error_and_gone() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let (pd, cq) = parents(&id);
     let mut builder = pd.create_qp_builder();
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
-    let before = recording.live();
-    for verb in ["rdma_create_qp", "create_qp", "modify_qp"] {
-        recording.fail(verb, 0, Failure::documented(libc::ENOMEM));
-        let error = id.create_qp(&builder).unwrap_err();
-        assert_eq!((error.verb(), error.errno().raw()), ("rdma_create_qp", libc::ENOMEM), "{verb}: {error}");
-        assert_eq!(recording.live(), before, "{verb}");
-    }
+    let before = shim.live();
+    shim.fail("rdma_create_qp", 0, Failure::documented(libc::ENOMEM));
+    let error = id.create_qp(&builder).unwrap_err();
+    assert_eq!((error.verb(), error.errno().raw()), ("rdma_create_qp", libc::ENOMEM), "{error}");
+    assert_eq!(shim.live(), before);
 }
 
 #[test]
 fn a_shared_queue_of_the_identifier_feeds_its_queue_pair() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let (pd, cq) = parents(&id);
@@ -137,14 +167,14 @@ fn a_shared_queue_of_the_identifier_feeds_its_queue_pair() {
     batch.post().unwrap_err();
     drop(id);
     drop(srq);
-    assert!(recording.live().contains(&Kind::SharedReceiveQueue), "the queue pair holds it");
+    assert!(shim.live().contains(&Kind::SharedReceiveQueue), "the queue pair holds it");
     drop(qp);
-    assert!(!recording.live().contains(&Kind::SharedReceiveQueue));
+    assert!(!shim.live().contains(&Kind::SharedReceiveQueue));
 }
 
 #[test]
 fn a_shared_queue_that_is_on_its_way_out_feeds_no_queue_pair() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let (pd, cq) = parents(&id);
@@ -172,7 +202,7 @@ fn a_shared_queue_that_is_on_its_way_out_feeds_no_queue_pair() {
 
 #[test]
 fn a_shared_queue_of_xrc_feeds_those_who_name_it_and_not_the_queue_pair_of_the_identifier() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let (pd, cq) = parents(&id);
@@ -187,7 +217,7 @@ fn a_shared_queue_of_xrc_feeds_those_who_name_it_and_not_the_queue_pair_of_the_i
 
 #[test]
 fn a_queue_pair_of_the_programs_own_is_moved_by_hand() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (_listener, id) = pair(&channel, PortSpace::Tcp);
     let mut parameter = ConnectionParameter::default();
@@ -206,7 +236,7 @@ fn a_queue_pair_of_the_programs_own_is_moved_by_hand() {
 
 #[test]
 fn an_identifier_with_a_queue_pair_establishes_by_itself() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     let (listener, id) = pair(&channel, PortSpace::Tcp);
     let active = End::of(id);

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use sideway::rdmacm::communication_manager::{ConnectionParameter, EventChannel, EventType, Identifier, PortSpace};
 use sideway_tests::connections::{End, connect_at, expect, listen_at, resolve};
-use sideway_tests::recording::{Recording, channel};
+use sideway_tests::shim::{Shim, channel};
 
-use super::HERE;
+use crate::HERE;
 
-const ROUNDS: usize = if cfg!(miri) { 3 } else { 100 };
+const ROUNDS: usize = 100;
 
 fn is_send_and_sync<T: Send + Sync>(_: &T) {}
 
 #[test]
 fn channels_identifiers_and_events_move_between_threads() {
-    let _recording = Recording::new();
+    let _shim = Shim::new();
     let channel = channel();
     is_send_and_sync(&channel);
     let (_listener, address) = listen_at(&channel, PortSpace::Tcp, HERE);
@@ -32,7 +32,7 @@ fn channels_identifiers_and_events_move_between_threads() {
 
 #[test]
 fn what_an_event_writes_is_not_read_meanwhile() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, address) = listen_at(&channel, PortSpace::Tcp, HERE);
     for _ in 0..ROUNDS {
@@ -55,7 +55,7 @@ fn what_an_event_writes_is_not_read_meanwhile() {
         });
         assert_eq!(id.peer_address(), Some(address));
     }
-    assert_eq!(recording.violations(), [""; 0]);
+    assert_eq!(shim.violations(), [""; 0]);
 }
 
 /// Reads all that there is.
@@ -72,7 +72,7 @@ fn take(channel: &Arc<EventChannel>, event_type: EventType) {
 
 #[test]
 fn identifiers_and_queue_pairs_go_on_one_thread_while_another_takes_their_events() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     for _ in 0..ROUNDS {
         let (active, passive) = connect_at(&channel, HERE);
@@ -91,13 +91,13 @@ fn identifiers_and_queue_pairs_go_on_one_thread_while_another_takes_their_events
         while channel.try_get_cm_event().unwrap().is_some() {}
     }
     drop(channel);
-    assert_eq!(recording.violations(), [""; 0]);
-    assert_eq!(recording.live(), []);
+    assert_eq!(shim.violations(), [""; 0]);
+    assert_eq!(shim.live(), []);
 }
 
 #[test]
 fn a_queue_pair_goes_while_its_connection_is_being_made() {
-    let recording = Recording::new();
+    let shim = Shim::new();
     let channel = channel();
     let (_listener, address) = listen_at(&channel, PortSpace::Tcp, HERE);
     for _ in 0..ROUNDS {
@@ -113,5 +113,5 @@ fn a_queue_pair_goes_while_its_connection_is_being_made() {
         drop(passive);
         while channel.try_get_cm_event().unwrap().is_some() {}
     }
-    assert_eq!(recording.violations(), [""; 0]);
+    assert_eq!(shim.violations(), [""; 0]);
 }

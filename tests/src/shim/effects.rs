@@ -1,0 +1,163 @@
+//! What a call makes, gives back and writes, by its name.
+
+use rdma_mummy_sys as ffi;
+
+use super::state::State;
+use crate::recording::Kind;
+
+/// Calls that make what they return.
+const RETURNED: &[(&str, Kind)] = &[
+    ("rdma_create_event_channel", Kind::EventChannel),
+    ("rdma_get_devices", Kind::OpenDevices),
+    ("alloc_pd", Kind::ProtectionDomain),
+    ("create_cq", Kind::CompletionQueue),
+    ("create_qp", Kind::QueuePair),
+    ("create_srq", Kind::SharedReceiveQueue),
+    ("create_comp_channel", Kind::CompletionChannel),
+    ("create_ah", Kind::AddressHandle),
+    ("open_device", Kind::Context),
+];
+
+/// Calls that make what they write through the argument with this index.
+const WRITTEN: &[(&str, usize, Kind)] = &[
+    ("rdma_create_id", 1, Kind::Identifier),
+    ("rdma_create_ep", 0, Kind::Identifier),
+    ("rdma_get_request", 1, Kind::Identifier),
+    ("rdma_getaddrinfo", 3, Kind::AddressInformation),
+    ("rdma_query_addrinfo", 1, Kind::AddressInformation),
+    ("rdma_get_cm_event", 1, Kind::ConnectionEvent),
+];
+
+/// Calls that give back their first argument.
+const ENDED: &[(&str, Kind)] = &[
+    ("rdma_destroy_event_channel", Kind::EventChannel),
+    ("rdma_destroy_id", Kind::Identifier),
+    ("rdma_destroy_ep", Kind::Identifier),
+    ("rdma_freeaddrinfo", Kind::AddressInformation),
+    ("rdma_ack_cm_event", Kind::ConnectionEvent),
+    ("rdma_free_devices", Kind::OpenDevices),
+    ("dealloc_pd", Kind::ProtectionDomain),
+    ("destroy_cq", Kind::CompletionQueue),
+    ("destroy_comp_channel", Kind::CompletionChannel),
+    ("destroy_ah", Kind::AddressHandle),
+    ("destroy_qp", Kind::QueuePair),
+    ("destroy_srq", Kind::SharedReceiveQueue),
+    ("close_device", Kind::Context),
+];
+
+/// Calls on an identifier, their first argument, that write its C struct.
+const WRITERS: [&str; 13] = [
+    "rdma_accept",
+    "rdma_bind_addr",
+    "rdma_connect",
+    "rdma_create_qp",
+    "rdma_create_qp_ex",
+    "rdma_create_srq",
+    "rdma_create_srq_ex",
+    "rdma_destroy_id",
+    "rdma_listen",
+    "rdma_migrate_id",
+    "rdma_resolve_addr",
+    "rdma_resolve_route",
+    "rdma_set_local_ece",
+];
+
+/// Those that only read it.
+const READERS: [&str; 16] = [
+    "rdma_disconnect",
+    "rdma_establish",
+    "rdma_get_dst_port",
+    "rdma_get_remote_ece",
+    "rdma_get_src_port",
+    "rdma_init_qp_attr",
+    "rdma_join_multicast",
+    "rdma_join_multicast_ex",
+    "rdma_leave_multicast",
+    "rdma_notify",
+    "rdma_query_addrinfo",
+    "rdma_reject",
+    "rdma_reject_ece",
+    "rdma_resolve_addrinfo",
+    "rdma_set_option",
+    "rdma_write_cm_event",
+];
+
+/// The identifier that a call is on, and whether it writes it.
+pub(super) fn identifier(verb: &str, arguments: &[u64]) -> Option<(usize, bool)> {
+    let writes = WRITERS.contains(&verb);
+    (writes || READERS.contains(&verb)).then(|| (arguments[0] as usize, writes))
+}
+
+/// What an argument points to.
+///
+/// # Safety
+///
+/// It was the address of a live `T` when the function was called, and still is.
+unsafe fn at<T: Copy>(address: u64) -> T {
+    // SAFETY: the caller's promise; the address was exposed when it became a number.
+    unsafe { std::ptr::with_exposed_provenance::<T>(address as usize).read() }
+}
+
+/// What a log entry says beyond the arguments.
+pub(super) fn details(verb: &str, arguments: &[u64]) -> Vec<(&'static str, u64)> {
+    match verb {
+        // SAFETY: the caller keeps the contract of the C function: `optlen`, which is above zero, bytes can be read.
+        "rdma_set_option" => vec![("first", u64::from(unsafe { at::<u8>(arguments[3]) }))],
+        "rdma_join_multicast_ex" => {
+            // SAFETY: as above, the attributes can be read.
+            let attr = unsafe { at::<ffi::rdma_cm_join_mc_attr_ex>(arguments[1]) };
+            vec![("comp_mask", attr.comp_mask.into()), ("join_flags", attr.join_flags.into())]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A call is about to be forwarded.
+pub(super) fn before(state: &mut State, verb: &str, arguments: &[u64]) {
+    let object = arguments.first().copied().unwrap_or(0) as usize;
+    if identifier(verb, arguments).is_some() && state.live.get(&object) != Some(&Kind::Identifier) {
+        state.violation(format!("{verb} on an identifier that is not there"));
+    }
+    let identifiers: Vec<usize> =
+        state.live.iter().filter(|(_, kind)| **kind == Kind::Identifier).map(|(address, _)| *address).collect();
+    // SAFETY: the identifiers are live, so that their structs can be read.
+    let mut holds = identifiers.into_iter().map(|id| unsafe { at::<ffi::rdma_cm_id>(id as u64) });
+    match verb {
+        "rdma_destroy_event_channel" if holds.any(|id| id.channel.addr() == object) => {
+            state.violation("an event channel was destroyed that has identifiers");
+        }
+        "destroy_qp" if holds.any(|id| id.qp.addr() == object) => {
+            state.violation("a queue pair was destroyed that an identifier still holds");
+        }
+        _ => {}
+    }
+}
+
+/// A call succeeded, and returned this object if it made any.
+pub(super) fn after(state: &mut State, verb: &str, arguments: &[u64], object: usize) {
+    if let Some((_, kind)) = RETURNED.iter().find(|(name, _)| *name == verb) {
+        state.made(*kind, object);
+    }
+    if let Some((_, index, kind)) = WRITTEN.iter().find(|(name, ..)| *name == verb) {
+        // SAFETY: the call has written the pointer.
+        state.made(*kind, unsafe { at(arguments[*index]) });
+    }
+    if let Some((_, kind)) = ENDED.iter().find(|(name, _)| *name == verb)
+        && arguments[0] != 0
+    {
+        state.ended(*kind, arguments[0] as usize);
+    }
+    match verb {
+        "rdma_create_qp" | "rdma_create_qp_ex" => {
+            // SAFETY: the identifier is live.
+            let id = unsafe { at::<ffi::rdma_cm_id>(arguments[0]) };
+            state.made(Kind::QueuePair, id.qp.addr());
+        }
+        "rdma_create_srq" | "rdma_create_srq_ex" => {
+            // SAFETY: the identifier is live.
+            let id = unsafe { at::<ffi::rdma_cm_id>(arguments[0]) };
+            state.made(Kind::SharedReceiveQueue, id.srq.addr());
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,182 @@
+//! The software NIC behind a shim: each call of libibverbs and librdmacm is logged, fails on request, and is forwarded to softrnic's
+//! functions otherwise.
+//!
+//! The shim is a provider in front of softrnic whose tables hold a forwarding function for each of softrnic's ([`forward`]). Verbs are logged and fail under their names without `ibv_`, or with `rdma_`; what a context or queue pair has as function pointers
+//! (posting, polling, `create_qp_ex`) is not.
+//!
+//! The shim tracks what was made and not given back ([`Shim::live`]) and what a program must not do ([`Shim::violations`]): an object
+//! that is given back twice, two calls on one identifier of which one writes it, an event that is never acknowledged.
+//!
+//! softrnic never produces some situations. [`Shim::raise`] adds an event of any content, [`Shim::rewrite`] changes the next one, and
+//! [`Shim::instead`] replaces one call.
+//!
+//! Tests that use the shim run one at a time: the log is the process's.
+
+mod effects;
+mod events;
+mod forward;
+mod outputs;
+mod state;
+
+use std::sync::{Arc, MutexGuard, Once, PoisonError};
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+use rdma_mummy_sys::load::ibverbs::{Ibverbs, IbverbsTable};
+use rdma_mummy_sys::load::provider::{Provider, ProviderId, register};
+use rdma_mummy_sys::load::rdmacm::{Choice, Rdmacm, RdmacmTable, choose};
+use sideway::rdmacm::communication_manager::EventChannel;
+
+pub use events::{ConnectionEvent, ConnectionParameters};
+
+use crate::recording::{Call, Failure, Kind};
+use state::{ONE, State};
+
+/// The shim, for one test.
+#[derive(Debug)]
+pub struct Shim {
+    _one: MutexGuard<'static, ()>,
+}
+
+/// An event channel, which the shim serves.
+///
+/// # Panics
+///
+/// There is none.
+#[track_caller]
+pub fn channel() -> Arc<EventChannel> {
+    EventChannel::new().unwrap_or_else(|error| panic!("{error}"))
+}
+
+impl Shim {
+    /// Waits until no other test uses the shim, and starts with an empty log. A thread must not hold two.
+    pub fn new() -> Self {
+        static REGISTERED: Once = Once::new();
+        REGISTERED.call_once(|| {
+            softrnic::Builder::new().device(crate::device::SOFT_DEVICE).register().expect("no other device is registered");
+            let below = ProviderId::by_name("softrnic").expect("it was registered");
+            let (ibverbs, rdmacm) = forward::tables(below);
+            // SAFETY: each function does what softrnic's function of that name does, or fails as the manual page says.
+            let shim = unsafe { register(Provider::new("shim", ibverbs).with_rdmacm(rdmacm).in_front_of(below)) };
+            choose(Choice::Provider(shim.expect("the name is free")));
+            // SAFETY: the tables are empty, so that the system has no devices. If a library is loaded, its devices are listed as well.
+            unsafe {
+                drop(Ibverbs::from_table(IbverbsTable::default()).install());
+                drop(Rdmacm::from_table(RdmacmTable::default()).install());
+            }
+        });
+        // A test that failed left nothing that the next one reads.
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        *state::lock() = State::default();
+        Self { _one: one }
+    }
+
+    /// The `passing + 1`th call of `verb` from now on fails.
+    pub fn fail(&self, verb: &'static str, passing: u32, failure: Failure) -> &Self {
+        state::lock().script.fail(verb, passing, failure);
+        self
+    }
+
+    /// Every call of `verb` from now on fails.
+    pub fn fail_always(&self, verb: &'static str, failure: Failure) -> &Self {
+        state::lock().script.fail_always(verb, failure);
+        self
+    }
+
+    /// The `passing + 1`th call that can fail, of any verb, fails.
+    pub fn fail_any(&self, passing: u32, failure: Failure) -> &Self {
+        state::lock().script.fail_any(passing, failure);
+        self
+    }
+
+    /// The next call of `verb` is not forwarded: `call` takes its arguments, pointers as addresses, and returns what C does.
+    pub fn instead(&self, verb: &'static str, call: impl FnOnce(&[u64]) -> c_int + Send + 'static) -> &Self {
+        state::lock().instead.push((verb, Box::new(call)));
+        self
+    }
+
+    /// Adds an event to a channel.
+    ///
+    /// # Panics
+    ///
+    /// The channel is not live.
+    pub fn raise(&self, channel: *mut ffi::rdma_event_channel, event: ConnectionEvent) -> &Self {
+        events::raise(channel, event);
+        self
+    }
+
+    /// The same after softrnic's next event of the channel.
+    pub fn raise_after_next(&self, channel: *mut ffi::rdma_event_channel, event: ConnectionEvent) -> &Self {
+        state::lock().behind.push((channel.addr(), event));
+        self
+    }
+
+    /// Changes the next event that is taken; the result is the errno that the call leaves behind.
+    pub fn rewrite(&self, change: impl FnOnce(&mut ffi::rdma_cm_event) -> c_int + Send + 'static) -> &Self {
+        state::lock().rewrite = Some(Box::new(change));
+        self
+    }
+
+    /// Whether from now on only the events that a test raises are handed out; softrnic's own are acknowledged and dropped.
+    pub fn only_raised(&self, only: bool) -> &Self {
+        state::lock().only_raised = only;
+        self
+    }
+
+    /// The `passing + 1`th output of a call from now on has this byte in every place.
+    pub fn spoil(&self, passing: u32, byte: u8) -> &Self {
+        state::lock().spoil.set(passing, byte);
+        self
+    }
+
+    /// What calls have filled in since this was last asked, in its order.
+    pub fn outputs(&self) -> Vec<&'static str> {
+        state::lock().spoil.take()
+    }
+
+    /// All calls since this was last asked.
+    pub fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut state::lock().calls)
+    }
+
+    /// The names of all calls since they were last asked.
+    pub fn verbs(&self) -> Vec<&'static str> {
+        self.calls().iter().map(|call| call.verb).collect()
+    }
+
+    /// How many calls there were that could have failed.
+    pub fn failable(&self) -> u32 {
+        state::lock().failable
+    }
+
+    /// What was done that no library would survive, since this was last asked.
+    pub fn violations(&self) -> Vec<String> {
+        std::mem::take(&mut state::lock().violations)
+    }
+
+    /// The kinds of all objects that were made and not given back.
+    pub fn live(&self) -> Vec<Kind> {
+        let mut kinds: Vec<_> = state::lock().live.values().copied().collect();
+        kinds.sort();
+        kinds
+    }
+}
+
+impl Default for Shim {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Shim {
+    fn drop(&mut self) {
+        let mut state = state::lock();
+        let unacknowledged = state.live.values().filter(|kind| **kind == Kind::ConnectionEvent).count();
+        let violations = std::mem::take(&mut state.violations);
+        drop(state);
+        if !std::thread::panicking() {
+            assert!(violations.is_empty(), "{violations:#?}");
+            assert_eq!(unacknowledged, 0, "events were never acknowledged");
+        }
+    }
+}

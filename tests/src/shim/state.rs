@@ -1,0 +1,270 @@
+//! What the shim keeps, behind one lock, and what every call goes through.
+
+use std::collections::BTreeMap;
+use std::io::Error;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+
+use super::{effects, outputs};
+use super::events::ConnectionEvent;
+use crate::recording::{Call, Failure, Kind, Script, Spoil, set_errno};
+
+/// Held by the test that uses the shim.
+pub(super) static ONE: Mutex<()> = Mutex::new(());
+pub(super) static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+
+type Instead = Box<dyn FnOnce(&[u64]) -> c_int + Send>;
+type Rewrite = Box<dyn FnOnce(&mut ffi::rdma_cm_event) -> c_int + Send>;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) calls: Vec<Call>,
+    pub(super) failable: u32,
+    pub(super) script: Script,
+    pub(super) spoil: Spoil,
+    pub(super) violations: Vec<String>,
+    /// By address.
+    pub(super) live: BTreeMap<usize, Kind>,
+    /// The calls that run on an identifier, and whether each writes it.
+    running: BTreeMap<usize, Vec<(&'static str, bool)>>,
+    pub(super) instead: Vec<(&'static str, Instead)>,
+    pub(super) rewrite: Option<Rewrite>,
+    pub(super) only_raised: bool,
+    /// Events to raise, by the number that softrnic's event carries.
+    pub(super) raised: BTreeMap<u64, ConnectionEvent>,
+    /// Events to raise on a channel, by its address, once softrnic's next one is taken there.
+    pub(super) behind: Vec<(usize, ConnectionEvent)>,
+    /// Events that were taken, as softrnic made them.
+    pub(super) originals: BTreeMap<usize, super::events::Original>,
+}
+
+pub(super) fn lock() -> MutexGuard<'static, State> {
+    // A test that panics holds the lock in closures of its own alone, which leave all whole.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a C function returns.
+pub(super) trait Answer: Sized {
+    /// Whether the shim can make such a call fail.
+    const CAN_FAIL: bool;
+
+    /// What a call returns that fails.
+    fn failed(verb: &str, failure: Failure) -> Self;
+
+    /// Whether the call failed.
+    fn is_failure(&self, verb: &str) -> bool;
+
+    /// The object that was made, if it is one.
+    fn object(&self) -> usize {
+        0
+    }
+
+    /// The result is an output.
+    fn spoil(&mut self, _spoil: &mut Spoil) {}
+
+    /// From what a test's own function returns.
+    fn from_test(code: c_int) -> Self {
+        unreachable!("a test's own function stands for a call that returns a number, and gave {code}")
+    }
+}
+
+/// Verbs of libibverbs that return -1 with errno set. Those of librdmacm do so as well.
+const MINUS_ONE: [&str; 6] =
+    ["query_gid", "query_pkey", "get_pkey_index", "get_async_event", "get_cq_event", "close_device"];
+
+impl Answer for c_int {
+    const CAN_FAIL: bool = true;
+
+    fn failed(verb: &str, failure: Failure) -> Self {
+        let is_minus_one = verb.starts_with("rdma_") || MINUS_ONE.contains(&verb);
+        if is_minus_one { failure.minus() } else { failure.code() }
+    }
+
+    fn is_failure(&self, _verb: &str) -> bool {
+        *self != 0
+    }
+
+    fn from_test(code: c_int) -> Self {
+        code
+    }
+}
+
+impl<T> Answer for *mut T {
+    const CAN_FAIL: bool = true;
+
+    fn failed(_verb: &str, failure: Failure) -> Self {
+        failure.null()
+    }
+
+    fn is_failure(&self, _verb: &str) -> bool {
+        self.is_null()
+    }
+
+    fn object(&self) -> usize {
+        self.addr()
+    }
+}
+
+/// A port in network byte order; zero is none.
+impl Answer for u16 {
+    const CAN_FAIL: bool = true;
+
+    fn failed(_verb: &str, failure: Failure) -> Self {
+        set_errno(failure.errno());
+        0
+    }
+
+    fn spoil(&mut self, spoil: &mut Spoil) {
+        // SAFETY: any bytes are a value of the number.
+        unsafe { spoil.output("a port", self) };
+    }
+
+    fn is_failure(&self, _verb: &str) -> bool {
+        false
+    }
+}
+
+macro_rules! cannot_fail {
+    ($($Type:ty),*) => {
+        $(
+            impl Answer for $Type {
+                const CAN_FAIL: bool = false;
+
+                fn failed(verb: &str, _failure: Failure) -> Self {
+                    unreachable!("{verb} cannot fail")
+                }
+
+                fn is_failure(&self, _verb: &str) -> bool {
+                    false
+                }
+            }
+        )*
+    };
+}
+cannot_fail!((), u64, isize, *const libc::c_char, ffi::ibv_rate, ffi::ibv_fork_status);
+
+/// An argument as a number: pointers as addresses.
+pub(super) trait Argument {
+    fn number(&self) -> u64;
+}
+
+macro_rules! numbers {
+    ($($Type:ty),*) => { $(impl Argument for $Type { fn number(&self) -> u64 { *self as u64 } })* };
+}
+numbers!(u8, u16, u32, u64, usize, i32);
+
+macro_rules! enums {
+    ($($Type:ident),*) => { $(impl Argument for ffi::$Type { fn number(&self) -> u64 { self.0 as u64 } })* };
+}
+enums!(
+    ibv_event_type, ibv_node_type, ibv_port_state, ibv_rate, ibv_wc_status, ibv_wr_opcode, rdma_port_space, rdma_cm_event_type
+);
+
+impl<T> Argument for *mut T {
+    fn number(&self) -> u64 {
+        self.expose_provenance() as u64
+    }
+}
+
+impl<T> Argument for *const T {
+    fn number(&self) -> u64 {
+        self.expose_provenance() as u64
+    }
+}
+
+/// A call of the C function `name`: logs it, fails it if it is to fail, and forwards it otherwise.
+pub(super) fn call<R: Answer>(
+    name: &'static str,
+    arguments: &[(&'static str, u64)],
+    forward: impl FnOnce() -> R,
+) -> R {
+    let verb = name.trim_start_matches('_');
+    let verb = verb.strip_prefix("ibv_").unwrap_or(verb);
+    let numbers: Vec<u64> = arguments.iter().map(|(_, number)| *number).collect();
+    let id = effects::identifier(verb, &numbers);
+    let mut state = lock();
+    let at = state.calls.len();
+    let mut logged = arguments.to_vec();
+    logged.extend(effects::details(verb, &numbers));
+    state.calls.push(Call { verb, arguments: logged, failed: None });
+    if R::CAN_FAIL {
+        state.failable += 1;
+        if let Some(failure) = state.script.next(verb) {
+            state.calls[at].failed = Some(failure.errno());
+            return R::failed(verb, failure);
+        }
+    }
+    let own = state.instead.iter().position(|(name, _)| *name == verb).map(|at| state.instead.remove(at).1);
+    if let Some(own) = own {
+        drop(state);
+        return R::from_test(own(&numbers));
+    }
+    state.begin(verb, id);
+    effects::before(&mut state, verb, &numbers);
+    drop(state);
+    let mut result = forward();
+    let errno = Error::last_os_error().raw_os_error().unwrap_or(0);
+    let mut state = lock();
+    state.end(verb, id);
+    if result.is_failure(verb) {
+        // Calls of other threads may stand behind it.
+        if let Some(call) = state.calls.iter_mut().rev().find(|call| call.verb == verb && call.failed.is_none()) {
+            call.failed = Some(errno);
+        }
+    } else {
+        effects::after(&mut state, verb, &numbers, result.object());
+        outputs::spoil(&mut state.spoil, verb, &numbers);
+        result.spoil(&mut state.spoil);
+    }
+    drop(state);
+    set_errno(errno);
+    result
+}
+
+impl State {
+    pub(super) fn violation(&mut self, what: impl Into<String>) {
+        self.violations.push(what.into());
+    }
+
+    fn begin(&mut self, verb: &'static str, id: Option<(usize, bool)>) {
+        let Some((id, writes)) = id else { return };
+        let running = self.running.entry(id).or_default();
+        let other = running.iter().find(|(_, other)| writes || *other).map(|(verb, _)| *verb);
+        running.push((verb, writes));
+        if let Some(other) = other {
+            self.violation(format!("{verb} on an identifier while {other} ran on it"));
+        }
+    }
+
+    fn end(&mut self, verb: &'static str, id: Option<(usize, bool)>) {
+        let Some(running) = id.and_then(|(id, _)| self.running.get_mut(&id)) else { return };
+        if let Some(at) = running.iter().position(|(other, _)| *other == verb) {
+            running.remove(at);
+        }
+    }
+
+    pub(super) fn made(&mut self, kind: Kind, object: usize) {
+        if object != 0 {
+            self.live.insert(object, kind);
+        }
+    }
+
+    pub(super) fn ended(&mut self, kind: Kind, object: usize) {
+        // A context's own functions make queues, which nothing sees here.
+        let is_seen = matches!(
+            kind,
+            Kind::EventChannel
+                | Kind::Identifier
+                | Kind::ConnectionEvent
+                | Kind::OpenDevices
+                | Kind::AddressInformation
+        );
+        if self.live.get(&object) == Some(&kind) {
+            self.live.remove(&object);
+        } else if is_seen {
+            self.violation(format!("a {kind:?} was given back that is not there"));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Nothing is silent. Programs that together use everything the library wraps of librdmacm are run once to count what C is asked, and
+//! then again and again: with each call failing in its turn, with everything that destroys failing, and with each number that C fills in
+//! being one that no header knows. Each time there is a typed error that names its verb, or another way; what was made is destroyed
+//! exactly once, or is leaked and said to be, where destroying fails; and nothing panics. What `verbs::everything` is for libibverbs.
+
+mod acts;
+
+use std::collections::BTreeSet;
+use std::error::Error;
+
+use sideway_tests::called::called;
+use sideway_tests::recording::{Call, Failure, Warnings};
+use sideway_tests::shim::Shim;
+
+use acts::{ACTS, Act, Unexpected};
+
+/// As documented, without a reason, and for a reason that no header knows.
+const FAILURES: [Failure; 3] =
+    [Failure::documented(libc::EIO), Failure::silent(), Failure::documented(i32::MAX)];
+
+/// What a program need not hear of, and why.
+const OTHER_WAYS: [(&str, &str); 4] = [
+    ("qp_to_qp_ex", "a queue pair with fewer operations is tried"),
+    ("rdma_get_devices", "the identifier keeps its device open instead"),
+    ("rdma_get_src_port", "0 is a port that no program has"),
+    ("rdma_get_dst_port", "0 is a port that no program has"),
+];
+
+/// Functions that the library uses and the shim does not log: they compute, and ask no device.
+const NOT_LOGGED: [&str; 2] = ["rdma_get_local_addr", "rdma_get_peer_addr"];
+
+/// Runs a program as it is meant to be, and lets `look` at what it did.
+#[track_caller]
+fn whole<T>(act: Act, look: impl FnOnce(&Shim) -> T) -> T {
+    let shim = Shim::new();
+    (act.run)(&shim).unwrap_or_else(|error| panic!("{}: {error}", act.name));
+    assert_eq!(shim.violations(), [""; 0], "{}", act.name);
+    assert_eq!(shim.live(), [], "{}", act.name);
+    look(&shim)
+}
+
+/// Whether the call ends what was made: if it fails, nothing else can be done than to leak.
+fn ends(call: &Call) -> bool {
+    let verb = call.verb.strip_prefix("rdma_").unwrap_or(call.verb);
+    ["destroy", "dealloc", "dereg", "close", "free"].iter().any(|word| verb.starts_with(word))
+}
+
+#[test]
+fn the_programs_call_everything_that_the_library_calls_of_librdmacm() {
+    let logged: BTreeSet<&str> = ACTS.iter().flat_map(|&act| whole(act, Shim::verbs)).collect();
+    let called: BTreeSet<String> = called().into_iter().filter(|name| name.starts_with("rdma_")).collect();
+    assert!(called.len() > 30, "{} functions are called", called.len());
+    let left_out: Vec<_> = called.iter().filter(|name| !logged.contains(name.as_str())).collect();
+    assert_eq!(left_out, NOT_LOGGED);
+}
+
+#[test]
+fn each_call_may_fail_in_every_way() {
+    let warnings = Warnings::listen();
+    let mut failed_calls = 0;
+    for act in ACTS {
+        let calls = whole(act, Shim::failable);
+        for failure in FAILURES {
+            for index in 0..calls {
+                let shim = Shim::new();
+                shim.fail_any(index, failure);
+                warnings.take();
+                let result = (act.run)(&shim);
+                let log = shim.calls();
+                let injected = log.iter().find(|call| call.failed == Some(failure.errno()));
+                let failed = injected.unwrap_or_else(|| panic!("{}, call {index}: {log:?}", act.name));
+                let what = format!("{}, call {index}, {}: {failure:?}", act.name, failed.verb);
+                let lines = logged(&warnings);
+                let violations = shim.violations();
+                failed_calls += 1;
+                // A queue pair that stays in a group cannot be destroyed.
+                let stays = failed.verb == "rdma_leave_multicast" && !shim.live().is_empty();
+                if ends(failed) || stays {
+                    assert!(lines.len() + usize::from(result.is_err()) >= 1, "silent: {what}");
+                    assert!(!shim.live().is_empty(), "it failed, and is gone: {what}");
+                    // An identifier that could not be destroyed is there when its channel goes.
+                    assert!(violations.is_empty() || failed.verb == "rdma_destroy_id", "{what}: {violations:?}");
+                    continue;
+                }
+                assert_eq!(violations, [""; 0], "{what}");
+                assert_eq!(shim.live(), [], "left over: {what}");
+                let has_other_way = OTHER_WAYS.iter().any(|(verb, _)| *verb == failed.verb);
+                match result {
+                    Ok(()) if lines.is_empty() => assert!(has_other_way, "silent: {what}"),
+                    // What is given back by dropping is logged.
+                    Ok(()) => assert!(lines.iter().any(|line| line.contains(failed.verb)), "{what}: {lines:?}"),
+                    Err(error) => assert!(has_other_way || tells(&*error, failed.verb), "{what}: {error}"),
+                }
+            }
+        }
+    }
+    assert!(failed_calls > 300, "{failed_calls} calls failed");
+}
+
+/// What sideway has logged; softrnic logs less severe lines.
+fn logged(warnings: &Warnings) -> Vec<String> {
+    warnings.take().into_iter().filter(|line| line.starts_with("WARN")).collect()
+}
+
+/// Whether an error names the verb that failed, or is what an event told.
+fn tells(error: &(dyn Error + 'static), verb: &str) -> bool {
+    error.to_string().contains(verb) || error.is::<Unexpected>()
+}
+
+#[test]
+fn what_cannot_be_destroyed_is_leaked_once_and_said_so() {
+    let warnings = Warnings::listen();
+    for act in ACTS {
+        let calls = whole(act, Shim::calls);
+        let can_fail = |call: &&Call| ends(call) && !["rdma_destroy_event_channel", "rdma_free_devices", "rdma_freeaddrinfo"].contains(&call.verb);
+        let endings: BTreeSet<&'static str> = calls.iter().filter(can_fail).map(|call| call.verb).collect();
+        assert!(!endings.is_empty(), "{}", act.name);
+        let shim = Shim::new();
+        for &verb in &endings {
+            shim.fail_always(verb, Failure::documented(libc::EBUSY));
+        }
+        warnings.take();
+        let reported = usize::from((act.run)(&shim).is_err());
+        let log = shim.calls();
+        let refused: Vec<_> = log.iter().filter(|call| call.failed.is_some() && ends(call)).collect();
+        let what = format!("{}: {refused:?}", act.name);
+        assert!(!refused.is_empty(), "{what}");
+        // No object is given back twice, as C may have ended half of it.
+        let objects: BTreeSet<_> = refused.iter().map(|call| &call.arguments).collect();
+        assert_eq!(objects.len(), refused.len(), "{what}");
+        let lines = logged(&warnings);
+        assert_eq!(lines.len() + reported, refused.len(), "{what}: {lines:#?}");
+        // What is refused is there, with all that it is made of.
+        assert!(shim.live().len() >= refused.len(), "{what}: {:?}", shim.live());
+        shim.violations();
+    }
+}
+
+#[test]
+fn each_output_may_be_nonsense() {
+    let warnings = Warnings::listen();
+    let mut spoiled = BTreeSet::new();
+    for act in ACTS {
+        let outputs = whole(act, Shim::outputs);
+        for (index, output) in (0..).zip(&outputs) {
+            for byte in [0, 1, 0x7f, 0x80, 0xff] {
+                let shim = Shim::new();
+                shim.spoil(index, byte);
+                let what = format!("{}, output {index}, {output}: {byte:#x}", act.name);
+                let result = (act.run)(&shim);
+                warnings.take();
+                assert_eq!(shim.violations(), [""; 0], "{what}: {result:?}");
+                assert_eq!(shim.live(), [], "left over: {what}: {result:?}");
+            }
+        }
+        spoiled.extend(outputs);
+    }
+    assert!(spoiled.len() > 15, "{spoiled:?}");
+}
