@@ -71,12 +71,12 @@ use sideway::ibverbs::device_context::DeviceContext;
 pub use async_events::Raised;
 pub use calls::{Bind, Call, Completion, Kind, Posted};
 pub use efa::install_efa;
+pub(crate) use failure::set_errno;
 pub use import::{answer, loose_calls};
 pub use mlx5::install_mlx5;
-pub(crate) use failure::set_errno;
 pub(crate) use script::Script;
-pub(crate) use spoil::Spoil;
 pub use script::{Bad, Facts, Failure};
+pub(crate) use spoil::Spoil;
 pub use warnings::Warnings;
 pub use world::{World, connect};
 

@@ -94,8 +94,7 @@ pub(super) unsafe extern "C" fn get_cm_event(
     channel: *mut ffi::rdma_event_channel,
     event: *mut *mut ffi::rdma_cm_event,
 ) -> c_int {
-    let arguments =
-        [("channel", channel.expose_provenance() as u64), ("event", event.expose_provenance() as u64)];
+    let arguments = [("channel", channel.expose_provenance() as u64), ("event", event.expose_provenance() as u64)];
     let mut errno = 0;
     let result = call("rdma_get_cm_event", &arguments, || {
         let table = &below().1;

@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use rdma_mummy_sys::since_v44::{IbverbsSinceV44, RdmacmSinceV44};
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::load::rdmacm::RdmacmTable;
+use rdma_mummy_sys::since_v44::{IbverbsSinceV44, RdmacmSinceV44};
 
 static BELOW: OnceLock<(IbverbsTable, RdmacmTable)> = OnceLock::new();
 

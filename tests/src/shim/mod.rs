@@ -53,7 +53,10 @@ impl Shim {
     pub fn new() -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
-            softrnic::Builder::new().device(crate::device::SOFT_DEVICE).register().expect("no other device is registered");
+            softrnic::Builder::new()
+                .device(crate::device::SOFT_DEVICE)
+                .register()
+                .expect("no other device is registered");
             let below = ProviderId::by_name("softrnic").expect("it was registered");
             let (ibverbs, rdmacm) = forward::tables(below);
             // SAFETY: each function does what softrnic's function of that name does, or fails as the manual page says.

@@ -7,8 +7,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use libc::c_int;
 use rdma_mummy_sys as ffi;
 
-use super::{effects, outputs};
 use super::events::ConnectionEvent;
+use super::{effects, outputs};
 use crate::recording::{Call, Failure, Kind, Script, Spoil, set_errno};
 
 /// Held by the test that uses the shim.
@@ -159,7 +159,14 @@ macro_rules! enums {
     ($($Type:ident),*) => { $(impl Argument for ffi::$Type { fn number(&self) -> u64 { self.0 as u64 } })* };
 }
 enums!(
-    ibv_event_type, ibv_node_type, ibv_port_state, ibv_rate, ibv_wc_status, ibv_wr_opcode, rdma_port_space, rdma_cm_event_type
+    ibv_event_type,
+    ibv_node_type,
+    ibv_port_state,
+    ibv_rate,
+    ibv_wc_status,
+    ibv_wr_opcode,
+    rdma_port_space,
+    rdma_cm_event_type
 );
 
 impl<T> Argument for *mut T {
@@ -175,11 +182,7 @@ impl<T> Argument for *const T {
 }
 
 /// A call of the C function `name`: logs it, fails it if it is to fail, and forwards it otherwise.
-pub(super) fn call<R: Answer>(
-    name: &'static str,
-    arguments: &[(&'static str, u64)],
-    forward: impl FnOnce() -> R,
-) -> R {
+pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u64)], forward: impl FnOnce() -> R) -> R {
     let verb = name.trim_start_matches('_');
     let verb = verb.strip_prefix("ibv_").unwrap_or(verb);
     let numbers: Vec<u64> = arguments.iter().map(|(_, number)| *number).collect();

@@ -183,7 +183,7 @@ fn whichever_call_fails_nothing_is_left() {
     let calls = shim.failable();
     drop(shim);
     assert!(calls > 10, "{calls} calls");
-        for number in 0..calls {
+    for number in 0..calls {
         let shim = Shim::new();
         shim.fail_any(number, Failure::documented(libc::ENOMEM));
         let told = whole_life();
@@ -214,8 +214,7 @@ fn addresses_are_found_by_events() {
     assert_eq!(found[0].destination().unwrap().ip(), Some("127.0.0.1:5".parse().unwrap()));
     let (c_channel, c_id) = raw(&channel, &id);
     let kind = EventType::AddressInfoError.raw();
-    shim
-        .raise(c_channel, ConnectionEvent { status: -libc::EIO, ..ConnectionEvent::new(kind, c_id) });
+    shim.raise(c_channel, ConnectionEvent { status: -libc::EIO, ..ConnectionEvent::new(kind, c_id) });
     let event = expect(&channel, EventType::AddressInfoError);
     let EventKind::AddressInfoError(status) = event.kind() else { panic!("{event:?}") };
     assert_eq!(status.errno().unwrap().raw(), libc::EIO);

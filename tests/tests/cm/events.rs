@@ -208,10 +208,7 @@ fn private_data_that_is_not_there_is_empty() {
         qp_num: u32::MAX,
     };
     let parameters = ConnectionParameters::Connection(parameters);
-    shim.raise(
-        c_channel,
-        ConnectionEvent { parameters, ..ConnectionEvent::new(EventType::Established.raw(), c_id) },
-    );
+    shim.raise(c_channel, ConnectionEvent { parameters, ..ConnectionEvent::new(EventType::Established.raw(), c_id) });
     let event = expect(&channel, EventType::Established);
     let EventKind::Established(info) = event.kind() else { panic!("{event:?}") };
     assert!(info.private_data().is_empty());

@@ -143,7 +143,7 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
     drop(shim);
     assert!(calls > 30, "{calls} calls");
     let mut told = 0;
-        for number in 0..calls {
+    for number in 0..calls {
         for errno in [libc::ENOMEM, libc::EINVAL] {
             let shim = Shim::new();
             shim.fail_any(number, Failure::documented(errno));

@@ -313,7 +313,7 @@ fn whichever_call_fails_nothing_is_left_and_nothing_is_done_twice() {
     drop(shim);
     assert!(calls > 20, "{calls} calls");
     let mut told = 0;
-        for number in 0..calls {
+    for number in 0..calls {
         let shim = Shim::new();
         shim.fail_any(number, Failure::documented(libc::ENOMEM));
         told += u32::from(whole_life(&shim).is_err());

@@ -28,9 +28,8 @@ const RUNS: &[Run] = &[
     // The table of transitions is safe code, and its rows take minutes.
     ("sideway", &["--lib", "--", "--skip", "transition::table"], false),
     ("sideway-tests", &["--test", "verbs", "--", "requests::"], true),
-    ("sideway-tests", &["--test", "verbs", "--", "cm::"], false),
     ("sideway-tests", &["--test", "verbs", "--", "calls::", "completion::", "--skip", "calls::requests::"], false),
-    ("sideway-tests", &["--test", "verbs", "--", "rdmacm_provider::", "holes::"], false),
+    ("sideway-tests", &["--test", "verbs", "--", "holes::"], false),
     ("rdma-mummy-sys", &["--lib"], true),
 ];
 

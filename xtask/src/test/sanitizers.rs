@@ -58,7 +58,8 @@ const THREAD: Sanitizer = Sanitizer {
         ("softrnic", "softrnic", &[]),
         ("softrnic", "device", &["rdmacm::", "signals::", "threads::"]),
         ("sideway-tests", "device", &["cm_threads::", "events::", "teardown::", "threads::"]),
-        ("sideway-tests", "verbs", &["cm::", "calls::"]),
+        ("sideway-tests", "cm", &[]),
+        ("sideway-tests", "verbs", &["calls::"]),
     ],
     // All requests of its parties have the same bytes of memory, which is a race of the test's own.
     left_out: &["who_keeps_to_nothing_harms_nobody"],

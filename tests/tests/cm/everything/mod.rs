@@ -15,8 +15,7 @@ use sideway_tests::shim::Shim;
 use acts::{ACTS, Act, Unexpected};
 
 /// As documented, without a reason, and for a reason that no header knows.
-const FAILURES: [Failure; 3] =
-    [Failure::documented(libc::EIO), Failure::silent(), Failure::documented(i32::MAX)];
+const FAILURES: [Failure; 3] = [Failure::documented(libc::EIO), Failure::silent(), Failure::documented(i32::MAX)];
 
 /// What a program need not hear of, and why.
 const OTHER_WAYS: [(&str, &str); 4] = [
@@ -112,7 +111,9 @@ fn what_cannot_be_destroyed_is_leaked_once_and_said_so() {
     let warnings = Warnings::listen();
     for act in ACTS {
         let calls = whole(act, Shim::calls);
-        let can_fail = |call: &&Call| ends(call) && !["rdma_destroy_event_channel", "rdma_free_devices", "rdma_freeaddrinfo"].contains(&call.verb);
+        let can_fail = |call: &&Call| {
+            ends(call) && !["rdma_destroy_event_channel", "rdma_free_devices", "rdma_freeaddrinfo"].contains(&call.verb)
+        };
         let endings: BTreeSet<&'static str> = calls.iter().filter(can_fail).map(|call| call.verb).collect();
         assert!(!endings.is_empty(), "{}", act.name);
         let shim = Shim::new();
