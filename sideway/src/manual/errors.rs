@@ -98,6 +98,10 @@
 //! | Init → ReadyToReceive | address vector, path MTU, the peer's number and PSN, `max_dest_read_atomic`, `min_rnr_timer` | as RC without the last two | nothing |
 //! | ReadyToReceive → ReadyToSend | PSN, `timeout`, `retry_cnt`, `rnr_retry`, `max_read_atomic` | PSN | PSN |
 //!
+//! [`connect_rc`](crate::ibverbs::queue_pair::QueuePair::connect_rc) and
+//! [`connect_uc`](crate::ibverbs::queue_pair::QueuePair::connect_uc) set all of these, and return this error in
+//! [`ConnectQueuePairError::Modify`](crate::ibverbs::queue_pair::ConnectQueuePairError::Modify).
+//!
 //! | error | usual cause | what to change |
 //! |---|---|---|
 //! | [`InvalidTransition`](ModifyQueuePairError::InvalidTransition) | a step was left out, or the queue pair has failed meanwhile | `reachable` has the states; from Error the way is Reset, Init, … |

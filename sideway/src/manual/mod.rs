@@ -29,10 +29,12 @@
 //!
 //! Examples that do not say otherwise run, on the device in software, whenever the crate is tested.
 
-#[doc = include_str!("coverage.md")]
-pub mod coverage {}
-#[doc = include_str!("coverage_rdmacm.md")]
-pub mod coverage_rdmacm {}
+pub mod coverage {
+    #![doc = include_str!("coverage.md")]
+}
+pub mod coverage_rdmacm {
+    #![doc = include_str!("coverage_rdmacm.md")]
+}
 pub mod deploying;
 pub mod errors;
 pub mod from_c;
@@ -44,6 +46,7 @@ pub mod ownership;
 pub mod porting;
 pub mod quirks;
 pub mod teardown;
-#[doc = include_str!("testing.md")]
-pub mod testing {}
+pub mod testing {
+    #![doc = include_str!("testing.md")]
+}
 pub mod threads;
