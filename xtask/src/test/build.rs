@@ -106,11 +106,14 @@ fn executable(line: &str) -> Option<(PathBuf, String, String, PathBuf)> {
 
 /// The words that select these packages: all of the workspace, its default members, or each by name.
 pub(crate) fn selection<'a>(record: &Record, packages: &'a [String]) -> Vec<&'a str> {
-    let has = |package: &&Package| packages.contains(&package.name);
-    if record.packages.iter().filter(has).count() == record.packages.len() {
+    // Whether packages without tests take part makes no difference.
+    let is_all = |of: &dyn Fn(&Package) -> bool| {
+        record.packages.iter().all(|one| one.tests.is_empty() || of(one) == packages.contains(&one.name))
+    };
+    if is_all(&|_| true) {
         return vec!["--workspace"];
     }
-    if record.packages.iter().all(|package| package.is_default == packages.contains(&package.name)) {
+    if is_all(&|one| one.is_default) {
         return Vec::new();
     }
     repo::selected(packages)

@@ -12,8 +12,8 @@ use crate::record::Key;
 use crate::table::Finished;
 
 /// The test program, and the package that it is in.
-pub(crate) const DEVICE: &str = "device";
-pub(crate) const PACKAGE: &str = "sideway-tests";
+const DEVICE: &str = "device";
+const PACKAGE: &str = "sideway-tests";
 
 /// How each module is run: with the tests that the other rings leave out, one at a time, as they share one device. The names of its
 /// tests follow.
@@ -42,7 +42,12 @@ pub(crate) fn wanted(context: &Context<'_>) -> Result<Option<Target>> {
 fn target(context: &Context<'_>) -> Result<Target> {
     let package = context.record.packages.iter().find(|package| package.name == PACKAGE);
     let targets = package.map(Target::all).unwrap_or_default();
-    targets.into_iter().find(|target| target.name == DEVICE).context("there is no program with device tests")
+    targets.into_iter().find(runs_on_device).context("there is no program with device tests")
+}
+
+/// Whether it is the program whose ignored tests the rings of devices run.
+pub(crate) fn runs_on_device(target: &Target) -> bool {
+    target.package == PACKAGE && target.name == DEVICE
 }
 
 /// The test program, built.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, ensure};
 
 use super::build::{Target, selection};
-use super::device::DEVICE;
+use super::device::runs_on_device;
 use super::{Context, Extent, results};
 use crate::packages;
 use crate::record::Key;
@@ -37,7 +37,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     }
     let wanted = wanted(context);
     let built = context.built()?;
-    if wanted.iter().any(|(target, _)| target.name == DEVICE) {
+    if wanted.iter().any(|(target, _)| runs_on_device(target)) {
         examples(context)?;
     }
     for target in targets(context) {
@@ -54,7 +54,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
             }
             let mut one = Finished::default();
             one.add(&target.title(), results::stream(command)?);
-            if target.name == DEVICE {
+            if runs_on_device(&target) {
                 one.results.for_device = one.results.skipped;
             }
             Ok(one)

@@ -240,10 +240,9 @@ fn gpu(context: &Context<'_>) -> Result<Finished> {
         return Ok(Finished::did_not_run("there is no CUDA driver"));
     }
     let mut finished = Finished::default();
-    for (package, test, filter, required) in [
-        ("softrnic", "cuda", "", "SOFTRNIC_TEST_CUDA"),
-        ("stride-perf", "program", "cuda::", "STRIDE_TEST_CUDA"),
-    ] {
+    for (package, test, filter, required) in
+        [("softrnic", "cuda", "", "SOFTRNIC_TEST_CUDA"), ("stride-perf", "program", "cuda::", "STRIDE_TEST_CUDA")]
+    {
         let mut command = repo::cargo(context.root);
         command.args(["test", "--package", package, "--test", test, filter]).env(required, "1");
         finished.add(&format!("cargo test --package {package}"), stream(command)?);
