@@ -185,7 +185,7 @@ fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
         Err(error) if task.steps.is_empty() && error.is::<Missing>() => Ok(Finished::did_not_run(format!("{error:#}"))),
         done => {
             let finished = done?;
-            if let Some(key) = key {
+            if let Some(key) = key.filter(|_| finished.state == State::Passed) {
                 record.keep(&key, &finished.results);
             }
             Ok(finished)

@@ -24,7 +24,7 @@ const WHOLE: &str = "repo";
 /// Runs the test programs that have not passed before. Those that need a device of the kernel are ignored here; the others have one
 /// of softrnic.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
-    // A newcomer's run builds against no C headers and asks for no package.
+    // A quick run installs nothing: its tests print which of them lack the C headers.
     let c_tests = if context.extent == Extent::Quick {
         Ok(())
     } else {
@@ -81,7 +81,7 @@ fn targets(context: &Context<'_>) -> Vec<Target> {
 
 fn key(context: &Context<'_>, target: &Target) -> Key {
     let Target { package, kind, name, .. } = target;
-    // Whether there is a compiler for C decides what these tests compare.
+    // The C compiler and the headers decide what these tests compare.
     let what = format!("test {package} {kind} {name} {}", packages::missing(&[packages::C_TESTS]).is_empty());
     let packages: &[&str] = if name == WHOLE { &[] } else { &[package] };
     let besides = BESIDES.iter().find(|(name, _)| name == package).map_or(&[][..], |(_, files)| files);
