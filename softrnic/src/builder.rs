@@ -1,11 +1,10 @@
 //! Which devices there are.
 
 use std::env;
-use std::error::Error;
-use std::fmt;
 use std::sync::Mutex;
 
 use rdma_mummy_sys::load::{gate, provider};
+use thiserror::Error;
 
 use crate::sys::{fork, unpoisoned};
 use crate::verbs::{device, table};
@@ -106,73 +105,46 @@ fn is_registered() -> bool {
 }
 
 /// Why devices cannot be registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RegisterError {
     /// No device can have this name.
+    #[error(
+        "no device can be named {name:?}: choose a name of 1 to {} printable ASCII characters without `/`, `,` and spaces \
+         (it comes from the program or from {DEVICES_VARIABLE})",
+        device::NAME_SIZE - 1
+    )]
     Name {
         /// The name.
         name: String,
     },
     /// Two devices have this name.
+    #[error("two devices are named {name:?}: choose another name for one of them")]
     Twice {
         /// The name.
         name: String,
     },
     /// What the environment says is a number, and not one of devices.
+    #[error("{DEVICES_VARIABLE} is {text}, which is no number of devices: choose 0 to {MOST}, or names")]
     Number {
         /// What it says.
         text: String,
     },
     /// So many devices are a mistake.
+    #[error("{count} devices are too many: choose at most {MOST}")]
     Many {
         /// How many were asked for.
         count: usize,
     },
     /// Other devices are registered in this process, which keeps them.
+    #[error("the soft devices of this process are registered already ({}): register all of them at once", .devices.join(", "))]
     Registered {
         /// Their names.
         devices: Vec<String>,
     },
     /// The name `softrnic` is taken.
-    Provider(provider::RegisterError),
-}
-
-impl fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name { name } => write!(
-                f,
-                "no device can be named {name:?}: choose a name of 1 to {} printable ASCII characters without `/`, `,` and spaces \
-                 (it comes from the program or from {DEVICES_VARIABLE})",
-                device::NAME_SIZE - 1
-            ),
-            Self::Twice { name } => {
-                write!(f, "two devices are named {name:?}: choose another name for one of them")
-            }
-            Self::Number { text } => {
-                write!(f, "{DEVICES_VARIABLE} is {text}, which is no number of devices: choose 0 to {MOST}, or names")
-            }
-            Self::Many { count } => write!(f, "{count} devices are too many: choose at most {MOST}"),
-            Self::Registered { devices } => write!(
-                f,
-                "the soft devices of this process are registered already ({}): register all of them at once",
-                devices.join(", ")
-            ),
-            Self::Provider(error) => {
-                write!(f, "{error}: does the program have two versions of the crate softrnic? Use one")
-            }
-        }
-    }
-}
-
-impl Error for RegisterError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Provider(error) => Some(error),
-            _ => None,
-        }
-    }
+    #[error("{0}: does the program have two versions of the crate softrnic? Use one")]
+    Provider(#[source] provider::RegisterError),
 }
 
 /// The devices that the environment says.

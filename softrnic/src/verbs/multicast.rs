@@ -18,7 +18,7 @@ use crate::wire::operation::Service;
 /// As for C: the queue pair is alive, and the GID can be read.
 pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
-    let (pair, group) = unsafe { (Pair::engine(qp), group(gid)) };
+    let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };
     result(check(pair.parts().service, group).and_then(|()| QpRegistry::of_process().attach(group, pair)))
 }
 
@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gi
 /// As for C: the queue pair is alive, and the GID can be read.
 pub(crate) unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
-    let (pair, group) = unsafe { (Pair::engine(qp), group(gid)) };
+    let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };
     result(check(pair.parts().service, group).and_then(|()| QpRegistry::of_process().detach(group, pair.number())))
 }
 

@@ -1,6 +1,7 @@
-//! `ibv_create_qp` and `ibv_create_qp_ex`.
+//! `ibv_create_qp`, `ibv_create_qp_ex` and `ibv_destroy_qp`.
 
 use std::cell::UnsafeCell;
+use std::ffi::c_int;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -13,6 +14,7 @@ use rdma_mummy_sys::{
 use super::open::Handles;
 use super::{Pair, extended};
 use crate::mem::domain::Domain;
+use crate::qp::registry::QpRegistry;
 use crate::qp::{Parts, QueuePair};
 use crate::srq::ReceiveQueue;
 use crate::sys::errno::Errno;
@@ -243,6 +245,34 @@ fn granted(service: Service, is_shared: bool, asked: ibv_qp_cap) -> Result<ibv_q
         cap.max_recv_sge = cap.max_recv_sge.max(1);
     }
     Ok(cap)
+}
+
+/// `ibv_destroy_qp(qp)`: `EBUSY` while it is attached to a multicast group. Waits until its asynchronous events that were taken are
+/// acknowledged. A queue pair that others have opened lives on until the last of them destroys it.
+///
+/// # Safety
+///
+/// As for C: the queue pair is alive, and not used any more where this succeeds.
+pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: the caller's promise.
+    let (pair, events, handles) = unsafe {
+        let object = qp.cast::<Pair>();
+        (Arc::clone(Pair::qp(qp)), Arc::clone(&(*object).events), Arc::clone(&(*object).handles))
+    };
+    if QpRegistry::of_process().is_attached(pair.number()) {
+        return failure::code(Errno::BUSY);
+    }
+    // SAFETY: the caller's promise: no other thread uses it, and so none is in a batch. One that was never completed goes.
+    unsafe { *(*qp.cast::<Pair>()).batch.get() = None };
+    if handles.remove(&events) {
+        pair.close();
+    }
+    // SAFETY: a queue pair that is closed puts no events, and one that lives on puts them to others; the caller's promise.
+    unsafe {
+        events.finish();
+        drop(Pair::from_c(qp));
+    }
+    0
 }
 
 #[cfg(test)]

@@ -1,16 +1,12 @@
 //! `struct ibv_qp` and `struct ibv_qp_ex`.
 
 mod attributes;
-mod bind;
 mod create;
-mod destroy;
-mod ece;
 mod extended;
 mod modify;
 mod open;
 mod operations;
-mod post_recv;
-mod post_send;
+mod post;
 mod query;
 mod request;
 #[cfg(test)]
@@ -31,15 +27,11 @@ use super::object::Object;
 use crate::qp::{QueuePair, State};
 use crate::sys::usage::Use;
 
-pub(crate) use self::bind::bind_mw;
-pub(crate) use self::create::{create_qp, create_qp_ex};
-pub(crate) use self::destroy::destroy_qp;
-pub(crate) use self::ece::{query_ece, set_ece};
+pub(crate) use self::create::{create_qp, create_qp_ex, destroy_qp};
 pub(crate) use self::extended::qp_to_qp_ex;
-pub(crate) use self::modify::modify_qp;
+pub(crate) use self::modify::{modify_qp, query_ece, set_ece};
 pub(crate) use self::open::open_qp;
-pub(crate) use self::post_recv::post_recv;
-pub(crate) use self::post_send::post_send;
+pub(crate) use self::post::{bind_mw, post_recv, post_send};
 pub(crate) use self::query::{query_qp, query_qp_data_in_order};
 
 /// A queue pair, basic or extended: all have room for the extended one.
@@ -73,7 +65,7 @@ impl Pair {
     /// # Safety
     ///
     /// `qp` is one of this provider's and is not destroyed as long as the reference is used.
-    pub(crate) unsafe fn engine<'q>(qp: *mut ibv_qp) -> &'q Arc<QueuePair> {
+    pub(crate) unsafe fn qp<'q>(qp: *mut ibv_qp) -> &'q Arc<QueuePair> {
         // SAFETY: the caller's promise: it points to a `Pair`, whose fields that C does not know nobody writes to.
         unsafe { &(*qp.cast::<Self>()).pair }
     }

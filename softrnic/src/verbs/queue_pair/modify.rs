@@ -1,10 +1,10 @@
-//! `ibv_modify_qp`.
+//! `ibv_modify_qp`; and enhanced connection establishment, for which the device has no options to agree on.
 
 use std::ffi::c_int;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
+use rdma_mummy_sys::{ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 
 use super::transition::rule;
 use super::{Pair, attributes, show_state, state_from_c, state_to_c, this_thread};
@@ -26,8 +26,7 @@ pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_att
         return failure::code(Errno::BUSY);
     }
     // SAFETY: the caller's promise.
-    let changed =
-        unsafe { modify(Pair::engine(qp), (*qp.cast::<Pair>()).handles.changing(), &*attr, attr_mask as u32) };
+    let changed = unsafe { modify(Pair::qp(qp), (*qp.cast::<Pair>()).handles.changing(), &*attr, attr_mask as u32) };
     match changed {
         Ok(state) => {
             // SAFETY: the caller's promise.
@@ -61,4 +60,31 @@ fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32
             Err(_) => {}
         }
     }
+}
+
+/// `ibv_set_ece(qp, ece)`: takes any options, and accepts none of them.
+///
+/// # Safety
+///
+/// As for C: the options can be read and written.
+pub(crate) unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*ece).comp_mask != 0 {
+            return failure::code(Errno::INVALID);
+        }
+        (*ece).options = 0;
+    }
+    0
+}
+
+/// `ibv_query_ece(qp, ece)`.
+///
+/// # Safety
+///
+/// As for C: the options can be written.
+pub(crate) unsafe extern "C" fn query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
+    0
 }

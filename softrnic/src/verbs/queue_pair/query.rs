@@ -22,7 +22,7 @@ pub(crate) unsafe extern "C" fn query_qp(
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller's promise: it points to a `Pair`, whose fields that C does not know nobody writes to.
-    let (pair, cap) = unsafe { (Pair::engine(qp), (*qp.cast::<Pair>()).cap) };
+    let (pair, cap) = unsafe { (Pair::qp(qp), (*qp.cast::<Pair>()).cap) };
     let (state, known) = (state_to_c(pair.state()), pair.attributes());
     let told = ibv_qp_attr {
         qp_state: state,

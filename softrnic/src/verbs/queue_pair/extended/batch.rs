@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rdma_mummy_sys::ibv_qp_ex;
 
-use super::super::post_send::takes_sends;
+use super::super::post::takes_sends;
 use super::super::{Pair, request, this_thread};
 use crate::qp::{Batch, Parts, QueuePair, SendWork};
 use crate::sys::errno::Errno;
@@ -113,7 +113,7 @@ pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
         return;
     }
     // SAFETY: the caller's promise: it is alive as long as the batch, which `destroy_qp` ends.
-    let pair: &'static QueuePair = unsafe { Pair::engine(qp.cast()) };
+    let pair: &'static QueuePair = unsafe { Pair::qp(qp.cast()) };
     let batch = pair.batch();
     let mistake = (!takes_sends(pair)).then_some(Errno::INVALID);
     let open = Open { batch, pair, last: ptr::null_mut(), lacks_address: false, mistake };

@@ -166,13 +166,13 @@ fn a_target_lives_until_the_last_who_opened_it_destroys_it() {
         let (peer, _) = needs(RC);
         assert_eq!(modify(opened, &attr, mask::IBV_QP_STATE.0 | peer), 0);
         assert_eq!(query(made).0.qp_state, state::IBV_QPS_RTR);
-        Pair::engine(made).parts().events.happened(PairEvent::Established);
+        Pair::qp(made).parts().events.happened(PairEvent::Established);
         assert_eq!(event(worlds[0].context), Some((ibv_event_type::IBV_EVENT_COMM_EST, made)));
         assert_eq!(event(worlds[1].context), Some((ibv_event_type::IBV_EVENT_COMM_EST, opened)));
 
         assert_eq!(close_xrcd(xrcds[1]), libc::EBUSY);
         destroy([made]);
-        Pair::engine(opened).parts().events.happened(PairEvent::AccessError);
+        Pair::qp(opened).parts().events.happened(PairEvent::AccessError);
         assert_eq!(event(worlds[0].context), None);
         assert_eq!(event(worlds[1].context), Some((ibv_event_type::IBV_EVENT_QP_ACCESS_ERR, opened)));
         assert_eq!(query(opened).0.qp_state, state::IBV_QPS_RTR, "it lives on");
