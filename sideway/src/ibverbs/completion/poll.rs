@@ -29,7 +29,7 @@ pub enum PollCompletionQueueError {
 }
 
 /// A completion queue that can be polled: [basic](BasicCompletionQueue), [extended](ExtendedCompletionQueue),
-/// [generic](GenericCompletionQueue) or [single-threaded](SingleThreadedCompletionQueue). Only this crate's queues are one.
+/// [generic](GenericCompletionQueue) or [single-threaded](SingleThreadedCompletionQueue). Sealed.
 ///
 /// A function that is generic over it is compiled for each kind of queue, and costs what the queue's own methods cost:
 ///
@@ -77,7 +77,8 @@ pub trait PollCompletions: sealed::Queue {
     fn poll_records(&mut self, records: &mut Vec<CompletionRecord>) -> Result<(), PollCompletionQueueError>;
 }
 
-/// One completion, of a queue of any kind: what generic code reads of the [completions](PollCompletions::Completion) that it is lent.
+/// One completion of a queue of any kind: what generic code reads of the [completions](PollCompletions::Completion) that it is lent.
+/// Sealed.
 pub trait WorkCompletion: Sealed {
     /// The number that the request was given.
     fn wr_id(&self) -> u64;

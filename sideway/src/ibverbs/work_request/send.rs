@@ -39,7 +39,7 @@ pub trait PostSendGuard: SendSink + Sized {
 
 /// A guard whose batch may refer to what lives for `'q`, until it is posted: address handles, memory windows, packet headers.
 ///
-/// Only this crate's guards are one.
+/// Sealed.
 ///
 /// # Safety
 ///
