@@ -18,8 +18,9 @@ const PACKAGE: &str = "sideway-tests";
 /// How each module is run: with the tests that the other rings leave out, one at a time, as they share one device. The names of its
 /// tests follow.
 const ARGUMENTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
-/// The end of the names of tests that take minutes in the guest: the gate leaves them to the full run.
-const SLOW: &str = "_under_valgrind";
+/// Parts of the names of tests that take minutes in the guest: under valgrind, or in hundreds of rounds, which the ring embedded runs
+/// on softrnic. The gate leaves them to the full run.
+const SLOW: [&str; 3] = ["_under_valgrind", "cm_leaks::", "cm_threads::"];
 
 /// A module of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +85,8 @@ pub(crate) fn modules(context: &Context<'_>, program: &Executable) -> Result<Vec
 fn listed(list: &str, extent: Extent) -> Vec<Module> {
     let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    for test in tests.filter(|test| extent == Extent::Full || !test.ends_with(SLOW)) {
+    let is_slow = |test: &str| SLOW.iter().any(|part| test.contains(part));
+    for test in tests.filter(|test| extent == Extent::Full || !is_slow(test)) {
         let name = test.split_once("::").map_or("", |(module, _)| module);
         modules.entry(name).or_default().push(test.to_owned());
     }
