@@ -210,7 +210,7 @@ impl Thread {
             session.end();
             self.peers.forget(session);
         } else {
-            socket::hear_bells(&session.socket);
+            socket::take_wakeups(&session.socket);
         }
     }
 

@@ -1,5 +1,5 @@
 //! A session with another process: one of the two has requests, and the other answers. Two rings and a socket, which carries
-//! bells, and whose end is that of the session.
+//! wake-ups, and whose end is that of the session.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -83,7 +83,7 @@ pub(super) struct Session {
     send: Mutex<Producer>,
     receive: Mutex<Consumer>,
     /// With those who found no room.
-    bells: Wakeup<Line>,
+    wakeup: Wakeup<Line>,
     /// The head of what was taken out and told.
     told: AtomicU64,
 }
@@ -106,15 +106,15 @@ impl Session {
             state: AtomicU8::new(ALIVE),
             send: Mutex::new(Producer::new(send.clone())),
             receive: Mutex::new(Consumer::new(receive.clone(), words)),
-            bells: Wakeup::new(send, receive),
+            wakeup: Wakeup::new(send, receive),
             told: AtomicU64::new(0),
         })
     }
 
     /// Of one that is not yet shared: the other process is to ring for the first that it puts in, and so is this one.
     pub(super) fn park_both(&self) {
-        self.bells.receive.park();
-        self.bells.send.park();
+        self.wakeup.receive.park();
+        self.wakeup.send.park();
     }
 
     #[inline]
@@ -126,12 +126,12 @@ impl Session {
     /// there is not.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.has_come() || self.bells.has_room()
+        self.has_come() || self.wakeup.has_room()
     }
 
     #[inline]
     fn has_come(&self) -> bool {
-        self.bells.has_come() && self.is_alive()
+        self.wakeup.has_come() && self.is_alive()
     }
 
     /// Takes in the answers that have come. The caller may have the receiving lock of a session with requests.
@@ -146,7 +146,7 @@ impl Session {
             return false;
         }
         let told = self.told.load(Ordering::Acquire);
-        self.bells.receive.tail() != told && self.is_alive() || self.bells.taken() != told
+        self.wakeup.receive.tail() != told && self.is_alive() || self.wakeup.taken() != told
     }
 
     /// Does what there is to do, up to a bound, unless another thread is at it; whether there was any. The caller holds
@@ -164,7 +164,7 @@ impl Session {
                 self.take_in(&mut consumer, PACKETS, BYTES);
             }
         }
-        if self.bells.has_room() {
+        if self.wakeup.has_room() {
             has_found = true;
             self.tell_waiting();
         }
@@ -178,7 +178,7 @@ impl Session {
         let Some(back) = self.this.upgrade() else { return };
         let back: Arc<dyn Carrier> = back;
         let most = consumer.head().wrapping_add(bytes);
-        let tail = self.bells.receive.tail();
+        let tail = self.wakeup.receive.tail();
         if self.role == Role::Responder {
             self.peers.serve_answers();
         }
@@ -195,14 +195,14 @@ impl Session {
                 Err(garbage) => return self.give_up(garbage),
             }
             if consumer.unfreed() >= FREE_EVERY && consumer.free() {
-                socket::ring_bell(&self.socket);
+                socket::send_wakeup(&self.socket);
             }
             if consumer.head() >= most {
                 break;
             }
         }
         if consumer.free() {
-            socket::ring_bell(&self.socket);
+            socket::send_wakeup(&self.socket);
         }
     }
 
@@ -214,14 +214,14 @@ impl Session {
             Role::Requester(_) => {
                 let answer = codec::decode_answer(&words)?;
                 let pieces = consumer.take(Packet::Answer(answer).length())?;
-                self.bells.has_taken(pieces.end());
+                self.wakeup.has_taken(pieces.end());
                 self.peers.deliver.answer(&answer, pieces.as_slice());
                 pieces.end()
             }
             Role::Responder => {
                 let part = codec::decode_part(&words)?;
                 let pieces = consumer.take(part.length)?;
-                self.bells.has_taken(pieces.end());
+                self.wakeup.has_taken(pieces.end());
                 self.peers.deliver.part(&part, pieces.as_slice(), back);
                 pieces.end()
             }
@@ -233,13 +233,13 @@ impl Session {
 
     /// Tells those who wait, one after the other, until the room is taken: who then finds none waits behind those who were not told.
     fn tell_waiting(&self) {
-        let many = self.bells.next_waiting(|line| (line.pairs.len(), !line.pairs.is_empty()));
+        let many = self.wakeup.next_waiting(|line| (line.pairs.len(), !line.pairs.is_empty()));
         for _ in 0..many {
-            let Some(pair) = self.bells.next_waiting(Line::pop) else { return };
+            let Some(pair) = self.wakeup.next_waiting(Line::pop) else { return };
             if let Some(pair) = pair.upgrade() {
                 pair.wake();
             }
-            if self.is_alive() && !self.bells.has_room() {
+            if self.is_alive() && !self.wakeup.has_room() {
                 // The wish for a bell is as it was for those who are left: it goes with a bell, after which the thread renews it.
                 return;
             }
@@ -248,12 +248,12 @@ impl Session {
 
     /// Before the thread sleeps: the other process is to ring.
     pub(super) fn park(&self) {
-        self.bells.park();
+        self.wakeup.park();
     }
 
     /// The thread looks by itself.
     pub(super) fn unpark(&self) {
-        self.bells.unpark();
+        self.wakeup.unpark();
     }
 
     /// The other process is not to be believed: the thread ends the session once the socket tells it.
@@ -297,7 +297,7 @@ impl Carrier for Session {
         let words = words.get(..count).unwrap_or_default();
         let mut producer = unpoisoned(self.send.lock());
         let result = producer.put(words, payload, length);
-        self.bells.has_sent(producer.tail());
+        self.wakeup.has_sent(producer.tail());
         drop(producer);
         match result {
             Ok(()) => {}
@@ -308,18 +308,18 @@ impl Carrier for Session {
                 return Err(Stuck::Gone);
             }
         }
-        if self.bells.send.take_parked() {
-            socket::ring_bell(&self.socket);
+        if self.wakeup.send.take_parked() {
+            socket::send_wakeup(&self.socket);
         }
         Ok(())
     }
 
     fn wake(&self, waiting: Weak<dyn Wake>) {
-        self.bells.wait(&self.peers.sleeper, |line| line.push(waiting));
+        self.wakeup.wait(&self.peers.sleeper, |line| line.push(waiting));
     }
 
     fn taken(&self) -> u64 {
-        self.bells.send.head()
+        self.wakeup.send.head()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sockets between processes: names without files, and what goes over them: a greeting, and then bells.
+//! Sockets between processes: names without files, and what goes over them: a greeting, and then wake-ups.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::{MaybeUninit, size_of};
@@ -101,13 +101,13 @@ pub(super) fn greeted(socket: BorrowedFd<'_>, ring: u32) -> Result<Option<OwnedF
 }
 
 /// Wakes the thread of the other process. Where there is no room for a bell, others are there that wake it.
-pub(super) fn ring_bell(socket: impl AsFd) {
+pub(super) fn send_wakeup(socket: impl AsFd) {
     // Where the other process has gone, the socket tells that by itself.
     let _ = rustix::net::send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Takes the bells that have come. They say no more than that there is something to see.
-pub(super) fn hear_bells(socket: impl AsFd) {
+/// Takes the wake-ups that have come. They mean no more than that there is something to do.
+pub(super) fn take_wakeups(socket: impl AsFd) {
     let socket = socket.as_fd();
     let mut byte = [0];
     // A peer that rings all the time is heard again later.

@@ -35,11 +35,11 @@ impl Sleeper {
         self.0.load(Ordering::SeqCst) != Sleep::No as u8
     }
 
-    /// The thread's: everybody is to ring from now on. `park` parks the bells of every session, and `is_ready` says
+    /// The thread's: everybody is to ring from now on. `park` parks those of every session, and `is_ready` says
     /// whether one of them has something to do. `false` where there is something to do already.
     pub(super) fn park(&self, sleep: Sleep, park: impl FnOnce(), is_ready: impl FnOnce() -> bool) -> bool {
         self.0.store(sleep as u8, Ordering::SeqCst);
-        // Who begins to wait for room either sees that the thread is parked, or is seen by `park` of the bells.
+        // Who begins to wait for room either sees that the thread is parked, or is seen by `park` of the session.
         fence(Ordering::SeqCst);
         park();
         // Who puts something in, or makes room, either sees the wish for a bell, or is seen here.

@@ -1,9 +1,9 @@
 //! Queue pairs: the requester, which takes what is posted, and the responder, which takes what comes.
 //!
 //! Each has a lock. A thread that holds a requester's may take a responder's, of its own queue pair or of a peer's, and then those
-//! of receive and completion queues, never the other way round. Whoever finds work for a requester elsewhere (a responder whose
-//! error flushes the send queue, the timer) leaves a note and takes the lock only if it is free; if not, its holder finds the note
-//! when it lets go.
+//! of receive and completion queues, never the other way round. A thread that finds work for a requester elsewhere (a
+//! responder whose error flushes the send queue, the timer) sets a flag and runs the work if `try_lock` succeeds; if not, the holder
+//! of the lock runs it after unlocking.
 //!
 //! With a peer in this process a request is done when it was tried. To one in another process messages go in parts, several on their
 //! way at a time, and the answers come later, to the inbox, whose lock is below all others.
@@ -56,7 +56,7 @@ use crate::wire::packet::{Answer, MAX_NUMBER, Packet, Part, Payload};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
 /// Something has come.
-const MAIL: u8 = 1;
+const REPLIES: u8 = 1;
 /// An alarm rang, or there may be room.
 const ALARM: u8 = 2;
 
@@ -74,9 +74,9 @@ pub(crate) struct QueuePair {
     state: AtomicU8,
     is_closed: AtomicBool,
     /// The requester is to be run.
-    note: AtomicBool,
-    /// [`MAIL`] where there is something in the inbox, [`ALARM`] where a clock is to be looked at.
-    mail: AtomicU8,
+    deferred: AtomicBool,
+    /// [`REPLIES`] if there is something in the inbox, [`ALARM`] if a clock is to be read.
+    pending: AtomicU8,
     /// In SQD, and what was begun is not done.
     is_draining: AtomicBool,
     parts: Parts,
@@ -101,12 +101,12 @@ impl QueuePair {
             state: AtomicU8::new(State::Reset as u8),
             sq_psn: AtomicU32::new(0),
             is_draining: AtomicBool::new(false),
-            note: AtomicBool::new(false),
+            deferred: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             requester: Mutex::new(Requester::new(attempt)),
             responder: Mutex::new(Responder::new()),
             inbox: Mutex::new(Inbox::new(attempt)),
-            mail: AtomicU8::new(0),
+            pending: AtomicU8::new(0),
         });
         QpRegistry::of_process().enter(&pair);
         Ok(pair)
@@ -233,7 +233,7 @@ impl QueuePair {
     /// Takes in an answer of another process, for the requester.
     pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) {
         if unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, answer, payload) {
-            self.mail_came(MAIL);
+            self.notify(REPLIES);
         }
     }
 
@@ -241,7 +241,7 @@ impl QueuePair {
     pub(crate) fn carrier_lost(&self, carrier: &Arc<dyn Carrier>) {
         unpoisoned(self.responder.lock()).lose(carrier);
         if unpoisoned(self.inbox.lock()).lose(carrier) {
-            self.mail_came(MAIL);
+            self.notify(REPLIES);
         }
     }
 
@@ -257,7 +257,7 @@ impl QueuePair {
         if has_failed {
             self.look_again();
         }
-        self.mail_came(ALARM);
+        self.notify(ALARM);
     }
 
     /// Sends a packet. If there is no room, the queue pair is called when there is.
@@ -272,8 +272,8 @@ impl QueuePair {
         }
     }
 
-    fn mail_came(&self, kind: u8) {
-        deferred_run::post(&self.mail, kind);
+    fn notify(&self, kind: u8) {
+        deferred_run::set(&self.pending, kind);
         self.look_again();
     }
 
@@ -326,16 +326,16 @@ impl QueuePair {
 
     /// Has the requester run: here, or where its lock is held.
     fn look_again(&self) {
-        deferred_run::leave(&self.note, || self.read_note());
+        deferred_run::request(&self.deferred, || self.run_deferred());
     }
 
     /// Lets go of the requester's lock, and does what others have left to do.
     fn unlock(&self, requester: MutexGuard<'_, Requester>) {
-        deferred_run::unlock(requester, || self.read_note());
+        deferred_run::unlock(requester, || self.run_deferred());
     }
 
-    fn read_note(&self) {
-        deferred_run::read(&self.note, &self.requester, |requester| requester.run(self));
+    fn run_deferred(&self) {
+        deferred_run::run(&self.deferred, &self.requester, |requester| requester.run(self));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What gates, rings, bells and notes are built from, so that tests can have these of `loom`.
+//! What run-downs, rings, wake-ups and deferred runs are built from, so that tests can have these of `loom`.
 
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};

@@ -1,5 +1,5 @@
-//! The note for whoever has a requester's lock, and its mail, in the orders in which threads can come by with up to
-//! some interruptions: nothing that was left stays there once all have gone.
+//! Deferred runs of a requester, in the orders of threads with up to some interruptions: nothing that was requested is left once
+//! all threads have ended.
 
 #[path = "../../src/qp/deferred_run.rs"]
 mod deferred_run;
@@ -10,7 +10,7 @@ use loom::thread;
 
 use crate::sys::sync::{AtomicBool, AtomicU8, Mutex};
 
-/// What a lock guards: the kinds of mail that were read, and whether it was run.
+/// What a lock guards: the bits that were taken, and whether it was run.
 #[derive(Default)]
 struct Requester {
     kinds: u8,
@@ -19,47 +19,47 @@ struct Requester {
 
 #[derive(Default)]
 struct Pair {
-    note: AtomicBool,
-    mail: AtomicU8,
+    deferred: AtomicBool,
+    pending: AtomicU8,
     requester: Mutex<Requester>,
 }
 
 impl Pair {
     fn run(&self, requester: &mut Requester) {
-        requester.kinds |= deferred_run::take_mail(&self.mail);
+        requester.kinds |= deferred_run::take(&self.pending);
         requester.has_run = true;
     }
 
-    fn read_note(&self) {
-        deferred_run::read(&self.note, &self.requester, |requester| self.run(requester));
+    fn run_deferred(&self) {
+        deferred_run::run(&self.deferred, &self.requester, |requester| self.run(requester));
     }
 
     fn look_again(&self) {
-        deferred_run::leave(&self.note, || self.read_note());
+        deferred_run::request(&self.deferred, || self.run_deferred());
     }
 
     fn mail_came(&self, kind: u8) {
-        deferred_run::post(&self.mail, kind);
+        deferred_run::set(&self.pending, kind);
         self.look_again();
     }
 
     /// A program posts meanwhile.
     fn batch(&self) {
         let mut requester = self.requester.lock().unwrap();
-        requester.kinds |= deferred_run::take_mail(&self.mail);
-        deferred_run::unlock(requester, || self.read_note());
+        requester.kinds |= deferred_run::take(&self.pending);
+        deferred_run::unlock(requester, || self.run_deferred());
     }
 
     /// All have gone.
     fn assert_done(&self, kinds: u8) {
         let requester = self.requester.lock().unwrap();
-        assert!(requester.has_run && !self.note.load(Ordering::Relaxed));
-        assert_eq!((requester.kinds, self.mail.load(Ordering::Relaxed)), (kinds, 0));
+        assert!(requester.has_run && !self.deferred.load(Ordering::Relaxed));
+        assert_eq!((requester.kinds, self.pending.load(Ordering::Relaxed)), (kinds, 0));
     }
 }
 
 #[test]
-fn who_lets_go_finds_the_note() {
+fn unlocking_runs_what_was_requested() {
     loom::model(|| {
         let pair = Arc::new(Pair::default());
         let other = {
@@ -80,7 +80,7 @@ fn of_several_who_leave_one_each_is_read() {
         let pair = Arc::new(Pair::default());
         let others = [0, 1].map(|kind| {
             let pair = Arc::clone(&pair);
-            // The first leaves a note alone, as a responder does.
+            // The first sets no bit, as a responder does.
             thread::spawn(move || if kind == 0 { pair.look_again() } else { pair.mail_came(kind) })
         });
         pair.batch();

@@ -217,7 +217,7 @@ impl Bell {
 
 /// A process: its bells, and its thread.
 struct Process {
-    bells: Wakeup<u32>,
+    wakeup: Wakeup<u32>,
     sleeper: Sleeper,
     bell: Bell,
 }
@@ -225,16 +225,16 @@ struct Process {
 impl Process {
     fn new(send: Ring, receive: Ring) -> Arc<Self> {
         let sleeper = Sleeper(AtomicU8::new(Sleep::No as u8));
-        Arc::new(Self { bells: Wakeup::new(send, receive), sleeper, bell: Bell::default() })
+        Arc::new(Self { wakeup: Wakeup::new(send, receive), sleeper, bell: Bell::default() })
     }
 
     fn is_ready(&self) -> bool {
-        self.bells.has_come() || self.bells.has_room()
+        self.wakeup.has_come() || self.wakeup.has_room()
     }
 
     /// The thread has found nothing to do.
     fn sleep(&self) {
-        if self.sleeper.park(Sleep::UntilRung, || self.bells.park(), || self.is_ready()) {
+        if self.sleeper.park(Sleep::UntilRung, || self.wakeup.park(), || self.is_ready()) {
             self.bell.hear();
         }
         self.sleeper.unpark();
@@ -255,8 +255,8 @@ fn who_sleeps_is_woken_by_what_comes() {
             thread::spawn(move || {
                 for number in 0..COUNT {
                     put(&mut producer, number, 2, 0).unwrap();
-                    from.bells.has_sent(producer.tail());
-                    if from.bells.send.take_parked() {
+                    from.wakeup.has_sent(producer.tail());
+                    if from.wakeup.send.take_parked() {
                         to.bell.ring();
                     }
                 }
@@ -264,12 +264,12 @@ fn who_sleeps_is_woken_by_what_comes() {
         };
         let mut taken = 0;
         while taken < COUNT {
-            if to.bells.has_come() {
+            if to.wakeup.has_come() {
                 assert!(take(&mut consumer, taken, 2, 0));
-                to.bells.has_taken(consumer.head());
+                to.wakeup.has_taken(consumer.head());
                 taken += 1;
                 assert!(!consumer.free(), "nobody asks");
-                to.bells.unpark();
+                to.wakeup.unpark();
             } else {
                 to.sleep();
             }
@@ -289,7 +289,7 @@ impl Sender {
     fn go(&mut self, process: &Process) -> bool {
         if self.has_record {
             self.has_record = put(&mut self.producer, 3, 2, 0).is_err();
-            process.bells.has_sent(self.producer.tail());
+            process.wakeup.has_sent(self.producer.tail());
         }
         !self.has_record
     }
@@ -307,7 +307,7 @@ fn who_waits_for_room_is_told() {
             put(&mut producer, number as u8, 2, length).unwrap();
         }
         let from = Process::new(there, back);
-        from.bells.has_sent(producer.tail());
+        from.wakeup.has_sent(producer.tail());
         let sender = Arc::new(Mutex::new(Sender { producer, has_record: true }));
         // A program puts in, finds no room, and leaves it to the thread of its process.
         let program = {
@@ -315,7 +315,7 @@ fn who_waits_for_room_is_told() {
             thread::spawn(move || {
                 let go = || sender.lock().unwrap().go(&from);
                 let is_done = go() || {
-                    from.bells.wait(&from.sleeper, |waiting| *waiting += 1);
+                    from.wakeup.wait(&from.sleeper, |waiting| *waiting += 1);
                     go()
                 };
                 if is_done {
@@ -328,14 +328,14 @@ fn who_waits_for_room_is_told() {
             let (from, sender) = (Arc::clone(&from), Arc::clone(&sender));
             thread::spawn(move || {
                 while sender.lock().unwrap().has_record {
-                    if from.bells.has_room() {
-                        if from.bells.next_waiting(|waiting| (std::mem::take(waiting), false)) != 0
+                    if from.wakeup.has_room() {
+                        if from.wakeup.next_waiting(|waiting| (std::mem::take(waiting), false)) != 0
                             && !sender.lock().unwrap().go(&from)
                         {
-                            from.bells.wait(&from.sleeper, |waiting| *waiting += 1);
+                            from.wakeup.wait(&from.sleeper, |waiting| *waiting += 1);
                             sender.lock().unwrap().go(&from);
                         }
-                        from.bells.unpark();
+                        from.wakeup.unpark();
                     } else {
                         from.sleep();
                     }

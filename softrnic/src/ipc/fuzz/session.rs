@@ -152,7 +152,7 @@ impl Ends {
                 let length = input.byte();
                 let bell = input.bytes(length.into());
                 let _ = rustix::net::send(&self.socket, bell, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-                socket::hear_bells(&self.session.socket);
+                socket::take_wakeups(&self.session.socket);
             }
         }
     }

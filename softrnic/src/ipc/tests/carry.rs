@@ -111,7 +111,7 @@ fn who_sends_garbage_is_sent_away_and_others_are_not() {
         let (socket, shared) = guest(block);
         shared.store(4096, first, Ordering::Relaxed);
         shared.store(0, tail, Ordering::Release);
-        socket::ring_bell(&socket);
+        socket::send_wakeup(&socket);
         until(|| has_gone(&socket));
     }
     until(|| there.seen.lost.load(Ordering::SeqCst) == 3);

@@ -149,7 +149,7 @@ impl Foe {
             _ => self.disturb(&session),
         };
         if self.one_in(2) {
-            socket::ring_bell(&session.socket);
+            socket::send_wakeup(&session.socket);
         }
         if !is_over && !session.has_gone() {
             self.sessions.push(session);
@@ -197,7 +197,7 @@ impl Foe {
             }
             self.packets += 1;
         }
-        socket::ring_bell(&session.socket);
+        socket::send_wakeup(&session.socket);
         self.deaf = Some(session);
     }
 

@@ -80,7 +80,7 @@ fn who_waits_for_room_has_its_turn() {
             drop(consumer.take(4096).unwrap());
         }
         consumer.free();
-        socket::ring_bell(&guest);
+        socket::send_wakeup(&guest);
         until(|| greedy.served.lock().unwrap().len() == round);
     }
     let expected = [0, 1, 2];

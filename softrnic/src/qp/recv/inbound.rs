@@ -23,7 +23,7 @@ use crate::wire::transport::Carrier;
 
 /// A message of which some parts have come.
 #[derive(Debug)]
-pub(in crate::qp) struct Arriving {
+pub(in crate::qp) struct Inbound {
     request: Request,
     back: Return,
     /// Where the next part stands.
@@ -167,7 +167,7 @@ impl Responder {
     }
 
     /// Checks what can be checked before all parts have come, and takes the receive.
-    fn begin(&mut self, pair: &QueuePair, part: &Part, carrier: &Arc<dyn Carrier>) -> Result<Box<Arriving>, Stop> {
+    fn begin(&mut self, pair: &QueuePair, part: &Part, carrier: &Arc<dyn Carrier>) -> Result<Box<Inbound>, Stop> {
         let request = part.request;
         let entry = self.entry(pair, &request)?;
         let target = target_of(pair, entry.as_ref())?;
@@ -195,7 +195,7 @@ impl Responder {
             _ => return Err(Stop::Refused(Refusal::InvalidRequest)),
         };
         let taken = work.map(|work| Taken::new(&target, work));
-        Ok(Box::new(Arriving { request, back: Return::of(part, carrier), offset: 0, taken, entry }))
+        Ok(Box::new(Inbound { request, back: Return::of(part, carrier), offset: 0, taken, entry }))
     }
 
     /// Whether the queue pair and the memory allow a write. Each part looks its own memory up again.
@@ -209,7 +209,7 @@ impl Responder {
     fn go_on(
         &mut self,
         pair: &QueuePair,
-        mut arriving: Box<Arriving>,
+        mut arriving: Box<Inbound>,
         part: &Part,
         payload: &[Segment],
     ) -> (Option<Reply>, bool) {
@@ -274,7 +274,7 @@ impl Responder {
 }
 
 /// Moves a part to its place.
-fn move_part(target: &Target<'_>, arriving: &Arriving, part: &Part, payload: &[Segment]) -> Result<(), Trouble> {
+fn move_part(target: &Target<'_>, arriving: &Inbound, part: &Part, payload: &[Segment]) -> Result<(), Trouble> {
     let (offset, length) = (arriving.offset, u64::from(part.length));
     match arriving.request.operation {
         Operation::Write { address, rkey } | Operation::WriteImmediate { address, rkey, .. } => {

@@ -1,9 +1,9 @@
 //! The responder: checks what comes from a peer, and does it.
 
 use crate::qp::exchange::{Exchange, TransferFault};
-use crate::qp::recv::inbound::Arriving;
+use crate::qp::recv::inbound::Inbound;
 use crate::qp::recv::receiving::Taken;
-use crate::qp::recv::responses_out::{Answers, Return};
+use crate::qp::recv::responses_out::{ResponsesOut, Return};
 use crate::qp::recv::target::{Target, shared_entry};
 use crate::qp::{Attributes, PairEvent, QueuePair, Service, State};
 use crate::wire::address::Gid;
@@ -24,9 +24,9 @@ pub(in crate::qp) struct Responder {
     /// there are several queues, otherwise there is one.
     pub(in crate::qp) taken: Vec<Taken>,
     /// A message from another process that has not come in whole.
-    pub(in crate::qp) arriving: Option<Box<Arriving>>,
+    pub(in crate::qp) arriving: Option<Box<Inbound>>,
     /// What other processes are still to be answered.
-    pub(in crate::qp) answers: Answers,
+    pub(in crate::qp) answers: ResponsesOut,
     /// Where the answer to the message that is handled goes, as long as it has not gone.
     pub(in crate::qp) early: Option<Return>,
 }
@@ -64,7 +64,7 @@ impl Responder {
             attributes: Attributes::new(),
             taken: Vec::new(),
             arriving: None,
-            answers: Answers::default(),
+            answers: ResponsesOut::default(),
             early: None,
             has_told_established: false,
             has_told_last: false,

@@ -80,13 +80,13 @@ enum What {
 /// The answers that wait. Those of one carrier wait for no other: whoever can reach this process knows of queue pairs that are not
 /// its peers.
 #[derive(Debug, Default)]
-pub(in crate::qp) struct Answers {
+pub(in crate::qp) struct ResponsesOut {
     /// A line for each carrier that has no room, the oldest first. None is empty.
     lines: Vec<VecDeque<(Return, What)>>,
     reads: usize,
 }
 
-impl Answers {
+impl ResponsesOut {
     /// The reads that are not answered in whole.
     pub(in crate::qp) fn reads(&self) -> usize {
         self.reads
@@ -151,7 +151,7 @@ impl Answers {
 }
 
 impl Responder {
-    /// Answers a message; whether that was the end of the queue pair.
+    /// ResponsesOut a message; whether that was the end of the queue pair.
     pub(in crate::qp) fn reply(&mut self, pair: &QueuePair, back: Return, reply: Reply) -> bool {
         let line = if self.answers.lines.is_empty() { None } else { self.answers.line(&back.carrier) };
         match line.and_then(|place| self.answers.lines.get(place)) {
@@ -177,7 +177,7 @@ impl Responder {
         true
     }
 
-    /// Answers a read; whether that was the end of the queue pair.
+    /// ResponsesOut a read; whether that was the end of the queue pair.
     pub(in crate::qp) fn answer_read(&mut self, pair: &QueuePair, back: Return, reading: Reading) -> bool {
         let what = What::Read(Box::new(reading));
         self.answers.reads += 1;

@@ -9,7 +9,7 @@ use crate::mem::{Memory, Piece};
 use crate::qp::exchange::InProcess;
 use crate::qp::registry::QpRegistry;
 use crate::qp::send::group::Went;
-use crate::qp::send::in_flight::Flight;
+use crate::qp::send::in_flight::InFlight;
 use crate::qp::send::remote_send;
 use crate::qp::send::work::SendWork;
 use crate::qp::{Attributes, QueuePair, Service, datagram};
@@ -111,7 +111,7 @@ pub(in crate::qp) fn attempt(
     work: &SendWork,
     attributes: &Attributes,
     peer: &mut Peer,
-    flight: &mut Flight,
+    flight: &mut InFlight,
 ) -> Outcome {
     let service = pair.parts.service;
     if !service.sends(work.operation) {

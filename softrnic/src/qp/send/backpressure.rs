@@ -15,7 +15,7 @@ const LOSS: Duration = Duration::from_secs(1);
 
 /// How long the oldest request has waited, and for whom none does.
 #[derive(Debug)]
-pub(in crate::qp) struct Room {
+pub(in crate::qp) struct Backpressure {
     /// [`LOSS`], but in tests.
     pub(in crate::qp) patience: Duration,
     /// Since when it finds no room, and what the process had taken in by then.
@@ -26,7 +26,7 @@ pub(in crate::qp) struct Room {
     deaf: Vec<Weak<dyn Carrier>>,
 }
 
-impl Room {
+impl Backpressure {
     pub(in crate::qp) const fn new() -> Self {
         Self { patience: LOSS, since: None, alarm: NextCall::new(), deaf: Vec::new() }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::qp::QueuePair;
 use crate::qp::registry::QpRegistry;
-use crate::qp::send::backpressure::Room;
+use crate::qp::send::backpressure::Backpressure;
 use crate::qp::send::work::SendWork;
 use crate::wire::bytes::Segment;
 use crate::wire::message::Request;
@@ -41,7 +41,7 @@ impl Missing {
     /// too long misses it alone.
     pub(in crate::qp) fn send(
         &mut self,
-        room: &mut Room,
+        room: &mut Backpressure,
         pair: &QueuePair,
         work: &SendWork,
         request: &Request,

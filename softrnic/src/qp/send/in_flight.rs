@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::qp::send::backpressure::Room;
+use crate::qp::send::backpressure::Backpressure;
 use crate::qp::send::group::Missing;
 use crate::qp::send::inbox::{Arrival, is_same};
 use crate::qp::send::retry;
@@ -40,7 +40,7 @@ struct Watch {
 /// The requests on their way. All is empty, and costs nothing, while peers are in this process.
 #[repr(C)]
 #[derive(Debug)]
-pub(in crate::qp) struct Flight {
+pub(in crate::qp) struct InFlight {
     sent: VecDeque<Sent>,
     /// How many bytes of the youngest of `sent` went, where that is not all of it.
     pub(in crate::qp) partial: Option<u64>,
@@ -55,7 +55,7 @@ pub(in crate::qp) struct Flight {
     watch: Option<Watch>,
     /// What was counted of what came.
     heard: u32,
-    pub(in crate::qp) room: Room,
+    pub(in crate::qp) room: Backpressure,
     pub(in crate::qp) missing: Missing,
     /// Empty, and used again.
     pub(in crate::qp) replies: VecDeque<Arrival>,
@@ -66,7 +66,7 @@ pub(in crate::qp) struct Flight {
     pub(in crate::qp) patience: Duration,
 }
 
-impl Flight {
+impl InFlight {
     /// `attempt` is the number of the first; it only grows.
     pub(in crate::qp) fn new(attempt: u32) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Flight {
             alarm: NextCall::new(),
             is_in_line: false,
             heard: 0,
-            room: Room::new(),
+            room: Backpressure::new(),
             missing: Missing::default(),
             replies: VecDeque::new(),
         }

@@ -1,4 +1,4 @@
-//! Answers of a peer in another process, from whoever receives them to the requester.
+//! ResponsesOut of a peer in another process, from whoever receives them to the requester.
 //!
 //! The inbox has a lock of its own, below all others: who receives may run while another thread, or the same one, holds the
 //! requester's. The data of a read is copied to its memory right here; the rest waits for the requester.
@@ -20,7 +20,7 @@ const MOST: usize = 2 * MAX_QP_WR as usize;
 /// What has come, and what is waited for.
 #[derive(Debug)]
 pub(in crate::qp) struct Inbox {
-    /// Answers to others are late.
+    /// ResponsesOut to others are late.
     attempt: u32,
     /// Who answers.
     peer: u32,

@@ -6,7 +6,7 @@ use rdma_mummy_sys::ibv_wc_status;
 
 use crate::mem::Memory;
 use crate::qp::send::attempt::Outcome;
-use crate::qp::send::in_flight::Flight;
+use crate::qp::send::in_flight::InFlight;
 use crate::qp::send::work::SendWork;
 use crate::qp::{Attributes, QueuePair};
 use crate::wire::bytes::Segments;
@@ -22,7 +22,7 @@ pub(in crate::qp) fn send(
     mut request: Request,
     peer: (u32, &Arc<dyn Carrier>),
     attributes: &Attributes,
-    flight: &mut Flight,
+    flight: &mut InFlight,
     segments: &mut Segments,
 ) -> Outcome {
     match flight.youngest() {

@@ -9,7 +9,7 @@ use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
 
 use crate::cq::{Completion, Slots};
 use crate::qp::send::attempt::{Outcome, Peer, attempt};
-use crate::qp::send::in_flight::Flight;
+use crate::qp::send::in_flight::InFlight;
 use crate::qp::send::retry::{self, Wait};
 use crate::qp::send::ring::Ring;
 use crate::qp::send::work::SendWork;
@@ -34,7 +34,7 @@ pub(in crate::qp) struct Requester {
     has_told_drained: bool,
     pub(in crate::qp) attributes: Attributes,
     peer: Peer,
-    pub(in crate::qp) flight: Flight,
+    pub(in crate::qp) flight: InFlight,
     /// Of `wait`.
     alarm: NextCall,
 }
@@ -49,7 +49,7 @@ impl Requester {
             attributes: Attributes::new(),
             wait: Wait::No,
             alarm: NextCall::new(),
-            flight: Flight::new(attempt),
+            flight: InFlight::new(attempt),
             silences_left: 0,
             not_ready_left: 0,
             has_told_drained: false,

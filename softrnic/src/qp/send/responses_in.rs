@@ -13,7 +13,7 @@ use crate::wire::message::Reply;
 impl Requester {
     /// Takes in the answers that have come to what is on its way. `false` where nothing more is to go for now.
     pub(in crate::qp) fn take_in(&mut self, pair: &QueuePair) -> bool {
-        let kinds = deferred_run::take_mail(&pair.mail);
+        let kinds = deferred_run::take(&pair.pending);
         if kinds == 0 {
             return true;
         }
