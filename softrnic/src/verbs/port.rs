@@ -26,7 +26,7 @@ const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
 const LINK_UP: u8 = 5;
 
-// The MTU by which the engine counts packets, and which bounds datagrams, is the one that is told.
+// The MTU by which queue pairs count packets, and which bounds datagrams, is the one that is reported.
 const _: () = assert!(limits::MTU == 4096);
 
 fn attributes() -> ibv_port_attr {

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod deferred_run;
+mod deferrals;
+mod guards;
 mod rings;
-mod rundown;
 
 /// What the files under test are built from: here, of a model that tries all orders.
 mod sys {

@@ -281,7 +281,7 @@ fn a_child_has_as_many_objects_as_any_process() {
     assert_eq!(status, 0);
 }
 
-/// The sockets that the connection manager and the fabric have.
+/// The sockets that the connection manager and `ipc` have.
 fn sockets() -> Vec<i32> {
     (0..1024)
         .filter(|&descriptor| {

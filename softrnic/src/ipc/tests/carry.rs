@@ -86,7 +86,7 @@ fn what_goes_the_wrong_way_is_refused() {
     assert_eq!(way.put(&Packet::Part(long), Payload::Bytes(&[0])), Ok(()));
 }
 
-/// One who connects as the fabric does, and then does as it likes.
+/// A client that connects as `ipc` does, and then does as it likes.
 fn guest(block: u32) -> (Descriptor, Shared) {
     let socket = socket::new().unwrap();
     rustix::net::connect(&socket, &socket::address(&block::name(block)).unwrap()).unwrap();

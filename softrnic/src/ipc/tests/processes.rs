@@ -101,7 +101,7 @@ fn another_process_sends_back_what_it_gets_until_it_is_killed() {
     assert!(here.host.carrier(HERE, block * BLOCK + 5).is_none());
 }
 
-/// How often the threads of the fabric have gone to sleep or were made to, in all.
+/// How often the threads of `ipc` have gone to sleep or were made to, in all.
 fn switches() -> u64 {
     let mut all = 0;
     for task in fs::read_dir("/proc/self/task").unwrap() {

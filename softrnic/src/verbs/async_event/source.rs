@@ -12,9 +12,9 @@ use crate::qp::{PairEvent, PairEvents};
 use crate::srq::ReceiveEvents;
 use crate::verbs::event_fd_queue::EventFdQueue;
 
-/// Where an object puts its asynchronous events. The engine holds one end, and what C sees of the object the other:
+/// Where an object puts its asynchronous events. A queue pair or queue holds one end, and what C sees of the object the other:
 ///
-/// 1. [`new`](Self::new), and a clone for the engine: `Box::new(Arc::clone(&source))` is a `PairEvents` or a `ReceiveEvents`.
+/// 1. [`new`](Self::new), and a clone for it: `Box::new(Arc::clone(&source))` is a `PairEvents` or a `ReceiveEvents`.
 /// 2. [`begin`](Self::begin), once the object lies where C has it.
 /// 3. [`finish`](Self::finish), when it is destroyed and puts no events any more.
 pub(crate) struct Source<C> {

@@ -1,4 +1,4 @@
-//! What a program asks for, as the engine has it.
+//! What a program asks for, as the queue pair has it.
 
 use std::ptr;
 use std::slice;
