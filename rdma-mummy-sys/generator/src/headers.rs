@@ -16,6 +16,8 @@ pub(crate) struct Output {
     include: &'static [&'static str],
     /// The headers, as regular expressions, whose items the file holds.
     own: &'static [&'static str],
+    /// The items to keep of these, as regular expressions, with what they refer to; all if empty.
+    keep: &'static [&'static str],
     /// The headers whose items another file holds.
     elsewhere: &'static [&'static str],
     /// `use` lines that bring in the others' items.
@@ -42,6 +44,19 @@ const VERBS_AND_KERNEL_TYPES: &[&str] =
 const RDMA_CMA: &[&str] = &[".*/rdma/rdma_cma\\.h", ".*/infiniband/sa\\.h", ".*/infiniband/ib\\.h"];
 const MLX5DV: &[&str] =
     &[".*/infiniband/mlx5dv\\.h", ".*/infiniband/mlx5_api\\.h", ".*/infiniband/mlx5_user_ioctl_verbs\\.h"];
+/// The functions of libmlx5 with their types and flags, and the segments whose inline functions are ported. Left out is what only
+/// programs that write queue entries by hand need: other segments, opcodes, syndromes.
+const MLX5DV_KEPT: &[&str] = &[
+    "mlx5dv_.*",
+    "MLX5DV_.*",
+    "mlx5_ib_uapi_.*",
+    "MLX5_IB_UAPI_.*",
+    "mlx5_cqe64",
+    "mlx5_wqe_av",
+    "mlx5_wqe_data_seg",
+    "mlx5_wqe_datagram_seg",
+    "mlx5_wqe_eth_seg",
+];
 const EFADV: &[&str] = &[".*/infiniband/efadv\\.h"];
 
 /// All files, in the order in which they are written.
@@ -50,6 +65,7 @@ pub(crate) const OUTPUTS: &[Output] = &[
         file: "verbs.rs",
         include: &["infiniband/verbs.h", "infiniband/tm_types.h"],
         own: VERBS,
+        keep: &[],
         elsewhere: &[],
         uses: &[],
         items: Items::TypesAndConstants,
@@ -58,6 +74,7 @@ pub(crate) const OUTPUTS: &[Output] = &[
         file: "rdma_cma.rs",
         include: &["rdma/rdma_cma.h", "infiniband/ib.h"],
         own: RDMA_CMA,
+        keep: &[],
         elsewhere: VERBS_AND_KERNEL_TYPES,
         uses: &["use super::verbs::*;"],
         items: Items::TypesAndConstants,
@@ -66,6 +83,7 @@ pub(crate) const OUTPUTS: &[Output] = &[
         file: "mlx5dv.rs",
         include: &["infiniband/mlx5dv.h"],
         own: MLX5DV,
+        keep: MLX5DV_KEPT,
         elsewhere: VERBS_AND_KERNEL_TYPES,
         uses: &["use super::{mlx5_wqe_ctrl_seg::mlx5_wqe_ctrl_seg, verbs::*};"],
         items: Items::TypesAndConstants,
@@ -74,6 +92,7 @@ pub(crate) const OUTPUTS: &[Output] = &[
         file: "efadv.rs",
         include: &["infiniband/efadv.h"],
         own: EFADV,
+        keep: &[],
         elsewhere: VERBS_AND_KERNEL_TYPES,
         uses: &["use super::verbs::*;"],
         items: Items::TypesAndConstants,
@@ -94,6 +113,7 @@ pub(crate) const OUTPUTS: &[Output] = &[
             ".*/infiniband/mlx5dv\\.h",
             ".*/infiniband/efadv\\.h",
         ],
+        keep: &[],
         elsewhere: &[],
         uses: &["use super::{efadv::*, mlx5dv::*, rdma_cma::*, verbs::*};"],
         items: Items::Prototypes,
@@ -170,8 +190,11 @@ impl Output {
                 Items::TypesAndConstants => CodegenConfig::TYPES | CodegenConfig::VARS,
                 Items::Prototypes => CodegenConfig::FUNCTIONS,
             });
-        for pattern in self.own {
+        for pattern in self.own.iter().filter(|_| self.keep.is_empty()) {
             builder = builder.allowlist_file(pattern);
+        }
+        for pattern in self.keep {
+            builder = builder.allowlist_item(pattern);
         }
         for pattern in self.elsewhere {
             builder = builder.blocklist_file(pattern);
@@ -180,8 +203,6 @@ impl Output {
         // Packed and aligned at once, which no `repr` can say: written by hand.
         builder = builder.blocklist_type("mlx5_wqe_ctrl_seg");
         for pattern in FROM_LIBC {
-            builder = builder.parse_callbacks(Box::new(ElsewhereIsPlain));
-            // Packed and aligned at once, which no `repr` can say: written by hand.
             builder = builder.blocklist_type(pattern);
         }
         let generated =
