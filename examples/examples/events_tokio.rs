@@ -14,9 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::async_event::{AsyncEventChannel, AsyncEventType};
-use sideway::ibverbs::completion::{
-    CompletionChannel, CompletionQueue, GenericCompletionQueue, PollCompletionQueueError, WorkCompletionStatus,
-};
+use sideway::ibverbs::completion::{CompletionChannel, CompletionQueue, GenericCompletionQueue, WorkCompletionStatus};
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, QueuePairEndpoint, RcOptions};
 use sideway::ibverbs::work_request::WorkRequestFlags;
@@ -244,24 +242,15 @@ impl Side {
 
     /// Polls all completions; returns whether there was any.
     fn poll(&mut self) -> Result<bool> {
-        let mut arrived = 0;
-        let mut poller = match self.cq.start_poll() {
-            Ok(poller) => poller,
-            Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        while let Some(completion) = poller.next()? {
+        let (mut arrived, sent) = (0, &mut self.sent);
+        let count = self.cq.poll_each(u32::MAX, |completion| {
             let is_send = completion.wr_id() == SEND;
             if completion.status() != WorkCompletionStatus::Success {
                 bail!("{} failed: {}", if is_send { "sending" } else { "receiving" }, completion.status());
             }
-            if is_send {
-                self.sent += 1;
-            } else {
-                arrived += 1;
-            }
-        }
-        drop(poller);
+            *if is_send { &mut *sent } else { &mut arrived } += 1;
+            Ok(())
+        })?;
         for _ in 0..arrived {
             self.received += 1;
             let mut first = [0];
@@ -271,6 +260,6 @@ impl Side {
             }
             self.post_receive()?;
         }
-        Ok(true)
+        Ok(count > 0)
     }
 }

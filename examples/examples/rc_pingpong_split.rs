@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::completion::{PollCompletionQueueError, WorkCompletionStatus};
+use sideway::ibverbs::completion::WorkCompletionStatus;
 use sideway::ibverbs::device_context::Mtu;
 use sideway::ibverbs::queue_pair::{PostSendGuard, QueuePair, QueuePairType, RcOptions, SendOperationFlags};
 use sideway::ibverbs::work_request::WorkRequestFlags;
@@ -166,34 +166,23 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
             posted += 1;
         }
 
-        // Polling: the poller is a cursor over what has completed, which each `next` moves on.
+        // Polling: the closure gets what has completed.
         let mut arrived = 0;
-        match cq.start_poll() {
-            Ok(mut poller) => {
-                while let Some(completion) = poller.next()? {
-                    if completion.status() != WorkCompletionStatus::Success {
-                        let what = if completion.wr_id() == SEND { "sending" } else { "receiving" };
-                        bail!(
-                            "{what} failed: {} (does the peer have the same --size and --iters?)",
-                            completion.status()
-                        );
-                    }
-                    if completion.wr_id() == SEND {
-                        sent += 1;
-                    } else {
-                        arrived += 1;
-                    }
-                }
-                last_completion = Instant::now();
+        let polled = cq.poll_each(u32::MAX, |completion| {
+            if completion.status() != WorkCompletionStatus::Success {
+                let what = if completion.wr_id() == SEND { "sending" } else { "receiving" };
+                bail!("{what} failed: {} (does the peer have the same --size and --iters?)", completion.status());
             }
-            // Nothing yet: let another program run, such as a peer on the same machine.
-            Err(PollCompletionQueueError::CompletionQueueEmpty) if last_completion.elapsed() < LIMIT => {
-                std::thread::yield_now()
-            }
-            Err(PollCompletionQueueError::CompletionQueueEmpty) => {
-                bail!("nothing completed for {} s: does the peer still run?", LIMIT.as_secs())
-            }
-            Err(error) => return Err(error.into()),
+            *if completion.wr_id() == SEND { &mut sent } else { &mut arrived } += 1;
+            Ok(())
+        })?;
+        if polled > 0 {
+            last_completion = Instant::now();
+        } else if last_completion.elapsed() < LIMIT {
+            // Nothing yet: yield to another program, such as a peer on the same machine.
+            std::thread::yield_now();
+        } else {
+            bail!("nothing completed for {} s: does the peer still run?", LIMIT.as_secs());
         }
 
         // Each receive takes one message; post as many anew as were used up.

@@ -151,8 +151,9 @@ fn server(arguments: &Arguments, port: &LocalPort, out: &mut dyn Write) -> Resul
 fn client(arguments: &Arguments, server: &str, port: &LocalPort, out: &mut dyn Write) -> Result<()> {
     let mut peer = Peer::connect(server, arguments.port, arguments.timeout)?;
     let mut workers = workers(arguments, port)?;
+    let locals = addresses(&workers)?;
     peer.send(format!("{:04x}\0", arguments.num_qp).as_bytes())?;
-    addresses(&workers)?.iter().try_for_each(|address| peer.send_address(address))?;
+    locals.iter().try_for_each(|address| peer.send_address(address))?;
     let remotes = workers.iter().map(|_| peer.receive_address()).collect::<Result<Vec<_>>>()?;
     let [addr, rkey] = receive::<26, 2>(&mut peer, "where the counter is")?;
     let rkey = RemoteKey::from_raw(u32::try_from(rkey).context("the key of the counter has 32 bits")?);

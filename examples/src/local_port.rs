@@ -70,7 +70,7 @@ impl LocalPort {
     /// either direction.
     pub fn options(&self, access: AccessFlags, mtu: Mtu) -> RcOptions {
         let mut options = RcOptions::new();
-        options.setup_port(self.port_num).setup_service_level(self.service_level).setup_hop_limit(HOP_LIMIT);
+        options.setup_port(self.port_num).setup_service_level(self.service_level);
         options.setup_access_flags(access).setup_path_mtu(mtu).setup_max_read_atomic(1).setup_max_dest_read_atomic(1);
         // `gid::choose` takes none with a larger index.
         if let Some(index) = self.gid.and_then(|entry| u8::try_from(entry.gid_index()).ok()) {
@@ -79,13 +79,13 @@ impl LocalPort {
         options
     }
 
-    /// Checks that the peer's address has a GID if Ethernet needs one.
+    /// Checks that the peer's address has a GID if Ethernet or -g needs one.
     ///
     /// # Errors
     ///
     /// It has none.
     pub fn check(&self, remote: &QueuePairEndpoint) -> Result<()> {
-        if remote.gid.is_zero() && self.attr.link_layer() == LinkLayer::Ethernet {
+        if remote.gid.is_zero() && (self.gid.is_some() || self.attr.link_layer() == LinkLayer::Ethernet) {
             bail!(
                 "the peer told no GID, which Ethernet needs: start it with -g INDEX (the C programs do not choose one)"
             );
@@ -102,7 +102,7 @@ impl LocalPort {
         self.check(remote)?;
         let mut path = AddressHandleAttribute::new();
         path.setup_port(self.port_num).setup_service_level(self.service_level).setup_dest_lid(remote.lid);
-        if let Some(entry) = self.gid.filter(|_| !remote.gid.is_zero()) {
+        if let Some(entry) = self.gid {
             let index = u8::try_from(entry.gid_index()).context("the GID index has 8 bits")?;
             path.setup_grh(&remote.gid, 0, index, HOP_LIMIT, 0);
         }

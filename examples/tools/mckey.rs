@@ -23,8 +23,7 @@ use clap::{Parser, ValueEnum};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::AddressHandle;
 use sideway::ibverbs::completion::{
-    CompletionChannel, CompletionQueue, GenericCompletionQueue, GenericWorkCompletion, PollCompletionQueueError,
-    WorkCompletionStatus as Status,
+    CompletionChannel, CompletionQueue, GenericCompletionQueue, GenericWorkCompletion, WorkCompletionStatus as Status,
 };
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::queue_pair::{
@@ -340,13 +339,7 @@ impl Members {
     }
 
     fn poll(&mut self, take: &mut impl FnMut(&mut Member, &GenericWorkCompletion<'_>) -> Result<()>) -> Result<bool> {
-        let mut poller = match self.cq.start_poll() {
-            Ok(poller) => poller,
-            Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        let mut has_any = false;
-        while let Some(completion) = poller.next()? {
+        let count = self.cq.poll_each(u32::MAX, |completion| {
             match completion.status() {
                 Status::Success => {}
                 status @ Status::LocalLengthError => {
@@ -356,10 +349,9 @@ impl Members {
             }
             let own = completion.qp_num();
             let member = self.all.iter_mut().find(|member| member.qp.qp_number() == own);
-            take(member.context("a completion is of no queue pair of this program")?, &completion)?;
-            has_any = true;
-        }
-        Ok(has_any)
+            take(member.context("a completion is of no queue pair of this program")?, &completion)
+        })?;
+        Ok(count > 0)
     }
 }
 

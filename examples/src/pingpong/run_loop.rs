@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use sideway::ibverbs::address::GlobalRoutingHeader;
 use sideway::ibverbs::completion::{
-    CompletionQueue, PollCompletionQueueError, WorkCompletionOperationType as Operation, WorkCompletionStatus as Status,
+    CompletionQueue, WorkCompletionOperationType as Operation, WorkCompletionStatus as Status,
 };
 use sideway::rdmacm::Connection;
 
@@ -223,12 +223,7 @@ impl RunLoop {
     fn poll(&mut self) -> Result<bool> {
         let Resources { cq, incoming, options, size, service, .. } = &mut self.resources;
         let size = *size;
-        let mut poller = match cq.start_poll() {
-            Ok(poller) => poller,
-            Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        while let Some(completion) = poller.next()? {
+        let count = cq.poll_each(u32::MAX, |completion| {
             let wr_id = completion.wr_id();
             let is_send = wr_id == SEND;
             let status = completion.status();
@@ -247,7 +242,7 @@ impl RunLoop {
             if is_send {
                 turn.sent += 1;
                 self.sent += 1;
-                continue;
+                return Ok(());
             }
             let length = completion.byte_len().saturating_sub(service.headroom);
             if completion.opcode() != Operation::Receive || length != size {
@@ -276,8 +271,9 @@ impl RunLoop {
             if let (Some(clock), Ok(now)) = (&mut self.clock, completion.completion_timestamp()) {
                 clock.tick(now);
             }
-        }
-        Ok(true)
+            Ok(())
+        })?;
+        Ok(count > 0)
     }
 
     #[cold]

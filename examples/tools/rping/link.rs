@@ -8,8 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{
-    CompletionChannel, CompletionQueue, GenericCompletionQueue, PollCompletionQueueError,
-    WorkCompletionStatus as Status,
+    CompletionChannel, CompletionQueue, GenericCompletionQueue, WorkCompletionStatus as Status,
 };
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::DeviceContext;
@@ -278,12 +277,7 @@ impl Endpoint {
 
     /// Polls all completions.
     fn poll(&mut self) -> Result<()> {
-        let mut poller = match self.cq.start_poll() {
-            Ok(poller) => poller,
-            Err(PollCompletionQueueError::CompletionQueueEmpty) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        while let Some(completion) = poller.next()? {
+        self.cq.poll_each(u32::MAX, |completion| {
             let (request, status) = (completion.wr_id(), completion.status());
             match (status, request) {
                 (Status::WorkRequestFlushedError, _) => self.is_stopped = true,
@@ -305,7 +299,8 @@ impl Endpoint {
                 (Status::Success, _) => self.is_moving = false,
                 _ => return Err(failed(request, status)),
             }
-        }
+            Ok(())
+        })?;
         Ok(())
     }
 }

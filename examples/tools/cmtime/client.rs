@@ -1,101 +1,23 @@
-//! How long each step of making and ending connections takes by the connection manager, over many connections: `cmtime` of
-//! rdma-core up to version 51 in Rust, with its options, table and order of steps.
+//! The client: takes each step for all connections before the next.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::Parser;
-use libc::c_int;
 use sideway::error::VerbError;
-use sideway::ibverbs::device_context::DeviceContext;
-use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePairBuilder};
+use sideway::ibverbs::queue_pair::BasicQueuePair;
 use sideway::rdmacm::communication_manager::{
     ConnectionParameter, Event, EventChannel, EventKind, EventType, Identifier, PortSpace,
 };
-use sideway_examples::Timeout;
-use sideway_examples::connections::key;
-use sideway_examples::options::parse_timeout;
 
-const ABOUT: &str = "\
-Times the steps of making and ending many connections by the RDMA connection manager: identifiers, addresses, routes, queue \
-pairs, connections.
+use super::{Arguments, Domain, device};
 
-Without -s it is the server, which accepts every connection, until SIGINT or SIGTERM, or as many as -c says. With -s SERVER it is \
-the client, which takes each step for all connections before the next, and prints a table.
-
-The peer may be cmtime of rdma-core up to version 51, which has the same options and table. Later versions have another protocol.";
-
-const COLUMNS: &str = "\
-Columns of the table:
-  total ms   from before the first call of the step to its last connection
-  max ms     the slowest connection, from before the call to its event, or to the end of a call that has none
-  min us     the fastest one
-  us / conn  the total over all connections that completed the step
-
-Examples:
-  cmtime                                on the first machine: the server
-  cmtime -s server.example.org -c 1000  on the second: 1000 connections
-  cmtime -c 1000                        a server that ends after 1000 connections
-
-Exit status: 0 when all connections were made and ended, 1 when not, 2 for invalid arguments.";
-
-/// Time the steps of making and ending many connections
-#[derive(Clone, Debug, Parser)]
-#[command(name = "cmtime", version, long_about = ABOUT, after_help = COLUMNS, max_term_width = 110)]
-struct Arguments {
-    /// Name or address of the server; without it, this program is the server
-    #[arg(short, long, value_name = "SERVER")]
-    server: Option<String>,
-
-    /// Own address [default: server: all; client: by the route]
-    #[arg(short, long, value_name = "ADDRESS")]
-    bind: Option<IpAddr>,
-
-    /// Connections that the client makes [default: 100], or after which the server ends [default: never]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    connections: Option<u32>,
-
-    /// Port of the server
-    #[arg(short, long, default_value_t = 7471, value_parser = clap::value_parser!(u16).range(1..))]
-    port: u16,
-
-    /// Retries of a resolution, and of a message (at most 7)
-    #[arg(short, long, value_name = "N", default_value_t = 2)]
-    retries: u8,
-
-    /// Limit of a resolution, in milliseconds
-    #[arg(short, long, value_name = "MS", default_value_t = 2000,
-          value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
-    timeout: u32,
-
-    /// Threads: of the client, each with an event channel; of the server, to accept
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: u16,
-
-    /// Client: limit of a wait for the next event; 0 is no limit
-    #[arg(long, value_name = "SECONDS", default_value = "150", value_parser = parse_timeout, requires = "server")]
-    patience: Timeout,
-}
-
-fn main() -> ExitCode {
-    sideway_examples::program(run)
-}
-
-fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
-    softrnic::register()?;
-    match &arguments.server {
-        Some(server) => Client::new(&arguments, resolve(server, &arguments)?)?.run(out),
-        None => serve(&arguments, out),
-    }
+pub(crate) fn run(arguments: &Arguments, server: &str, out: &mut dyn Write) -> Result<()> {
+    Client::new(arguments, resolve(server, arguments)?)?.run(out)
 }
 
 /// The address of the server, of the family of the own address.
@@ -107,29 +29,6 @@ fn resolve(server: &str, arguments: &Arguments) -> Result<SocketAddr> {
         Some(bind) => format!("{server} has no address of the same family as {bind}"),
         None => format!("{server} has no address"),
     })
-}
-
-/// What all queue pairs on one device share: a protection domain, and a completion queue without completions.
-#[derive(Debug)]
-struct Domain {
-    context: Arc<DeviceContext>,
-    /// All queue pairs are alike.
-    builder: QueuePairBuilder,
-}
-
-impl Domain {
-    fn new(context: Arc<DeviceContext>) -> Result<Self> {
-        let pd = context.alloc_pd()?;
-        let cq = context.create_cq_builder().setup_cqe(1).build()?;
-        let mut builder = pd.create_qp_builder();
-        builder.setup_max_send_wr(1).setup_max_recv_wr(1).setup_send_cq(&cq).setup_recv_cq(&cq);
-        Ok(Self { context, builder })
-    }
-}
-
-/// The device that the identifier is on.
-fn device(id: &Arc<Identifier>) -> Result<Arc<DeviceContext>> {
-    id.get_device_context().context("the connection is on no device")
 }
 
 /// What is done for all connections before the next.
@@ -477,197 +376,6 @@ impl fmt::Display for Row {
         let name = self.step.texts().0;
         write!(f, "{name:<13}: {:11.2}{:11.2}{min:11.2}{each:11.2}", total / 1e3, max / 1e3)
     }
-}
-
-/// Set by SIGINT and SIGTERM.
-static SIGNALED: AtomicBool = AtomicBool::new(false);
-
-/// Only an atomic store: it may interrupt anything.
-extern "C" fn on_signal(_: c_int) {
-    SIGNALED.store(true, Ordering::Relaxed);
-}
-
-/// Has SIGINT and SIGTERM set [`SIGNALED`] once; a second one ends the program.
-fn catch_signals() -> Result<()> {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: all-zero is legal: an empty mask, no flags, and the handler that is set below.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = on_signal as extern "C" fn(c_int) as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESETHAND;
-        // SAFETY: the action is complete, and its handler does only what a signal handler may.
-        if unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error()).context("catching signals");
-        }
-    }
-    Ok(())
-}
-
-/// The server: accepts what comes, and answers what disconnects.
-#[derive(Default)]
-struct Server {
-    domains: Mutex<Vec<Arc<Domain>>>,
-    /// By the identifier, which each queue pair holds.
-    connections: Mutex<HashMap<usize, BasicQueuePair>>,
-    ends_after: Option<u64>,
-    ended: AtomicU64,
-    failed: AtomicU64,
-    has_reported: AtomicBool,
-}
-
-fn serve(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
-    catch_signals()?;
-    let channel = EventChannel::new()?;
-    let listener = listen(&channel, arguments)?;
-    if let Some(address) = listener.local_address() {
-        writeln!(out, "listening on {address}")?;
-        out.flush()?;
-    }
-    let server = Server { ends_after: arguments.connections.map(Into::into), ..Server::default() };
-    match arguments.threads {
-        1 => server.take_events(&channel, |event| server.handle(&event))?,
-        threads => server.run_threads(&channel, threads)?,
-    }
-    drop(listener);
-    let (ended, failed) = (server.ended.load(Ordering::Acquire), server.failed.load(Ordering::Acquire));
-    writeln!(out, "{ended} connections were made and ended")?;
-    match lock(&server.connections).len() {
-        0 => {}
-        left => writeln!(out, "{left} are ended now")?,
-    }
-    if failed > 0 {
-        bail!("{failed} connections failed");
-    }
-    Ok(())
-}
-
-/// Listens on the address, or on all addresses of both families if the machine has IPv6.
-fn listen(channel: &Arc<EventChannel>, arguments: &Arguments) -> Result<Arc<Identifier>> {
-    let listen_on = |address: IpAddr| -> Result<Arc<Identifier>> {
-        let id = channel.create_id(PortSpace::Tcp)?;
-        id.bind_addr(SocketAddr::new(address, arguments.port))?;
-        id.listen(0)?;
-        Ok(id)
-    };
-    match arguments.bind {
-        Some(address) => listen_on(address),
-        None => listen_on(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| listen_on(Ipv4Addr::UNSPECIFIED.into())),
-    }
-}
-
-impl Server {
-    /// Takes events until a signal, or until all connections were served.
-    fn take_events(&self, channel: &Arc<EventChannel>, mut handle: impl FnMut(Event)) -> Result<()> {
-        /// The time between two looks at these conditions.
-        const PERIOD: Duration = Duration::from_millis(100);
-        let is_done = || {
-            let done = self.ended.load(Ordering::Acquire) + self.failed.load(Ordering::Acquire);
-            self.ends_after.is_some_and(|count| done >= count)
-        };
-        while !SIGNALED.load(Ordering::Relaxed) && !is_done() {
-            match channel.get_cm_event(Some(PERIOD)) {
-                Ok(event) => handle(event),
-                Err(error) if error.errno().raw() == libc::ETIMEDOUT => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes events, and has several threads handle them.
-    fn run_threads(&self, channel: &Arc<EventChannel>, threads: u16) -> Result<()> {
-        let (sender, receiver) = mpsc::channel();
-        let receiver = Mutex::new(receiver);
-        // One thread at a time waits for the next event.
-        let next = || lock(&receiver).recv().ok();
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some(event) = next() {
-                        self.handle(&event);
-                    }
-                });
-            }
-            // It fails only if no thread is left to receive.
-            let served = self.take_events(channel, |event| drop(sender.send(event)));
-            // Ends the threads.
-            drop(sender);
-            served
-        })
-    }
-
-    fn handle(&self, event: &Event) {
-        let id = event.cm_id();
-        match event.kind() {
-            EventKind::ConnectRequest(_) => {
-                if let Err(error) = self.accept(id) {
-                    // The request is rejected when the event is dropped.
-                    drop(self.remove(id));
-                    self.fail(id, error);
-                }
-            }
-            EventKind::Disconnected(_) => {
-                if let Some(qp) = self.remove(id) {
-                    // The client waits for this answer.
-                    match id.disconnect() {
-                        Ok(()) => self.ended.fetch_add(1, Ordering::Release),
-                        Err(error) => self.fail(id, error),
-                    };
-                    drop(qp);
-                }
-            }
-            EventKind::ConnectError(_)
-            | EventKind::Unreachable(_)
-            | EventKind::Rejected(_)
-            | EventKind::DeviceRemoval => {
-                if let Some(qp) = self.remove(id) {
-                    drop(qp);
-                    self.fail(id, event);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Accepts with as many resources as the request offers and the device has.
-    fn accept(&self, id: &Arc<Identifier>) -> Result<()> {
-        let qp = id.create_qp(&self.domain(id)?.builder)?;
-        // Inserted before it is accepted: another thread may handle its end right after.
-        lock(&self.connections).insert(key(id), qp);
-        let mut parameter = ConnectionParameter::default();
-        parameter.setup_responder_resources(ConnectionParameter::MAX_DEPTH);
-        parameter.setup_initiator_depth(ConnectionParameter::MAX_DEPTH);
-        Ok(id.accept(&parameter)?)
-    }
-
-    /// The domain of the device that the identifier is on.
-    fn domain(&self, id: &Arc<Identifier>) -> Result<Arc<Domain>> {
-        let context = device(id)?;
-        let mut domains = lock(&self.domains);
-        if let Some(domain) = domains.iter().find(|domain| Arc::ptr_eq(&domain.context, &context)) {
-            return Ok(Arc::clone(domain));
-        }
-        let domain = Arc::new(Domain::new(context)?);
-        domains.push(Arc::clone(&domain));
-        Ok(domain)
-    }
-
-    fn remove(&self, id: &Arc<Identifier>) -> Option<BasicQueuePair> {
-        lock(&self.connections).remove(&key(id))
-    }
-
-    /// Reports why the first one failed, and counts the others.
-    fn fail(&self, id: &Identifier, why: impl fmt::Display) -> u64 {
-        if !self.has_reported.swap(true, Ordering::Relaxed) {
-            let peer = id.peer_address().map_or_else(|| "a client".to_owned(), |address| address.to_string());
-            // If that fails nothing is left to do.
-            let _ = writeln!(io::stderr(), "the connection of {peer} failed, as others may: {why:#}");
-        }
-        self.failed.fetch_add(1, Ordering::Release)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
