@@ -7,6 +7,22 @@ use clap_complete::Shell;
 
 use super::options::{Local, Server, Test};
 
+/// How the program ends; `program::exit` has the numbers.
+const EXIT_STATUS: &str = "\
+Exit status:
+  0    done
+  1    failed for another reason than those below
+  2    invalid arguments
+  3    a limit (--min-gbps, --min-mpps, --max-p99) or the baseline (--compare) was missed
+  4    peer unreachable, busy, incompatible or disconnected
+  5    RDMA failed: queue pairs did not connect, a request failed, or --validate found other bytes
+  130  ended by SIGINT (Ctrl-C), and 143 by SIGTERM";
+
+/// A text below a help, followed by the exit statuses.
+fn with_exit_status(text: &str) -> String {
+    format!("{text}\n\n{EXIT_STATUS}")
+}
+
 /// What stands below the help of the program.
 const EXAMPLES: &str = "\
 Examples:
@@ -16,24 +32,11 @@ Examples:
   stride-perf write bw -a --loopback                a first look at a device, without a server
   stride-perf devices                               what there is to measure
   stride-perf self-test                             whether all of it works, on one device
-Each command has help of its own: stride-perf write bw --help
-
-Exit status:
-  0    done
-  1    failed, in another way than those below
-  2    arguments that make no sense
-  3    a limit (--min-gbps, --min-mpps, --max-p99) or the baseline (--compare) was missed
-  4    the other side was not reached, is busy or no stride-perf of this protocol, or has gone
-  5    RDMA failed: queue pairs did not connect, a request failed, or --validate found other bytes
-  130  ended by SIGINT (Ctrl-C), and 143 by SIGTERM";
+Each command has help of its own: stride-perf write bw --help";
 
 /// What stands below the help of the self-test.
 const SELF_TEST: &str = "\
-It takes some seconds. Exit status:
-  0  all that the device has works
-  1  it has nothing of it, or some failed, though no RDMA did
-  2  arguments that make no sense
-  5  RDMA failed: queue pairs did not connect, a request failed, or other bytes came than were sent";
+It takes some seconds. It fails if a part of what the device has fails, or if it has nothing of it.";
 
 /// What stands below the help of a test.
 const TEST_EXAMPLES: &str = "\
@@ -48,22 +51,13 @@ Examples:
 A server needs no options: the client's count, on both sides.
 -d, -i, -x, --use-cuda, --huge-pages and --cpu are of the side where they are given.
 Sizes and numbers have the suffixes k, K, M and G, powers of 1024.
-Times have us, ms, s, m and h, and are seconds without.
-
-Exit status:
-  0    done
-  1    failed, in another way than those below
-  2    arguments that make no sense
-  3    a limit (--min-gbps, --min-mpps, --max-p99) or the baseline (--compare) was missed
-  4    the other side was not reached, is busy or no stride-perf of this protocol, or has gone
-  5    RDMA failed: queue pairs did not connect, a request failed, or --validate found other bytes
-  130  ended by SIGINT (Ctrl-C), and 143 by SIGTERM";
+Times have us, ms, s, m and h, and are seconds without.";
 
 /// Bandwidth and latency of RDMA, in host and GPU memory.
 ///
 /// Without a command: a server for any test.
 #[derive(Debug, Parser)]
-#[command(name = "stride-perf", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, max_term_width = 120)]
+#[command(name = "stride-perf", version, after_help = with_exit_status(EXAMPLES), args_conflicts_with_subcommands = true, max_term_width = 120)]
 pub(super) struct Program {
     #[command(subcommand)]
     pub(super) word: Option<Word>,
@@ -86,7 +80,7 @@ pub(super) enum Word {
     Server(Server),
     /// Tries every operation over every transport on a device, with both sides in this process, and checks what arrives.
     #[command(
-        after_help = SELF_TEST,
+        after_help = with_exit_status(SELF_TEST),
         mut_arg("device", |arg| arg.value_name("NAME").help("RDMA device; where it is left out, the first with a port that is up")),
         mut_arg("ib_port", |arg| arg.value_name("PORT").help("Port of the device, from 1 [default: the first that is up]")),
         mut_arg("dualport", |arg| arg.hide(true)),
@@ -128,10 +122,10 @@ pub(super) struct Measured {
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
     /// Bandwidth and message rate.
-    #[command(visible_alias = "bandwidth", after_help = TEST_EXAMPLES)]
+    #[command(visible_alias = "bandwidth", after_help = with_exit_status(TEST_EXAMPLES))]
     Bw(Box<Test>),
     /// The time of a message.
-    #[command(visible_alias = "latency", after_help = TEST_EXAMPLES)]
+    #[command(visible_alias = "latency", after_help = with_exit_status(TEST_EXAMPLES))]
     Lat(Box<Test>),
 }
 
