@@ -1,6 +1,5 @@
 //! Why a test ended.
 
-use std::fmt;
 use std::io;
 
 use super::message::Reason;
@@ -8,21 +7,28 @@ use crate::endpoint::Role;
 use crate::plan::Contradiction;
 
 /// Why a test ended. Each prints as a sentence for the user.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Nobody is there.
+    #[error("{0}")]
     Unreachable(String),
     /// The server serves somebody else.
+    #[error("{0}")]
     Busy(String),
     /// Who is there is no stride-perf, or another version of it.
+    #[error("{0}")]
     Stranger(String),
     /// The other side fell silent, went away or said what it must not.
+    #[error("{0}")]
     Broken(String),
     /// What the other side could not do, in its own words.
+    #[error("the {}: {}", name(*.0), .1.text)]
     Theirs(Role, Reason),
     /// What this side could not do.
+    #[error("{0:#}")]
     Ours(anyhow::Error),
     /// What failed of RDMA at this side, once its queue pairs were made.
+    #[error("{0:#}")]
     Rdma(anyhow::Error),
 }
 
@@ -53,18 +59,6 @@ impl Failure {
         }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(text) | Self::Busy(text) | Self::Stranger(text) | Self::Broken(text) => f.write_str(text),
-            Self::Theirs(who, reason) => write!(f, "the {}: {}", name(*who), reason.text),
-            Self::Ours(error) | Self::Rdma(error) => write!(f, "{error:#}"),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
 
 impl From<Contradiction> for Failure {
     fn from(contradiction: Contradiction) -> Self {

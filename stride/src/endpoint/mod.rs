@@ -7,7 +7,6 @@ mod numa;
 mod port_info;
 mod prefix;
 mod processor;
-mod unsupported;
 mod verbs;
 
 use std::iter;
@@ -15,10 +14,10 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use sideway::error::VerbError;
 
 pub use self::counters::{Changes, Counted};
 pub use self::port_info::{GidInfo, GpuInfo, Partition, PortInfo, Registration, SOFTRNIC};
-pub use self::unsupported::{Unsupported, is_unsupported};
 pub use self::verbs::{Abilities, DevicePort, Found, Gpus, NearGpus, Nearness, Verbs, gpus, ports};
 use crate::plan::{Plan, Room, SideConfig, Transport};
 use crate::stats::{Figures, Interval};
@@ -210,7 +209,7 @@ pub trait Endpoint {
     /// A sentence for the user.
     fn prepare(&mut self, size: u64) -> Result<()>;
 
-    /// Does the step that it was prepared for. `tell` is called now and then, at least once a second and soon after the file `ear` can be read,
+    /// Does the step that it was prepared for. `tell` is called now and then, at least once a second and soon after the file `readable_fd` can be read,
     /// with what is done so far; where it says `false` the step ends. At a side that only answers that is how it ends in any case: the other
     /// side is done, and what has arrived is still to be counted.
     ///
@@ -220,7 +219,7 @@ pub trait Endpoint {
     fn run(
         &mut self,
         size: u64,
-        ear: Option<BorrowedFd<'_>>,
+        readable_fd: Option<BorrowedFd<'_>>,
         tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
     ) -> Result<Option<Figures>>;
 
@@ -257,5 +256,38 @@ pub trait Endpoint {
     /// A sentence for the user: the first byte that is wrong.
     fn check(&mut self, _size: u64) -> Result<()> {
         Ok(())
+    }
+}
+
+/// A device lacks what a test needs: a sentence for the user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsupported(pub String);
+
+/// Whether an error reports that a device or its driver lacks what was asked for.
+pub fn is_unsupported(error: &anyhow::Error) -> bool {
+    let lacks = [libc::EOPNOTSUPP, libc::ENOSYS, libc::EPROTONOSUPPORT];
+    error.chain().any(|cause| {
+        cause.is::<Unsupported>()
+            || cause.downcast_ref::<VerbError>().is_some_and(|verb| lacks.contains(&verb.errno().raw()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn who_has_not_is_told_from_who_fails() {
+        let of = |code| VerbError::new("ibv_create_qp", sideway::error::Errno::from_raw(code));
+        let within = |error: VerbError| Err::<(), _>(error).context("queue pairs").unwrap_err();
+        for code in [libc::EOPNOTSUPP, libc::ENOSYS, libc::EPROTONOSUPPORT] {
+            assert!(is_unsupported(&within(of(code))), "{code}");
+        }
+        assert!(!is_unsupported(&within(of(libc::ENOMEM))));
+        assert!(is_unsupported(&anyhow!(Unsupported("no atomics".to_owned())).context("more")));
+        assert!(!is_unsupported(&anyhow!("no atomics")));
     }
 }

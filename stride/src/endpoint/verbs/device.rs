@@ -1,6 +1,5 @@
 //! The device and port of a side, and what there is to say of them.
 
-use std::fmt;
 use std::fs;
 use std::net::Ipv6Addr;
 use std::os::unix::fs::MetadataExt;
@@ -20,33 +19,19 @@ use crate::endpoint::{GidInfo, Partition, PortInfo, SOFTRNIC, Unsupported};
 use crate::plan::{Memory, Operation, Plan, SideConfig, Transport};
 
 /// A device that is named has no such port: a sentence.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(super) struct NoPort(pub(super) String);
 
-impl fmt::Display for NoPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NoPort {}
-
 /// No device can be used, where none is named.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("no RDMA device can be used: {reasons}{instead}")]
 pub(super) struct NoDevice {
     /// Why, of each of them.
     pub(super) reasons: String,
     /// What can be named instead, as the end of a sentence; empty where there is nothing.
     pub(super) instead: &'static str,
 }
-
-impl fmt::Display for NoDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no RDMA device can be used: {}{}", self.reasons, self.instead)
-    }
-}
-
-impl std::error::Error for NoDevice {}
 
 /// The devices, those of softrnic last.
 pub(super) fn list() -> Result<DeviceList> {

@@ -4,7 +4,6 @@
 //! codes.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
-use std::fmt;
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -120,11 +119,15 @@ impl Find for Loaded {
 }
 
 /// Why there is no driver, or no GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Absent {
+    #[error("libcuda.so.1 is not there")]
     Library,
+    #[error("libcuda.so.1 has no {0}")]
     Symbol(&'static str),
+    #[error("{0}")]
     Init(Failure),
+    #[error("the CUDA driver sees none")]
     Gpu,
 }
 
@@ -144,21 +147,9 @@ impl Absent {
     }
 }
 
-impl fmt::Display for Absent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Library => f.write_str("libcuda.so.1 is not there"),
-            Self::Symbol(name) => write!(f, "libcuda.so.1 has no {name}"),
-            Self::Init(failure) => failure.fmt(f),
-            Self::Gpu => f.write_str("the CUDA driver sees none"),
-        }
-    }
-}
-
-impl std::error::Error for Absent {}
-
 /// A function of the driver that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{function}: {}", result(.name, *.code))]
 pub(super) struct Failure {
     pub(super) function: &'static str,
     /// A `CUresult`.
@@ -166,14 +157,10 @@ pub(super) struct Failure {
     pub(super) name: String,
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { function, code, name } = self;
-        if name.is_empty() { write!(f, "{function}: error {code}") } else { write!(f, "{function}: {name} ({code})") }
-    }
+/// A `CUresult` by its name, if the driver has one, and its number.
+fn result(name: &str, code: c_uint) -> String {
+    if name.is_empty() { format!("error {code}") } else { format!("{name} ({code})") }
 }
-
-impl std::error::Error for Failure {}
 
 impl Driver {
     /// The driver, initialized.
