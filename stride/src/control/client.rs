@@ -246,11 +246,11 @@ impl Client<'_> {
         (size, figures): (u64, Option<Figures>),
         was_cut: bool,
     ) -> Result<Option<Figures>, Failure> {
-        let (mut pulse, mut trouble) = (Keepalive::new(), None);
+        let (mut keepalive, mut trouble) = (Keepalive::new(), None);
         let (connection, watch) = (&mut *self.connection, &mut *self.watch);
         let settled = side.settle(size, figures, was_cut, &mut || {
             // What the server says now is of what follows.
-            trouble = trouble.take().or_else(|| pulse.say(connection, 1.0).err());
+            trouble = trouble.take().or_else(|| keepalive.say(connection, 1.0).err());
             trouble.is_none() && watch.progress(size, 1.0)
         });
         match trouble {
@@ -280,16 +280,16 @@ impl Client<'_> {
         told: &mut IntervalCheck,
     ) -> Result<(Option<Figures>, Option<Option<Figures>>, bool), Failure> {
         let (mut server, mut trouble, mut is_whole) = (None, None, true);
-        let mut pulse = Keepalive::new();
+        let mut keepalive = Keepalive::new();
         let (connection, watch) = (&mut *self.connection, &mut *self.watch);
         let only_answers = !self.request.plan.client_sends();
-        let ear = connection.ear();
-        let run = side.run(size, ear.as_ref().map(AsFd::as_fd), &mut |Glimpse { done, intervals }| {
+        let readable_fd = connection.readable_fd();
+        let run = side.run(size, readable_fd.as_ref().map(AsFd::as_fd), &mut |Glimpse { done, intervals }| {
             if trouble.is_some() || !is_whole {
                 return false;
             }
             intervals.iter().for_each(|interval| watch.interval(size, interval));
-            match pulse.beat(connection, done) {
+            match keepalive.beat(connection, done) {
                 // Who has told its figures says nothing more.
                 Ok(heard) if heard.is_empty() && server.is_none() => trouble = connection.silence(),
                 Ok(heard) => heard.into_iter().for_each(|message| match message {

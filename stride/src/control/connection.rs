@@ -104,8 +104,8 @@ impl Connection {
     }
 
     /// A file that can be read when something may have arrived; none where there is no such file.
-    pub(super) fn ear(&mut self) -> Option<OwnedFd> {
-        self.wire.ear()
+    pub(super) fn readable_fd(&mut self) -> Option<OwnedFd> {
+        self.wire.readable_fd()
     }
 
     /// The failure that the other side is where it does not say that it is at work, while a step runs.

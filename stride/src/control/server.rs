@@ -211,9 +211,9 @@ impl Server<'_> {
         (size, figures): (u64, Option<Figures>),
         done: &mut Option<Done>,
     ) -> Result<Option<Figures>, Failure> {
-        let (connection, mut pulse, mut trouble) = (&mut *self.connection, Keepalive::new(), None);
+        let (connection, mut keepalive, mut trouble) = (&mut *self.connection, Keepalive::new(), None);
         let mut hear = |done: &mut Option<Done>| {
-            match pulse.beat(connection, 1.0) {
+            match keepalive.beat(connection, 1.0) {
                 Ok(heard) if heard.is_empty() && done.is_none() => {
                     trouble = trouble.take().or_else(|| connection.silence())
                 }
@@ -252,14 +252,14 @@ impl Server<'_> {
         // The client would see nothing before the figures.
         let tells = plan.workload.direction.is_reversed() && !plan.workload.operation.takes_receive();
         let (mut done, mut trouble) = (None, None);
-        let mut pulse = Keepalive::new();
+        let mut keepalive = Keepalive::new();
         let connection = &mut *self.connection;
-        let ear = connection.ear();
-        let run = side.run(size, ear.as_ref().map(AsFd::as_fd), &mut |part| {
+        let readable_fd = connection.readable_fd();
+        let run = side.run(size, readable_fd.as_ref().map(AsFd::as_fd), &mut |part| {
             for interval in part.intervals.iter().filter(|_| tells) {
                 trouble = trouble.take().or_else(|| connection.send(&Message::Interval(*interval)).err());
             }
-            match pulse.beat(connection, part.done) {
+            match keepalive.beat(connection, part.done) {
                 Ok(heard) if heard.is_empty() && done.is_none() => {
                     trouble = trouble.take().or_else(|| connection.silence());
                 }

@@ -27,7 +27,7 @@ pub trait Wire: Read + Write {
 
     /// A file that can be read where [`has_input`](Self::has_input) is so, and now and then besides, until that was asked; none where there is
     /// no such file.
-    fn ear(&mut self) -> Option<OwnedFd> {
+    fn readable_fd(&mut self) -> Option<OwnedFd> {
         None
     }
 }
@@ -48,7 +48,7 @@ macro_rules! wire {
                 Ok(found > 0)
             }
 
-            fn ear(&mut self) -> Option<OwnedFd> {
+            fn readable_fd(&mut self) -> Option<OwnedFd> {
                 // Where no file is left the step has none of its own either, and says so.
                 self.as_fd().try_clone_to_owned().ok()
             }
@@ -118,13 +118,13 @@ mod tests {
         assert!(!other.has_input().unwrap());
         one.write_all(b"abc").unwrap();
         assert!(other.has_input().unwrap());
-        let ear = other.ear().unwrap();
+        let readable_fd = other.readable_fd().unwrap();
         drop(one);
         let mut all = Vec::new();
         other.read_to_end(&mut all).unwrap();
         assert_eq!(all, b"abc");
         assert!(other.has_input().unwrap(), "the end is there to be read");
-        assert_eq!(poll(&mut [PollFd::new(&ear, PollFlags::IN)], Some(&Timespec::default())), Ok(1));
+        assert_eq!(poll(&mut [PollFd::new(&readable_fd, PollFlags::IN)], Some(&Timespec::default())), Ok(1));
         assert_eq!(other.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 

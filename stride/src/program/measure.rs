@@ -258,10 +258,10 @@ mod tests {
         fn run(
             &mut self,
             size: u64,
-            ear: Option<BorrowedFd<'_>>,
+            readable_fd: Option<BorrowedFd<'_>>,
             tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
         ) -> Result<Option<Figures>> {
-            self.0.run(size, ear, tell)
+            self.0.run(size, readable_fd, tell)
         }
 
         fn settle(

@@ -346,10 +346,10 @@ impl Endpoint for WaitingEndpoint {
     fn run(
         &mut self,
         size: u64,
-        ear: Option<BorrowedFd<'_>>,
+        readable_fd: Option<BorrowedFd<'_>>,
         tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
     ) -> Result<Option<Figures>> {
-        let figures = self.0.run(size, ear, tell);
+        let figures = self.0.run(size, readable_fd, tell);
         self.3.lock().unwrap().push((self.1, "has run"));
         figures
     }

@@ -24,19 +24,19 @@ pub(super) fn end(began: Option<Instant>, was_cut: bool) -> Instant {
 /// Of each port, which has so many threads, whether anything of what the other side has written has come over it, or does until then: what was
 /// sent may still be on its way. Where `tell` says no it is not waited for.
 pub(super) fn awaited(
-    corners: &[WorkerResources],
+    resources: &[WorkerResources],
     threads: usize,
     size: u64,
     end: Instant,
     tell: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<bool>> {
-    let ports: Vec<_> = corners.chunks(threads.max(1)).collect();
+    let ports: Vec<_> = resources.chunks(threads.max(1)).collect();
     let mut come = vec![false; ports.len()];
     loop {
         let mut goes_on = Instant::now() < end;
-        for (has_come, corners) in come.iter_mut().zip(&ports) {
-            for corner in *corners {
-                *has_come = *has_come || contents::has_come(corner, size)?;
+        for (has_come, resources) in come.iter_mut().zip(&ports) {
+            for worker in *resources {
+                *has_come = *has_come || contents::has_come(worker, size)?;
                 // The other side hears of this one meanwhile: there may be many queue pairs, and memory that is slow to look at.
                 goes_on &= tell();
             }
@@ -109,7 +109,7 @@ mod tests {
         side.prepare(8).unwrap();
         let looked = |end, goes_on| {
             let began = Instant::now();
-            let come = awaited(&side.corners, 1, 8, end, &mut || goes_on).unwrap();
+            let come = awaited(&side.resources, 1, 8, end, &mut || goes_on).unwrap();
             assert_eq!(come, [false]);
             began.elapsed()
         };

@@ -36,11 +36,11 @@ fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
 }
 
 /// Writes the memory of a side for messages of so many bytes.
-pub(super) fn fill(corner: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
+pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let (outgoing, incoming) = areas(plan, part(plan, role));
-    for lane in 0..corner.unposted.len() {
-        let place = corner.memory.offset(lane);
-        let memory = corner.memory.of_mut(lane);
+    for lane in 0..worker.unposted.len() {
+        let place = worker.memory.offset(lane);
+        let memory = worker.memory.of_mut(lane);
         for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
             let bytes = 0..size as usize;
             let message = |number| match area {
@@ -60,12 +60,12 @@ pub(super) fn fill(corner: &mut WorkerResources, plan: &Plan, role: Role, size: 
 
 /// Makes the last byte of each place where messages of the other side come in another than that of the messages, so that it tells of one that has
 /// come; of what no message goes to nothing is written, as each byte may cost a copy by a driver.
-pub(super) fn mark(corner: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
+pub(super) fn mark(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(()) };
     let (goes_out, comes_in) = (part(plan, role).sends, part(plan, role.other()).sends);
-    for lane in 0..corner.unposted.len() {
-        let place = corner.memory.offset(lane);
-        let memory = corner.memory.of_mut(lane);
+    for lane in 0..worker.unposted.len() {
+        let place = worker.memory.offset(lane);
+        let memory = worker.memory.of_mut(lane);
         for offset in Places::offsets(size, false) {
             let end = place + offset + last as u64;
             if goes_out {
@@ -80,13 +80,13 @@ pub(super) fn mark(corner: &mut WorkerResources, plan: &Plan, role: Role, size: 
 }
 
 /// Whether any message has come: the last byte of a place is another than before.
-pub(super) fn has_come(corner: &WorkerResources, size: u64) -> Result<bool> {
+pub(super) fn has_come(worker: &WorkerResources, size: u64) -> Result<bool> {
     let Some(last) = (size as usize).checked_sub(1) else { return Ok(true) };
-    for lane in 0..corner.unposted.len() {
+    for lane in 0..worker.unposted.len() {
         for offset in Places::offsets(size, false) {
             let mut byte = [0];
-            let end = corner.memory.offset(lane) + offset + last as u64;
-            corner.memory.of(lane).incoming.read_at(end, &mut byte)?;
+            let end = worker.memory.offset(lane) + offset + last as u64;
+            worker.memory.of(lane).incoming.read_at(end, &mut byte)?;
             if byte != [pattern::blank(size, lane, last)] {
                 return Ok(true);
             }
@@ -110,31 +110,31 @@ pub(super) fn is_in_one_place(plan: &Plan) -> bool {
 
 /// Looks at what has come to a side, after both are done. Where requests are under way still, as where the user has ended a test without an end
 /// of its own and the other side takes nothing in any more, nobody can say what is to be there.
-pub(super) fn check(corner: &WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
-    if corner.has_under_way {
+pub(super) fn check(worker: &WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
+    if worker.has_under_way {
         return Ok(());
     }
     let Part { sends, .. } = part(plan, role);
     let other = part(plan, role.other());
     match plan.workload.operation {
-        Operation::FetchAdd if other.sends => check_sum(corner, plan, size),
+        Operation::FetchAdd if other.sends => check_sum(worker, plan, size),
         Operation::FetchAdd => Ok(()),
         Operation::CompareSwap => {
             if sends {
-                check_returned(corner, size)?;
+                check_returned(worker, size)?;
             }
-            if other.sends { check_left(corner, plan, size) } else { Ok(()) }
+            if other.sends { check_left(worker, plan, size) } else { Ok(()) }
         }
-        Operation::Read if sends => check_area(corner, plan, size, |pair| &pair.outgoing),
+        Operation::Read if sends => check_area(worker, plan, size, |pair| &pair.outgoing),
         Operation::Read => Ok(()),
-        _ if other.sends => check_area(corner, plan, size, |pair| &pair.incoming),
+        _ if other.sends => check_area(worker, plan, size, |pair| &pair.incoming),
         _ => Ok(()),
     }
 }
 
 /// The queue pairs of a thread that messages go over: of latencies one alone.
-fn lanes(corner: &WorkerResources, plan: &Plan) -> usize {
-    if matches!(plan.workload.measure, Measure::Latency(_)) { 1 } else { corner.unposted.len() }
+fn lanes(worker: &WorkerResources, plan: &Plan) -> usize {
+    if matches!(plan.workload.measure, Measure::Latency(_)) { 1 } else { worker.unposted.len() }
 }
 
 /// The messages of a queue pair, where their number is known.
@@ -153,21 +153,21 @@ fn least(plan: &Plan, lane: usize) -> u64 {
 
 /// The eight bytes at each place of a queue pair.
 fn words(
-    corner: &WorkerResources,
+    worker: &WorkerResources,
     lane: usize,
     size: u64,
     memory: fn(&memory::Pair) -> &memory::Area,
 ) -> Result<Vec<u64>> {
     let word = |offset| {
         let mut word = [0; 8];
-        memory(corner.memory.of(lane)).read_at(corner.memory.offset(lane) + offset, &mut word)?;
+        memory(worker.memory.of(lane)).read_at(worker.memory.offset(lane) + offset, &mut word)?;
         Ok(u64::from_ne_bytes(word))
     };
     Places::offsets(size, false).map(word).collect()
 }
 
 fn check_area(
-    corner: &WorkerResources,
+    worker: &WorkerResources,
     plan: &Plan,
     size: u64,
     memory: fn(&memory::Pair) -> &memory::Area,
@@ -175,12 +175,12 @@ fn check_area(
     // The last byte is a counter where a side waits for it.
     let in_turn = matches!(plan.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt));
     let spare = usize::from(in_turn && plan.workload.operation == Operation::Write);
-    for lane in 0..lanes(corner, plan) {
-        let place = corner.memory.offset(lane);
+    for lane in 0..lanes(worker, plan) {
+        let place = worker.memory.offset(lane);
         let mut messages = Vec::new();
         for offset in offsets(plan, size, Area::Blank) {
             let mut message = vec![0; size as usize];
-            memory(corner.memory.of(lane)).read_at(place + offset, &mut message)?;
+            memory(worker.memory.of(lane)).read_at(place + offset, &mut message)?;
             messages.push(message);
         }
         pattern::check_all(&messages, total(plan).unwrap_or_else(|| least(plan, lane)), lane, spare)
@@ -190,11 +190,11 @@ fn check_area(
 }
 
 /// As many additions as there were requests are in the counters.
-fn check_sum(corner: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
+fn check_sum(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
     let Some(expected) = total(plan) else { return Ok(()) };
-    for lane in 0..lanes(corner, plan) {
+    for lane in 0..lanes(worker, plan) {
         // A peer can write anything there.
-        let sum = words(corner, lane, size, |pair| &pair.incoming)?.into_iter().fold(0, u64::wrapping_add);
+        let sum = words(worker, lane, size, |pair| &pair.incoming)?.into_iter().fold(0, u64::wrapping_add);
         ensure!(
             sum == expected,
             "{expected} additions of one were made by queue pair {lane} of a thread, and the counters hold {sum}: some were \
@@ -205,18 +205,18 @@ fn check_sum(corner: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
 }
 
 /// The places hold what so many compare-and-swaps leave there, each of which has found what the one before it had left.
-fn check_left(corner: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
-    for lane in 0..lanes(corner, plan) {
-        let words = words(corner, lane, size, |pair| &pair.incoming)?;
+fn check_left(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
+    for lane in 0..lanes(worker, plan) {
+        let words = words(worker, lane, size, |pair| &pair.incoming)?;
         cas_check::check_left(&words, total(plan), least(plan, lane), lane).map_err(|wrong| anyhow!("{wrong}"))?;
     }
     Ok(())
 }
 
 /// What the last swap at each place has brought back is what stood there before it.
-fn check_returned(corner: &WorkerResources, size: u64) -> Result<()> {
-    for (lane, &posted) in corner.posted.iter().enumerate() {
-        let words = words(corner, lane, size, |pair| &pair.outgoing)?;
+fn check_returned(worker: &WorkerResources, size: u64) -> Result<()> {
+    for (lane, &posted) in worker.posted.iter().enumerate() {
+        let words = words(worker, lane, size, |pair| &pair.outgoing)?;
         cas_check::check_returned(&words, posted, lane).map_err(|wrong| anyhow!("{wrong}"))?;
     }
     Ok(())
@@ -278,12 +278,12 @@ mod tests {
             let [mut client, mut server] = played(&plan, |_| ());
             assert_eq!([said(&mut client), said(&mut server)], ["", ""]);
             let lane = queue_pairs as usize - 1;
-            let at = server.corners[0].memory.offset(lane) + 64 * 5;
-            server.corners[0].memory.of_mut(lane).incoming.write_at(at, &[0; 8]).unwrap();
+            let at = server.resources[0].memory.offset(lane) + 64 * 5;
+            server.resources[0].memory.of_mut(lane).incoming.write_at(at, &[0; 8]).unwrap();
             let (told, start) = (said(&mut server), format!("place 5 of queue pair {lane} of its thread holds 0x0000"));
             assert!(told.starts_with(&start) && told.contains("the first wrong value"), "{told}");
             assert_eq!(said(&mut client), "");
-            client.corners[0].memory.of_mut(lane).outgoing.write_at(at, &[0; 8]).unwrap();
+            client.resources[0].memory.of_mut(lane).outgoing.write_at(at, &[0; 8]).unwrap();
             let told = said(&mut client);
             let expected = format!("at place 5 of queue pair {lane} of its thread returned wrong: 0x0000000000000000");
             assert!(told.starts_with("compare-and-swap ") && told.contains(&expected), "{told}");
@@ -339,9 +339,9 @@ mod tests {
         // The server's queue pairs never come up: nothing is answered, and what is drained is given up.
         client.run(8, None, &mut |_| false).unwrap();
         assert_eq!(said(&mut client), "");
-        assert!(client.corners[0].has_under_way);
+        assert!(client.resources[0].has_under_way);
         client.prepare(8).unwrap();
-        assert!(!client.corners[0].has_under_way);
+        assert!(!client.resources[0].has_under_way);
     }
 
     #[test]
@@ -362,12 +362,12 @@ mod tests {
                 let takes = direction.is_both() || !sends;
                 let mut side = VerbsEndpoint::open(&plan, &plan.placement.client, role).unwrap();
                 side.create_queue_pairs(&path).unwrap();
-                let corner = &mut side.corners[0];
-                let (at, none) = (corner.memory.offset(0) + 7, [0x5a]);
-                corner.memory.of_mut(0).outgoing.write_at(at, &none).unwrap();
-                corner.memory.of_mut(0).incoming.write_at(at, &none).unwrap();
+                let worker = &mut side.resources[0];
+                let (at, none) = (worker.memory.offset(0) + 7, [0x5a]);
+                worker.memory.of_mut(0).outgoing.write_at(at, &none).unwrap();
+                worker.memory.of_mut(0).incoming.write_at(at, &none).unwrap();
                 side.prepare(8).unwrap();
-                let memory = side.corners[0].memory.of(0);
+                let memory = side.resources[0].memory.of(0);
                 let marked = [&memory.outgoing, &memory.incoming].map(|area| {
                     let mut byte = [0];
                     area.read_at(at, &mut byte).unwrap();
@@ -383,7 +383,7 @@ mod tests {
         let plan = swaps(RunLength::Messages { count: 100, warm_up: 0 });
         let other = 7_u64.to_ne_bytes();
         let [mut client, mut server] = played(&plan, |server| {
-            server.corners[0].memory.of_mut(0).incoming.write_at(2 * 64, &other).unwrap();
+            server.resources[0].memory.of_mut(0).incoming.write_at(2 * 64, &other).unwrap();
         });
         let told = said(&mut server);
         assert!(told.starts_with("place 2 of queue pair 0 of its thread holds 0x0000000000000007"), "{told}");

@@ -44,11 +44,11 @@ pub(super) struct VerbsEndpoint {
     /// Of the first port, with those of the others.
     facts: PortInfo,
     /// Of each thread, those of the first port first.
-    pub(super) corners: Vec<WorkerResources>,
+    pub(super) resources: Vec<WorkerResources>,
     ends: Option<PeerInfo>,
     /// Where the connection manager connects the queue pairs.
     manager: Option<Manager>,
-    stands: Vec<PortContext>,
+    ports: Vec<PortContext>,
     /// When the step was begun.
     began: Option<Instant>,
 }
@@ -71,17 +71,17 @@ impl VerbsEndpoint {
         } else {
             ports::open(&places, role, |context| vendor::has(context, plan.attributes.transport))?
         };
-        let (mut stands, mut all) = (Vec::new(), Vec::new());
+        let (mut ports, mut all) = (Vec::new(), Vec::new());
         for ((context, port), place) in found.iter().zip(&places) {
-            let (stand, facts) = PortContext::new(context, *port, (plan, place), role)?;
-            stands.push(stand);
+            let (port_context, facts) = PortContext::new(context, *port, (plan, place), role)?;
+            ports.push(port_context);
             all.push(facts);
         }
         let mut all = all.into_iter();
         let mut facts = all.next().context("a side has a port")?;
         facts.others = all.collect();
-        let corners = Vec::new();
-        Ok(Self { plan: plan.clone(), role, facts, corners, ends: None, manager, stands, began: None })
+        let resources = Vec::new();
+        Ok(Self { plan: plan.clone(), role, facts, resources, ends: None, manager, ports, began: None })
     }
 
     /// Whether what a place names is there.
@@ -109,38 +109,40 @@ impl VerbsEndpoint {
     /// Makes the queue pairs of a port, for its threads.
     fn make_ends_at(&self, at: usize, facts: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
         let _bound = numa::bind(&near(facts));
-        let (plan, stand, threads) = (&self.plan, &self.stands[at], self.threads());
+        let (plan, port_context, threads) = (&self.plan, &self.ports[at], self.threads());
         // As many on each thread as can be, and one more on the first.
         let queue_pairs = plan.queues.queue_pairs / plan.ports();
         let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
-        let make = |thread| WorkerResources::new(&stand.pd, plan, &stand.memory, thread, share(thread));
-        let corners: Vec<WorkerResources> = (0..threads).map(make).collect::<Result<_>>()?;
+        let make = |thread| WorkerResources::new(&port_context.pd, plan, &port_context.memory, thread, share(thread));
+        let resources: Vec<WorkerResources> = (0..threads).map(make).collect::<Result<_>>()?;
         let gid = match self.gid_index(path) {
-            Some(index) => Some(Ipv6Addr::from(stand.context().query_gid(stand.port, index)?).to_string()),
+            Some(index) => {
+                Some(Ipv6Addr::from(port_context.context().query_gid(port_context.port, index)?).to_string())
+            }
             None => None,
         };
         let reads = facts.reads[1].min(u8::MAX.into()) as u8;
         let listening = self.manager.as_ref().and_then(Manager::listening);
         // The same on all threads.
-        let inline = corners.first().map_or(0, |corner| corner.inline);
+        let inline = resources.first().map_or(0, |worker| worker.inline);
         let (queue_pairs, others) = (Vec::new(), Vec::new());
         let mut ends = PeerInfo { lid: facts.lid, gid, reads, queue_pairs, inline, listening, others };
         // A target has a number once it is ready, which takes this side's own address and no other.
         let here = Manual::new(plan, facts, self.gid_index(path), &ends)?;
-        corners.iter().try_for_each(|corner| here.open_targets(&corner.pairs, plan, packets(path)?))?;
-        for corner in &corners {
-            for (lane, (number, intake)) in corner.pairs.numbers()?.into_iter().enumerate() {
+        resources.iter().try_for_each(|worker| here.open_targets(&worker.pairs, plan, packets(path)?))?;
+        for worker in &resources {
+            for (lane, (number, intake)) in worker.pairs.numbers()?.into_iter().enumerate() {
                 let psn = (RandomState::new().hash_one(number) & 0xff_ffff) as u32;
                 ends.queue_pairs.push(QpAddress {
                     number,
                     psn,
-                    address: corner.memory.places(lane).1,
-                    rkey: corner.memory.of(lane).incoming.rkey().into(),
+                    address: worker.memory.places(lane).1,
+                    rkey: worker.memory.of(lane).incoming.rkey().into(),
                     intake,
                 });
             }
         }
-        Ok((corners, ends))
+        Ok((resources, ends))
     }
 }
 
@@ -150,12 +152,12 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
-        let (ports, ways) = (self.stands.len(), path.all().count());
+        let (ports, ways) = (self.ports.len(), path.all().count());
         ensure!(ports == ways, "there are {ways} ways between the sides, and {ports} ports of this one");
-        let (mut corners, mut all) = (Vec::new(), Vec::new());
+        let (mut resources, mut all) = (Vec::new(), Vec::new());
         for (at, (facts, path)) in self.facts.all().zip(path.all()).enumerate() {
             let (made, ends) = self.make_ends_at(at, facts, path)?;
-            corners.extend(made);
+            resources.extend(made);
             all.push(ends);
         }
         self.facts.inline = all.first().map(|ends| ends.inline);
@@ -165,7 +167,7 @@ impl Endpoint for VerbsEndpoint {
         let mut all = all.into_iter();
         let mut ends = all.next().context("a side has a port")?;
         ends.others = all.collect();
-        (self.corners, self.ends) = (corners, Some(ends.clone()));
+        (self.resources, self.ends) = (resources, Some(ends.clone()));
         Ok(ends)
     }
 
@@ -179,10 +181,10 @@ impl Endpoint for VerbsEndpoint {
         ensure!(here == there, "the other side has {there} queue pairs, and this one {here}");
         let threads = self.threads() as usize;
         let indices: Vec<_> = path.all().map(|path| self.gid_index(path)).collect();
-        let ports = self.stands.iter().zip(self.facts.all()).zip(path.all().zip(indices));
+        let ports = self.ports.iter().zip(self.facts.all()).zip(path.all().zip(indices));
         let ends = own.all().zip(theirs.all());
-        let corners = self.corners.chunks_mut(threads);
-        for (((stand, facts), (path, index)), ((own, theirs), corners)) in ports.zip(ends.zip(corners)) {
+        let resources = self.resources.chunks_mut(threads);
+        for (((port_context, facts), (path, index)), ((own, theirs), resources)) in ports.zip(ends.zip(resources)) {
             let by_hand = Manual::new(&self.plan, facts, index, theirs)?;
             let mtu = packets(path)?;
             let asks = facts.reads[0].min(theirs.reads.into()).min(255) as u8;
@@ -190,18 +192,18 @@ impl Endpoint for VerbsEndpoint {
             let there = worker_resources::at(theirs.gid.as_deref(), facts.dlid.unwrap_or(theirs.lid));
             let mut pairs = Vec::with_capacity(own.queue_pairs.len());
             let mut rest = theirs.queue_pairs.as_slice();
-            for corner in corners {
-                let (theirs, others) = rest.split_at(corner.unposted.len().min(rest.len()));
-                (corner.theirs, rest) = (theirs.to_vec(), others);
-                corner.there.clone_from(&there);
-                pairs.extend(corner.pairs.loose());
+            for worker in resources {
+                let (theirs, others) = rest.split_at(worker.unposted.len().min(rest.len()));
+                (worker.theirs, rest) = (theirs.to_vec(), others);
+                worker.there.clone_from(&there);
+                pairs.extend(worker.pairs.loose());
             }
             match &mut self.manager {
-                Some(manager) => manager.connect(&joint, &stand.pd, pairs, (own, theirs), &by_hand)?,
+                Some(manager) => manager.connect(&joint, &port_context.pd, pairs, (own, theirs), &by_hand)?,
                 None => {
                     let ends = own.queue_pairs.iter().zip(&theirs.queue_pairs);
                     let mut pairs = pairs.into_iter().zip(ends);
-                    pairs.try_for_each(|(pair, ends)| by_hand.connect(&joint, &stand.pd, pair, ends))?;
+                    pairs.try_for_each(|(pair, ends)| by_hand.connect(&joint, &port_context.pd, pair, ends))?;
                 }
             }
         }
@@ -216,23 +218,25 @@ impl Endpoint for VerbsEndpoint {
 
     fn prepare(&mut self, size: u64) -> Result<()> {
         let (plan, role, threads) = (&self.plan, self.role, self.threads() as usize);
-        for (facts, corners) in self.facts.all().zip(self.corners.chunks_mut(threads)) {
+        for (facts, resources) in self.facts.all().zip(self.resources.chunks_mut(threads)) {
             // What is paged on demand is touched here.
             let _bound = numa::bind(&near(facts));
-            corners.iter_mut().try_for_each(|corner| step::prepare(corner, plan, role, size))?;
+            resources.iter_mut().try_for_each(|worker| step::prepare(worker, plan, role, size))?;
         }
-        self.stands.iter_mut().filter_map(|stand| stand.counters.as_mut()).for_each(Counters::begin);
+        self.ports.iter_mut().filter_map(|port_context| port_context.counters.as_mut()).for_each(Counters::begin);
         Ok(())
     }
 
     fn counted(&mut self) -> Option<Changes> {
-        let each = self.stands.iter().zip(self.facts.all());
-        Changes::of_ports(each.map(|(stand, facts)| (facts, stand.counters.as_ref().map(Counters::changes))))
+        let each = self.ports.iter().zip(self.facts.all());
+        Changes::of_ports(
+            each.map(|(port_context, facts)| (facts, port_context.counters.as_ref().map(Counters::changes))),
+        )
     }
 
     fn check(&mut self, size: u64) -> Result<()> {
         if self.plan.workload.is_validated && size > 0 {
-            self.corners.iter().try_for_each(|corner| contents::check(corner, &self.plan, self.role, size))?;
+            self.resources.iter().try_for_each(|worker| contents::check(worker, &self.plan, self.role, size))?;
         }
         Ok(())
     }
@@ -240,33 +244,33 @@ impl Endpoint for VerbsEndpoint {
     fn run(
         &mut self,
         size: u64,
-        ear: Option<BorrowedFd<'_>>,
+        readable_fd: Option<BorrowedFd<'_>>,
         tell: &mut dyn FnMut(Glimpse<'_>) -> bool,
     ) -> Result<Option<Figures>> {
         let threads_of_port = self.threads() as usize;
         self.began = Some(Instant::now());
-        let Self { plan, role, corners, facts, .. } = self;
+        let Self { plan, role, resources, facts, .. } = self;
         // The processors of each port's threads, and those that are near it.
         let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
         let role = *role;
-        let (signal, count) = (Signal::default(), corners.len());
-        let tick = match ear {
+        let (signal, count) = (Signal::default(), resources.len());
+        let tick = match readable_fd {
             Some(_) => TICK,
             None if step::measures(plan, role) => DEAF_TICK,
             None => WAITING_TICK,
         };
-        let crew = WorkerCount::new()?;
-        let mut lookout = WorkerWait::new(&crew, ear, tick.min(length(plan) / TICKS));
+        let workers = WorkerCount::new()?;
+        let mut wait = WorkerWait::new(&workers, readable_fd, tick.min(length(plan) / TICKS));
         let (expected, started, mut intervals) = (expected(plan), Instant::now(), Intervals::new(plan));
         let outcomes = thread::scope(|scope| {
             let (mut threads, mut starts) = (Vec::with_capacity(count), Vec::with_capacity(count));
             let (up, are_up) = mpsc::channel();
-            let first = crew.join();
-            for (index, corner) in corners.iter_mut().enumerate() {
+            let first = workers.join();
+            for (index, worker) in resources.iter_mut().enumerate() {
                 let (signal, plan, role) = (&signal, &*plan, role);
                 let (home, thread) = (homes.get(index / threads_of_port), index % threads_of_port);
                 let (start, started) = mpsc::channel();
-                let (up, member) = (up.clone(), crew.join());
+                let (up, member) = (up.clone(), workers.join());
                 let body = move || {
                     let _member = member;
                     if let Some((facts, near)) = home {
@@ -276,7 +280,7 @@ impl Endpoint for VerbsEndpoint {
                     if up.send(()).is_err() || started.recv().is_err() {
                         return Ok(Outcome::Nothing);
                     }
-                    let outcome = step::run(corner, plan, role, size, signal);
+                    let outcome = step::run(worker, plan, role, size, signal);
                     if outcome.is_err() {
                         signal.stop();
                     }
@@ -296,7 +300,7 @@ impl Endpoint for VerbsEndpoint {
                 let _ = start.send(());
             }
             drop(first);
-            while lookout.wait(intervals.due()) {
+            while wait.wait(intervals.due()) {
                 let done = match expected {
                     Expected::Messages(messages) => signal.done() as f64 / messages as f64,
                     Expected::Time(time) => started.elapsed().as_secs_f64() / time.as_secs_f64(),
@@ -304,7 +308,7 @@ impl Endpoint for VerbsEndpoint {
                 let seen = intervals.look(&signal, Instant::now());
                 if !tell(Glimpse { done: done.clamp(0.0, 1.0), intervals: &seen }) {
                     signal.stop();
-                    lookout.ignore_peer();
+                    wait.ignore_peer();
                 }
             }
             let seen = intervals.look(&signal, Instant::now());
@@ -331,7 +335,7 @@ impl Endpoint for VerbsEndpoint {
             return Ok(figures);
         }
         let end = arrival::end(self.began, was_cut);
-        let come = arrival::awaited(&self.corners, self.threads() as usize, size, end, tell)?;
+        let come = arrival::awaited(&self.resources, self.threads() as usize, size, end, tell)?;
         Ok(arrival::marked(figures, &self.plan, &come))
     }
 }

@@ -11,8 +11,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::xrc_domain::{XrcDomain, XrcDomainFlags, XrcReceiveQueuePair};
 
-use super::dynamic::Dynamic;
-use super::scalable::{self, Scalable};
+use super::vendor_pairs::{Dynamic, Scalable, scalable_inline};
 use crate::endpoint::Intake;
 use crate::plan::{Measure, Plan, Transport};
 use crate::run::{self, DatagramSend};
@@ -57,7 +56,7 @@ impl Pairs {
             // The processor would read the data.
             _ if plan.workload.operation.fetches() || !can_inline => vec![0],
             (Some(inline), _) => vec![inline],
-            (None, Measure::Latency(_)) if plan.attributes.transport == Transport::Srd => scalable::inline(pd, plan)?,
+            (None, Measure::Latency(_)) if plan.attributes.transport == Transport::Srd => scalable_inline(pd, plan)?,
             (None, Measure::Latency(_)) => vec![INLINE, 64, 0],
             (None, Measure::Bandwidth) => vec![0],
         };

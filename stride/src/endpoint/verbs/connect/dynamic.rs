@@ -9,8 +9,8 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttribute, QueuePairState, TargetQueuePair};
 
 use super::{Joint, Manual, RNR_TIMER};
-use crate::endpoint::verbs::dynamic::Dynamic;
 use crate::endpoint::verbs::pairs::Pairs;
+use crate::endpoint::verbs::vendor_pairs::Dynamic;
 use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
 use crate::run::Target;

@@ -15,9 +15,8 @@ use sideway::ibverbs::queue_pair::{
 
 pub(super) use self::manual::Manual;
 pub(super) use self::rdma_cm::Manager;
-use super::dynamic::Dynamic;
 use super::pairs::{Pairs, XrcPair};
-use super::scalable::Scalable;
+use super::vendor_pairs::{Dynamic, Scalable};
 use crate::endpoint::{Intake, QpAddress};
 use crate::plan::Plan;
 use crate::run::DatagramSend;

@@ -289,7 +289,7 @@ impl Meeting<'_> {
         if flow_label != 0 {
             ensure!(
                 way.is_global(),
-                "--flow-label: the way that the connection manager has found has no GRH, where the label would stand: leave it or --rdma-cm \
+                "--flow-label: the way that the connection manager has found has no GRH, where the label would port_context: leave it or --rdma-cm \
                  out"
             );
             way.setup_grh_flow_label(flow_label);

@@ -27,7 +27,7 @@ fn attack(plan: &Plan, change: impl Fn(&Areas, &mut QpAddress)) -> Result<(), St
     let mut server = VerbsEndpoint::open(plan, &plan.placement.server, Role::Server).unwrap();
     let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
     let mut queue_pairs = far.queue_pairs.clone();
-    change(&server.corners[0].memory, &mut queue_pairs[0]);
+    change(&server.resources[0].memory, &mut queue_pairs[0]);
     server.connect(&path, &near).unwrap();
     client.connect(&path, &PeerInfo { queue_pairs, ..far }).unwrap();
     server.prepare(8).unwrap();
@@ -69,10 +69,10 @@ fn queue_pairs_share_regions_unless_they_have_their_own() {
         assert_eq!(keys.len(), if has_own_regions { 3 } else { 1 });
         let mut places: Vec<_> = ends.queue_pairs.iter().map(|end| end.address).collect();
         places.sort_unstable();
-        let room = side.corners[0].memory.room;
+        let room = side.resources[0].memory.room;
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= room), "{places:?}");
         // One's region does not reach into another's.
-        let ends: Vec<_> = (0..3).map(|lane| side.corners[0].memory.of(lane)).collect();
+        let ends: Vec<_> = (0..3).map(|lane| side.resources[0].memory.of(lane)).collect();
         assert_eq!(std::ptr::eq(ends[0], ends[2]), !has_own_regions);
     }
 }
@@ -185,8 +185,8 @@ fn the_processor_reads_nothing_of_a_gpu() {
         plan.placement.client.memory = memory;
         let mut client = VerbsEndpoint::open(&plan, &plan.placement.client, Role::Client).unwrap();
         client.create_queue_pairs(&path).unwrap();
-        let corner = &client.corners[0];
-        assert_eq!((corner.inline > 0, corner.memory.is_host()), (expected, expected));
+        let worker = &client.resources[0];
+        assert_eq!((worker.inline > 0, worker.memory.is_host()), (expected, expected));
     }
 }
 

@@ -10,8 +10,8 @@ use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::mlx5::DynamicallyConnected;
 
 use super::{Outcome, Step};
-use crate::endpoint::verbs::dynamic::Dynamic;
 use crate::endpoint::verbs::pairs::{Pairs, XrcPair};
+use crate::endpoint::verbs::vendor_pairs::Dynamic;
 use crate::plan::Operation;
 use crate::run::cas_check::CasCheck;
 use crate::run::{

@@ -47,67 +47,67 @@ pub(super) fn measures(plan: &Plan, role: Role) -> bool {
 }
 
 /// Makes ready for a step: zeros where a side looks for a counter, and receives.
-pub(super) fn prepare(corner: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
-    corner.posted.fill(0);
-    corner.has_under_way = false;
+pub(super) fn prepare(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
+    worker.posted.fill(0);
+    worker.has_under_way = false;
     if plan.workload.is_validated {
-        contents::fill(corner, plan, role, size)?;
+        contents::fill(worker, plan, role, size)?;
     } else if plan.looks_for_arrivals() {
-        contents::mark(corner, plan, role, size)?;
+        contents::mark(worker, plan, role, size)?;
     }
-    for lane in 0..corner.unposted.len() {
+    for lane in 0..worker.unposted.len() {
         if contents::is_in_one_place(plan) {
             // Where a side looks for a counter.
-            let offset = corner.memory.offset(lane) + size.max(1) - 1;
-            corner.memory.of_mut(lane).incoming.write_at(offset, &[0])?;
+            let offset = worker.memory.offset(lane) + size.max(1) - 1;
+            worker.memory.of_mut(lane).incoming.write_at(offset, &[0])?;
         }
     }
     if part(plan, role).receives {
-        with_step(corner, plan, role, size, &Signal::default(), true)?;
+        with_step(worker, plan, role, size, &Signal::default(), true)?;
     }
     Ok(())
 }
 
 /// Does the step.
 pub(super) fn run(
-    corner: &mut WorkerResources,
+    worker: &mut WorkerResources,
     plan: &Plan,
     role: Role,
     size: u64,
     signal: &Signal,
 ) -> Result<Outcome> {
-    with_step(corner, plan, role, size, signal, false)
+    with_step(worker, plan, role, size, signal, false)
 }
 
 fn with_step(
-    corner: &mut WorkerResources,
+    worker: &mut WorkerResources,
     plan: &Plan,
     role: Role,
     size: u64,
     signal: &Signal,
     is_preparing: bool,
 ) -> Result<Outcome> {
-    let outcome = unnamed(corner, plan, role, size, signal, is_preparing);
-    outcome.map_err(|error| with_peer(error, |failed| corner.peer(failed)))
+    let outcome = unnamed(worker, plan, role, size, signal, is_preparing);
+    outcome.map_err(|error| with_peer(error, |failed| worker.peer(failed)))
 }
 
 /// The same, which does not say of a request that failed who was at the other end.
 fn unnamed(
-    corner: &mut WorkerResources,
+    worker: &mut WorkerResources,
     plan: &Plan,
     role: Role,
     size: u64,
     signal: &Signal,
     is_preparing: bool,
 ) -> Result<Outcome> {
-    let lanes = 0..corner.unposted.len();
-    let places = lanes.clone().map(|lane| corner.memory.places(lane)).collect();
-    let pairs = lanes.map(|lane| corner.memory.of(lane));
+    let lanes = 0..worker.unposted.len();
+    let places = lanes.clone().map(|lane| worker.memory.places(lane)).collect();
+    let pairs = lanes.map(|lane| worker.memory.of(lane));
     let keys = pairs.map(|pair| (pair.outgoing.lkey(), pair.incoming.lkey())).collect();
-    let room = corner.room();
+    let room = worker.room();
     let WorkerResources {
         pairs, sends, receives, bell, memory, theirs, inline, unposted, posted, has_under_way, ..
-    } = corner;
+    } = worker;
     let mut step = Step {
         plan,
         role,

@@ -1,19 +1,21 @@
-//! Dynamic connections: an initiator that sends, and a target that takes in.
+//! Queue pairs of one vendor: dynamic connections (mlx5), an initiator that sends and a target that takes in, and scalable reliable datagrams (EFA).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use sideway::efa::ScalableReliableDatagram;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, ExtendedSendQueue, QueuePair, TargetQueuePair};
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
+use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::mlx5::DynamicallyConnected;
 
-use super::pairs::Queues;
+use super::pairs::{INLINE, Queues, equip};
 use crate::endpoint;
-use crate::plan::Plan;
-use crate::run::{Intake, Target};
+use crate::plan::{Operation, Plan};
+use crate::run::{DatagramSend, Intake, Target};
 
 /// An initiator, and a target for the messages of the other side's, as perftest has them. They go in this order.
 pub(super) struct Dynamic {
@@ -57,4 +59,34 @@ impl Dynamic {
         let target = endpoint::Intake::Dc { number: self.target.qp_number(), key: self.key };
         (self.initiator.qp_number(), Some(target))
     }
+}
+
+/// A queue pair of scalable reliable datagrams (EFA).
+pub(super) struct Scalable {
+    pub(super) pair: ExtendedQueuePair<ScalableReliableDatagram>,
+    /// Where its requests go, once it is known.
+    pub(super) there: Option<DatagramSend>,
+}
+
+impl Scalable {
+    pub(super) fn new(pd: &Arc<ProtectionDomain>, plan: &Plan, queues: Queues<'_>, inline: u32) -> Result<Self> {
+        let mut builder = pd.create_srd_qp_builder();
+        equip(&mut builder, plan, queues, inline);
+        Ok(Self { pair: builder.build_srd()?, there: None })
+    }
+
+    /// Where requests go, and receives.
+    pub(super) fn queues(&mut self) -> (&mut ExtendedSendQueue<ScalableReliableDatagram>, &mut ReceiveQueue) {
+        self.pair.queues()
+    }
+}
+
+/// Bytes that messages of a latency hand over in the request where nobody says otherwise, and what is tried where the device refuses that:
+/// with a send as many as the device says, and with others none.
+pub(super) fn scalable_inline(pd: &ProtectionDomain, plan: &Plan) -> Result<Vec<u32>> {
+    if !matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) {
+        return Ok(vec![0]);
+    }
+    let most = u32::from(pd.device_context().query_efa_device()?.inline_buf_size());
+    Ok(vec![most.min(INLINE), 0])
 }
