@@ -118,18 +118,41 @@ pub(super) fn before(state: &mut State, verb: &str, arguments: &[u64]) {
     if identifier(verb, arguments).is_some() && state.live.get(&object) != Some(&Kind::Identifier) {
         state.violation(format!("{verb} on an identifier that is not there"));
     }
-    let identifiers: Vec<usize> =
-        state.live.iter().filter(|(_, kind)| **kind == Kind::Identifier).map(|(address, _)| *address).collect();
-    // SAFETY: the identifiers are live, so that their structs can be read.
-    let mut holds = identifiers.into_iter().map(|id| unsafe { at::<ffi::rdma_cm_id>(id as u64) });
-    match verb {
-        "rdma_destroy_event_channel" if holds.any(|id| id.channel.addr() == object) => {
-            state.violation("an event channel was destroyed that has identifiers");
+    let mut identifiers = state
+        .live
+        .iter()
+        .filter(|(_, kind)| **kind == Kind::Identifier)
+        .map(|(address, _)| std::ptr::with_exposed_provenance::<ffi::rdma_cm_id>(*address));
+    let what = match verb {
+        // SAFETY: the identifiers are live. Only one member is read, as another thread may take an event, which writes others.
+        "rdma_destroy_event_channel" if identifiers.any(|id| unsafe { (*id).channel }.addr() == object) => {
+            Some("an event channel was destroyed that has identifiers")
         }
-        "destroy_qp" if holds.any(|id| id.qp.addr() == object) => {
-            state.violation("a queue pair was destroyed that an identifier still holds");
+        // SAFETY: as above.
+        "destroy_qp" if identifiers.any(|id| unsafe { (*id).qp }.addr() == object) => {
+            Some("a queue pair was destroyed that an identifier still holds")
         }
-        _ => {}
+        _ => None,
+    };
+    if let Some(what) = what {
+        state.violation(what);
+    }
+    // Before its memory is free for another object.
+    if let Some(kind) = ended(verb, object) {
+        state.ended(kind, object);
+    }
+}
+
+/// The kind of what a call gives back, unless that is null.
+fn ended(verb: &str, object: usize) -> Option<Kind> {
+    ENDED.iter().find(|(name, _)| *name == verb && object != 0).map(|(_, kind)| *kind)
+}
+
+/// A call failed: what it was to give back is there.
+pub(super) fn failed(state: &mut State, verb: &str, arguments: &[u64]) {
+    let object = arguments.first().copied().unwrap_or(0) as usize;
+    if let Some(kind) = ended(verb, object) {
+        state.made(kind, object);
     }
 }
 
@@ -141,11 +164,6 @@ pub(super) fn after(state: &mut State, verb: &str, arguments: &[u64], object: us
     if let Some((_, index, kind)) = WRITTEN.iter().find(|(name, ..)| *name == verb) {
         // SAFETY: the call has written the pointer.
         state.made(*kind, unsafe { at(arguments[*index]) });
-    }
-    if let Some((_, kind)) = ENDED.iter().find(|(name, _)| *name == verb)
-        && arguments[0] != 0
-    {
-        state.ended(*kind, arguments[0] as usize);
     }
     match verb {
         "rdma_create_qp" | "rdma_create_qp_ex" => {

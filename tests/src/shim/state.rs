@@ -216,6 +216,7 @@ pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u6
         if let Some(call) = state.calls.iter_mut().rev().find(|call| call.verb == verb && call.failed.is_none()) {
             call.failed = Some(errno);
         }
+        effects::failed(&mut state, verb, &numbers);
     } else {
         effects::after(&mut state, verb, &numbers, result.object());
         outputs::spoil(&mut state.spoil, verb, &numbers);
