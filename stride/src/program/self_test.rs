@@ -89,7 +89,6 @@ impl Case {
             },
             sampling: Sampling { timeout: TIMEOUT / 2, ..Sampling::default() },
             placement: Placement { client: place.clone(), server: place.clone(), ..Placement::default() },
-            ..Plan::default()
         };
         plan.placement.is_relaxed &= !plan.polls_memory();
         plan
