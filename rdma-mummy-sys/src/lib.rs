@@ -13,7 +13,7 @@
 //! | [`bindings`] | types and constants, made by bindgen from the headers | never |
 //! | [`inline`] | the headers' `static inline` functions, calls through the objects themselves | on the data path |
 //! | [`load`] | what a library holds: the verbs that create, change and destroy | on the control path |
-//! | [`later`] | what came after the release that the bindings are made from | on either |
+//! | [`since_v44`] | what came after the release that the bindings are made from | on either |
 //!
 //! # Example
 //!
