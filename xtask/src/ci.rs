@@ -181,8 +181,9 @@ fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
         return Ok(Finished { state: State::Recorded, ..Finished::default() });
     }
     match run(step, task.write, record) {
-        // A step that is named must run.
-        Err(error) if task.steps.is_empty() && error.is::<Missing>() => Ok(Finished::did_not_run(format!("{error:#}"))),
+        Err(error) if may_lack(task, packages::in_ci()) && error.is::<Missing>() => {
+            Ok(Finished::did_not_run(format!("{error:#}")))
+        }
         done => {
             let finished = done?;
             if let Some(key) = key.filter(|_| finished.state == State::Passed) {
@@ -191,6 +192,11 @@ fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
             Ok(finished)
         }
     }
+}
+
+/// Whether a step without its toolchain is no failure. A step that is named must run, and so must all of a full run with `CI=true`.
+fn may_lack(task: &Ci, in_ci: bool) -> bool {
+    task.steps.is_empty() && !(task.full && in_ci)
 }
 
 fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
@@ -267,4 +273,24 @@ fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let mut command = repo::cargo(&repo::root()?);
     command.args(words).envs(environment.iter().copied());
     repo::build(command).with_context(|| format!("cargo {}", words.first().unwrap_or(&"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        task: Ci,
+    }
+
+    #[test]
+    fn only_the_gate_and_local_runs_may_lack_a_toolchain() {
+        let task = |words: &[&str]| Asked::parse_from(std::iter::once(&"ci").chain(words)).task;
+        assert!(may_lack(&task(&[]), true) && may_lack(&task(&["--full"]), false));
+        assert!(!may_lack(&task(&["--full"]), true) && !may_lack(&task(&["api"]), false));
+    }
 }
