@@ -118,9 +118,11 @@ impl Record {
     }
 }
 
-/// The files of the checkout that git does not ignore, each with its hash.
+/// The files of the checkout that git does not ignore, and those that a fuzzer adds to the corpus, which tests read all the same; each
+/// with its hash.
 fn files(root: &Path) -> Result<BTreeMap<String, String>> {
-    let listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"], "")?;
+    let mut listed = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"], "")?;
+    listed += &git(root, &["ls-files", "-z", "--others", "--", "fuzz/corpus"], "")?;
     let names: BTreeSet<&str> = listed.split('\0').filter(|name| root.join(name).is_file()).collect();
     let words = names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
     let hashes = git(root, &["hash-object", "--stdin-paths"], &words)?;
@@ -186,6 +188,21 @@ mod tests {
         assert!(changed("tests/d.rs", &["nic"], &[]) && !changed("tests/d.rs", &["perf"], &[]));
         assert!(changed("README.md", &["perf"], &["README.md"]) && changed("README.md", &[], &[]));
         assert_ne!(old.key("t", &["perf"], &[]).0, old.key("u", &["perf"], &[]).0);
+    }
+
+    #[test]
+    fn ignored_files_of_the_corpus_are_hashed() {
+        let root = env::temp_dir().join(format!("xtask-record-{}", std::process::id()));
+        let found = ["fuzz/corpus/a/new", "target/new"];
+        for file in found {
+            fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            fs::write(root.join(file), file).unwrap();
+        }
+        fs::write(root.join(".gitignore"), "new\n").unwrap();
+        git(&root, &["init", "--quiet"], "").unwrap();
+        let files = files(&root).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), [".gitignore", "fuzz/corpus/a/new"]);
     }
 
     #[test]
