@@ -121,7 +121,7 @@ impl Row {
 
 /// Prints what failed, the table and, as the last line, the sums of what ran now. Keeps the table as `target/ci/table.txt`.
 ///
-/// When a device ring ran, the tests that the other rings leave to it do not count as skipped.
+/// The tests that the other rings leave to a device ring do not count as skipped if it ran them.
 pub(crate) fn print(root: &Path, rows: &[Row]) -> Result<ExitCode> {
     for row in rows {
         for failure in &row.results.failures {
@@ -138,7 +138,8 @@ pub(crate) fn print(root: &Path, rows: &[Row]) -> Result<ExitCode> {
 }
 
 fn text(rows: &[Row]) -> String {
-    let has_device = rows.iter().any(|row| row.runs_device_tests && row.results.passed + row.results.recorded > 0);
+    let on_device =
+        rows.iter().filter(|row| row.runs_device_tests).map(|row| row.results.for_device).max().unwrap_or(0);
     let mut total = Results::default();
     let mut text = format!(
         "{:<15} {:>7} {:>7} {:>8} {:>8} {:>8}\n",
@@ -150,8 +151,8 @@ fn text(rows: &[Row]) -> String {
         if matches!(row.state, State::Failed(_)) {
             results.failed = results.failed.max(1);
         }
-        if has_device {
-            results.skipped = results.skipped.saturating_sub(results.for_device);
+        if !row.runs_device_tests {
+            results.skipped = results.skipped.saturating_sub(results.for_device.min(on_device));
         }
         total.add(&results);
         let (build, run) = (row.build.as_secs_f64(), row.run.as_secs_f64());
@@ -190,6 +191,10 @@ mod tests {
         assert!(first.contains("7 tests passed before (recorded)") && first.contains("did not run: there"), "{first}");
         rows[1].runs_device_tests = true;
         rows[1].results.passed = 9;
-        assert!(text(&rows).ends_with("\n14 passed, 1 failed, 1 skipped\n"));
+        rows[1].results.for_device = 1;
+        assert!(text(&rows).ends_with("\n14 passed, 1 failed, 2 skipped\n"));
+        rows[1].results.for_device = 2;
+        rows[0].results = rows[0].results.as_recorded();
+        assert!(text(&rows).ends_with("\n9 passed, 1 failed, 1 skipped\n"));
     }
 }

@@ -1,6 +1,6 @@
 //! The tests that need a device: the modules of one test program, each of which runs in a process of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -28,6 +28,8 @@ pub(crate) struct Module {
     pub(crate) name: String,
     /// The full names of its tests.
     pub(crate) tests: Vec<String>,
+    /// How many of them the other rings ignore.
+    pub(crate) ignored: u64,
 }
 
 /// The test program, if a ring runs it on a device and not everything that it runs there has passed before.
@@ -76,13 +78,17 @@ pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
 
 /// The modules of the program, with the tests that this run has.
 pub(crate) fn modules(context: &Context<'_>, program: &Executable) -> Result<Vec<Module>> {
-    let list = Command::new(&program.file).args(["--list", "--format=terse"]).output();
-    let list = list.with_context(|| format!("cannot run {}", program.file.display()))?;
-    ensure!(list.status.success(), "{} --list: {}", program.file.display(), list.status);
-    Ok(listed(&String::from_utf8_lossy(&list.stdout), context.extent))
+    let list = |more: &[&str]| {
+        let list = Command::new(&program.file).args(["--list", "--format=terse"]).args(more).output();
+        let list = list.with_context(|| format!("cannot run {}", program.file.display()))?;
+        ensure!(list.status.success(), "{} --list: {}", program.file.display(), list.status);
+        Ok(String::from_utf8_lossy(&list.stdout).into_owned())
+    };
+    Ok(listed(&list(&[])?, &list(&["--ignored"])?, context.extent))
 }
 
-fn listed(list: &str, extent: Extent) -> Vec<Module> {
+/// The modules in the list of all tests, given that of the ignored ones.
+fn listed(list: &str, ignored: &str, extent: Extent) -> Vec<Module> {
     let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));
     let is_slow = |test: &str| SLOW.iter().any(|part| test.contains(part));
@@ -90,7 +96,12 @@ fn listed(list: &str, extent: Extent) -> Vec<Module> {
         let name = test.split_once("::").map_or("", |(module, _)| module);
         modules.entry(name).or_default().push(test.to_owned());
     }
-    modules.into_iter().map(|(name, tests)| Module { name: name.to_owned(), tests }).collect()
+    let ignored: BTreeSet<&str> = ignored.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    let module = |(name, tests): (&str, Vec<String>)| {
+        let ignored = tests.iter().filter(|test| ignored.contains(test.as_str())).count() as u64;
+        Module { name: name.to_owned(), tests, ignored }
+    };
+    modules.into_iter().map(module).collect()
 }
 
 /// The hardware ring: the device tests, on this machine's own device.
@@ -108,6 +119,7 @@ pub(crate) fn hardware(context: &Context<'_>) -> Result<Finished> {
         let mut command = program.command();
         command.args(ARGUMENTS).args(&module.tests).envs(environment.iter().cloned());
         finished.add(&module.name, results::stream(command)?);
+        finished.results.for_device += module.ignored;
     }
     Ok(finished.or_nothing_ran())
 }
@@ -118,13 +130,18 @@ mod tests {
 
     #[test]
     fn tests_are_listed_by_module() {
-        let module = |name: &str, tests: &[&str]| Module {
+        let module = |name: &str, tests: &[&str], ignored| Module {
             name: name.to_owned(),
             tests: tests.iter().map(|&test| test.to_owned()).collect(),
+            ignored,
         };
         let list = "xrc::a: test\nerrors::b: test\nerrors::deep::c: test\nxrc::d_under_valgrind: test\n\n3 tests\n";
-        let errors = module("errors", &["errors::b", "errors::deep::c"]);
-        assert_eq!(listed(list, Extent::Gate), [errors.clone(), module("xrc", &["xrc::a"])]);
-        assert_eq!(listed(list, Extent::Full), [errors, module("xrc", &["xrc::a", "xrc::d_under_valgrind"])]);
+        let ignored = "errors::b: test\nxrc::d_under_valgrind: test\n\n2 tests\n";
+        let errors = module("errors", &["errors::b", "errors::deep::c"], 1);
+        assert_eq!(listed(list, ignored, Extent::Gate), [errors.clone(), module("xrc", &["xrc::a"], 0)]);
+        assert_eq!(
+            listed(list, ignored, Extent::Full),
+            [errors, module("xrc", &["xrc::a", "xrc::d_under_valgrind"], 1)]
+        );
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Results {
     pub(crate) failed: u64,
     /// Tests that were ignored.
     pub(crate) skipped: u64,
-    /// Of these, the ones that the softroce and hardware rings run.
+    /// Of these, the ones that are left to the softroce and hardware rings; in the results of these rings, how many of them ran.
     pub(crate) for_device: u64,
     /// Tests that passed before, and did not run now.
     pub(crate) recorded: u64,
@@ -36,7 +36,8 @@ impl Results {
 
     /// The same as results of an earlier run.
     pub(crate) fn as_recorded(&self) -> Self {
-        Self { recorded: self.passed, ..Self::default() }
+        let Self { passed, skipped, for_device, .. } = *self;
+        Self { recorded: passed, skipped, for_device, ..Self::default() }
     }
 }
 
