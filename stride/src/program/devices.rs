@@ -1,31 +1,47 @@
 //! The list of devices.
 
+use std::fmt;
 use std::io::Write;
-
-use anyhow::Result;
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
 use crate::endpoint::{Abilities, DevicePort, Found, GpuInfo, Gpus, NearGpus, gpus, ports};
 use crate::plan::{Operation, Transport};
+use anyhow::Result;
+
+/// Records whose columns are as wide as their widest line. A cell may have several lines.
+#[derive(Default)]
+struct Grid(Vec<Vec<String>>);
+
+impl Grid {
+    fn push<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.0.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+impl fmt::Display for Grid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
+        let lines =
+            |column: usize| self.0.iter().filter_map(move |cells| cells.get(column)).flat_map(|cell| cell.lines());
+        let widths: Vec<_> =
+            (0..columns).map(|column| lines(column).map(|line| line.chars().count()).max().unwrap_or(0)).collect();
+        let mut texts = Vec::new();
+        for cells in &self.0 {
+            let height = cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
+            for at in 0..height {
+                let parts = cells.iter().zip(&widths);
+                let parts = parts.map(|(cell, width)| format!("{:<width$}", cell.lines().nth(at).unwrap_or("")));
+                texts.push(format!(" {}", parts.collect::<Vec<_>>().join("   ")).trim_end().to_owned());
+            }
+        }
+        f.write_str(&texts.join("\n"))
+    }
+}
 
 /// Prints what there is to measure.
 pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
     let gpus = gpus();
-    let mut table = Builder::default();
-    table.push_record([
-        "device",
-        "port",
-        "state",
-        "usable",
-        "link",
-        "Gb/s",
-        "MTU",
-        "NUMA",
-        "from",
-        "GPUs near",
-        "GIDs",
-    ]);
+    let mut table = Grid::default();
+    table.push(["device", "port", "state", "usable", "link", "Gb/s", "MTU", "NUMA", "from", "GPUs near", "GIDs"]);
     let Found { ports, failed, abilities } = ports(&gpus)?;
     for DevicePort { state, obstacle, facts, gpus } in ports {
         let gids = facts
@@ -34,7 +50,7 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
             .map(|gid| format!("{} {} ({}{})", gid.index, gid.gid, gid.kind, interface(&gid.interface)));
         let gigabits = facts.gigabits.map_or_else(|| "-".to_owned(), |gigabits| format!("{gigabits:.0}"));
         let node = facts.numa_node.map_or_else(|| "-".to_owned(), |node| node.to_string());
-        table.push_record([
+        table.push([
             facts.device,
             facts.port.to_string(),
             state,
@@ -48,7 +64,7 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
             gids.collect::<Vec<_>>().join("\n"),
         ]);
     }
-    writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+    writeln!(out, "{}\n", table)?;
     failed.iter().try_for_each(|why| writeln!(out, "no use: {why}"))?;
     if !abilities.is_empty() {
         print_abilities(out, &abilities)?;
@@ -61,12 +77,12 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
 
 /// What each of the devices can.
 fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String>)]) -> Result<()> {
-    let mut table = Builder::default();
-    table.push_record(["device", "transports", "atomics", "reads", "on-demand paging", "completions", "inline bytes"]);
+    let mut table = Grid::default();
+    table.push(["device", "transports", "atomics", "reads", "on-demand paging", "completions", "inline bytes"]);
     for (device, can) in all.iter().filter_map(|(device, can)| Some((device, can.as_ref().ok()?))) {
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let [asks, answers] = can.reads;
-        table.push_record([
+        table.push([
             device.clone(),
             transports(can),
             yes(can.has_atomics),
@@ -76,7 +92,7 @@ fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String
             can.inline.map_or_else(|| "-".to_owned(), |inline| inline.to_string()),
         ]);
     }
-    writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+    writeln!(out, "{}\n", table)?;
     for (device, can) in all {
         match can {
             Ok(can) => can
@@ -117,13 +133,13 @@ fn paging(can: &Abilities) -> String {
 const ALL: [Operation; 4] = [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd];
 
 fn print_gpus(out: &mut dyn Write, gpus: &[GpuInfo]) -> Result<()> {
-    let mut table = Builder::default();
-    table.push_record(["GPU", "name", "PCI address", "NUMA"]);
+    let mut table = Grid::default();
+    table.push(["GPU", "name", "PCI address", "NUMA"]);
     for GpuInfo { index, name, pci_address, numa_node } in gpus {
         let node = numa_node.map_or_else(|| "-".to_owned(), |node| node.to_string());
-        table.push_record([index.to_string(), name.clone(), pci_address.clone(), node]);
+        table.push([index.to_string(), name.clone(), pci_address.clone(), node]);
     }
-    Ok(writeln!(out, "{}", table.build().with(Style::blank()))?)
+    Ok(writeln!(out, "{}", table)?)
 }
 
 fn near(NearGpus { nearness, gpus }: &NearGpus) -> String {

@@ -1,68 +1,102 @@
 //! How far a step is, and how fast it goes, on a terminal.
 
-use std::cell::OnceCell;
-use std::io::{IsTerminal, stderr};
-use std::time::Duration;
-
-use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::RefCell;
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
 
 use crate::report;
 use crate::stats::{Interval, Seen};
 
-/// So many steps has the bar.
-const STEPS: u64 = 1000;
+/// Characters of a whole bar.
+const WIDTH: usize = 30;
+
+/// The shortest time between two drawings.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A bar below the table, which goes when a row comes; nothing where standard error is no terminal.
 #[derive(Debug)]
-pub(super) struct Progress {
-    bar: Option<ProgressBar>,
-    /// It stands there. A server may have to be waited for before.
-    has_begun: OnceCell<()>,
+pub(super) struct Progress(Option<RefCell<Bar>>);
+
+/// A line on the terminal.
+#[derive(Debug, Default)]
+struct Bar {
+    size: String,
+    done: f64,
+    speed: String,
+    /// When it was drawn last; none if it is not on the terminal. A server may have to be waited for before.
+    drawn: Option<Instant>,
+}
+
+impl Bar {
+    fn line(&self) -> String {
+        let done = self.done.clamp(0.0, 1.0);
+        let full = (done * WIDTH as f64) as usize;
+        let (full, rest) = ("█".repeat(full), "░".repeat(WIDTH - full));
+        format!("{} [{full}{rest}] {:.0} %  {}", self.size, (done * 100.0).floor(), self.speed)
+    }
+
+    fn draw(&mut self) {
+        self.drawn = Some(Instant::now());
+        // A line that wraps could not be erased.
+        let line: String = self.line().chars().take(report::columns().saturating_sub(1)).collect();
+        // A terminal that is gone shows nothing.
+        let _ = write!(stderr(), "\r\x1b[2K{line}").and_then(|()| stderr().flush());
+    }
+
+    fn erase(&self) {
+        if self.drawn.is_some() {
+            let _ = write!(stderr(), "\r\x1b[2K").and_then(|()| stderr().flush());
+        }
+    }
 }
 
 impl Progress {
     pub(super) fn new(is_wanted: bool) -> Self {
-        let none = Self { bar: None, has_begun: OnceCell::new() };
-        let style = ProgressStyle::with_template("{msg} [{bar:30}] {percent} %  {prefix}").ok();
-        let Some(style) = style.filter(|_| is_wanted && stderr().is_terminal()) else { return none };
-        Self { bar: Some(ProgressBar::new(STEPS).with_style(style)), ..none }
+        Self((is_wanted && stderr().is_terminal()).then(RefCell::default))
     }
 
     /// So much of a size is done, of one.
     pub(super) fn show(&self, size: u64, done: f64) {
-        if let Some(bar) = &self.bar {
-            self.has_begun.get_or_init(|| bar.enable_steady_tick(Duration::from_millis(200)));
-            bar.set_message(report::bytes(size));
-            bar.set_position((done * STEPS as f64) as u64);
+        if let Some(bar) = &self.0 {
+            let mut bar = bar.borrow_mut();
+            (bar.size, bar.done) = (report::bytes(size), done);
+            if bar.drawn.is_none_or(|last| last.elapsed() >= PAUSE) {
+                bar.draw();
+            }
         }
     }
 
     /// So it goes at a size, since the last time.
     pub(super) fn tell(&self, size: u64, interval: &Interval) {
-        if let Some(bar) = &self.bar {
-            bar.set_prefix(line(size, interval));
+        if let Some(bar) = &self.0 {
+            bar.borrow_mut().speed = line(size, interval);
         }
     }
 
     /// A size is done: what was told is of that.
     pub(super) fn forget(&self) {
-        if let Some(bar) = &self.bar {
-            bar.set_prefix("");
+        if let Some(bar) = &self.0 {
+            bar.borrow_mut().speed.clear();
         }
     }
 
     /// Has something printed without the bar in between.
     pub(super) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-        match &self.bar {
-            Some(bar) if self.has_begun.get().is_some() => bar.suspend(print),
-            _ => print(),
+        let Some(bar) = &self.0 else { return print() };
+        bar.borrow().erase();
+        let printed = print();
+        let mut bar = bar.borrow_mut();
+        if bar.drawn.is_some() {
+            bar.draw();
         }
+        printed
     }
 
     /// It goes.
     pub(super) fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+        if let Some(bar) = &self.0 {
+            bar.borrow().erase();
+            bar.borrow_mut().drawn = None;
         }
     }
 }
@@ -84,6 +118,14 @@ fn line(size: u64, interval: &Interval) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bar_grows_with_what_is_done() {
+        let of = |done| Bar { size: "4 KiB".to_owned(), done, ..Bar::default() }.line();
+        assert_eq!(of(0.0), format!("4 KiB [{}] 0 %  ", "░".repeat(30)));
+        assert_eq!(of(0.505), format!("4 KiB [{}{}] 50 %  ", "█".repeat(15), "░".repeat(15)));
+        assert_eq!(of(7.0), format!("4 KiB [{}] 100 %  ", "█".repeat(30)));
+    }
 
     #[test]
     fn what_runs_is_told_in_a_line() {

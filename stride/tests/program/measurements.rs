@@ -355,7 +355,7 @@ fn devices_pages_and_help_are_printed() {
     let row = out.lines().find(|line| line.contains("soft0")).unwrap();
     assert!(out.contains(" usable ") && row.contains(" yes "), "{out}");
     // And what it can.
-    assert!(out.contains(" inline bytes ") && out.contains(" RC, UC, UD, XRC "), "{out}");
+    assert!(out.contains(" inline bytes\n") && out.contains(" RC, UC, UD, XRC "), "{out}");
     assert!(ends(&run("completions bash"), 0).0.contains("stride-perf"));
     assert!(ends(&run("man"), 0).0.contains(".TH stride-perf"));
     for page in ["man", "man write bw", "write bw --help", "--help"] {
