@@ -26,27 +26,27 @@
 //! | `--validate` | `plan/workload.rs` | `endpoint/verbs/contents.rs`, `run/pattern.rs`, `run/cas_check.rs` |
 //! | `--rate-limit` `--burst-size` | `plan/workload.rs` | `run/bandwidth/pace.rs` |
 //! | `--gap` | `plan/workload.rs` | `run/gap.rs` |
-//! | `--bidirectional` `--reversed` | `cli/options/load.rs` | `plan/workload.rs`, `endpoint/verbs/step/mod.rs` |
-//! | `--qp-count` `--threads` | `cli/options/load.rs` | `plan/queues.rs`, `endpoint/verbs/worker_resources.rs`, `endpoint/verbs/pairs.rs` |
-//! | `--tx-depth` `--cq-mod` | `cli/options/load.rs` | `plan/queues.rs`, `run/qp_driver.rs`, `run/bandwidth/mod.rs` |
+//! | `--bidirectional` `--reversed` | `cli/options/messages.rs` | `plan/workload.rs`, `endpoint/verbs/step/mod.rs` |
+//! | `--qp-count` `--threads` | `cli/options/messages.rs` | `plan/queues.rs`, `endpoint/verbs/worker_resources.rs`, `endpoint/verbs/pairs.rs` |
+//! | `--tx-depth` `--cq-mod` | `cli/options/messages.rs` | `plan/queues.rs`, `run/qp_driver.rs`, `run/bandwidth/mod.rs` |
 //! | `--post-list` | `plan/queues.rs` | `run/bandwidth/mod.rs` |
 //! | `--rx-depth` `--recv-post-list` | `plan/queues.rs` | `run/receive.rs` |
 //! | `--inline` | `plan/queues.rs` | `endpoint/verbs/pairs.rs` |
 //! | `--events` | `plan/queues.rs` | `run/wait.rs` |
-//! | `--no-relaxed-ordering` `--mr-per-qp` | `plan/placement.rs` | `endpoint/verbs/memory/mod.rs` |
-//! | `--odp` | `plan/placement.rs` | `endpoint/verbs/memory/on_demand.rs` |
-//! | `--transport` | `plan/attributes.rs` | `endpoint/verbs/pairs.rs`, `endpoint/verbs/step/choice.rs` |
-//! | `--mtu` | `plan/attributes.rs` | `control/path/mod.rs` |
-//! | `--qp-timeout` `--sl` `--tclass` `--flow-label` | `plan/attributes.rs` | `endpoint/verbs/connect/manual.rs` |
-//! | `--rdma-cm` | `plan/attributes.rs` | `endpoint/verbs/connect/rdma_cm.rs` |
+//! | `--no-relaxed-ordering` `--mr-per-qp` | `plan/side_config.rs` | `endpoint/verbs/memory/mod.rs` |
+//! | `--odp` | `plan/side_config.rs` | `endpoint/verbs/memory/on_demand.rs` |
+//! | `--transport` | `plan/queues.rs` | `endpoint/verbs/pairs.rs`, `endpoint/verbs/step/choice.rs` |
+//! | `--mtu` | `plan/queues.rs` | `control/path/mod.rs` |
+//! | `--qp-timeout` `--sl` `--tclass` `--flow-label` | `plan/queues.rs` | `endpoint/verbs/connect/manual.rs` |
+//! | `--rdma-cm` | `plan/queues.rs` | `endpoint/verbs/connect/rdma_cm.rs` |
 //! | `--device` `--ib-port` `--dualport` `--remote-device` `--remote-ib-port` | `cli/options/place.rs` | `plan/side_config.rs`, `endpoint/verbs/device.rs` |
 //! | `--gid-index` `--remote-gid-index` | `cli/options/place.rs` | `plan/side_config.rs`, `control/path/gid.rs` |
 //! | `--pkey-index` `--dlid` `--remote-pkey-index` `--remote-dlid` | `cli/options/place.rs` | `plan/side_config.rs`, `endpoint/verbs/connect/manual.rs` |
 //! | `--use-cuda` `--gpu-registration` `--remote-use-cuda` `--remote-gpu-registration` | `cli/options/place.rs` | `plan/gpu.rs`, `endpoint/verbs/memory/gpu/mod.rs` |
 //! | `--huge-pages` `--remote-huge-pages` | `cli/options/place.rs` | `endpoint/verbs/memory/mod.rs` |
 //! | `--cpu` `--no-numa` `--remote-cpu` `--remote-no-numa` | `cli/options/place.rs` | `endpoint/numa.rs`, `endpoint/verbs/worker.rs` |
-//! | `--interval` | `plan/sampling.rs` | `run/interval.rs` |
-//! | `--counters` | `plan/sampling.rs` | `endpoint/counters.rs` |
+//! | `--interval` | `plan/workload.rs` | `run/interval.rs` |
+//! | `--counters` | `plan/workload.rs` | `endpoint/counters.rs` |
 //! | `--port` `--ipv4` `--ipv6` `--timeout` | `cli/options/control.rs` | `control/options.rs` |
 //! | `--one-off` | `cli/options/control.rs` | `program/serve.rs` |
 //! | `--wait-server` `--loopback` | `cli/options/control.rs` | `program/measure.rs`, `control/loopback.rs` |

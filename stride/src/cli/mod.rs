@@ -2,10 +2,8 @@
 
 mod build;
 mod command;
-mod explicit_options;
-mod ignored_options;
+mod given_options;
 mod options;
-mod pages;
 mod perftest;
 mod preset;
 
@@ -19,10 +17,10 @@ pub use clap_complete::Shell;
 
 use self::build::Verb;
 use self::command::{Measured, Program, What, Word};
-use self::ignored_options::{idle, idle_in};
+pub use self::command::{completions, man};
+use self::given_options::{idle, idle_in};
 pub use self::options::Output;
 use self::options::{Local, Server};
-pub use self::pages::{completions, man};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
 use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
 
@@ -96,7 +94,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
     command.build();
     let matches = command.try_get_matches_from_mut(arguments);
     let matches = matches.map_err(|error| perftest::told(with_test(error), &command))?;
-    let given = explicit_options::given(&command, &matches);
+    let given = given_options::given(&command, &matches);
     let program = Program::from_arg_matches(&matches)?;
     let job = match program.word {
         None => serve(&program.server),

@@ -2,15 +2,12 @@
 //!
 //! The client decides and sends its plan to the server, which adds what only it can know.
 
-mod attributes;
 mod check;
 pub mod cpus;
 mod gpu;
 mod operation;
-mod placement;
 mod queues;
 mod run_length;
-mod sampling;
 mod settings;
 mod side_config;
 pub mod size;
@@ -20,19 +17,16 @@ mod workload;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::attributes::QpAttributes;
 pub use self::check::{Contradiction, LONGEST, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, Room};
 pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
 pub use self::operation::{Measure, Operation, Semantics, Transport};
-pub use self::placement::Placement;
-pub use self::queues::Queues;
+pub use self::queues::{QpAttributes, Queues};
 pub use self::run_length::RunLength;
-pub use self::sampling::Sampling;
 #[cfg(test)]
 pub(crate) use self::settings::declared;
 pub use self::settings::{Given, Setting};
-pub use self::side_config::{Memory, PortSelector, SideConfig};
-pub use self::workload::{Direction, Workload};
+pub use self::side_config::{Memory, Placement, PortSelector, SideConfig};
+pub use self::workload::{Direction, Sampling, Workload};
 
 /// The option that names sizes.
 pub const NAMED: &str = "--msg-size";

@@ -1,14 +1,12 @@
 //! The options that the plan does not have as they are given. What is none was not given.
 
 mod control;
-mod load;
 mod messages;
 mod output;
 mod place;
 
 pub(super) use self::control::{ControlArgs, Meeting};
-pub(super) use self::load::Load;
-pub(super) use self::messages::{Atomic, Messages};
+pub(super) use self::messages::{Atomic, Load, Messages};
 pub use self::output::Output;
 pub(super) use self::place::{Local, Remote};
 use crate::plan::{Placement, QpAttributes, Queues, Sampling, Workload};
