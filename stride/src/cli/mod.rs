@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{Args, CommandFactory, FromArgMatches};
 pub use clap_complete::Shell;
 
 use self::build::Verb;
@@ -20,7 +20,7 @@ use self::command::{Measured, Program, What, Word};
 pub use self::command::{completions, man};
 use self::given_options::{idle, idle_in};
 pub use self::options::Output;
-use self::options::{Local, Server};
+use self::options::{Local, Remote, Server};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
 use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
 
@@ -166,7 +166,9 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     if test.server.is_none() && !test.meeting.loopback {
         let client = SideConfig::default().spread(own.count());
         let (plan, _) = build::plan(verb, is_latency, (&test, &given), client, own.clone())?;
-        let idle = idle(&given, &CLIENT_ONLY, "a server, which this is as no server is named");
+        let options = client_only();
+        let options: Vec<_> = options.iter().map(String::as_str).collect();
+        let idle = idle(&given, &options, "a server, which this is as no server is named");
         let is_one_off = test.contact.one_off;
         let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: idle };
         return Ok(Job::Serve(Box::new(service)));
@@ -248,31 +250,12 @@ fn contact(options: &options::ControlArgs) -> Result<ControlOptions, Contradicti
     Ok(ControlOptions { port: options.port.unwrap_or(PORT), family, timeout })
 }
 
-/// Options that only the client has a use for.
-const CLIENT_ONLY: [&str; 22] = [
-    "--json",
-    "--json-stream",
-    "--csv",
-    "--counters",
-    "--plot",
-    "--compare",
-    "--threshold",
-    "--min-gbps",
-    "--min-mpps",
-    "--max-p99",
-    "--like-perftest",
-    "--wait-server",
-    "--remote-device",
-    "--remote-ib-port",
-    "--remote-gid-index",
-    "--remote-pkey-index",
-    "--remote-dlid",
-    "--remote-huge-pages",
-    "--remote-use-cuda",
-    "--remote-cpu",
-    "--remote-gpu-registration",
-    "--remote-no-numa",
-];
+/// Options that a server ignores.
+fn client_only() -> Vec<String> {
+    let command = Remote::augment_args(Output::augment_args(clap::Command::new("client")));
+    let declared = command.get_arguments().filter_map(|option| option.get_long());
+    declared.chain(["counters", "like-perftest", "wait-server"]).map(|long| format!("--{long}")).collect()
+}
 
 fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> {
     if output.threshold.is_some() && output.compare.is_none() {

@@ -55,45 +55,86 @@ pub struct Reason {
     pub is_rdma: bool,
 }
 
-/// A message.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Message {
+/// The messages, each with its number in a frame, its name in sentences, and the function that reads its JSON.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $kind:literal $name:literal $Variant:ident $(($Body:ty) by $read:ident)?;)*) => {
+        /// A message.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Message {
+            $($(#[$doc])* $Variant $(($Body))?,)*
+        }
+
+        impl Message {
+            /// Its kind as a number.
+            pub(crate) fn kind(&self) -> u16 {
+                match self {
+                    $(Self::$Variant { .. } => $kind,)*
+                }
+            }
+
+            /// Its JSON.
+            pub(crate) fn pack(&self) -> serde_json::Result<Vec<u8>> {
+                match self {
+                    $($(Self::$Variant(body) => serde_json::to_vec::<$Body>(body),)?)*
+                    _ => Ok(Vec::new()),
+                }
+            }
+
+            /// The message of a kind, of this JSON. No text in it has characters that steer a terminal.
+            pub(super) fn unpack(kind: u16, body: &[u8]) -> Result<Self, Unread> {
+                match kind {
+                    $($kind => Ok(Self::$Variant $(($read(kind, body)?))?),)*
+                    _ => Err(Unread::Kind(kind)),
+                }
+            }
+        }
+
+        fn name(kind: u16) -> &'static str {
+            match kind {
+                $($kind => $name,)*
+                _ => "nothing",
+            }
+        }
+    };
+}
+
+messages! {
     /// Both: who this is.
-    Hello(Hello),
+    1 "hello" Hello(Hello) by read;
     /// Client: the test.
-    Request(Box<Request>),
+    2 "request" Request(Box<Request>) by request;
     /// Server: its side is open.
-    Offer(Box<Offer>),
+    3 "offer" Offer(Box<Offer>) by read;
     /// Client: how the queue pairs are connected.
-    Path(Path),
+    4 "path" Path(Path) by read;
     /// Both: where the queue pairs are.
-    PeerInfo(PeerInfo),
+    5 "ends" PeerInfo(PeerInfo) by read;
     /// Both: the queue pairs are connected.
-    Connected,
+    6 "connected" Connected;
     /// Client: the next step is of so many bytes.
-    Size(u64),
+    7 "size" Size(u64) by read;
     /// Server: it is prepared for it.
-    Ready,
+    8 "ready" Ready;
     /// Client: it is, too, and begins.
-    Go,
+    9 "go" Go;
     /// Both, while a step runs: how much of it is done.
-    Progress(f64),
+    10 "progress" Progress(f64) by read;
     /// Client: its part of the step is over.
-    Done(Done),
+    11 "done" Done(Done) by read;
     /// Server, while a step runs of which the client sees nothing: a part of it is over.
-    Interval(Interval),
+    18 "interval" Interval(Interval) by read;
     /// Server: its part is over, and what it measured.
-    Figures(Option<Figures>),
+    12 "figures" Figures(Option<Figures>) by read;
     /// Server, where messages are checked: those that it got are right.
-    Checked,
+    16 "checked" Checked;
     /// Server, where counters are asked for: by how much they have changed.
-    Counted(Option<Changes>),
+    17 "counted" Counted(Option<Changes>) by read;
     /// Both: a sentence for the other's user.
-    Note(String),
+    13 "note" Note(String) by read;
     /// Both: what failed. Nothing comes after it.
-    Error(Reason),
+    14 "error" Error(Reason) by read;
     /// Client: that was all.
-    End,
+    15 "end" End;
 }
 
 /// Why a frame is no message.
@@ -108,96 +149,28 @@ pub(super) enum Unread {
 }
 
 impl Message {
-    /// Its kind as a number.
-    pub(crate) fn kind(&self) -> u16 {
-        match self {
-            Self::Hello(_) => 1,
-            Self::Request(_) => 2,
-            Self::Offer(_) => 3,
-            Self::Path(_) => 4,
-            Self::PeerInfo(_) => 5,
-            Self::Connected => 6,
-            Self::Size(_) => 7,
-            Self::Ready => 8,
-            Self::Go => 9,
-            Self::Progress(_) => 10,
-            Self::Done(_) => 11,
-            Self::Figures(_) => 12,
-            Self::Note(_) => 13,
-            Self::Error(_) => 14,
-            Self::End => 15,
-            Self::Checked => 16,
-            Self::Counted(_) => 17,
-            Self::Interval(_) => 18,
-        }
-    }
-
     /// Its kind in sentences.
     pub(super) fn name(&self) -> &'static str {
         name(self.kind())
     }
+}
 
-    /// Its JSON.
-    pub(crate) fn pack(&self) -> serde_json::Result<Vec<u8>> {
-        match self {
-            Self::Hello(hello) => serde_json::to_vec(hello),
-            Self::Request(request) => serde_json::to_vec(request),
-            Self::Offer(offer) => serde_json::to_vec(offer),
-            Self::Path(path) => serde_json::to_vec(path),
-            Self::PeerInfo(ends) => serde_json::to_vec(ends),
-            Self::Size(size) => serde_json::to_vec(size),
-            Self::Progress(done) => serde_json::to_vec(done),
-            Self::Interval(interval) => serde_json::to_vec(interval),
-            Self::Done(done) => serde_json::to_vec(done),
-            Self::Figures(figures) => serde_json::to_vec(figures),
-            Self::Counted(changes) => serde_json::to_vec(changes),
-            Self::Note(text) => serde_json::to_vec(text),
-            Self::Error(reason) => serde_json::to_vec(reason),
-            Self::Connected | Self::Ready | Self::Go | Self::End | Self::Checked => Ok(Vec::new()),
-        }
-    }
-
-    /// The message of a kind, of this JSON. No text in it has characters that steer a terminal.
-    pub(super) fn unpack(kind: u16, body: &[u8]) -> Result<Self, Unread> {
-        fn read<T: DeserializeOwned>(kind: u16, body: &[u8]) -> Result<T, Unread> {
-            let mut value: Value = serde_json::from_slice(body).map_err(|error| Unread::Body(name(kind), error))?;
-            clean(&mut value);
-            serde_json::from_value(value).map_err(|error| Unread::Body(name(kind), error))
-        }
-        Ok(match kind {
-            1 => Self::Hello(read(kind, body)?),
-            2 => Self::Request(Box::new(request(body)?)),
-            3 => Self::Offer(Box::new(read(kind, body)?)),
-            4 => Self::Path(read(kind, body)?),
-            5 => Self::PeerInfo(read(kind, body)?),
-            6 => Self::Connected,
-            7 => Self::Size(read(kind, body)?),
-            8 => Self::Ready,
-            9 => Self::Go,
-            10 => Self::Progress(read(kind, body)?),
-            11 => Self::Done(read(kind, body)?),
-            12 => Self::Figures(read(kind, body)?),
-            13 => Self::Note(read(kind, body)?),
-            14 => Self::Error(read(kind, body)?),
-            15 => Self::End,
-            16 => Self::Checked,
-            17 => Self::Counted(read(kind, body)?),
-            18 => Self::Interval(read(kind, body)?),
-            _ => return Err(Unread::Kind(kind)),
-        })
-    }
+fn read<T: DeserializeOwned>(kind: u16, body: &[u8]) -> Result<T, Unread> {
+    let mut value: Value = serde_json::from_slice(body).map_err(|error| Unread::Body(name(kind), error))?;
+    clean(&mut value);
+    serde_json::from_value(value).map_err(|error| Unread::Body(name(kind), error))
 }
 
 /// A request of which this version knows all: what it left out would be another test than the one that was asked for.
-fn request(body: &[u8]) -> Result<Request, Unread> {
-    let unread = |error| Unread::Body(name(2), error);
+fn request(kind: u16, body: &[u8]) -> Result<Box<Request>, Unread> {
+    let unread = |error| Unread::Body(name(kind), error);
     let mut said: Value = serde_json::from_slice(body).map_err(unread)?;
     clean(&mut said);
     let request = Request::deserialize(&said).map_err(unread)?;
     let known = serde_json::to_value(&request).map_err(unread)?;
     match unknown(&said, &known) {
         Some(member) => Err(Unread::Newer(member)),
-        None => Ok(request),
+        None => Ok(Box::new(request)),
     }
 }
 
@@ -216,30 +189,6 @@ fn unknown(said: &Value, known: &Value) -> Option<String> {
         None => asks(value).then(|| name.clone()),
         Some(known) => unknown(value, known).map(|member| format!("{name}.{member}")),
     })
-}
-
-fn name(kind: u16) -> &'static str {
-    let names = [
-        "hello",
-        "request",
-        "offer",
-        "path",
-        "ends",
-        "connected",
-        "size",
-        "ready",
-        "go",
-        "progress",
-        "done",
-        "figures",
-        "note",
-        "error",
-        "end",
-        "checked",
-        "counted",
-        "interval",
-    ];
-    names.get(usize::from(kind).wrapping_sub(1)).copied().unwrap_or("nothing")
 }
 
 /// Makes every text of the other side's one that can be printed.

@@ -76,13 +76,14 @@ impl Plan {
     ///
     /// The same.
     pub fn check_named(&self, option: &str) -> Result<(), Contradiction> {
+        let Self { workload, placement, .. } = self;
         self.check_operation()?;
         self.check_sizes(option)?;
         self.check_amount()?;
         self.check_ports()?;
         self.check_queues()?;
         self.check_network()?;
-        match self.workload.measure {
+        match workload.measure {
             Measure::Bandwidth => {}
             Measure::Latency(semantics) => self.check_latency(semantics)?,
         }
@@ -91,8 +92,8 @@ impl Plan {
         self.check_gap()?;
         self.check_endless()?;
         self.check_counters()?;
-        check_place(&self.placement.client)?;
-        check_place(&self.placement.server)
+        check_place(&placement.client)?;
+        check_place(&placement.server)
     }
 
     /// Whether its messages have room on a path, where this option has named the largest size: what is too large is to be less there.
@@ -101,24 +102,25 @@ impl Plan {
     ///
     /// The same.
     pub fn check_room(&self, room: Room, option: &str) -> Result<(), Contradiction> {
-        let Some(largest) = self.workload.sizes.iter().max().filter(|largest| !self.fits(**largest, room)) else {
+        let Self { workload, attributes, .. } = self;
+        let Some(largest) = workload.sizes.iter().max().filter(|largest| !self.fits(**largest, room)) else {
             return Ok(());
         };
         let (Room { mtu, .. }, most) = (room, self.limit(room).unwrap_or(u32::MAX));
         let instead = format!("and the largest message is to have {largest}: give {option} {most} or less");
-        if self.attributes.transport == Transport::Ud {
+        if attributes.transport == Transport::Ud {
             return refuse(format!(
                 "a datagram is a packet, of {mtu} bytes at most here, {instead}, or --transport rc"
             ));
         }
-        let service = self.attributes.transport;
+        let service = attributes.transport;
         if self.polls_memory() && most == mtu {
             return refuse(format!(
                 "packets of {service} come in any order, so that the last byte in memory tells of a message of one packet alone, of {mtu} bytes \
                  at most here, {instead}, or --imm, or --latency ack"
             ));
         }
-        refuse(format!("a {} over {service} has {most} bytes at most here, {instead}", self.workload.operation))
+        refuse(format!("a {} over {service} has {most} bytes at most here, {instead}", workload.operation))
     }
 
     /// Whether messages of so many bytes have room on a path.
@@ -144,16 +146,18 @@ impl Plan {
 
     /// Whether what arrives is counted, as not all that was sent does.
     pub fn counts_arrivals(&self) -> bool {
-        self.workload.measure == Measure::Bandwidth
-            && !self.attributes.transport.is_reliable()
-            && self.workload.operation.takes_receive()
+        let Self { workload, attributes, .. } = self;
+        workload.measure == Measure::Bandwidth
+            && !attributes.transport.is_reliable()
+            && workload.operation.takes_receive()
     }
 
     /// Whether memory is looked at for whether anything has arrived: not all may, and nothing says of what has.
     pub fn looks_for_arrivals(&self) -> bool {
-        self.workload.measure == Measure::Bandwidth
-            && !self.attributes.transport.is_reliable()
-            && self.workload.operation == Operation::Write
+        let Self { workload, attributes, .. } = self;
+        workload.measure == Measure::Bandwidth
+            && !attributes.transport.is_reliable()
+            && workload.operation == Operation::Write
     }
 
     /// Whether the client posts messages of its own.
@@ -163,9 +167,10 @@ impl Plan {
 
     /// Whether the server posts messages of its own.
     pub fn server_sends(&self) -> bool {
-        self.workload.direction.is_both()
-            || self.workload.direction.is_reversed()
-            || matches!(self.workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
+        let Self { workload, .. } = self;
+        workload.direction.is_both()
+            || workload.direction.is_reversed()
+            || matches!(workload.measure, Measure::Latency(Semantics::Oneway | Semantics::Rtt))
     }
 
     /// The length of the intervals whose messages are kept until the end: where nobody knows when that is, they become longer.
@@ -179,35 +184,37 @@ impl Plan {
     }
 
     fn check_operation(&self) -> Result<(), Contradiction> {
-        if self.attributes.transport.has(self.workload.operation) {
+        let Self { workload, attributes, .. } = self;
+        if attributes.transport.has(workload.operation) {
             return Ok(());
         }
-        let instead = match self.attributes.transport {
+        let instead = match attributes.transport {
             Transport::Srd => "no device of EFA has one, with another give --transport rc",
-            Transport::Ud if !self.workload.operation.fetches() => "give --transport rc or uc, or measure `send`",
+            Transport::Ud if !workload.operation.fetches() => "give --transport rc or uc, or measure `send`",
             _ => "give --transport rc",
         };
         refuse(format!(
             "--transport {} has no {}: {instead}",
-            self.attributes.transport.to_string().to_lowercase(),
-            self.workload.operation
+            attributes.transport.to_string().to_lowercase(),
+            workload.operation
         ))
     }
 
     fn check_sizes(&self, option: &str) -> Result<(), Contradiction> {
-        if self.workload.operation.is_atomic() && self.workload.sizes != [8] {
+        let Self { workload, attributes, .. } = self;
+        if workload.operation.is_atomic() && workload.sizes != [8] {
             return refuse("atomics are of eight bytes: leave out --msg-size and --all-sizes");
         }
-        if self.workload.sizes.is_empty() {
+        if workload.sizes.is_empty() {
             return refuse("there is no size to measure: --min-msg-size must not be above --max-msg-size");
         }
-        if self.workload.sizes.len() > size::MOST_SIZES {
+        if workload.sizes.len() > size::MOST_SIZES {
             return refuse(format!("there are more than {} sizes: give a larger --step-factor", size::MOST_SIZES));
         }
-        for bytes in &self.workload.sizes {
+        for bytes in &workload.sizes {
             within("--msg-size", *bytes, 1..=size::LARGEST)?;
         }
-        self.check_room(Room { mtu: self.attributes.mtu.unwrap_or(4096), longest: None }, option)
+        self.check_room(Room { mtu: attributes.mtu.unwrap_or(4096), longest: None }, option)
     }
 
     fn check_amount(&self) -> Result<(), Contradiction> {
@@ -230,53 +237,54 @@ impl Plan {
     }
 
     fn check_queues(&self) -> Result<(), Contradiction> {
+        let Self { workload, queues, attributes, sampling, .. } = self;
         // Threads first: where nobody says how many queue pairs there are, there is one for each.
-        within("--threads", self.queues.threads.into(), 1..=MOST_THREADS.into())?;
-        within("--qp-count", self.queues.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
-        within("--tx-depth", self.queues.tx_depth.into(), 1..=MOST_DEPTH.into())?;
-        within("--rx-depth", self.queues.rx_depth.into(), 1..=MOST_DEPTH.into())?;
-        within("--post-list", self.queues.post_list.into(), 1..=MOST_DEPTH.into())?;
-        within("--cq-mod", self.queues.cq_moderation.into(), 1..=MOST_DEPTH.into())?;
-        let (threads, pairs, depth) = (self.queues.threads, self.queues.queue_pairs, self.queues.tx_depth);
+        within("--threads", queues.threads.into(), 1..=MOST_THREADS.into())?;
+        within("--qp-count", queues.queue_pairs.into(), 1..=MOST_QUEUE_PAIRS.into())?;
+        within("--tx-depth", queues.tx_depth.into(), 1..=MOST_DEPTH.into())?;
+        within("--rx-depth", queues.rx_depth.into(), 1..=MOST_DEPTH.into())?;
+        within("--post-list", queues.post_list.into(), 1..=MOST_DEPTH.into())?;
+        within("--cq-mod", queues.cq_moderation.into(), 1..=MOST_DEPTH.into())?;
+        let (threads, pairs, depth) = (queues.threads, queues.queue_pairs, queues.tx_depth);
         if threads > pairs {
             return refuse(format!(
                 "--threads {threads} is more than --qp-count {pairs}: give --qp-count {threads} or more"
             ));
         }
-        if self.queues.post_list > depth {
-            let list = self.queues.post_list;
+        if queues.post_list > depth {
+            let list = queues.post_list;
             return refuse(format!("--post-list {list} is above --tx-depth {depth}: give --tx-depth {list} or more"));
         }
-        if self.queues.cq_moderation > depth {
-            let every = self.queues.cq_moderation;
+        if queues.cq_moderation > depth {
+            let every = queues.cq_moderation;
             return refuse(format!(
                 "--cq-mod {every} is above --tx-depth {depth}, and no completion would come: give --cq-mod {depth} or less"
             ));
         }
-        if let Some(list) = self.queues.receive_list {
-            within("--recv-post-list", list.into(), 1..=self.queues.rx_depth.into())?;
-            if !self.workload.operation.takes_receive() {
+        if let Some(list) = queues.receive_list {
+            within("--recv-post-list", list.into(), 1..=queues.rx_depth.into())?;
+            if !workload.operation.takes_receive() {
                 return refuse(format!(
                     "--recv-post-list is for messages that take receives, and {} takes none",
-                    self.workload.operation
+                    workload.operation
                 ));
             }
         }
-        if !self.attributes.transport.is_ordered() && self.queues.cq_moderation != 1 {
+        if !attributes.transport.is_ordered() && queues.cq_moderation != 1 {
             return refuse(format!(
                 "messages over {} are done in any order, and each has a completion of its own: --cq-mod has to be 1, leave it out",
-                self.attributes.transport
+                attributes.transport
             ));
         }
         self.check_completions()?;
-        if let Some(interval) = self.sampling.interval
+        if let Some(interval) = sampling.interval
             && !(Duration::from_millis(1)..=LONGEST).contains(&interval)
         {
             return refuse(format!("--interval is {}: it can be 1ms to a year", time::show(interval)));
         }
-        if let (Some(interval), RunLength::Time { time, .. }) = (self.sampling.interval, self.workload.amount)
+        if let (Some(interval), RunLength::Time { time, .. }) = (sampling.interval, workload.amount)
             && time.as_secs_f64() / interval.as_secs_f64() > MOST_INTERVALS
-            && !self.workload.is_endless
+            && !workload.is_endless
         {
             return refuse(format!(
                 "--interval {} would be more than {MOST_INTERVALS} of them in {}: give a longer one",
@@ -284,21 +292,22 @@ impl Plan {
                 time::show(time)
             ));
         }
-        match self.workload.rate_limit {
+        match workload.rate_limit {
             Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),
             _ => self.check_bursts(),
         }
     }
 
     fn check_counters(&self) -> Result<(), Contradiction> {
+        let Self { sampling, .. } = self;
         let is_all = |name: &String| name == ALL_COUNTERS;
-        if self.sampling.counters.len() > 1 && self.sampling.counters.iter().any(is_all) {
+        if sampling.counters.len() > 1 && sampling.counters.iter().any(is_all) {
             return refuse("--counters all has every counter: leave out the other names");
         }
-        if self.sampling.counters.len() > MOST_COUNTERS {
+        if sampling.counters.len() > MOST_COUNTERS {
             return refuse(format!("--counters has more than {MOST_COUNTERS} names: give --counters all"));
         }
-        match self.sampling.counters.iter().find(|name| name.is_empty() || name.len() > 128) {
+        match sampling.counters.iter().find(|name| name.is_empty() || name.len() > 128) {
             Some(name) => refuse(format!(
                 "--counters {name:?} is no name of a counter: give all, or names such as port_xmit_data"
             )),
@@ -307,12 +316,13 @@ impl Plan {
     }
 
     fn check_bursts(&self) -> Result<(), Contradiction> {
-        let Some(size) = self.workload.burst_size else { return Ok(()) };
+        let Self { workload, queues, .. } = self;
+        let Some(size) = workload.burst_size else { return Ok(()) };
         within("--burst-size", size.into(), 1..=u32::MAX.into())?;
-        if self.workload.rate_limit.is_none() {
+        if workload.rate_limit.is_none() {
             return refuse("--burst-size is of a limited rate: give --rate-limit as well, or leave it out");
         }
-        let list = self.queues.post_list;
+        let list = queues.post_list;
         if size % list != 0 {
             return refuse(format!(
                 "--burst-size {size} is not so many times --post-list {list}, and lists go out whole: give a multiple of {list}"
@@ -323,7 +333,8 @@ impl Plan {
 
     /// Lists go out whole, so that a queue may be full before a request is in it that is signaled.
     fn check_completions(&self) -> Result<(), Contradiction> {
-        let (list, every, depth) = (self.queues.post_list, self.queues.cq_moderation, self.queues.tx_depth);
+        let Self { queues, .. } = self;
+        let (list, every, depth) = (queues.post_list, queues.cq_moderation, queues.tx_depth);
         let (mut common, mut rest) = (list, every);
         while rest != 0 {
             (common, rest) = (rest, common % rest);
@@ -340,45 +351,46 @@ impl Plan {
     }
 
     fn check_network(&self) -> Result<(), Contradiction> {
-        if let Some(mtu) = self.attributes.mtu
+        let Self { attributes, placement, .. } = self;
+        if let Some(mtu) = attributes.mtu
             && ![256, 512, 1024, 2048, 4096].contains(&mtu)
         {
             return refuse(format!("--mtu is {mtu}: it can be 256, 512, 1024, 2048 or 4096"));
         }
-        let places = [&self.placement.client, &self.placement.server];
+        let places = [&placement.client, &placement.server];
         let has_index = places.iter().any(|place| place.spots().iter().any(|spot| spot.gid_index.is_some()));
-        if self.attributes.uses_rdma_cm && has_index {
+        if attributes.uses_rdma_cm && has_index {
             return refuse(
                 "--gid-index and --remote-gid-index are for queue pairs that are connected by hand: with --rdma-cm the addresses decide, \
                  leave them out",
             );
         }
-        if self.attributes.uses_rdma_cm && places.iter().any(|place| place.pkey_index.is_some()) {
+        if attributes.uses_rdma_cm && places.iter().any(|place| place.pkey_index.is_some()) {
             return refuse(
                 "--pkey-index and --remote-pkey-index are for queue pairs that are connected by hand: with --rdma-cm the connection manager \
                  chooses the partition, leave them out",
             );
         }
-        if self.attributes.uses_rdma_cm && places.iter().any(|place| place.dlid.is_some()) {
+        if attributes.uses_rdma_cm && places.iter().any(|place| place.dlid.is_some()) {
             return refuse(
                 "--dlid and --remote-dlid are for queue pairs that are connected by hand: with --rdma-cm the connection manager asks for the \
                  way, leave them out",
             );
         }
-        if self.attributes.uses_rdma_cm && matches!(self.attributes.transport, Transport::Dc | Transport::Srd) {
+        if attributes.uses_rdma_cm && matches!(attributes.transport, Transport::Dc | Transport::Srd) {
             return refuse(
                 "--rdma-cm connects queue pairs of RC, UC, UD and XRC: leave it out, or give --transport rc",
             );
         }
-        if self.placement.is_on_demand && matches!(self.attributes.transport, Transport::Dc | Transport::Srd) {
-            let service = self.attributes.transport;
+        if placement.is_on_demand && matches!(attributes.transport, Transport::Dc | Transport::Srd) {
+            let service = attributes.transport;
             return refuse(format!(
                 "--odp: verbs do not tell whether a device has on-demand paging over {service}: leave it out"
             ));
         }
-        within("--qp-timeout", self.attributes.qp_timeout.into(), 0..=31)?;
-        within("--flow-label", self.attributes.flow_label.into(), 0..=MOST_FLOW_LABEL)?;
-        within("--sl", self.attributes.service_level.into(), 0..=15)
+        within("--qp-timeout", attributes.qp_timeout.into(), 0..=31)?;
+        within("--flow-label", attributes.flow_label.into(), 0..=MOST_FLOW_LABEL)?;
+        within("--sl", attributes.service_level.into(), 0..=15)
     }
 }
 

@@ -6,7 +6,8 @@ use crate::plan::{Measure, Plan, SideConfig};
 impl Plan {
     /// Whether queue pairs and threads can be dealt out to the ports of both sides.
     pub(super) fn check_ports(&self) -> Result<(), Contradiction> {
-        let (ours, theirs) = (self.placement.client.count(), self.placement.server.count());
+        let Self { workload, queues, attributes, placement, .. } = self;
+        let (ours, theirs) = (placement.client.count(), placement.server.count());
         if ours != theirs {
             return refuse(format!(
                 "the client has {ours} ports and the server {theirs}, and each is to be connected with one: give as many --remote-device and \
@@ -19,23 +20,23 @@ impl Plan {
         if ours > MOST_PORTS {
             return refuse(format!("--device and --ib-port name {ours} ports: {MOST_PORTS} are the most"));
         }
-        if self.workload.measure != Measure::Bandwidth {
+        if workload.measure != Measure::Bandwidth {
             return refuse(
                 "a latency is of one message at a time, which goes by one port: give one --device and --ib-port, or measure `bw`",
             );
         }
-        if self.attributes.uses_rdma_cm {
+        if attributes.uses_rdma_cm {
             return refuse(
                 "--rdma-cm connects by the server's address, which is of one port: leave it out, or give one --device and --ib-port",
             );
         }
         let has_lid = |place: &SideConfig| place.dlid.is_some();
-        if has_lid(&self.placement.client) || has_lid(&self.placement.server) {
+        if has_lid(&placement.client) || has_lid(&placement.server) {
             return refuse(
                 "--dlid and --remote-dlid are the way to one port: leave them out, or give one --device and --ib-port",
             );
         }
-        let (ports, threads, pairs) = (self.ports(), self.queues.threads, self.queues.queue_pairs);
+        let (ports, threads, pairs) = (self.ports(), queues.threads, queues.queue_pairs);
         if threads % ports != 0 {
             return refuse(format!(
                 "--threads {threads} cannot be dealt out to {ports} ports, of which each has threads of its own: give a multiple of {ports}, \
