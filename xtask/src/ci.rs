@@ -140,7 +140,8 @@ impl Step {
             Self::Features | Self::Aarch64 | Self::Fuzz | Self::Deny => (&[], &[]),
             _ => return None,
         };
-        Some(record.key(&format!("step {}", self.name()), packages, besides))
+        let versions = if self == Self::Bindings { packages::versions(&[packages::BINDINGS]) } else { String::new() };
+        Some(record.key(&format!("step {} {versions}", self.name()), packages, besides))
     }
 }
 
@@ -186,7 +187,10 @@ fn carry_out(step: Step, task: &Ci, record: &Record) -> Result<Finished> {
         }
         done => {
             let finished = done?;
-            if let Some(key) = key.filter(|_| finished.state == State::Passed) {
+            // Anew: the step may have installed packages whose versions are in the key.
+            if finished.state == State::Passed
+                && let Some(key) = step.key(record)
+            {
                 record.keep(&key, &finished.results);
             }
             Ok(finished)

@@ -1,10 +1,11 @@
 //! What the tasks need from the distribution: one place that looks, names all that is missing, and installs it where that
 //! is wanted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -132,6 +133,7 @@ pub(crate) fn require(purpose: &str, needs: &[&[Need]]) -> Result<()> {
         bail!("{}", advice(purpose, &absent));
     }
     apt_install(&absent)?;
+    VERSIONS.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let still = missing(needs);
     if !still.is_empty() {
         bail!("{} installed, and yet not found: {}", join(&absent), join(&still));
@@ -143,6 +145,27 @@ pub(crate) fn require(purpose: &str, needs: &[&[Need]]) -> Result<()> {
 pub(crate) fn missing(needs: &[&[Need]]) -> BTreeSet<&'static str> {
     needs.iter().copied().flatten().filter(|need| !need.is_there()).map(|need| need.package).collect()
 }
+
+/// The versions of the packages of `needs`, for the keys of what uses them: those of dpkg, or, on other distributions, which are missing
+/// and the versions of the libraries.
+pub(crate) fn versions(needs: &[&[Need]]) -> String {
+    let mut versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    let names: BTreeSet<&str> = needs.iter().copied().flatten().map(|need| need.package).collect();
+    let read = || {
+        let mut command = Command::new(if is_debian() { "dpkg-query" } else { "pkg-config" });
+        if is_debian() {
+            command.arg("--show").args(&names);
+        } else {
+            command.args(["--modversion", "libibverbs", "librdmacm"]);
+        }
+        let output = command.output().map(|output| output.stdout).unwrap_or_default();
+        format!("{:?} {}", missing(needs), String::from_utf8_lossy(&output))
+    };
+    versions.entry(names.clone()).or_insert_with(read).clone()
+}
+
+/// What [`versions`] has read, by the names of the packages, until this run installs others.
+static VERSIONS: Mutex<BTreeMap<BTreeSet<&str>, String>> = Mutex::new(BTreeMap::new());
 
 /// The path of a program, by `PATH` and then by the folders for administrators.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
@@ -269,6 +292,12 @@ fn apt(arguments: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_name_what_is_missing() {
+        const ABSENT: Need = program("no-such-package", "no-such-program");
+        assert!(versions(&[&[ABSENT]]).contains("no-such-package"));
+    }
 
     #[test]
     fn the_advice_names_everything_at_once() {

@@ -27,7 +27,7 @@ pub(crate) struct Record {
     root: PathBuf,
     /// The hash of each file of the checkout.
     files: BTreeMap<String, String>,
-    /// The compiler and the system.
+    /// The compiler, the system, its kernel, and the variables that decide what is built and tested.
     machine: String,
     /// The packages of the workspace.
     pub(crate) packages: Vec<Package>,
@@ -47,7 +47,9 @@ impl Record {
         let mut compiler = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
         let compiler = compiler.arg("-vV").output().context("cannot run rustc")?;
         let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
-        let machine = format!("{}{system}", String::from_utf8_lossy(&compiler.stdout));
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let variables: BTreeMap<_, _> = env::vars_os().filter(|(name, _)| decides(&name.to_string_lossy())).collect();
+        let machine = format!("{}{system}{kernel}{variables:?}", String::from_utf8_lossy(&compiler.stdout));
         Ok(Self { folder, again, root: root.to_path_buf(), files, machine, packages: repo::packages(root)? })
     }
 
@@ -116,6 +118,17 @@ impl Record {
         let owners = self.packages.iter().filter(|package| path.starts_with(&package.folder));
         owners.max_by_key(|package| package.folder.as_os_str().len()).map(|package| package.name.as_str())
     }
+}
+
+/// Whether what is built, or what a test does, depends on this variable.
+fn decides(name: &str) -> bool {
+    // Where and how fast cargo builds makes no difference.
+    !["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR", "CARGO_BUILD_JOBS"].contains(&name)
+        && (["RUSTFLAGS", "RUSTDOCFLAGS", "MIRIFLAGS", "CC", "CXX", "CFLAGS"].contains(&name)
+            || ["CARGO_ENCODED_", "CARGO_BUILD_", "CARGO_PROFILE_", "CARGO_TARGET_"]
+                .iter()
+                .any(|start| name.starts_with(start))
+            || ["PROPTEST_", "SOFTRNIC_", "SIDEWAY_", "STRIDE_"].iter().any(|start| name.starts_with(start)))
 }
 
 /// The files of the checkout that git does not ignore, and those that a fuzzer adds to the corpus, which tests read all the same; each
@@ -203,6 +216,17 @@ mod tests {
         let files = files(&root).unwrap();
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(files.keys().collect::<Vec<_>>(), [".gitignore", "fuzz/corpus/a/new"]);
+    }
+
+    #[test]
+    fn variables_that_decide_results_are_part_of_keys() {
+        for name in ["RUSTFLAGS", "CC", "CARGO_PROFILE_DEV_OPT_LEVEL", "PROPTEST_CASES", "SOFTRNIC_KILLS"] {
+            assert!(decides(name), "{name}");
+        }
+        // The same tree is found from another folder, and by `.ci/run` as by `cargo xtask ci`.
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_HOME", "CARGO_TARGET_DIR", "CARGO_INCREMENTAL", "CI", "PATH"] {
+            assert!(!decides(name), "{name}");
+        }
     }
 
     #[test]

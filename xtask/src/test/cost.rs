@@ -18,7 +18,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         return Ok(Finished::did_not_run(format!("{error:#}")));
     }
     let is_full = context.extent == Extent::Full;
-    let key = context.record.key(&format!("cost {is_full}"), &[PACKAGE], &[]);
+    let versions = packages::versions(&[packages::C_TESTS, packages::COST]);
+    let key = context.record.key(&format!("cost {is_full} {versions}"), &[PACKAGE], &[]);
     context.once("cost", &key, || {
         build::release(context.root)?;
         let mut finished = Finished::default();

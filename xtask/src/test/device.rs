@@ -61,7 +61,7 @@ pub(crate) fn program<'a>(context: &'a Context<'_>) -> Result<&'a Executable> {
 
 /// The key of all that the softroce ring runs.
 pub(crate) fn whole(context: &Context<'_>) -> Key {
-    let what = format!("softroce {:?}", context.extent);
+    let what = format!("softroce {:?} {}", context.extent, guest());
     context.record.key(&what, &[PACKAGE, "sideway-examples", "stride-perf", "rdma-mummy-capi"], &[])
 }
 
@@ -73,7 +73,13 @@ pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
         _ => None,
     };
     let packages: Vec<&str> = [PACKAGE, "sideway-examples"].into_iter().chain(more).collect();
-    context.record.key(&format!("softroce {} {}", module.name, module.tests.join(" ")), &packages, &[])
+    let what = format!("softroce {} {} {}", module.name, module.tests.join(" "), guest());
+    context.record.key(&what, &packages, &[])
+}
+
+/// What decides, besides the files, how the tests end in the guest.
+fn guest() -> String {
+    packages::versions(&[packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES])
 }
 
 /// The modules of the program, with the tests that this run has.

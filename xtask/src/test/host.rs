@@ -82,7 +82,8 @@ fn targets(context: &Context<'_>) -> Vec<Target> {
 fn key(context: &Context<'_>, target: &Target) -> Key {
     let Target { package, kind, name, .. } = target;
     // The C compiler and the headers decide what these tests compare.
-    let what = format!("test {package} {kind} {name} {}", packages::missing(&[packages::C_TESTS]).is_empty());
+    let versions = packages::versions(&[packages::C_TESTS]);
+    let what = format!("test {package} {kind} {name} {versions}");
     let packages: &[&str] = if name == WHOLE { &[] } else { &[package] };
     let besides = BESIDES.iter().find(|(name, _)| name == package).map_or(&[][..], |(_, files)| files);
     context.record.key(&what, packages, besides)

@@ -34,7 +34,9 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     let only = context.options.only.as_str();
     // A library of another profile is another one.
     let profile = if is_full { "for-c" } else { "release" };
-    let key = |name: &str, packages: &[&str]| record.key(&format!("program {name} {profile}"), packages, &[]);
+    let versions = packages::versions(&[packages::PROGRAMS]);
+    let key =
+        |name: &str, packages: &[&str]| record.key(&format!("program {name} {profile} {versions}"), packages, &[]);
     let mut finished = Finished::default();
     let is_new = |finished: &mut Finished, key: &Key| match record.find(key) {
         Some(results) => {
