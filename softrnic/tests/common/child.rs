@@ -1,7 +1,7 @@
 //! Children of a test.
 
 use std::env;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Runs `child` in a child, and gives its exit status, which is that of a panic where it panics.
 pub(crate) fn forked(child: impl FnOnce()) -> i32 {
@@ -25,13 +25,27 @@ pub(crate) fn forked(child: impl FnOnce()) -> i32 {
 }
 
 /// Runs the test of this name in a process of its own; whether this is that process.
+///
+/// # Panics
+///
+/// If the test fails there, or if there is no test of this name.
 pub(crate) fn is_alone(test: &str) -> bool {
     const ALONE: &str = "SOFTRNIC_TEST_ALONE";
     if env::var_os(ALONE).is_some_and(|alone| alone == test) {
         return true;
     }
     let mut command = Command::new(env::current_exe().expect("this program has a path"));
-    let status = command.args(["--exact", test, "--nocapture"]).env(ALONE, test).status().expect("the program starts");
-    assert!(status.success(), "{test}: {status}");
+    command.args(["--exact", test, "--nocapture"]).env(ALONE, test).stderr(Stdio::inherit());
+    let output = command.output().expect("the program starts");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{test}: {}\n{stdout}", output.status);
+    // A name that no test has is a success too.
+    assert!(stdout.contains(". 1 passed"), "{test} did not run:\n{stdout}");
     false
+}
+
+#[test]
+#[should_panic(expected = "child::no_such_test did not run")]
+fn is_alone_panics_if_no_test_has_the_name() {
+    is_alone("child::no_such_test");
 }

@@ -197,7 +197,7 @@ fn peers_that_are_killed_leave_nothing_behind() {
         longest = longest.max(time);
         settled(before);
     }
-    println!("{count} died, {worked} of them at work; their peer's requests ended within {longest:?}");
+    eprintln!("{count} died, {worked} of them at work; their peer's requests ended within {longest:?}");
     assert!(worked * 2 > count, "only {worked} of {count} have worked");
     // The allocator and the stacks of threads may have some more.
     assert!(mappings() <= maps + 32, "{maps} mappings have become {}", mappings());
