@@ -2,6 +2,7 @@
 
 use std::env;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Runs `child` in a child, and gives its exit status, which is that of a panic where it panics.
 pub(crate) fn forked(child: impl FnOnce()) -> i32 {
@@ -24,16 +25,19 @@ pub(crate) fn forked(child: impl FnOnce()) -> i32 {
     }
 }
 
-/// Runs the test of this name in a process of its own; whether this is that process.
+/// Runs the test of this name in a process of its own, one such process at a time; whether this is that process.
 ///
 /// # Panics
 ///
 /// If the test fails there, or if there is no test of this name.
 pub(crate) fn is_alone(test: &str) -> bool {
     const ALONE: &str = "SOFTRNIC_TEST_ALONE";
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if env::var_os(ALONE).is_some_and(|alone| alone == test) {
         return true;
     }
+    // Some of these tests count or time what their peers do, which a second process beside them would disturb.
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env::current_exe().expect("this program has a path"));
     command.args(["--exact", test, "--nocapture"]).env(ALONE, test).stderr(Stdio::inherit());
     let output = command.output().expect("the program starts");
