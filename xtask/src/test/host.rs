@@ -83,7 +83,8 @@ fn key(context: &Context<'_>, target: &Target) -> Key {
     let Target { package, kind, name, .. } = target;
     // The C compiler and the headers decide what these tests compare.
     let versions = packages::versions(&[packages::C_TESTS]);
-    let what = format!("test {package} {kind} {name} {versions}");
+    // In CI these tests must run, and fail if they cannot.
+    let what = format!("test {package} {kind} {name} {} {versions}", packages::in_ci());
     let packages: &[&str] = if name == WHOLE { &[] } else { &[package] };
     let besides = BESIDES.iter().find(|(name, _)| name == package).map_or(&[][..], |(_, files)| files);
     context.record.key(&what, packages, besides)
