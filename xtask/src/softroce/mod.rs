@@ -166,6 +166,12 @@ pub(crate) fn ready(guest: &Guest) -> Result<Ready> {
     prepare(guest, &home).map(Ready)
 }
 
+/// The kernel that the guest would have, if that can be found without downloading it.
+pub(crate) fn release(guest: &Guest) -> Option<String> {
+    let choice = kernel::Choice::new(guest.kernel.as_deref(), guest.modules.as_deref()).ok()?;
+    kernel::release(&choice, &repo::softroce_folder().ok()?)
+}
+
 impl Ready {
     /// Boots and runs the request. A guest that hangs in its boot is booted a second time. After a time-out, prints the guest's last
     /// lines.

@@ -9,6 +9,7 @@ use super::build::{self, Executable, Target};
 use super::{Context, Extent, Ring, results};
 use crate::packages;
 use crate::record::Key;
+use crate::softroce;
 use crate::table::Finished;
 
 /// The test program, and the package that it is in.
@@ -61,7 +62,7 @@ pub(crate) fn program<'a>(context: &'a Context<'_>) -> Result<&'a Executable> {
 
 /// The key of all that the softroce ring runs.
 pub(crate) fn whole(context: &Context<'_>) -> Key {
-    let what = format!("softroce {:?} {}", context.extent, guest());
+    let what = format!("softroce {:?} {}", context.extent, guest(context));
     context.record.key(&what, &[PACKAGE, "sideway-examples", "stride-perf", "rdma-mummy-capi"], &[])
 }
 
@@ -73,13 +74,15 @@ pub(crate) fn key(context: &Context<'_>, module: &Module) -> Key {
         _ => None,
     };
     let packages: Vec<&str> = [PACKAGE, "sideway-examples"].into_iter().chain(more).collect();
-    let what = format!("softroce {} {} {}", module.name, module.tests.join(" "), guest());
+    let what = format!("softroce {} {} {}", module.name, module.tests.join(" "), guest(context));
     context.record.key(&what, &packages, &[])
 }
 
 /// What decides, besides the files, how the tests end in the guest.
-fn guest() -> String {
-    packages::versions(&[packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES])
+fn guest(context: &Context<'_>) -> String {
+    let guest = &context.options.guest;
+    let versions = packages::versions(&[packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES]);
+    format!("{guest:?} {:?} {versions}", softroce::release(guest))
 }
 
 /// The modules of the program, with the tests that this run has.

@@ -58,7 +58,7 @@ const COMPARISON: &str = "both_devices";
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     let finished = context.once("softroce", &device::whole(context), || run_new(context))?;
     if finished.state == State::Passed {
-        // Anew: the first run installs packages whose versions are in the key.
+        // Anew: the first run installs packages and finds the kernel, which are in the key.
         context.record.keep(&device::whole(context), &finished.results);
     }
     Ok(finished)
