@@ -1,9 +1,11 @@
-//! A server: one client at a time. Clients that connect meanwhile read that it is busy; more of them wait in the backlog of the socket.
+//! A server: one client at a time. A connection has the server once its hello is read. Clients that connect during a test read that the
+//! server is busy. Until the hello of an earlier connection is read they wait, the first of them in `accept`, the others in the backlog of
+//! the socket: a port scanner or a health check delays them, and does not keep them out.
 
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -15,11 +17,12 @@ use super::options::tune;
 use super::server::{Event, Host, serve_one};
 use crate::endpoint::{EndpointFactory, Role};
 
-/// How long a client that has connected may take to send its hello. It has the server meanwhile.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client that has connected may take to send its hello: clients send it at once. The next client waits until then.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a client may take to read that the server is busy.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the server waits for the hello of a client that it refuses, and for the end of its connection. No other client is accepted until
+/// then.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long the server waits before it accepts again, if the system has no descriptor for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -88,13 +91,33 @@ pub fn serve(
     })
 }
 
-/// The address of the client that has the server.
+/// Which client has the server.
 #[derive(Debug, Default)]
-struct Current(Mutex<Option<String>>);
+enum Occupant {
+    /// None.
+    #[default]
+    Free,
+    /// The hello of a connection is due.
+    Greeting,
+    /// The client at this address.
+    Client(String),
+}
+
+/// The current occupant, and a notification for each change.
+#[derive(Debug, Default)]
+struct Current(Mutex<Occupant>, Condvar);
 
 impl Current {
-    fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn set(&self, occupant: Occupant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = occupant;
+        self.1.notify_all();
+    }
+
+    /// The occupant, once no hello is due: [`HELLO_TIMEOUT`] bounds the wait.
+    fn settled(&self) -> MutexGuard<'_, Occupant> {
+        let occupant = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_greeting = |occupant: &mut Occupant| matches!(occupant, Occupant::Greeting);
+        self.1.wait_while(occupant, is_greeting).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,7 +126,7 @@ struct Release<'a>(&'a Current);
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
-        *self.0.lock() = None;
+        self.0.set(Occupant::Free);
     }
 }
 
@@ -120,12 +143,13 @@ fn serve_client(
     // Dropped in reverse: the connection closes after the server is free, so that a client that sees its end can come again at once.
     let _open = stream.try_clone();
     let _release = Release(current);
-    tell(Event::Client(peer));
+    tell(Event::Client(peer.clone()));
     tune(&stream, timeout);
     let connection = match Connection::greet(stream, Role::Server, timeout.min(HELLO_TIMEOUT)) {
         Ok((connection, _)) => connection.with_timeout(timeout),
         Err(failure) => return (false, Err(failure)),
     };
+    current.set(Occupant::Client(peer));
     let mut has_asked = false;
     let result = serve_one(connection, factory, host, &mut |event| {
         has_asked |= matches!(event, Event::Asked(_));
@@ -150,15 +174,15 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
             }
         };
         let peer = address.ip().to_canonical().to_string();
-        let mut owner = current.lock();
-        if let Some(other) = &*owner {
+        let mut occupant = current.settled();
+        if let Occupant::Client(other) = &*occupant {
             let why = format!("the server is busy with a test for {other}");
-            drop(owner);
+            drop(occupant);
             refuse(stream, why);
             continue;
         }
-        *owner = Some(peer.clone());
-        drop(owner);
+        *occupant = Occupant::Greeting;
+        drop(occupant);
         if clients.send((stream, peer)).is_err() {
             break;
         }

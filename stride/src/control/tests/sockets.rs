@@ -48,6 +48,31 @@ fn the_second_client_is_told_that_the_server_is_busy() {
 }
 
 #[test]
+fn silent_connections_delay_a_client_and_do_not_keep_it_out() {
+    let server = Running::usual();
+    let silent = || TcpStream::connect(server.address).unwrap();
+    let _first = silent();
+    thread::scope(|scope| {
+        // As a health check does that connects again as soon as its connection ends.
+        scope.spawn(|| {
+            let _ = silent().read_to_end(&mut Vec::new());
+            let _ = silent().read_to_end(&mut Vec::new());
+        });
+        let met = connect("127.0.0.1", &server.contact(), None).unwrap();
+        measure(met.connection, met.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
+    });
+}
+
+#[test]
+fn silent_connections_during_a_test_do_not_delay_a_refusal() {
+    let server = Running::usual();
+    let _first = connect("127.0.0.1", &server.contact(), None).unwrap();
+    let _silent = [(); 20].map(|()| TcpStream::connect(server.address).unwrap());
+    let contact = ControlOptions { timeout: Duration::from_secs(10), ..server.contact() };
+    let Err(Failure::Busy(_)) = connect("127.0.0.1", &contact, None) else { panic!() };
+}
+
+#[test]
 fn a_server_that_is_busy_for_a_moment_is_tried_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let contact = ControlOptions { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
