@@ -220,6 +220,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::control::PROTOCOL;
     use crate::endpoint::{Intake, Listening, QpAddress};
     use crate::stats::Seen;
 
@@ -296,6 +297,19 @@ mod tests {
                 assert_eq!(read(path, nothing), Ok(true), "{path}");
             }
         }
+    }
+
+    #[test]
+    fn plan_keeps_the_names_of_its_protocol() {
+        // A server of the same protocol refuses a test for a name that it does not have: another name takes the next protocol.
+        let names = "operation measure transport sizes_bytes amount is_endless queue_pairs threads tx_depth rx_depth post_list receive_list \
+                     cq_moderation is_each_large_signaled is_bidirectional is_reversed inline_bytes mtu_bytes qp_timeout service_level \
+                     traffic_class flow_label is_relaxed is_on_demand has_own_regions sleeps_on_events is_validated timeout_seconds \
+                     rate_limit_gigabits_per_second burst_size gap_seconds interval_seconds counters uses_rdma_cm client server";
+        assert_eq!(PROTOCOL, 4, "the names above are of protocol 4");
+        let plan = serde_json::to_value(Plan::default()).unwrap();
+        let missing: Vec<_> = names.split_whitespace().filter(|name| plan.get(name).is_none()).collect();
+        assert!(missing.is_empty(), "{missing:?} is missing: {plan}");
     }
 
     #[test]

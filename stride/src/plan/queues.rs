@@ -44,6 +44,7 @@ pub struct Queues {
     #[arg(id = "inline_bytes", short = 'I', long = "inline", value_name = "BYTES", value_parser = values::count)]
     pub inline: Option<u32>,
     /// Threads sleep until a completion comes, rather than poll.
+    // The name in documents of earlier versions.
     #[serde(alias = "has_events")]
     #[arg(short = 'e', long = "events")]
     pub sleeps_on_events: bool,
@@ -100,6 +101,7 @@ pub struct QpAttributes {
     #[arg(long, value_name = "N", value_parser = values::hexadecimal, default_value_t = Self::default().flow_label)]
     pub flow_label: u32,
     /// The connection manager connects the queue pairs.
+    // The name in documents of earlier versions.
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]
     pub uses_rdma_cm: bool,

@@ -389,6 +389,16 @@ mod tests {
     }
 
     #[test]
+    fn documents_with_earlier_names_are_read() {
+        let document = bandwidth();
+        let text = sample::written(|out| document.write(out));
+        let earlier =
+            text.replace("\"uses_rdma_cm\"", "\"by_address\"").replace("\"sleeps_on_events\"", "\"has_events\"");
+        assert!(earlier.contains("by_address") && earlier.contains("has_events"), "{earlier}");
+        assert_eq!(Document::read(&earlier).unwrap(), document);
+    }
+
+    #[test]
     fn what_is_not_a_document_is_said() {
         let said = |text: &str| format!("{:#}", Document::read(text).unwrap_err());
         assert_eq!(said(""), "it is empty");

@@ -17,8 +17,9 @@ use super::wire::{Deadline, Wire, read_some, write_all};
 
 /// The version of the protocol. 2: a side that takes messages in which may be lost says how many came. 3: what fails
 /// is said with what it is of, ends say how much goes inline and of which kind is what takes messages in, sides tell what
-/// their ports have counted, and a server that sends alone tells of intervals.
-pub const PROTOCOL: u16 = 3;
+/// their ports have counted, and a server that sends alone tells of intervals. 4: members of the plan have other names
+/// (`uses_rdma_cm`, `sleeps_on_events`).
+pub const PROTOCOL: u16 = 4;
 
 /// First byte: no text. Last byte: none that a gateway would change.
 pub(super) const MAGIC: [u8; 8] = *b"\x93stride\n";
