@@ -45,7 +45,8 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     say(&format!("waiting for clients on TCP port {port}; Ctrl-C ends"));
     let mut tell = |event: Event| {
         match event {
-            Event::Client(_) => serving.store(true, Ordering::Relaxed),
+            // Until then the connection may be that of a port scanner.
+            Event::Asked(_) => serving.store(true, Ordering::Relaxed),
             Event::End | Event::Failed(_) => serving.store(false, Ordering::Relaxed),
             _ => {}
         }

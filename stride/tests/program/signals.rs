@@ -1,6 +1,7 @@
 //! Ctrl-C, and SIGTERM, while a test runs.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Stdio};
@@ -245,6 +246,24 @@ fn a_server_that_serves_nobody_ends() {
     assert!(line.starts_with("waiting for clients"), "{line}");
     server.signal(Signal::INT);
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_server_with_a_silent_connection_announces_no_test_to_end_after() {
+    let mut server = Running::start("-p 0");
+    let mut said = BufReader::new(server.child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let port: u16 = line.split("TCP port ").nth(1).and_then(|rest| rest.split(';').next()).unwrap().parse().unwrap();
+    let _silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    assert!(line.ends_with("has come\n"), "{line}");
+    server.signal(Signal::INT);
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("ends after this test"), "{rest}");
 }
 
 #[test]
