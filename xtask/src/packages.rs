@@ -146,8 +146,8 @@ pub(crate) fn missing(needs: &[&[Need]]) -> BTreeSet<&'static str> {
     needs.iter().copied().flatten().filter(|need| !need.is_there()).map(|need| need.package).collect()
 }
 
-/// The versions of the packages of `needs`, for the keys of what uses them: those of dpkg, or, on other distributions, which are missing
-/// and the versions of the libraries.
+/// The installed versions of the packages of `needs`, for the keys of what uses them, and the names of the missing ones. dpkg prints the
+/// versions; on other distributions pkg-config prints those of libibverbs and librdmacm.
 pub(crate) fn versions(needs: &[&[Need]]) -> String {
     let mut versions = VERSIONS.lock().unwrap_or_else(PoisonError::into_inner);
     let names: BTreeSet<&str> = needs.iter().copied().flatten().map(|need| need.package).collect();
@@ -164,7 +164,7 @@ pub(crate) fn versions(needs: &[&[Need]]) -> String {
     versions.entry(names.clone()).or_insert_with(read).clone()
 }
 
-/// What [`versions`] has read, by the names of the packages, until this run installs others.
+/// The results of [`versions`] by the names of the packages, until this run installs others.
 static VERSIONS: Mutex<BTreeMap<BTreeSet<&str>, String>> = Mutex::new(BTreeMap::new());
 
 /// The path of a program, by `PATH` and then by the folders for administrators.
