@@ -175,6 +175,10 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
         };
         let peer = address.ip().to_canonical().to_string();
         let mut occupant = current.settled();
+        // The listener may have been shut down since.
+        if !SockRef::from(listener).is_listener().unwrap_or(true) {
+            break;
+        }
         if let Occupant::Client(other) = &*occupant {
             let why = format!("the server is busy with a test for {other}");
             drop(occupant);

@@ -64,6 +64,24 @@ fn silent_connections_delay_a_client_and_do_not_keep_it_out() {
 }
 
 #[test]
+fn client_that_waits_for_a_silent_connection_is_not_served_after_the_stop() {
+    let server = Running::usual();
+    let _silent = TcpStream::connect(server.address).unwrap();
+    assert_eq!(server.events.recv_timeout(LONG).unwrap(), Event::Client("127.0.0.1".to_owned()));
+    let mut client = TcpStream::connect(server.address).unwrap();
+    let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
+    connection::write(&mut client, &hello, LONG).unwrap();
+    // Until it is accepted, most often; this holds also if it is not.
+    thread::sleep(Duration::from_millis(200));
+    server.stop.stop();
+    // The end, or a reset.
+    let mut answer = Vec::new();
+    let _ = client.read_to_end(&mut answer);
+    assert!(answer.is_empty(), "{}", answer.escape_ascii());
+    server.end().unwrap();
+}
+
+#[test]
 fn silent_connections_during_a_test_do_not_delay_a_refusal() {
     let server = Running::usual();
     let _first = connect("127.0.0.1", &server.contact(), None).unwrap();
