@@ -1,7 +1,7 @@
 //! The software NIC behind a shim: each call of libibverbs and librdmacm is logged, fails on request, and is forwarded to softrnic's
 //! functions otherwise.
 //!
-//! The shim is a provider in front of softrnic whose tables hold a forwarding function for each of softrnic's ([`forward`]). Verbs are logged and fail under their names without `ibv_`, or with `rdma_`; what a context or queue pair has as function pointers
+//! The shim is a provider in front of softrnic whose tables hold a forwarding function for each of softrnic's (`forward`). Verbs are logged and fail under their names without `ibv_`, or with `rdma_`; what a context or queue pair has as function pointers
 //! (posting, polling, `create_qp_ex`) is not.
 //!
 //! The shim tracks what was made and not given back ([`Shim::live`]) and what a program must not do ([`Shim::violations`]): an object
