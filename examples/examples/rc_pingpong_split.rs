@@ -197,11 +197,18 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         }
     }
 
-    // 13. What there is goes by itself at the end of the function, and nobody has to close anything. The queue pair keeps
+    let seconds = start.elapsed().as_secs_f64();
+
+    // 13. The last message is the server's. Some devices report it before they acknowledge it, and a destroyed queue pair does not
+    //     acknowledge: so the client waits until the server has ended.
+    if arguments.server.is_some() {
+        peer.wait_for_end();
+    }
+
+    // 14. What there is goes by itself at the end of the function, and nobody has to close anything. The queue pair keeps
     //     alive what it was made from: the completion queue, the domain, the device. The memory is the exception: it is there
     //     until the queue pair has gone only because it was made before it (step 4). Whoever moves the two into a struct has
     //     to put the queue pair first there, as the fields of a struct are dropped first to last.
-    let seconds = start.elapsed().as_secs_f64();
     let bytes = u64::from(arguments.size) * u64::from(arguments.iters) * 2;
     writeln!(out, "{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / seconds / 1e6)?;
     let each = seconds * 1e6 / f64::from(arguments.iters);

@@ -17,8 +17,9 @@ use super::options::tune;
 use super::server::{Event, Host, serve_one};
 use crate::endpoint::{EndpointFactory, Role};
 
-/// How long a client that has connected may take to send its hello: clients send it at once. The next client waits until then.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a client that has connected may take to send its hello: clients send it at once. The next client waits until then, for less
+/// than the least `--timeout` of a client.
+const HELLO_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long the server waits for the hello of a client that it refuses, and for the end of its connection. No other client is accepted until
 /// then.
@@ -74,8 +75,10 @@ pub fn serve(
     let current = Current::default();
     let (sender, clients) = channel();
     std::thread::scope(|scope| {
-        let _stop = stop;
         let current = &current;
+        // Dropped in reverse: `accept` wakes from its wait for a hello once the listener is shut down.
+        let _release = Release(current);
+        let _stop = stop;
         // The channel ends with the thread.
         scope.spawn(move || accept(listener, current, &sender));
         for (stream, peer) in clients {

@@ -109,6 +109,10 @@ pub(super) unsafe extern "C" fn get_cm_event(
             // SAFETY: the call has succeeded, so the event is there, and no other thread has it.
             let taken = unsafe { &mut **event };
             let mut state = lock();
+            // librdmacm writes to the identifier of an event that it returns.
+            if let Some((verb, _)) = state.running.get(&taken.id.addr()).and_then(|running| running.first()).copied() {
+                state.violation(format!("rdma_get_cm_event wrote to an identifier while {verb} ran on it"));
+            }
             // SAFETY: an event of a program's own has a number in place of the pointer of a connection.
             let number = unsafe { taken.param.conn.private_data }.addr() as u64;
             let is_own = taken.event == event_type::RDMA_CM_EVENT_USER;

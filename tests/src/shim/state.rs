@@ -28,7 +28,7 @@ pub(super) struct State {
     /// By address.
     pub(super) live: BTreeMap<usize, Kind>,
     /// The calls that run on an identifier, and whether each writes it.
-    running: BTreeMap<usize, Vec<(&'static str, bool)>>,
+    pub(super) running: BTreeMap<usize, Vec<(&'static str, bool)>>,
     pub(super) instead: Vec<(&'static str, Instead)>,
     pub(super) rewrite: Option<Rewrite>,
     pub(super) only_raised: bool,

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::ops::Range;
 
 use super::transition::standard_transition;
 use super::{
@@ -14,6 +15,9 @@ use crate::ibverbs::device_context::{AtomicCapability, LinkLayer, Mtu, PortAttr}
 
 /// QP numbers and packet sequence numbers have 24 bits.
 const LARGEST_24_BIT: u32 = 0xff_ffff;
+
+/// The LIDs of ports (InfiniBand Architecture Specification, volume 1, section 4.1.3).
+const UNICAST_LIDS: Range<u16> = 1..0xc000;
 
 /// This end of a connection: its port and GID, its first packet sequence number, and how it sends and retries.
 ///
@@ -169,6 +173,11 @@ impl RcOptions {
         self.rnr_retry = rnr_retry;
         self
     }
+
+    /// Whether packets carry GIDs.
+    fn needs_grh(&self, port: &PortAttr) -> bool {
+        port.link_layer() == LinkLayer::Ethernet || self.gid_index.is_some()
+    }
 }
 
 /// Why [`connect_rc`](super::QueuePair::connect_rc) failed.
@@ -229,7 +238,7 @@ impl QueuePairCore {
             return Err(ConnectQueuePairError::WrongType { found: self.qp_type(), expected });
         }
         let port = self.context().query_port(options.port)?;
-        check(remote, port.link_layer()).map_err(ConnectQueuePairError::InvalidEndpoint)?;
+        check(remote, options.needs_grh(&port)).map_err(ConnectQueuePairError::InvalidEndpoint)?;
         let all = self.attributes(remote, options, &port)?;
         let steps = [
             (QueuePairState::Reset, QueuePairState::Init),
@@ -265,7 +274,7 @@ impl QueuePairCore {
         let max_read_atomic = options.max_read_atomic.min(remote.max_dest_read_atomic);
         let mut way = AddressHandleAttribute::new();
         way.setup_port(options.port).setup_dest_lid(remote.lid).setup_service_level(options.service_level);
-        if port.link_layer() == LinkLayer::Ethernet || options.gid_index.is_some() {
+        if options.needs_grh(port) {
             let gid_index = options.gid_index.unwrap_or(0);
             way.setup_grh(&remote.gid, 0, gid_index, options.hop_limit, options.traffic_class);
         }
@@ -288,10 +297,11 @@ impl QueuePairCore {
     }
 }
 
-/// What is wrong with the peer's endpoint, if anything: drivers mask or follow what is too large.
-fn check(remote: &QueuePairEndpoint, link_layer: LinkLayer) -> Result<(), String> {
-    if remote.qp_num > LARGEST_24_BIT {
-        return Err(format!("QP number {:#x} exceeds 24 bits", remote.qp_num));
+/// What is wrong with the peer's endpoint, if anything: drivers mask or follow such values, and requests then exceed their retries.
+fn check(remote: &QueuePairEndpoint, has_grh: bool) -> Result<(), String> {
+    // 0 and 1 are the management queue pairs, the largest number is that of multicast.
+    if !(2..LARGEST_24_BIT).contains(&remote.qp_num) {
+        return Err(format!("QP number {:#x} is reserved or exceeds 24 bits", remote.qp_num));
     }
     if remote.psn > LARGEST_24_BIT {
         return Err(format!("packet sequence number {:#x} exceeds 24 bits", remote.psn));
@@ -299,8 +309,11 @@ fn check(remote: &QueuePairEndpoint, link_layer: LinkLayer) -> Result<(), String
     if remote.mtu.name().is_none() {
         return Err(format!("MTU code {} is unknown", remote.mtu.raw()));
     }
-    if link_layer == LinkLayer::Ethernet && remote.gid.is_zero() {
-        return Err("it has no GID, which Ethernet requires".to_owned());
+    if has_grh && remote.gid.is_zero() {
+        return Err("it has no GID, which Ethernet and a GID index require".to_owned());
+    }
+    if !has_grh && !UNICAST_LIDS.contains(&remote.lid) {
+        return Err(format!("LID {:#x} is not that of a port", remote.lid));
     }
     Ok(())
 }
@@ -322,16 +335,23 @@ mod tests {
 
     #[test]
     fn malformed_endpoint_names_the_value() {
-        let good = QueuePairEndpoint { gid: "::1".parse().unwrap(), ..Default::default() };
-        let wrong = |endpoint: QueuePairEndpoint| check(&endpoint, LinkLayer::Ethernet).unwrap_err();
-        assert_eq!(check(&good, LinkLayer::Ethernet), Ok(()));
-        assert_eq!(wrong(QueuePairEndpoint { qp_num: 1 << 24, ..good }), "QP number 0x1000000 exceeds 24 bits");
+        let good = QueuePairEndpoint { qp_num: 2, gid: "::1".parse().unwrap(), ..Default::default() };
+        let wrong = |endpoint: QueuePairEndpoint| check(&endpoint, true).unwrap_err();
+        assert_eq!(check(&good, true), Ok(()));
+        for qp_num in [0, 1, LARGEST_24_BIT, 1 << 24] {
+            let text = format!("QP number {qp_num:#x} is reserved or exceeds 24 bits");
+            assert_eq!(wrong(QueuePairEndpoint { qp_num, ..good }), text);
+        }
         let psn = QueuePairEndpoint { psn: u32::MAX, ..good };
         assert_eq!(wrong(psn), "packet sequence number 0xffffffff exceeds 24 bits");
         assert_eq!(wrong(QueuePairEndpoint { mtu: Mtu::from_raw(0), ..good }), "MTU code 0 is unknown");
-        let no_gid = QueuePairEndpoint { gid: Default::default(), ..good };
-        assert_eq!(wrong(no_gid), "it has no GID, which Ethernet requires");
-        assert_eq!(check(&no_gid, LinkLayer::InfiniBand), Ok(()));
+        let no_gid = QueuePairEndpoint { gid: Default::default(), lid: 7, ..good };
+        assert_eq!(wrong(no_gid), "it has no GID, which Ethernet and a GID index require");
+        assert_eq!(check(&no_gid, false), Ok(()), "InfiniBand without a GRH");
+        for lid in [0, 0xc000] {
+            let endpoint = QueuePairEndpoint { lid, ..no_gid };
+            assert_eq!(check(&endpoint, false), Err(format!("LID {lid:#x} is not that of a port")));
+        }
     }
 
     #[test]
