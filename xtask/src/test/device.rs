@@ -19,9 +19,17 @@ const PACKAGE: &str = "sideway-tests";
 /// How each module is run: with the tests that the other rings leave out, one at a time, as they share one device. The names of its
 /// tests follow.
 const ARGUMENTS: [&str; 3] = ["--include-ignored", "--test-threads=1", "--exact"];
-/// Parts of the names of tests that take minutes in the guest: under valgrind, or in hundreds of rounds, which the ring embedded runs
-/// on softrnic. The gate leaves them to the full run.
-const SLOW: [&str; 3] = ["_under_valgrind", "cm_leaks::", "cm_threads::"];
+/// Parts of the names of tests that take minutes in the guest: under valgrind, in hundreds of rounds, or programs of ours as each other's
+/// peers, which the ring embedded runs on softrnic. The gate leaves them to the full run.
+const SLOW: [&str; 7] = [
+    "_under_valgrind",
+    "cm_leaks::",
+    "cm_threads::",
+    "programs_cm_pingpong::",
+    "pingpong::a_mebibyte_a_thousand_times",
+    "pingpong::every_size_arrives_whole",
+    "pingpong::it_plays_with_itself_in_every_kind",
+];
 
 /// A module of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -43,6 +43,7 @@ while [ $# -gt 0 ]; do
         soft=$?
         [ $status -ne 0 ] || status=$soft
     fi
+    echo
     echo "     Ended $1: status $status after $(($(date +%s) - started)) s"
     shift 2
 done
@@ -56,19 +57,15 @@ const COMPARISON: &str = "both_devices";
 
 /// Boots one guest for all modules that have not passed before.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
-    let finished = context.once("softroce", &device::whole(context), || run_new(context))?;
-    if finished.state == State::Passed {
-        // Anew: the first run installs packages and finds the kernel, which are in the key.
-        context.record.keep(&device::whole(context), &finished.results);
-    }
-    Ok(finished)
-}
-
-fn run_new(context: &Context<'_>) -> Result<Finished> {
+    // First: the versions of what it installs are in the keys.
     let needs = [packages::SOFTROCE, packages::SOFTROCE_TESTS, packages::C_EXAMPLES];
     if let Err(error) = packages::require("the softroce ring", &needs) {
         return Ok(Finished::did_not_run(error.to_string()));
     }
+    context.once("softroce", &device::whole(context), || run_new(context))
+}
+
+fn run_new(context: &Context<'_>) -> Result<Finished> {
     let ready = match softroce::ready(&context.options.guest) {
         Ok(ready) => ready,
         Err(error) => return Ok(Finished::did_not_run(format!("{error:#}"))),
