@@ -138,7 +138,10 @@ fn connect_rc_failure_names_the_transition_and_leaves_the_state_before_it() {
 
     pair.near.qp.modify(&to(State::Reset)).expect("RESET is always possible");
     let malformed = connect(&QueuePairEndpoint { qp_num: 1 << 24, ..remote }, &options);
-    assert_eq!(malformed.to_string(), "malformed endpoint of the peer: QP number 0x1000000 is reserved or exceeds 24 bits");
+    assert_eq!(
+        malformed.to_string(),
+        "malformed endpoint of the peer: QP number 0x1000000 is reserved or exceeds 24 bits"
+    );
     assert_eq!(pair.near.qp.state(), State::Reset);
 
     let mut no_port = options.clone();
