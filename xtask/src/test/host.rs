@@ -1,6 +1,8 @@
 //! The rings that need nothing: the test programs of the workspace on this machine, and the examples in its documentation.
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::{env, thread};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -48,6 +50,11 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
             println!("\n     Running {} ({})", target.title(), built.file.display());
             let mut command = built.command();
             command.env_remove("SIDEWAY_TEST_DEVICE");
+            if env::var_os("RUST_TEST_THREADS").is_none() {
+                // Half of the tests wait, for time-outs and for programs.
+                let threads = 2 * thread::available_parallelism().map_or(1, NonZero::get);
+                command.env("RUST_TEST_THREADS", threads.to_string());
+            }
             command.env("SIDEWAY_EXAMPLES_DIR", repo::target_folder(context.root)?.join("debug/examples"));
             if packages::in_ci() {
                 command.env("SIDEWAY_REQUIRE_C_TESTS", "1");
