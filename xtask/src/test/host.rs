@@ -7,7 +7,7 @@ use std::{env, thread};
 use anyhow::{Context as _, Result, ensure};
 
 use super::build::{Target, selection};
-use super::device::runs_on_device;
+use super::device::{ON_SOFTRNIC, runs_on_device};
 use super::{Context, Extent, results};
 use crate::packages;
 use crate::record::Key;
@@ -27,11 +27,9 @@ const WHOLE: &str = "repo";
 /// of softrnic.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     // A quick run installs nothing: its tests print which of them lack the C headers.
-    let c_tests = if context.extent == Extent::Quick {
-        Ok(())
-    } else {
-        packages::require("comparing with the C headers", &[packages::C_TESTS])
-    };
+    let is_quick = context.extent == Extent::Quick;
+    let c_tests =
+        if is_quick { Ok(()) } else { packages::require("comparing with the C headers", &[packages::C_TESTS]) };
     let mut finished = Finished::default();
     if let Err(error) = &c_tests {
         ensure!(!packages::in_ci(), "{error:#}");
@@ -39,7 +37,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     }
     let wanted = wanted(context);
     let built = context.built()?;
-    if wanted.iter().any(|(target, _)| runs_on_device(target)) {
+    if !is_quick && wanted.iter().any(|(target, _)| runs_on_device(target)) {
         examples(context)?;
     }
     for target in targets(context) {
@@ -58,6 +56,9 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
             command.env("SIDEWAY_EXAMPLES_DIR", repo::target_folder(context.root)?.join("debug/examples"));
             if packages::in_ci() {
                 command.env("SIDEWAY_REQUIRE_C_TESTS", "1");
+            }
+            if is_quick && runs_on_device(&target) {
+                command.args(ON_SOFTRNIC.iter().flat_map(|part| ["--skip", part]));
             }
             let mut one = Finished::default();
             one.add(&target.title(), results::stream(command)?);
@@ -91,7 +92,8 @@ fn key(context: &Context<'_>, target: &Target) -> Key {
     // The C compiler and the headers decide what these tests compare.
     let versions = packages::versions(&[packages::C_TESTS]);
     // In CI these tests must run, and fail if they cannot.
-    let what = format!("test {package} {kind} {name} {} {versions}", packages::in_ci());
+    let is_part = context.extent == Extent::Quick && runs_on_device(target);
+    let what = format!("test {package} {kind} {name} {} {is_part} {versions}", packages::in_ci());
     let packages: &[&str] = if name == WHOLE { &[] } else { &[package] };
     let besides = BESIDES.iter().find(|(name, _)| name == package).map_or(&[][..], |(_, files)| files);
     context.record.key(&what, packages, besides)
