@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use crate::repo;
-use crate::test::Results;
+use crate::test::{End, Results};
 
 /// How a step or ring ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,10 +39,14 @@ impl Finished {
     }
 
     /// Adds what a test program, or cargo, ended with.
-    pub(crate) fn add(&mut self, title: &str, (status, results): (ExitStatus, Results)) {
+    pub(crate) fn add(&mut self, title: &str, (end, mut results): (End, Results)) {
+        // libtest does not print which program it is.
+        for failure in results.failures.iter_mut().filter(|failure| failure.starts_with('\n')) {
+            failure.insert_str(0, title);
+        }
         self.results.add(&results);
-        if !status.success() {
-            self.fail(format!("{title}: {status}"));
+        if !end.is_success() {
+            self.fail(format!("{title}: {end}"));
         }
     }
 
@@ -175,6 +179,16 @@ fn text(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_timed_out_is_named_in_the_table() {
+        let mut finished = Finished::default();
+        let results = Results { failed: 1, failures: vec!["\n    its last line".into()], ..Results::default() };
+        finished.add("nic: tests/slow.rs", (End::TimedOut(Duration::from_secs(9)), results));
+        assert_eq!(finished.results.failures, ["nic: tests/slow.rs\n    its last line"]);
+        let row = Row { state: finished.state, ..Row::default() };
+        assert_eq!(row.outcome(), "FAILED: nic: tests/slow.rs: timed out: printed nothing for 9 s");
+    }
 
     #[test]
     fn the_last_line_sums_what_ran_now() {

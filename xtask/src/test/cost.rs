@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::{Context, Extent, Results, build, results};
+use super::{Context, Extent, Results, build, running};
 use crate::table::Finished;
 use crate::{packages, repo};
 
@@ -24,13 +24,13 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         build::release(context.root)?;
         let mut finished = Finished::default();
         let program = repo::target_folder(context.root)?.join("release/zero_cost");
-        let (status, _) = results::stream(Command::new(&program))?;
-        let passed = u64::from(status.success());
-        finished.add("zero_cost", (status, Results { passed, failed: 1 - passed, ..Results::default() }));
+        let (end, _) = running::stream(Command::new(&program))?;
+        let passed = u64::from(end.is_success());
+        finished.add("zero_cost", (end, Results { passed, failed: 1 - passed, ..Results::default() }));
         if is_full {
             let mut cargo = repo::cargo(context.root);
             cargo.args(["test", "--release", "--package", PACKAGE, "--no-fail-fast", "--lib", "--bins", "--benches"]);
-            finished.add("cargo test --release", results::stream(cargo)?);
+            finished.add("cargo test --release", running::stream(cargo)?);
         }
         Ok(finished.or_nothing_ran())
     })

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::build::{self, Executable, Target};
-use super::{Context, Extent, Ring, results};
+use super::{Context, Extent, Ring, running};
 use crate::packages;
 use crate::record::Key;
 use crate::softroce;
@@ -131,7 +131,7 @@ pub(crate) fn hardware(context: &Context<'_>) -> Result<Finished> {
         println!("\n     Running {} on this machine ({})", module.name, program.file.display());
         let mut command = program.command();
         command.args(ARGUMENTS).args(&module.tests).envs(environment.iter().cloned());
-        finished.add(&module.name, results::stream(command)?);
+        finished.add(&module.name, running::stream(command)?);
         finished.results.for_device += module.ignored;
     }
     Ok(finished.or_nothing_ran())

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::build::{Target, selection};
 use super::device::{ON_SOFTRNIC, runs_on_device};
-use super::{Context, Extent, results};
+use super::{Context, Extent, running};
 use crate::packages;
 use crate::record::Key;
 use crate::repo::{self, Package};
@@ -61,7 +61,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
                 command.args(ON_SOFTRNIC.iter().flat_map(|part| ["--skip", part]));
             }
             let mut one = Finished::default();
-            one.add(&target.title(), results::stream(command)?);
+            one.add(&target.title(), running::stream(command)?);
             if runs_on_device(&target) {
                 one.results.for_device = one.results.skipped;
             }
@@ -119,7 +119,7 @@ fn documents(context: &Context<'_>) -> Result<Finished> {
         // By the features of the whole workspace, as the other tests are built.
         cargo.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
         let mut finished = Finished::default();
-        finished.add("cargo test --doc", results::stream(cargo)?);
+        finished.add("cargo test --doc", running::stream(cargo)?);
         Ok(finished)
     })
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::{Context, Extent, results};
+use super::{Context, Extent, running};
 use crate::table::{Finished, State};
 use crate::{repo, toolchain};
 
@@ -92,7 +92,7 @@ fn run_one(context: &Context<'_>, nightly: &str, title: &str, (package, words, _
     let more = std::env::var("MIRIFLAGS").unwrap_or_default();
     command.env("MIRIFLAGS", format!("{FLAGS} {more}"));
     let mut text = Vec::new();
-    let ended = results::copy(command, &mut text)?;
+    let ended = running::copy(command, &mut text)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{title}: {:.0} s", started.elapsed().as_secs_f64())?;
     out.write_all(&text)?;

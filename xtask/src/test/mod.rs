@@ -7,6 +7,7 @@ mod host;
 mod miri;
 mod programs;
 mod results;
+mod running;
 mod sanitizers;
 mod softroce;
 
@@ -20,7 +21,8 @@ use clap::{Args, Parser, ValueEnum};
 
 pub(crate) use self::build::selection;
 use self::build::{Executable, Target};
-pub(crate) use self::results::{Results, stream};
+pub(crate) use self::results::Results;
+pub(crate) use self::running::{End, stream};
 use crate::packages;
 use crate::record::{Key, Record};
 use crate::repo;

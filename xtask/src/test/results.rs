@@ -1,10 +1,7 @@
-//! Runs test programs, and reads their results from what they print.
+//! Reads the results of test programs from what they print.
 
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Read, Write};
-use std::process::{Command, ExitStatus, Stdio};
-
-use anyhow::{Context, Result};
+use std::io::Write;
 
 /// What test programs found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,43 +38,19 @@ impl Results {
     }
 }
 
-/// Runs a test program, or cargo; copies what it prints to standard output, both streams in the order of printing.
-pub(crate) fn stream(command: Command) -> Result<(ExitStatus, Results)> {
-    copy(command, &mut std::io::stdout())
-}
-
-/// As [`stream`], with what it prints going to `out`.
-pub(crate) fn copy(mut command: Command, out: &mut dyn Write) -> Result<(ExitStatus, Results)> {
-    let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    if std::io::stdout().is_terminal() && std::env::var_os("CARGO_TERM_COLOR").is_none() {
-        command.env("CARGO_TERM_COLOR", "always");
-    }
-    let mut child = command.spawn().with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    // The command holds the writing ends; without it the pipe ends with the child.
-    drop(command);
-    let mut scanner = Scanner::default();
-    let mut buffer = [0; 16 * 1024];
-    loop {
-        let length = reader.read(&mut buffer).context("cannot read what the tests print")?;
-        if length == 0 {
-            break;
-        }
-        scanner.write_all(&buffer[..length])?;
-        out.write_all(&buffer[..length])?;
-        out.flush()?;
-    }
-    Ok((child.wait()?, scanner.finish()))
-}
-
 /// Lines that are kept of the failures of a program.
 const KEPT: usize = 100;
+
+/// The last lines that are kept of a program that hangs.
+const TAIL: usize = 40;
 
 /// Sums the closing lines of libtest in what is written to it, and keeps what is printed of failures.
 #[derive(Debug, Default)]
 pub(crate) struct Scanner {
     line: Vec<u8>,
     program: String,
+    /// The last lines of all.
+    tail: VecDeque<String>,
     /// What this program prints of its failures, from the first `failures:` to the closing line.
     story: Option<VecDeque<String>>,
     results: Results,
@@ -93,8 +66,21 @@ impl Scanner {
         std::mem::take(&mut self.results)
     }
 
+    /// What has been counted of a program that was killed: one failure more, with the last lines that it printed.
+    pub(crate) fn finish_killed(&mut self, why: &str) -> Results {
+        let mut results = self.finish();
+        let lines: String = self.tail.iter().flat_map(|line| ["\n    ", line.as_str()]).collect();
+        results.failures.push(format!("{}\n    {why}; the last lines:{lines}", self.program));
+        results.failed += 1;
+        results
+    }
+
     fn take_line(&mut self) {
         let line = without_colours(&String::from_utf8_lossy(&std::mem::take(&mut self.line)));
+        if self.tail.len() == TAIL {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.clone());
         if let Some(result) = line.trim().strip_prefix("test result: ") {
             self.results.passed += number_before(result, " passed");
             self.results.failed += number_before(result, " failed");

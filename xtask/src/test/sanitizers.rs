@@ -8,7 +8,7 @@
 use anyhow::Result;
 
 use super::build::{self, Target};
-use super::{Context, results};
+use super::{Context, running};
 use crate::table::Finished;
 use crate::{repo, toolchain};
 
@@ -127,7 +127,7 @@ impl Sanitizer {
                     let mut command = program.command();
                     command.args(parts).args(self.left_out.iter().flat_map(|test| ["--skip", test]));
                     command.env_remove("SIDEWAY_TEST_DEVICE").envs(self.environment.iter().copied());
-                    one.add(&title, results::stream(command)?);
+                    one.add(&title, running::stream(command)?);
                 }
                 Ok(one.or_nothing_ran())
             })?;
