@@ -232,7 +232,7 @@ fn who_looks_for_events_may_leave_and_the_others_go_on() {
     thread::scope(|scope| {
         let wait = |timeout| active.wait(timeout);
         let leaving: Vec<_> = (0..8).map(|n| scope.spawn(move || wait(Some(SHORT * n)))).collect();
-        let staying: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(None))).collect();
+        let staying: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(Some(LONG)))).collect();
         for one in leaving {
             assert!(one.join().unwrap().unwrap_err().is_timed_out());
         }
@@ -250,13 +250,14 @@ fn a_channel_that_fails_is_told_to_one_and_the_others_go_on() {
     let [(active, _end), _passive] = connect(resolved, &listener);
     shim.only_raised(true);
     thread::scope(|scope| {
-        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(None))).collect();
+        // With a limit, so that the loop below ends.
+        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| active.wait(Some(LONG)))).collect();
         // An event of an identifier that nobody made.
         let channel = active.event_channel();
         let (c_channel, c_id) = raw(&channel, listener.identifier());
         shim.raise(c_channel, ConnectionEvent::new(EventType::AddressChange.raw(), c_id));
         while !waiting.iter().any(|one| one.is_finished()) {
-            thread::yield_now();
+            thread::sleep(Duration::from_millis(1));
         }
         raise(&shim, active.identifier(), EventType::Disconnected.raw(), 0);
         let told: Vec<_> = waiting.into_iter().map(|one| one.join().unwrap()).collect();
