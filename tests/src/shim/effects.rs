@@ -1,21 +1,24 @@
 //! What a call makes, gives back and writes, by its name.
 
+use std::any::TypeId;
+
 use rdma_mummy_sys as ffi;
 
+use super::forward::{Prototype, Type, prototype};
 use super::state::State;
 use crate::recording::Kind;
 
-/// Calls that make what they return.
-const RETURNED: &[(&str, Kind)] = &[
-    ("rdma_create_event_channel", Kind::EventChannel),
-    ("rdma_get_devices", Kind::OpenDevices),
-    ("alloc_pd", Kind::ProtectionDomain),
-    ("create_cq", Kind::CompletionQueue),
-    ("create_qp", Kind::QueuePair),
-    ("create_srq", Kind::SharedReceiveQueue),
-    ("create_comp_channel", Kind::CompletionChannel),
-    ("create_ah", Kind::AddressHandle),
-    ("open_device", Kind::Context),
+/// What a call makes, by the type that it returns.
+const RETURNED: &[(Type, Kind)] = &[
+    (TypeId::of::<*mut ffi::rdma_event_channel>, Kind::EventChannel),
+    (TypeId::of::<*mut *mut ffi::ibv_context>, Kind::OpenDevices),
+    (TypeId::of::<*mut ffi::ibv_pd>, Kind::ProtectionDomain),
+    (TypeId::of::<*mut ffi::ibv_cq>, Kind::CompletionQueue),
+    (TypeId::of::<*mut ffi::ibv_qp>, Kind::QueuePair),
+    (TypeId::of::<*mut ffi::ibv_srq>, Kind::SharedReceiveQueue),
+    (TypeId::of::<*mut ffi::ibv_comp_channel>, Kind::CompletionChannel),
+    (TypeId::of::<*mut ffi::ibv_ah>, Kind::AddressHandle),
+    (TypeId::of::<*mut ffi::ibv_context>, Kind::Context),
 ];
 
 /// Calls that make what they write through the argument with this index.
@@ -37,6 +40,7 @@ const ENDED: &[(&str, Kind)] = &[
     ("rdma_ack_cm_event", Kind::ConnectionEvent),
     ("rdma_free_devices", Kind::OpenDevices),
     ("dealloc_pd", Kind::ProtectionDomain),
+    ("unimport_pd", Kind::ProtectionDomain),
     ("destroy_cq", Kind::CompletionQueue),
     ("destroy_comp_channel", Kind::CompletionChannel),
     ("destroy_ah", Kind::AddressHandle),
@@ -45,24 +49,7 @@ const ENDED: &[(&str, Kind)] = &[
     ("close_device", Kind::Context),
 ];
 
-/// Calls on an identifier, their first argument, that write its C struct.
-const WRITERS: [&str; 13] = [
-    "rdma_accept",
-    "rdma_bind_addr",
-    "rdma_connect",
-    "rdma_create_qp",
-    "rdma_create_qp_ex",
-    "rdma_create_srq",
-    "rdma_create_srq_ex",
-    "rdma_destroy_id",
-    "rdma_listen",
-    "rdma_migrate_id",
-    "rdma_resolve_addr",
-    "rdma_resolve_route",
-    "rdma_set_local_ece",
-];
-
-/// Those that only read it.
+/// Calls on an identifier, their first argument, that only read its C struct. All others write it.
 const READERS: [&str; 16] = [
     "rdma_disconnect",
     "rdma_establish",
@@ -84,8 +71,8 @@ const READERS: [&str; 16] = [
 
 /// The identifier that a call is on, and whether it writes it.
 pub(super) fn identifier(verb: &str, arguments: &[u64]) -> Option<(usize, bool)> {
-    let writes = WRITERS.contains(&verb);
-    (writes || READERS.contains(&verb)).then(|| (arguments[0] as usize, writes))
+    let prototype = prototype(verb)?;
+    prototype.takes(TypeId::of::<*mut ffi::rdma_cm_id>).then(|| (arguments[0] as usize, !READERS.contains(&verb)))
 }
 
 /// What an argument points to.
@@ -158,7 +145,8 @@ pub(super) fn failed(state: &mut State, verb: &str, arguments: &[u64]) {
 
 /// A call succeeded, and returned this object if it made any.
 pub(super) fn after(state: &mut State, verb: &str, arguments: &[u64], object: usize) {
-    if let Some((_, kind)) = RETURNED.iter().find(|(name, _)| *name == verb) {
+    let returned = |prototype: &Prototype| RETURNED.iter().find(|(result, _)| prototype.returns(*result));
+    if let Some((_, kind)) = prototype(verb).and_then(returned) {
         state.made(*kind, object);
     }
     if let Some((_, index, kind)) = WRITTEN.iter().find(|(name, ..)| *name == verb) {
@@ -177,5 +165,60 @@ pub(super) fn after(state: &mut State, verb: &str, arguments: &[u64], object: us
             state.made(Kind::SharedReceiveQueue, id.srq.addr());
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::forward::prototypes;
+    use super::super::state::verb;
+    use super::*;
+
+    #[test]
+    fn readers_are_calls_on_an_identifier() {
+        for name in READERS {
+            assert_eq!(identifier(name, &[7]), Some((7, false)), "{name}");
+        }
+        assert_eq!(identifier("rdma_destroy_qp", &[7]), Some((7, true)));
+        assert_eq!(identifier("rdma_create_id", &[7]), None);
+    }
+
+    #[test]
+    fn calls_that_give_an_object_back_are_listed() {
+        let gives_back = |name: &str| {
+            let words = ["ack_cm_event", "close", "dealloc", "destroy", "free", "unimport"];
+            words.iter().any(|word| name.contains(word))
+        };
+        let written: [Type; 3] = [
+            TypeId::of::<*mut ffi::rdma_cm_id>,
+            TypeId::of::<*mut ffi::rdma_addrinfo>,
+            TypeId::of::<*mut ffi::rdma_cm_event>,
+        ];
+        let types: Vec<Type> = RETURNED.iter().map(|(result, _)| *result).chain(written).collect();
+        let mut found: Vec<_> = prototypes()
+            .filter(|prototype| gives_back(prototype.name) && types.iter().any(|first| prototype.takes(*first)))
+            .map(|prototype| verb(prototype.name))
+            // They give back what an identifier has, and not the identifier.
+            .filter(|name| !["rdma_destroy_qp", "rdma_destroy_srq"].contains(name))
+            .collect();
+        let mut listed: Vec<_> = ENDED.iter().map(|(name, _)| *name).collect();
+        found.sort();
+        listed.sort();
+        assert_eq!(found, listed);
+    }
+
+    #[test]
+    fn an_object_that_is_given_back_twice_is_a_violation() {
+        let queues = [Kind::CompletionQueue, Kind::QueuePair, Kind::SharedReceiveQueue];
+        for (verb, kind) in ENDED.iter().filter(|(_, kind)| !queues.contains(kind)) {
+            let mut state = State::default();
+            // An address alone: what looks into an identifier is not called.
+            state.made(*kind, 7);
+            state.ended(*kind, 7);
+            assert_eq!(state.violations, [""; 0], "{verb}");
+            before(&mut state, verb, &[7]);
+            let expected = format!("a {kind:?} was given back that is not there");
+            assert!(state.violations.contains(&expected), "{verb}: {:?}", state.violations);
+        }
     }
 }

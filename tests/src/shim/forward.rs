@@ -1,5 +1,6 @@
 //! A function for each of softrnic's, made from the lists of prototypes of `rdma-mummy-sys`.
 
+use std::any::TypeId;
 use std::sync::OnceLock;
 
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
@@ -25,6 +26,33 @@ pub(super) fn tables(provider: ProviderId) -> (IbverbsTable, RdmacmTable) {
     rdmacm.rdma_get_cm_event = Some(super::events::get_cm_event);
     rdmacm.rdma_ack_cm_event = Some(super::events::ack_cm_event);
     (ibverbs, rdmacm)
+}
+
+/// A type, as a constant can name it.
+pub(super) type Type = fn() -> TypeId;
+
+/// A C function.
+pub(super) struct Prototype {
+    pub(super) name: &'static str,
+    arguments: &'static [Type],
+    result: Type,
+}
+
+impl Prototype {
+    /// Whether its first argument has this type.
+    pub(super) fn takes(&self, first: Type) -> bool {
+        self.arguments.first().is_some_and(|own| own() == first())
+    }
+
+    /// Whether it returns this type.
+    pub(super) fn returns(&self, result: Type) -> bool {
+        (self.result)() == result()
+    }
+}
+
+/// The C function that is logged under this name.
+pub(super) fn prototype(verb: &str) -> Option<&'static Prototype> {
+    prototypes().find(|prototype| super::state::verb(prototype.name) == verb)
 }
 
 /// A table within what lies below.
@@ -74,6 +102,14 @@ macro_rules! forward {
             }
         )*
 
+        pub(super) const PROTOTYPES: &[Prototype] = &[
+            $(Prototype {
+                name: stringify!($name),
+                arguments: &[$(TypeId::of::<$Type>),*],
+                result: TypeId::of::<$Result>,
+            }),*
+        ];
+
         /// The same functions as below.
         pub(super) fn over(below: &Table) -> Table {
             let mut table = *below;
@@ -101,10 +137,17 @@ mod types {
 /// A module for each list.
 macro_rules! lists {
     ($($module:ident: $list:ident, $Table:ident;)*) => {
+        /// All C functions of which the shim has one.
+        pub(super) fn prototypes() -> impl Iterator<Item = &'static Prototype> {
+            [$($module::PROTOTYPES),*].into_iter().flatten()
+        }
+
         $(
             mod $module {
+                use std::any::TypeId;
+
                 use super::types::*;
-                use super::{Part, $Table};
+                use super::{Part, Prototype, $Table};
                 use crate::shim::state::{Argument, call};
 
                 rdma_mummy_sys::$list!(crate::shim::forward::forward, $Table);

@@ -181,10 +181,15 @@ impl<T> Argument for *const T {
     }
 }
 
+/// The name by which a C function is logged.
+pub(super) fn verb(name: &str) -> &str {
+    let verb = name.trim_start_matches('_');
+    verb.strip_prefix("ibv_").unwrap_or(verb)
+}
+
 /// A call of the C function `name`: logs it, fails it if it is to fail, and forwards it otherwise.
 pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u64)], forward: impl FnOnce() -> R) -> R {
-    let verb = name.trim_start_matches('_');
-    let verb = verb.strip_prefix("ibv_").unwrap_or(verb);
+    let verb = verb(name);
     let numbers: Vec<u64> = arguments.iter().map(|(_, number)| *number).collect();
     let id = effects::identifier(verb, &numbers);
     let mut state = lock();
@@ -257,14 +262,7 @@ impl State {
 
     pub(super) fn ended(&mut self, kind: Kind, object: usize) {
         // A context's own functions make queues, which nothing sees here.
-        let is_seen = matches!(
-            kind,
-            Kind::EventChannel
-                | Kind::Identifier
-                | Kind::ConnectionEvent
-                | Kind::OpenDevices
-                | Kind::AddressInformation
-        );
+        let is_seen = !matches!(kind, Kind::CompletionQueue | Kind::QueuePair | Kind::SharedReceiveQueue);
         if self.live.get(&object) == Some(&kind) {
             self.live.remove(&object);
         } else if is_seen {
