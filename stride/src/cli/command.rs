@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Args, Command, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use clap_mangen::Man;
 
 use super::options::{Local, Server, Test};
 
@@ -28,36 +28,35 @@ fn with_exit_status(text: &str) -> String {
 /// What stands below the help of the program.
 const EXAMPLES: &str = "\
 Examples:
-  stride-perf                                       serves any test, on this host
-  stride-perf write bw HOST                         bandwidth of writes to it
-  stride-perf write lat --latency ack -a HOST       latency of writes, of all sizes
-  stride-perf write bw -a --loopback                a first look at a device, without a server
-  stride-perf devices                               what there is to measure
-  stride-perf self-test                             whether all of it works, on one device
-Each command has help of its own: stride-perf write bw --help";
+  stride-perf                                       server for any test
+  stride-perf write bw HOST                         bandwidth of writes to HOST
+  stride-perf write lat --latency ack -a HOST       latency of writes, all sizes
+  stride-perf write bw -a --loopback                both sides in one process
+  stride-perf devices                               RDMA devices and GPUs of this host
+  stride-perf self-test                             every operation and transport, checked
+Each command has its own help: stride-perf write bw --help";
 
 /// What stands below the help of the self-test.
 const SELF_TEST: &str = "\
-It takes some seconds. It fails if a part of what the device has fails, or if it has nothing of it.";
+Takes some seconds. Fails if anything the device supports fails, or if it supports nothing.";
 
 /// What stands below the help of a test.
 const TEST_EXAMPLES: &str = "\
 Examples:
-  stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608               a server
-  stride-perf write bw -d mlx5_0 -n 100000 -a --max-msg-size 8388608 127.0.0.1     its client
-  stride-perf write bw -q 4 --threads 4 -D 10s HOST      four threads, ten seconds of each size
-  stride-perf write bw -d mlx5_0,mlx5_1 -D 10s HOST      over two ports at once
-  stride-perf write bw -l 64 -t 4096 -s 64 HOST          as many messages as there can be
-  stride-perf read bw --use-cuda 4 --remote-use-cuda 0 HOST
+  stride-perf write bw -q 4 --threads 4 -D 10s HOST      four threads, ten seconds per size
+  stride-perf write bw -d mlx5_0,mlx5_1 -D 10s HOST      two ports at once
+  stride-perf write bw -l 64 -t 4096 -s 64 HOST          message rate
   stride-perf send lat -s 64,4K,1M --json run.json HOST
-A server needs no options: the client's count, on both sides.
--d, -i, -x, --use-cuda, --huge-pages and --cpu are of the side where they are given.
-Sizes and numbers have the suffixes k, K, M and G, powers of 1024.
-Times have us, ms, s, m and h, and are seconds without.";
+The client's options apply to both sides, except \"This side\": a server needs none.
+Sizes and counts take k, K, M and G, powers of 1024; times take us, ms, s, m and h.";
+
+/// What stands below the brief help of a test.
+const TEST_BRIEF: &str = "\
+--help lists all options with examples; the manual page explains them: stride-perf man write bw";
 
 /// Bandwidth and latency of RDMA, in host and GPU memory.
 ///
-/// Without a command: a server for any test.
+/// Without a command, stride-perf is a server for any test.
 #[derive(Debug, Parser)]
 #[command(name = "stride-perf", version, after_help = with_exit_status(EXAMPLES), args_conflicts_with_subcommands = true, max_term_width = 120)]
 pub(super) struct Program {
@@ -74,42 +73,50 @@ pub(super) enum Word {
     Write(Measured),
     /// RDMA reads.
     Read(Measured),
-    /// Sends into receives.
+    /// Sends.
     Send(Measured),
-    /// Atomics of eight bytes.
+    /// 8-byte atomics.
     Atomic(Measured),
-    /// Serves one test after another, whichever a client asks for.
+    /// Serve clients, one test at a time.
     Server(Server),
-    /// Tries every operation over every transport on a device, with both sides in this process, and checks what arrives.
+    /// Test every operation and transport of a device, in one process, with data checked.
     #[command(
         after_help = with_exit_status(SELF_TEST),
-        mut_arg("device", |arg| arg.value_name("NAME").help("RDMA device; where it is left out, the first with a port that is up")),
-        mut_arg("ib_port", |arg| arg.value_name("PORT").help("Port of the device, from 1 [default: the first that is up]")),
+        mut_arg("device", |arg| arg.value_name("NAME").help("RDMA device [default: the first with an active port]").long_help(None)),
+        mut_arg("ib_port", |arg| arg.value_name("PORT").help("Port of the device, from 1 [default: the first active one]").long_help(None)),
         mut_arg("dualport", |arg| arg.hide(true)),
         mut_arg("gid_index", |arg| {
-            arg.value_name("N").help("Index in the port's table of GIDs; where it is left out, one is chosen")
+            arg.value_name("N").help("Index in the port's GID table [default: chosen]").long_help(None)
         }),
-        mut_arg("pkey_index", |arg| {
-            arg.help("Index in the port's table of P_Keys, of the partition that queue pairs are in [default: 0]")
-        }),
+        mut_arg("pkey_index", |arg| arg.long_help(None)),
+        mut_arg("dlid", |arg| arg.long_help(None)),
     )]
     SelfTest(Local),
-    /// Lists devices, ports, GIDs and GPUs, and what each device can: transports, atomics, reads, on-demand paging, inline bytes.
+    /// List devices, ports, GIDs and GPUs, and the capabilities of each device.
     Devices,
-    /// Draws runs that --json has written, or that perftest has printed, over each other.
+    /// Draw several runs into one plot: files from --json, or output of perftest.
     Plot(Plot),
-    /// Prints what completes the options in a shell.
+    /// Print a completion script for a shell.
     Completions {
         /// The shell.
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// Prints the manual page, or that of a command: `stride-perf man write bw`.
+    /// Print the manual page of the program or of a command.
     Man {
         /// The command's words.
         #[arg(value_name = "COMMAND")]
         command: Vec<String>,
     },
+}
+
+/// The brief help of a latency has other options than that of a bandwidth.
+fn brief_of_latency(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "latency" | "sleeps_on_events" => arg.hide_short_help(false),
+        "bidirectional" | "qp_count" | "threads" | "tx_depth" | "post_list" => arg.hide_short_help(true),
+        _ => arg,
+    }
 }
 
 /// What is measured.
@@ -124,22 +131,36 @@ pub(super) struct Measured {
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
     /// Bandwidth and message rate.
-    #[command(visible_alias = "bandwidth", after_help = with_exit_status(TEST_EXAMPLES))]
+    #[command(visible_alias = "bandwidth", after_help = TEST_BRIEF, after_long_help = with_exit_status(TEST_EXAMPLES))]
     Bw(Box<Test>),
-    /// The time of a message.
-    #[command(visible_alias = "latency", after_help = with_exit_status(TEST_EXAMPLES))]
+    /// Latency.
+    #[command(visible_alias = "latency", after_help = TEST_BRIEF, after_long_help = with_exit_status(TEST_EXAMPLES), mut_args(brief_of_latency))]
     Lat(Box<Test>),
 }
 
 /// A plot.
 #[derive(Debug, Args)]
 pub(super) struct Plot {
-    /// Runs that --json has written, or that a program of perftest has printed.
+    /// Files written by --json, or output of perftest.
     #[arg(value_name = "RUN", required = true)]
     pub(super) runs: Vec<PathBuf>,
-    /// The plot, as .svg or .png.
+    /// Output file, .svg or .png.
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(super) output: PathBuf,
+}
+
+/// The command line as `--help` shows it: every option with one line of help; `-h` shows the most used ones, and the manual page
+/// the details.
+pub(super) fn with_all_options(command: Command) -> Command {
+    let about = command.get_long_about().or(command.get_about()).cloned().unwrap_or_default();
+    let after = command.get_after_long_help().or(command.get_after_help()).cloned().unwrap_or_default();
+    let brief = command.about(about).long_about(None).after_help(after).after_long_help(None);
+    let with_one_line = |arg: Arg| {
+        let values: Vec<_> = arg.get_possible_values().into_iter().map(|value| value.help(None)).collect();
+        let arg = arg.hide_short_help(false).long_help(None);
+        if values.is_empty() { arg } else { arg.value_parser(PossibleValuesParser::new(values)) }
+    };
+    brief.mut_args(with_one_line).mut_subcommands(with_all_options)
 }
 
 /// Writes what completes the options in a shell.
@@ -153,38 +174,16 @@ pub fn completions(shell: Shell, to: &mut dyn Write) -> io::Result<()> {
     to.write_all(&page)
 }
 
-/// Writes a manual page: that of the program, or of the command with these words.
-///
-/// # Errors
-///
-/// Those of `to`; `InvalidInput` where there is no such command.
-pub fn man(words: &[String], to: &mut dyn Write) -> io::Result<()> {
-    let mut program = Program::command();
-    program.build();
-    let mut command = &program;
-    for word in words {
-        command = command
-            .find_subcommand(word)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("there is no command {word:?}")))?;
-    }
-    Man::new(command.clone()).render(to)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn pages_have_the_options() {
+    fn completions_have_the_options() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let mut page = Vec::new();
             completions(shell, &mut page).unwrap();
             assert!(String::from_utf8(page).unwrap().contains("post-list"), "{shell}");
         }
-        let mut page = Vec::new();
-        man(&["write".to_owned(), "bw".to_owned()], &mut page).unwrap();
-        assert!(String::from_utf8(page).unwrap().contains("post\\-list"));
-        man(&[], &mut Vec::new()).unwrap();
-        assert!(man(&["fly".to_owned()], &mut Vec::new()).is_err());
     }
 }

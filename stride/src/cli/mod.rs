@@ -3,6 +3,7 @@
 mod build;
 mod command;
 mod given_options;
+mod manual;
 mod options;
 mod perftest;
 mod preset;
@@ -16,9 +17,10 @@ use clap::{Args, CommandFactory, FromArgMatches};
 pub use clap_complete::Shell;
 
 use self::build::Verb;
-use self::command::{Measured, Program, What, Word};
-pub use self::command::{completions, man};
+pub use self::command::completions;
+use self::command::{Measured, Program, What, Word, with_all_options};
 use self::given_options::{idle, idle_in};
+pub use self::manual::man;
 pub use self::options::Output;
 use self::options::{Local, Remote, Server};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
@@ -90,9 +92,14 @@ pub struct Service {
 ///
 /// Help and version, which `exit` prints and leaves with 0; and what is wrong, which it prints and leaves with 2.
 pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Result<Job, clap::Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    let is_long = arguments.iter().any(|argument| argument == "--help" || argument == "help");
     let mut command = Program::command();
     command.build();
-    let matches = command.try_get_matches_from_mut(arguments);
+    let mut matches = command.try_get_matches_from_mut(arguments.clone());
+    if is_long && matches.as_ref().is_err_and(|error| error.kind() == ErrorKind::DisplayHelp) {
+        matches = with_all_options(Program::command()).try_get_matches_from(arguments);
+    }
     let matches = matches.map_err(|error| perftest::told(with_test(error), &command))?;
     let given = given_options::given(&command, &matches);
     let program = Program::from_arg_matches(&matches)?;
@@ -107,7 +114,12 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
         Some(Word::Devices) => Ok(Job::Devices),
         Some(Word::Plot(plot)) => picture(&plot.output).map(|()| Job::Plot { runs: plot.runs, output: plot.output }),
         Some(Word::Completions { shell }) => Ok(Job::Completions(shell)),
-        Some(Word::Man { command }) => Ok(Job::Man(command)),
+        Some(Word::Man { command: words }) => match manual::command(&words) {
+            Some(_) => Ok(Job::Man(words)),
+            None => {
+                Err(Contradiction(format!("no command {:?}: stride-perf --help lists the commands", words.join(" "))))
+            }
+        },
     };
     job.map_err(|contradiction| clap::Error::raw(ErrorKind::ArgumentConflict, format!("{contradiction}\n")))
 }

@@ -20,15 +20,15 @@ pub struct Queues {
     /// Sends in flight on a queue pair.
     #[arg(skip = 128_u32)]
     pub tx_depth: u32,
-    /// Receives that wait on a queue pair.
-    #[arg(short = 'r', long, value_name = "N", value_parser = values::count, default_value_t = Self::default().rx_depth)]
+    /// Receives posted per queue pair.
+    #[arg(short = 'r', long, value_name = "N", value_parser = values::count, default_value_t = Self::default().rx_depth, hide_short_help = true)]
     pub rx_depth: u32,
-    /// Messages that are posted together.
+    /// Messages posted together.
     #[arg(short = 'l', long, value_name = "N", value_parser = values::count, default_value_t = Self::default().post_list)]
     pub post_list: u32,
-    /// Receives that are posted together, as messages use them [default: a quarter of --rx-depth].
+    /// Receives posted together [default: a quarter of --rx-depth].
     #[serde(default)]
-    #[arg(long = "recv-post-list", value_name = "N", value_parser = values::count)]
+    #[arg(long = "recv-post-list", value_name = "N", value_parser = values::count, hide_short_help = true)]
     pub receive_list: Option<u32>,
     /// Of this many requests the last is signaled.
     #[arg(skip = 1_u32)]
@@ -38,15 +38,19 @@ pub struct Queues {
     #[serde(default)]
     #[arg(skip)]
     pub is_each_large_signaled: bool,
-    /// Messages of up to so many bytes are handed over in the request itself [default: 0 for bw; for lat 220, or 64
-    /// or 0 where the device takes no more].
+    /// Send messages of up to this size inline [default: 0 for bw, up to 220 for lat].
+    ///
+    /// For lat, the default is the largest of 220, 64 and 0 that the device supports.
     #[serde(rename = "inline_bytes")]
-    #[arg(id = "inline_bytes", short = 'I', long = "inline", value_name = "BYTES", value_parser = values::count)]
+    #[arg(id = "inline_bytes", short = 'I', long = "inline", value_name = "BYTES", value_parser = values::count, hide_short_help = true)]
     pub inline: Option<u32>,
-    /// Threads sleep until a completion comes, rather than poll.
+    /// Sleep until a completion event instead of polling.
+    ///
+    /// The wake-up is part of each latency; the column CPU shows what sleeping saves. A plain write raises no event at its
+    /// destination, so its one-way and round-trip latency cannot be measured this way.
     // The name in documents of earlier versions.
     #[serde(alias = "has_events")]
-    #[arg(short = 'e', long = "events")]
+    #[arg(short = 'e', long = "events", hide_short_help = true)]
     pub sleeps_on_events: bool,
 }
 
@@ -71,36 +75,46 @@ impl Default for Queues {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Network")]
 pub struct QpAttributes {
-    /// Service of the queue pairs.
+    /// Transport.
+    ///
+    /// dc requires mlx5 devices (libmlx5) and srd requires EFA devices (libefa) on both sides; neither works with --rdma-cm or
+    /// --odp.
     #[arg(
         short = 'c',
         long,
         value_name = "WHICH",
         value_enum,
         ignore_case = true,
-        visible_alias = "connection",
+        alias = "connection",
         default_value_t = Self::default().transport
     )]
     pub transport: Transport,
-    /// Bytes of payload in a packet: 256 to 4096 [default: the most that both ports can].
+    /// Path MTU, 256 to 4096 [default: the largest both ports support].
     #[serde(rename = "mtu_bytes")]
-    #[arg(id = "mtu_bytes", short = 'm', long = "mtu", value_name = "BYTES", value_parser = values::count)]
+    #[arg(id = "mtu_bytes", short = 'm', long = "mtu", value_name = "BYTES", value_parser = values::count, hide_short_help = true)]
     pub mtu: Option<u32>,
-    /// An answer is waited for 4.096 us * 2^N, 0 is for ever.
-    #[arg(short = 'u', long, value_name = "N", default_value_t = Self::default().qp_timeout)]
+    /// Local ACK timeout, 4.096 us x 2^N; 0 = infinite.
+    #[arg(short = 'u', long, value_name = "N", default_value_t = Self::default().qp_timeout, hide_short_help = true)]
     pub qp_timeout: u8,
     /// Service level.
-    #[arg(short = 'S', long = "sl", value_name = "N", default_value_t = Self::default().service_level)]
+    #[arg(short = 'S', long = "sl", value_name = "N", default_value_t = Self::default().service_level, hide_short_help = true)]
     pub service_level: u8,
-    /// Traffic class, four times the DSCP.
-    #[arg(long = "tclass", value_name = "N", default_value_t = Self::default().traffic_class)]
+    /// Traffic class: 4 x DSCP.
+    #[arg(long = "tclass", value_name = "N", default_value_t = Self::default().traffic_class, hide_short_help = true)]
     pub traffic_class: u8,
-    /// Flow label of the GRH, of 20 bits, by which networks with several ways choose one: with RoCE v2 most devices make the UDP source
-    /// port of it.
+    /// Flow label of the GRH, 20 bits.
+    ///
+    /// With RoCE v2, most devices derive the UDP source port from it, by which multipath networks choose a path.
     #[serde(default)]
-    #[arg(long, value_name = "N", value_parser = values::hexadecimal, default_value_t = Self::default().flow_label)]
+    #[arg(long, value_name = "N", value_parser = values::hexadecimal, default_value_t = Self::default().flow_label, hide_short_help = true)]
     pub flow_label: u32,
-    /// The connection manager connects the queue pairs.
+    /// Connect queue pairs through the connection manager (librdmacm).
+    ///
+    /// The server listens on the address by which the client reached it, at a port chosen by the system; the client opens one
+    /// connection per queue pair. That address selects the device and must belong to an RDMA device's network interface; a
+    /// --device that does not match it is refused. With XRC, both directions use the one connection. UC, XRC, --mtu, --sl,
+    /// --tclass, --flow-label and --qp-timeout work as without -R. Not with several ports, --pkey-index or --dlid. iWARP devices
+    /// are refused.
     // The name in documents of earlier versions.
     #[serde(alias = "by_address")]
     #[arg(short = 'R', long = "rdma-cm")]

@@ -194,16 +194,23 @@ impl Memory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[command(next_help_heading = "Memory")]
 pub struct Placement {
-    /// The device writes to memory in order (PCIe); it always does where a latency watches memory.
-    #[arg(long = "no-relaxed-ordering", action = ArgAction::SetFalse)]
+    /// Have the device write to memory in order (PCIe).
+    ///
+    /// A latency test that polls memory always uses strict ordering.
+    #[arg(long = "no-relaxed-ordering", action = ArgAction::SetFalse, hide_short_help = true)]
     pub is_relaxed: bool,
-    /// Memory is not pinned: the devices of both sides ask for its pages as they use them (on-demand paging).
+    /// Register memory without pinning it (on-demand paging).
+    ///
+    /// Both devices must support it for the transport and the operation.
     #[serde(default)]
-    #[arg(long = "odp")]
+    #[arg(long = "odp", hide_short_help = true)]
     pub is_on_demand: bool,
-    /// Each queue pair has memory regions of its own, with keys of their own, rather than a part of those of its thread.
+    /// Give each queue pair memory regions and keys of its own.
+    ///
+    /// By default, the queue pairs of a thread share two regions: one for remote access, one for the data that they send. With
+    /// this option, the device's translation and key caches hold as many entries as for an application with many buffers.
     #[serde(default)]
-    #[arg(long = "mr-per-qp")]
+    #[arg(long = "mr-per-qp", hide_short_help = true)]
     pub has_own_regions: bool,
     /// Where the client is.
     #[arg(skip)]

@@ -33,23 +33,31 @@ pub struct Workload {
     #[serde(flatten)]
     #[arg(skip)]
     pub direction: Direction,
-    /// Compares what lies in memory after each size with what was sent, every byte of it: of each place of a message the last that
-    /// came there (up to 64 places on a queue pair, one for receives and for messages above 2 KiB); of --atomic fadd the
-    /// sum, and of --atomic cswap, each of which exchanges what the one before it has left, what is left and what the last has brought
-    /// back.
+    /// Compare the data that arrived with the data sent.
+    ///
+    /// The comparison runs after each size, outside the measurement, and covers every byte of the last message in each slot of
+    /// the buffer: up to 64 slots per queue pair, one for receives and for messages above 2 KiB. Fetch-and-add (which requires
+    /// --iters) checks the sum. Compare-and-swap checks the final value of each slot and the value that the last swap returned;
+    /// each swap expects what the one before it stored, so one lost or wrong swap fails the chain. If Ctrl-C ends an endless test
+    /// while requests of a thread are in flight for a second longer, that thread's data is not checked.
     #[arg(long = "validate")]
     pub is_validated: bool,
-    /// Gigabits a second that the senders of a side do not exceed.
+    /// Limit each side's senders to this rate, in Gb/s.
+    ///
+    /// Messages are posted one at a time, each when it is due, or --burst-size of them at once.
     #[serde(rename = "rate_limit_gigabits_per_second")]
-    #[arg(id = "rate_limit_gigabits_per_second", long = "rate-limit", value_name = "GBPS", value_parser = values::positive)]
+    #[arg(id = "rate_limit_gigabits_per_second", long = "rate-limit", value_name = "GBPS", value_parser = values::positive, hide_short_help = true)]
     pub rate_limit: Option<f64>,
-    /// With --rate-limit: so many messages of a thread go out at once, and then none until as many are due [default: 1].
+    /// Messages a thread posts at once with --rate-limit [default: 1].
     #[serde(default)]
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, value_name = "N", value_parser = values::count, hide_short_help = true)]
     pub burst_size: Option<u32>,
-    /// With lat: the pause between a message and the next, which counts for neither; microseconds, or with a unit, such as 1ms.
+    /// Pause between messages of a latency test, in us or with a unit.
+    ///
+    /// The pause is part of no latency. The side that measures keeps polling, or sleeps with --events. It shows what the network
+    /// and its devices do after an idle period.
     #[serde(rename = "gap_seconds", with = "maybe_seconds", default)]
-    #[arg(id = "gap_seconds", long = "gap", value_name = "TIME", value_parser = values::microseconds, visible_alias = "latency-gap")]
+    #[arg(id = "gap_seconds", long = "gap", value_name = "TIME", value_parser = values::microseconds, alias = "latency-gap", hide_short_help = true)]
     pub gap: Option<Duration>,
 }
 
@@ -131,16 +139,30 @@ pub struct Sampling {
     #[serde(rename = "timeout_seconds", with = "seconds", default = "half_a_minute")]
     #[arg(skip = half_a_minute())]
     pub timeout: Duration,
-    /// Length of the intervals of which the slowest, middle and fastest are told. Each is told as it is over, where it is of 100ms or more,
-    /// on a terminal, with --json-stream and with -D forever; of lat that alone [default: by the length of the run and its completions].
+    /// Length of the reported intervals [default: from the run's length].
+    ///
+    /// Slowest, Median and Fastest are taken over intervals of this length. By default there are fewer than twenty, or each lasts
+    /// one to two seconds, with 16 completions or more on average; above 100,000 intervals, the length doubles. Running figures
+    /// for each interval of 100 ms or more are printed on a terminal, with --json-stream and with -D forever; with lat, that is
+    /// all this option does.
     #[serde(rename = "interval_seconds", with = "maybe_seconds")]
-    #[arg(id = "interval_seconds", long = "interval", value_name = "SECONDS", value_parser = values::duration)]
+    #[arg(id = "interval_seconds", long = "interval", value_name = "SECONDS", value_parser = values::duration, hide_short_help = true)]
     pub interval: Option<Duration>,
-    /// Tells by how much these counters of the devices' ports change at each size, on both sides: names of files in counters and
-    /// hw_counters of the port, with or without the folder's name, or all for those that change. As the kernel has them:
-    /// port_xmit_data and port_rcv_data are of four bytes.
+    /// Show changes of these port counters, or all, on both sides.
+    ///
+    /// Names of files in /sys/class/infiniband/DEVICE/ports/PORT/counters and hw_counters, with or without the folder's name;
+    /// `all` shows those that changed. A counter's change runs from before the warm-up to after the last message, and includes
+    /// the traffic of other programs. Units are the kernel's: port_xmit_data and port_rcv_data count four bytes. softrnic has no
+    /// counters.
     #[serde(default)]
-    #[arg(short = 'W', long, value_name = "LIST", value_delimiter = ',', visible_alias = "report-counters")]
+    #[arg(
+        short = 'W',
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        alias = "report-counters",
+        hide_short_help = true
+    )]
     pub counters: Vec<String>,
 }
 

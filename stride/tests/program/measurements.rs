@@ -253,7 +253,7 @@ fn what_is_wrong_is_told_in_a_sentence() {
         ("write bw -s 0 --loopback", 2, "--msg-size is 0: it can be 1 to "),
         ("plot /nowhere/run.json -o x.svg", 1, "cannot read /nowhere/run.json"),
         ("plot run.json -o x.gif", 2, "a plot is .svg or .png"),
-        ("man fly", 1, "there is no command \"fly\""),
+        ("man fly", 2, "no command \"fly\": stride-perf --help lists the commands"),
         ("atomic bw -c srd --loopback", 2, "--transport srd has no fetch-and-add"),
         ("read bw -c uc --loopback", 2, "--transport uc has no read: give --transport rc"),
         ("write lat -e --loopback", 2, "leave out --events, or give --imm or --latency ack"),

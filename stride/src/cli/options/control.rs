@@ -11,19 +11,21 @@ use crate::plan::values;
 #[command(next_help_heading = "Control channel")]
 pub(in crate::cli) struct ControlArgs {
     /// TCP port of the server [default: 18515].
-    #[arg(short = 'p', long, value_name = "PORT")]
+    #[arg(short = 'p', long, value_name = "PORT", hide_short_help = true)]
     pub(in crate::cli) port: Option<u16>,
-    /// IPv4 only.
-    #[arg(short = '4', long = "ipv4")]
+    /// Use IPv4 only.
+    #[arg(short = '4', long = "ipv4", hide_short_help = true)]
     pub(in crate::cli) ipv4: bool,
-    /// IPv6 only.
-    #[arg(short = '6', long = "ipv6")]
+    /// Use IPv6 only.
+    #[arg(short = '6', long = "ipv6", hide_short_help = true)]
     pub(in crate::cli) ipv6: bool,
-    /// The other side may be silent for so long, and a message of a latency over UC or UD under way: a second at least [default: 30].
-    #[arg(long, value_name = "SECONDS", value_parser = values::duration)]
+    /// Longest silence of the peer, in seconds [default: 30].
+    ///
+    /// Also the longest wait for a message of a latency test over UC or UD, which may be lost. At least 1s.
+    #[arg(long, value_name = "SECONDS", value_parser = values::duration, hide_short_help = true)]
     pub(in crate::cli) timeout: Option<Duration>,
-    /// The server ends after one test.
-    #[arg(long)]
+    /// Exit after one test (server).
+    #[arg(long, hide_short_help = true)]
     pub(in crate::cli) one_off: bool,
 }
 
@@ -31,10 +33,13 @@ pub(in crate::cli) struct ControlArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Control channel")]
 pub(in crate::cli) struct Meeting {
-    /// Tries for so long to reach a server that is not there yet, or is busy.
-    #[arg(long, value_name = "SECONDS", value_parser = values::duration)]
+    /// Keep trying to reach the server for this time.
+    ///
+    /// Applies while the server is unreachable or busy with another client. Without this option, a client retries a busy server
+    /// for a moment only.
+    #[arg(long, value_name = "SECONDS", value_parser = values::duration, hide_short_help = true)]
     pub(in crate::cli) wait_server: Option<Duration>,
-    /// Both sides are in this process, and there is no server.
+    /// Run both sides in this process, without a server.
     #[arg(long)]
     pub(in crate::cli) loopback: bool,
 }

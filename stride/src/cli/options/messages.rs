@@ -9,49 +9,61 @@ use crate::plan::{Direction, Semantics};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Messages")]
 pub(in crate::cli) struct Messages {
-    /// Bytes of a message, or several such numbers: 64,4K,1M [default: 64K for bw, 2 for lat].
+    /// Message size, or a list: 64,4K,1M [default: 64K for bw, 2 for lat].
     #[arg(short = 's', long, value_name = "BYTES", value_delimiter = ',', value_parser = values::number)]
     pub(in crate::cli) msg_size: Option<Vec<u64>>,
-    /// One size after another, from 2 bytes to 8M.
+    /// Test all sizes from 2 bytes to 8M.
     #[arg(short = 'a', long)]
     pub(in crate::cli) all_sizes: bool,
-    /// The first of all sizes.
-    #[arg(long, value_name = "BYTES", value_parser = values::number)]
+    /// Smallest size of a sweep.
+    #[arg(long, value_name = "BYTES", value_parser = values::number, hide_short_help = true)]
     pub(in crate::cli) min_msg_size: Option<u64>,
-    /// The last of all sizes.
-    #[arg(long, value_name = "BYTES", value_parser = values::number)]
+    /// Largest size of a sweep.
+    #[arg(long, value_name = "BYTES", value_parser = values::number, hide_short_help = true)]
     pub(in crate::cli) max_msg_size: Option<u64>,
-    /// Each of all sizes is so many times the one before it [default: 2].
-    #[arg(long, value_name = "FACTOR", value_parser = values::factor)]
+    /// Ratio of each size to the previous one [default: 2].
+    #[arg(long, value_name = "FACTOR", value_parser = values::factor, hide_short_help = true)]
     pub(in crate::cli) step_factor: Option<f64>,
-    /// Messages of each size on each queue pair [default: 5000 for bw, 1000 for lat].
+    /// Messages per size and queue pair [default: 5000 for bw, 1000 for lat].
     #[arg(short = 'n', long, value_name = "N", value_parser = values::number)]
     pub(in crate::cli) iters: Option<u64>,
-    /// Time of each size, rather than a number of messages: seconds, or with a unit, such as 500ms, 10s, 2m; or forever, which Ctrl-C
-    /// ends with what was measured until then.
+    /// Measure each size for this time: 10, 500ms, 2m, forever.
+    ///
+    /// `forever` prints a row per --interval until Ctrl-C, then a row for the whole run, and exits with 0. It also ends if the
+    /// reader of its rows closes the pipe (| head) while files are to be written or limits to be checked. With -b, each row
+    /// counts what the client sends; the last row counts both directions.
     #[arg(short = 'D', long, value_name = "TIME", value_parser = values::length)]
     pub(in crate::cli) duration: Option<Length>,
-    /// The same as --duration forever.
-    #[arg(long, conflicts_with_all = ["duration", "iters"])]
+    /// Same as --duration forever.
+    #[arg(long, conflicts_with_all = ["duration", "iters"], hide_short_help = true)]
     pub(in crate::cli) run_infinitely: bool,
-    /// What is done before and does not count: with --duration a time [default: a tenth of it, 2s at most], else a number of messages
-    /// [default: --tx-depth for bw, a tenth of --iters for lat].
-    #[arg(long, value_name = "TIME|N")]
+    /// Warm-up before the measurement: a time with -D, else messages.
+    ///
+    /// [default with --duration: a tenth of it, at most 2s; otherwise: --tx-depth for bw, a tenth of --iters for lat]
+    #[arg(long, value_name = "TIME|N", hide_short_help = true)]
     pub(in crate::cli) warm_up: Option<String>,
-    /// Write and send with an immediate, which tells the other side of each message.
-    #[arg(long)]
+    /// Write or send with immediate data.
+    #[arg(long, hide_short_help = true)]
     pub(in crate::cli) imm: bool,
-    /// Which atomic [default: fadd].
-    #[arg(long, value_name = "WHICH", value_enum)]
+    /// Atomic operation [default: fadd].
+    ///
+    /// fadd: fetch-and-add. cswap: compare-and-swap.
+    #[arg(long, value_name = "WHICH", value_enum, hide_short_help = true)]
     pub(in crate::cli) atomic: Option<Atomic>,
-    /// Which time a latency is: oneway is half of a message and its answer, rtt all of it, ack from the post to the completion, of
-    /// which an acknowledgement says that the other NIC has taken the data and not that its memory has it [default: oneway for write
-    /// and send, ack for read, atomic, and plain writes with --use-cuda].
-    #[arg(long, value_name = "WHICH", value_enum)]
+    /// Latency to report: oneway, rtt or ack [default: see the man page].
+    ///
+    /// oneway: half of the time to the peer and back, as in perftest. rtt: the whole round trip. ack: from post to completion;
+    /// the peer's NIC has accepted the message, but its program may not see it yet. [default: oneway for write and send, ack for
+    /// read, atomic, and plain writes with --use-cuda]
+    #[arg(long, value_name = "WHICH", value_enum, hide_short_help = true)]
     pub(in crate::cli) latency: Option<Semantics>,
-    /// What is not given is as perftest has it, also where it is otherwise here: no --warm-up, or a quarter of --duration; 1000 --iters
-    /// but for bw of write; --recv-post-list 1; --inline 236 for lat of send over RC and UC, and 188 over UD. What it sets is said.
-    #[arg(long)]
+    /// Use perftest's defaults where they differ.
+    ///
+    /// Sets: no warm-up, or a quarter of --duration (perftest also drops as much at the end); --iters 1000 except for write bw;
+    /// --recv-post-list 1; --inline 236 for send lat over RC and UC, 188 over UD; --cq-mod 100 for all sizes of a sweep. Options
+    /// given on the command line take precedence. The rest is already the same: queue depths, inline bytes of write lat, relaxed
+    /// ordering, buffer layout. A device that supports fewer inline bytes needs --inline.
+    #[arg(long, hide_short_help = true)]
     pub(in crate::cli) like_perftest: bool,
 }
 
@@ -59,25 +71,29 @@ pub(in crate::cli) struct Messages {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Queues")]
 pub(in crate::cli) struct Load {
-    /// Queue pairs of all threads together, on all ports [default: --threads].
+    /// Queue pairs, in total over all threads and ports [default: --threads].
+    ///
+    /// With several ports, perftest's -q counts per port: its -O -q 4 is -q 8 here.
     #[arg(short = 'q', long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) qp_count: Option<u32>,
-    /// Threads of each side, with a completion queue each [default: 1 for each port].
+    /// Threads per side, each with a completion queue [default: 1 per port].
     #[arg(long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) threads: Option<u32>,
-    /// Messages under way on a queue pair [default: 128 for bw, 1 for lat].
+    /// Messages in flight per queue pair [default: 128 for bw, 1 for lat].
     #[arg(short = 't', long, value_name = "N", value_parser = values::count)]
     pub(in crate::cli) tx_depth: Option<u32>,
-    /// Of so many messages the last has a completion [default: --post-list where it is given; else 1 for messages above 8K, and
-    /// 100 for others, or --tx-depth where that is less; 1 for lat, and for --transport srd, which has no other; with --like-perftest 1
-    /// where all sizes are above 8K and there is no sweep, and else 100 for all].
-    #[arg(short = 'Q', long, value_name = "N", value_parser = values::count)]
+    /// Request a completion every N messages [default: see the man page].
+    ///
+    /// [default: --post-list if given; otherwise 1 for messages above 8K, and 100 for others or --tx-depth if that is less; 1 for
+    /// lat and for --transport srd, which supports no other value; with --like-perftest 1 if a single size above 8K is tested,
+    /// else 100]
+    #[arg(short = 'Q', long, value_name = "N", value_parser = values::count, hide_short_help = true)]
     pub(in crate::cli) cq_mod: Option<u32>,
     /// Both sides send.
     #[arg(short = 'b', long)]
     pub(in crate::cli) bidirectional: bool,
-    /// The server sends, and the client only answers: the other direction, without going to the other machine.
-    #[arg(long, conflicts_with = "bidirectional")]
+    /// The server sends, the client responds.
+    #[arg(long, conflicts_with = "bidirectional", hide_short_help = true)]
     pub(in crate::cli) reversed: bool,
 }
 

@@ -14,7 +14,9 @@ use crate::plan::{Placement, QpAttributes, Queues, Sampling, Workload};
 /// All options of a test.
 #[derive(Debug, clap::Args)]
 pub(super) struct Test {
-    /// Name or address of the server; without it this is the server, unless --loopback is given.
+    /// Host name or address of the server; without it, this is the server.
+    ///
+    /// Not needed with --loopback.
     #[arg(value_name = "SERVER")]
     pub(super) server: Option<String>,
     #[command(flatten)]

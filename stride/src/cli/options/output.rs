@@ -11,35 +11,50 @@ use crate::plan::values;
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 #[command(next_help_heading = "Results")]
 pub struct Output {
-    /// Writes all results and all that they depend on as JSON.
+    /// Write all results and their environment as JSON.
+    ///
+    /// `schema/stride-perf.schema.json` in the source tree describes each member.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Prints a line of JSON for each thing that happens, instead of the table: the start, each --interval of a size as it is over, each
-    /// size, the end.
-    #[arg(long)]
+    /// Print a line of JSON per event instead of the table.
+    ///
+    /// Events: the start, each --interval of a size, each size, the end. A test that could not start prints one line, `end`, with
+    /// `error`.
+    #[arg(long, hide_short_help = true)]
     pub json_stream: bool,
-    /// Writes a line for each size, with all that it depends on in columns that are named as members of --json's environment are, such as
-    /// client.numa_node.
-    #[arg(long, value_name = "FILE")]
+    /// Write a CSV file, one line per size.
+    ///
+    /// Columns: the figures, the latency's semantics, the completions' moderation, counter changes (`name=change`, separated by
+    /// spaces), then every member of JSON's `environment`, named by its path: `plan.queue_pairs`, `client.numa_node`. All
+    /// bandwidth tests have the same columns, and so do all latency tests. null is an empty field, and a list is JSON. If a value
+    /// is either a word or an object, one column holds the word and others hold the object's members (`client.memory`,
+    /// `client.memory.cuda`). A file that is already open, such as /dev/stdout, is appended to; other files are overwritten.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub csv: Option<PathBuf>,
-    /// Draws the results over the sizes, as .svg or .png.
-    #[arg(long, value_name = "FILE")]
+    /// Draw the results by size, as .svg or .png.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub plot: Option<PathBuf>,
-    /// Compares with a run that --json has written, or with what a program of perftest has printed.
+    /// Compare with a file from --json, or with output of perftest.
+    ///
+    /// The baseline must have the same operation, transport and directions, and at least one size in common. Other differences
+    /// are listed.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
-    /// With --compare: fails where a size is worse by more than this [default: 5].
-    #[arg(long, value_name = "PERCENT", value_parser = values::positive)]
+    /// Largest loss that --compare accepts, in percent [default: 5].
+    ///
+    /// If a size is worse by more than this, the exit status is 3.
+    #[arg(long, value_name = "PERCENT", value_parser = values::positive, hide_short_help = true)]
     pub threshold: Option<f64>,
-    /// Fails where a size has less than so many gigabits a second. They are those that arrived, but for plain writes over UC, of which it
-    /// is known where none did, and else those that were sent.
-    #[arg(long, value_name = "GBPS", value_parser = values::positive)]
+    /// Fail if a size is slower than this, in Gb/s.
+    ///
+    /// The limit applies to the data that arrived. For plain writes over UC, it applies to the data sent, unless nothing arrived.
+    #[arg(long, value_name = "GBPS", value_parser = values::positive, hide_short_help = true)]
     pub min_gbps: Option<f64>,
-    /// Fails where a size has less than so many million messages a second.
-    #[arg(long, value_name = "MPPS", value_parser = values::positive)]
+    /// Fail if a size has fewer million messages a second than this.
+    #[arg(long, value_name = "MPPS", value_parser = values::positive, hide_short_help = true)]
     pub min_mpps: Option<f64>,
-    /// Fails where 99 % of the messages of a size are not within so many microseconds; other units may be written, such as 1ms.
-    #[arg(long, value_name = "TIME", value_parser = values::microseconds)]
+    /// Fail if the 99th percentile exceeds this, in us or with a unit.
+    #[arg(long, value_name = "TIME", value_parser = values::microseconds, hide_short_help = true)]
     pub max_p99: Option<Duration>,
 }
 

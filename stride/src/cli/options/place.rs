@@ -9,79 +9,107 @@ use crate::plan::{GpuRegistration, Memory, PortSelector, SideConfig};
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "This side")]
 pub(in crate::cli) struct Local {
-    /// RDMA device; where it is left out, the first with a port that is up. Several, such as mlx5_0,mlx5_1, have a bandwidth go over all
-    /// of them at once: --qp-count and --threads are dealt out to them in equal parts (perftest's -q with -O is of each port).
+    /// RDMA device [default: the first with an active port].
+    ///
+    /// Several devices, such as mlx5_0,mlx5_1, run a bandwidth test over all of them at once. --qp-count and --threads are
+    /// totals, divided equally among the ports; perftest's -q with -O counts per port. `stride-perf devices` lists the devices.
     #[arg(short = 'd', long, value_name = "NAMES", value_delimiter = ',')]
     pub(in crate::cli) device: Option<Vec<String>>,
-    /// Port of the device, from 1; of several devices one for each, or one for all. Several of one device, such as 1,2, are used at once;
-    /// where none is named, of the first with all of these up.
-    #[arg(short = 'i', long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..))]
+    /// Port of the device, from 1 [default: the first active one].
+    ///
+    /// Give one port per device, or one for all devices. Several ports of one device, such as 1,2, are used at once; without
+    /// --device, the first device on which all of them are active is used.
+    #[arg(short = 'i', long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..), hide_short_help = true)]
     pub(in crate::cli) ib_port: Option<Vec<u8>>,
-    /// Both ports of a device that has two, the first such where none is named: the same as --ib-port 1,2, and at a client --remote-ib-port 1,2. Where each port is a device,
-    /// as most are, give --device mlx5_0,mlx5_1.
-    #[arg(short = 'O', long, conflicts_with = "ib_port")]
+    /// Both ports of a dual-port device: --ib-port 1,2.
+    ///
+    /// The client also sets --remote-ib-port 1,2. Without --device, the first device with both ports active is used. If each port
+    /// is a device of its own, as on most NICs, give --device mlx5_0,mlx5_1.
+    #[arg(short = 'O', long, conflicts_with = "ib_port", hide_short_help = true)]
     pub(in crate::cli) dualport: bool,
-    /// Index in the port's table of GIDs, one for each port or one for all; where it is left out, a pair is chosen from the tables of
-    /// both sides.
-    #[arg(short = 'x', long, value_name = "LIST", value_delimiter = ',')]
+    /// Index in the port's GID table [default: chosen from both tables].
+    ///
+    /// Give one index per port, or one for all ports.
+    #[arg(short = 'x', long, value_name = "LIST", value_delimiter = ',', hide_short_help = true)]
     pub(in crate::cli) gid_index: Option<Vec<u32>>,
-    /// Index in the port's table of P_Keys, of the partition that queue pairs are in; not with --rdma-cm [default: 0].
-    #[arg(long, value_name = "N")]
+    /// Index in the port's P_Key table [default: 0].
+    ///
+    /// Both sides must be in the same partition. Not with --rdma-cm, which chooses the partition itself.
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(in crate::cli) pkey_index: Option<u16>,
-    /// The LID that packets go to, for another way than that of the one which the other side says of itself; InfiniBand only.
-    #[arg(long, value_name = "LID", value_parser = values::lid)]
+    /// Destination LID, instead of the one the peer reports (InfiniBand only).
+    ///
+    /// Not with --rdma-cm, nor with several ports.
+    #[arg(long, value_name = "LID", value_parser = values::lid, hide_short_help = true)]
     pub(in crate::cli) dlid: Option<u16>,
-    /// Messages lie in the memory of a GPU: its index, or its PCI address.
+    /// Put messages in the memory of this GPU: index or PCI address.
+    ///
+    /// Indices are in CUDA's order, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change. `stride-perf devices` lists the
+    /// GPUs. The processor never touches this memory: no message is inline, and a plain write has only the latency `ack` (add
+    /// --imm for the others).
     #[arg(long, value_name = "GPU", value_parser = values::gpu)]
     pub(in crate::cli) use_cuda: Option<Memory>,
-    /// Messages lie in huge pages of 2 MiB: reserved ones, else transparent ones as the kernel gives them.
-    #[arg(long)]
+    /// Put messages in huge pages of 2 MiB.
+    ///
+    /// Reserved huge pages are used if there are enough, otherwise transparent ones as the kernel grants them.
+    #[arg(long, hide_short_help = true)]
     pub(in crate::cli) huge_pages: bool,
-    /// Processors of the threads, in turn, such as 0,2-5.
-    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
+    /// Processors for the threads, assigned in turn, such as 0,2-5.
+    #[arg(long, value_name = "LIST", value_parser = values::cpus, hide_short_help = true)]
     pub(in crate::cli) cpu: Option<Cpus>,
-    /// The only way in which the GPU's memory is registered [default: dmabuf, else address].
-    #[arg(long, value_name = "WAY", value_enum, requires = "use_cuda")]
+    /// How to register GPU memory [default: dmabuf, else address].
+    ///
+    /// dmabuf: as a DMA buffer (Linux 5.12, CUDA 11.7, NVIDIA's open kernel modules). address: by virtual address (kernel module
+    /// nvidia_peermem; softrnic needs none). With this option, the test fails if that method is unavailable.
+    #[arg(long, value_name = "WAY", value_enum, requires = "use_cuda", hide_short_help = true)]
     pub(in crate::cli) gpu_registration: Option<GpuRegistration>,
-    /// Threads stay where the system has them: without this and --cpu they are bound to the processors of the device's NUMA node,
-    /// and with them their memory, unless the process was bound already (taskset, numactl).
-    #[arg(long, conflicts_with = "cpu")]
+    /// Do not bind threads and memory to the device's NUMA node.
+    ///
+    /// By default, threads are bound to the processors of the device's NUMA node, and their memory is allocated there, unless
+    /// --cpu is given or the process is already bound (taskset, numactl, a container).
+    #[arg(long, conflicts_with = "cpu", hide_short_help = true)]
     pub(in crate::cli) no_numa: bool,
 }
 
 /// The other side, as the client wants it.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "The server's side, said by the client")]
+#[command(next_help_heading = "Server side, chosen by the client")]
 pub(in crate::cli) struct Remote {
-    /// RDMA device of the server: one for each of this side's ports, or one for all; where it is left out, the first ports that are up.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Device of the server [default: the first with an active port].
+    ///
+    /// Give one device per port of the client, or one for all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', hide_short_help = true)]
     pub(in crate::cli) remote_device: Option<Vec<String>>,
-    /// Port of the server's device, from 1; likewise.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..))]
+    /// Port of the server's device, from 1.
+    ///
+    /// Give one port per port of the client, or one for all.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..), hide_short_help = true)]
     pub(in crate::cli) remote_ib_port: Option<Vec<u8>>,
-    /// Index in the table of GIDs of the server's port; likewise.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    /// Index in the GID table of the server's port.
+    ///
+    /// Give one index per port, or one for all ports.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', hide_short_help = true)]
     pub(in crate::cli) remote_gid_index: Option<Vec<u32>>,
-    /// Index in the table of P_Keys of the server's port.
-    #[arg(long, value_name = "N")]
+    /// Index in the P_Key table of the server's port.
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(in crate::cli) remote_pkey_index: Option<u16>,
-    /// The LID that the server's packets go to; InfiniBand only.
-    #[arg(long, value_name = "LID", value_parser = values::lid)]
+    /// Destination LID for the server (InfiniBand only).
+    #[arg(long, value_name = "LID", value_parser = values::lid, hide_short_help = true)]
     pub(in crate::cli) remote_dlid: Option<u16>,
-    /// The server's messages lie in the memory of this GPU of its.
-    #[arg(long, value_name = "GPU", value_parser = values::gpu)]
+    /// Put the server's messages in the memory of this GPU of the server.
+    #[arg(long, value_name = "GPU", value_parser = values::gpu, hide_short_help = true)]
     pub(in crate::cli) remote_use_cuda: Option<Memory>,
-    /// The server's messages lie in huge pages.
-    #[arg(long, conflicts_with = "remote_use_cuda")]
+    /// Put the server's messages in huge pages.
+    #[arg(long, conflicts_with = "remote_use_cuda", hide_short_help = true)]
     pub(in crate::cli) remote_huge_pages: bool,
-    /// Processors of the server's threads.
-    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
+    /// Processors for the server's threads.
+    #[arg(long, value_name = "LIST", value_parser = values::cpus, hide_short_help = true)]
     pub(in crate::cli) remote_cpu: Option<Cpus>,
-    /// The only way in which the memory of the server's GPU is registered.
-    #[arg(long, value_name = "WAY", value_enum, conflicts_with = "remote_huge_pages")]
+    /// How the server registers GPU memory.
+    #[arg(long, value_name = "WAY", value_enum, conflicts_with = "remote_huge_pages", hide_short_help = true)]
     pub(in crate::cli) remote_gpu_registration: Option<GpuRegistration>,
-    /// The server's threads stay where its system has them.
-    #[arg(long, conflicts_with = "remote_cpu")]
+    /// Do not bind the server's threads and memory to a NUMA node.
+    #[arg(long, conflicts_with = "remote_cpu", hide_short_help = true)]
     pub(in crate::cli) remote_no_numa: bool,
 }
 
