@@ -295,7 +295,7 @@ impl Worker {
         let status = wait_for_one(&mut self.cq, self.timeout, |completion| completion.status())?;
         let advice = match status {
             Status::Success => return read_u64(&self.found),
-            Status::RetryExceededError => {
+            Status::RetryCounterExceededError => {
                 ": the server does not answer; it has ended, or is not reached from this GID (-g)"
             }
             Status::RemoteInvalidRequestError => ": does the server's device have atomic operations?",

@@ -390,7 +390,7 @@ fn transport(transport: TransportType) -> String {
 fn atomic_capability(capability: AtomicCapability) -> String {
     let word = match capability {
         AtomicCapability::None => Some("ATOMIC_NONE"),
-        AtomicCapability::Hca => Some("ATOMIC_HCA"),
+        AtomicCapability::HostChannelAdapter => Some("ATOMIC_HCA"),
         AtomicCapability::Global => Some("ATOMIC_GLOB"),
         _ => None,
     };
@@ -400,7 +400,7 @@ fn atomic_capability(capability: AtomicCapability) -> String {
 fn port_state(state: PortState) -> String {
     let word = match state {
         PortState::Down => Some("PORT_DOWN"),
-        PortState::Init => Some("PORT_INIT"),
+        PortState::Initializing => Some("PORT_INIT"),
         PortState::Armed => Some("PORT_ARMED"),
         PortState::Active => Some("PORT_ACTIVE"),
         _ => None,

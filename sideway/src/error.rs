@@ -18,45 +18,35 @@ impl Errno {
         self.0
     }
 
-    /// The symbolic name of those that verbs are known to give, such as `EINVAL`.
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self.0 {
-            libc::EPERM => "EPERM",
-            libc::ENOENT => "ENOENT",
-            libc::EINTR => "EINTR",
-            libc::EIO => "EIO",
-            libc::ENXIO => "ENXIO",
-            libc::E2BIG => "E2BIG",
-            libc::EBADF => "EBADF",
-            libc::EAGAIN => "EAGAIN",
-            libc::ENOMEM => "ENOMEM",
-            libc::EACCES => "EACCES",
-            libc::EFAULT => "EFAULT",
-            libc::EBUSY => "EBUSY",
-            libc::EEXIST => "EEXIST",
-            libc::ENODEV => "ENODEV",
-            libc::EINVAL => "EINVAL",
-            libc::EMFILE => "EMFILE",
-            libc::ENOSPC => "ENOSPC",
-            libc::EPIPE => "EPIPE",
-            libc::ERANGE => "ERANGE",
-            libc::ENOSYS => "ENOSYS",
-            libc::ENODATA => "ENODATA",
-            libc::EPROTO => "EPROTO",
-            libc::EOVERFLOW => "EOVERFLOW",
-            libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
-            libc::EOPNOTSUPP => "EOPNOTSUPP",
-            libc::EADDRINUSE => "EADDRINUSE",
-            libc::EADDRNOTAVAIL => "EADDRNOTAVAIL",
-            libc::ENETDOWN => "ENETDOWN",
-            libc::ENETUNREACH => "ENETUNREACH",
-            libc::ECONNREFUSED => "ECONNREFUSED",
-            libc::ECONNRESET => "ECONNRESET",
-            libc::ETIMEDOUT => "ETIMEDOUT",
-            libc::EHOSTUNREACH => "EHOSTUNREACH",
-            _ => return None,
-        })
+    /// What Rust's standard library makes of it.
+    pub fn kind(self) -> io::ErrorKind {
+        io::Error::from_raw_os_error(self.0).kind()
     }
+}
+
+macro_rules! errnos {
+    ($($name:ident)+) => {
+        impl Errno {
+            $(
+                #[doc = concat!("`", stringify!($name), "`")]
+                pub const $name: Self = Self(libc::$name);
+            )+
+
+            /// The symbolic name of those that verbs are known to give, such as `EINVAL`.
+            pub const fn name(self) -> Option<&'static str> {
+                Some(match self {
+                    $( Self::$name => stringify!($name), )+
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+
+errnos! {
+    EPERM ENOENT EINTR EIO ENXIO E2BIG EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST ENODEV EINVAL EMFILE ENOSPC
+    EPIPE ERANGE ENOSYS ENODATA EPROTO EOVERFLOW EPROTONOSUPPORT EOPNOTSUPP EADDRINUSE EADDRNOTAVAIL ENETDOWN
+    ENETUNREACH ECONNREFUSED ECONNRESET ETIMEDOUT EHOSTUNREACH
 }
 
 impl fmt::Debug for Errno {
@@ -103,13 +93,13 @@ impl VerbError {
     /// `EINVAL` found before the library was asked, with what to change.
     #[cold]
     pub fn invalid(verb: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(verb, Errno::from_raw(libc::EINVAL)).with_hint(hint)
+        Self::new(verb, Errno::EINVAL).with_hint(hint)
     }
 
     /// A poll failed: what drivers return then is no errno.
     #[cold]
     pub(crate) fn of_poll(verb: &'static str, ret: i32) -> Self {
-        Self::new(verb, Errno::from_raw(libc::EIO)).with_hint(format!(
+        Self::new(verb, Errno::EIO).with_hint(format!(
             "the driver returned {ret}: the completion queue is broken, because it overran or the device is gone"
         ))
     }
@@ -132,21 +122,31 @@ impl VerbError {
         self.0.errno
     }
 
+    /// What the standard library makes of the errno: `WouldBlock`, `PermissionDenied`, ….
+    pub fn kind(&self) -> io::ErrorKind {
+        self.errno().kind()
+    }
+
     /// What to change, where this crate knows.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 }
 
-impl fmt::Debug for VerbError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerbError")
-            .field("verb", &self.verb())
-            .field("errno", &self.errno())
-            .field("hint", &self.hint())
-            .finish()
-    }
+/// `Debug` of errors is their text: it is what `main` and `unwrap` print.
+macro_rules! debug_is_text {
+    ($($Error:ty),+ $(,)?) => { $(
+        impl std::fmt::Debug for $Error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+ };
 }
+
+pub(crate) use debug_is_text;
+
+debug_is_text!(VerbError);
 
 impl fmt::Display for VerbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,7 +162,7 @@ impl std::error::Error for VerbError {}
 
 impl From<VerbError> for io::Error {
     fn from(error: VerbError) -> Self {
-        io::Error::new(io::Error::from_raw_os_error(error.errno().raw()).kind(), error)
+        io::Error::new(error.kind(), error)
     }
 }
 
@@ -174,8 +174,10 @@ mod tests {
 
     #[test]
     fn an_error_reads_as_a_sentence() {
-        let error = VerbError::new("ibv_alloc_pd", Errno::from_raw(libc::ENOMEM));
+        let error = VerbError::new("ibv_alloc_pd", Errno::ENOMEM);
         assert_eq!(error.to_string(), "ibv_alloc_pd: ENOMEM (Cannot allocate memory)");
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert_eq!((error.errno(), error.kind()), (Errno::ENOMEM, io::ErrorKind::OutOfMemory));
         let error = VerbError::invalid("ibv_create_cq", "cqe is 0; ask for at least 1");
         assert_eq!(error.to_string(), "ibv_create_cq: EINVAL (Invalid argument): cqe is 0; ask for at least 1");
     }
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_io_error_keeps_kind_and_text() {
-        let error: io::Error = VerbError::new("ibv_open_device", Errno::from_raw(libc::EACCES)).into();
+        let error: io::Error = VerbError::new("ibv_open_device", Errno::EACCES).into();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert!(error.to_string().starts_with("ibv_open_device: EACCES"));
     }

@@ -37,12 +37,14 @@ pub(crate) fn write(completion: &GenericWorkCompletion<'_>) {
         line += &format!(", {opcode:?}");
         use WorkCompletionOperationType as O;
         // Of others the length has no meaning.
-        if matches!(opcode, O::Receive | O::ReceiveRdmaWithImmediate | O::RdmaRead | O::CompareAndSwap | O::FetchAndAdd)
-        {
+        if matches!(
+            opcode,
+            O::Receive | O::ReceiveWriteWithImmediate | O::Read | O::AtomicCompareAndSwap | O::AtomicFetchAndAdd
+        ) {
             line += &format!(", {} bytes", completion.byte_len());
         }
         // Only receives have flags, and only those of datagrams a header; soft-RoCE sets them beyond that.
-        if matches!(opcode, O::Receive | O::ReceiveRdmaWithImmediate) {
+        if matches!(opcode, O::Receive | O::ReceiveWriteWithImmediate) {
             let flags = completion.wc_flags() & !WorkCompletionFlags::GlobalRoutingHeader;
             line += &format!(", {flags:?}");
             if flags.contains(WorkCompletionFlags::WithImmediate) {

@@ -317,7 +317,7 @@ impl RunLoop {
 #[cold]
 fn advice(status: Status, is_send: bool, path: &str) -> String {
     match (status, is_send) {
-        (Status::RetryExceededError, _) => {
+        (Status::RetryCounterExceededError, _) => {
             format!(
                 ": the peer does not answer; it has ended (has it the same --iters?), or is not reached from {path}"
             )

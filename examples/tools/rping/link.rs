@@ -345,7 +345,9 @@ fn failed(request: u64, status: Status) -> anyhow::Error {
         (RECEIVE, Status::LocalLengthError | Status::LocalQueuePairOperationError) => {
             ": perhaps the peer's message has more than the 16 bytes of an rping: is it one?"
         }
-        (_, Status::RetryExceededError) => ": the peer does not answer; it has ended, or is not reached any more",
+        (_, Status::RetryCounterExceededError) => {
+            ": the peer does not answer; it has ended, or is not reached any more"
+        }
         (READ | WRITE, Status::RemoteAccessError) => {
             ": the client does not have the memory that it offers, or the key does not open it"
         }

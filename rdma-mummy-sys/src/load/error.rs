@@ -1,5 +1,6 @@
 //! What is said when a library, or one function of it, is not there.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::library::Known;
@@ -7,7 +8,7 @@ use super::library::Known;
 /// A library of rdma-core could not be loaded, or the one loaded lacks a function.
 ///
 /// Its text names the library, every path that was tried with the loader's own words, and what to install or set.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// No file could be loaded. Nothing is remembered of it: the next call tries again.
@@ -35,6 +36,13 @@ pub enum LoadError {
         /// The function that it lacks.
         symbol: &'static str,
     },
+}
+
+/// The text: it is what `main` and `unwrap` print.
+impl fmt::Debug for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// One path that was tried.

@@ -55,8 +55,7 @@ impl CompletionQueueBuilder {
 
 #[cold]
 fn missing(function: &str) -> VerbError {
-    VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
-        .with_hint(format!("libefa made the queue without the function {function}"))
+    VerbError::new(VERB, Errno::EOPNOTSUPP).with_hint(format!("libefa made the queue without the function {function}"))
 }
 
 /// Reads the GID of a sender from completions of one queue, whose C object it keeps alive.

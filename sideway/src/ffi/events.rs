@@ -47,7 +47,7 @@ pub(crate) fn take_event(verb: &'static str, mut call: impl FnMut() -> c_int) ->
 /// tells: who asks again would do so for ever.
 pub(crate) fn check_alive(verb: &'static str, fd: RawFd) -> Result<(), VerbError> {
     match poll(fd, 0)? {
-        Readiness::Broken => Err(gone(verb, Errno::from_raw(libc::EIO))),
+        Readiness::Broken => Err(gone(verb, Errno::EIO)),
         Readiness::Readable | Readiness::NotYet => Ok(()),
     }
 }
@@ -68,7 +68,7 @@ pub(crate) fn wait_for<T>(
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         if poll(fd, milliseconds_until(deadline))? == Readiness::Broken {
-            return Err(gone(verb, Errno::from_raw(libc::EIO)));
+            return Err(gone(verb, Errno::EIO));
         }
         // Looked at before the attempt: a descriptor that others keep readable and empty does not hold the end up.
         let is_last = deadline.is_some_and(|deadline| deadline <= Instant::now());
@@ -76,8 +76,9 @@ pub(crate) fn wait_for<T>(
             return Ok(taken);
         }
         if is_last {
-            return Err(VerbError::new(verb, Errno::from_raw(libc::ETIMEDOUT))
-                .with_hint(format!("no {what} came within the time given")));
+            return Err(
+                VerbError::new(verb, Errno::ETIMEDOUT).with_hint(format!("no {what} came within the time given"))
+            );
         }
     }
 }

@@ -3,13 +3,15 @@
 /// Defines a newtype over `u32` with one associated constant per known value.
 ///
 /// `Debug` prints the constant's name, `Display` the text behind `=>` (the name where there is none); an unknown value
-/// prints its number in both. The constants can be used as patterns.
+/// prints its number in both. The constants can be used as patterns. `renamed` lists names of sideway 0.4, each with its new name and
+/// what the compiler says of it.
 macro_rules! open_enum {
     (
         $(#[$meta:meta])*
         $vis:vis enum $Name:ident {
             $( $(#[$vmeta:meta])* $Variant:ident = $value:expr $(=> $text:literal)? ),+ $(,)?
         }
+        $( renamed { $( $Old:ident => $New:ident, $note:literal; )+ } )?
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +21,11 @@ macro_rules! open_enum {
         #[expect(non_upper_case_globals, reason = "the constants read like the variants of an enum")]
         impl $Name {
             $( $(#[$vmeta])* pub const $Variant: Self = Self($value as u32); )+
+            $($(
+                /// The name of sideway 0.4.
+                #[deprecated(since = "0.5.0", note = $note)]
+                pub const $Old: Self = Self::$New;
+            )+)?
 
             /// Every value that this version of the crate has a name for.
             pub const KNOWN: &'static [Self] = &[$(Self::$Variant),+];
@@ -39,6 +46,20 @@ macro_rules! open_enum {
             pub const fn name(self) -> Option<&'static str> {
                 $( if self.0 == $value as u32 { return Some(stringify!($Variant)); } )+
                 None
+            }
+        }
+
+        impl From<u32> for $Name {
+            #[inline]
+            fn from(value: u32) -> Self {
+                Self(value)
+            }
+        }
+
+        impl From<$Name> for u32 {
+            #[inline]
+            fn from(value: $Name) -> Self {
+                value.0
             }
         }
 
@@ -77,6 +98,9 @@ mod tests {
             /// Two.
             Pear = 2,
         }
+        renamed {
+            Birne => Pear, "named `Pear`";
+        }
     }
 
     #[test]
@@ -89,10 +113,16 @@ mod tests {
     #[test]
     fn unknown_values_pass_through_and_print_their_number() {
         let unknown = Fruit::from_raw(u32::MAX);
-        assert_eq!(unknown.raw(), u32::MAX);
+        assert_eq!((unknown.raw(), u32::from(unknown), Fruit::from(u32::MAX)), (u32::MAX, u32::MAX, unknown));
         assert_eq!(unknown.name(), None);
         assert_eq!(format!("{unknown:?} {unknown}"), "Fruit(4294967295) unknown (4294967295)");
         assert_eq!(format!("{unknown:>22}|"), "  unknown (4294967295)|");
+    }
+
+    #[test]
+    #[expect(deprecated, reason = "it is what the test is about")]
+    fn a_name_of_before_is_the_same_value_and_prints_as_the_new_one() {
+        assert_eq!(format!("{:?} {}", Fruit::Birne, Fruit::KNOWN.len()), "Pear 2");
     }
 
     #[test]

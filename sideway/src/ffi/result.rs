@@ -12,7 +12,7 @@ use crate::error::{Errno, VerbError};
 pub(crate) fn last_errno() -> Errno {
     match io::Error::last_os_error().raw_os_error() {
         // A failure without a reason.
-        None | Some(0) => Errno::from_raw(libc::EIO),
+        None | Some(0) => Errno::EIO,
         Some(errno) => Errno::from_raw(errno),
     }
 }
@@ -31,7 +31,7 @@ pub(crate) fn clear_errno() {
 pub(crate) fn errno_of(ret: c_int) -> Errno {
     match ret {
         -1 => last_errno(),
-        c_int::MIN => Errno::from_raw(libc::EINVAL),
+        c_int::MIN => Errno::EINVAL,
         negative if negative < 0 => Errno::from_raw(-negative),
         positive => Errno::from_raw(positive),
     }

@@ -222,6 +222,6 @@ impl DeviceMemory {
         if there {
             return Ok(());
         }
-        Err(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint("the driver does not copy this memory"))
+        Err(VerbError::new(verb, Errno::EOPNOTSUPP).with_hint("the driver does not copy this memory"))
     }
 }

@@ -66,7 +66,7 @@ impl ThreadDomain {
     pub fn close(self) -> Result<(), VerbError> {
         match Arc::into_inner(self.core) {
             Some(core) => core.handle.close(),
-            None => Err(VerbError::new("ibv_dealloc_td", Errno::from_raw(libc::EBUSY))
+            None => Err(VerbError::new("ibv_dealloc_td", Errno::EBUSY)
                 .with_hint("something made in the thread domain is left: it goes with the last of it")),
         }
     }

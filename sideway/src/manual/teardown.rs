@@ -37,8 +37,8 @@
 //!
 //! | event | what the program sees |
 //! |---|---|
-//! | the peer dies, or the path is cut | [`RetryExceededError`] on the oldest request after `retry_cnt` + 1 times the time-out of the queue pair (4.096 us × 2^`timeout` each, at least), then [`WorkRequestFlushedError`] for all others |
-//! | the peer posts no receive | [`ResponderNotReadyRetryExceededError`] after `rnr_retry` + 1 attempts; never with 7 |
+//! | the peer dies, or the path is cut | [`RetryCounterExceededError`] on the oldest request after `retry_cnt` + 1 times the time-out of the queue pair (4.096 us × 2^`timeout` each, at least), then [`WorkRequestFlushedError`] for all others |
+//! | the peer posts no receive | [`ResponderNotReadyRetryCounterExceededError`] after `rnr_retry` + 1 attempts; never with 7 |
 //! | the peer's key is wrong, or was invalidated | [`RemoteAccessError`] |
 //! | a completion queue overruns | an [asynchronous event](crate::ibverbs::async_event), and an error from polling where the driver says so: the queue pairs on it cannot be flushed, and `drain` resets them |
 //! | the device is unplugged | verbs fail with `EIO` or `ENODEV`; teardown cannot end by flushing, and says so |
@@ -60,7 +60,7 @@
 //! [`Signaled`]: crate::ibverbs::work_request::WorkRequestFlags::Signaled
 //! [`Pair::tear_down`]: crate::ibverbs::queue_pair::Pair::tear_down
 //! [`Pair::drain`]: crate::ibverbs::queue_pair::Pair::drain
-//! [`RetryExceededError`]: crate::ibverbs::completion::WorkCompletionStatus::RetryExceededError
+//! [`RetryCounterExceededError`]: crate::ibverbs::completion::WorkCompletionStatus::RetryCounterExceededError
 //! [`WorkRequestFlushedError`]: crate::ibverbs::completion::WorkCompletionStatus::WorkRequestFlushedError
-//! [`ResponderNotReadyRetryExceededError`]: crate::ibverbs::completion::WorkCompletionStatus::ResponderNotReadyRetryExceededError
+//! [`ResponderNotReadyRetryCounterExceededError`]: crate::ibverbs::completion::WorkCompletionStatus::ResponderNotReadyRetryCounterExceededError
 //! [`RemoteAccessError`]: crate::ibverbs::completion::WorkCompletionStatus::RemoteAccessError

@@ -33,7 +33,7 @@ pub(super) fn require(verb: &'static str, context: &DeviceContext) -> Result<(),
     if is_mlx5(context) {
         return Ok(());
     }
-    Err(explain(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)), context))
+    Err(explain(VerbError::new(verb, Errno::EOPNOTSUPP), context))
 }
 
 /// Says why libmlx5 does not have a function for a device.

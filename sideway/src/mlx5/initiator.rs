@@ -160,6 +160,6 @@ unsafe fn attach(qp: NonNull<ibv_qp_ex>, has_streams: bool) -> Result<DciFunctio
 
 #[cold]
 fn missing(function: &str) -> VerbError {
-    VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
+    VerbError::new(VERB, Errno::EOPNOTSUPP)
         .with_hint(format!("libmlx5 made the queue pair without the function {function}"))
 }

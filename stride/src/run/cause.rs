@@ -73,12 +73,12 @@ fn change(error: Error, change: impl FnOnce(&mut Failed)) -> Error {
 /// The usual cause, and what to try.
 fn likely(status: Status) -> Option<&'static str> {
     Some(match status {
-        Status::RetryExceededError => {
+        Status::RetryCounterExceededError => {
             "the other side did not answer: its side of the test has ended, the GIDs do not reach each other (-x on both \
              sides, RoCE v2 needs UDP port 4791 open), the MTU of a switch is smaller (-m), or the factory drops packets (-u \
              gives more time)"
         }
-        Status::ResponderNotReadyRetryExceededError => {
+        Status::ResponderNotReadyRetryCounterExceededError => {
             "the other side had no receive posted: more of them (-r) may help"
         }
         Status::RemoteAccessError => "the other side does not allow the access: its key, address or rights are others",
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_status_is_told_with_its_cause() {
-        let text = Failed::new(Status::RetryExceededError, 0x81, 0x12, 0).to_string();
+        let text = Failed::new(Status::RetryCounterExceededError, 0x81, 0x12, 0).to_string();
         assert!(text.starts_with("a request on queue pair 0x12 failed: transport retry counter exceeded"), "{text}");
         assert!(text.contains("(vendor's code 0x81): the other side did not answer"), "{text}");
         let text = Failed::new(Status::from_raw(4000), 0, 1, 0).to_string();

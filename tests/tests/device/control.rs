@@ -267,7 +267,7 @@ fn is_not_answered(pair: &mut Loopback<BasicQueuePair>) {
     ready.setup_timeout(8).setup_retry_cnt(1);
     pair.near.qp.modify(&ready).expect("RTR to RTS");
     pair.near.post_send(1, 0, 8);
-    assert_eq!(pair.near.completion().status, Status::RetryExceededError);
+    assert_eq!(pair.near.completion().status, Status::RetryCounterExceededError);
     pair.near.qp.modify(&to(State::Reset)).expect("RESET is always possible");
     pair.near.qp.modify(&init()).expect("RESET to INIT");
 }

@@ -26,7 +26,7 @@ fn no_receive<Q: Kind>(queue: QueueKind) {
     batch.construct_wr(11, SIGNALED).setup_send().give(range);
     batch.post().expect("sends can be posted");
     let failed = pair.near.completion();
-    assert_eq!((failed.wr_id, failed.status), (10, Status::ResponderNotReadyRetryExceededError));
+    assert_eq!((failed.wr_id, failed.status), (10, Status::ResponderNotReadyRetryCounterExceededError));
     assert_eq!(failed.status.to_string(), "RNR retry counter exceeded");
     let flushed = pair.near.completion();
     assert_eq!((flushed.wr_id, flushed.status), (11, Status::WorkRequestFlushedError));

@@ -191,7 +191,7 @@ fn each_verb_that_the_device_lacks_says_so_by_its_name() {
 #[test]
 fn the_order_of_data_is_answered() {
     let pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
-    for operation in [WorkRequestOperationType::Send, WorkRequestOperationType::RdmaWrite] {
+    for operation in [WorkRequestOperationType::Send, WorkRequestOperationType::Write] {
         let plain = pair.near.qp.query_data_in_order(operation, DataInOrderFlags::empty());
         assert!(DataInOrder::WholeMessage.contains(plain), "{plain:?}: nothing else is said without the flag");
         let all = pair.near.qp.query_data_in_order(operation, DataInOrderFlags::ReturnCapabilities);

@@ -63,7 +63,7 @@ fn write<Q: Kind>(queue: QueueKind) {
     batch.construct_wr(31, SIGNALED).setup_write(rkey, addr).give(range);
     batch.post().expect("a write can be posted");
     let written = pair.near.success();
-    assert_eq!((written.wr_id, written.opcode), (31, Some(Operation::RdmaWrite)));
+    assert_eq!((written.wr_id, written.opcode), (31, Some(Operation::Write)));
     assert_eq!(pair.far.bytes(7999, 3002), [&[0], &data[..], &[0]].concat());
     pair.far.silence();
 
@@ -72,7 +72,7 @@ fn write<Q: Kind>(queue: QueueKind) {
     batch.post().expect("a write with immediate data can be posted");
     assert_eq!(pair.near.success().wr_id, 32);
     let noticed = pair.far.success();
-    assert_eq!((noticed.wr_id, noticed.opcode), (30, Some(Operation::ReceiveRdmaWithImmediate)));
+    assert_eq!((noticed.wr_id, noticed.opcode), (30, Some(Operation::ReceiveWriteWithImmediate)));
     assert_eq!((noticed.byte_len, noticed.imm_data), (Some(3000), Some(7)));
     assert_eq!(pair.far.bytes(28_000, 3000), data);
 }
@@ -93,7 +93,7 @@ fn read<Q: Kind>(queue: QueueKind) {
     batch.construct_wr(40, SIGNALED).setup_read(rkey, addr).give(range);
     batch.post().expect("a read can be posted");
     let fetched = pair.near.success();
-    assert_eq!((fetched.wr_id, fetched.opcode), (40, Some(Operation::RdmaRead)));
+    assert_eq!((fetched.wr_id, fetched.opcode), (40, Some(Operation::Read)));
     assert_eq!(pair.near.bytes(63, 9002), [&[0], &data[..], &[0]].concat());
     pair.far.silence();
 }
@@ -122,7 +122,7 @@ fn atomics<Q: Kind>(queue: QueueKind) {
         }
         batch.post().expect("an atomic can be posted");
         let completion = pair.near.success();
-        let operation = if done == 0 { Operation::FetchAndAdd } else { Operation::CompareAndSwap };
+        let operation = if done == 0 { Operation::AtomicFetchAndAdd } else { Operation::AtomicCompareAndSwap };
         assert_eq!((completion.wr_id, completion.opcode), (50 + done, Some(operation)));
         assert_eq!(value(pair.near.bytes(8, 8)), before, "the old value, step {done}");
         assert_eq!(value(pair.far.bytes(64, 8)), after, "the new value, step {done}");

@@ -27,7 +27,7 @@ fn take(cq: &mut impl PollCompletions, count: usize) -> Vec<Taken> {
         assert!(started.elapsed() < Duration::from_secs(20), "{taken:?}");
         let polled = cq.poll_each(32, |wc| {
             assert_eq!(wc.status(), WorkCompletionStatus::Success);
-            assert_eq!(wc.cvlan().expect_err("it was not asked for").field(), Fields::Cvlan);
+            assert_eq!(wc.cvlan().expect_err("it was not asked for").field(), Fields::CustomerVlan);
             taken.push((wc.qp_num(), wc.wr_id(), wc.imm_data()));
             Ok::<_, PollCompletionQueueError>(())
         });

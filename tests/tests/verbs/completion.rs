@@ -170,7 +170,7 @@ fn a_reader_that_the_driver_left_out_is_found_when_the_queue_is_built() {
     let context = recording.open();
     recording.without("read_tm_info");
     context.create_cq_builder().build_ex().unwrap();
-    let error = context.create_cq_builder().setup_wc_flags(Fields::TagMatchingInfo).build_ex().unwrap_err();
+    let error = context.create_cq_builder().setup_wc_flags(Fields::TagMatchingInformation).build_ex().unwrap_err();
     assert!(error.hint().unwrap().contains("read_tm_info"), "{error}");
     drop(context);
     assert_eq!(recording.live(), []);
@@ -193,9 +193,9 @@ fn missing_fields_are_errors_of_every_kind_of_queue() {
         let fields = [
             Fields::CompletionTimestamp,
             Fields::CompletionTimestampWallclock,
-            Fields::Cvlan,
+            Fields::CustomerVlan,
             Fields::FlowTag,
-            Fields::TagMatchingInfo,
+            Fields::TagMatchingInformation,
         ];
         assert_eq!(missing.map(|error| error.field()), fields);
         for error in missing {
@@ -263,7 +263,7 @@ fn a_counter_counts_for_its_queue_pairs() {
     assert_eq!((calls[1].argument("type"), calls[4].argument("argument")), (1, 8));
 
     let [qp, connected] = world.queue_pairs();
-    counter.attach(&qp, CountedOperations::Send | CountedOperations::RdmaWrite).unwrap();
+    counter.attach(&qp, CountedOperations::Send | CountedOperations::Write).unwrap();
     let call = recording.calls().remove(0);
     assert_eq!((call.argument("qp_num"), call.argument("op_mask")), (qp.qp_number().into(), 0b10001));
     connect(&connected).unwrap();

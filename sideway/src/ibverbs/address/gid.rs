@@ -121,11 +121,13 @@ impl fmt::Debug for Gid {
 }
 
 /// The text is not a GID.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a GID: it is written as an IPv6 address, such as fe80::1 or ::ffff:192.0.2.1")]
 pub struct ParseGidError {
     text: String,
 }
+
+crate::error::debug_is_text!(ParseGidError);
 
 impl FromStr for Gid {
     type Err = ParseGidError;

@@ -86,7 +86,7 @@ impl GidEntry {
 }
 
 /// Why the network interface behind a GID has no name to give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetdevNameError {
     /// No network interface is behind the GID.
@@ -101,6 +101,8 @@ pub enum NetdevNameError {
         errno: Errno,
     },
 }
+
+crate::error::debug_is_text!(NetdevNameError);
 
 open_enum! {
     /// `enum ibv_gid_type` — the protocol that packets from a GID are sent with.

@@ -39,7 +39,7 @@ impl DeviceContext {
     pub fn async_events(self: &Arc<Self>) -> Result<AsyncEventChannel, VerbError> {
         let channel = AsyncEventChannel { context: Arc::clone(self) };
         if channel.as_raw_fd() < 0 {
-            return Err(VerbError::new(GET_EVENT, Errno::from_raw(libc::EOPNOTSUPP))
+            return Err(VerbError::new(GET_EVENT, Errno::EOPNOTSUPP)
                 .with_hint("the provider of the device has no descriptor for asynchronous events"));
         }
         set_nonblocking(channel.as_raw_fd())?;
@@ -95,7 +95,7 @@ impl AsyncEventChannel {
             }
             if is_of_nothing(&event) {
                 // Acknowledging it would follow the pointer.
-                return Err(VerbError::new(GET_EVENT, Errno::from_raw(libc::EIO))
+                return Err(VerbError::new(GET_EVENT, Errno::EIO)
                     .with_hint("the driver reported an event of an object and named none"));
             }
             // SAFETY: zeroed, filled just now, and acknowledged only below.

@@ -27,7 +27,7 @@ const EX: &str = "ibv_create_cq_ex";
 
 /// What is left out, one step after the other, where a driver refuses the fields: those that InfiniBand alone fills.
 const DISPENSABLE: [Fields; 3] = {
-    let lids = Fields::SourceLid.union(Fields::DestinationLidPathBits);
+    let lids = Fields::SourceLocalIdentifier.union(Fields::DestinationLocalIdentifierPathBits);
     [Fields::empty(), lids, lids.union(Fields::SourceQueuePair).union(Fields::ServiceLevel)]
 };
 
@@ -197,7 +197,7 @@ impl CompletionQueueBuilder {
                 result => return result,
             }
         }
-        Err(refused.unwrap_or_else(|| VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))))
+        Err(refused.unwrap_or_else(|| VerbError::new(verb, Errno::EOPNOTSUPP)))
     }
 
     /// Makes an extended queue by a function of a vendor's, which takes the place of `ibv_create_cq_ex`, such as
@@ -420,13 +420,13 @@ unsafe fn fill_in_readers(cq: *mut ibv_cq_ex, fields: Fields) {
         if !fields.contains(Fields::SourceQueuePair) {
             (*cq).read_src_qp = Some(zero_u32);
         }
-        if !fields.contains(Fields::SourceLid) {
+        if !fields.contains(Fields::SourceLocalIdentifier) {
             (*cq).read_slid = Some(zero_u32);
         }
         if !fields.contains(Fields::ServiceLevel) {
             (*cq).read_sl = Some(zero_u8);
         }
-        if !fields.contains(Fields::DestinationLidPathBits) {
+        if !fields.contains(Fields::DestinationLocalIdentifierPathBits) {
             (*cq).read_dlid_path_bits = Some(zero_u8);
         }
     }
@@ -456,8 +456,8 @@ unsafe fn check_functions(verb: &'static str, cq: *const ibv_cq_ex, fields: Fiel
             ("read_sl", (*cq).read_sl.is_none()),
             ("read_dlid_path_bits", (*cq).read_dlid_path_bits.is_none()),
             ("read_completion_ts", fields.contains(Fields::CompletionTimestamp) && (*cq).read_completion_ts.is_none()),
-            ("read_cvlan", fields.contains(Fields::Cvlan) && (*cq).read_cvlan.is_none()),
-            ("read_tm_info", fields.contains(Fields::TagMatchingInfo) && (*cq).read_tm_info.is_none()),
+            ("read_cvlan", fields.contains(Fields::CustomerVlan) && (*cq).read_cvlan.is_none()),
+            ("read_tm_info", fields.contains(Fields::TagMatchingInformation) && (*cq).read_tm_info.is_none()),
             ("read_flow_tag", fields.contains(Fields::FlowTag) && (*cq).read_flow_tag.is_none()),
             (
                 "read_completion_wallclock_ns",
@@ -467,7 +467,7 @@ unsafe fn check_functions(verb: &'static str, cq: *const ibv_cq_ex, fields: Fiel
     };
     match missing.iter().find(|(_, missing)| *missing) {
         None => Ok(()),
-        Some((name, _)) => Err(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))
+        Some((name, _)) => Err(VerbError::new(verb, Errno::EOPNOTSUPP)
             .with_hint(format!("the driver made the queue without the function {name}: use build or build_generic"))),
     }
 }

@@ -159,8 +159,7 @@ impl CompletionChannel {
 
 #[cold]
 fn nameless() -> VerbError {
-    VerbError::new(GET_EVENT, Errno::from_raw(libc::EIO))
-        .with_hint("the driver gave an event and did not say of which queue")
+    VerbError::new(GET_EVENT, Errno::EIO).with_hint("the driver gave an event and did not say of which queue")
 }
 
 impl AsRawFd for CompletionChannel {

@@ -30,11 +30,11 @@ bitflags::bitflags! {
         /// This side's receives.
         const Receive = sys::IBV_QP_ATTACH_COMP_CNTR_OP_RECV;
         /// This side's reads.
-        const RdmaRead = sys::IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ;
+        const Read = sys::IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ;
         /// The peer's reads.
         const RemoteRdmaRead = sys::IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ;
         /// This side's writes.
-        const RdmaWrite = sys::IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE;
+        const Write = sys::IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE;
         /// The peer's writes.
         const RemoteRdmaWrite = sys::IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE;
         // Later rdma-core versions' flags pass through.

@@ -375,11 +375,11 @@ impl ExtendedWorkCompletion<'_> {
     ///
     /// # Errors
     ///
-    /// Where the queue was not asked for [`Cvlan`](Fields::Cvlan).
+    /// Where the queue was not asked for [`CustomerVlan`](Fields::CustomerVlan).
     #[doc(alias = "ibv_wc_read_cvlan")]
     #[inline]
     pub fn cvlan(&self) -> Result<u16, FieldNotEnabled> {
-        self.require(Fields::Cvlan)?;
+        self.require(Fields::CustomerVlan)?;
         // SAFETY: see above; the queue has the field.
         Ok(unsafe { sys::ibv_wc_read_cvlan(self.cq.as_ptr()) })
     }
@@ -401,11 +401,11 @@ impl ExtendedWorkCompletion<'_> {
     ///
     /// # Errors
     ///
-    /// Where the queue was not asked for [`TagMatchingInfo`](Fields::TagMatchingInfo).
+    /// Where the queue was not asked for [`TagMatchingInformation`](Fields::TagMatchingInformation).
     #[doc(alias = "ibv_wc_read_tm_info")]
     #[inline]
     pub fn tag_matching_info(&self) -> Result<TagMatchingInfo, FieldNotEnabled> {
-        self.require(Fields::TagMatchingInfo)?;
+        self.require(Fields::TagMatchingInformation)?;
         let mut info = ibv_wc_tm_info { tag: 0, priv_: 0 };
         // SAFETY: see above; the queue has the field, and `info` can be written.
         unsafe { sys::ibv_wc_read_tm_info(self.cq.as_ptr(), &mut info) };

@@ -18,19 +18,19 @@ bitflags::bitflags! {
         /// The sender's queue pair (datagrams).
         const SourceQueuePair = create::IBV_WC_EX_WITH_SRC_QP.0 as u64;
         /// The sender's LID.
-        const SourceLid = create::IBV_WC_EX_WITH_SLID.0 as u64;
+        const SourceLocalIdentifier = create::IBV_WC_EX_WITH_SLID.0 as u64;
         /// The service level.
         const ServiceLevel = create::IBV_WC_EX_WITH_SL.0 as u64;
         /// The low bits of the LID that was addressed.
-        const DestinationLidPathBits = create::IBV_WC_EX_WITH_DLID_PATH_BITS.0 as u64;
+        const DestinationLocalIdentifierPathBits = create::IBV_WC_EX_WITH_DLID_PATH_BITS.0 as u64;
         /// When the request completed, in cycles of the device's clock.
         const CompletionTimestamp = create::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.0 as u64;
         /// The VLAN of a received packet.
-        const Cvlan = create::IBV_WC_EX_WITH_CVLAN.0 as u64;
+        const CustomerVlan = create::IBV_WC_EX_WITH_CVLAN.0 as u64;
         /// The tag of the flow rule that matched.
         const FlowTag = create::IBV_WC_EX_WITH_FLOW_TAG.0 as u64;
         /// Tag matching information.
-        const TagMatchingInfo = create::IBV_WC_EX_WITH_TM_INFO.0 as u64;
+        const TagMatchingInformation = create::IBV_WC_EX_WITH_TM_INFO.0 as u64;
         /// When the request completed, in nanoseconds of the wall clock.
         const CompletionTimestampWallclock = create::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.0 as u64;
 
@@ -72,11 +72,13 @@ bitflags::bitflags! {
 }
 
 /// A completion was asked for a field that its queue does not deliver. A basic queue delivers none of the optional ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("the completion queue does not deliver {}: name it in CompletionQueueBuilder::setup_wc_flags and make an extended queue", Names(*.field))]
 pub struct FieldNotEnabled {
     field: CreateCompletionQueueWorkCompletionFlags,
 }
+
+crate::error::debug_is_text!(FieldNotEnabled);
 
 impl FieldNotEnabled {
     #[inline]

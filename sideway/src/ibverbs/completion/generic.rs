@@ -188,11 +188,11 @@ extended_only! {
     /// When the request completed, in nanoseconds of the wall clock, since 1970.
     completion_wallclock_ns -> u64, by CompletionTimestampWallclock;
     /// The VLAN tag that the device took off a received packet.
-    cvlan -> u16, by Cvlan;
+    cvlan -> u16, by CustomerVlan;
     /// The tag of the flow rule that the received packet matched.
     flow_tag -> u32, by FlowTag;
     /// The tag of a message that came to a shared receive queue with tag matching.
-    tag_matching_info -> TagMatchingInfo, by TagMatchingInfo;
+    tag_matching_info -> TagMatchingInfo, by TagMatchingInformation;
 }
 
 either! {

@@ -25,14 +25,14 @@
 //! | `imm_data`, `invalidated_rkey` | `ImmediateData` | standard |
 //! | `qp_num` | `QueuePairNumber` | standard |
 //! | `src_qp` | `SourceQueuePair` | standard; 0 where the driver has none |
-//! | `slid` | `SourceLid` | standard; 0 where the driver has none |
+//! | `slid` | `SourceLocalIdentifier` | standard; 0 where the driver has none |
 //! | `sl` | `ServiceLevel` | standard; 0 where the driver has none |
-//! | `dlid_path_bits` | `DestinationLidPathBits` | standard; 0 where the driver has none |
+//! | `dlid_path_bits` | `DestinationLocalIdentifierPathBits` | standard; 0 where the driver has none |
 //! | `completion_timestamp` | `CompletionTimestamp` | extended queues |
 //! | `completion_wallclock_ns` | `CompletionTimestampWallclock` | extended queues |
-//! | `cvlan` | `Cvlan` | extended queues |
+//! | `cvlan` | `CustomerVlan` | extended queues |
 //! | `flow_tag` | `FlowTag` | extended queues |
-//! | `tag_matching_info` | `TagMatchingInfo` | extended queues |
+//! | `tag_matching_info` | `TagMatchingInformation` | extended queues |
 //! | `pkey_index` | | basic queues |
 //!
 //! Queues that cost no lock, and stay with one thread, are in [`single_threaded`](super::single_threaded).

@@ -17,7 +17,7 @@ use crate::ibverbs::single_threaded::SingleThreadedCompletionQueue;
 const BATCH: u32 = 64;
 
 /// Why [`start_poll`](super::ExtendedCompletionQueue::start_poll) gave no poller.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollCompletionQueueError {
     /// Nothing has completed since the last poll.
@@ -27,6 +27,8 @@ pub enum PollCompletionQueueError {
     #[error(transparent)]
     Verb(#[from] VerbError),
 }
+
+crate::error::debug_is_text!(PollCompletionQueueError);
 
 /// A completion queue that can be polled: [basic](BasicCompletionQueue), [extended](ExtendedCompletionQueue),
 /// [generic](GenericCompletionQueue) or [single-threaded](SingleThreadedCompletionQueue). Sealed.
@@ -130,7 +132,7 @@ pub trait WorkCompletion: Sealed {
     ///
     /// See [`completion_timestamp`](Self::completion_timestamp).
     fn cvlan(&self) -> Result<u16, FieldNotEnabled> {
-        Err(FieldNotEnabled::new(Fields::Cvlan))
+        Err(FieldNotEnabled::new(Fields::CustomerVlan))
     }
     /// The tag of the flow rule that the received packet matched.
     ///
@@ -146,7 +148,7 @@ pub trait WorkCompletion: Sealed {
     ///
     /// See [`completion_timestamp`](Self::completion_timestamp).
     fn tag_matching_info(&self) -> Result<TagMatchingInfo, FieldNotEnabled> {
-        Err(FieldNotEnabled::new(Fields::TagMatchingInfo))
+        Err(FieldNotEnabled::new(Fields::TagMatchingInformation))
     }
 }
 

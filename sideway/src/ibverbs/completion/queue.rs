@@ -229,7 +229,7 @@ impl CompletionQueueCore {
     pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),
-            None => Err(VerbError::new("ibv_destroy_cq", Errno::from_raw(libc::EBUSY))
+            None => Err(VerbError::new("ibv_destroy_cq", Errno::EBUSY)
                 .with_hint("queue pairs or events hold the queue: it goes with the last of them")),
         }
     }

@@ -35,9 +35,9 @@ open_enum! {
         /// The peer could not finish the request.
         RemoteOperationError = raw::IBV_WC_REM_OP_ERR.0 => "remote operation error",
         /// The peer did not answer within `timeout` and `retry_cnt`: it is gone, unreachable, or its queue pair is not ready.
-        RetryExceededError = raw::IBV_WC_RETRY_EXC_ERR.0 => "transport retry counter exceeded",
+        RetryCounterExceededError = raw::IBV_WC_RETRY_EXC_ERR.0 => "transport retry counter exceeded",
         /// The peer had no receive posted within `rnr_retry` attempts.
-        ResponderNotReadyRetryExceededError = raw::IBV_WC_RNR_RETRY_EXC_ERR.0 => "RNR retry counter exceeded",
+        ResponderNotReadyRetryCounterExceededError = raw::IBV_WC_RNR_RETRY_EXC_ERR.0 => "RNR retry counter exceeded",
         /// Reserved for reliable datagrams.
         LocalReliableDatagramDomainViolationError = raw::IBV_WC_LOC_RDD_VIOL_ERR.0 => "local RDD violation",
         /// Reserved for reliable datagrams.
@@ -45,9 +45,9 @@ open_enum! {
         /// The peer gave the operation up.
         RemoteAbortedError = raw::IBV_WC_REM_ABORT_ERR.0 => "remote aborted",
         /// Reserved for end-to-end contexts.
-        InvalidEndToEndContextNumber = raw::IBV_WC_INV_EECN_ERR.0 => "invalid EE context number",
+        InvalidEndToEndContextNumberError = raw::IBV_WC_INV_EECN_ERR.0 => "invalid EE context number",
         /// Reserved for end-to-end contexts.
-        InvalidEndToEndContextState = raw::IBV_WC_INV_EEC_STATE_ERR.0 => "invalid EE context state",
+        InvalidEndToEndContextStateError = raw::IBV_WC_INV_EEC_STATE_ERR.0 => "invalid EE context state",
         /// The device failed.
         FatalError = raw::IBV_WC_FATAL_ERR.0 => "fatal error",
         /// The device did not answer.
@@ -69,13 +69,13 @@ open_enum! {
         /// A send, with or without immediate data.
         Send = ibv_wc_opcode::IBV_WC_SEND.0,
         /// A write, with or without immediate data.
-        RdmaWrite = ibv_wc_opcode::IBV_WC_RDMA_WRITE.0,
+        Write = ibv_wc_opcode::IBV_WC_RDMA_WRITE.0,
         /// A read.
-        RdmaRead = ibv_wc_opcode::IBV_WC_RDMA_READ.0,
+        Read = ibv_wc_opcode::IBV_WC_RDMA_READ.0,
         /// An atomic compare-and-swap.
-        CompareAndSwap = ibv_wc_opcode::IBV_WC_COMP_SWAP.0,
+        AtomicCompareAndSwap = ibv_wc_opcode::IBV_WC_COMP_SWAP.0,
         /// An atomic fetch-and-add.
-        FetchAndAdd = ibv_wc_opcode::IBV_WC_FETCH_ADD.0,
+        AtomicFetchAndAdd = ibv_wc_opcode::IBV_WC_FETCH_ADD.0,
         /// The bind of a memory window.
         BindMemoryWindow = ibv_wc_opcode::IBV_WC_BIND_MW.0,
         /// A local invalidation.
@@ -89,7 +89,7 @@ open_enum! {
         /// A message was received.
         Receive = ibv_wc_opcode::IBV_WC_RECV.0,
         /// A peer's write with immediate data was received.
-        ReceiveRdmaWithImmediate = ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM.0,
+        ReceiveWriteWithImmediate = ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM.0,
         /// A tagged receive was added.
         TagMatchingAdd = ibv_wc_opcode::IBV_WC_TM_ADD.0,
         /// A tagged receive was removed.
@@ -106,6 +106,10 @@ open_enum! {
         Driver2 = ibv_wc_opcode::IBV_WC_DRIVER2.0,
         /// The vendor's own, third of three.
         Driver3 = ibv_wc_opcode::IBV_WC_DRIVER3.0,
+    }
+    renamed {
+        CompareAndSwap => AtomicCompareAndSwap, "named `AtomicCompareAndSwap`, as the request is";
+        FetchAndAdd => AtomicFetchAndAdd, "named `AtomicFetchAndAdd`, as the request is";
     }
 }
 

@@ -5,7 +5,7 @@ use rdma_mummy_sys::load::LoadError;
 use crate::error::{Errno, VerbError};
 
 /// Why the devices could not be listed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetDeviceListError {
     /// The library of the system could not be loaded; the text says what was tried and what to install.
@@ -17,7 +17,7 @@ pub enum GetDeviceListError {
 }
 
 /// There is no device of this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no RDMA device is named `{name}`; {}", list(.available))]
 pub struct DeviceNotFoundError {
     name: String,
@@ -50,12 +50,14 @@ fn list(available: &[String]) -> String {
 }
 
 /// A device could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{device}: {error}")]
 pub struct OpenDeviceError {
     device: String,
     error: VerbError,
 }
+
+crate::error::debug_is_text!(GetDeviceListError, DeviceNotFoundError, OpenDeviceError);
 
 impl OpenDeviceError {
     #[cold]

@@ -16,7 +16,7 @@ open_enum! {
         /// There are none.
         None = ibv_atomic_cap::IBV_ATOMIC_NONE.0,
         /// Between queue pairs of this device.
-        Hca = ibv_atomic_cap::IBV_ATOMIC_HCA.0 => "HCA",
+        HostChannelAdapter = ibv_atomic_cap::IBV_ATOMIC_HCA.0 => "HCA",
         /// Between this device and everything else that accesses the memory, processors included.
         Global = ibv_atomic_cap::IBV_ATOMIC_GLOB.0,
     }
@@ -249,6 +249,33 @@ impl DeviceAttr {
     #[doc(alias = "phys_port_cnt_ex")]
     pub fn phys_port_cnt(&self) -> u32 {
         self.attr.phys_port_cnt_ex.max(self.basic().phys_port_cnt.into())
+    }
+}
+
+/// Getters by their names of sideway 0.4.
+impl DeviceAttr {
+    /// [`fw_ver`](Self::fw_ver).
+    #[deprecated(since = "0.5.0", note = "named `fw_ver`")]
+    pub fn firmware_version(&self) -> String {
+        self.fw_ver().into_owned()
+    }
+
+    /// [`hw_ver`](Self::hw_ver).
+    #[deprecated(since = "0.5.0", note = "named `hw_ver`")]
+    pub fn hardware_version(&self) -> u32 {
+        self.hw_ver()
+    }
+
+    /// [`max_res_rd_atom`](Self::max_res_rd_atom).
+    #[deprecated(since = "0.5.0", note = "named `max_res_rd_atom`")]
+    pub fn max_res_rd_atomic(&self) -> u32 {
+        self.max_res_rd_atom()
+    }
+
+    /// [`atomic_cap`](Self::atomic_cap).
+    #[deprecated(since = "0.5.0", note = "named `atomic_cap`")]
+    pub fn atomic_capability(&self) -> AtomicCapability {
+        self.atomic_cap()
     }
 }
 

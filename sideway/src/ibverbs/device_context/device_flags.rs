@@ -10,21 +10,21 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapabilityFlags: u64 {
         /// The size of a queue can be changed after the queue pair has been made.
-        const ResizeMaxWorkRequests = device::IBV_DEVICE_RESIZE_MAX_WR.0 as u64;
+        const ResizeMaxWorkRequest = device::IBV_DEVICE_RESIZE_MAX_WR.0 as u64;
         /// Packets with bad P_Keys are counted.
-        const BadPKeyCounter = device::IBV_DEVICE_BAD_PKEY_CNTR.0 as u64;
+        const BadPartitionKeyCounter = device::IBV_DEVICE_BAD_PKEY_CNTR.0 as u64;
         /// Packets with bad Q_Keys are counted.
-        const BadQKeyCounter = device::IBV_DEVICE_BAD_QKEY_CNTR.0 as u64;
+        const BadQueueKeyCounter = device::IBV_DEVICE_BAD_QKEY_CNTR.0 as u64;
         /// Multicast of raw packets.
         const RawMulticast = device::IBV_DEVICE_RAW_MULTI.0 as u64;
         /// Automatic path migration.
-        const AutomaticPathMigration = device::IBV_DEVICE_AUTO_PATH_MIG.0 as u64;
+        const AutoPathMigration = device::IBV_DEVICE_AUTO_PATH_MIG.0 as u64;
         /// A queue pair can be moved to another port.
         const ChangePhysicalPort = device::IBV_DEVICE_CHANGE_PHY_PORT.0 as u64;
         /// Datagrams leave from the port of their address vector only.
-        const UdAddressVectorPortEnforce = device::IBV_DEVICE_UD_AV_PORT_ENFORCE.0 as u64;
+        const UnreliableDatagramAddressVectorPortEnforce = device::IBV_DEVICE_UD_AV_PORT_ENFORCE.0 as u64;
         /// A modification can check the state that the queue pair is in.
-        const CurrentQueuePairStateModify = device::IBV_DEVICE_CURR_QP_STATE_MOD.0 as u64;
+        const CurrentQueuePairStateModification = device::IBV_DEVICE_CURR_QP_STATE_MOD.0 as u64;
         /// Ports can be shut down.
         const ShutdownPort = device::IBV_DEVICE_SHUTDOWN_PORT.0 as u64;
         /// Ports can be initialized in several ways.
@@ -34,15 +34,15 @@ bitflags::bitflags! {
         /// The GUID of the system image is valid.
         const SystemImageGuid = device::IBV_DEVICE_SYS_IMAGE_GUID.0 as u64;
         /// Reliable connections tell a sender that no receive is posted.
-        const RcRnrNakGeneration = device::IBV_DEVICE_RC_RNR_NAK_GEN.0 as u64;
+        const ReliableConnectionReceiverNotReadyNakGeneration = device::IBV_DEVICE_RC_RNR_NAK_GEN.0 as u64;
         /// Shared receive queues can be resized.
         const SharedReceiveQueueResize = device::IBV_DEVICE_SRQ_RESIZE.0 as u64;
         /// A notification can be asked for after a number of completions.
-        const NotifyAfterCompletions = device::IBV_DEVICE_N_NOTIFY_CQ.0 as u64;
+        const NotifyCompletionQueueCount = device::IBV_DEVICE_N_NOTIFY_CQ.0 as u64;
         /// Memory windows of type 1.
         const MemoryWindow = device::IBV_DEVICE_MEM_WINDOW.0 as u64;
         /// Checksums of IP, UDP and TCP in datagrams.
-        const UdIpChecksum = device::IBV_DEVICE_UD_IP_CSUM.0 as u64;
+        const UnreliableDatagramIpChecksum = device::IBV_DEVICE_UD_IP_CSUM.0 as u64;
         /// Extended reliable connections.
         const ExtendedReliableConnection = device::IBV_DEVICE_XRC.0 as u64;
         /// Fast registration, local invalidation, sends that invalidate.
@@ -52,7 +52,7 @@ bitflags::bitflags! {
         /// Memory windows of type 2B.
         const MemoryWindowType2B = device::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0 as u64;
         /// Checksums of IP in messages of reliable connections.
-        const RcIpChecksum = device::IBV_DEVICE_RC_IP_CSUM.0 as u64;
+        const ReliableConnectionIpChecksum = device::IBV_DEVICE_RC_IP_CSUM.0 as u64;
         /// Checksums of IP in raw packets.
         const RawIpChecksum = device::IBV_DEVICE_RAW_IP_CSUM.0 as u64;
         /// Flow steering.
@@ -208,11 +208,11 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PciAtomicOperationSize: u16 {
         /// Four bytes.
-        const FourByte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP.0 as u16;
+        const Size4Byte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP.0 as u16;
         /// Eight bytes.
-        const EightByte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP.0 as u16;
+        const Size8Byte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP.0 as u16;
         /// Sixteen bytes.
-        const SixteenByte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP.0 as u16;
+        const Size16Byte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP.0 as u16;
         // Bits that this version has no name for pass through.
         const _ = !0;
     }

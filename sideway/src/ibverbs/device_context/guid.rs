@@ -59,11 +59,13 @@ impl fmt::Debug for Guid {
 }
 
 /// The text is not a GUID.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a GUID: it is four groups of four hexadecimal digits, such as 0002:c903:0033:1045")]
 pub struct ParseGuidError {
     text: String,
 }
+
+crate::error::debug_is_text!(ParseGuidError);
 
 impl FromStr for Guid {
     type Err = ParseGuidError;

@@ -166,8 +166,9 @@ impl DeviceContext {
         let operations = unsafe { &(*self.raw()).ops };
         match needed.iter().find(|(_, is_there)| !is_there(operations)) {
             None => Ok(()),
-            Some((name, _)) => Err(VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP))
-                .with_hint(format!("the driver has no function {name}"))),
+            Some((name, _)) => {
+                Err(VerbError::new(verb, Errno::EOPNOTSUPP).with_hint(format!("the driver has no function {name}")))
+            }
         }
     }
 

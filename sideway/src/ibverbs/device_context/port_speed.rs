@@ -26,6 +26,17 @@ open_enum! {
         /// 212.5 Gbit/s on the line.
         Xdr = 256 => "XDR",
     }
+    renamed {
+        SingleDataRate => Sdr, "named `Sdr`";
+        DoubleDataRate => Ddr, "named `Ddr`";
+        QuadrupleDataRate => Qdr, "named `Qdr`";
+        FourteenDataRateTen => Fdr10, "named `Fdr10`";
+        FourteenDataRate => Fdr, "named `Fdr`";
+        EnhancedDataRate => Edr, "named `Edr`";
+        HighDataRate => Hdr, "named `Hdr`";
+        NextDataRate => Ndr, "named `Ndr`";
+        ExtendedDataRate => Xdr, "named `Xdr`";
+    }
 }
 
 impl PortSpeed {

@@ -88,11 +88,11 @@ open_enum! {
     #[doc(alias = "ibv_port_state_str")]
     pub enum PortState {
         /// Does not change the state; a port is not in it.
-        NoStateChange = raw::ibv_port_state::IBV_PORT_NOP.0 => "no state change",
+        Nop = raw::ibv_port_state::IBV_PORT_NOP.0 => "no state change",
         /// Down: nothing passes.
         Down = raw::ibv_port_state::IBV_PORT_DOWN.0 => "down",
         /// The link is up and the subnet manager has not configured the port: is one running?
-        Init = raw::ibv_port_state::IBV_PORT_INIT.0 => "initializing",
+        Initializing = raw::ibv_port_state::IBV_PORT_INIT.0 => "initializing",
         /// Configured and not yet active.
         Armed = raw::ibv_port_state::IBV_PORT_ARMED.0 => "armed",
         /// Active: messages pass.

@@ -159,7 +159,7 @@ impl DeviceContext {
             return Ok(index);
         }
         // The library reads until an entry cannot be read, and so cannot tell an absent P_Key from an absent port.
-        let error = VerbError::new("ibv_get_pkey_index", Errno::from_raw(libc::ENOENT));
+        let error = VerbError::new("ibv_get_pkey_index", Errno::ENOENT);
         let error = self.explain_port(error, port_num);
         let absent = format!("port {port_num} has no P_Key {pkey:#06x}");
         Err(if error.hint().is_some() { error } else { error.with_hint(absent) })

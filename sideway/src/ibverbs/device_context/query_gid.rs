@@ -36,7 +36,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_query_gid")]
     pub fn query_gid(&self, port_num: u8, gid_index: u32) -> Result<Gid, VerbError> {
         let Ok(index) = c_int::try_from(gid_index) else {
-            let error = VerbError::new("ibv_query_gid", Errno::from_raw(libc::EINVAL));
+            let error = VerbError::new("ibv_query_gid", Errno::EINVAL);
             return Err(self.explain_gid(error, port_num, gid_index));
         };
         let mut gid = Gid::default().into();
@@ -181,7 +181,7 @@ fn table_length(port: &PortAttr) -> u32 {
 }
 
 fn no_data() -> VerbError {
-    VerbError::new("ibv_query_gid_ex", Errno::from_raw(libc::ENODATA))
+    VerbError::new("ibv_query_gid_ex", Errno::ENODATA)
 }
 
 /// Whether the verb is what is missing, in the library, the driver or the kernel.
@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn only_a_missing_verb_sends_us_to_the_files() {
-        assert!(is_unsupported(Errno::from_raw(libc::EOPNOTSUPP)));
-        assert!(!is_unsupported(Errno::from_raw(libc::EINVAL)));
-        assert!(!is_unsupported(Errno::from_raw(libc::ENODEV)));
+        assert!(is_unsupported(Errno::EOPNOTSUPP));
+        assert!(!is_unsupported(Errno::EINVAL));
+        assert!(!is_unsupported(Errno::ENODEV));
     }
 }

@@ -58,7 +58,7 @@ pub struct RealTimeValues {
 
 impl RealTimeValues {
     /// Which values the device gave.
-    pub fn mask(&self) -> ValuesMask {
+    pub fn comp_mask(&self) -> ValuesMask {
         self.mask
     }
 

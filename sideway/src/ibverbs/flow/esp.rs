@@ -140,11 +140,13 @@ impl fmt::Debug for AesGcmKey {
 }
 
 /// The key of AES has none of its lengths.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a key of AES has 16, 24 or 32 bytes, not {length}")]
 pub struct ParseKeyError {
     length: usize,
 }
+
+crate::error::debug_is_text!(ParseKeyError);
 
 /// The structs that C is to read, in one place.
 pub(super) struct EspStructs {

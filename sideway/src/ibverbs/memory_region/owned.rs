@@ -178,7 +178,7 @@ impl OwnedMemoryRegion {
     pub fn close(self) -> Result<(), VerbError> {
         match Arc::into_inner(self.region) {
             Some(region) => region.close(),
-            None => Err(VerbError::new("ibv_dereg_mr", Errno::from_raw(libc::EBUSY))
+            None => Err(VerbError::new("ibv_dereg_mr", Errno::EBUSY)
                 .with_hint("a clone of the region is held elsewhere; the registration ends when that is dropped")),
         }
     }
@@ -216,7 +216,7 @@ impl OwnedMemoryRegion {
 }
 
 /// Why a range of an [`OwnedMemoryRegion`](super::OwnedMemoryRegion) was not given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionAccessError {
     /// The range is not within the region.
@@ -248,3 +248,5 @@ pub enum RegionAccessError {
     )]
     PeersMayRead(AccessFlags),
 }
+
+crate::error::debug_is_text!(RegionAccessError);

@@ -29,12 +29,14 @@ pub enum SurvivingRegion {
 }
 
 /// Why a region was not changed, and what is left of it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; {}", left(*.region))]
 pub struct ReregisterError {
     error: VerbError,
     region: SurvivingRegion,
 }
+
+crate::error::debug_is_text!(ReregisterError);
 
 impl ReregisterError {
     /// What is left of the region.

@@ -296,7 +296,7 @@ impl QueuePairAttribute {
     }
 
     /// New depths, for a device that can resize a queue pair
-    /// ([`ResizeMaxWorkRequests`](crate::ibverbs::device_context::DeviceCapabilityFlags::ResizeMaxWorkRequests)). A batch of
+    /// ([`ResizeMaxWorkRequest`](crate::ibverbs::device_context::DeviceCapabilityFlags::ResizeMaxWorkRequest)). A batch of
     /// this crate holds as much as the queue pair was built for, also after it has grown.
     pub fn setup_capabilities(&mut self, capabilities: QueuePairCapabilities) -> &mut Self {
         self.attr.cap = capabilities.into();

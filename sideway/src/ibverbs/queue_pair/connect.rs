@@ -181,7 +181,7 @@ impl RcOptions {
 }
 
 /// Why [`connect_rc`](super::QueuePair::connect_rc) failed.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectQueuePairError {
     /// The queue pair is of another transport service.
@@ -203,6 +203,8 @@ pub enum ConnectQueuePairError {
     Modify(#[from] ModifyQueuePairError),
 }
 
+crate::error::debug_is_text!(ConnectQueuePairError);
+
 impl QueuePairCore {
     /// What the peer needs to connect to this queue pair.
     pub(crate) fn local_endpoint(&self, options: &RcOptions) -> Result<QueuePairEndpoint, VerbError> {
@@ -211,7 +213,7 @@ impl QueuePairCore {
         let gid_index = options.gid_index.unwrap_or(0);
         let gid = context.query_gid(options.port, gid_index.into())?;
         if gid.is_zero() && port.link_layer() == LinkLayer::Ethernet {
-            return Err(VerbError::new("ibv_query_gid", Errno::from_raw(libc::ENODATA)).with_hint(format!(
+            return Err(VerbError::new("ibv_query_gid", Errno::ENODATA).with_hint(format!(
                 "GID index {gid_index} of port {} is not in use; choose one of DeviceContext::query_gid_table",
                 options.port
             )));

@@ -242,7 +242,7 @@ impl QueuePairCore {
     pub(crate) fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),
-            None => Err(VerbError::new("ibv_destroy_qp", Errno::from_raw(libc::EBUSY))
+            None => Err(VerbError::new("ibv_destroy_qp", Errno::EBUSY)
                 .with_hint("flows or asynchronous events hold the queue pair: it goes with the last of them")),
         }
     }

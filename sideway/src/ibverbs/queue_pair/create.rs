@@ -470,5 +470,5 @@ fn raw_srq(srq: &Option<Arc<SharedReceiveQueueCore>>) -> *mut ibv_srq {
 
 #[cold]
 fn unusable(verb: &'static str, what: &str) -> VerbError {
-    VerbError::new(verb, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(what.to_owned())
+    VerbError::new(verb, Errno::EOPNOTSUPP).with_hint(what.to_owned())
 }

@@ -74,4 +74,8 @@ pub use self::state::{PathMigrationState, QueuePairState, QueuePairType};
 pub use self::target::TargetQueuePair;
 pub(crate) use self::transition::standard_transition;
 pub use self::transition::{Transition, TransitionTable};
-pub use super::work_request::{PostRecvGuard, PostSendGuard, ReceiveQueue, SetInlineData, SetScatterGatherEntry};
+// Where sideway 0.4 has what a queue pair is given.
+pub use super::work_request::{
+    LocalBufferHandle, PostRecvError, PostRecvGuard, PostSendError, PostSendGuard, ReceiveQueue, RecvWorkRequestHandle,
+    SetInlineData, SetScatterGatherEntry, WorkRequestFlags, WorkRequestHandle, WorkRequestOperationType,
+};

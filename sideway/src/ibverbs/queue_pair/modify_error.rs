@@ -10,7 +10,7 @@ use crate::ibverbs::address::Gid;
 use crate::ibverbs::device_context::LinkLayer;
 
 /// Why `ibv_modify_qp` failed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ModifyQueuePairError {
     /// There is no transition between these states.
@@ -67,6 +67,8 @@ pub enum ModifyQueuePairError {
         source: VerbError,
     },
 }
+
+crate::error::debug_is_text!(ModifyQueuePairError);
 
 impl ModifyQueuePairError {
     /// Finds the cause of a failure.
@@ -244,7 +246,7 @@ mod tests {
     use super::*;
 
     fn einval() -> VerbError {
-        VerbError::new("ibv_modify_qp", Errno::from_raw(libc::EINVAL))
+        VerbError::new("ibv_modify_qp", Errno::EINVAL)
     }
 
     fn diagnose(from: State, to: State, mask: Mask) -> String {

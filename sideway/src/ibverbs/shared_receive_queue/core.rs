@@ -192,7 +192,7 @@ impl SharedReceiveQueueCore {
 
 #[cold]
 fn held(hint: &'static str) -> VerbError {
-    VerbError::new("ibv_destroy_srq", Errno::from_raw(libc::EBUSY)).with_hint(hint)
+    VerbError::new("ibv_destroy_srq", Errno::EBUSY).with_hint(hint)
 }
 
 /// What became of a queue that nobody holds any more.

@@ -267,7 +267,7 @@ impl<Q: QueuePair> Drop for SingleThreadedQueuePair<Q> {
 
 #[cold]
 fn busy(verb: &'static str) -> VerbError {
-    VerbError::new(verb, Errno::from_raw(libc::EBUSY))
+    VerbError::new(verb, Errno::EBUSY)
 }
 
 impl<S: SendQueue> SingleThreadedQueuePair<Pair<S>> {

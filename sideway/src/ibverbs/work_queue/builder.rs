@@ -117,7 +117,7 @@ impl WorkQueueBuilder {
         let core = unsafe { WorkQueueCore::adopt(wq, Arc::clone(&self.pd), cq) };
         // SAFETY: the queue is live as long as the core, and its driver filled the struct in before it handed it out.
         if unsafe { (*core.raw()).post_recv }.is_none() {
-            return Err(VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
+            return Err(VerbError::new(VERB, Errno::EOPNOTSUPP)
                 .with_hint("the driver made the work queue without the function post_recv"));
         }
         Ok(WorkQueue::new(requests, core))

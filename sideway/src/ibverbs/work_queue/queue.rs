@@ -170,7 +170,7 @@ impl WorkQueueCore {
     fn close(self: Arc<Self>) -> Result<(), VerbError> {
         match Arc::into_inner(self) {
             Some(mut core) => core.destroy(),
-            None => Err(VerbError::new("ibv_destroy_wq", Errno::from_raw(libc::EBUSY))
+            None => Err(VerbError::new("ibv_destroy_wq", Errno::EBUSY)
                 .with_hint("an indirection table or events hold the queue: it goes with the last of them")),
         }
     }

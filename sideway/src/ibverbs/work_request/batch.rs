@@ -59,7 +59,7 @@ listed_request!(ibv_send_wr: sg_list, ibv_recv_wr: sg_list, ibv_ops_wr: tm.add.s
 /// ([`Ring::new`]).
 #[cold]
 pub(crate) fn no_room(verb: &'static str, what: String) -> VerbError {
-    VerbError::new(verb, Errno::from_raw(libc::ENOMEM)).with_hint(format!(
+    VerbError::new(verb, Errno::ENOMEM).with_hint(format!(
         "no memory for {what}: ask for fewer (a list may have {} MiB)",
         Ring::<u8>::MOST_BYTES >> 20
     ))

@@ -12,11 +12,13 @@ pub type PostSendError = PostError;
 pub type PostRecvError = PostError;
 
 /// A batch of requests that was not posted as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PostError(
     // One pointer wide, so that a successful post costs no more than in C.
     Box<Inner>,
 );
+
+crate::error::debug_is_text!(PostError);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inner {
@@ -291,7 +293,7 @@ mod tests {
     #[test]
     fn a_full_queue_is_a_kind_of_its_own() {
         let failed = Some(FailedRequest { index: Some(2), wr_id: 9 });
-        let error = PostError::from_driver("ibv_post_send", Errno::from_raw(libc::ENOMEM), failed, Some(2));
+        let error = PostError::from_driver("ibv_post_send", Errno::ENOMEM, failed, Some(2));
         assert_eq!(error.kind(), PostErrorKind::NotEnoughResources);
         assert_eq!(error.posted(), Some(2));
         assert!(error.to_string().ends_with("request 2 (wr_id 9); the 2 before it were posted"), "{error}");

@@ -65,7 +65,7 @@ impl DeviceContext {
             ));
         }
         if !can_close(self) {
-            return Err(unsupported(VerbError::new(OPEN, Errno::from_raw(libc::EOPNOTSUPP))));
+            return Err(unsupported(VerbError::new(OPEN, Errno::EOPNOTSUPP)));
         }
         let mut attr = ibv_xrcd_init_attr {
             comp_mask: ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0

@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::{error, fmt, io};
 
 use super::ConnectStep;
-use crate::error::VerbError;
+use crate::error::{Errno, VerbError};
 use crate::rdmacm::communication_manager::{
     CreateEventChannelError, EventStatus, EventType, RejectReason, Rejection, Unreachable,
 };
@@ -21,11 +21,12 @@ use crate::rdmacm::communication_manager::{
 /// ```
 ///
 /// As an [`io::Error`] it has the kind that a socket would give: `ConnectionRefused`, `TimedOut`, `AddrInUse`, ….
-#[derive(Debug)]
 pub struct ConnectError(
     // One pointer wide, so that a call which succeeds carries no room for its failure.
     Box<Failure>,
 );
+
+crate::error::debug_is_text!(ConnectError);
 
 #[derive(Debug)]
 struct Failure {
@@ -135,27 +136,24 @@ impl ConnectError {
 
     /// The kind that a socket would give.
     pub fn kind(&self) -> io::ErrorKind {
-        let of_errno = |errno: i32| io::Error::from_raw_os_error(errno).kind();
         match self.cause() {
             ConnectCause::Name(error) => error.kind(),
             ConnectCause::NoAddress => io::ErrorKind::NotFound,
-            ConnectCause::Channel(CreateEventChannelError::Verb(error)) => of_errno(error.errno().raw()),
+            ConnectCause::Channel(CreateEventChannelError::Verb(error)) => error.kind(),
             ConnectCause::Channel(_) => io::ErrorKind::Unsupported,
             // So says the kernel of two that want one port at all addresses.
             ConnectCause::Verb(error)
-                if error.errno().raw() == libc::EADDRNOTAVAIL
+                if error.errno() == Errno::EADDRNOTAVAIL
                     && self.address().is_some_and(|address| address.ip().is_unspecified()) =>
             {
                 io::ErrorKind::AddrInUse
             }
-            ConnectCause::Verb(error) => of_errno(error.errno().raw()),
-            ConnectCause::Event { status, .. } => {
-                status.errno().map_or(io::ErrorKind::Other, |errno| of_errno(errno.raw()))
-            }
+            ConnectCause::Verb(error) => error.kind(),
+            ConnectCause::Event { status, .. } => status.errno().map_or(io::ErrorKind::Other, Errno::kind),
             // An errno: iWARP's no, or no answer.
             ConnectCause::Rejected(Rejection { status, .. })
             | ConnectCause::Unreachable(Unreachable { status, .. }) => {
-                status.errno().map_or(io::ErrorKind::ConnectionRefused, |errno| of_errno(errno.raw()))
+                status.errno().map_or(io::ErrorKind::ConnectionRefused, Errno::kind)
             }
             ConnectCause::TimedOut { .. } => io::ErrorKind::TimedOut,
             ConnectCause::Disconnected => io::ErrorKind::ConnectionReset,
@@ -295,7 +293,6 @@ impl From<ConnectError> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Errno;
     use crate::rdmacm::communication_manager::PrivateData;
 
     const PEER: &str = "192.0.2.7:7174";
@@ -405,7 +402,7 @@ mod tests {
     #[test]
     fn a_port_that_is_in_use_at_all_addresses_is_in_use() {
         let error = |address: &str| {
-            let cause = VerbError::new("rdma_bind_addr", Errno::from_raw(libc::EADDRNOTAVAIL));
+            let cause = VerbError::new("rdma_bind_addr", Errno::EADDRNOTAVAIL);
             ConnectError::new(ConnectStep::Bind, address.parse().ok(), cause).kind()
         };
         assert_eq!(error("0.0.0.0:7174"), io::ErrorKind::AddrInUse);

@@ -106,7 +106,7 @@ fn check(info: &AddressInfo) -> Result<(), VerbError> {
         | QueuePairType::UnreliableDatagram
         | QueuePairType::ReliableConnectionExtendedSend => {}
         _ => {
-            return Err(VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP))
+            return Err(VerbError::new(VERB, Errno::EOPNOTSUPP)
                 .with_hint(format!("no queue pair of type {qp_type:?} is made through an identifier")));
         }
     }

@@ -208,7 +208,7 @@ impl EventChannel {
     /// Why no event is taken.
     #[cold]
     fn held(&self) -> VerbError {
-        let error = VerbError::new(GET_EVENT, Errno::from_raw(libc::EBUSY));
+        let error = VerbError::new(GET_EVENT, Errno::EBUSY);
         if self.is_lost.load(Ordering::Relaxed) {
             return error.with_hint(
                 "the kernel has refused to let an identifier leave a multicast group, and then to destroy it: no event comes on this \
@@ -306,7 +306,7 @@ impl AsFd for EventChannel {
 }
 
 /// Why there is no event channel.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateEventChannelError {
     /// librdmacm could not be loaded; the text says what was tried and what to install.
@@ -316,6 +316,8 @@ pub enum CreateEventChannelError {
     #[error(transparent)]
     Verb(VerbError),
 }
+
+crate::error::debug_is_text!(CreateEventChannelError);
 
 /// Tells a library that is not there from one that fails.
 #[cold]
@@ -346,7 +348,7 @@ fn is_set(variable: &str) -> bool {
 
 #[cold]
 fn strange(hint: &'static str) -> VerbError {
-    VerbError::new(GET_EVENT, Errno::from_raw(libc::EIO)).with_hint(hint)
+    VerbError::new(GET_EVENT, Errno::EIO).with_hint(hint)
 }
 
 /// Destroys an identifier, and reports.

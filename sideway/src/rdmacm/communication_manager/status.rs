@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_status_is_an_errno_a_reason_or_nothing() {
         let timed_out = EventStatus::new(-libc::ETIMEDOUT, 0);
-        assert_eq!(timed_out.errno(), Some(Errno::from_raw(libc::ETIMEDOUT)));
+        assert_eq!(timed_out.errno(), Some(Errno::ETIMEDOUT));
         assert_eq!(timed_out.reject_reason(), None);
         let rejected = EventStatus::new(28, 0);
         assert_eq!(rejected.reject_reason(), Some(RejectReason::ConsumerDefined));
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn minus_one_is_the_errno_of_the_step_that_failed() {
-        assert_eq!(EventStatus::new(-1, libc::EMFILE).errno(), Some(Errno::from_raw(libc::EMFILE)));
-        assert_eq!(EventStatus::new(-1, 0).errno(), Some(Errno::from_raw(libc::EPERM)));
-        assert_eq!(EventStatus::new(c_int::MIN, 0).errno(), Some(Errno::from_raw(libc::EIO)));
+        assert_eq!(EventStatus::new(-1, libc::EMFILE).errno(), Some(Errno::EMFILE));
+        assert_eq!(EventStatus::new(-1, 0).errno(), Some(Errno::EPERM));
+        assert_eq!(EventStatus::new(c_int::MIN, 0).errno(), Some(Errno::EIO));
     }
 
     #[test]

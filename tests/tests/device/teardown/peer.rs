@@ -119,7 +119,7 @@ fn a_peer_that_is_killed_is_told_by_a_typed_completion_and_torn_down_cleanly() {
     let status = failed.first().map(|record: &CompletionRecord| record.status);
     println!("{status:?} after {completed} writes, {:?} after the peer's end", killed.elapsed());
     // The peer's memory goes with its queue pair, and either may be missed first.
-    assert!([Some(Status::RetryExceededError), Some(Status::RemoteAccessError)].contains(&status), "{failed:?}");
+    assert!([Some(Status::RetryCounterExceededError), Some(Status::RemoteAccessError)].contains(&status), "{failed:?}");
 
     // The rest of the stream was flushed with the failure, or is now.
     let torn_down = qp.tear_down(&mut [&mut cq], PATIENCE, memory, |record| failed.push(*record));

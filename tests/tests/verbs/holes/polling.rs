@@ -88,9 +88,9 @@ fn a_field_that_was_not_asked_for_is_an_error() {
     let wc = poller.next().unwrap().unwrap();
     assert_eq!(wc.completion_timestamp().unwrap_err().field(), Fields::CompletionTimestamp);
     assert_eq!(wc.completion_wallclock_ns().unwrap_err().field(), Fields::CompletionTimestampWallclock);
-    assert_eq!(wc.cvlan().unwrap_err().field(), Fields::Cvlan);
+    assert_eq!(wc.cvlan().unwrap_err().field(), Fields::CustomerVlan);
     assert_eq!(wc.flow_tag().unwrap_err().field(), Fields::FlowTag);
-    assert_eq!(wc.tag_matching_info().unwrap_err().field(), Fields::TagMatchingInfo);
+    assert_eq!(wc.tag_matching_info().unwrap_err().field(), Fields::TagMatchingInformation);
     drop(poller);
     assert_eq!(recording.verbs(), ["start_poll", "end_poll"]);
 }
@@ -99,8 +99,9 @@ fn a_field_that_was_not_asked_for_is_an_error() {
 fn fields_that_were_asked_for_are_read_beside_the_standard_ones() {
     let recording = Recording::new();
     let context = recording.open();
-    let further = Fields::CompletionTimestamp | Fields::CompletionTimestampWallclock | Fields::Cvlan | Fields::FlowTag;
-    let further = further | Fields::TagMatchingInfo;
+    let further =
+        Fields::CompletionTimestamp | Fields::CompletionTimestampWallclock | Fields::CustomerVlan | Fields::FlowTag;
+    let further = further | Fields::TagMatchingInformation;
     let mut cq = context.create_cq_builder().setup_wc_flags(further).build_ex().unwrap();
     assert_eq!(cq.wc_flags(), further | Fields::StandardFlags);
     recording.complete(&cq, completion(1));
@@ -149,7 +150,7 @@ fn a_queue_without_a_reader_is_refused() {
     let further = [
         ("read_completion_ts", Fields::CompletionTimestamp),
         ("read_completion_wallclock_ns", Fields::CompletionTimestampWallclock),
-        ("read_cvlan", Fields::Cvlan),
+        ("read_cvlan", Fields::CustomerVlan),
         ("read_flow_tag", Fields::FlowTag),
     ];
     let all = standard.map(|name| (name, Fields::StandardFlags)).into_iter().chain(further);

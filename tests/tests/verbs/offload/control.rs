@@ -79,7 +79,7 @@ fn a_device_without_pacing_says_so() {
 fn the_order_of_data_is_what_the_driver_says() {
     let world = World::new();
     let qp = queue_pair(&world);
-    let ask = |flags| qp.query_data_in_order(WorkRequestOperationType::RdmaWrite, flags);
+    let ask = |flags| qp.query_data_in_order(WorkRequestOperationType::Write, flags);
     assert_eq!(ask(DataInOrderFlags::empty()), DataInOrder::empty());
     let all = DataInOrderFlags::ReturnCapabilities | DataInOrderFlags::DeviceOnly;
     for (given, expected) in [

@@ -7,7 +7,7 @@ use super::ResetReason;
 use crate::ibverbs::queue_pair::{ModifyQueuePairError, Pair};
 
 /// Why [`Pair::drain`] failed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum DrainError {
     /// A completion queue of the queue pair was not given; nothing was done.
@@ -25,6 +25,8 @@ pub enum DrainError {
         source: ModifyQueuePairError,
     },
 }
+
+crate::error::debug_is_text!(DrainError);
 
 impl fmt::Display for DrainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +90,7 @@ impl<S, B> TearDownError<S, B> {
 
 impl<S, B> fmt::Debug for TearDownError<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TearDownError").field("source", &self.0.source).finish_non_exhaustive()
+        fmt::Display::fmt(self, f)
     }
 }
 

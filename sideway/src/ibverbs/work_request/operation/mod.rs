@@ -17,15 +17,15 @@ open_enum! {
     #[doc(alias = "ibv_wr_opcode")]
     pub enum WorkRequestOperationType {
         /// Write.
-        RdmaWrite = raw::IBV_WR_RDMA_WRITE.0,
+        Write = raw::IBV_WR_RDMA_WRITE.0,
         /// Write with immediate data.
-        RdmaWriteWithImmediate = raw::IBV_WR_RDMA_WRITE_WITH_IMM.0,
+        WriteWithImmediate = raw::IBV_WR_RDMA_WRITE_WITH_IMM.0,
         /// Send.
         Send = raw::IBV_WR_SEND.0,
         /// Send with immediate data.
         SendWithImmediate = raw::IBV_WR_SEND_WITH_IMM.0,
         /// Read.
-        RdmaRead = raw::IBV_WR_RDMA_READ.0,
+        Read = raw::IBV_WR_RDMA_READ.0,
         /// Atomic compare-and-swap.
         AtomicCompareAndSwap = raw::IBV_WR_ATOMIC_CMP_AND_SWP.0,
         /// Atomic fetch-and-add.

@@ -162,7 +162,7 @@ fn check_node(
 }
 
 /// Why there is no address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetAddressInfoError {
     /// The name service says no, or nothing.
@@ -174,7 +174,7 @@ pub enum GetAddressInfoError {
 }
 
 /// A failure of `getaddrinfo(3)`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{verb}: {}: {}", text(*.code), Names(.node.as_deref(), .service.as_deref()))]
 pub struct LookupError {
     verb: &'static str,
@@ -182,6 +182,8 @@ pub struct LookupError {
     node: Option<Box<str>>,
     service: Option<Box<str>>,
 }
+
+crate::error::debug_is_text!(GetAddressInfoError, LookupError);
 
 impl LookupError {
     /// The code, such as [`libc::EAI_NONAME`].

@@ -95,7 +95,7 @@ impl RawEvent {
     ) -> Result<Event, VerbError> {
         let is_request = self.event_type == EventType::ConnectRequest;
         if is_request && !id.is_request() {
-            return Err(VerbError::new("rdma_get_cm_event", Errno::from_raw(libc::EIO))
+            return Err(VerbError::new("rdma_get_cm_event", Errno::EIO)
                 .with_hint("the library reported a connect request and named no new identifier"));
         }
         let listener = match listener {

@@ -115,7 +115,7 @@ impl Identifier {
         self.with_channel(|id, channel| {
             let Some(joined) = self.groups.find(group) else {
                 let hint = format!("the identifier is not in the group {}", group.ip());
-                return Err(VerbError::new(LEAVE, Errno::from_raw(libc::EADDRNOTAVAIL)).with_hint(hint));
+                return Err(VerbError::new(LEAVE, Errno::EADDRNOTAVAIL).with_hint(hint));
             };
             self.leave(id, channel, joined)
         })
@@ -140,7 +140,7 @@ impl Identifier {
                 Some(joined) if joined.is_lost => self.leave(id, channel, joined)?,
                 Some(_) => {
                     let hint = format!("the identifier is in the group {}, or joins it already", group.ip());
-                    return Err(VerbError::new(verb, Errno::from_raw(libc::EADDRINUSE)).with_hint(hint));
+                    return Err(VerbError::new(verb, Errno::EADDRINUSE).with_hint(hint));
                 }
                 None => {}
             }

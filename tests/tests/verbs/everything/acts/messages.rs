@@ -59,7 +59,7 @@ impl Ground {
         show((qp.query(QueuePairAttributeMask::all())?, qp.state(), qp.qp_number()));
         show(qp.set_ece(qp.query_ece()?)?);
         qp.modify_rate_limit(&RateLimit::default())?;
-        show(qp.query_data_in_order(WorkRequestOperationType::RdmaWrite, DataInOrderFlags::empty()));
+        show(qp.query_data_in_order(WorkRequestOperationType::Write, DataInOrderFlags::empty()));
         let events = self.context.async_events()?;
         recording.raise(&self.context, Raised::of_qp(AsyncEventType::CommunicationEstablished.raw(), qp));
         show(events.try_get_async_event()?);
