@@ -337,7 +337,8 @@ fn answers_wait_for_room_in_order() {
 #[test]
 #[cfg_attr(miri, ignore = "it takes many messages")]
 fn a_peer_that_takes_no_answers_is_given_up() {
-    let link = Link::with(Service::ReliableConnection, |ours| ours.max_dest_rd_atomic = 2);
+    // The messages may take longer than any time-out.
+    let link = Link::with(Service::ReliableConnection, |ours| (ours.max_dest_rd_atomic, ours.timeout) = (2, 0));
     let (address, rkey) = link.b.at(0);
     link.wires[ANSWERS].set_room(0);
     link.b.receive_bytes(7, 0, 8);
@@ -372,7 +373,8 @@ fn a_peer_that_takes_no_answers_is_given_up() {
 #[test]
 #[cfg_attr(miri, ignore = "it takes many messages")]
 fn who_is_no_peer_and_takes_no_answers_holds_nobody_up() {
-    let link = Link::reliable();
+    // The messages may take longer than any time-out.
+    let link = Link::with(Service::ReliableConnection, |ours| ours.timeout = 0);
     let (address, rkey) = link.b.at(0);
     link.a.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
     let Some((Packet::Part(sound), _)) = link.wires[ASKS].pop() else { panic!("it has not gone") };
@@ -388,7 +390,7 @@ fn who_is_no_peer_and_takes_no_answers_holds_nobody_up() {
     assert_eq!((link.b.pair.state(), link.b.told.events()), (State::ReadyToSend, vec![]));
     // What it was to be sent is not lost: but for the packet that the test has taken out, all goes on.
     link.a.pair.change(State::ReadyToSend, State::Reset, Attributes::new()).unwrap();
-    link.a.ready(&attributes(link.b.pair.number() ^ FLAG));
+    link.a.ready(&Attributes { timeout: 0, ..attributes(link.b.pair.number() ^ FLAG) });
     link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
     link.a.post_bytes(3, Operation::Read { address, rkey }, 0, 8);
     link.settle();
