@@ -149,7 +149,7 @@ impl ExtendedCompletionQueue {
 #[inline(never)]
 fn failure(verb: &'static str, ret: libc::c_int) -> PollCompletionQueueError {
     match ret {
-        failed if failed > 0 => VerbError::new(verb, errno_of(failed)).into(),
+        failed if failed > 0 && failed != libc::EIO => VerbError::new(verb, errno_of(failed)).into(),
         failed => VerbError::of_poll(verb, failed).into(),
     }
 }

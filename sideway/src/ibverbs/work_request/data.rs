@@ -8,6 +8,7 @@ use rdma_mummy_sys::{ibv_data_buf, ibv_qp_ex, ibv_send_flags, ibv_send_wr, ibv_s
 
 use super::post_error::RefusalReason;
 use crate::ibverbs::memory_region::LocalKey;
+use crate::ibverbs::queue_pair::refuse;
 
 /// `struct ibv_sge`: a range of registered memory.
 #[doc(alias = "ibv_sge")]
@@ -68,6 +69,12 @@ pub trait SendData {
     /// Whether the data is one entry of a gather list, whatever it says: the place of such a request has room for it.
     const ONE_ENTRY: bool = false;
 
+    /// Whether the device reads or writes registered memory, of which no copy is made.
+    #[inline]
+    fn names_memory(&self) -> bool {
+        false
+    }
+
     /// Ends the request that an operation has begun.
     ///
     /// # Safety
@@ -105,6 +112,10 @@ pub(crate) struct Borrowed<'q>(pub(crate) &'q [u8]);
 #[derive(Clone, Copy)]
 pub(crate) struct Nothing;
 
+/// Data that is refused, and its request with it.
+#[derive(Clone, Copy)]
+pub(crate) struct Refused(pub(crate) RefusalReason);
+
 /// Bytes that the operation of an extended queue pair takes itself; inline data on a basic one.
 #[derive(Clone, Copy)]
 pub(crate) struct Within<'d>(pub(crate) &'d [u8]);
@@ -115,6 +126,11 @@ pub(crate) struct InlineList<'d>(pub(crate) &'d [IoSlice<'d>]);
 
 impl SendData for Single {
     const ONE_ENTRY: bool = true;
+
+    #[inline]
+    fn names_memory(&self) -> bool {
+        true
+    }
 
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
@@ -135,6 +151,11 @@ impl SendData for Single {
 }
 
 impl SendData for Gather<'_> {
+    #[inline]
+    fn names_memory(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     #[inline]
     unsafe fn give(self, qp: *mut ibv_qp_ex) {
         // SAFETY: the caller's promise; an entry is an ibv_sge (`repr(transparent)`), which the function only reads.
@@ -168,6 +189,17 @@ impl SendData for Nothing {
             (*slot.wr).num_sge = 0;
         }
         Ok(())
+    }
+}
+
+impl SendData for Refused {
+    unsafe fn give(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise; extended queue pairs of this crate have a SendContext.
+        unsafe { refuse(qp, self.0) }
+    }
+
+    unsafe fn write(self, _slot: BasicSlot) -> Result<(), RefusalReason> {
+        Err(self.0)
     }
 }
 

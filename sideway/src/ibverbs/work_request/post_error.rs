@@ -24,6 +24,7 @@ crate::error::debug_is_text!(PostError);
 struct Inner {
     kind: PostErrorKind,
     source: VerbError,
+    refusal: Option<RefusalReason>,
     failed: Option<FailedRequest>,
     posted: Option<usize>,
 }
@@ -85,6 +86,9 @@ pub enum RefusalReason {
         /// Bytes.
         limit: usize,
     },
+    /// The flag [`Inline`](super::WorkRequestFlags::Inline) with registered memory. sideway 0.4 copied the memory at the post, on
+    /// basic queue pairs; a program that relied on it would reuse its buffer too early.
+    InlineMemory,
     /// A packet header longer than a request can say, or than the queue pair was built for.
     HeaderTooLong {
         /// Bytes.
@@ -140,7 +144,7 @@ impl PostError {
             ),
             _ => source,
         };
-        Self(Box::new(Inner { kind, source, failed, posted }))
+        Self(Box::new(Inner { kind, source, refusal: None, failed, posted }))
     }
 
     /// This crate refused the batch; nothing was posted.
@@ -161,6 +165,12 @@ impl PostError {
                 PostErrorKind::InvalidWorkRequest,
                 libc::EINVAL,
                 format!("the inline data is {given} bytes long and the queue pair was built for {limit}"),
+            ),
+            RefusalReason::InlineMemory => (
+                PostErrorKind::InvalidWorkRequest,
+                libc::EINVAL,
+                "the flag Inline does not copy registered memory: give the bytes by setup_inline_data, or leave the flag out"
+                    .to_owned(),
             ),
             RefusalReason::HeaderTooLong { given, limit } => (
                 PostErrorKind::InvalidWorkRequest,
@@ -215,12 +225,18 @@ impl PostError {
             RefusalReason::DriverFault(what) => (PostErrorKind::InvalidWorkRequest, libc::EOPNOTSUPP, what.to_owned()),
         };
         let source = VerbError::new(verb, Errno::from_raw(errno)).with_hint(hint);
-        Self(Box::new(Inner { kind, source, failed: Some(refusal.failed), posted: Some(0) }))
+        let Refusal { failed, reason } = refusal;
+        Self(Box::new(Inner { kind, source, refusal: Some(reason), failed: Some(failed), posted: Some(0) }))
     }
 
     /// What a program can do about it.
     pub fn kind(&self) -> PostErrorKind {
         self.0.kind
+    }
+
+    /// Why this crate refused the batch before the driver saw it; `None` if the driver did.
+    pub fn refusal(&self) -> Option<RefusalReason> {
+        self.0.refusal
     }
 
     /// The request at fault. The extended verbs do not say which it is: `None`.

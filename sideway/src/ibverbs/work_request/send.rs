@@ -4,12 +4,12 @@ use std::fmt;
 
 use rdma_mummy_sys::ibv_send_flags as raw;
 
-use super::data::{Nothing, SendData, Within};
+use super::data::{Nothing, Refused, SendData, Within};
 use super::operation::{
     AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, FlushLevel, FlushPlacement, LocalInvalidate, Read,
     Send, SendImm, SendInv, SendOperation, SendTso, Write, WriteImm,
 };
-use super::{LocalBufferHandle, PostSendError};
+use super::{LocalBufferHandle, PostSendError, RefusalReason};
 use crate::ibverbs::memory_region::RemoteKey;
 use crate::ibverbs::memory_window::{BindInformation, MemoryWindow};
 use crate::ibverbs::queue_pair::{Offers, Service};
@@ -23,7 +23,7 @@ pub trait PostSendGuard: SendSink + Sized {
     /// Begins a request. `wr_id` comes back in its completion.
     #[inline]
     fn construct_wr(&mut self, wr_id: u64, flags: WorkRequestFlags) -> WorkRequestHandle<'_, Self> {
-        WorkRequestHandle { guard: self, wr_id, flags: flags.without_inline() }
+        WorkRequestHandle { guard: self, wr_id, flags: flags.bits() }
     }
 
     /// Hands the batch to the device: `ibv_wr_complete`, or `ibv_post_send`. An empty batch is no error and touches
@@ -235,8 +235,22 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
     where
         G::Service: Offers<O>,
     {
+        let flags = self.flags & !raw::IBV_SEND_INLINE.0;
+        if flags != self.flags && data.names_memory() {
+            return self.refuse(operation, RefusalReason::InlineMemory);
+        }
         // SAFETY: the caller's promise, and the service offers the operation.
-        unsafe { self.guard.emit(self.wr_id, self.flags, operation, data) }
+        unsafe { self.guard.emit(self.wr_id, flags, operation, data) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse<O: SendOperation>(self, operation: O, reason: RefusalReason)
+    where
+        G::Service: Offers<O>,
+    {
+        // SAFETY: no memory is named, and the service offers the operation.
+        unsafe { self.guard.emit(self.wr_id, 0, operation, Refused(reason)) }
     }
 }
 
@@ -258,20 +272,13 @@ bitflags::bitflags! {
         const Signaled = raw::IBV_SEND_SIGNALED.0;
         /// The peer's completion counts as solicited.
         const Solicited = raw::IBV_SEND_SOLICITED.0;
-        /// Set by `setup_inline_data` itself; given here, it has no effect.
+        /// Set by `setup_inline_data` itself. A request that has it and names registered memory is refused
+        /// ([`InlineMemory`](super::RefusalReason::InlineMemory)).
         const Inline = raw::IBV_SEND_INLINE.0;
         /// The device computes the IP checksums. An extended queue pair for raw packets takes it once the queue pair was given
         /// an Ethernet port of a device with `RawIpChecksum`, and else refuses it.
         const IpChecksum = raw::IBV_SEND_IP_CSUM.0;
         // Later flags pass through.
         const _ = !0;
-    }
-}
-
-impl WorkRequestFlags {
-    /// For C, without the inline flag: with it, a device takes a gather list for data.
-    #[inline]
-    pub(crate) fn without_inline(self) -> u32 {
-        self.bits() & !raw::IBV_SEND_INLINE.0
     }
 }

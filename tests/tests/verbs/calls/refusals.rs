@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use sideway::ibverbs::queue_pair::{GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair};
-use sideway::ibverbs::work_request::{PostError, PostErrorKind, ScatterGatherEntry, WorkRequestFlags};
+use sideway::ibverbs::work_request::{PostError, PostErrorKind, RefusalReason, ScatterGatherEntry, WorkRequestFlags};
 use sideway_tests::recording::World;
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
@@ -86,6 +86,26 @@ fn inline_data_that_is_too_long() {
         guard.construct_wr(7, SIGNALED).setup_send().setup_inline_data(&[1; 16]);
         guard.post().unwrap();
         world.recording.posted();
+    }
+}
+
+#[test]
+fn inline_flag_with_registered_memory_is_refused() {
+    const INLINE: WorkRequestFlags = SIGNALED.union(WorkRequestFlags::Inline);
+    let world = World::new();
+    let entry = ScatterGatherEntry::new(1.into(), 2, 3);
+    for mut qp in world.queue_pairs() {
+        for list in [false, true] {
+            let mut guard = qp.start_post_send();
+            guard.construct_wr(6, SIGNALED).setup_send().setup_inline_data(b"x");
+            let request = guard.construct_wr(7, INLINE).setup_write(1, 2);
+            // SAFETY: the recording device touches no memory.
+            unsafe { if list { request.setup_sge_list(&[entry]) } else { request.setup_sge(1, 2, 3) } };
+            let error = guard.post().unwrap_err();
+            assert_eq!(error.refusal(), Some(RefusalReason::InlineMemory));
+            assert_eq!(error.failed_request().unwrap().wr_id, 7);
+            refused(&world, &mut qp, error, PostErrorKind::InvalidWorkRequest, ["setup_inline_data", "request 1"]);
+        }
     }
 }
 

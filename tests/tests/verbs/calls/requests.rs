@@ -33,15 +33,15 @@ fn each_operation_arrives_as_it_was_given_through_either_kind() {
         let pieces = [IoSlice::new(b"in "), IoSlice::new(b""), IoSlice::new(b"pieces")];
         guard.construct_wr(9, WorkRequestFlags::empty()).setup_write(91, 92).setup_inline_data_list(&pieces);
         guard.construct_wr(10, SIGNALED).setup_send().setup_no_data();
-        // The flag of inline data is not the caller's to set: with it, a list would be taken for data.
-        // SAFETY: as above.
-        unsafe { guard.construct_wr(11, SIGNALED | WorkRequestFlags::Inline).setup_send().setup_sge(1, 19, 20) };
+        // The flag of inline data is set by the data.
+        guard.construct_wr(11, SIGNALED | WorkRequestFlags::Inline).setup_send().setup_inline_data(b"inline");
+        guard.construct_wr(12, SIGNALED | WorkRequestFlags::Inline).setup_send().setup_no_data();
         guard.post().unwrap();
         arrived.push(world.recording.posted());
     }
     let [basic, extended] = arrived.try_into().unwrap();
     assert_eq!(basic, extended);
-    assert_eq!(basic.len(), 11);
+    assert_eq!(basic.len(), 12);
     let opcodes: Vec<_> = basic[..7].iter().map(|request| opcode(request.opcode.unwrap())).collect();
     assert_eq!(
         opcodes,
@@ -66,7 +66,8 @@ fn each_operation_arrives_as_it_was_given_through_either_kind() {
     assert_eq!(basic[7].inline.as_deref(), Some(&b"inline"[..]));
     assert_eq!(basic[8].inline.as_deref(), Some(&b"in pieces"[..]));
     assert_eq!((basic[9].length, basic[9].inline.as_deref(), basic[9].entries.len()), (0, None, 0));
-    assert_eq!((basic[10].flags, &basic[10].entries[..]), (2, &[(1, 19, 20)][..]));
+    assert_eq!((basic[10].flags, basic[10].inline.as_deref()), (basic[7].flags, Some(&b"inline"[..])));
+    assert_eq!((basic[11].flags, basic[11].inline.as_deref()), (2, None));
 }
 
 #[test]
