@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use sideway::ibverbs::async_event::{
     AsyncEvent, AsyncEventChannel, AsyncEventElement as Element, AsyncEventType as Type,
 };
-use sideway::ibverbs::completion::{CompletionChannel, CompletionQueue, WorkCompletionOperationType as Operation};
+use sideway::ibverbs::completion::{
+    CompletionChannel, CompletionQueue, PollCompletions, WorkCompletionOperationType as Operation,
+};
 use sideway::ibverbs::device_context::PortState;
 use sideway::ibverbs::queue_pair::{
     BasicQueuePair, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttributeMask as Mask, QueuePairState as State,
@@ -59,7 +61,7 @@ fn a_queue_that_overruns_is_named() {
     }
     let events = context.async_events().expect("a descriptor");
     let channel = context.create_comp_channel().expect("a channel");
-    let small = context.create_cq_builder().setup_cqe(1).setup_cq_context(77).build().expect("a queue");
+    let mut small = context.create_cq_builder().setup_cqe(1).setup_cq_context(77).build().expect("a queue");
     let other = context.create_cq_builder().setup_cqe(1).build().expect("a queue");
     let mut pair = Loopback::<BasicQueuePair>::with(QueueKind::Basic, Some((&context, &channel)), |builder| {
         builder.setup_send_cq(&small);
@@ -75,6 +77,15 @@ fn a_queue_that_overruns_is_named() {
         let Element::QueuePair(qp) = fatal.element() else { panic!("{fatal:?}") };
         assert!(qp.is_of(&pair.near.qp));
         assert_eq!(qp.query(Mask::State).expect("a queue pair can be queried").0.state(), State::Error);
+        // What came before is there; what was lost is an error from then on.
+        let mut records = Vec::new();
+        small.poll_records(&mut records).expect("the queue had room for one");
+        assert_eq!(records.iter().map(|record| record.wr_id).collect::<Vec<_>>(), [0]);
+        for _ in 0..2 {
+            let error = small.poll_records(&mut records).expect_err("a completion was lost");
+            assert!(error.to_string().contains("overran"), "{error}");
+        }
+        assert_eq!(records.len(), 1);
     }
 
     // The event keeps the queue, and nothing else is kept by events that wait.

@@ -6,7 +6,7 @@ use std::ptr;
 use rdma_mummy_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1};
 
 use super::{Queue, Wanted};
-use crate::cq::{Armed, Completion};
+use crate::cq::{Armed, Completion, CompletionQueue};
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::verbs::failure;
@@ -29,20 +29,25 @@ pub(crate) unsafe extern "C" fn create_cq(
     unsafe { Queue::create(context, &wanted, |_| {}) }.unwrap_or_else(failure::null)
 }
 
-/// `ibv_poll_cq(cq, num_entries, wc)`: how many there were.
+/// `ibv_poll_cq(cq, num_entries, wc)`: how many there were; -1 if a completion was lost, once those before it are taken.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: C's promise: the queue is there.
     let queue = unsafe { Queue::of(cq) };
     let most = usize::try_from(num_entries).unwrap_or(0);
     if queue.queue.is_empty() && !QpRegistry::of_process().progress() {
-        return 0;
+        return none_in(&queue.queue);
     }
     let taken = queue.queue.drain(most, |at, completion| {
         // SAFETY: C's promise: so many can be written, and `at` is below that.
         unsafe { wc.add(at).write(as_c(&completion)) };
     });
     // Lossless: no more than `num_entries`.
-    taken as c_int
+    if taken == 0 { none_in(&queue.queue) } else { taken as c_int }
+}
+
+/// What a poll returns that has found nothing.
+fn none_in(queue: &CompletionQueue) -> c_int {
+    if queue.is_overrun() { -1 } else { 0 }
 }
 
 fn as_c(completion: &Completion) -> ibv_wc {

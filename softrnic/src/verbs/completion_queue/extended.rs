@@ -114,7 +114,11 @@ unsafe fn look(queue: &Queue, attr: *mut ibv_poll_cq_attr) -> c_int {
         return libc::EINVAL;
     }
     let is_empty = || queue.queue.is_empty();
-    if is_empty() && (!QpRegistry::of_process().progress() || is_empty()) { libc::ENOENT } else { 0 }
+    if is_empty() && (!QpRegistry::of_process().progress() || is_empty()) {
+        // A completion was lost after those that were there.
+        return if queue.queue.is_overrun() { libc::EIO } else { libc::ENOENT };
+    }
+    0
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {

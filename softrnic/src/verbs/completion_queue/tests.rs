@@ -382,6 +382,27 @@ fn an_event_names_the_queue_that_asked() {
 }
 
 #[test]
+fn polling_a_queue_that_lost_a_completion_fails_once_it_is_empty() {
+    let world = World::new();
+    let basic = world.basic(1);
+    let extended = world.extended(ibv_cq_init_attr_ex { cqe: 1, ..world.attr(0) }).expect("a queue");
+    push(basic, [1, 2]);
+    push(extended.cast(), [1, 2]);
+    assert_eq!(poll(basic, 4).len(), 1);
+    // SAFETY: both are there; numbers alone are written.
+    unsafe {
+        let mut wc: ibv_wc = zeroed();
+        let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+        assert_eq!([poll_cq(basic, 1, &raw mut wc), poll_cq(basic, 0, &raw mut wc)], [-1; 2]);
+        let (start, next) = ((*extended).start_poll.unwrap(), (*extended).next_poll.unwrap());
+        assert_eq!((start(extended, &raw mut attr), next(extended)), (0, libc::ENOENT));
+        (*extended).end_poll.unwrap()(extended);
+        assert_eq!([start(extended, &raw mut attr), start(extended, &raw mut attr)], [libc::EIO; 2]);
+    }
+    [basic, extended.cast()].into_iter().for_each(destroy);
+}
+
+#[test]
 fn a_queue_takes_its_unread_events_along() {
     let world = World::new();
     let (first, second) = (world.basic(1), world.basic(1));
