@@ -42,7 +42,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `Stranger` where it is no side of this version, `Busy` where it is a server that serves another, `Broken` where it is silent.
+    /// `Stranger` where it is no side of this version, `Busy` where it is a server that serves another, `Broken` where it is silent,
+    /// `Unreachable` where it closes the connection: a server may have ended, and another may be about to start.
     pub fn greet(wire: impl Wire + 'static, role: Role, timeout: Duration) -> Result<(Self, Hello), Failure> {
         let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: None };
         let (wire, heard) = (Box::new(wire), Instant::now());
@@ -223,8 +224,8 @@ impl Connection {
         let frame = match Frame::read(&mut *self.wire, Deadline::after(self.timeout)) {
             Ok(frame) => frame,
             Err(Unframed::Foreign(bytes)) => return stranger(format!("the other side is {}", speaker(&bytes))),
-            Err(Unframed::End(_)) => return stranger(closed()),
-            Err(Unframed::Io(error)) if is_reset(&error) => return stranger(closed()),
+            Err(Unframed::End(_)) => return Err(Failure::Unreachable(closed())),
+            Err(Unframed::Io(error)) if is_reset(&error) => return Err(Failure::Unreachable(closed())),
             Err(other) => return self.unframed(other),
         };
         self.heard = Instant::now();
@@ -251,7 +252,7 @@ pub(super) fn write(wire: &mut dyn Wire, message: &Message, timeout: Duration) -
 }
 
 /// Reads and drops what comes, until the end or for so long.
-pub(super) fn linger(wire: &mut dyn Wire, time: Duration) {
+fn linger(wire: &mut dyn Wire, time: Duration) {
     let deadline = Deadline::after(time);
     let mut bytes = [0; 4096];
     while read_some(wire, &mut bytes, deadline).is_ok_and(|count| count > 0) {}

@@ -9,7 +9,7 @@ use crate::plan::Contradiction;
 /// Why a test ended. Each prints as a sentence for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Nobody is there.
+    /// No side was reached, or it closed the connection before its hello.
     #[error("{0}")]
     Unreachable(String),
     /// The server serves somebody else.

@@ -2,7 +2,8 @@
 //! server is busy. Until the hello of an earlier connection is read they wait, the first of them in `accept`, the others in the backlog of
 //! the socket: a port scanner or a health check delays them, and does not keep them out.
 
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,9 +22,12 @@ use crate::endpoint::{EndpointFactory, Role};
 /// than the least `--timeout` of a client.
 const HELLO_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long the server waits for the hello of a client that it refuses, and for the end of its connection. No other client is accepted until
-/// then.
+/// How long the report to a client that is refused may take: there is room for it in a connection that is new.
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How many connections to refused clients stay open. The server does not wait for their hello: an idle connection would delay the next
+/// client. Closing one at once could discard the report, as the hello is unread then.
+const MAX_REFUSED: usize = 16;
 
 /// How long the server waits before it accepts again, if the system has no descriptor for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -163,6 +167,7 @@ fn serve_client(
 
 /// Accepts until the listener is shut down: passes a client on if the server is free, and refuses it otherwise.
 fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream, String)>) {
+    let mut refused = Refused::default();
     loop {
         let (stream, address) = match listener.accept() {
             Ok(client) => client,
@@ -185,7 +190,7 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
         if let Occupant::Client(other) = &*occupant {
             let why = format!("the server is busy with a test for {other}");
             drop(occupant);
-            refuse(stream, why);
+            refused.refuse(stream, why);
             continue;
         }
         *occupant = Occupant::Greeting;
@@ -196,13 +201,33 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
     }
 }
 
-/// Reports to a client that the server is busy. What the client has sent is read first: closing with unread data would discard the report.
-fn refuse(mut stream: TcpStream, why: String) {
-    let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: Some(why) };
-    if connection::write(&mut stream, &Message::Hello(hello), REFUSAL_TIMEOUT).is_ok() {
+/// The connections to clients that were refused last.
+#[derive(Default)]
+struct Refused(VecDeque<TcpStream>);
+
+impl Refused {
+    /// Reports to a client that the server is busy, and closes the oldest connection if there are too many.
+    fn refuse(&mut self, mut stream: TcpStream, why: String) {
+        let hello = Hello { version: env!("CARGO_PKG_VERSION").to_owned(), busy: Some(why) };
+        // The client may have gone already.
+        let _ = connection::write(&mut stream, &Message::Hello(hello), REFUSAL_TIMEOUT);
         let _ = stream.shutdown(Shutdown::Write);
-        connection::linger(&mut stream, REFUSAL_TIMEOUT);
+        self.0.push_back(stream);
+        if self.0.len() > MAX_REFUSED {
+            self.0.pop_front().iter_mut().for_each(close);
+        }
     }
+}
+
+impl Drop for Refused {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(close);
+    }
+}
+
+/// Closes the connection to a client that was refused, after reading the hello if it has arrived.
+fn close(stream: &mut TcpStream) {
+    let _ = stream.set_nonblocking(true).and_then(|()| stream.read(&mut [0; 4096]));
     // To drop it is not enough: a thread of a test may have a copy of the descriptor until it ends.
     let _ = stream.shutdown(Shutdown::Both);
 }

@@ -108,6 +108,42 @@ fn a_server_that_is_busy_for_a_moment_is_tried_again() {
 }
 
 #[test]
+fn server_that_closes_before_its_hello_is_tried_again_while_the_client_waits() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let contact = ControlOptions { port: listener.local_addr().unwrap().port(), family: None, timeout: LONG };
+    let server = thread::spawn(move || {
+        // The second one after it has read, which is an end and no reset.
+        drop(listener.accept().unwrap());
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+        let (mut stream, _) = listener.accept().unwrap();
+        let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
+        connection::write(&mut stream, &hello, LONG).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let mut told = None;
+    let met = connect_telling("127.0.0.1", &contact, Some(LONG), |why| told = Some(why.to_owned())).unwrap();
+    assert_eq!(met.version, "9");
+    assert_eq!(told.unwrap(), "the other side closed the connection before it said who it is");
+    drop(met);
+    server.join().unwrap();
+}
+
+#[test]
+fn refused_client_reads_the_report_however_late_its_hello_is() {
+    let server = Running::usual();
+    let _first = connect("127.0.0.1", &server.contact(), None).unwrap();
+    let mut late = TcpStream::connect(server.address).unwrap();
+    // The server has come to this client after the first one.
+    let Err(Failure::Busy(_)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
+    let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
+    connection::write(&mut late, &hello, LONG).unwrap();
+    let Err(Failure::Busy(text)) = Connection::greet(late, Role::Client, LONG).map(drop) else { panic!() };
+    assert!(text.starts_with("the server is busy with a test for"), "{text}");
+}
+
+#[test]
 fn a_server_that_was_waited_for_is_found() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
