@@ -90,8 +90,8 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
     //    one send and two receives.
     let mut cq = context.create_cq_builder().setup_cqe(3).build_ex()?;
 
-    // 6. The queue pair. Sends and receives have a queue each; both tell the same completion queue. An extended one is made
-    //    for the operations that it is going to be used for.
+    // 6. The queue pair. Sends and receives have a queue each; both tell the same completion queue. It is an extended one, made for
+    //    the operations that it is going to be used for, if the driver checks each request that it is given; else a basic one.
     let mut qp = pd
         .create_qp_builder()
         .setup_qp_type(QueuePairType::ReliableConnection)
@@ -100,7 +100,7 @@ fn run(arguments: Arguments, out: &mut dyn Write) -> Result<()> {
         .setup_send_ops_flags(SendOperationFlags::Send)
         .setup_send_cq(&cq)
         .setup_recv_cq(&cq)
-        .build_ex()?;
+        .build_generic()?;
 
     // 7. How it is to be connected: port, GID, MTU, and a random number of the first packet (PSN), so that a late packet of an earlier
     //    connection is not accepted. The peer gets no access to memory of this side: it only sends.

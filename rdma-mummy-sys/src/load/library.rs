@@ -199,6 +199,11 @@ impl<T> Library<T> {
         self.path.as_deref()
     }
 
+    /// Whether it is a table made by the program ([`from_table`](Self::from_table)).
+    pub fn is_from_table(&self) -> bool {
+        self.requested.is_none()
+    }
+
     /// The release of rdma-core that the name of the file tells, e.g. 44 for `libibverbs.so.1.14.44.0`. `None` where it
     /// tells none, as for a table or a file with a name of its own.
     pub fn release(&self) -> Option<u32> {

@@ -83,7 +83,7 @@
 //! | completion queue, `build_ex`: `EOPNOTSUPP` | the driver has no extended queues, or not this field | [`build_generic`](crate::ibverbs::completion::CompletionQueueBuilder::build_generic) |
 //! | queue pair: `EINVAL` | requests, entries or inline data above the device's; no completion queue; an object of another device context; a type that another builder makes | the hint says which |
 //! | queue pair: `ENOMEM` | the same, of drivers that say it so; no queue pairs left; locked memory | `rdma resource show` for those that leak |
-//! | queue pair: `EOPNOTSUPP` | no extended queue pairs, or not these operations on this service | [`build_generic`](crate::ibverbs::queue_pair::QueuePairBuilder::build_generic), or fewer [`SendOperationFlags`](crate::ibverbs::queue_pair::SendOperationFlags) |
+//! | queue pair: `EOPNOTSUPP` | no extended queue pairs, or not these operations on this service; or the driver does not check the room of an extended send queue ([`quirks`](super::quirks#send-queues-without-a-check)) | [`build_generic`](crate::ibverbs::queue_pair::QueuePairBuilder::build_generic), or fewer [`SendOperationFlags`](crate::ibverbs::queue_pair::SendOperationFlags) |
 //! | queue pair for raw packets, flow: `EPERM` | `CAP_NET_RAW` is missing | `setcap cap_net_raw+ep PROGRAM` |
 //! | `close`: `EBUSY` | something holds the object: queue pairs a completion queue, events and flows a queue pair | it goes with the last holder, see [`ownership`](super::ownership) |
 //!
@@ -118,7 +118,7 @@
 //!
 //! | kind | usual cause | what to change |
 //! |---|---|---|
-//! | [`NotEnoughResources`](PostErrorKind::NotEnoughResources) | the queue is full: completions were not polled, or too few requests are signaled | poll, then post; signal at least one in each queue length; on an extended queue pair count what is outstanding, as this error comes too late there ([`quirks`](super::quirks#all-drivers)) |
+//! | [`NotEnoughResources`](PostErrorKind::NotEnoughResources) | the queue is full: completions were not polled, or too few requests are signaled | poll, then post; signal at least one in each queue length. [`queue_limit`](PostError::queue_limit) is how many requests the queue was built for |
 //! | [`InvalidWorkRequest`](PostErrorKind::InvalidWorkRequest) | too many entries, too much inline data, an object of another device; some drivers say so of a wrong state | the limits of the builder, such as [`setup_max_inline_data`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_inline_data) |
 //! | [`InvalidQueuePair`](PostErrorKind::InvalidQueuePair) | the state takes no requests: sends need ReadyToSend, receives Init | order of the steps |
 //! | [`OperationNotEnabled`](PostErrorKind::OperationNotEnabled) | not among those it was built for | [`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags) |

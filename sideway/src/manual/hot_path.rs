@@ -24,10 +24,11 @@
 //!   and run the loop on the queues inside, as a function that is generic over
 //!   [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and [`PollCompletions`](crate::ibverbs::completion::PollCompletions): the
 //!   compiler makes the loop of each kind. See the second example below.
-//! - **No more than fits**: who posts to an extended send queue counts what is outstanding, and posts no more than
-//!   [`setup_max_send_wr`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_max_send_wr) said. That a queue is full is not
-//!   looked at here, and mlx5 damages the last request when it is ([`quirks`](super::quirks#all-drivers)). A loop that rather
-//!   posts until the error comes takes a basic queue pair.
+//! - **A full queue** is refused by the driver with [`NotEnoughResources`](crate::ibverbs::work_request::PostErrorKind::NotEnoughResources),
+//!   at no cost here. mlx5's driver does not check on its extended interface: there `build_generic` makes basic queue pairs, unless the
+//!   program counts what is outstanding and promises that by the unsafe
+//!   [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room)
+//!   ([`quirks`](super::quirks#send-queues-without-a-check)).
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
 //! - **Basic queue pairs** hold as many requests as they were built for, in place; a batch is linked and posted without an
 //!   allocation. Batches of one length find the list linked as they left it.

@@ -49,6 +49,32 @@
 //! | an answer with too much private data is `EINVAL`, and a no to the peer | the peer is rejected | none: see [`PrivateData`](crate::rdmacm::communication_manager::PrivateData) for how much there is room for |
 //! | 127.0.0.1 resolves, to the first device, and has no route (RoCE) | `ENODEV` at the route | the error says to use an address that a device has |
 //!
+//! # Send queues without a check
+//!
+//! The extended interface posts a request by several calls, and a driver has to remember that one of them found no room. By their
+//! sources (rdma-core 64):
+//!
+//! | driver | a request that the send queue has no room for | what [`build_ex`] and [`build_generic` of queue pairs] make |
+//! |---|---|---|
+//! | soft-RoCE, efa, ionic, softrnic | the calls that follow do nothing, and `post` fails | an extended queue pair (soft-RoCE: see above) |
+//! | mlx5 | it is written over the request before it, which may be in flight, and `post` fails: the device may go on with the key, the address and the bytes of the new request | `EOPNOTSUPP`; a basic queue pair |
+//! | bnxt_re | it is written over requests in flight, or through a null pointer | the same |
+//! | hns | the calls that follow do nothing; but a batch that is posted before ReadyToSend leaves a wrong count of the requests | the same |
+//! | any other driver of the system | not known | the same |
+//!
+//! - With the basic interface all drivers check the room, and write nothing of a request that has none.
+//! - A program that counts its outstanding requests promises that by [`assume_send_room`], which is unsafe and lists what to count.
+//!   `build_ex` then makes an extended queue pair on mlx5 as well.
+//! - A driver is known by the file that its functions are in; the functions of a [provider] in the process count as checked.
+//! - mlx5 writes the entries of a segmented send ([`setup_send_tso`]) to where the device does not read them, even after the end of
+//!   the queue, if a header of more than 18 bytes ends together with a 64-byte block of the send queue, or goes over the end of the
+//!   queue (by the source of rdma-core 55; not tried on a device). Only extended queue pairs have segmented sends, so
+//!   `assume_send_room` lists this as well.
+//!
+//! [`build_ex`]: crate::ibverbs::queue_pair::QueuePairBuilder::build_ex
+//! [`assume_send_room`]: crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room
+//! [provider]: rdma_mummy_sys::load::provider
+//!
 //! # All drivers
 //!
 //! - A poll on an extended completion queue holds the queue's lock until the poller is dropped. Destroying a queue pair of
@@ -60,14 +86,5 @@
 //! - mlx4 reads the first entry of a raw packet's list also where the list is empty: it always has memory to point to here.
 //! - An asynchronous event's descriptor says nothing when the device has gone (`read` answers EAGAIN): readers also look at
 //!   what `poll(2)` says of it.
-//! - mlx5 writes a request that an extended send queue has no room for over the one before it, which may be in flight, and then
-//!   fails the batch. That is no mere nuisance: the request in flight may go on with the key, the address and the bytes of the new
-//!   one, and it is the one place where safe code can do so. Nothing here sees it in time: count the requests outstanding, and do
-//!   not find the end of the queue by its error ([`ExtendedPostSendGuard`](crate::ibverbs::queue_pair::ExtendedPostSendGuard)).
-//!   Basic queue pairs are posted to after a look at the room.
-//! - mlx5 writes the entries of a segmented send ([`setup_send_tso`]) to where the device does not read them, behind the end of the
-//!   queue even, where a header of more than 18 bytes ends together with one of the 64-byte blocks of the send queue, or goes over
-//!   the end of it (by the source of rdma-core 55; not tried on a device). Have headers of 18 bytes at most there, or a queue in
-//!   which each request takes the same number of blocks and none is left over.
 //! - Verbs are documented to return an errno value; some drivers return its negative, or -1 with `errno` set. All three
 //!   are understood.

@@ -49,7 +49,8 @@ impl QueuePairBuilder<DynamicallyConnected> {
     ///
     /// - `EINVAL`: no completion queue of sends, or one of another device; receives were asked for; more of something than the
     ///   device has.
-    /// - `EOPNOTSUPP`: the device has no dynamic connections, or not these operations.
+    /// - `EOPNOTSUPP`: the device has no dynamic connections, or not these operations; or
+    ///   [`assume_send_room`](QueuePairBuilder::assume_send_room), which libmlx5 needs, was not called.
     /// - `ENOMEM`: out of resources.
     ///
     /// # References

@@ -32,6 +32,8 @@ pub struct QueuePairBuilder<T = Connected> {
     pub(super) max_tso_header: u16,
     pub(super) source_qpn: u32,
     pub(super) kept: Vec<Kept>,
+    /// The program has promised not to post beyond the room of an extended send queue.
+    pub(super) assumes_send_room: bool,
     /// The types whose requests look as `T` says.
     pub(super) types: &'static [QueuePairType],
     pub(super) transitions: TransitionTable,
@@ -100,6 +102,7 @@ impl<T: Service> QueuePairBuilder<T> {
             max_tso_header: 0,
             source_qpn: 0,
             kept: Vec::new(),
+            assumes_send_room: false,
             service: PhantomData,
         }
     }
@@ -168,8 +171,7 @@ impl<T: Service> QueuePairBuilder<T> {
         self.operations.is_some()
     }
 
-    /// Send requests that can be outstanding. Of an extended queue pair the program sees to it that they are no more:
-    /// [`ExtendedPostSendGuard`](super::ExtendedPostSendGuard).
+    /// Send requests that can be outstanding; one too many is refused when its batch is posted.
     pub fn setup_max_send_wr(&mut self, max_send_wr: u32) -> &mut Self {
         self.cap.max_send_wr = max_send_wr;
         self
@@ -227,6 +229,29 @@ impl<T: Service> QueuePairBuilder<T> {
     /// Whether [`setup_srq`](Self::setup_srq) was called.
     pub fn has_srq(&self) -> bool {
         self.srq.is_some()
+    }
+
+    /// Lets extended queue pairs be built on drivers that do not check whether the send queue has room, because the program counts.
+    ///
+    /// mlx5's driver writes a request that has no room over the one before it, which may be in flight, and fails the batch
+    /// afterwards ([`quirks`](crate::manual::quirks#send-queues-without-a-check)). On such a driver, and without this call,
+    /// [`build_ex`](Self::build_ex) returns `EOPNOTSUPP`, and [`build_generic`](Self::build_generic) makes a basic queue pair, whose
+    /// drivers all check. The call has no effect on drivers that check: those of soft-RoCE, EFA and softrnic.
+    ///
+    /// # Safety
+    ///
+    /// For each queue pair that this builder or a clone of it makes, until the queue pair is reset or destroyed:
+    ///
+    /// - With each request that is added to a batch, no more requests are outstanding than
+    ///   [`setup_max_send_wr`](Self::setup_max_send_wr) says, those of the batch among them. A request is outstanding until its
+    ///   completion has been polled; one that is not signaled, until that of a later request on the queue has. Binding a window by
+    ///   [`bind_mw`](crate::ibverbs::memory_window::MemoryWindow::bind_mw) is a request as well.
+    /// - On mlx5, the header of a segmented send
+    ///   ([`setup_send_tso`](crate::ibverbs::work_request::WorkRequestHandle::setup_send_tso)) has 18 bytes at most; or all requests
+    ///   of the queue take the same number of 64-byte blocks, by which the blocks of the queue can be divided.
+    pub unsafe fn assume_send_room(&mut self) -> &mut Self {
+        self.assumes_send_room = true;
+        self
     }
 
     /// The operations that an extended queue pair is built for. Unless set: all sends, writes, reads and atomics that the

@@ -12,6 +12,7 @@ use rdma_mummy_sys::{
 
 use super::missing_operation::{self, SendContext};
 use super::packet_offloads::SegmentHeaders;
+use super::send_room::unchecked_driver;
 use super::{
     BasicQueuePair, BasicSendQueue, BasicService, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Maker,
     Parents, QueuePairBuilder, QueuePairCore, QueuePairType, SendOperationFlags, Service,
@@ -88,8 +89,8 @@ impl<T: BasicService> QueuePairBuilder<T> {
         Ok(BasicQueuePair::new(send, self.receive_queue(verb, &core)?))
     }
 
-    /// An extended queue pair where the device has them, without known faults, for the operations asked for; else a basic
-    /// one.
+    /// An extended queue pair where the device has them, for the operations asked for, and its driver is known to check each request
+    /// ([`assume_send_room`](Self::assume_send_room)); else a basic one.
     ///
     /// # Errors
     ///
@@ -118,7 +119,8 @@ impl<T: BasicService> QueuePairBuilder<T> {
     ///
     /// # Errors
     ///
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device has no extended queue pairs, or not for these operations.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device has no extended queue pairs, or not for these operations; or its driver does not check
+    ///   whether the send queue has room ([`assume_send_room`](Self::assume_send_room)).
     /// - else as [`build`](Self::build).
     ///
     /// # References
@@ -199,8 +201,20 @@ impl<T: Service> QueuePairBuilder<T> {
         create: impl FnOnce(*mut ibv_context, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
         attach: impl FnOnce(NonNull<ibv_qp_ex>) -> Result<D, VerbError>,
     ) -> Result<(ExtendedQueuePair<T>, bool), VerbError> {
+        if !self.assumes_send_room
+            && let Some(driver) = unchecked_driver(self.pd.device_context())
+        {
+            return Err(unusable(
+                verb,
+                &format!(
+                    "{driver} does not check whether an extended send queue has room, and \
+                     QueuePairBuilder::assume_send_room was not called"
+                ),
+            ));
+        }
         let segments = operations.contains(SendOperationFlags::TcpSegmentationOffload);
-        let send_context = SendContext::allocate(SegmentHeaders(segments.then_some(self.max_tso_header)));
+        let headers = SegmentHeaders(segments.then_some(self.max_tso_header));
+        let send_context = SendContext::allocate(headers, self.cap.max_send_wr);
         let mut attr = self.attributes_ex(&parents);
         attr.qp_context = send_context.as_ptr().cast();
         attr.comp_mask |= mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;

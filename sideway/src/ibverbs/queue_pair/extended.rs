@@ -68,13 +68,6 @@ impl<T: Service> AsQueuePairCore for ExtendedSendQueue<T> {
 }
 
 /// A batch of sends under construction. Dropping it takes the batch back (`ibv_wr_abort`).
-///
-/// **With this batch, no more requests are outstanding than the queue pair was built for**
-/// ([`setup_max_send_wr`](super::QueuePairBuilder::setup_max_send_wr)). The program sees to that, by a count: it is a premise of
-/// the safety of everything on the queue. For a request too many mlx5's driver writes where it goes and what its data is over the
-/// last one that had room, which may be in flight, before the batch fails at [`post`](PostSendGuard::post). A request is
-/// outstanding until its completion has been polled; one that is not signaled, until that of a later one on the queue has. Who does
-/// not count uses a basic queue pair ([`build`](super::QueuePairBuilder::build)), whose drivers look first.
 #[doc(alias = "ibv_wr_abort")]
 pub struct ExtendedPostSendGuard<'q, T = Connected> {
     qp: NonNull<ibv_qp_ex>,
@@ -138,7 +131,11 @@ fn failure(qp: NonNull<ibv_qp_ex>, ret: c_int) -> PostSendError {
     // SAFETY: the queue pair is live, and its send queue is the caller's.
     match unsafe { SendContext::take_refusal(qp.as_ptr()) } {
         Some(refusal) => PostSendError::from_refusal(VERB, refusal),
-        None => PostSendError::from_driver(VERB, errno_of(ret), None, None),
+        None => {
+            // SAFETY: as above.
+            let limit = unsafe { SendContext::max_send_wr(qp.as_ptr()) };
+            PostSendError::from_driver(VERB, errno_of(ret), None, None, limit)
+        }
     }
 }
 

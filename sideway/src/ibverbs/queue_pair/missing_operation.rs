@@ -41,6 +41,8 @@ pub(crate) struct SendContext {
     /// The core of the queue pair has it too, and notes there what other threads change.
     packets: Arc<PacketOffloads>,
     headers: SegmentHeaders,
+    /// Requests that the send queue was built for.
+    max_send_wr: u32,
 }
 
 /// A box that is pointed to: owned as a raw pointer, so that moving it leaves the others valid.
@@ -74,7 +76,7 @@ struct Saved {
 
 impl SendContext {
     /// A context on the heap; [`free`](Self::free) takes it back.
-    pub(crate) fn allocate(headers: SegmentHeaders) -> NonNull<Self> {
+    pub(crate) fn allocate(headers: SegmentHeaders, max_send_wr: u32) -> NonNull<Self> {
         NonNull::from(Box::leak(Box::new(Self {
             refusal: None,
             saved: None,
@@ -82,6 +84,7 @@ impl SendContext {
             vendor: None,
             packets: Arc::default(),
             headers,
+            max_send_wr,
         })))
     }
 
@@ -141,6 +144,17 @@ impl SendContext {
     pub(crate) unsafe fn take_refusal(qp: *mut ibv_qp_ex) -> Option<Refusal> {
         // SAFETY: the caller's promise.
         unsafe { Self::of(qp) }?.refusal.take()
+    }
+
+    /// Requests that the send queue was built for.
+    ///
+    /// # Safety
+    ///
+    /// As [`take_refusal`](Self::take_refusal).
+    #[cold]
+    pub(crate) unsafe fn max_send_wr(qp: *mut ibv_qp_ex) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::of(qp) }.map(|context| context.max_send_wr as usize)
     }
 
     /// `ibv_wr_atomic_write`, or a refusal.

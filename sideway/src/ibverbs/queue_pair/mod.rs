@@ -42,6 +42,7 @@ mod multicast;
 mod packet_offloads;
 mod pair;
 mod rate_limit;
+mod send_room;
 mod service;
 mod state;
 mod target;

@@ -66,6 +66,17 @@ impl<T: Service> SingleThreadedQueuePairBuilder<T> {
         setup_send_ops_flags(operations: SendOperationFlags)
     }
 
+    /// See [`QueuePairBuilder::assume_send_room`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn assume_send_room(&mut self) -> &mut Self {
+        // SAFETY: the caller's promise.
+        unsafe { self.builder.assume_send_room() };
+        self
+    }
+
     /// Where completions of sends go. The queue's C object lives as long as the queue pair.
     pub fn setup_send_cq(&mut self, send_cq: &SingleThreadedCompletionQueue) -> &mut Self {
         self.builder.setup_send_cq(send_cq.inner());

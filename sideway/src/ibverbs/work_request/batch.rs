@@ -348,6 +348,7 @@ impl Refusals {
             let wr_id = unsafe { (*first.wrapping_add(index)).wr_id() };
             FailedRequest { index: Some(index), wr_id }
         });
-        Err(PostError::from_driver(verb, errno_of(ret), failed, index))
+        let places = (limit.addr() + size_of::<W>() - first.addr()) / size_of::<W>();
+        Err(PostError::from_driver(verb, errno_of(ret), failed, index, Some(places)))
     }
 }

@@ -27,6 +27,7 @@ struct Inner {
     refusal: Option<RefusalReason>,
     failed: Option<FailedRequest>,
     posted: Option<usize>,
+    limit: Option<usize>,
 }
 
 /// What a program can do about it.
@@ -37,8 +38,9 @@ pub enum PostErrorKind {
     InvalidWorkRequest,
     /// The queue pair cannot take requests in its state.
     InvalidQueuePair,
-    /// The queue is full: poll its completion queue, then post again. A batch that fails so on an empty queue is too large
-    /// in itself: it has more requests, entries or inline data than the queue pair was built for.
+    /// The queue is full: poll its completion queue, then post again. [`queue_limit`](PostError::queue_limit) returns how many
+    /// requests it was built for. A batch that fails so on an empty queue is too large in itself: it has more requests, entries or
+    /// inline data than the queue pair was built for.
     NotEnoughResources,
     /// The queue pair was not built for this operation.
     OperationNotEnabled(SendOperationFlags),
@@ -122,13 +124,15 @@ pub enum RefusalReason {
 }
 
 impl PostError {
-    /// The driver refused a batch, at `failed` where it says so, after `posted` requests where that is known.
+    /// The driver refused a batch, at `failed` where it says so, after `posted` requests where that is known. The queue was built for
+    /// `limit` requests.
     #[cold]
     pub(crate) fn from_driver(
         verb: &'static str,
         errno: Errno,
         failed: Option<FailedRequest>,
         posted: Option<usize>,
+        limit: Option<usize>,
     ) -> Self {
         let kind = match errno.raw() {
             libc::EINVAL => PostErrorKind::InvalidWorkRequest,
@@ -137,14 +141,15 @@ impl PostError {
             _ => PostErrorKind::Verb,
         };
         let source = VerbError::new(verb, errno);
-        let source = match kind {
-            PostErrorKind::NotEnoughResources => source.with_hint(
-                "the queue is full (or the request has more entries or inline data than the queue pair holds): \
-                 poll the completion queue before posting more",
-            ),
-            _ => source,
-        };
-        Self(Box::new(Inner { kind, source, refusal: None, failed, posted }))
+        if kind != PostErrorKind::NotEnoughResources {
+            return Self(Box::new(Inner { kind, source, refusal: None, failed, posted, limit: None }));
+        }
+        let room = limit.map_or(String::new(), |limit| format!(": it was built for {limit} requests"));
+        let source = source.with_hint(format!(
+            "the queue is full{room} (or the request has more entries or inline data than the queue pair holds); \
+             poll the completion queue before posting more",
+        ));
+        Self(Box::new(Inner { kind, source, refusal: None, failed, posted, limit }))
     }
 
     /// This crate refused the batch; nothing was posted.
@@ -226,7 +231,11 @@ impl PostError {
         };
         let source = VerbError::new(verb, Errno::from_raw(errno)).with_hint(hint);
         let Refusal { failed, reason } = refusal;
-        Self(Box::new(Inner { kind, source, refusal: Some(reason), failed: Some(failed), posted: Some(0) }))
+        let limit = match reason {
+            RefusalReason::BatchTooLong { limit } => Some(limit),
+            _ => None,
+        };
+        Self(Box::new(Inner { kind, source, refusal: Some(reason), failed: Some(failed), posted: Some(0), limit }))
     }
 
     /// What a program can do about it.
@@ -251,6 +260,12 @@ impl PostError {
     /// fail to ring the doorbell.
     pub fn posted(&self) -> Option<usize> {
         self.0.posted
+    }
+
+    /// How many requests the queue was built for, if it was full ([`NotEnoughResources`](PostErrorKind::NotEnoughResources)). A driver
+    /// may hold more.
+    pub fn queue_limit(&self) -> Option<usize> {
+        self.0.limit
     }
 
     /// The verb and its errno.
@@ -309,9 +324,10 @@ mod tests {
     #[test]
     fn a_full_queue_is_a_kind_of_its_own() {
         let failed = Some(FailedRequest { index: Some(2), wr_id: 9 });
-        let error = PostError::from_driver("ibv_post_send", Errno::ENOMEM, failed, Some(2));
+        let error = PostError::from_driver("ibv_post_send", Errno::ENOMEM, failed, Some(2), Some(16));
         assert_eq!(error.kind(), PostErrorKind::NotEnoughResources);
-        assert_eq!(error.posted(), Some(2));
+        assert_eq!((error.posted(), error.queue_limit()), (Some(2), Some(16)));
+        assert!(error.to_string().contains("the queue is full: it was built for 16 requests"), "{error}");
         assert!(error.to_string().ends_with("request 2 (wr_id 9); the 2 before it were posted"), "{error}");
     }
 }

@@ -14,8 +14,7 @@ use crate::ibverbs::memory_region::RemoteKey;
 use crate::ibverbs::memory_window::{BindInformation, MemoryWindow};
 use crate::ibverbs::queue_pair::{Offers, Service};
 
-/// A batch of send requests under construction. Dropping it takes the batch back. On an extended queue pair the program counts
-/// what is outstanding: see [`ExtendedPostSendGuard`](crate::ibverbs::queue_pair::ExtendedPostSendGuard).
+/// A batch of send requests under construction. Dropping it takes the batch back.
 pub trait PostSendGuard: SendSink + Sized {
     /// What requests of the queue pair look like.
     type Service: Service;

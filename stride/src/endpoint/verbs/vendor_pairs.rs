@@ -12,7 +12,7 @@ use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::mlx5::DynamicallyConnected;
 
-use super::pairs::{INLINE, Queues, equip};
+use super::pairs::{INLINE, Queues, equip, set_send_room};
 use crate::endpoint;
 use crate::plan::{Operation, Plan};
 use crate::run::{DatagramSend, Intake, Target};
@@ -44,7 +44,8 @@ impl Dynamic {
         let key = RandomState::new().hash_one("key");
         let target = builder.setup_recv_cq(receives).setup_srq(&queue).build_dct(key).context("a target of DC")?;
         let mut builder = pd.create_dci_builder()?;
-        builder.setup_max_send_wr(plan.queues.tx_depth + 1).setup_max_inline_data(inline).setup_send_cq(sends);
+        set_send_room(&mut builder, plan);
+        builder.setup_max_inline_data(inline).setup_send_cq(sends);
         let initiator = builder.build_dci().context("an initiator of DC")?;
         Ok(Self { initiator, target, queue, key, there: None })
     }

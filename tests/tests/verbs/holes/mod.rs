@@ -13,6 +13,7 @@
 //! | 9. memory that C was to fill and did not | `values::what_a_driver_does_not_fill_is_zero` |
 //! | 12. half-built requests that are posted | `posting::a_request_that_was_dropped_is_not_posted`, `posting::a_batch_that_was_dropped_is_not_posted` |
 //! | 13. panics in drop | `ownership::a_destroy_that_fails_is_logged_and_no_panic` |
+//! | a request too many, written over one in flight | `send_room::safe_code_*` |
 //! | panics on values | `values::*` |
 //!
 //! Of the connection manager, and so not applicable to verbs:
@@ -29,4 +30,5 @@ mod ownership;
 mod poll_each;
 mod polling;
 mod posting;
+mod send_room;
 mod values;
