@@ -42,8 +42,8 @@ pub(crate) use self::poll::Poll;
 pub(crate) use self::qp_driver::{Places, QpDriver};
 pub(crate) use self::receive::{Intake, Opening, Receives, Refill, receive, take_count};
 pub(crate) use self::request::{
-    AtPeer, AtTarget, ChainedSwap, CompareSwap, DatagramSend, DatagramSendImmediate, FetchAdd, Memory, Read, Request,
-    SendImmediate, SendPlain, Target, To, Write, WriteImmediate,
+    Any, Chosen, DatagramSend, DatagramSendImmediate, Memory, Message, PeerQueue, Read, Request, SendPlain, Target,
+    Write,
 };
 pub(crate) use self::signal::Signal;
 pub(crate) use self::tsc::{Scale, Tsc};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sideway::ibverbs::completion::{
-    BasicCompletionQueue, ExtendedCompletionQueue, PollCompletionQueueError, WorkCompletionStatus,
+    BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue, PollCompletionQueueError,
+    WorkCompletionStatus,
 };
 
 use super::cause::Failed;
@@ -59,3 +60,20 @@ macro_rules! poll {
 }
 
 poll!(BasicCompletionQueue, ExtendedCompletionQueue);
+
+/// Chooses once a poll: a copy of all loops for each kind of queue would take seconds to compile.
+impl Poll for GenericCompletionQueue {
+    #[inline(always)]
+    fn poll(&mut self, each: impl FnMut(Done)) -> Result<u32> {
+        match self {
+            Self::Basic(queue) => queue.poll(each),
+            Self::Extended(queue) => queue.poll(each),
+        }
+    }
+
+    #[inline(always)]
+    fn rest(&mut self, _: Option<&Self>, _: impl FnOnce() -> Duration, idle: &mut Idle) -> Result<bool> {
+        idle.look(EMPTY_POLLS);
+        Ok(false)
+    }
+}

@@ -75,56 +75,12 @@ macro_rules! data {
     }};
 }
 
-/// A request of an extended connection, which names a shared receive queue of the other side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct To<R>(pub(crate) R, pub(crate) u32);
-
-/// Where a request of dynamic connections goes.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) way: Arc<AddressHandle>,
-    pub(crate) number: u32,
-    pub(crate) key: u64,
-}
-
-/// A request of dynamic connections, which names a target of the other side.
-#[derive(Clone, Debug)]
-pub(crate) struct AtTarget<R>(pub(crate) R, pub(crate) Target);
-
-/// A request of scalable reliable datagrams.
-#[derive(Clone, Debug)]
-pub(crate) struct AtPeer<R>(pub(crate) R, pub(crate) DatagramSend);
-
-/// Declares an operation of scalable reliable datagrams, which have no atomics.
-macro_rules! scalable {
-    ($Name:ident, atomic, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr) => {};
-    ($Name:ident, message, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr) => {
-        impl Request for AtPeer<$Name> {
-            type Service = ScalableReliableDatagram;
-
-            const IS_ORDERED: bool = false;
-
-            #[inline(always)]
-            unsafe fn build<'g, G>(&'g self, $handle: WorkRequestHandle<'_, G>, $memory: &Memory, $slot: Slot)
-            where
-                G: PostSendGuard<Service = ScalableReliableDatagram> + HoldsFor<'g>,
-            {
-                let DatagramSend { way, number, qkey } = &self.1;
-                data!($data: $request.setup_ud_addr(way, *number, *qkey), $memory, $slot)
-            }
-        }
-    };
-}
-
-/// Declares operations of connected queue pairs, of extended and of dynamic connections, and of scalable reliable datagrams.
+/// Declares an operation of connected queue pairs that has loops of its own.
 macro_rules! connected {
-    ($(
-        $(#[$doc:meta])* $Name:ident $([$own:ident: $Own:ty])?, $kind:ident, $data:ident =>
-            |$handle:ident, $memory:ident, $slot:ident| $request:expr;
-    )*) => {$(
+    ($($(#[$doc:meta])* $Name:ident, $data:ident => |$handle:ident, $memory:ident, $slot:ident| $request:expr;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Debug)]
-        pub(crate) struct $Name$((pub(crate) $Own))?;
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct $Name;
 
         impl Request for $Name {
             type Service = Connected;
@@ -134,62 +90,134 @@ macro_rules! connected {
             where
                 G: PostSendGuard<Service = Connected> + HoldsFor<'g>,
             {
-                $(let $own: &$Own = &self.0;)?
                 data!($data: $request, $memory, $slot)
             }
         }
-
-        impl Request for To<$Name> {
-            type Service = Xrc;
-
-            #[inline(always)]
-            unsafe fn build<'g, G>(&'g self, $handle: WorkRequestHandle<'_, G>, $memory: &Memory, $slot: Slot)
-            where
-                G: PostSendGuard<Service = Xrc> + HoldsFor<'g>,
-            {
-                $(let $own: &$Own = &self.0.0;)?
-                data!($data: $request.setup_xrc_srqn(self.1), $memory, $slot)
-            }
-        }
-
-        impl Request for AtTarget<$Name> {
-            type Service = DynamicallyConnected;
-
-            #[inline(always)]
-            unsafe fn build<'g, G>(&'g self, $handle: WorkRequestHandle<'_, G>, $memory: &Memory, $slot: Slot)
-            where
-                G: PostSendGuard<Service = DynamicallyConnected> + HoldsFor<'g>,
-            {
-                let Target { way, number, key } = &self.1;
-                $(let $own: &$Own = &self.0.0;)?
-                data!($data: $request.setup_dc_addr(way, *number, *key), $memory, $slot)
-            }
-        }
-
-        scalable!($Name, $kind, $data => |$handle, $memory, $slot| $request);
     )*};
 }
 
 connected! {
     /// RDMA write.
-    Write, message, either => |handle, memory, slot| handle.setup_write(memory.rkey, slot.remote);
-    /// RDMA write with immediate.
-    WriteImmediate, message, either => |handle, memory, slot| handle.setup_write_imm(memory.rkey, slot.remote, IMMEDIATE);
+    Write, either => |handle, memory, slot| handle.setup_write(memory.rkey, slot.remote);
     /// RDMA read.
-    Read, message, gathered => |handle, memory, slot| handle.setup_read(memory.rkey, slot.remote);
+    Read, gathered => |handle, memory, slot| handle.setup_read(memory.rkey, slot.remote);
     /// Send.
-    SendPlain, message, either => |handle, memory, slot| handle.setup_send();
-    /// Send with immediate.
-    SendImmediate, message, either => |handle, memory, slot| handle.setup_send_imm(IMMEDIATE);
-    /// Atomic addition of one.
-    FetchAdd, atomic, gathered => |handle, memory, slot| handle.setup_atomic_fetch_add(memory.rkey, slot.remote, 1);
-    /// Atomic exchange of zero by zero.
-    CompareSwap, atomic, gathered => |handle, memory, slot| handle.setup_atomic_compare_swap(memory.rkey, slot.remote, 0, 0);
-    /// Atomic exchange of what the one before it has left, where it is checked.
-    ChainedSwap[chain: CasCheck], atomic, gathered => |handle, memory, slot| {
-        let (compare, swap) = chain.next();
-        handle.setup_atomic_compare_swap(memory.rkey, slot.remote, compare, swap)
-    };
+    SendPlain, either => |handle, memory, slot| handle.setup_send();
+}
+
+/// A request whose operation is chosen at run time, and where it goes: all operations of a service share its loops, as each copy of them takes
+/// seconds to compile.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen<O, T> {
+    pub(crate) operation: O,
+    pub(crate) to: T,
+}
+
+/// An operation of all services but datagrams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Message {
+    Write,
+    WriteImmediate,
+    Read,
+    Send,
+    SendImmediate,
+}
+
+/// An operation of connections, extended and dynamic ones too.
+#[derive(Clone, Debug)]
+pub(crate) enum Any {
+    Message(Message),
+    /// Addition of one.
+    FetchAdd,
+    /// Exchange of zero by zero.
+    CompareSwap,
+    /// Exchange of what the one before it has left, where it is checked.
+    ChainedSwap(CasCheck),
+}
+
+/// The shared receive queue of the peer that a request of an extended connection names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerQueue(pub(crate) u32);
+
+/// Where a request of dynamic connections goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) way: Arc<AddressHandle>,
+    pub(crate) number: u32,
+    pub(crate) key: u64,
+}
+
+/// Builds the request of a message.
+macro_rules! message {
+    ($message:expr, $handle:ident, $memory:ident, $slot:ident, |$request:ident| $addressed:expr) => {{
+        macro_rules! end {
+            ($data:ident: $begun:expr) => {{
+                let $request = $begun;
+                data!($data: $addressed, $memory, $slot)
+            }};
+        }
+        match $message {
+            Message::Write => end!(either: $handle.setup_write($memory.rkey, $slot.remote)),
+            Message::WriteImmediate => end!(either: $handle.setup_write_imm($memory.rkey, $slot.remote, IMMEDIATE)),
+            Message::Read => end!(gathered: $handle.setup_read($memory.rkey, $slot.remote)),
+            Message::Send => end!(either: $handle.setup_send()),
+            Message::SendImmediate => end!(either: $handle.setup_send_imm(IMMEDIATE)),
+        }
+    }};
+}
+
+/// Declares where requests of any operation go, and how they say so.
+macro_rules! chosen {
+    ($($Service:ident, $To:ty => |$request:ident, $to:ident| $addressed:expr;)*) => {$(
+        impl Request for Chosen<Any, $To> {
+            type Service = $Service;
+
+            #[inline(always)]
+            unsafe fn build<'g, G>(&'g self, handle: WorkRequestHandle<'_, G>, memory: &Memory, slot: Slot)
+            where
+                G: PostSendGuard<Service = $Service> + HoldsFor<'g>,
+            {
+                let $to = &self.to;
+                let swap = match &self.operation {
+                    Any::Message(message) => return message!(message, handle, memory, slot, |$request| $addressed),
+                    Any::FetchAdd => None,
+                    Any::CompareSwap => Some((0, 0)),
+                    Any::ChainedSwap(chain) => Some(chain.next()),
+                };
+                match swap {
+                    Some((compare, swap)) => {
+                        let $request = handle.setup_atomic_compare_swap(memory.rkey, slot.remote, compare, swap);
+                        data!(gathered: $addressed, memory, slot)
+                    }
+                    None => {
+                        let $request = handle.setup_atomic_fetch_add(memory.rkey, slot.remote, 1);
+                        data!(gathered: $addressed, memory, slot)
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+chosen! {
+    Connected, () => |request, _to| request;
+    Xrc, PeerQueue => |request, to| request.setup_xrc_srqn(to.0);
+    DynamicallyConnected, Target => |request, to| request.setup_dc_addr(&to.way, to.number, to.key);
+}
+
+impl Request for Chosen<Message, DatagramSend> {
+    type Service = ScalableReliableDatagram;
+
+    const IS_ORDERED: bool = false;
+
+    #[inline(always)]
+    unsafe fn build<'g, G>(&'g self, handle: WorkRequestHandle<'_, G>, memory: &Memory, slot: Slot)
+    where
+        G: PostSendGuard<Service = ScalableReliableDatagram> + HoldsFor<'g>,
+    {
+        let DatagramSend { way, number, qkey } = &self.to;
+        message!(self.operation, handle, memory, slot, |request| request.setup_ud_addr(way, *number, *qkey))
+    }
 }
 
 /// Where a datagram goes.

@@ -3,8 +3,7 @@
 mod choice;
 mod measure;
 
-use anyhow::{Result, bail};
-use sideway::ibverbs::completion::GenericCompletionQueue;
+use anyhow::Result;
 use sideway::ibverbs::memory_region::{LocalKey, RemoteKey};
 use sideway::ibverbs::queue_pair::SendQueue;
 
@@ -14,7 +13,7 @@ use super::worker_resources::WorkerResources;
 use crate::endpoint::{QpAddress, Role};
 use crate::plan::{Measure, Plan, Semantics};
 use crate::run::{
-    Intake, Memory, Places, Poll, QpDriver, Receives, Refill, Request, Samples, Signal, Window, with_peer,
+    Intake, Memory, Places, Poll, QpDriver, Receives, Refill, Request, Samples, Signal, Waiting, Window, with_peer,
 };
 
 /// What a thread brings back.
@@ -124,15 +123,8 @@ fn unnamed(
         posted,
         has_under_way,
     };
-    match (sends, receives) {
-        (GenericCompletionQueue::Extended(sends), GenericCompletionQueue::Extended(receives)) => {
-            step.at(bell.as_ref(), pairs, sends, receives)
-        }
-        (GenericCompletionQueue::Basic(sends), GenericCompletionQueue::Basic(receives)) => {
-            step.at(bell.as_ref(), pairs, sends, receives)
-        }
-        _ => bail!("the device makes completion queues now of one kind and now of the other"),
-    }
+    let bell = bell.as_ref();
+    step.with(pairs, &mut Waiting::new(sends, bell), &mut Waiting::new(receives, bell))
 }
 
 /// A step of a thread.
