@@ -11,6 +11,7 @@ use core::ffi::c_char;
 use core::ffi::c_void;
 #[cfg(target_env = "gnu")]
 use core::ptr;
+use core::ptr::NonNull;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
@@ -163,9 +164,7 @@ impl<T: Table> Library<T> {
         // SAFETY: the caller vouches for what runs at loading.
         let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|error| Attempt { path: path.into(), reason: error.to_string() })?;
-        // SAFETY: the symbol is not used but for its address.
-        let first = unsafe { handle.get::<*const c_void>(T::FIRST.as_bytes()) };
-        if first.is_ok_and(|first| own_object::is_own(first.as_raw_ptr())) {
+        if address(&handle, T::FIRST).is_some_and(|first| own_object::is_own(first.as_ptr())) {
             return Err(Attempt { path: path.into(), reason: OWN.to_owned() });
         }
         // SAFETY: the caller vouches for the functions, and the handle is let go below rather than closed.
@@ -209,6 +208,14 @@ impl<T> Library<T> {
     pub fn release(&self) -> Option<u32> {
         release(self.path()?.file_name()?.to_str()?)
     }
+}
+
+/// The address of what the library exports under this name. It has no type, so that one copy serves all functions of all tables.
+#[inline(never)]
+pub(crate) fn address(handle: &Handle, name: &str) -> Option<NonNull<c_void>> {
+    // SAFETY: nothing is read or called: the address alone is returned.
+    let symbol = unsafe { handle.get::<*mut c_void>(name.as_bytes()) }.ok()?;
+    NonNull::new(symbol.as_raw_ptr())
 }
 
 impl<T> Deref for Library<T> {

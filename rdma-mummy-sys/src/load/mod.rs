@@ -29,4 +29,5 @@ mod union;
 mod values;
 
 pub use error::{Attempt, LoadError};
+pub(crate) use library::address;
 pub use library::{Known, Library, Table};

@@ -104,13 +104,20 @@ impl Routed for *mut ibv_qp_ex {
 
 /// The function that `pick` takes from the table of `owner`, or the errno value with which the verb fails: `EOPNOTSUPP`
 /// when the library or the function is not there, `EINVAL` for a null object.
+#[inline]
 pub(crate) fn find<T: Table, F>(owner: Owner, pick: impl FnOnce(&'static T) -> Option<F>) -> Result<F, c_int> {
+    pick(table(owner)?).ok_or(libc::EOPNOTSUPP)
+}
+
+/// Not inlined: each verb would have a copy of what loads the library.
+#[inline(never)]
+fn table<T: Table>(owner: Owner) -> Result<&'static T, c_int> {
     let table = match owner {
         Owner::System => T::slot().get().ok().map(Library::table),
         Owner::Provider(registered) => T::of(registered),
         Owner::Nobody => return Err(libc::EINVAL),
     };
-    table.and_then(pick).ok_or(libc::EOPNOTSUPP)
+    table.ok_or(libc::EOPNOTSUPP)
 }
 
 /// Marks `device` as one of `registered`.

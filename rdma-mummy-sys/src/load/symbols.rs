@@ -41,8 +41,13 @@ macro_rules! symbols {
             pub(crate) unsafe fn look_up(handle: &libloading::os::unix::Library) -> Self {
                 $Table {
                     // SAFETY: by contract a symbol of this name is a function of this type, for as long as the process
-                    // runs.
-                    $($name: unsafe { handle.get(concat!(stringify!($name), "\0").as_bytes()) }.ok().map(|f| *f),)*
+                    // runs. A pointer to a function is as large as one to data, and `None` is null in both.
+                    $($name: unsafe {
+                        core::mem::transmute::<
+                            Option<core::ptr::NonNull<core::ffi::c_void>>,
+                            Option<unsafe extern "C" fn $args -> $ret>,
+                        >($crate::load::address(handle, concat!(stringify!($name), "\0")))
+                    },)*
                     // SAFETY: passed on to the caller.
                     $($inner: unsafe { <$Inner>::look_up(handle) },)?
                 }
