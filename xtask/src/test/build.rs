@@ -81,14 +81,15 @@ pub(crate) fn build(mut cargo: Command, selection: &[&str], wanted: &[Target]) -
     wanted.iter().map(find).collect()
 }
 
-/// The words by which cargo builds no other kinds of targets, and no other integration tests.
+/// The words by which cargo builds these targets alone. Each has its name: `--examples` would build all examples as test programs, those
+/// without tests too.
 fn filters(wanted: &[Target]) -> Vec<String> {
-    let has = |kind: &str| wanted.iter().any(|target| target.kind == kind);
-    let kinds = [("lib", "--lib"), ("bin", "--bins"), ("example", "--examples"), ("bench", "--benches")];
-    let mut words: Vec<String> =
-        kinds.iter().filter(|(kind, _)| has(kind)).map(|(_, word)| (*word).to_owned()).collect();
-    for target in wanted.iter().filter(|target| target.kind == "test") {
-        words.extend(["--test".to_owned(), target.name.clone()]);
+    let mut words: Vec<String> = Vec::new();
+    if wanted.iter().any(|target| target.kind == "lib") {
+        words.push("--lib".to_owned());
+    }
+    for Target { kind, name, .. } in wanted.iter().filter(|target| target.kind != "lib") {
+        words.extend([format!("--{kind}"), name.clone()]);
     }
     words
 }
@@ -170,6 +171,7 @@ mod tests {
             name: name.into(),
         };
         assert_eq!(filters(&[target("lib", "p")]), ["--lib"]);
-        assert_eq!(filters(&[target("bin", "b"), target("test", "t")]), ["--bins", "--test", "t"]);
+        let (bin, test, example) = (target("bin", "b"), target("test", "t"), target("example", "e"));
+        assert_eq!(filters(&[bin, test, example]), ["--bin", "b", "--test", "t", "--example", "e"]);
     }
 }

@@ -20,6 +20,8 @@ const BESIDES: &[(&str, &[&str])] = &[
     ("stride-perf", &["fuzz/corpus", "ARCHITECTURE.md"]),
     ("sideway-tests", &["README.md", "examples"]),
 ];
+/// Packages of many programs with few tests, which a quick run leaves out.
+const SLOW_TO_BUILD: &[&str] = &["sideway-benches", "sideway-examples"];
 /// The test program that reads the whole checkout.
 const WHOLE: &str = "repo";
 
@@ -81,9 +83,10 @@ pub(crate) fn wanted(context: &Context<'_>) -> Vec<(Target, Key)> {
     targets.filter(|(key, _)| context.record.find(key).is_none()).map(|(key, target)| (target, key)).collect()
 }
 
-/// The test programs of the rings: a quick run has those of `cargo test` alone.
+/// The test programs of the rings: a quick run has those of `cargo test`, but for [`SLOW_TO_BUILD`].
 fn targets(context: &Context<'_>) -> Vec<Target> {
-    let is_asked = |package: &&Package| context.extent != Extent::Quick || package.is_default;
+    let is_quick = |package: &Package| package.is_default && !SLOW_TO_BUILD.contains(&package.name.as_str());
+    let is_asked = |package: &&Package| context.extent != Extent::Quick || is_quick(package);
     context.record.packages.iter().filter(is_asked).flat_map(Target::all).collect()
 }
 

@@ -136,7 +136,7 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
     if extent == Extent::Quick {
         println!(
             "\nNot run, as they need more than Rust or take longer: the rings programs, cost, miri, sanitizers, softroce, hardware and gpu, \
-             the examples in documentation, the programs that must not compile, the tests of the example programs.\n  \
+             the examples in documentation, the programs that must not compile, the tests of the examples and of the measurements.\n  \
              cargo xtask test --all           every ring that this machine can run\n  \
              cargo xtask test --ring NAME     one of them\n  \
              cargo xtask test --all --install installs what is missing first (Debian, Ubuntu)"
