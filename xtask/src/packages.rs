@@ -74,6 +74,7 @@ pub(crate) const PROGRAMS: &[Need] = &[
     program("ibverbs-utils", "ibv_devinfo"),
     program("rdmacm-utils", "rping"),
     program("perftest", "ib_write_bw"),
+    program("libfabric-bin", "fi_pingpong"),
     program("valgrind", "valgrind"),
     program("gcc", "cc"),
     Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) },

@@ -48,12 +48,13 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
 
 type Element = (&'static IbverbsTable, Option<&'static Registered>);
 
-fn source((table, registered): Element) -> Option<Source<ibv_device, impl Fn(*mut ibv_device)>> {
+fn source((table, registered): Element) -> Option<Source<ibv_device, impl Fn(*mut ibv_device) -> bool>> {
     let each = move |device: *mut ibv_device| {
         if let Some(registered) = registered.filter(|_| !device.is_null()) {
             // SAFETY: the device is of the list that this provider has made just now.
             unsafe { stamp(device, registered) };
         }
+        true
     };
     Some(Source { get: table.ibv_get_device_list?, free: table.ibv_free_device_list, each })
 }

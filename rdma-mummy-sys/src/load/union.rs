@@ -19,7 +19,7 @@ pub(crate) type Free<T> = unsafe extern "C" fn(*mut *mut T);
 pub(crate) struct Source<T, F> {
     pub(crate) get: Get<T>,
     pub(crate) free: Option<Free<T>>,
-    /// Run on each element of its array.
+    /// Runs on each element of its array, and returns whether the element enters the list.
     pub(crate) each: F,
 }
 
@@ -54,7 +54,7 @@ impl<T> Lists<T> {
     /// # Safety
     ///
     /// `count` is null or can be written to. Each source is a pair of functions as described at their types.
-    pub(crate) unsafe fn join<F: Fn(*mut T)>(
+    pub(crate) unsafe fn join<F: Fn(*mut T) -> bool>(
         &self,
         count: *mut c_int,
         failed_before: Option<c_int>,
@@ -75,8 +75,9 @@ impl<T> Lists<T> {
             for index in 0..usize::try_from(found).unwrap_or(0) {
                 // SAFETY: the array holds as many elements as its function said.
                 let element = unsafe { *array.add(index) };
-                (source.each)(element);
-                joined.elements.push(element);
+                if (source.each)(element) {
+                    joined.elements.push(element);
+                }
             }
             joined.parts.push(Part { array, free: source.free });
         }

@@ -1,8 +1,11 @@
-/* Two reliable queue pairs of one process on soft0: a send, a write and a read, each looked at byte by byte.
+/* Two reliable queue pairs of one process on soft0: a send, a write and a read, each looked at byte by byte. Then the contexts of the
+ * connection manager.
  *
  * With the word `fork` the process forks before its first verb, and parent and child each do all of it. */
 
+#include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,12 +139,35 @@ static void everything(void)
 	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
 }
 
+/* All identifiers on a device share one context, which rdma_get_devices lists once. */
+static void contexts(void)
+{
+	struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct ibv_context **list = rdma_get_devices(NULL);
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	int soft = 0, same = 0;
+
+	CHECK(list && channel);
+	CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&here) && id->verbs);
+	for (int i = 0; list[i]; i++) {
+		soft += !strcmp(ibv_get_device_name(list[i]->device), "soft0");
+		same += list[i] == id->verbs;
+	}
+	CHECK(soft == 1 && same == 1);
+	rdma_free_devices(list);
+	CHECK(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 int main(int argc, char **argv)
 {
 	int status = 0;
 	pid_t child = argc > 1 && !strcmp(argv[1], "fork") ? fork() : -1;
 
 	everything();
+	contexts();
 	if (child > 0)
 		CHECK(waitpid(child, &status, 0) == child && status == 0);
 	if (child != 0)

@@ -6,7 +6,7 @@ use super::{RdmacmTable, library, loaded};
 use crate::bindings::verbs::ibv_context;
 use crate::load::failure;
 use crate::load::provider::{self, Registered};
-use crate::load::route::stamp;
+use crate::load::route::{Owner, Routed, stamp};
 use crate::load::union::{Lists, Source};
 
 static LISTS: Lists<ibv_context> = Lists::new();
@@ -33,16 +33,22 @@ pub unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut 
 
 type Element = (&'static RdmacmTable, Option<&'static Registered>);
 
-fn source((table, registered): Element) -> Option<Source<ibv_context, impl Fn(*mut ibv_context)>> {
-    let each = move |context: *mut ibv_context| {
-        if let Some(registered) = registered.filter(|_| !context.is_null()) {
+fn source((table, registered): Element) -> Option<Source<ibv_context, impl Fn(*mut ibv_context) -> bool>> {
+    let each = move |context: *mut ibv_context| match registered {
+        Some(registered) if !context.is_null() => {
             // SAFETY: the context is of the list that this provider has made just now, and its device lives as long.
             unsafe {
                 if !(*context).device.is_null() {
                     stamp((*context).device, registered);
                 }
             }
+            true
         }
+        Some(_) => true,
+        // If this object stands before libibverbs, the system's librdmacm finds the providers' devices there and opens
+        // them as well. Identifiers are on the context that the provider lists.
+        // SAFETY: the context is of the list that the library has made just now, and its device lives as long.
+        None => !matches!(unsafe { context.owner() }, Owner::Provider(_)),
     };
     Some(Source { get: table.rdma_get_devices?, free: table.rdma_free_devices, each })
 }

@@ -21,8 +21,11 @@ use crate::table::Finished;
 use crate::{packages, repo};
 
 /// Our own programs, each with the libraries that it is linked to.
-const OWN: &[(&str, &[&str])] =
-    &[("one_process", &["-libverbs", "-lpthread"]), ("by_version", &["-ldl"]), ("cancel", &["-libverbs", "-lpthread"])];
+const OWN: &[(&str, &[&str])] = &[
+    ("one_process", &["-libverbs", "-lrdmacm", "-lpthread"]),
+    ("by_version", &["-ldl"]),
+    ("cancel", &["-libverbs", "-lpthread"]),
+];
 
 /// Runs the lines that have not passed before: in the gate one for each program and each way to start it.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
@@ -51,7 +54,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         let kind = row.kind();
         let is_first = !seen.contains(&kind);
         seen.push(kind);
-        is_first || is_full || !only.is_empty()
+        is_first || row.always || is_full || !only.is_empty()
     };
     let rows = table::ROWS.iter().filter(|row| row.name.contains(only)).filter(is_first);
     let rows = rows.map(|row| {

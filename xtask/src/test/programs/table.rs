@@ -43,6 +43,8 @@ pub(crate) struct Row {
     pub(crate) shape: Shape,
     /// What the last of the processes prints among others when all went well.
     pub(crate) expected: &'static str,
+    /// Runs in the gate even if another line of its kind does.
+    pub(crate) always: bool,
 }
 
 impl Row {
@@ -75,7 +77,27 @@ impl Row {
 use Way::{Alone, Libraries, Preload};
 
 const fn row(name: &'static str, way: Way, shape: Shape, expected: &'static str) -> Row {
-    Row { name, way, shape, expected }
+    Row { name, way, shape, expected, always: false }
+}
+
+/// The line runs in the gate, even if another of its kind does.
+const fn always(row: Row) -> Row {
+    Row { always: true, ..row }
+}
+
+/// A line of libfabric's `fi_pingpong`: the provider, the type of endpoint and the options of both.
+macro_rules! fabric {
+    ($name:literal, $way:expr, $words:literal, $expected:literal) => {
+        row(
+            $name,
+            $way,
+            Shape::Pair(
+                concat!("fi_pingpong -p ", $words, " -B {port}"),
+                concat!("fi_pingpong -p ", $words, " -P {port} 127.0.0.1"),
+            ),
+            $expected,
+        )
+    };
 }
 
 /// A line of `ibv_*_pingpong`: the options of both, and what it prints at the end if that is not the usual.
@@ -331,6 +353,21 @@ pub(crate) const ROWS: &[Row] = &[
     perftest_cm!("send_bw_ud_by_address", "ib_send_bw -n 1000 -c UD -s 1024", "1024       1000"),
     perftest_cm!("atomic_bw_by_address", "ib_atomic_bw -n 1000", "8          1000"),
     perftest_cm!("atomic_lat_by_address", "ib_atomic_lat -n 1000", "8       1000"),
+    //
+    row("fi_info", Preload, Shape::One("fi_info -p verbs -t FI_EP_MSG"), "domain: soft0"),
+    always(fabric!("fabric_msg", Preload, "verbs -e msg -c", "1m      10      =10      20m")),
+    always(fabric!("fabric_rdm", Preload, "verbs;ofi_rxm -e rdm -c", "1m      10      =10      20m")),
+    always(fabric!("fabric_dgram", Preload, "verbs -e dgram -c", "4k      10      =10      80k")),
+    fabric!("fabric_msg_all_sizes", Preload, "verbs -e msg -S all", "6m      10      =10      120m"),
+    fabric!("fabric_msg_one_size", Preload, "verbs -e msg -S 1", "1       10      =10      20"),
+    fabric!("fabric_msg_many", Preload, "verbs -e msg -S 1024 -I 10000", "1k      10k     =10k     19m"),
+    fabric!("fabric_msg_libraries", Libraries, "verbs -e msg", "1m      10      =10      20m"),
+    fabric!("fabric_rdm_all_sizes", Preload, "verbs;ofi_rxm -e rdm -S all", "6m      10      =10      120m"),
+    fabric!("fabric_rdm_tagged", Preload, "verbs;ofi_rxm -e rdm -m tagged -S 65536", "64k     10      =10      1.2m"),
+    fabric!("fabric_rdm_many", Preload, "verbs;ofi_rxm -e rdm -S 64 -I 10000", "64      10k     =10k     1.2m"),
+    fabric!("fabric_dgram_all_sizes", Preload, "verbs -e dgram -S all", "4k      10      =10      80k"),
+    fabric!("fabric_dgram_one_size", Preload, "verbs -e dgram -S 4096", "4k      10      =10      80k"),
+    fabric!("fabric_dgram_many", Preload, "verbs -e dgram -S 1024 -I 10000", "1k      10k     =10k     19m"),
 ];
 
 #[cfg(test)]
