@@ -81,4 +81,8 @@ impl Transport for Processes {
     fn progress(&self) -> bool {
         self.0.get().progress()
     }
+
+    fn settle(&self) {
+        self.0.get().serve_all();
+    }
 }

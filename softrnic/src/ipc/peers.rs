@@ -193,16 +193,25 @@ impl Peers {
 
     /// Has all answers taken in that have come.
     pub(super) fn serve_answers(&self) {
+        self.serve_where(Session::has_answers);
+    }
+
+    /// Has all taken in that has come.
+    pub(super) fn serve_all(&self) {
+        self.serve_where(Session::is_behind);
+    }
+
+    fn serve_where(&self, wanted: impl Fn(&Session) -> bool) {
         let mut place = 0;
         loop {
             // No lock is held meanwhile: to be answered may mean to connect to yet another.
             let next = {
                 let sessions = unpoisoned(self.sessions.read());
-                let found = sessions.iter().skip(place).position(|session| session.has_answers());
+                let found = sessions.iter().skip(place).position(|session| wanted(session));
                 found.and_then(|found| Some((place + found, Arc::clone(sessions.get(place + found)?))))
             };
             let Some((found, session)) = next else { return };
-            session.serve_answers();
+            session.serve_all();
             place = found + 1;
         }
     }

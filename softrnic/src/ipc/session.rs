@@ -134,17 +134,19 @@ impl Session {
         self.wakeup.has_come() && self.is_alive()
     }
 
-    /// Takes in the answers that have come. The caller may have the receiving lock of a session with requests.
-    pub(super) fn serve_answers(&self) {
+    /// Takes in what has come. Of a session with answers the caller may have the receiving lock of one with requests.
+    pub(super) fn serve_all(&self) {
         let mut consumer = unpoisoned(self.receive.lock());
         self.take_in(&mut consumer, usize::MAX, RING as u64);
     }
 
     /// Whether this one has answers that have come, or that another thread has taken out and not told yet.
     pub(super) fn has_answers(&self) -> bool {
-        if self.role == Role::Responder {
-            return false;
-        }
+        self.role != Role::Responder && self.is_behind()
+    }
+
+    /// Whether something has come, or was taken out by another thread and not told yet.
+    pub(super) fn is_behind(&self) -> bool {
         let told = self.told.load(Ordering::Acquire);
         self.wakeup.receive.tail() != told && self.is_alive() || self.wakeup.taken() != told
     }

@@ -141,8 +141,19 @@ impl QueuePair {
     /// state, all that is queued is flushed; to RESET, forgotten. `EINVAL` where the state is not `from` any more.
     ///
     /// Packet numbers are taken over where the state machine sets them: on the way to RTR and from there to RTS.
+    ///
+    /// What has come from the peer by now is received or done, and not flushed: a peer that has what it waited for disconnects, and
+    /// this side moves to the error state for that.
     pub(crate) fn change(&self, from: State, to: State, attributes: Attributes) -> Result<(), Errno> {
+        if to == State::Error {
+            QpRegistry::of_process().settle();
+        }
         let mut requester = unpoisoned(self.requester.lock());
+        if to == State::Error && !self.is_closed() {
+            requester.settle(self);
+        }
+        // An answer, or what came, may have moved it there.
+        let from = if to == State::Error && self.state() == to { to } else { from };
         let mut responder = unpoisoned(self.responder.lock());
         if self.state() != from || self.is_closed() {
             drop(responder);
@@ -277,15 +288,19 @@ impl QueuePair {
         self.look_again();
     }
 
-    /// Ends it: when this returns no thread uses its memory any more, and no completion of it comes. No batch of this thread's is
-    /// open.
+    /// Ends it: when this returns no thread uses its memory any more, and no completion of it comes. What it has completed by now stays
+    /// in the completion queues, as with the kernel's soft-RoCE: libfabric polls what its peer acknowledged after it has destroyed the
+    /// queue pair. No batch of this thread's is open.
     pub(crate) fn close(&self) {
+        QpRegistry::of_process().settle();
         QpRegistry::of_process().leave(self.number);
         self.is_closed.store(true, Ordering::SeqCst);
         // Whoever began before has one of the locks; whoever comes later sees that it is closed.
-        unpoisoned(self.requester.lock()).forget(self);
+        let mut requester = unpoisoned(self.requester.lock());
+        requester.settle(self);
+        requester.forget(self);
+        drop(requester);
         unpoisoned(self.responder.lock()).forget(self);
-        self.forget_completions();
     }
 
     fn is_closed(&self) -> bool {

@@ -45,6 +45,9 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     /// Delivers what has come: called when a program polls an empty completion queue. Cheap if there is nothing; does not wait
     /// for locks. Whether there was anything.
     fn progress(&self) -> bool;
+
+    /// Delivers what has come by now, also if another thread is at it, for which it waits. The caller has no lock of a queue pair.
+    fn settle(&self);
 }
 
 /// Takes packets to one other process.

@@ -107,6 +107,7 @@ mod tests {
         fn progress(&self) -> bool {
             false
         }
+        fn settle(&self) {}
     }
 
     fn giving(most: u32) -> Giving {

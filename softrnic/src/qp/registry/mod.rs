@@ -133,6 +133,13 @@ impl QpRegistry {
         self.transport().is_some_and(|transport| transport.progress())
     }
 
+    /// Takes in all that has come from other processes by now. The caller has no lock of a queue pair.
+    pub(crate) fn settle(&self) {
+        if let Some(transport) = self.transport() {
+            transport.settle();
+        }
+    }
+
     /// A number that no queue pair has, of 24 bits and above 1; numbers come again late.
     pub(crate) fn number(&self) -> Result<u32, Errno> {
         if let Some(transport) = self.transport() {

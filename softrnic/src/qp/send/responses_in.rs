@@ -11,6 +11,13 @@ use crate::wire::bytes::Segments;
 use crate::wire::message::Reply;
 
 impl Requester {
+    /// Takes in the answers that have come, before what is on its way is flushed or forgotten.
+    pub(in crate::qp) fn settle(&mut self, pair: &QueuePair) {
+        if !self.flight.is_empty() {
+            self.take_in(pair);
+        }
+    }
+
     /// Takes in the answers that have come to what is on its way. `false` where nothing more is to go for now.
     pub(in crate::qp) fn take_in(&mut self, pair: &QueuePair) -> bool {
         let kinds = deferred_run::take(&pair.pending);

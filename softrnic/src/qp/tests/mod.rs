@@ -152,7 +152,6 @@ pub(crate) struct End {
 impl Drop for End {
     fn drop(&mut self) {
         self.pair.close();
-        assert!(self.sends.pop().is_none_or(|completion| completion.number != self.pair.number()));
     }
 }
 

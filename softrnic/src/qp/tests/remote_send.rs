@@ -423,6 +423,9 @@ fn an_end_that_closes_anywhere_uses_no_memory_afterwards() {
             }
             let (end, bytes) = if is_requester { (&link.a, &ours) } else { (&link.b, &theirs) };
             end.pair.close();
+            for queue in [&end.sends, &end.receives] {
+                while queue.pop().is_some() {}
+            }
             bytes.set(0, &vec![0xaa; ROOM]);
             let before = bytes.get(0, ROOM);
             link.settle();
