@@ -7,7 +7,7 @@ use super::provider::{self, Registered};
 use super::route::stamp;
 use super::union::{Lists, Source};
 use super::{failure, gate};
-use crate::bindings::verbs::ibv_device;
+use crate::bindings::verbs::{ibv_context, ibv_device};
 
 static LISTS: Lists<ibv_device> = Lists::new();
 
@@ -75,5 +75,45 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
         // SAFETY: the list is that of the library by contract.
         Some(free) => unsafe { free(list) },
         None => failure::nothing(libc::EOPNOTSUPP),
+    }
+}
+
+/// `ibv_import_device`: see `ibv_import_device(3)`.
+///
+/// # Errors
+///
+/// Besides those of the manual page, null with `EOPNOTSUPP` if the descriptor is no file but an event descriptor or the like: the
+/// contexts of providers in this process, and in others, have such descriptors, and cannot be imported.
+///
+/// # Safety
+///
+/// `cmd_fd` is not used by others if this succeeds.
+pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    // SAFETY: numbers.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: `status` can be written to.
+    let is_known = unsafe { libc::fstat(cmd_fd, &raw mut status) } == 0;
+    let is_anonymous = is_known && status.st_mode & libc::S_IFMT == 0;
+    match library().ok().and_then(|library| library.table().ibv_import_device).filter(|_| !is_anonymous) {
+        // SAFETY: the function is that of the library, and the caller keeps its contract.
+        Some(import) => unsafe { import(cmd_fd) },
+        None => failure::null(libc::EOPNOTSUPP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn context_of_a_provider_is_not_imported() {
+        // SAFETY: takes numbers; the descriptor is closed once.
+        unsafe {
+            let descriptor = libc::eventfd(0, libc::EFD_CLOEXEC);
+            assert!(descriptor >= 0 && ibv_import_device(descriptor).is_null());
+            assert_eq!(failure::errno(), libc::EOPNOTSUPP);
+            libc::close(descriptor);
+        }
     }
 }

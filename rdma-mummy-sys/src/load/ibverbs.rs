@@ -18,7 +18,7 @@ use super::symbols::{symbols, system_library};
 use crate::bindings::verbs::*;
 use crate::since_v44::IbverbsSinceV44;
 
-pub use super::device_list::{ibv_free_device_list, ibv_get_device_list};
+pub use super::device_list::{ibv_free_device_list, ibv_get_device_list, ibv_import_device};
 pub use super::events::ibv_ack_async_event;
 pub use super::fork::{ibv_fork_init, ibv_is_fork_initialized};
 pub use super::values::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
@@ -64,7 +64,7 @@ symbols! {
     fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 = zero_guid, by device;
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context = null, by device;
     fn ibv_close_device(context: *mut ibv_context) -> c_int = minus_one, by context;
-    fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context = null, by system;
+    fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context;
     fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd = null, by context;
     fn ibv_unimport_pd(pd: *mut ibv_pd) -> () = nothing, by pd;
     fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr = null, by pd;

@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use super::block;
 use super::group::Groups;
 use super::outgoing::Ways;
-use super::reactor::{Reactor, Thread, WAKE};
+use super::reactor::{MOMENT, Reactor, Thread, WAKE};
 use super::session::Session;
 use super::wakeup::{Sleep, Sleeper};
 use crate::sys::descriptor::Descriptor;
@@ -26,6 +27,10 @@ const POLLS: u32 = 16;
 /// So many empty polls in a row of one thread, and others of the host have their turn: where there are fewer cores than programs
 /// that poll, the one that is waited for may be among them.
 const PATIENCE: u32 = 64;
+
+/// How long messages wait for a thread that has answers of before to take in. It has the send queue of a queue pair for so long only if
+/// the program has left it open (`ibv_wr_start`), and may itself wait for a message.
+const MOST_BEHIND: Duration = Duration::from_millis(100);
 
 thread_local! {
     /// Empty polls of this thread since something came.
@@ -51,6 +56,15 @@ pub(crate) struct Peers {
     reactor: OnceLock<Reactor>,
     is_running: AtomicBool,
     last_id: AtomicU64,
+    behind: Mutex<Behind>,
+    is_behind: AtomicBool,
+}
+
+/// Queue pairs with answers that another thread, which has the send queue, is to take in.
+#[derive(Debug)]
+struct Behind {
+    numbers: Vec<u32>,
+    since: Option<Instant>,
 }
 
 /// A block of this process.
@@ -76,6 +90,8 @@ impl Peers {
             reactor: OnceLock::new(),
             is_running: AtomicBool::new(false),
             last_id: AtomicU64::new(WAKE),
+            behind: Mutex::new(Behind { numbers: Vec::new(), since: None }),
+            is_behind: AtomicBool::new(false),
         }
     }
 
@@ -196,8 +212,48 @@ impl Peers {
         self.serve_where(Session::has_answers);
     }
 
-    /// Has all taken in that has come.
+    /// A queue pair takes an answer in later.
+    #[cold]
+    pub(super) fn falls_behind(&self, number: u32) {
+        let mut behind = unpoisoned(self.behind.lock());
+        behind.since.get_or_insert_with(Instant::now);
+        if !behind.numbers.contains(&number) {
+            behind.numbers.push(number);
+        }
+        self.is_behind.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether some queue pair has answers to take in that have come. Called after [`serve_answers`](Self::serve_answers).
+    #[inline]
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Relaxed) && self.is_still_behind()
+    }
+
+    #[cold]
+    fn is_still_behind(&self) -> bool {
+        let mut behind = unpoisoned(self.behind.lock());
+        behind.numbers.retain(|&number| !self.deliver.is_settled(number));
+        if behind.since.is_some_and(|since| since.elapsed() > MOST_BEHIND) {
+            behind.numbers.clear();
+        }
+        if behind.numbers.is_empty() {
+            behind.since = None;
+            self.is_behind.store(false, Ordering::Relaxed);
+        }
+        !behind.numbers.is_empty()
+    }
+
+    /// Waits, for a bounded time, until answers that have come have completed their requests. The caller has no lock.
+    pub(super) fn catch_up(&self) {
+        self.serve_answers();
+        while self.is_behind() {
+            thread::sleep(MOMENT);
+        }
+    }
+
+    /// Has all taken in that has come. The caller has no lock.
     pub(super) fn serve_all(&self) {
+        self.catch_up();
         self.serve_where(Session::is_behind);
     }
 

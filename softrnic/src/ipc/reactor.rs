@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// How long it looks after there was something, before it sleeps: an answer to what it did may be on its way.
 const LINGER: Duration = Duration::from_micros(20);
 /// Who polls takes what has come in less than this, unless it does not run.
-const MOMENT: Duration = Duration::from_micros(30);
+pub(super) const MOMENT: Duration = Duration::from_micros(30);
 /// How long everybody rings after something has lain, at first, and at most: twice as long each time.
 const CARE: Duration = Duration::from_millis(10);
 const MOST_CARE: Duration = Duration::from_secs(1);

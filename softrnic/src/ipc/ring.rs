@@ -60,6 +60,11 @@ impl Ring {
         used > self.size || self.size - used >= self.size / 4
     }
 
+    /// The bytes that are free, seen from a producer at `tail`. A head that cannot be counts as room, as above.
+    pub(super) fn free(&self, tail: u64) -> u64 {
+        self.size.checked_sub(tail.wrapping_sub(self.head())).unwrap_or(self.size)
+    }
+
     /// The consumer's: it asks for a bell with the next record.
     pub(super) fn park(&self) {
         self.shared.store(self.control + PARKED, 1, Ordering::Relaxed);
@@ -169,13 +174,13 @@ impl Producer {
         self.tail
     }
 
-    /// Puts in a record, with `length` bytes of payload.
+    /// Puts in a record, with `length` bytes of payload, if `spare` bytes are left after it.
     #[inline]
-    pub(super) fn put(&mut self, words: &[u64], payload: Payload<'_>, length: u32) -> Result<(), NotPut> {
+    pub(super) fn put(&mut self, words: &[u64], payload: Payload<'_>, length: u32, spare: u64) -> Result<(), NotPut> {
         let record = record(words.len(), length);
-        if self.room()? < record {
+        if self.room()? < record + spare {
             self.head = self.ring.head();
-            if self.room()? < record {
+            if self.room()? < record + spare {
                 return Err(NotPut::Full);
             }
         }

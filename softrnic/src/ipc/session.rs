@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use rustix::net::Shutdown;
@@ -28,6 +28,9 @@ pub(super) const SHARED: usize = DATA + 2 * RING;
 /// What one call takes out of a session, so that others have their turn.
 const PACKETS: usize = 64;
 const BYTES: u64 = 256 << 10;
+/// What data leaves free in a ring of answers, for the replies to what one call takes out: a message is taken out only if there is room
+/// for its reply. Twice as much, as replies to reads go at any time.
+const REPLIES: u64 = 2 * (PACKETS * ANSWER_WORDS * 8) as u64;
 /// The producer is told of room at least so often.
 const FREE_EVERY: u64 = RING as u64 / 8;
 
@@ -86,6 +89,8 @@ pub(super) struct Session {
     wakeup: Wakeup<Line>,
     /// The head of what was taken out and told.
     told: AtomicU64,
+    /// There was no room for replies to what has come: nothing is taken out until a quarter of the ring is free.
+    lacks_room: AtomicBool,
 }
 
 impl Session {
@@ -108,6 +113,7 @@ impl Session {
             receive: Mutex::new(Consumer::new(receive.clone(), words)),
             wakeup: Wakeup::new(send, receive),
             told: AtomicU64::new(0),
+            lacks_room: AtomicBool::new(false),
         })
     }
 
@@ -131,13 +137,19 @@ impl Session {
 
     #[inline]
     fn has_come(&self) -> bool {
-        self.wakeup.has_come() && self.is_alive()
+        self.wakeup.has_come()
+            && self.is_alive()
+            && (!self.lacks_room.load(Ordering::Relaxed) || self.has_free_quarter())
+    }
+
+    fn has_free_quarter(&self) -> bool {
+        self.wakeup.has_free(RING as u64 / 4)
     }
 
     /// Takes in what has come. Of a session with answers the caller may have the receiving lock of one with requests.
     pub(super) fn serve_all(&self) {
         let mut consumer = unpoisoned(self.receive.lock());
-        self.take_in(&mut consumer, usize::MAX, RING as u64);
+        self.take_in(&mut consumer, usize::MAX, RING as u64, false);
     }
 
     /// Whether this one has answers that have come, or that another thread has taken out and not told yet.
@@ -162,8 +174,7 @@ impl Session {
                 Err(TryLockError::WouldBlock) => None,
             };
             if let Some(mut consumer) = consumer {
-                has_found = true;
-                self.take_in(&mut consumer, PACKETS, BYTES);
+                has_found = self.take_in(&mut consumer, PACKETS, BYTES, true);
             }
         }
         if self.wakeup.has_room() {
@@ -173,20 +184,25 @@ impl Session {
         has_found
     }
 
-    /// Takes in what has come by now; nothing once it is over.
+    /// Takes in what has come by now; nothing once it is over. Whether there was any.
     ///
-    /// Requests only after the answers that have come: a process that answers and then asks is seen to have done so in that order.
-    fn take_in(&self, consumer: &mut Consumer, packets: usize, bytes: u64) {
-        let Some(back) = self.this.upgrade() else { return };
+    /// Requests only after the answers that have come: a process that answers and then asks is seen to have done so in that order. If
+    /// `is_patient`, nothing is taken in until these answers have completed their requests, and there is room for the replies.
+    fn take_in(&self, consumer: &mut Consumer, packets: usize, bytes: u64, is_patient: bool) -> bool {
+        let Some(back) = self.this.upgrade() else { return false };
         let back: Arc<dyn Carrier> = back;
-        let most = consumer.head().wrapping_add(bytes);
+        let start = consumer.head();
+        let most = start.wrapping_add(bytes);
         let tail = self.wakeup.receive.tail();
         if self.role == Role::Responder {
             self.peers.serve_answers();
+            if is_patient && (self.peers.is_behind() || !self.has_room_for_replies()) {
+                return false;
+            }
         }
         for _ in 0..packets {
             if !self.is_alive() {
-                return;
+                return true;
             }
             if consumer.head() == tail {
                 break;
@@ -194,7 +210,10 @@ impl Session {
             match self.take_one(consumer, &back) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(garbage) => return self.give_up(garbage),
+                Err(garbage) => {
+                    self.give_up(garbage);
+                    return true;
+                }
             }
             if consumer.unfreed() >= FREE_EVERY && consumer.free() {
                 socket::send_wakeup(&self.socket);
@@ -206,6 +225,20 @@ impl Session {
         if consumer.free() {
             socket::send_wakeup(&self.socket);
         }
+        consumer.head() != start
+    }
+
+    /// Whether there is room for the replies to what one call takes in. If not, this side is woken once there is.
+    #[inline]
+    fn has_room_for_replies(&self) -> bool {
+        if self.wakeup.has_free(REPLIES) {
+            return true;
+        }
+        self.lacks_room.store(true, Ordering::Relaxed);
+        self.wakeup.wait(&self.peers.sleeper, |_| ());
+        let has_room = self.has_free_quarter();
+        self.lacks_room.store(!has_room, Ordering::Relaxed);
+        has_room
     }
 
     /// Takes in the next packet, which is answered by `back`, this session; `false` where there is none.
@@ -217,7 +250,9 @@ impl Session {
                 let answer = codec::decode_answer(&words)?;
                 let pieces = consumer.take(Packet::Answer(answer).length())?;
                 self.wakeup.has_taken(pieces.end());
-                self.peers.deliver.answer(&answer, pieces.as_slice());
+                if !self.peers.deliver.answer(&answer, pieces.as_slice()) {
+                    self.peers.falls_behind(answer.number);
+                }
                 pieces.end()
             }
             Role::Responder => {
@@ -269,10 +304,11 @@ impl Session {
 
     /// Ends it, once the other process has gone or was given up: what it had put in before is taken in. By the thread.
     pub(super) fn end(&self) {
+        self.peers.catch_up();
         // Whoever takes in now does so to its end, and nobody after this: what comes later would wait for a rest that never comes.
         let mut consumer = unpoisoned(self.receive.lock());
         // Bounded also where the other process lives and goes on.
-        self.take_in(&mut consumer, usize::MAX, RING as u64);
+        self.take_in(&mut consumer, usize::MAX, RING as u64, false);
         self.state.store(OVER, Ordering::Release);
         drop(consumer);
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -298,7 +334,8 @@ impl Carrier for Session {
         let (words, count) = codec::encode(packet);
         let words = words.get(..count).unwrap_or_default();
         let mut producer = unpoisoned(self.send.lock());
-        let result = producer.put(words, payload, length);
+        let spare = if !is_request && length > 0 { REPLIES } else { 0 };
+        let result = producer.put(words, payload, length, spare);
         self.wakeup.has_sent(producer.tail());
         drop(producer);
         match result {

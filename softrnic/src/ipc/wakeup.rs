@@ -106,6 +106,12 @@ impl<W: Default> Wakeup<W> {
         self.is_waited_for.load(Ordering::Relaxed) && self.send.has_room(self.sent.load(Ordering::Relaxed))
     }
 
+    /// Whether so many bytes are free, whoever waits.
+    #[inline]
+    pub(super) fn has_free(&self, bytes: u64) -> bool {
+        self.send.free(self.sent.load(Ordering::Relaxed)) >= bytes
+    }
+
     /// One that has found no room waits for it: `add` adds it. It is to be tried once more afterwards.
     pub(super) fn wait(&self, sleeper: &Sleeper, add: impl FnOnce(&mut W)) {
         let mut waiting = unpoisoned(self.waiting.lock());

@@ -130,7 +130,8 @@ impl Memory {
         if region.domain != domain.number() {
             return Err(Fault::Domain);
         }
-        let is_allowed = bind.access & !WINDOW_ACCESS == 0
+        // Local access is the region's: as mlx5 does, the flag is taken and means nothing.
+        let is_allowed = bind.access & !(WINDOW_ACCESS | LOCAL_WRITE) == 0
             && region.access & MW_BIND != 0
             && region.access & ZERO_BASED == 0
             && (bind.access & (WRITE | ATOMIC) == 0 || region.access & LOCAL_WRITE != 0)
@@ -146,7 +147,7 @@ impl Memory {
             key: bind.rkey,
             domain: window.domain,
             kind: if window.is_type_2 { Kind::Window2(number) } else { Kind::Window1 },
-            access: bind.access,
+            access: bind.access & !LOCAL_WRITE,
             place: region.place.offset(usize::try_from(offset).map_err(|_| Fault::Bounds)?),
             iova: if bind.access & ZERO_BASED != 0 { 0 } else { bind.address },
             length: bind.length,

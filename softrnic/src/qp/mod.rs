@@ -241,11 +241,15 @@ impl QueuePair {
         }
     }
 
-    /// Takes in an answer of another process, for the requester.
-    pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) {
-        if unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, answer, payload) {
-            self.notify(REPLIES);
-        }
+    /// Takes in an answer of another process, for the requester. `false` if another thread has the requester, and takes the answer in
+    /// later: until [`is_settled`](Self::is_settled).
+    pub(crate) fn answer_arrived(&self, answer: &Answer, payload: &[Segment]) -> bool {
+        !unpoisoned(self.inbox.lock()).arrived(&self.parts.domain, answer, payload) || self.notify(REPLIES)
+    }
+
+    /// Whether the requester has taken in the answers that have come. It does so here, unless another thread has it.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.look_again()
     }
 
     /// A carrier is gone, with all that was to come and go by it.
@@ -283,9 +287,10 @@ impl QueuePair {
         }
     }
 
-    fn notify(&self, kind: u8) {
+    /// Whether the requester has taken note, as in [`look_again`](Self::look_again).
+    fn notify(&self, kind: u8) -> bool {
         deferred_run::set(&self.pending, kind);
-        self.look_again();
+        self.look_again()
     }
 
     /// Ends it: when this returns no thread uses its memory any more, and no completion of it comes. What it has completed by now stays
@@ -339,9 +344,9 @@ impl QueuePair {
         }
     }
 
-    /// Has the requester run: here, or where its lock is held.
-    fn look_again(&self) {
-        deferred_run::request(&self.deferred, || self.run_deferred());
+    /// Has the requester run: here, or where its lock is held. Whether it ran here.
+    fn look_again(&self) -> bool {
+        deferred_run::request(&self.deferred, || self.run_deferred())
     }
 
     /// Lets go of the requester's lock, and does what others have left to do.
@@ -349,8 +354,8 @@ impl QueuePair {
         deferred_run::unlock(requester, || self.run_deferred());
     }
 
-    fn run_deferred(&self) {
-        deferred_run::run(&self.deferred, &self.requester, |requester| requester.run(self));
+    fn run_deferred(&self) -> bool {
+        deferred_run::run(&self.deferred, &self.requester, |requester| requester.run(self))
     }
 }
 

@@ -284,7 +284,11 @@ fn device_memory_is_copied_to_and_from_and_registered() {
         assert_eq!(from(bytes.as_mut_ptr().cast(), dm, 97, 4), libc::EINVAL);
 
         assert!(reg_dm_mr(bench.pd, dm, 0, 8, 1).is_null());
-        assert!(reg_dm_mr(bench.pd, dm, 96, 8, 1 | ZERO_BASED).is_null());
+        // Beyond the end, and of no bytes.
+        for (offset, length) in [(96, 8), (101, 0), (u64::MAX, 8), (8, 0)] {
+            assert!(reg_dm_mr(bench.pd, dm, offset, length, 1 | ZERO_BASED).is_null());
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
+        }
         let mr = reg_dm_mr(bench.pd, dm, 90, 10, 1 | ZERO_BASED);
         assert_eq!(bench.read((*mr).lkey, 0, 10).unwrap(), b"0123456789");
         assert_eq!(bench.read((*mr).lkey, 1, 10), Err(Fault::Bounds));

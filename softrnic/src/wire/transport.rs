@@ -6,6 +6,7 @@
 //! - Packets of one carrier arrive in order, each once, until the carrier is lost. A transport over a network that loses or
 //!   reorders packets retransmits below this trait. A requester sends a message again only after a reply that it was not taken
 //!   ([`Reply::NotReady`], [`Reply::Silence`]) or after its carrier was lost.
+//! - A message that a peer sent after it had received another is delivered after the answer to that one.
 //! - Nothing waits. A reply or the data of a read is an [`Answer`] of the peer, and comes later by [`Deliver::answer`].
 //! - Payload is copied before [`Carrier::put`] returns, and payload that has come is copied before [`Deliver`] returns. So a transport
 //!   keeps no registered memory in use. The responder looks up the memory of a read anew for each part of its data, and a transport
@@ -91,8 +92,12 @@ pub(crate) trait Deliver: fmt::Debug + Send + Sync {
     /// A part of a message; answers go by `back`.
     fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>);
 
-    /// An answer.
-    fn answer(&self, answer: &Answer, payload: &[Segment]);
+    /// An answer. `false` if its queue pair takes it in later, as another thread has it: what came after it is delivered once
+    /// [`is_settled`](Self::is_settled) says so.
+    fn answer(&self, answer: &Answer, payload: &[Segment]) -> bool;
+
+    /// Whether the queue pair of this number has taken in the answers that have come.
+    fn is_settled(&self, number: u32) -> bool;
 
     /// A carrier is lost, with all that was to come and go by it.
     fn lost(&self, carrier: &Arc<dyn Carrier>);

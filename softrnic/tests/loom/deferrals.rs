@@ -30,8 +30,8 @@ impl Pair {
         requester.has_run = true;
     }
 
-    fn run_deferred(&self) {
-        deferred_run::run(&self.deferred, &self.requester, |requester| self.run(requester));
+    fn run_deferred(&self) -> bool {
+        deferred_run::run(&self.deferred, &self.requester, |requester| self.run(requester))
     }
 
     fn look_again(&self) {

@@ -126,7 +126,7 @@ fn ends(ring: &Ring, words: usize) -> (Producer, Consumer) {
 /// Puts in a record whose words and bytes are all this number.
 fn put(producer: &mut Producer, number: u8, words: usize, length: usize) -> Result<(), NotPut> {
     let (all_words, bytes) = (vec![number.into(); words], vec![number; length]);
-    producer.put(&all_words, Payload::Bytes(&bytes), length as u32)
+    producer.put(&all_words, Payload::Bytes(&bytes), length as u32, 0)
 }
 
 /// Takes a record whose words and bytes are all this number; `false` where there is none.

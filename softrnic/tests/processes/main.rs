@@ -8,4 +8,5 @@ mod common;
 mod fork;
 mod fork_register;
 mod kills;
+mod order;
 mod peers;

@@ -16,6 +16,8 @@ const ROLE: &str = "SOFTRNIC_TEST_FOLLOWS";
 const OWNER: &str = "SOFTRNIC_TEST_OWNER";
 /// Stands before what it says.
 const SAYS: &str = "SAYS:";
+/// The receives of an echo.
+pub(crate) const ECHO: u64 = 1 << 40;
 const BYTES: usize = 9 << 20;
 
 fn setup(kind: ibv_qp_type) -> Setup {
@@ -112,6 +114,15 @@ fn follow() {
             ("send", &[id, from, length]) => {
                 side.send(ibv_wr_opcode::IBV_WR_SEND, id as u64, &mut [side.piece(from, length as u32)], |_| {});
             }
+            // Sends back as many as come, and so much each.
+            ("echo", &[count, length]) => {
+                for _ in 0..count {
+                    while side.wait().wr_id != ECHO {}
+                    let piece = &mut [side.piece(0, length as u32)];
+                    side.receive(ECHO, piece);
+                    side.send(ibv_wr_opcode::IBV_WR_SEND, 0, piece, |_| {});
+                }
+            }
             ("wait" | "sleep", &[]) => {
                 let wc = if verb == "wait" { side.wait() } else { side.sleep() };
                 said = format!("{} {} {} {}", wc.wr_id, wc.status.0, wc.byte_len, wc.opcode.0);
@@ -123,7 +134,7 @@ fn follow() {
 }
 
 /// Another process with a queue pair.
-struct Other {
+pub(crate) struct Other {
     child: Child,
     tell: ChildStdin,
     says: Lines<BufReader<ChildStdout>>,
@@ -151,7 +162,7 @@ impl Other {
         other
     }
 
-    fn hear(&mut self) -> String {
+    pub(crate) fn hear(&mut self) -> String {
         loop {
             let line = self.says.next().expect("it has gone").unwrap();
             if let Some((_, said)) = line.split_once(SAYS) {
@@ -160,12 +171,12 @@ impl Other {
         }
     }
 
-    fn tell(&mut self, what: &str) {
+    pub(crate) fn tell(&mut self, what: &str) {
         writeln!(self.tell, "{what}").unwrap();
     }
 
     /// Has it do something.
-    fn ask(&mut self, what: &str) -> String {
+    pub(crate) fn ask(&mut self, what: &str) -> String {
         self.tell(what);
         self.hear()
     }
@@ -188,7 +199,7 @@ impl Drop for Other {
 }
 
 /// A queue pair here and one there, connected.
-fn connected(kind: &str) -> (Side, Other) {
+pub(crate) fn connected(kind: &str) -> (Side, Other) {
     let mut other = Other::start(kind);
     let setup = setup(kind_of(kind));
     let side = Side::new(open(c"soft0"), setup);
@@ -197,7 +208,7 @@ fn connected(kind: &str) -> (Side, Other) {
     (side, other)
 }
 
-fn close(side: Side) {
+pub(crate) fn close(side: Side) {
     let context = side.context;
     side.close();
     // SAFETY: nothing is on it any more.

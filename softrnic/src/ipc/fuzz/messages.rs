@@ -171,7 +171,7 @@ fn answer(world: &World, input: &mut Input<'_>) {
     }
     let Ok(answer) = decode_answer(&words) else { return };
     let length = Packet::Answer(answer).length();
-    with_payload(length, |payload| ToQueuePairs.answer(&answer, payload));
+    with_payload(length, |payload| assert!(ToQueuePairs.answer(&answer, payload), "one thread has all queue pairs"));
 }
 
 /// So many bytes of the peer's, none of which is a secret.

@@ -41,9 +41,14 @@ impl Deliver for Checker {
         let _ = back.put(&Packet::Answer(answer), Payload::Memory(payload));
     }
 
-    fn answer(&self, answer: &Answer, payload: &[Segment]) {
+    fn answer(&self, answer: &Answer, payload: &[Segment]) -> bool {
         assert!([answer.number, answer.source_number, answer.psn].iter().all(|&number| number <= MAX_NUMBER));
         look(payload, Packet::Answer(*answer).length());
+        true
+    }
+
+    fn is_settled(&self, _: u32) -> bool {
+        true
     }
 
     fn lost(&self, _: &Arc<dyn Carrier>) {}
@@ -125,7 +130,7 @@ impl Ends {
                 let words: Words = input.words::<PART_WORDS, PART_WORDS>();
                 let length = u32::from(input.short()) % (MAX_PAYLOAD + 1);
                 let payload = vec![input.byte(); length as usize];
-                let _ = self.producer.put(&words[..self.words], Payload::Bytes(&payload), length);
+                let _ = self.producer.put(&words[..self.words], Payload::Bytes(&payload), length, 0);
             }
             3 => {
                 self.session.serve();

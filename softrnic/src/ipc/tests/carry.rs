@@ -179,7 +179,7 @@ fn when_the_other_end_goes_what_it_had_put_in_still_comes() {
     let mut producer = Producer::new(Ring::new(shared, 0, 4096, RING));
     for number in 0..500 {
         let (words, _) = codec::encode(&Packet::Part(part(number, 0)));
-        producer.put(&words, Payload::Bytes(&[]), 0).unwrap();
+        producer.put(&words, Payload::Bytes(&[]), 0, 0).unwrap();
     }
     drop(socket);
     until(|| there.seen.lost.load(Ordering::SeqCst) == 1);

@@ -192,7 +192,7 @@ impl Foe {
             let request = Request { service, operation, length: 0, source_number: 1, ..self.part().request };
             let part = Part { number, request, offset: 0, length: 0, attempt: 0 };
             let (words, count) = codec::encode(&Packet::Part(part));
-            if session.producer.put(&words[..count], Payload::Bytes(&[]), 0).is_err() {
+            if session.producer.put(&words[..count], Payload::Bytes(&[]), 0, 0).is_err() {
                 break;
             }
             self.packets += 1;
@@ -251,7 +251,7 @@ impl Foe {
             packet.length().min(MAX_PAYLOAD)
         };
         self.packets += 1;
-        session.producer.put(&words[..count], Payload::Bytes(&SENT[..length as usize]), length).is_ok()
+        session.producer.put(&words[..count], Payload::Bytes(&SENT[..length as usize]), length, 0).is_ok()
     }
 
     /// Requests: sound ones, and such as nobody should take.

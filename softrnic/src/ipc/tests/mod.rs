@@ -5,13 +5,14 @@ mod codec;
 mod fuzz;
 mod groups;
 mod malicious_peer;
+mod order;
 mod processes;
 mod ring;
 mod stress;
 mod turns;
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(super) struct Seen {
     pub(super) back: Mutex<Option<Arc<dyn Carrier>>>,
     pub(super) lost: AtomicUsize,
     pub(super) room: Arc<Room>,
+    /// Its queue pairs take answers in later.
+    pub(super) is_late: AtomicBool,
 }
 
 /// Counts how often there was room.
@@ -66,8 +69,13 @@ impl Deliver for Seen {
         self.parts.lock().unwrap().push((*part, bytes(payload)));
     }
 
-    fn answer(&self, answer: &Answer, payload: &[Segment]) {
+    fn answer(&self, answer: &Answer, payload: &[Segment]) -> bool {
         self.answers.lock().unwrap().push((*answer, bytes(payload)));
+        self.is_settled(answer.number)
+    }
+
+    fn is_settled(&self, _: u32) -> bool {
+        !self.is_late.load(Ordering::SeqCst)
     }
 
     fn lost(&self, _: &Arc<dyn Carrier>) {

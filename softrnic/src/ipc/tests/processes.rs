@@ -53,7 +53,12 @@ impl Deliver for Echo {
         assert_eq!(back.put(&Packet::Answer(answer), Payload::Memory(payload)), Ok(()));
     }
 
-    fn answer(&self, _: &Answer, _: &[Segment]) {}
+    fn answer(&self, _: &Answer, _: &[Segment]) -> bool {
+        true
+    }
+    fn is_settled(&self, _: u32) -> bool {
+        true
+    }
     fn lost(&self, _: &Arc<dyn Carrier>) {}
 }
 

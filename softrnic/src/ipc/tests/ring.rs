@@ -31,12 +31,12 @@ fn put(producer: &mut Producer, seed: u8, length: u32) -> Result<(), NotPut> {
     let mut bytes = vec![seed; length as usize];
     let words = [u64::from(seed) << 32 | u64::from(length); WORDS];
     if seed.is_multiple_of(2) {
-        return producer.put(&words, Payload::Bytes(&bytes), length);
+        return producer.put(&words, Payload::Bytes(&bytes), length, 0);
     }
     // SAFETY: bytes of the vector, which is there until the end.
     let mut rest = unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) };
     let first = rest.split_to(length as usize / 3);
-    producer.put(&words, Payload::Memory(&[first, rest]), length)
+    producer.put(&words, Payload::Memory(&[first, rest]), length, 0)
 }
 
 /// The seed and the length of the next record, which is whole.

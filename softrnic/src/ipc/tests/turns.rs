@@ -33,7 +33,12 @@ impl Greedy {
 
 impl Deliver for Greedy {
     fn part(&self, _: &Part, _: &[Segment], _: &Arc<dyn Carrier>) {}
-    fn answer(&self, _: &Answer, _: &[Segment]) {}
+    fn answer(&self, _: &Answer, _: &[Segment]) -> bool {
+        true
+    }
+    fn is_settled(&self, _: u32) -> bool {
+        true
+    }
     fn lost(&self, _: &Arc<dyn Carrier>) {}
 }
 

@@ -111,7 +111,6 @@ fn a_bind_that_is_not_allowed_is_refused_and_changes_nothing() {
         (Bind { address: end - 8, ..good.clone() }, Fault::Bounds),
         (Bind { address: u64::MAX, ..good.clone() }, Fault::Bounds),
         (Bind { length: u64::MAX, ..good.clone() }, Fault::Bounds),
-        (Bind { access: LOCAL_WRITE, ..good.clone() }, Fault::Rights),
         (Bind { access: 1 << 20, ..good.clone() }, Fault::Rights),
         (Bind { lkey: unbindable.key(), ..good.clone() }, Fault::Rights),
         (Bind { lkey: read_only.key(), access: WRITE, ..good.clone() }, Fault::Rights),

@@ -298,11 +298,13 @@ impl Deliver for ToQueuePairs {
         }
     }
 
-    fn answer(&self, answer: &Answer, payload: &[Segment]) {
+    fn answer(&self, answer: &Answer, payload: &[Segment]) -> bool {
         let registry = QpRegistry::of_process();
-        if let Some(pair) = registry.find(answer.number) {
-            pair.answer_arrived(answer, payload);
-        }
+        registry.find(answer.number).is_none_or(|pair| pair.answer_arrived(answer, payload))
+    }
+
+    fn is_settled(&self, number: u32) -> bool {
+        QpRegistry::of_process().find(number).is_none_or(|pair| pair.is_settled())
     }
 
     fn lost(&self, carrier: &Arc<dyn Carrier>) {

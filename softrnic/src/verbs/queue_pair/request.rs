@@ -149,6 +149,7 @@ pub(super) unsafe fn bind(
     const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
         | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
         | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0
+        | ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
         | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
     if mw.is_null() || info.mw_access_flags & !ACCESS != 0 || (info.mr.is_null() && info.length != 0) {
         return Err(Errno::INVALID);

@@ -257,7 +257,8 @@ fn windows_are_bound_by_verb_and_by_request() {
         mr: world.mr,
         addr: world.address(100),
         length: 8,
-        mw_access_flags: access::IBV_ACCESS_REMOTE_WRITE.0,
+        // Local access is the region's: mlx5 takes the flag too.
+        mw_access_flags: access::IBV_ACCESS_REMOTE_WRITE.0 | access::IBV_ACCESS_LOCAL_WRITE.0,
     };
     // SAFETY: the domain is there; so are the windows, the region and the queue pairs.
     unsafe {
@@ -317,7 +318,7 @@ fn windows_are_bound_as_they_can_be() {
         let refused = Err((libc::EINVAL, 6));
         assert_eq!(bind(ptr::null_mut(), info), refused);
         assert_eq!(bind(mw, ibv_mw_bind_info { mr: ptr::null_mut(), ..info }), refused);
-        assert_eq!(bind(mw, ibv_mw_bind_info { mw_access_flags: 1, ..info }), refused);
+        assert_eq!(bind(mw, ibv_mw_bind_info { mw_access_flags: 1 << 4, ..info }), refused);
         destroy([a, b]);
         assert_eq!(dealloc_mw(mw), 0);
     }
