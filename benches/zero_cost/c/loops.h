@@ -9,6 +9,7 @@
 #define LOOPS_H
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <infiniband/verbs.h>
@@ -63,8 +64,8 @@ static inline int basic_take_1(struct ibv_cq *cq, uint64_t *sum)
 	return 0;
 }
 
-/* Takes so many completions, and adds their numbers. */
-static inline int extended_take(struct ibv_cq_ex *cq, uint64_t count, uint64_t *sum)
+/* Takes so many completions, and adds their numbers, and their opcodes if asked to. */
+static inline int extended_take(struct ibv_cq_ex *cq, uint64_t count, uint64_t *sum, bool opcodes)
 {
 	struct ibv_poll_cq_attr attr = {};
 
@@ -81,6 +82,8 @@ static inline int extended_take(struct ibv_cq_ex *cq, uint64_t count, uint64_t *
 				return EIO;
 			}
 			*sum += cq->wr_id;
+			if (opcodes)
+				*sum += ibv_wc_read_opcode(cq);
 			count--;
 			ret = ibv_next_poll(cq);
 		} while (!ret);
@@ -91,7 +94,7 @@ static inline int extended_take(struct ibv_cq_ex *cq, uint64_t count, uint64_t *
 	return 0;
 }
 
-static inline int basic_take(struct ibv_cq *cq, uint64_t count, uint64_t *sum)
+static inline int basic_take(struct ibv_cq *cq, uint64_t count, uint64_t *sum, bool opcodes)
 {
 	struct ibv_wc wc[BATCH];
 
@@ -104,6 +107,8 @@ static inline int basic_take(struct ibv_cq *cq, uint64_t count, uint64_t *sum)
 			if (wc[i].status != IBV_WC_SUCCESS)
 				return EIO;
 			*sum += wc[i].wr_id;
+			if (opcodes)
+				*sum += wc[i].opcode;
 			count--;
 		}
 	}

@@ -75,7 +75,7 @@ uint64_t extended_post_32(const struct work *work, uint64_t rounds)
 			ibv_wr_rdma_write(qp, rkey, remote_addr);
 			ibv_wr_set_sge(qp, lkey, addr, length);
 		}
-		if (ibv_wr_complete(qp) || extended_take(cq, BATCH, &sum))
+		if (ibv_wr_complete(qp) || extended_take(cq, BATCH, &sum, false))
 			return FAILED;
 	}
 	return sum;
@@ -116,10 +116,93 @@ uint64_t basic_post_32(const struct work *work, uint64_t rounds)
 #endif
 			sge[i] = (struct ibv_sge){ .addr = addr, .length = length, .lkey = lkey };
 		}
-		if (ibv_post_send(qp, wr, &bad) || basic_take(cq, BATCH, &sum))
+		if (ibv_post_send(qp, wr, &bad) || basic_take(cq, BATCH, &sum, false))
 			return FAILED;
 	}
 	return sum;
+}
+
+/* Batches of a size that the compiler does not know, and completions of which the opcode is read as well. */
+static __attribute__((noipa)) uint64_t extended_steps(const struct work *work, uint64_t rounds, uint64_t batch)
+{
+	struct ibv_qp_ex *qp = work->qp_ex;
+	struct ibv_cq_ex *cq = (struct ibv_cq_ex *)work->cq;
+	uint64_t addr = work->addr, remote_addr = work->remote_addr, sum = 0;
+	uint32_t length = work->length, lkey = work->lkey, rkey = work->rkey;
+
+	for (uint64_t round = 0; round < rounds; round++) {
+		ibv_wr_start(qp);
+		for (uint64_t i = 0; i < batch; i++) {
+			qp->wr_id = i;
+			qp->wr_flags = IBV_SEND_SIGNALED;
+			ibv_wr_rdma_write(qp, rkey, remote_addr);
+			ibv_wr_set_sge(qp, lkey, addr, length);
+		}
+		if (ibv_wr_complete(qp) || extended_take(cq, batch, &sum, true))
+			return FAILED;
+	}
+	return sum;
+}
+
+static __attribute__((noipa)) uint64_t basic_steps(const struct work *work, uint64_t rounds, uint64_t batch)
+{
+	struct ibv_qp *qp = work->qp;
+	struct ibv_cq *cq = work->cq;
+	uint64_t addr = work->addr, remote_addr = work->remote_addr, sum = 0;
+	uint32_t length = work->length, lkey = work->lkey, rkey = work->rkey;
+	struct ibv_send_wr wr[BATCH] = {}, *bad;
+	struct ibv_sge sge[BATCH];
+
+	for (uint64_t i = 0; i < batch; i++) {
+		wr[i].next = i + 1 < batch ? &wr[i + 1] : NULL;
+		wr[i].sg_list = &sge[i];
+	}
+	for (uint64_t round = 0; round < rounds; round++) {
+		for (uint64_t i = 0; i < batch; i++) {
+#ifdef KEPT
+			wr[i].wr_id = i;
+			wr[i].num_sge = 1;
+			wr[i].opcode = IBV_WR_RDMA_WRITE;
+			wr[i].send_flags = IBV_SEND_SIGNALED;
+			wr[i].wr.rdma.remote_addr = remote_addr;
+			wr[i].wr.rdma.rkey = rkey;
+#else
+			wr[i] = (struct ibv_send_wr){
+				.wr_id = i,
+				.next = i + 1 < batch ? &wr[i + 1] : NULL,
+				.sg_list = &sge[i],
+				.num_sge = 1,
+				.opcode = IBV_WR_RDMA_WRITE,
+				.send_flags = IBV_SEND_SIGNALED,
+				.wr.rdma = { .remote_addr = remote_addr, .rkey = rkey },
+			};
+#endif
+			sge[i] = (struct ibv_sge){ .addr = addr, .length = length, .lkey = lkey };
+		}
+		if (ibv_post_send(qp, wr, &bad) || basic_take(cq, batch, &sum, true))
+			return FAILED;
+	}
+	return sum;
+}
+
+uint64_t extended_steps_1(const struct work *work, uint64_t rounds)
+{
+	return extended_steps(work, rounds, 1);
+}
+
+uint64_t extended_steps_32(const struct work *work, uint64_t rounds)
+{
+	return extended_steps(work, rounds, BATCH);
+}
+
+uint64_t basic_steps_1(const struct work *work, uint64_t rounds)
+{
+	return basic_steps(work, rounds, 1);
+}
+
+uint64_t basic_steps_32(const struct work *work, uint64_t rounds)
+{
+	return basic_steps(work, rounds, BATCH);
 }
 
 uint64_t extended_inline(const struct work *work, uint64_t rounds)

@@ -110,6 +110,8 @@ pub fn run(folder: &Path, style: Style, interface: Interface, task: Task, rounds
     let task_name = match task {
         Task::Post1 => "post_1",
         Task::Post32 => "post_32",
+        Task::Steps1 => "steps_1",
+        Task::Steps32 => "steps_32",
         // C never copies what a driver will.
         Task::Inline | Task::InlineCopy => "inline",
         Task::Refill => "refill",

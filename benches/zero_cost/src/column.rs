@@ -33,7 +33,8 @@ impl Column {
             Self::C | Self::Sideway | Self::Hoisted => true,
             Self::CKept => task == Task::Refill || interface == Interface::Basic && task.posts_sends(),
             // What one interface alone has is behind a `Result` there.
-            Self::Generic | Self::GenericSteps => task != Task::Fields,
+            Self::Generic => task != Task::Fields && !task.polls_by_steps(),
+            Self::GenericSteps => task != Task::Fields,
         }
     }
 

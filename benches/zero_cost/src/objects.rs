@@ -61,10 +61,11 @@ fn qp_builder(context: &Arc<DeviceContext>, cq: &impl CompletionQueue) -> Result
 /// Lets the queue have the completions that the first round finds.
 fn make_ready(cq: &impl CompletionQueue, task: Task) {
     let completions = match task {
-        Task::Post1 | Task::Post32 | Task::Inline | Task::InlineCopy | Task::Empty => 0,
+        Task::Empty => 0,
+        task if task.posts_sends() => 0,
         Task::Refill => BATCH.into(),
         // More than any run reads.
-        Task::Standard | Task::Fields => u64::MAX / 2,
+        _ => u64::MAX / 2,
     };
     // SAFETY: the queue is of this device, and nobody polls it.
     unsafe { device::fill(cq.cq().as_ptr(), completions) };

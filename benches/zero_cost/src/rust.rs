@@ -1,5 +1,7 @@
 //! The loops through sideway, as a program has them.
 
+use std::hint::black_box;
+
 use anyhow::{Error, Result, anyhow, bail};
 use sideway::ibverbs::completion::{
     BasicCompletionQueue, ExtendedCompletionQueue, GenericCompletionQueue, PollCompletionQueueError, PollCompletions,
@@ -184,6 +186,7 @@ macro_rules! loops {
                 match task {
                     Task::Post1 => post_1(send, cq, words, rounds),
                     Task::Post32 => post_32(send, cq, words, rounds),
+                    Task::Steps1 | Task::Steps32 => steps(send, cq, words, task.requests(), rounds),
                     Task::Inline => inline(send, cq, words, rounds),
                     Task::InlineCopy => inline_copy(send, cq, words, rounds),
                     Task::Refill => refill(recv, cq, words, rounds),
@@ -244,6 +247,30 @@ macro_rules! loops {
                     }
                     guard.post()?;
                     take(cq, BATCH, &mut sum)?;
+                }
+                Ok(sum)
+            }
+
+            /// The loop that a program has first, for batches of a size that the compiler does not know.
+            #[inline(never)]
+            fn steps(qp: &mut $Send, cq: &mut $Cq, words: &Words, batch: u32, rounds: u64) -> Result<u64> {
+                let batch = black_box(batch);
+                let mut sum = 0_u64;
+                for _ in 0..rounds {
+                    let mut guard = qp.start_post_send();
+                    for number in 0..u64::from(batch) {
+                        let request = guard.construct_wr(number, SIGNALED).setup_write(words.rkey, words.remote_addr);
+                        // SAFETY: the device touches no memory.
+                        unsafe { request.setup_sge(words.lkey, words.addr, words.length) };
+                    }
+                    guard.post()?;
+                    let mut count = batch;
+                    all!(by_steps, cq, count, |completion| {
+                        if completion.status() != WorkCompletionStatus::Success {
+                            return Err(failed(completion.status()));
+                        }
+                        sum = sum.wrapping_add(completion.wr_id()).wrapping_add(completion.opcode().raw().into());
+                    });
                 }
                 Ok(sum)
             }

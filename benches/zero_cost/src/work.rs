@@ -14,6 +14,12 @@ pub enum Task {
     /// Posts 32 writes at once, and takes their completions
     #[value(name = "post32")]
     Post32,
+    /// Posts a write, and reads number, status and opcode of its completion, by `start_poll` and `next`
+    #[value(name = "steps1")]
+    Steps1,
+    /// Posts 32 writes at once, and reads their completions in the same way
+    #[value(name = "steps32")]
+    Steps32,
     /// Posts a send with inline data that outlives the batch, and takes its completion
     Inline,
     /// The same with data that need not outlive the call
@@ -32,14 +38,19 @@ impl Task {
     /// How many requests or completions one round has.
     pub fn requests(self) -> u32 {
         match self {
-            Self::Post1 | Self::Inline | Self::InlineCopy | Self::Empty => 1,
-            Self::Post32 | Self::Refill | Self::Standard | Self::Fields => BATCH,
+            Self::Post1 | Self::Steps1 | Self::Inline | Self::InlineCopy | Self::Empty => 1,
+            Self::Post32 | Self::Steps32 | Self::Refill | Self::Standard | Self::Fields => BATCH,
         }
     }
 
     /// Whether it posts sends.
     pub fn posts_sends(self) -> bool {
-        matches!(self, Self::Post1 | Self::Post32 | Self::Inline | Self::InlineCopy)
+        self.polls_by_steps() || matches!(self, Self::Post1 | Self::Post32 | Self::Inline | Self::InlineCopy)
+    }
+
+    /// Whether every column polls by `start_poll` and `next`.
+    pub fn polls_by_steps(self) -> bool {
+        matches!(self, Self::Steps1 | Self::Steps32)
     }
 
     /// In words.
@@ -47,6 +58,8 @@ impl Task {
         match self {
             Self::Post1 => "post 1, poll 1",
             Self::Post32 => "post 32, poll 32",
+            Self::Steps1 => "post 1, 3 fields by steps",
+            Self::Steps32 => "post 32, 3 fields by steps",
             Self::Inline => "inline send, poll 1",
             Self::InlineCopy => "inline send by a copy, poll 1",
             Self::Refill => "refill 32 receives",

@@ -17,9 +17,9 @@
 //! - **Completions** are given to a closure by `poll_each`, up to so many in one poll, or taken one after the other from the poller that
 //!   `start_poll` gives. The first leaves nothing to be asked between two completions, and is bounded; the second fits where the program goes
 //!   on elsewhere before the poll has ended. See the first example below.
-//! - **Either kind**: `GenericQueuePair` chooses by a match per batch. The
-//!   [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) of a `GenericCompletionQueue` chooses once per poll, and the
-//!   closure is compiled for each kind; taken one after the other, a completion is a match per field. To take
+//! - **Either kind**: `GenericQueuePair` chooses by a match per batch, and a `GenericCompletionQueue` by one per poll, with
+//!   [`poll_each`](crate::ibverbs::completion::GenericCompletionQueue::poll_each) as with `start_poll` and `next`: the compiler makes a loop
+//!   for each kind, unless the loop is large. To take
 //!   the choice out of a loop, match once outside ([`queues`](crate::ibverbs::queue_pair::Pair::queues) lends the send queue to match on),
 //!   and run the loop on the queues inside, as a function that is generic over
 //!   [`SendQueue`](crate::ibverbs::queue_pair::SendQueue) and [`PollCompletions`](crate::ibverbs::completion::PollCompletions): the

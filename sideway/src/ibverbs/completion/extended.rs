@@ -77,7 +77,7 @@ impl ExtendedCompletionQueue {
         if ret != 0 {
             return Err(failure("ibv_start_poll", ret));
         }
-        Ok(ExtendedPoller { cq: self.cq, fields: self.fields, first: true, queue: PhantomData })
+        Ok(ExtendedPoller { cq: self.cq, fields: self.fields, first: 1, queue: PhantomData })
     }
 
     /// `ibv_start_poll(cq, attr)`, `ibv_next_poll(cq)`, `ibv_end_poll(cq)` — gives up to `most` completions to `take`, one after
@@ -170,8 +170,9 @@ impl CompletionQueue for ExtendedCompletionQueue {}
 pub struct ExtendedPoller<'cq> {
     cq: NonNull<ibv_cq_ex>,
     fields: Fields,
-    /// The cursor stands on a completion that has not been given out.
-    first: bool,
+    /// 1 if the cursor is at a completion that has not been given out. A whole word: a `bool` would share its byte with the kind of a
+    /// [`GenericPoller`](super::GenericPoller), and a compiler that sees the byte change does not choose the kind before a loop.
+    first: usize,
     queue: PhantomData<&'cq mut ExtendedCompletionQueue>,
 }
 
@@ -185,8 +186,8 @@ impl ExtendedPoller<'_> {
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend, and the cursor moves")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<ExtendedWorkCompletion<'_>>, PollCompletionQueueError> {
-        if self.first {
-            self.first = false;
+        if self.first != 0 {
+            self.first = 0;
         } else if !self.advance()? {
             return Ok(None);
         }

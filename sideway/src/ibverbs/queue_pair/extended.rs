@@ -57,7 +57,7 @@ impl<T: Service> SendQueue for ExtendedSendQueue<T> {
         // hns and soft-RoCE take the queue's lock in it, and so wait for themselves for ever, or end the process where
         // there is no lock (mlx5).
         unsafe { sys::ibv_wr_start(self.qp.as_ptr()) };
-        ExtendedPostSendGuard { qp: self.qp, empty: true, queue: PhantomData }
+        ExtendedPostSendGuard { qp: self.qp, empty: 1, queue: PhantomData }
     }
 }
 
@@ -71,7 +71,8 @@ impl<T: Service> AsQueuePairCore for ExtendedSendQueue<T> {
 #[doc(alias = "ibv_wr_abort")]
 pub struct ExtendedPostSendGuard<'q, T = Connected> {
     qp: NonNull<ibv_qp_ex>,
-    empty: bool,
+    /// 1 until there is a request. A whole word, as in [`ExtendedPoller`](crate::ibverbs::completion::ExtendedPoller).
+    empty: usize,
     queue: PhantomData<(&'q mut (), T)>,
 }
 
@@ -93,7 +94,7 @@ impl<T: Service> SendSink for ExtendedPostSendGuard<'_, T> {
             operation.begin(qp);
             data.give(qp);
         }
-        self.empty = false;
+        self.empty = 0;
     }
 }
 
@@ -102,7 +103,7 @@ impl<T: Service> PostSendGuard for ExtendedPostSendGuard<'_, T> {
 
     #[inline]
     fn post(self) -> Result<(), PostSendError> {
-        if self.empty {
+        if self.empty != 0 {
             // Dropping takes the batch back, and the device hears nothing.
             return Ok(());
         }
@@ -118,7 +119,7 @@ impl<T> Drop for ExtendedPostSendGuard<'_, T> {
     fn drop(&mut self) {
         // SAFETY: the batch was begun and ends here.
         unsafe { sys::ibv_wr_abort(self.qp.as_ptr()) }
-        if !self.empty {
+        if self.empty == 0 {
             // What was refused goes with the batch. SAFETY: the queue pair is live, and its send queue is still ours.
             let _ = unsafe { SendContext::take_refusal(self.qp.as_ptr()) };
         }
@@ -141,6 +142,6 @@ fn failure(qp: NonNull<ibv_qp_ex>, ret: c_int) -> PostSendError {
 
 impl<T> fmt::Debug for ExtendedPostSendGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExtendedPostSendGuard").field("empty", &self.empty).finish_non_exhaustive()
+        f.debug_struct("ExtendedPostSendGuard").field("empty", &(self.empty != 0)).finish_non_exhaustive()
     }
 }
