@@ -27,4 +27,5 @@ pub(crate) mod queue_pair;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod table;
 pub(crate) mod thread_domain;
+mod turn;
 pub(crate) mod xrc_domain;

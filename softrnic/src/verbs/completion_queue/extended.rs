@@ -9,7 +9,6 @@ use rdma_mummy_sys::{
     ibv_create_cq_wc_flags as Field, ibv_poll_cq_attr, ibv_wc_opcode, ibv_wc_status,
 };
 
-use super::turn::Turn;
 use super::{Queue, Wanted};
 use crate::cq::Completion;
 use crate::qp::registry::QpRegistry;
@@ -17,6 +16,7 @@ use crate::sys::errno::Errno;
 use crate::verbs::failure;
 use crate::verbs::guard::is_inherited;
 use crate::verbs::object::Object;
+use crate::verbs::turn::Turn;
 
 /// What `ibv_start_poll` and `ibv_next_poll` have taken, for whoever reads its fields: one thread at a time.
 #[derive(Debug, Default)]
@@ -132,7 +132,9 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         if refused != 0 {
             return refused;
         }
-        queue.cursor.turn.take();
+        if let Err(errno) = queue.cursor.turn.take() {
+            return failure::code(errno);
+        }
         if advance(queue, cq) {
             return 0;
         }

@@ -4,7 +4,6 @@ mod basic;
 mod extended;
 #[cfg(test)]
 mod tests;
-mod turn;
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};

@@ -292,6 +292,25 @@ fn flags_and_the_parent_domain_have_their_effect() {
     }
 }
 
+#[test]
+fn a_poll_that_was_forgotten_is_an_error_at_once() {
+    let world = World::new();
+    let cq = world.extended(world.attr(0)).expect("known flags");
+    push(cq.cast(), [1, 2]);
+    // SAFETY: the queue is there, and one thread uses it.
+    unsafe {
+        let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+        let (start, end) = ((*cq).start_poll.unwrap(), (*cq).end_poll.unwrap());
+        assert_eq!(start(cq, &raw mut attr), 0);
+        assert_eq!(start(cq, &raw mut attr), libc::EBUSY);
+        end(cq);
+        assert_eq!(start(cq, &raw mut attr), 0);
+        assert_eq!((*cq).wr_id, 2);
+        end(cq);
+        destroy(cq.cast());
+    }
+}
+
 /// A pointer that threads share.
 struct Shared<T>(*mut T);
 // SAFETY: the functions that get it may be called by several threads.

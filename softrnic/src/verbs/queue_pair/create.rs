@@ -1,10 +1,8 @@
 //! `ibv_create_qp`, `ibv_create_qp_ex` and `ibv_destroy_qp`.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use rdma_mummy_sys::{
     ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex_since_v44, ibv_qp_init_attr, ibv_qp_init_attr_ex,
@@ -168,8 +166,8 @@ unsafe fn create(
     if service == Service::XrcReceive {
         handles.enter(&pair);
     }
-    let (batch, builder) = (UnsafeCell::new(None), AtomicUsize::new(0));
-    let qp = Pair { c, pair, cap, handles, events: Arc::clone(&events), batch, builder, uses }.into_c();
+    let (turn, batch) = Default::default();
+    let qp = Pair { c, pair, cap, handles, events: Arc::clone(&events), turn, batch, uses }.into_c();
     // SAFETY: it lies where it stays until `destroy_qp` finishes its events, and nobody has it yet. The attributes can be written.
     unsafe {
         events.begin(qp);
@@ -262,8 +260,6 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     if QpRegistry::of_process().is_attached(pair.number()) {
         return failure::code(Errno::BUSY);
     }
-    // SAFETY: the caller's promise: no other thread uses it, and so none is in a batch. One that was never completed goes.
-    unsafe { *(*qp.cast::<Pair>()).batch.get() = None };
     if handles.remove(&events) {
         pair.close();
     }

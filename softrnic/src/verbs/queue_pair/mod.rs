@@ -14,16 +14,16 @@ mod tests;
 mod transition;
 
 use std::cell::UnsafeCell;
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_qp_ex_since_v44, ibv_qp_state};
 
-use self::extended::Open;
+use self::extended::Building;
 use self::open::Handles;
 use super::async_event::Source;
 use super::object::Object;
+use super::turn::Turn;
 use crate::qp::{QueuePair, State};
 use crate::sys::usage::Use;
 
@@ -47,10 +47,10 @@ pub(crate) struct Pair {
     /// Itself, and what others have opened of it.
     handles: Arc<Handles>,
     events: Arc<Source<ibv_qp>>,
-    /// Between `ibv_wr_start` and `ibv_wr_complete`, while the send queue is locked: of the thread that began.
-    batch: UnsafeCell<Option<Open>>,
-    /// That thread, as [`this_thread`] has it, or zero.
-    builder: AtomicUsize,
+    /// Taken from `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort`.
+    turn: Turn,
+    /// Of the thread that has the turn.
+    batch: UnsafeCell<Building>,
     pub(crate) uses: Vec<Use>,
 }
 
@@ -69,12 +69,6 @@ impl Pair {
         // SAFETY: the caller's promise: it points to a `Pair`, whose fields that C does not know nobody writes to.
         unsafe { &(*qp.cast::<Self>()).pair }
     }
-}
-
-/// A number that no other thread has while this one runs. Never zero.
-fn this_thread() -> usize {
-    thread_local!(static PLACE: u8 = const { 0 });
-    PLACE.with(|place| ptr::from_ref(place).addr())
 }
 
 /// Shows a program the state, as of now.

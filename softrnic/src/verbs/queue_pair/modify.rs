@@ -2,27 +2,26 @@
 
 use std::ffi::c_int;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use rdma_mummy_sys::{ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 
 use super::transition::rule;
-use super::{Pair, attributes, show_state, state_from_c, state_to_c, this_thread};
+use super::{Pair, attributes, show_state, state_from_c, state_to_c};
 use crate::qp::{Attributes, QueuePair, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::verbs::address_handle::path;
 use crate::verbs::failure;
 
-/// `ibv_modify_qp(qp, attr, attr_mask)`: all of it, or nothing. Waits for the end of a batch that another thread builds; `EBUSY`
-/// amid one of this thread's.
+/// `ibv_modify_qp(qp, attr, attr_mask)`: all of it, or nothing. `EBUSY` amid a batch of this thread's; one that another thread builds
+/// meets the new state when it ends.
 ///
 /// # Safety
 ///
 /// As for C: the queue pair is alive, and the attributes can be read.
 pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    if unsafe { (*qp.cast::<Pair>()).builder.load(Ordering::Relaxed) } == this_thread() {
+    if unsafe { (*qp.cast::<Pair>()).turn.is_mine() } {
         return failure::code(Errno::BUSY);
     }
     // SAFETY: the caller's promise.

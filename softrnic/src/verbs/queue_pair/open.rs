@@ -1,10 +1,8 @@
 //! `ibv_open_qp`: a target of XRC has as many handles as there are who opened it, each with events of its own.
 
-use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::mem;
 use std::ptr;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, Weak};
 
 use rdma_mummy_sys::{
@@ -117,9 +115,8 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     let cap = ibv_qp_cap { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 0 };
     let events = Source::new(&open.events);
     let uses = vec![open.usage.begin(), xrc.usage.begin()];
-    let (batch, builder) = (UnsafeCell::new(None), AtomicUsize::new(0));
-    let object =
-        Pair { c, pair, cap, handles: Arc::clone(&handles), events: Arc::clone(&events), batch, builder, uses };
+    let (turn, batch) = Default::default();
+    let object = Pair { c, pair, cap, handles: Arc::clone(&handles), events: Arc::clone(&events), turn, batch, uses };
     let qp = object.into_c();
     // SAFETY: it lies where it stays until `destroy_qp` finishes its events, and nobody has it yet.
     unsafe { events.begin(qp) };

@@ -147,7 +147,7 @@ pub(super) unsafe extern "C" fn wr_bind_mw(
                 }
             }
             Err(errno) => {
-                if let Some(open) = Open::of(qp) {
+                if let Some(mut open) = Open::of(qp) {
                     open.note(errno);
                 }
             }

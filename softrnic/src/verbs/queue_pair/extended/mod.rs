@@ -10,7 +10,8 @@ use std::ptr;
 
 use rdma_mummy_sys::{ibv_qp, ibv_qp_create_send_ops_flags as with, ibv_qp_ex, ibv_qp_ex_since_v44};
 
-pub(super) use self::batch::Open;
+pub(super) use self::batch::Building;
+use self::batch::Open;
 use super::operations;
 use crate::sys::errno::Errno;
 use crate::wire::operation::Service;

@@ -47,7 +47,7 @@ pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: 
 /// Those of the module.
 pub(super) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the caller's promise.
-    let Some(open) = (unsafe { Open::of(qp) }) else { return };
+    let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
     open.set(|work, parts| {
         clear(work)?;
         // SAFETY: the caller's promise.
@@ -70,7 +70,7 @@ pub(super) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mu
 /// Those of the module.
 pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
     // SAFETY: the caller's promise.
-    let Some(open) = (unsafe { Open::of(qp) }) else { return };
+    let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
     open.set(|work, parts| {
         clear(work)?;
         if count != 0 && list.is_null() {
@@ -89,7 +89,7 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, coun
 /// Those of the module; the handle is alive.
 pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, number: u32, key: u32) {
     // SAFETY: the caller's promise.
-    let Some(open) = (unsafe { Open::of(qp) }) else { return };
+    let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
     open.address(|work, parts| {
         // SAFETY: the caller's promise.
         work.destination = Some(unsafe { request::destination(ah, number, key, parts)? });
@@ -102,7 +102,7 @@ pub(super) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_
 /// Those of the module.
 pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, number: u32) {
     // SAFETY: the caller's promise.
-    let Some(open) = (unsafe { Open::of(qp) }) else { return };
+    let Some(mut open) = (unsafe { Open::of(qp) }) else { return };
     open.address(|work, _| {
         work.srq_number = number;
         Ok(())

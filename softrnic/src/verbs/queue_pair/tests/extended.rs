@@ -4,6 +4,7 @@ use rdma_mummy_sys::{
     ibv_data_buf, ibv_qp_ex, ibv_qp_ex_since_v44, ibv_send_flags as flag, ibv_wc_opcode, ibv_wr_opcode as opcode,
 };
 
+use super::sharing::Shared;
 use super::*;
 use crate::verbs::address_handle::{create_ah, destroy_ah};
 use crate::wire::operation::Service;
@@ -260,5 +261,43 @@ fn flush_and_lists_work_beside_batches() {
     (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (world.address(100), world.rkey());
     assert_eq!(post(a, &mut [wr]), Ok(()));
     assert_eq!(world.wait().wr_id, 2);
+    destroy([a, b]);
+}
+
+#[test]
+fn a_batch_that_was_forgotten_is_an_error_at_once_and_stops_nobody_else() {
+    let world = World::new();
+    let [a, b] = two(&world, RC);
+    let qp = start(a);
+    call!(qp, wr_rdma_write, world.rkey(), world.address(100));
+    call!(qp, wr_set_sge, world.lkey(), world.address(0), 8);
+    assert_eq!(move_to(a, state::IBV_QPS_SQD), libc::EBUSY, "of this thread");
+    let shared = Shared(a);
+    let both = [state::IBV_QPS_SQD, state::IBV_QPS_RTS];
+    let moved = std::thread::spawn(move || both.map(|to| move_to(shared.get(), to))).join().unwrap();
+    assert_eq!(moved, [0, 0]);
+    let mut piece = world.piece(0, 1);
+    let mut wr = request(7, opcode::IBV_WR_SEND, flag::IBV_SEND_SIGNALED.0);
+    (wr.sg_list, wr.num_sge) = (&raw mut piece, 1);
+    assert_eq!(world.post_receive(b, 50, 300, 1), 0);
+    assert_eq!(post(a, &mut [wr]), Ok(()));
+    let mut done = [world.wait(), world.wait()].map(|wc| wc.wr_id);
+    done.sort_unstable();
+    assert_eq!(done, [7, 50]);
+    // The second of this thread fails when it ends, and the first goes with it.
+    let qp = start(a);
+    name(qp, 2);
+    call!(qp, wr_rdma_write, world.rkey(), world.address(102));
+    call!(qp, wr_set_sge, world.lkey(), world.address(0), 8);
+    assert_eq!(call!(qp, wr_complete), libc::EBUSY);
+    let qp = start(a);
+    name(qp, 3);
+    call!(qp, wr_rdma_write, world.rkey(), world.address(103));
+    call!(qp, wr_set_sge, world.lkey(), world.address(0), 8);
+    assert_eq!(call!(qp, wr_complete), 0);
+    assert_eq!(world.wait().wr_id, 3);
+    assert!(world.poll().is_none());
+    // What was never begun is not ended.
+    assert_eq!(call!(qp, wr_complete), libc::EINVAL);
     destroy([a, b]);
 }

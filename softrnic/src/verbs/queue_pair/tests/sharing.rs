@@ -231,13 +231,13 @@ fn all_requests_are_signaled_where_the_queue_pair_says_so() {
 
 /// A queue pair for another thread.
 #[derive(Clone, Copy)]
-struct Shared(*mut ibv_qp);
+pub(super) struct Shared(pub(super) *mut ibv_qp);
 
 // SAFETY: queue pairs are for all threads.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    fn get(self) -> *mut ibv_qp {
+    pub(super) fn get(self) -> *mut ibv_qp {
         self.0
     }
 }

@@ -1,7 +1,9 @@
-//! Whose turn it is to poll: a lock without a guard, which is taken by one C function and given back by another.
+//! Whose turn it is to poll, or to build a batch: a lock without a guard, which is taken by one C function and given back by another.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::sys::errno::Errno;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -10,24 +12,48 @@ const AWAITED: u32 = 2;
 
 /// A lock; any thread may give it back.
 #[derive(Debug, Default)]
-pub(super) struct Turn(AtomicU32);
+pub(super) struct Turn {
+    word: AtomicU32,
+    /// The thread that has it, as [`this_thread`] has it, or zero.
+    owner: AtomicUsize,
+}
+
+/// A number that no other thread has while this one runs. Never zero.
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| ptr::from_ref(place).addr())
+}
 
 impl Turn {
     /// Waits for it and takes it.
-    pub(super) fn take(&self) {
-        if self.0.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if this thread has it already: it would wait for itself.
+    pub(super) fn take(&self) -> Result<(), Errno> {
+        if self.is_mine() {
+            return Err(Errno::BUSY);
+        }
+        if self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait();
         }
+        self.owner.store(this_thread(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether this thread has it.
+    pub(super) fn is_mine(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == this_thread()
     }
 
     #[cold]
     fn wait(&self) {
-        while self.0.swap(AWAITED, Ordering::Acquire) != FREE {
+        while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
             // SAFETY: the kernel looks at the number, which lives, and sleeps while it is this; without end, and signals do no harm.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
-                    self.0.as_ptr(),
+                    self.word.as_ptr(),
                     libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
                     AWAITED,
                     ptr::null::<libc::timespec>(),
@@ -38,7 +64,8 @@ impl Turn {
 
     /// Gives it back.
     pub(super) fn give(&self) {
-        if self.0.swap(FREE, Ordering::Release) == AWAITED {
+        self.owner.store(0, Ordering::Relaxed);
+        if self.word.swap(FREE, Ordering::Release) == AWAITED {
             self.wake();
         }
     }
@@ -47,7 +74,7 @@ impl Turn {
     fn wake(&self) {
         let one = 1_i32;
         // SAFETY: the address is a name to the kernel here.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, one) };
+        unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, one) };
     }
 }
 
@@ -56,6 +83,7 @@ mod tests {
     use std::cell::UnsafeCell;
 
     use super::Turn;
+    use crate::sys::errno::Errno;
 
     struct Counter {
         turn: Turn,
@@ -75,7 +103,7 @@ mod tests {
                     // The whole of it, and not its field.
                     let counter = &counter;
                     for at in 0..EACH {
-                        counter.turn.take();
+                        assert_eq!(counter.turn.take(), Ok(()));
                         // SAFETY: this thread has the turn.
                         unsafe { *counter.count.get() += 1 };
                         if at % 16 == 0 {
@@ -87,5 +115,14 @@ mod tests {
             }
         });
         assert_eq!(counter.count.into_inner(), 4 * EACH);
+    }
+
+    #[test]
+    fn a_thread_that_has_it_is_refused() {
+        let turn = Turn::default();
+        assert_eq!(turn.take(), Ok(()));
+        assert_eq!(turn.take(), Err(Errno::BUSY));
+        std::thread::scope(|scope| scope.spawn(|| turn.give()).join()).unwrap_or_default();
+        assert_eq!(turn.take(), Ok(()));
     }
 }
