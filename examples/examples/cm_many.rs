@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -159,8 +159,8 @@ impl Connections {
             self.deadline
                 .left("not all connections came to their end")
                 .with_context(|| format!("still on their way: {}", self.tally.unfinished()))?;
-            let completions = self.devices.0.iter().map(|shared| shared.channel.as_fd());
-            let descriptors: Vec<_> = std::iter::once(self.channel.as_fd()).chain(completions).collect();
+            let completions = self.devices.0.iter().map(|shared| shared.channel.as_raw_fd());
+            let descriptors: Vec<_> = std::iter::once(self.channel.as_raw_fd()).chain(completions).collect();
             wait_readable(&descriptors, self.deadline.end())?;
             while let Some(event) = self.channel.try_get_cm_event()? {
                 self.on_event(&event)?;

@@ -125,7 +125,7 @@ fn round(timeout: Timeout, by: By, port: &LocalPort, out: &mut dyn Write) -> Res
     let addr = region.addr() + OFFSET as u64;
     let mut batch = owner.qp.start_post_send();
     let bind = BindInformation::new(region.region(), addr, LENGTH.into(), ACCESS);
-    batch.construct_wr(1, SIGNALED).setup_bind_mw(&window, rkey, bind);
+    batch.construct_wr(1, SIGNALED).setup_bind_mw(&mut window, rkey, bind);
     batch.post()?;
     owner.expect("binding the window")?;
     window.set_rkey(rkey)?;

@@ -1,7 +1,7 @@
 //! Waiting for completions, for descriptors, and for a limited time.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::RawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,8 +42,8 @@ pub fn wait_for_one<T>(
 /// # Errors
 ///
 /// Those of `poll(2)` other than a signal.
-pub fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
-    let entry = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+pub fn wait_readable(fds: &[RawFd], deadline: Option<Instant>) -> io::Result<()> {
+    let entry = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut entries: Vec<_> = fds.iter().map(entry).collect();
     let count = libc::nfds_t::try_from(entries.len()).map_err(io::Error::other)?;
     let milliseconds = deadline.map_or(-1, |deadline| {

@@ -1,7 +1,7 @@
 //! Sending and receiving the messages.
 
 use std::hint;
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -214,7 +214,7 @@ impl RunLoop {
         }
         let events = connection.map(Connection::event_channel);
         let fds: Vec<_> =
-            std::iter::once(channel.as_fd()).chain(events.as_ref().map(|events| events.as_fd())).collect();
+            std::iter::once(channel.as_raw_fd()).chain(events.as_ref().map(|events| events.as_raw_fd())).collect();
         wait_readable(&fds, end).context("waiting for the device")?;
         Ok(false)
     }

@@ -12,7 +12,7 @@ mod tally;
 
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -335,7 +335,7 @@ impl Members {
             if is_last {
                 return Ok(false);
             }
-            wait_readable(&[self.channel.as_fd(), self.events.as_fd()], deadline.end())
+            wait_readable(&[self.channel.as_raw_fd(), self.events.as_raw_fd()], deadline.end())
                 .context("waiting for the device")?;
         }
     }

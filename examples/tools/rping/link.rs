@@ -1,7 +1,7 @@
 //! A connection: connecting, posting, and waiting for what completes or for its end.
 
 use std::fmt;
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ impl Link {
                 bail!("the {peer} did not {what} within {seconds} s (--timeout): does it still run?");
             }
             let events = self.connection.event_channel();
-            wait_readable(&[self.endpoint.channel.as_fd(), events.as_fd()], deadline.end())
+            wait_readable(&[self.endpoint.channel.as_raw_fd(), events.as_raw_fd()], deadline.end())
                 .context("waiting for the device")?;
         }
     }

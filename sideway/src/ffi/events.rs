@@ -24,9 +24,25 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> Result<(), VerbError> {
     if ret == -1 { Err(VerbError::new("fcntl", last_errno())) } else { Ok(()) }
 }
 
+/// Whether somebody has put the open file behind a descriptor into blocking mode.
+fn is_blocking(fd: RawFd) -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    // SAFETY: the call takes any descriptor.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags != -1 && flags & libc::O_NONBLOCK == 0
+}
+
 /// Takes an event by a call that returns 0, or -1 with errno set; `false` when there is none now, or never again:
 /// [`check_alive`] tells, and so does waiting.
-pub(crate) fn take_event(verb: &'static str, mut call: impl FnMut() -> c_int) -> Result<bool, VerbError> {
+///
+/// Safe code can put the descriptor into blocking mode, in which the call would wait: it is made only if there is something then. So
+/// the caller sees to it that no other thread takes events of the descriptor meanwhile.
+pub(crate) fn take_event(verb: &'static str, fd: RawFd, mut call: impl FnMut() -> c_int) -> Result<bool, VerbError> {
+    if is_blocking(fd) && poll(fd, 0)? == Readiness::NotYet {
+        return Ok(false);
+    }
     loop {
         // The library reports the end of the file as a failure too, and leaves errno as it was.
         clear_errno();
@@ -147,16 +163,16 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let fd = reader.as_raw_fd();
         set_nonblocking(fd).unwrap();
-        assert!(!take_event("read", read_byte(fd)).unwrap());
+        assert!(!take_event("read", fd, read_byte(fd)).unwrap());
         check_alive("read", fd).unwrap();
         writer.write_all(&[1, 2]).unwrap();
-        assert!(take_event("read", read_byte(fd)).unwrap());
+        assert!(take_event("read", fd, read_byte(fd)).unwrap());
         drop(writer);
         // What came before the end is still given.
         check_alive("read", fd).unwrap();
-        assert!(take_event("read", read_byte(fd)).unwrap());
+        assert!(take_event("read", fd, read_byte(fd)).unwrap());
         // The end: read(2) returns 0 and sets no errno.
-        let error = take_event("read", read_byte(fd)).unwrap_err();
+        let error = take_event("read", fd, read_byte(fd)).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EIO, "{error}");
         let error = wait_for::<()>("read", "byte", fd, LONG, || Ok(None)).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EIO, "{error}");
@@ -172,7 +188,7 @@ mod tests {
             unsafe { *libc::__errno_location() = libc::EAGAIN };
             -1
         };
-        assert!(!take_event("read", again).unwrap());
+        assert!(!take_event("read", reader.as_raw_fd(), again).unwrap());
         let error = check_alive("read", reader.as_raw_fd()).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EIO, "{error}");
         assert!(error.hint().unwrap().contains("the device is gone"), "{error}");
@@ -186,6 +202,19 @@ mod tests {
         let wait = Some(Duration::from_millis(20));
         let error = wait_for::<()>("read", "byte", reader.as_raw_fd(), wait, || Ok(None)).unwrap_err();
         assert_eq!(error.to_string(), "read: ETIMEDOUT (Connection timed out): no byte came within the time given");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn a_wait_on_a_descriptor_in_blocking_mode_ends_with_its_time() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let fd = reader.as_raw_fd();
+        let wait = Some(Duration::from_millis(20));
+        let take = || Ok(take_event("read", fd, read_byte(fd))?.then_some(()));
+        let error = wait_for("read", "byte", fd, wait, take).unwrap_err();
+        assert_eq!(error.errno().raw(), libc::ETIMEDOUT, "{error}");
+        writer.write_all(&[1]).unwrap();
+        wait_for("read", "byte", fd, LONG, take).unwrap();
     }
 
     #[test]

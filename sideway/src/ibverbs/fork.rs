@@ -6,6 +6,8 @@
 //! ([`ForkStatus::Unneeded`]). The pages of an [`OwnedMemoryRegion`](super::memory_region::OwnedMemoryRegion) are kept from
 //! children in any case.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use libc::c_void;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_fork_status as raw;
@@ -26,13 +28,14 @@ open_enum! {
     }
 }
 
-/// `ibv_fork_init()` — makes `fork(2)` safe for the parent, for every library and provider. Call it before memory is
-/// registered. With reserved huge pages that other code registers, the environment variable `RDMAV_HUGEPAGES_SAFE` has to
+/// `ibv_fork_init()` — makes `fork(2)` safe for the parent, for every library and provider. Call it before a device is opened, or an
+/// event channel of the connection manager: libibverbs sets up what it keeps of registered memory without a lock. Once it has
+/// succeeded, it succeeds at any time. With reserved huge pages that other code registers, the environment variable `RDMAV_HUGEPAGES_SAFE` has to
 /// be set too.
 ///
 /// # Errors
 ///
-/// `EINVAL` where memory has been registered already; `EOPNOTSUPP` where there is no library; `ENOSYS` on a kernel without
+/// `EINVAL` if a device was opened before, or memory registered; `EOPNOTSUPP` where there is no library; `ENOSYS` on a kernel without
 /// `MADV_DONTFORK`.
 ///
 /// # References
@@ -40,11 +43,32 @@ open_enum! {
 /// [ibv_fork_init(3)](https://man7.org/linux/man-pages/man3/ibv_fork_init.3.html)
 #[doc(alias = "ibv_fork_init")]
 pub fn fork_init() -> Result<(), VerbError> {
-    // SAFETY: the function takes nothing, and locks what it changes.
-    check_errno("ibv_fork_init", unsafe { sys::ibv_fork_init() }).map_err(|error| match error.errno().raw() {
+    const VERB: &str = "ibv_fork_init";
+    let devices_used = lock();
+    // What was done once is not done again.
+    if is_fork_initialized() != ForkStatus::Disabled {
+        return Ok(());
+    }
+    if *devices_used {
+        return Err(VerbError::invalid(VERB, "a device was opened already: call fork_init before"));
+    }
+    // SAFETY: no device was opened here, none is meanwhile (`before_device`), and so no memory is registered.
+    check_errno(VERB, unsafe { sys::ibv_fork_init() }).map_err(|error| match error.errno().raw() {
         libc::EINVAL => error.with_hint("memory has been registered already: call fork_init first"),
         _ => error,
     })
+}
+
+/// Whether a device may have been opened: what opens one says so before ([`before_device`]).
+static DEVICES_USED: Mutex<bool> = Mutex::new(false);
+
+fn lock() -> MutexGuard<'static, bool> {
+    DEVICES_USED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A device is going to be opened: [`fork_init`] has ended, and is refused from now on.
+pub(crate) fn before_device() {
+    *lock() = true;
 }
 
 /// `ibv_is_fork_initialized()` — what the library does about `fork(2)`; [`ForkStatus::Disabled`] where there is no library.

@@ -7,10 +7,13 @@ use std::{ptr, slice};
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
+use rdma_mummy_sys::load::{ibverbs, provider::ProviderId};
 use rdma_mummy_sys::{ibv_cq_ex, ibv_data_buf, ibv_qp_ex, ibv_sge};
 
+use super::device_context::DeviceContext;
 use super::queue_pair::refuse;
 use super::work_request::RefusalReason;
+use crate::error::Errno;
 
 /// Mends the extended queue of rdma-core's soft-RoCE driver: `next_poll` there moves the cursor and drops the lock even
 /// when it finds nothing, and `end_poll` does both again. A poll then takes one completion: `next_poll` is replaced by
@@ -18,16 +21,14 @@ use super::work_request::RefusalReason;
 ///
 /// # Safety
 ///
-/// `cq` is a live extended queue that nobody polls.
-pub(crate) unsafe fn mend_completion_queue(cq: *mut ibv_cq_ex) -> bool {
-    // SAFETY: the queue is live and nobody polls it: its functions may be read and replaced.
-    unsafe {
-        let faulty = is_soft_roce((*cq).next_poll.map_or(ptr::null(), |function| function as *const c_void));
-        if faulty {
-            (*cq).next_poll = Some(nothing_further);
-        }
-        faulty
+/// `cq` is a live extended queue of `driver` that nobody polls.
+pub(crate) unsafe fn mend_completion_queue(driver: Driver, cq: *mut ibv_cq_ex) -> bool {
+    let faulty = driver == Driver::SoftRoce;
+    if faulty {
+        // SAFETY: the queue is live and nobody polls it: its functions may be replaced.
+        unsafe { (*cq).next_poll = Some(nothing_further) };
     }
+    faulty
 }
 
 unsafe extern "C" fn nothing_further(_cq: *mut ibv_cq_ex) -> c_int {
@@ -40,15 +41,15 @@ unsafe extern "C" fn nothing_further(_cq: *mut ibv_cq_ex) -> c_int {
 ///
 /// # Safety
 ///
-/// `qp` is a live extended queue pair that nobody posts to, and its `qp_context` is a `SendContext`.
-pub(crate) unsafe fn mend_queue_pair(qp: *mut ibv_qp_ex) -> bool {
+/// `qp` is a live extended queue pair of `driver` that nobody posts to, and its `qp_context` is a `SendContext`.
+pub(crate) unsafe fn mend_queue_pair(driver: Driver, qp: *mut ibv_qp_ex) -> bool {
+    if driver != Driver::SoftRoce {
+        return false;
+    }
     // SAFETY: the queue pair is live and nobody posts to it: its functions may be read and replaced.
     unsafe {
-        let Some(driver) = (*qp).wr_set_sge_list else { return false };
-        if !is_soft_roce(driver as *const c_void) {
-            return false;
-        }
-        SOFT_ROCE_SET_SGE_LIST.store(driver as *mut c_void, Ordering::Release);
+        let Some(function) = (*qp).wr_set_sge_list else { return false };
+        SOFT_ROCE_SET_SGE_LIST.store(function as *mut c_void, Ordering::Release);
         (*qp).wr_set_sge_list = Some(set_sge_list_of_equal_lengths);
         (*qp).wr_set_inline_data_list = Some(set_joined_inline_data);
         true
@@ -88,9 +89,6 @@ unsafe extern "C" fn set_sge_list_of_equal_lengths(qp: *mut ibv_qp_ex, num_sge: 
     }
 }
 
-/// More inline data than any version of the soft-RoCE driver takes, in bytes.
-const MOST_INLINE: usize = 1 << 16;
-
 unsafe extern "C" fn set_joined_inline_data(qp: *mut ibv_qp_ex, num_buf: usize, buf_list: *const ibv_data_buf) {
     let pieces = if num_buf == 0 {
         &[]
@@ -99,10 +97,7 @@ unsafe extern "C" fn set_joined_inline_data(qp: *mut ibv_qp_ex, num_buf: usize, 
         unsafe { slice::from_raw_parts(buf_list, num_buf) }
     };
     let length = pieces.iter().map(|piece| piece.length).fold(0, usize::saturating_add);
-    if length > MOST_INLINE {
-        // SAFETY: the driver refuses the length before it reads a byte.
-        return unsafe { sys::ibv_wr_set_inline_data(qp, ptr::null_mut(), length) };
-    }
+    // No longer than the queue pair was built for: the request was compared with that.
     let mut joined = Vec::with_capacity(length);
     for piece in pieces.iter().filter(|piece| piece.length > 0) {
         // SAFETY: the caller gives each piece with as many bytes as it says.
@@ -112,20 +107,94 @@ unsafe extern "C" fn set_joined_inline_data(qp: *mut ibv_qp_ex, num_buf: usize, 
     unsafe { sys::ibv_wr_set_inline_data(qp, joined.as_mut_ptr().cast(), joined.len()) }
 }
 
-/// Whether a driver's function is of rdma-core's soft-RoCE driver (`librxe-rdmavNN.so`).
-pub(crate) fn is_soft_roce(function: *const c_void) -> bool {
+/// A driver whose faults this crate knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// `librxe-rdmavNN.so`
+    SoftRoce,
+    /// `libbnxt_re-rdmavNN.so`
+    BnxtRe,
+    /// `libmlx5.so`, `libmlx5-rdmavNN.so`
+    Mlx5,
+    /// A table of functions that the program has registered.
+    InProcess,
+    /// Any other of rdma-core's, or one linked into the program.
+    Other,
+}
+
+impl Driver {
+    /// The driver of an open device, by the file that its functions are in.
+    pub(crate) fn of(context: &DeviceContext) -> Self {
+        let file = driver_file(context).unwrap_or_default();
+        let is_of = |name| file.starts_with(name);
+        if is_of("librxe") {
+            Self::SoftRoce
+        } else if is_of("libbnxt_re") {
+            Self::BnxtRe
+        } else if is_of("libmlx5") {
+            Self::Mlx5
+        } else if !file.contains("-rdmav") && is_of_the_program(context) {
+            Self::InProcess
+        } else {
+            Self::Other
+        }
+    }
+
+    /// Whether `ibv_bind_mw` may be called without a region, which takes a binding back. mlx4, irdma, ionic and soft-RoCE follow the
+    /// pointer that is null then.
+    pub(crate) fn unbinds(self) -> bool {
+        matches!(self, Self::Mlx5 | Self::InProcess)
+    }
+
+    /// Why the driver makes no extended queue pair that is safe to post to.
+    pub(crate) fn refuses_extended(self) -> Option<&'static str> {
+        (self == Self::BnxtRe).then_some(
+            "libbnxt_re writes requests of a batch, and of a full queue, outside of the memory of its extended queue pairs",
+        )
+    }
+
+    /// Whether the driver compares the length of inline data and of lists with what its extended queue pairs were built for. hns adds
+    /// lengths up in 32 bits.
+    pub(crate) fn compares_lengths(self) -> bool {
+        matches!(self, Self::Mlx5 | Self::InProcess)
+    }
+
+    /// Why the driver resizes no completion queue.
+    pub(crate) fn refuses_resize(self) -> Option<&'static str> {
+        (self == Self::BnxtRe)
+            .then_some("libbnxt_re frees the queue in use if the kernel refuses the new size: build another queue")
+    }
+
+    /// Whether a completion queue cannot be used any more after `ibv_resize_cq` gave this error.
+    pub(crate) fn loses_queue(self, errno: Errno) -> bool {
+        // It has no memory of the queue after a failed mmap. What the kernel refuses it reports before.
+        self == Self::SoftRoce && !matches!(errno.raw(), libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)
+    }
+}
+
+/// Whether the functions of the device are a table that the program has registered or installed. It has promised that they do what
+/// rdma-core documents: nothing of a batch that fails is posted.
+pub(crate) fn is_of_the_program(context: &DeviceContext) -> bool {
+    // SAFETY: the context is open as long as it is borrowed.
+    unsafe { ProviderId::of_context(context.raw()) }.is_some()
+        || ibverbs::library().is_ok_and(|library| library.is_from_table())
+}
+
+/// The name of the file that the functions of an open device are in.
+pub(crate) fn driver_file(context: &DeviceContext) -> Option<String> {
     // Miri has no loader to ask, and no driver of rdma-core either.
     if cfg!(miri) {
-        return false;
+        return None;
     }
+    // SAFETY: the context is open as long as it is borrowed, and its driver fills the table in before it hands it out.
+    let function = unsafe { (*context.raw()).ops.poll_cq }?;
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: dladdr takes any address, and fills `info` where it returns non-zero; all-zero is a legal Dl_info.
-    let (found, info) = unsafe { (libc::dladdr(function, info.as_mut_ptr()), info.assume_init()) };
+    // SAFETY: dladdr takes any address, and fills `info` if it returns non-zero; all-zero is a legal Dl_info.
+    let (found, info) = unsafe { (libc::dladdr(function as *const c_void, info.as_mut_ptr()), info.assume_init()) };
     if found == 0 || info.dli_fname.is_null() {
-        return false;
+        return None;
     }
     // SAFETY: the loader's name of a loaded object, terminated by zero and never freed while the object is loaded.
-    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    name.starts_with(b"librxe")
+    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy();
+    path.rsplit('/').next().map(str::to_owned)
 }

@@ -213,8 +213,8 @@
 //!
 //! | symptom | usual cause | what to change |
 //! |---|---|---|
-//! | a device writes, and the parent does not see it (Linux before 5.12) | a page was copied for the child | [`fork_init`](crate::ibverbs::fork::fork_init) before the first registration |
-//! | [`fork_init`](crate::ibverbs::fork::fork_init): `EINVAL` | memory was registered before | at the start of `main` |
+//! | a device writes, and the parent does not see it (Linux before 5.12) | a page was copied for the child | [`fork_init`](crate::ibverbs::fork::fork_init) before the first device is opened |
+//! | [`fork_init`](crate::ibverbs::fork::fork_init): `EINVAL` | a device was opened before | at the start of `main` |
 //! | a child crashes at memory that its parent has registered | it was kept from children | the child uses memory of its own, or runs another program |
 //! | verbs in the child fail or hang | the objects are the parent's | the child opens the device anew; with softrnic they give `EIO` |
 //!

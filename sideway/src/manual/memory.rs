@@ -189,7 +189,7 @@
 //! let (region, start) = (far.memory.region(), far.memory.addr() + 1024);
 //! let part = BindInformation::new(region, start, 64, AccessFlags::RemoteWrite);
 //! let mut batch = far.qp.start_post_send();
-//! batch.construct_wr(1, WorkRequestFlags::Signaled).setup_bind_mw(&window, key, part);
+//! batch.construct_wr(1, WorkRequestFlags::Signaled).setup_bind_mw(&mut window, key, part);
 //! batch.post()?;
 //! # assert_eq!(wait(&mut far.cq)?.status, WorkCompletionStatus::Success);
 //! window.set_rkey(key)?; // once the binding has completed
@@ -294,7 +294,7 @@
 //! ## After `fork`
 //!
 //! A page that a child shares can be copied when the parent writes to it, and the device goes on with the other copy: on Linux
-//! before 5.12, unless [`fork_init`](crate::ibverbs::fork::fork_init) was called before memory was registered. Pages of an
+//! before 5.12, unless [`fork_init`](crate::ibverbs::fork::fork_init) was called before a device was opened. Pages of an
 //! [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) are kept from children in any case. A child uses none
 //! of its parent's objects: it opens the device anew, or calls `exec`.
 //!

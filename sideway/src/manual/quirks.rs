@@ -58,7 +58,7 @@
 //! |---|---|---|
 //! | soft-RoCE, efa, ionic, softrnic | the calls that follow do nothing, and `post` fails | an extended queue pair (soft-RoCE: see above) |
 //! | mlx5 | it is written over the request before it, which may be in flight, and `post` fails: the device may go on with the key, the address and the bytes of the new request | `EOPNOTSUPP`; a basic queue pair |
-//! | bnxt_re | it is written over requests in flight, or through a null pointer | the same |
+//! | bnxt_re | it is written over requests in flight, or through a null pointer | the same, also with [`assume_send_room`]: see below |
 //! | hns | the calls that follow do nothing; but a batch that is posted before ReadyToSend leaves a wrong count of the requests | the same |
 //! | any other driver of the system | not known | the same |
 //!
@@ -74,6 +74,26 @@
 //! [`build_ex`]: crate::ibverbs::queue_pair::QueuePairBuilder::build_ex
 //! [`assume_send_room`]: crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room
 //! [provider]: rdma_mummy_sys::load::provider
+//!
+//! # What drivers do not look at
+//!
+//! Read in rdma-core 64. Each of these would write or read memory that is not the driver's, or would wait for ever. A driver is known by
+//! the file that its functions are in (`libbnxt_re-rdmavNN.so`); a table of functions that the program has registered, such as softrnic's,
+//! is taken to look.
+//!
+//! | driver | fault | what this crate does |
+//! |---|---|---|
+//! | bnxt_re (since 56), extended queue pairs | inline data of any length is copied; the records of a batch that passes the end of the queue are written behind it; a request on a full queue follows a null pointer | `build_ex` gives `EOPNOTSUPP` in any case, [`build_generic` of queue pairs] makes a basic one |
+//! | bnxt_re | a resize that the kernel refuses frees the queue in use | `resize` gives `EOPNOTSUPP`: build another queue |
+//! | soft-RoCE | a resize whose mapping fails leaves the queue without memory | polling it gives `EIO` from then on, and so does another resize |
+//! | hns, extended | lengths of inline data are added up in 32 bits; the first entry of an atomic's list is read, also of an empty one | all drivers but mlx5's: inline data and lists are compared with what the queue pair was built for, and an empty list has an address that can be read |
+//! | ionic, extended | lengths of inline data are cut to 32 bits | the same |
+//! | siw, basic | the opcode of an atomic write is looked up behind the end of a table | a basic queue pair takes atomic writes of a device that reports [`AtomicWrite`](crate::ibverbs::device_context::DeviceCapabilityFlags::AtomicWrite) alone |
+//! | soft-RoCE, mlx4, irdma, ionic | `ibv_bind_mw` follows the region, also where it is null | [`unbind`](crate::ibverbs::memory_window::BindInformation::unbind) is `EOPNOTSUPP` unless the driver is mlx5's or in this process: drop the window |
+//! | irdma | a bind by a request writes the key into the window when it is posted | the window is the batch's alone: `&mut` |
+//! | libibverbs | `ibv_fork_init` sets up what registrations of other threads read, without a lock | [`fork_init`](crate::ibverbs::fork::fork_init) is refused once a device was opened |
+//! | librdmacm | what is written to an event channel's descriptor are commands with addresses, which come back and are followed | the channel has no `AsFd` |
+//! | all | a batch or a poller that was forgotten (`mem::forget`) leaves the driver's lock taken: the next waits for ever | none; softrnic gives `EBUSY` to the thread that has forgotten it |
 //!
 //! # All drivers
 //!

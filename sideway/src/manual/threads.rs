@@ -248,7 +248,7 @@
 //!
 //! # In an async runtime
 //!
-//! The crate knows of no runtime, and needs none: a channel is a descriptor in non-blocking mode ([`AsFd`](std::os::fd::AsFd)),
+//! The crate knows of no runtime, and needs none: a channel is a descriptor in non-blocking mode ([`AsRawFd`](std::os::fd::AsRawFd)),
 //! which any runtime can watch. With tokio:
 //!
 //! ```

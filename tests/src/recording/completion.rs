@@ -86,6 +86,9 @@ pub(super) fn complete(inner: &mut Inner, cq: usize, completion: Completion) {
 
 /// The state of a queue, with a violation where it is gone.
 pub(super) fn queue_of<'i>(inner: &'i mut MutexGuard<'_, Inner>, cq: usize, verb: &str) -> Option<&'i mut Queue> {
+    if inner.queues.get(&cq).is_some_and(|queue| queue.is_lost) {
+        inner.violation(format!("{verb} on a queue whose memory is gone"));
+    }
     inner.is_live(Kind::CompletionQueue, cq, verb).then(|| inner.queues.get_mut(&cq))?
 }
 

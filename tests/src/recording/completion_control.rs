@@ -7,6 +7,7 @@ use rdma_mummy_sys as ffi;
 
 use super::completion::queue_of;
 use super::device::state_of;
+use super::driver::Fault;
 
 pub(super) unsafe extern "C" fn resize_cq(cq: *mut ffi::ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: objects are never freed.
@@ -14,6 +15,10 @@ pub(super) unsafe extern "C" fn resize_cq(cq: *mut ffi::ibv_cq, cqe: c_int) -> c
         let arguments = [("cq", cq.addr() as u64), ("cqe", cqe as u64)];
         let (mut inner, failure) = state_of((*cq).context).enter("resize_cq", &arguments);
         if let Some(failure) = failure {
+            let is_lost = inner.script.has(Fault::ResizeLosesQueue) && failure.errno() != libc::EINVAL;
+            if let Some(queue) = queue_of(&mut inner, cq.addr(), "resize_cq") {
+                queue.is_lost |= is_lost;
+            }
             return failure.code();
         }
         let most = inner.facts.device.orig_attr.max_cqe;

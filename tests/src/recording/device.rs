@@ -159,7 +159,7 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     let address = ptr::from_ref(table).addr() + offset_of!(ffi::verbs_context, context);
     table.context.async_fd = async_events::opened(&mut inner, address);
     table.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
-    table.context.ops.poll_cq = Some(completion::poll_cq);
+    table.context.ops.poll_cq = Some(inner.script.poll_cq.unwrap_or(completion::poll_cq));
     table.context.ops.req_notify_cq = Some(completion::req_notify_cq);
     table.context.ops.post_send = Some(post::post_send);
     table.context.ops.post_recv = Some(post::post_recv);

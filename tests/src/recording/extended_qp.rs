@@ -9,6 +9,7 @@ use rdma_mummy_sys::ibv_wr_opcode as opcode;
 
 use super::calls::{Kind, Posted};
 use super::device::state_of;
+use super::driver::Fault;
 use super::objects::forever;
 use super::post::{FLUSH, bind_of, execute, read_bytes};
 use super::qp::{arguments, set_up};
@@ -409,6 +410,9 @@ unsafe fn give(
                 return Some("there is no request to give data to");
             }
             if !fits(&pair.cap) {
+                if verb.starts_with("wr_set_inline") && pair.copies_any_length {
+                    return Some("the driver copies more than there is room for");
+                }
                 pair.error = libc::EINVAL;
             } else if let (false, Some(request)) = (quiet, pair.batch.as_mut().and_then(|batch| batch.last_mut())) {
                 fill(request);
@@ -436,6 +440,10 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ffi::ibv_qp_ex, lkey: u32, addr: u64, l
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ffi::ibv_qp_ex, count: usize, list: *const ffi::ibv_sge) {
     // SAFETY: see above; the list can be read.
     unsafe {
+        let state = state_of((*qp).qp_base.context);
+        if count == 0 && list.addr() < 4096 && state.lock().script.has(Fault::FirstOfNone) {
+            state.lock().violation("wr_set_sge_list: the driver reads an entry that is not there");
+        }
         give(
             qp,
             "wr_set_sge_list",

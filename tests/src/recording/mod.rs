@@ -33,6 +33,7 @@ mod counters;
 mod device;
 mod device_memory;
 mod domain;
+mod driver;
 mod efa;
 mod extended_cq;
 mod extended_qp;
@@ -70,6 +71,7 @@ use sideway::ibverbs::device_context::DeviceContext;
 
 pub use async_events::Raised;
 pub use calls::{Bind, Call, Completion, Kind, Posted};
+pub use driver::Driver;
 pub use efa::install_efa;
 pub(crate) use failure::set_errno;
 pub use import::{answer, loose_calls};
@@ -190,6 +192,20 @@ impl Recording {
     pub fn without(&self, function: &'static str) -> &Self {
         self.device.state.lock().script.without.insert(function);
         self
+    }
+
+    /// Devices opened from now on behave as this driver does where it harms a program.
+    pub fn behave_as(&self, driver: Driver) -> &Self {
+        self.device.state.lock().script.driver = Some(driver);
+        self
+    }
+
+    /// The same, also by the name of the file that its functions are in, made in `directory`. `None`, after
+    /// [`did_not_run`](crate::requirements::did_not_run), where there is no C compiler.
+    pub fn pass_for(&self, driver: Driver, directory: &std::path::Path) -> Option<&Self> {
+        let poll_cq = driver::poll_cq_of(driver, directory)?;
+        self.device.state.lock().script.poll_cq = Some(poll_cq);
+        Some(self.behave_as(driver))
     }
 
     /// Changes what the device says of itself.

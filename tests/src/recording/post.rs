@@ -10,6 +10,7 @@ use rdma_mummy_sys::{ibv_send_flags as flag, ibv_wr_opcode as opcode};
 use super::calls::{Bind, Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
+use super::driver::Fault;
 use super::receives::each_receive;
 use super::script::Bad;
 use super::state::Inner;
@@ -52,8 +53,14 @@ pub(super) unsafe extern "C" fn post_send(
             if let Some((ah, ..)) = request.datagram {
                 inner.is_live(Kind::AddressHandle, ah as usize, "post_send");
             }
+            if request.opcode.is_some_and(|code| code >= 12) && inner.script.has(Fault::TableOfOpcodes) {
+                inner.violation("post_send: the driver reads behind its table of opcodes");
+            }
             if let Some(bind) = request.bind {
                 inner.is_live(Kind::MemoryWindow, bind.mw as usize, "post_send");
+                if inner.script.has(Fault::BindWritesKey) {
+                    (*(*next).__bindgen_anon_2.bind_mw.mw).rkey = bind.rkey;
+                }
                 inner.is_live(Kind::MemoryRegion, bind.mr as usize, "post_send");
             }
             execute(&mut inner, qp, request, quiet);

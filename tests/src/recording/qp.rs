@@ -8,6 +8,7 @@ use super::async_events;
 use super::calls::{Completion, Kind, Posted};
 use super::completion::complete;
 use super::device::state_of;
+use super::driver::Fault;
 use super::objects::{destroy_object, forever};
 use super::state::{Inner, Pair};
 
@@ -91,6 +92,7 @@ pub(super) unsafe fn set_up(
         without_data: false,
         without_address: false,
         error: 0,
+        copies_any_length: inner.script.has(Fault::InlineOfAnyLength),
     };
     inner.pairs.insert(qp.addr(), pair);
 }

@@ -6,6 +6,7 @@ use std::mem;
 use libc::c_int;
 use rdma_mummy_sys as ffi;
 
+use super::driver::{Driver, Fault, PollCq};
 use super::failure::{How, set_errno};
 
 /// How a call fails.
@@ -103,6 +104,10 @@ pub(crate) struct Script {
     countdown: Option<(u32, Failure)>,
     /// Functions that objects made from now on do not have.
     pub(super) without: BTreeSet<&'static str>,
+    /// What the device behaves as.
+    pub(super) driver: Option<Driver>,
+    /// What devices opened from now on poll by.
+    pub(super) poll_cq: Option<PollCq>,
     /// What the next `rereg_mr` returns, with its errno.
     pub(super) rereg: Option<(c_int, c_int)>,
     /// What the next list of requests meets.
@@ -110,6 +115,11 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// Whether the driver does this.
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.driver.is_some_and(|driver| driver.faults.contains(&fault))
+    }
+
     pub(crate) fn fail(&mut self, verb: &'static str, passing: u32, failure: Failure) {
         self.failures.push((verb, passing, failure));
     }
@@ -189,6 +199,7 @@ impl Facts {
         let (mut device, mut port, qp): (ffi::ibv_device_attr_ex, ffi::ibv_port_attr, ffi::ibv_qp_attr) =
             unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
         device.orig_attr.phys_port_cnt = 1;
+        device.device_cap_flags_ex = ffi::IB_UVERBS_DEVICE_ATOMIC_WRITE;
         device.orig_attr.max_qp_wr = 1024;
         device.orig_attr.max_sge = 8;
         device.orig_attr.max_cqe = 4096;

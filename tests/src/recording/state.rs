@@ -83,6 +83,8 @@ pub(super) struct Queue {
     pub(super) completions: VecDeque<Completion>,
     pub(super) current: Option<Completion>,
     pub(super) polling: bool,
+    /// A failed resize has taken its memory.
+    pub(super) is_lost: bool,
     pub(super) armed: bool,
     pub(super) channel: usize,
     /// Events that were taken and not acknowledged.
@@ -105,6 +107,8 @@ pub(super) struct Pair {
     /// Whether it still waits for its address: datagrams, and XRC.
     pub(super) without_address: bool,
     pub(super) error: c_int,
+    /// The driver copies inline data of any length.
+    pub(super) copies_any_length: bool,
 }
 
 /// A completion channel.

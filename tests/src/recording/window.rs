@@ -6,6 +6,7 @@ use rdma_mummy_sys as ffi;
 use super::calls::{Completion, Kind};
 use super::completion::complete;
 use super::device::state_of;
+use super::driver::Fault;
 use super::objects::{destroy_object, forever};
 
 pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
@@ -55,6 +56,9 @@ unsafe extern "C" fn bind_mw(qp: *mut ffi::ibv_qp, mw: *mut ffi::ibv_mw, bind: *
         let (mut inner, failure) = state_of((*qp).context).enter("bind_mw", &arguments);
         if let Some(failure) = failure {
             return failure.code();
+        }
+        if info.mr.is_null() && inner.script.has(Fault::NullRegion) {
+            inner.violation("bind_mw: the driver follows a null region");
         }
         if (*qp).context != (*mw).context {
             inner.violation("a window was bound by a queue pair of another context");

@@ -2,6 +2,7 @@
 //! registered, so a test that depends on either starts a process of its own.
 
 mod device_values;
+mod fork_init;
 mod loading;
 mod loading_and_forks;
 mod providers;

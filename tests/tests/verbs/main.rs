@@ -4,6 +4,7 @@ mod address;
 mod calls;
 mod completion;
 mod domain;
+mod drivers;
 mod events;
 mod everything;
 mod faults;

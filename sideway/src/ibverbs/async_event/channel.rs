@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rdma_mummy_sys as sys;
@@ -83,10 +83,11 @@ impl AsyncEventChannel {
 
     /// The next event if there is one now; where the device is gone there is none.
     fn next_event(&self) -> Result<Option<AsyncEvent>, VerbError> {
+        let _alone = self.context.objects().taking.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             // SAFETY: integers and pointers, of which zero is a value.
             let mut event: ibv_async_event = unsafe { mem::zeroed() };
-            let is_taken = take_event(GET_EVENT, || {
+            let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
                 // SAFETY: the context is open as long as `self`, and the event is there to be filled.
                 unsafe { sys::ibv_get_async_event(self.context.raw(), &mut event) }
             })?;

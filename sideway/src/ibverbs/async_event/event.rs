@@ -1,6 +1,7 @@
 //! `struct ibv_async_event`: what happened, and to what.
 
 use std::fmt;
+use std::sync::Mutex;
 
 use rdma_mummy_sys::ibv_async_event;
 
@@ -148,4 +149,6 @@ pub(crate) struct AffiliatedObjects {
     pub(crate) queue_pairs: Registry<QueuePairCore>,
     pub(crate) work_queues: Registry<WorkQueueCore>,
     pub(crate) shared_receive_queues: Registry<SharedReceiveQueueCore>,
+    /// Held while an event is taken.
+    pub(crate) taking: Mutex<()>,
 }

@@ -5,7 +5,7 @@ use std::{fmt, mem};
 
 use libc::c_int;
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_cq, ibv_wc};
+use rdma_mummy_sys::{ibv_context, ibv_cq, ibv_wc};
 
 use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
 use super::{
@@ -111,7 +111,8 @@ impl BasicCompletionQueue {
     /// # Errors
     ///
     /// - `EINVAL`: more than the device has, or fewer than completions in the queue.
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device cannot.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device cannot, or its driver does it wrongly (bnxt_re).
+    /// - `EIO`: a resize before has lost the queue, see [`quirks`](crate::manual::quirks).
     ///
     /// # References
     ///
@@ -119,7 +120,11 @@ impl BasicCompletionQueue {
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
         // SAFETY: `&mut self` says that no poll is under way, nor another resizing.
-        unsafe { self.core.resize(cqe) }
+        let result = unsafe { self.core.resize(cqe) };
+        if self.core.is_lost() {
+            self.cq = lost_queue();
+        }
+        result
     }
 
     /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
@@ -144,6 +149,20 @@ impl BasicCompletionQueue {
 fn new_batch(completions: usize) -> Box<[ibv_wc]> {
     // SAFETY: all-zero is a legal ibv_wc: it has integers alone.
     (0..completions).map(|_| unsafe { mem::zeroed() }).collect()
+}
+
+/// What is polled in place of a queue that its driver has lost: each poll fails.
+#[cold]
+fn lost_queue() -> *mut ibv_cq {
+    unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
+        -libc::EIO
+    }
+    // SAFETY: all-zero is legal for both: they have integers, pointers and functions that may be null alone, and C's locks.
+    let (mut context, mut cq): (Box<ibv_context>, Box<ibv_cq>) =
+        unsafe { (Box::new(mem::zeroed()), Box::new(mem::zeroed())) };
+    context.ops.poll_cq = Some(poll_cq);
+    cq.context = Box::leak(context);
+    Box::leak(cq)
 }
 
 /// The driver failed, or says that it gave more completions than it was asked for.

@@ -18,7 +18,7 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::check_pointer;
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
-use crate::ibverbs::quirks;
+use crate::ibverbs::quirks::{self, Driver};
 
 /// Entries where nothing is asked for.
 const DEFAULT_CQE: u32 = 128;
@@ -251,7 +251,7 @@ impl CompletionQueueBuilder {
         let core = self.adopt(verb, cq.cast(), target, threads)?;
         // SAFETY: just made as an extended queue, and nobody polls it yet.
         unsafe {
-            let mended = quirks::mend_completion_queue(cq);
+            let mended = quirks::mend_completion_queue(Driver::of(&self.context), cq);
             fill_in_readers(cq, fields);
             check_functions(verb, cq, fields)?;
             Ok((ExtendedCompletionQueue::new(core, fields), mended))

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rdma_mummy_sys as sys;
@@ -19,9 +19,12 @@ const GET_EVENT: &str = "ibv_get_cq_event";
 /// A completion channel: a file descriptor that becomes readable when a queue that asked for it
 /// ([`CompletionQueue::req_notify`]) has a completion. Many queues can share one.
 ///
-/// The descriptor is in non-blocking mode, so that it fits `poll(2)`, `epoll(7)` and async runtimes through [`AsFd`];
+/// The descriptor is in non-blocking mode (a wait of this type ends in time in either mode), so that it fits `poll(2)`, `epoll(7)` and async runtimes through [`AsFd`];
 /// [`get_cq_event`](Self::get_cq_event) waits by itself. A runtime should also watch for errors (`POLLERR`, which `poll(2)`
 /// reports in any case): that is how the kernel tells that the device is gone.
+///
+/// Read from the descriptor only through this type: the library waits for the acknowledgement of each event, also of one that was read
+/// elsewhere, when a queue is destroyed.
 ///
 /// Each event is acknowledged when it is taken. Acknowledging several at once would save nothing: a queue raises one event for
 /// each time that it was asked, so that those which wait are mostly of different queues.
@@ -32,6 +35,8 @@ const GET_EVENT: &str = "ibv_get_cq_event";
 pub struct CompletionChannel {
     // Dropped first: the context must outlive it.
     handle: Handle<ibv_comp_channel>,
+    /// Held while an event is taken.
+    taking: Mutex<()>,
     context: Arc<DeviceContext>,
 }
 
@@ -57,7 +62,7 @@ impl DeviceContext {
         let channel = check_pointer("ibv_create_comp_channel", unsafe { sys::ibv_create_comp_channel(self.raw()) })?;
         // SAFETY: just made, ours alone, and this is its verb.
         let handle = unsafe { Handle::new(channel, sys::ibv_destroy_comp_channel, "ibv_destroy_comp_channel") };
-        let channel = CompletionChannel { handle, context: Arc::clone(self) };
+        let channel = CompletionChannel { handle, taking: Mutex::new(()), context: Arc::clone(self) };
         set_nonblocking(channel.as_raw_fd())?;
         Ok(Arc::new(channel))
     }
@@ -96,10 +101,11 @@ impl CompletionChannel {
 
     /// The next event if there is one now; where the device is gone there is none.
     fn next_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
+        let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let mut cq = ptr::null_mut();
             let mut cq_context = ptr::null_mut();
-            let is_taken = take_event(GET_EVENT, || {
+            let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
                 // SAFETY: the channel is live, and both are places for the verb to write.
                 unsafe { sys::ibv_get_cq_event(self.handle.as_ptr(), &mut cq, &mut cq_context) }
             })?;

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
 
@@ -117,7 +118,8 @@ impl ExtendedCompletionQueue {
     /// # Errors
     ///
     /// - `EINVAL`: more than the device has, or fewer than completions in the queue.
-    /// - `EOPNOTSUPP`, `ENOSYS`: the device cannot.
+    /// - `EOPNOTSUPP`, `ENOSYS`: the device cannot, or its driver does it wrongly (bnxt_re).
+    /// - `EIO`: a resize before has lost the queue, see [`quirks`](crate::manual::quirks).
     ///
     /// # References
     ///
@@ -125,7 +127,15 @@ impl ExtendedCompletionQueue {
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, cqe: u32) -> Result<(), VerbError> {
         // SAFETY: `&mut self` says that no poll is under way, nor another resizing.
-        unsafe { self.core.resize(cqe) }
+        let result = unsafe { self.core.resize(cqe) };
+        if self.core.is_lost() {
+            unsafe extern "C" fn start_poll(_: *mut ibv_cq_ex, _: *mut ibv_poll_cq_attr) -> c_int {
+                libc::EIO
+            }
+            // SAFETY: the queue is live, and nobody polls it: its functions may be replaced.
+            unsafe { (*self.cq.as_ptr()).start_poll = Some(start_poll) };
+        }
+        result
     }
 
     /// `ibv_destroy_cq(cq)` — destroys the queue and reports, where dropping only logs.
@@ -147,7 +157,7 @@ impl ExtendedCompletionQueue {
 
 #[cold]
 #[inline(never)]
-fn failure(verb: &'static str, ret: libc::c_int) -> PollCompletionQueueError {
+fn failure(verb: &'static str, ret: c_int) -> PollCompletionQueueError {
     match ret {
         failed if failed > 0 && failed != libc::EIO => VerbError::new(verb, errno_of(failed)).into(),
         failed => VerbError::of_poll(verb, failed).into(),

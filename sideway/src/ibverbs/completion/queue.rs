@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use libc::c_int;
@@ -15,6 +15,7 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno};
 use crate::ibverbs::device_context::DeviceContext;
 use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::quirks::Driver;
 
 /// What every kind of completion queue can do beside being polled.
 pub trait CompletionQueue: AsCore {
@@ -97,6 +98,8 @@ pub trait AsCore {
     fn core(&self) -> &Arc<CompletionQueueCore>;
 }
 
+const LOST: &str = "the driver lost the memory of the queue when a resize failed: build another queue";
+
 /// From which threads a queue is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
@@ -114,6 +117,7 @@ pub struct CompletionQueueCore {
     handle: Option<Handle<ibv_cq>>,
     target: NonNull<EventTarget>,
     threads: Threads,
+    is_lost: AtomicBool,
     channel: Option<Arc<CompletionChannel>>,
     /// What goes when the queue goes and not before: a poll may look it up.
     left_behind: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
@@ -146,8 +150,18 @@ impl CompletionQueueCore {
     ) -> Arc<Self> {
         // SAFETY: the caller's promise; ibv_destroy_cq is the verb for it.
         let handle = Some(unsafe { Handle::new(cq, sys::ibv_destroy_cq, "ibv_destroy_cq") });
-        let core =
-            Arc::new(Self { cq, handle, target, threads, channel, left_behind: Mutex::default(), domain, context });
+        let is_lost = AtomicBool::new(false);
+        let core = Arc::new(Self {
+            cq,
+            handle,
+            target,
+            threads,
+            is_lost,
+            channel,
+            left_behind: Mutex::default(),
+            domain,
+            context,
+        });
         // Events find a queue from any thread, and so must not find one that is bound to its own.
         if threads == Threads::Any {
             // SAFETY: the target lives until the core is dropped.
@@ -200,14 +214,34 @@ impl CompletionQueueCore {
             Ok(entries) if entries > 0 => entries,
             _ => return Err(VerbError::invalid(VERB, format!("cqe is {cqe}: it must be 1 to {}", c_int::MAX))),
         };
+        let driver = Driver::of(&self.context);
+        if let Some(reason) = driver.refuses_resize() {
+            return Err(VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(reason));
+        }
+        if self.is_lost() {
+            return Err(VerbError::new(VERB, Errno::from_raw(libc::EIO)).with_hint(LOST));
+        }
         // SAFETY: the CQ is live as long as its core, and not polled; what else may touch it, such as the end of a queue
         // pair on another thread, the driver orders by the queue's lock.
         let ret = unsafe { sys::ibv_resize_cq(self.raw(), entries) };
-        check_errno(VERB, ret).map_err(|error| self.explain_resize(error, cqe))
+        check_errno(VERB, ret).map_err(|error| {
+            if driver.loses_queue(error.errno()) {
+                self.is_lost.store(true, Ordering::Relaxed);
+            }
+            self.explain_resize(error, cqe)
+        })
+    }
+
+    /// Whether the driver has no memory of the queue any more: it polls the queue no more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
     }
 
     #[cold]
     fn explain_resize(&self, error: VerbError, cqe: u32) -> VerbError {
+        if self.is_lost() {
+            return error.with_hint(LOST);
+        }
         match (error.errno().raw(), self.context.query_device()) {
             (libc::EOPNOTSUPP | libc::ENOSYS, _) => error.with_hint("the device or its driver cannot resize queues"),
             (libc::EINVAL, Ok(device)) if cqe > device.max_cqe() => {

@@ -9,6 +9,7 @@ use rdma_mummy_sys as sys;
 use super::DeviceContext;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
+use crate::ibverbs::fork;
 use crate::ibverbs::import::explain_device;
 
 impl DeviceContext {
@@ -34,6 +35,7 @@ impl DeviceContext {
         let duplicate = cmd_fd
             .try_clone_to_owned()
             .map_err(|error| VerbError::new("dup", Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))))?;
+        fork::before_device();
         // SAFETY: the descriptor is open and the library's from here on; the library checks what it is of.
         let context = unsafe { sys::ibv_import_device(duplicate.as_raw_fd()) };
         let context = check_pointer(VERB, context);

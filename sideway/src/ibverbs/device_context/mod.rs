@@ -55,6 +55,7 @@ pub(super) use sysfs::c_text;
 
 use super::async_event::AffiliatedObjects;
 use super::device::{DeviceInfo, sealed};
+use super::fork;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
 
@@ -94,6 +95,7 @@ impl DeviceContext {
     ///
     /// `device` is live: the list that it is from has not been freed.
     pub(super) unsafe fn open(device: NonNull<ibv_device>) -> Result<Arc<Self>, VerbError> {
+        fork::before_device();
         // SAFETY: the device is live by contract.
         let context = check_pointer("ibv_open_device", unsafe { sys::ibv_open_device(device.as_ptr()) })?;
         // SAFETY: just opened and ours alone, and ibv_close_device is its verb.

@@ -1,10 +1,9 @@
 //! Copying to and from memory that a device may use at the same time.
 //!
-//! No other thread of the program writes the memory meanwhile, but a device may, at any moment and on behalf of a peer: as
-//! with a register of a device, each access is volatile, so that the compiler neither repeats nor invents one, and takes
-//! nothing it has read for what is there. Any mixture of old and new bytes is a legal result.
+//! A device may write the memory meanwhile, at any moment and on behalf of a peer; a device in software does so from another thread.
+//! So each access is a relaxed atomic one. Any mixture of old and new bytes is a legal result.
 
-use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const WORD: usize = size_of::<u64>();
 
@@ -13,7 +12,7 @@ const WORD: usize = size_of::<u64>();
 /// # Safety
 ///
 /// - `from` is valid for reads of that many bytes, all initialised, and none of them is in `to`.
-/// - Nobody but a device writes them meanwhile.
+/// - Nobody writes them meanwhile but a device, or other threads by atomics.
 pub(super) unsafe fn read(from: *const u8, to: &mut [u8]) {
     let head = from.align_offset(WORD).min(to.len());
     let (edge, rest) = to.split_at_mut(head);
@@ -23,7 +22,7 @@ pub(super) unsafe fn read(from: *const u8, to: &mut [u8]) {
         read_bytes(from, edge);
         let mut at = from.add(edge.len());
         for word in &mut *words {
-            *word = ptr::read_volatile(at.cast::<u64>()).to_ne_bytes();
+            *word = AtomicU64::from_ptr(at.cast_mut().cast()).load(Relaxed).to_ne_bytes();
             at = at.add(WORD);
         }
         read_bytes(at, tail);
@@ -35,7 +34,7 @@ pub(super) unsafe fn read(from: *const u8, to: &mut [u8]) {
 /// # Safety
 ///
 /// - `to` is valid for writes of that many bytes, and none of them is in `bytes`.
-/// - Nobody but a device reads or writes them meanwhile.
+/// - Nobody reads or writes them meanwhile but a device, or other threads by atomics.
 pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
     let head = to.align_offset(WORD).min(bytes.len());
     let (edge, rest) = bytes.split_at(head);
@@ -45,7 +44,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
         write_bytes(to, edge);
         let mut at = to.add(edge.len());
         for word in words {
-            ptr::write_volatile(at.cast::<u64>(), u64::from_ne_bytes(*word));
+            AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(*word), Relaxed);
             at = at.add(WORD);
         }
         write_bytes(at, tail);
@@ -58,7 +57,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
 unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
     for (at, byte) in to.iter_mut().enumerate() {
         // SAFETY: within the range of the contract.
-        *byte = unsafe { ptr::read_volatile(from.add(at)) };
+        *byte = unsafe { AtomicU8::from_ptr(from.add(at).cast_mut()) }.load(Relaxed);
     }
 }
 
@@ -68,7 +67,7 @@ unsafe fn read_bytes(from: *const u8, to: &mut [u8]) {
 unsafe fn write_bytes(to: *mut u8, bytes: &[u8]) {
     for (at, byte) in bytes.iter().enumerate() {
         // SAFETY: within the range of the contract.
-        unsafe { ptr::write_volatile(to.add(at), *byte) };
+        unsafe { AtomicU8::from_ptr(to.add(at)) }.store(*byte, Relaxed);
     }
 }
 

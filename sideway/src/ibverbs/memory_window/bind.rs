@@ -7,11 +7,12 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_mw_bind, ibv_mw_bind_info};
 
 use super::{MemoryWindow, MemoryWindowType};
-use crate::error::VerbError;
+use crate::error::{Errno, VerbError};
 use crate::ffi::check_errno;
 use crate::ibverbs::AccessFlags;
 use crate::ibverbs::memory_region::{MemoryRegion, RemoteKey};
 use crate::ibverbs::queue_pair::{QueuePairType, SendQueue};
+use crate::ibverbs::quirks::Driver;
 use crate::ibverbs::work_request::WorkRequestFlags;
 
 /// `struct ibv_mw_bind_info`: what a window is bound to.
@@ -46,7 +47,7 @@ impl<'r> BindInformation<'r> {
         Self { info, refused: region.refuses_window(addr, length, access), region: PhantomData }
     }
 
-    /// Nothing: takes the binding back of a window of type 1.
+    /// Nothing: takes the binding back of a window of type 1. Many drivers do not, see [`bind_mw`](MemoryWindow::bind_mw).
     #[inline]
     pub const fn unbind() -> BindInformation<'static> {
         let info = ibv_mw_bind_info { mr: ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
@@ -119,7 +120,8 @@ impl MemoryWindow {
     ///   of another domain, the null region, or one that has no such window ([`BindInformation::new`]); or the driver refuses
     ///   range or access.
     /// - `ENOMEM`: the queue is full.
-    /// - `EPERM`, `EOPNOTSUPP`: the device has no such windows.
+    /// - `EPERM`, `EOPNOTSUPP`: the device has no such windows; or the binding was to be [taken back](BindInformation::unbind), which
+    ///   is refused unless the driver is mlx5's or in this process: drop the window instead.
     ///
     /// # References
     ///
@@ -147,6 +149,11 @@ impl MemoryWindow {
             other => return Err(VerbError::invalid(VERB, format!("queue pairs of type {other:?} bind no windows"))),
         }
         info.check(self).map_err(|hint| VerbError::invalid(VERB, hint))?;
+        if info.is_unbind() && !Driver::of(core.context()).unbinds() {
+            return Err(VerbError::new(VERB, Errno::from_raw(libc::EOPNOTSUPP)).with_hint(
+                "the driver is not known to take a binding back so, and some crash: drop the window, and allocate another",
+            ));
+        }
         let flags = flags & (WorkRequestFlags::Signaled | WorkRequestFlags::Fence);
         let mut bind = ibv_mw_bind { wr_id, send_flags: flags.bits(), bind_info: info.raw() };
         // SAFETY: queue pair, window and region are live and of one device, whose driver has the operation (`alloc_mw`).

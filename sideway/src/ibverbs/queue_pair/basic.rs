@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
-use rdma_mummy_sys::{ibv_qp, ibv_qp_cap, ibv_send_wr};
+use rdma_mummy_sys::{ibv_qp_cap, ibv_send_wr};
 
 use super::common::AsQueuePairCore;
 use super::pair::SendQueue;
@@ -18,7 +18,6 @@ use crate::ibverbs::work_request::{
 /// The send queue of a basic queue pair, which one thread at a time posts to.
 #[derive(Debug)]
 pub struct BasicSendQueue<T = Connected> {
-    qp: *mut ibv_qp,
     requests: Requests<ibv_send_wr>,
     /// `max_inline` bytes for each request.
     #[expect(dead_code, reason = "reached by `inline_origin`")]
@@ -58,15 +57,7 @@ impl<T: Service> BasicSendQueue<T> {
             no_room(verb, format!("{max_inline} bytes of inline data for each of {} requests", cap.max_send_wr))
         })?;
         let inline_origin = inline.at(0).wrapping_sub(requests.first_number().wrapping_mul(max_inline));
-        Ok(Self {
-            qp: core.raw(),
-            requests,
-            inline,
-            inline_origin,
-            max_inline,
-            core: Arc::clone(core),
-            service: PhantomData,
-        })
+        Ok(Self { requests, inline, inline_origin, max_inline, core: Arc::clone(core), service: PhantomData })
     }
 }
 
@@ -77,7 +68,7 @@ impl<T: Service> SendQueue for BasicSendQueue<T> {
     #[inline]
     fn start_post_send(&mut self) -> BasicPostSendGuard<'_, T> {
         BasicPostSendGuard {
-            qp: self.qp,
+            core: &self.core,
             batch: self.requests.batch(),
             inline_origin: self.inline_origin,
             max_inline: self.max_inline,
@@ -95,7 +86,7 @@ impl<T: Service> AsQueuePairCore for BasicSendQueue<T> {
 /// A batch of sends under construction. Dropping it takes the batch back.
 #[derive(Debug)]
 pub struct BasicPostSendGuard<'q, T = Connected> {
-    qp: *mut ibv_qp,
+    core: &'q QueuePairCore,
     batch: Batch<'q, ibv_send_wr>,
     inline_origin: *mut u8,
     max_inline: usize,
@@ -111,12 +102,17 @@ impl<T: Service> SendSink for BasicPostSendGuard<'_, T> {
         // Data that is one entry needs no further check: there is room for it, or the request is refused.
         let place = if D::ONE_ENTRY { self.batch.reserve_with_entry(wr_id) } else { self.batch.reserve(wr_id) };
         let Some(wr) = place else { return };
+        if O::IS_ATOMIC_WRITE
+            && let Some(reason) = self.core.refuses_atomic_write()
+        {
+            return self.batch.refuse(wr_id, reason);
+        }
         // SAFETY: the request exists, with its list and its part of the inline bytes; `&mut self` says that nobody else
         // uses them.
         let written = unsafe {
             (*wr).wr_id = wr_id;
             (*wr).send_flags = flags | D::BASIC_FLAGS;
-            operation.write(&mut *wr, self.qp).and_then(|()| {
+            operation.write(&mut *wr, self.core.raw()).and_then(|()| {
                 data.write(BasicSlot {
                     wr,
                     sges: (*wr).sg_list,
@@ -140,6 +136,6 @@ impl<T: Service> PostSendGuard for BasicPostSendGuard<'_, T> {
     fn post(self) -> Result<(), PostSendError> {
         // SAFETY: the queue pair is live as long as the queue that the batch borrows, and the batch gives a list of
         // requests that stays for the call.
-        self.batch.post("ibv_post_send", |first, bad| unsafe { sys::ibv_post_send(self.qp, first, bad) })
+        self.batch.post("ibv_post_send", |first, bad| unsafe { sys::ibv_post_send(self.core.raw(), first, bad) })
     }
 }

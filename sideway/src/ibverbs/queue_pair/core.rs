@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
@@ -15,15 +15,16 @@ use super::multicast::Groups;
 use super::packet_offloads::PacketOffloads;
 use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
-    QueuePairType, TransitionTable,
+    QueuePairType, SendOperationFlags, TransitionTable,
 };
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Attachment, Handle, check_errno, errno_of};
 use crate::ibverbs::completion::{CompletionQueueCore, Threads};
-use crate::ibverbs::device_context::DeviceContext;
+use crate::ibverbs::device_context::{DeviceCapabilityFlags, DeviceContext};
 use crate::ibverbs::protection_domain::ProtectionDomain;
 use crate::ibverbs::shared_receive_queue::SharedReceiveQueueCore;
 use crate::ibverbs::work_queue::RwqIndirectionTable;
+use crate::ibverbs::work_request::RefusalReason;
 use crate::ibverbs::xrc_domain::XrcDomain;
 
 /// The C object with everything that must outlive it; the two queues share it.
@@ -39,6 +40,7 @@ pub struct QueuePairCore {
     transitions: TransitionTable,
     /// It was built for requests to be sent.
     holds_sends: bool,
+    atomic_writes: OnceLock<bool>,
     /// The multicast groups that it is in: C does not destroy a queue pair that is in one.
     pub(super) groups: Groups,
     // Behind the handle: they must outlive it.
@@ -85,6 +87,7 @@ impl QueuePairCore {
             qp_type,
             transitions,
             holds_sends,
+            atomic_writes: OnceLock::new(),
             groups,
             parents,
             control,
@@ -143,6 +146,25 @@ impl QueuePairCore {
         // write it meanwhile, in C: an atomic load gives the old state or the new one.
         let state = unsafe { AtomicU32::from_ptr((&raw mut (*self.raw()).state).cast()) };
         QueuePairState::from_raw(state.load(Ordering::Relaxed))
+    }
+
+    /// Why a basic queue pair refuses an atomic write: siw looks its opcode up in a table that ends before, and so a device has to
+    /// report that it has them. It is asked until it has answered.
+    #[cold]
+    pub(super) fn refuses_atomic_write(&self) -> Option<RefusalReason> {
+        let has = match self.atomic_writes.get() {
+            Some(has) => *has,
+            None => {
+                let Ok(device) = self.context.query_device() else {
+                    return Some(RefusalReason::Invalid(
+                        "ibv_query_device_ex failed, which tells whether the device has atomic writes",
+                    ));
+                };
+                let has = device.device_cap_flags().contains(DeviceCapabilityFlags::AtomicWrite);
+                *self.atomic_writes.get_or_init(|| has)
+            }
+        };
+        (!has).then_some(RefusalReason::NotOfDevice(SendOperationFlags::AtomicWrite))
     }
 
     /// Whether it was built for requests to be sent.

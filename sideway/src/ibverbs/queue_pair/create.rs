@@ -10,6 +10,7 @@ use rdma_mummy_sys::{
     ibv_qp_init_attr_mask as mask, ibv_qp_type, ibv_srq,
 };
 
+use super::limits;
 use super::missing_operation::{self, SendContext};
 use super::packet_offloads::SegmentHeaders;
 use super::send_room::unchecked_driver;
@@ -20,7 +21,7 @@ use super::{
 use crate::error::{Errno, VerbError};
 use crate::ffi::check_pointer;
 use crate::ibverbs::completion::CompletionQueueCore;
-use crate::ibverbs::quirks;
+use crate::ibverbs::quirks::{self, Driver};
 use crate::ibverbs::shared_receive_queue::{SharedReceiveQueueCore, SharedReceiveQueueType};
 use crate::ibverbs::work_request::{MOST_REQUESTS, ReceiveQueue, RefusalReason};
 
@@ -212,6 +213,10 @@ impl<T: Service> QueuePairBuilder<T> {
                 ),
             ));
         }
+        let driver = Driver::of(self.pd.device_context());
+        if let Some(reason) = driver.refuses_extended() {
+            return Err(unusable(verb, reason));
+        }
         let segments = operations.contains(SendOperationFlags::TcpSegmentationOffload);
         let headers = SegmentHeaders(segments.then_some(self.max_tso_header));
         let send_context = SendContext::allocate(headers, self.cap.max_send_wr);
@@ -245,8 +250,15 @@ impl<T: Service> QueuePairBuilder<T> {
                 unusable(verb, &format!("the driver made the queue pair without the function {name}"))
             })?;
             missing_operation::take_later(extended.as_ptr(), operations, refuse_all);
+            if self.cap.max_send_sge == 0 {
+                missing_operation::refuse_entries(extended.as_ptr());
+            }
             SendContext::keep_vendor_data(extended.as_ptr(), data, refuse_all);
-            quirks::mend_queue_pair(extended.as_ptr())
+            let mended = quirks::mend_queue_pair(driver, extended.as_ptr());
+            if !driver.compares_lengths() {
+                limits::enforce(extended.as_ptr(), &self.cap);
+            }
+            mended
         };
         // SAFETY: `extended` is the queue pair of `core`, of the builder's service, and no function of its is null any more.
         let send = unsafe { ExtendedSendQueue::new(extended, &core) };

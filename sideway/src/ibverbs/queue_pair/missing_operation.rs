@@ -20,6 +20,7 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 
 use super::SendOperationFlags as Operation;
+use super::limits::SendLimits;
 use super::packet_offloads::{PacketOffloads, SegmentHeaders};
 use crate::ibverbs::work_request::{FailedRequest, Refusal, RefusalReason};
 
@@ -43,6 +44,8 @@ pub(crate) struct SendContext {
     headers: SegmentHeaders,
     /// Requests that the send queue was built for.
     max_send_wr: u32,
+    /// Of a driver that does not look.
+    limits: Option<SendLimits>,
 }
 
 /// A box that is pointed to: owned as a raw pointer, so that moving it leaves the others valid.
@@ -85,6 +88,7 @@ impl SendContext {
             packets: Arc::default(),
             headers,
             max_send_wr,
+            limits: None,
         })))
     }
 
@@ -219,6 +223,28 @@ impl SendContext {
         unsafe { (*(*qp).qp_base.qp_context.cast::<Self>()).later.vendor }
     }
 
+    /// Keeps what requests are compared with.
+    ///
+    /// # Safety
+    ///
+    /// As [`keep_vendor_data`](Self::keep_vendor_data).
+    pub(super) unsafe fn keep_limits(qp: *mut ibv_qp_ex, limits: SendLimits) {
+        // SAFETY: the caller's promise.
+        if let Some(context) = unsafe { Self::of(qp) } {
+            context.limits = Some(limits);
+        }
+    }
+
+    /// What [`keep_limits`](Self::keep_limits) was given.
+    ///
+    /// # Safety
+    ///
+    /// As [`take_refusal`](Self::take_refusal).
+    pub(super) unsafe fn limits(qp: *mut ibv_qp_ex) -> Option<SendLimits> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::of(qp) }?.limits
+    }
+
     /// # Safety
     ///
     /// As [`take_refusal`](Self::take_refusal), and the reference is the only one while it lives.
@@ -328,6 +354,20 @@ pub(crate) unsafe fn take_later(qp: *mut ibv_qp_ex, operations: Operation, refus
     {
         context.later.flush = function;
     }
+}
+
+/// Refuses single entries, for which the queue pair was not built: no check is made of them when a request is built.
+///
+/// # Safety
+///
+/// As [`fill_in`].
+pub(crate) unsafe fn refuse_entries(qp: *mut ibv_qp_ex) {
+    unsafe extern "C" fn no_entry(qp: *mut ibv_qp_ex, _: u32, _: u64, _: u32) {
+        // SAFETY: called while a batch of this very queue pair is built.
+        unsafe { refuse(qp, RefusalReason::TooManyEntries { given: 1, limit: 0 }) }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { (*qp).wr_set_sge = Some(no_entry) };
 }
 
 fn block(qp: *mut ibv_qp_ex) -> *mut [Function; COUNT] {

@@ -35,6 +35,7 @@ mod endpoint;
 mod extended;
 mod generic;
 mod init_attribute;
+mod limits;
 mod maker;
 mod missing_operation;
 mod modify_error;

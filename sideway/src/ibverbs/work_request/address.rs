@@ -58,6 +58,8 @@ impl<O, A> Sealed for Addressed<O, A> {}
 
 // SAFETY: both parts keep the contract.
 unsafe impl<O: SendOperation, A: SendAddress> SendOperation for Addressed<O, A> {
+    const IS_ATOMIC_WRITE: bool = O::IS_ATOMIC_WRITE;
+
     #[inline]
     unsafe fn begin(self, qp: *mut ibv_qp_ex) {
         // SAFETY: the caller's promise; the address behind the operation, as C has it.

@@ -42,7 +42,7 @@ pub enum PostErrorKind {
     /// requests it was built for. A batch that fails so on an empty queue is too large in itself: it has more requests, entries or
     /// inline data than the queue pair was built for.
     NotEnoughResources,
-    /// The queue pair was not built for this operation.
+    /// The queue pair was not built for this operation, or the device does not have it.
     OperationNotEnabled(SendOperationFlags),
     /// Anything else.
     Verb,
@@ -119,6 +119,8 @@ pub enum RefusalReason {
     NoReceives,
     /// The queue pair was not built for it.
     NotEnabled(SendOperationFlags),
+    /// The device does not report that it has it.
+    NotOfDevice(SendOperationFlags),
     /// This version of the driver is known to do it wrong.
     DriverFault(&'static str),
 }
@@ -224,6 +226,14 @@ impl PostError {
                 format!(
                     "the queue pair was not built for {}: name it in QueuePairBuilder::setup_send_ops_flags, if the \
                      device has it",
+                    name_of(operation)
+                ),
+            ),
+            RefusalReason::NotOfDevice(operation) => (
+                PostErrorKind::OperationNotEnabled(operation),
+                libc::EOPNOTSUPP,
+                format!(
+                    "the device does not report {0} (DeviceAttr::device_cap_flags): do without it",
                     name_of(operation)
                 ),
             ),

@@ -204,11 +204,13 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
     /// key, [`inc_rkey`](RemoteKey::inc_rkey) of the one before, which the window is told by
     /// [`set_rkey`](MemoryWindow::set_rkey).
     ///
+    /// The window is the batch's alone until that is posted: irdma's driver writes the new key into it.
+    ///
     /// A window of type 1 or of another device, a region of another domain, or nothing to bind to, is refused when the batch is
     /// posted.
     #[doc(alias = "ibv_wr_bind_mw")]
     #[inline]
-    pub fn setup_bind_mw<'q>(self, window: &'q MemoryWindow, rkey: impl Into<RemoteKey>, bind: BindInformation<'q>)
+    pub fn setup_bind_mw<'q>(self, window: &'q mut MemoryWindow, rkey: impl Into<RemoteKey>, bind: BindInformation<'q>)
     where
         G: HoldsFor<'q>,
         G::Service: Offers<BindMemoryWindow<'q>>,

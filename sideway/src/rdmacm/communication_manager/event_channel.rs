@@ -1,6 +1,6 @@
 //! `struct rdma_event_channel`: where the events of identifiers come.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -17,13 +17,16 @@ use crate::ffi::{
     Found, Registry, check_alive, check_pointer, clear_errno, errno_of, last_errno, set_nonblocking, take_event,
     wait_for,
 };
+use crate::ibverbs::fork;
 
 const GET_EVENT: &str = "rdma_get_cm_event";
 
 /// `struct rdma_event_channel` — where the events of identifiers come, in the order in which they happened.
 ///
 /// The descriptor becomes readable when an event comes and is in non-blocking mode, so that it fits `poll(2)`, `epoll(7)` and
-/// async runtimes through [`AsFd`]; [`get_cm_event`](Self::get_cm_event) waits by itself.
+/// async runtimes through [`AsRawFd`]; [`get_cm_event`](Self::get_cm_event) waits by itself. There is no
+/// [`AsFd`](std::os::fd::AsFd): what is written to the descriptor are commands of librdmacm with addresses in them, which the kernel
+/// gives back and librdmacm follows.
 ///
 /// Several threads may take events from one channel: each event goes to one of them.
 #[doc(alias = "rdma_event_channel")]
@@ -62,6 +65,7 @@ impl EventChannel {
     /// [rdma_create_event_channel(3)](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)
     #[doc(alias = "rdma_create_event_channel")]
     pub fn new() -> Result<Arc<Self>, CreateEventChannelError> {
+        fork::before_device();
         clear_errno();
         // SAFETY: the function takes nothing.
         let raw = unsafe { sys::rdma_create_event_channel() };
@@ -158,7 +162,7 @@ impl EventChannel {
         }
         let mut raw = ptr::null_mut();
         let mut errno = 0;
-        let is_taken = take_event(GET_EVENT, || {
+        let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
             // SAFETY: the channel is live, and `raw` is there to be written. No other call on its identifiers runs.
             let ret = unsafe { sys::rdma_get_cm_event(self.raw(), &mut raw) };
             // A step of the library's own that failed has left its errno here, and -1 in the event.
@@ -295,13 +299,6 @@ impl AsRawFd for EventChannel {
     fn as_raw_fd(&self) -> RawFd {
         // SAFETY: the channel is live, and its descriptor never changes.
         unsafe { (*self.raw()).fd }
-    }
-}
-
-impl AsFd for EventChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open as long as the channel; one below zero was refused when it was made.
-        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
     }
 }
 

@@ -11,6 +11,7 @@ use super::Identifier;
 use crate::error::VerbError;
 use crate::ffi::{check_pointer, clear_errno};
 use crate::ibverbs::device_context::DeviceContext;
+use crate::ibverbs::fork;
 
 /// Those that somebody holds, by the address of the C object: events of a device find their objects in one of them.
 static LENT: Mutex<BTreeMap<usize, Weak<DeviceContext>>> = Mutex::new(BTreeMap::new());
@@ -78,6 +79,7 @@ unsafe impl Sync for List {}
 
 impl List {
     fn get() -> Result<Self, VerbError> {
+        fork::before_device();
         clear_errno();
         // SAFETY: nothing is asked for but the list.
         let list = unsafe { sys::rdma_get_devices(std::ptr::null_mut()) };

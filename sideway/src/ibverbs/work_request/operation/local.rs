@@ -18,6 +18,7 @@ pub struct LocalInvalidate {
 /// `ibv_wr_bind_mw`.
 #[derive(Clone, Copy, Debug)]
 pub struct BindMemoryWindow<'a> {
+    /// Of an exclusive borrow: drivers write to the C object.
     pub(crate) window: &'a MemoryWindow,
     pub(crate) rkey: RemoteKey,
     pub(crate) bind: BindInformation<'a>,

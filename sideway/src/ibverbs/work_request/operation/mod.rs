@@ -56,6 +56,11 @@ open_enum! {
 /// [`HoldsFor`](super::HoldsFor)). [`write`](Self::write) leaves `wr_id`, `next`, `sg_list` and `num_sge` as they are, and of
 /// `send_flags` only adds to what is set.
 pub unsafe trait SendOperation: Sealed + Copy {
+    /// Whether a basic queue pair takes it only of a device that has atomic writes: siw looks every opcode up in a table that ends
+    /// before this one.
+    #[doc(hidden)]
+    const IS_ATOMIC_WRITE: bool = false;
+
     /// Begins the request: the data is given next.
     ///
     /// # Safety

@@ -96,6 +96,8 @@ macro_rules! remote_operation {
     ($Operation:ident, $opcode:ident, |$self:ident, $qp:ident| $begin:expr, |$wr:ident| $write:expr) => {
         // SAFETY: no pointer is left in the request.
         unsafe impl SendOperation for $Operation {
+            const IS_ATOMIC_WRITE: bool = raw::$opcode.0 == raw::IBV_WR_ATOMIC_WRITE.0;
+
             #[inline]
             unsafe fn begin($self, $qp: *mut ibv_qp_ex) {
                 // SAFETY: the caller's promise.

@@ -1,5 +1,6 @@
 //! Queue pairs of every service: what they are asked, and every operation with every form of data.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ const DEPTH: u32 = 32;
 /// What the programs are made with.
 struct Ground {
     region: OwnedMemoryRegion,
-    window: MemoryWindow,
+    window: RefCell<MemoryWindow>,
     cq: BasicCompletionQueue,
     pd: Arc<ProtectionDomain>,
     context: Arc<DeviceContext>,
@@ -42,7 +43,7 @@ impl Ground {
         let pd = context.alloc_pd()?;
         let cq = context.create_cq_builder().setup_cqe(64).build()?;
         let region = pd.reg_owned_mr(64, AccessFlags::LocalWrite | AccessFlags::MemoryWindowBind)?;
-        let window = pd.alloc_mw(MemoryWindowType::Type2)?;
+        let window = RefCell::new(pd.alloc_mw(MemoryWindowType::Type2)?);
         Ok(Self { region, window, cq, pd, context })
     }
 
@@ -71,6 +72,7 @@ impl Ground {
         let (lkey, addr) = (self.region.lkey(), self.region.addr());
         let entries = [ScatterGatherEntry::new(lkey, addr, 4), ScatterGatherEntry::new(lkey, addr + 4, 4)];
         let bind = BindInformation::new(self.region.region(), addr + 8, 16, AccessFlags::RemoteRead);
+        let mut window = self.window.borrow_mut();
         let mut guard = qp.start_post_send();
         guard.construct_wr(1, SIGNALED).setup_send().setup_inline_data(b"ping");
         guard
@@ -88,7 +90,7 @@ impl Ground {
         }
         guard.construct_wr(9, SIGNALED).setup_local_inv(10);
         guard.construct_wr(11, SIGNALED).setup_atomic_write(1, 2, *b"8 bytes!");
-        guard.construct_wr(12, SIGNALED).setup_bind_mw(&self.window, 0x77, bind);
+        guard.construct_wr(12, SIGNALED).setup_bind_mw(&mut window, 0x77, bind);
         guard.post()?;
         // A batch that is given up.
         let mut guard = qp.start_post_send();

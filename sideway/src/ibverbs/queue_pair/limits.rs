@@ -1,0 +1,87 @@
+//! What a queue pair was built for, compared with each request whose driver does not do so itself, or does so in 32 bits.
+//!
+//! The setters of the driver that take data of any length are replaced by functions that look first. Drivers that are known to look
+//! keep theirs, so that their users pay nothing.
+
+use libc::c_void;
+use rdma_mummy_sys::{ibv_data_buf, ibv_qp_cap, ibv_qp_ex, ibv_sge};
+
+use super::missing_operation::{SendContext, refuse};
+use crate::ibverbs::work_request::RefusalReason;
+
+type SetInline = unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize);
+type SetInlineList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf);
+type SetSgeList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge);
+
+/// The limits, with the driver's functions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendLimits {
+    /// Bytes of inline data.
+    max_inline: usize,
+    /// Entries of a gather list.
+    max_sge: usize,
+    set_inline: SetInline,
+    set_inline_list: SetInlineList,
+    set_sge_list: SetSgeList,
+}
+
+/// Compares the data of each request with `cap`, as it was asked for, before the driver sees it.
+///
+/// # Safety
+///
+/// As [`fill_in`](super::missing_operation::fill_in), which came before.
+pub(super) unsafe fn enforce(qp: *mut ibv_qp_ex, cap: &ibv_qp_cap) {
+    // SAFETY: the caller's promise: nobody posts to the queue pair, its functions may be read and replaced.
+    unsafe {
+        let setters = ((*qp).wr_set_inline_data, (*qp).wr_set_inline_data_list, (*qp).wr_set_sge_list);
+        let (Some(set_inline), Some(set_inline_list), Some(set_sge_list)) = setters else { return };
+        let (max_inline, max_sge) = (cap.max_inline_data as usize, cap.max_send_sge as usize);
+        SendContext::keep_limits(qp, SendLimits { max_inline, max_sge, set_inline, set_inline_list, set_sge_list });
+        (*qp).wr_set_inline_data = Some(set_inline_data);
+        (*qp).wr_set_inline_data_list = Some(set_inline_data_list);
+        (*qp).wr_set_sge_list = Some(set_list);
+    }
+}
+
+unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: put in place by `enforce` on this very queue pair, of which a batch is being built.
+    unsafe {
+        let Some(limits) = SendContext::limits(qp) else { return };
+        match limits.too_long(length) {
+            None => (limits.set_inline)(qp, addr, length),
+            Some(reason) => refuse(qp, reason),
+        }
+    }
+}
+
+unsafe extern "C" fn set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+    // SAFETY: as above; the caller of `ibv_wr_set_inline_data_list` gives so many pieces.
+    unsafe {
+        let Some(limits) = SendContext::limits(qp) else { return };
+        let length = (0..count).map(|index| (*list.add(index)).length).fold(0, usize::saturating_add);
+        match limits.too_long(length) {
+            None => (limits.set_inline_list)(qp, count, list),
+            Some(reason) => refuse(qp, reason),
+        }
+    }
+}
+
+unsafe extern "C" fn set_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // hns reads the first entry of an atomic's list, also of an empty one.
+    static NOTHING: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
+    // SAFETY: as above; the driver only reads the entries.
+    unsafe {
+        let Some(limits) = SendContext::limits(qp) else { return };
+        if count > limits.max_sge {
+            return refuse(qp, RefusalReason::TooManyEntries { given: count, limit: limits.max_sge });
+        }
+        (limits.set_sge_list)(qp, count, if count == 0 { &raw const NOTHING } else { list });
+    }
+}
+
+impl SendLimits {
+    fn too_long(&self, given: usize) -> Option<RefusalReason> {
+        let limit = self.max_inline;
+        (given > limit).then_some(RefusalReason::InlineTooLong { given, limit })
+    }
+}

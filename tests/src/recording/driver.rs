@@ -1,0 +1,77 @@
+//! Drivers of rdma-core's as far as they do what no program survives: the recording device behaves as one of them, and notes a
+//! violation where that one would write or read outside of its memory.
+
+use std::ffi::c_void;
+use std::path::Path;
+
+use libc::c_int;
+use rdma_mummy_sys as ffi;
+
+use super::completion;
+use crate::requirements::c_compiler;
+
+/// What a driver does without a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Extended: copies inline data of any length.
+    InlineOfAnyLength,
+    /// Extended: reads the first entry of a list, also of an empty one.
+    FirstOfNone,
+    /// Follows the region of `ibv_bind_mw`.
+    NullRegion,
+    /// Has no memory of a completion queue any more after a failed resize.
+    ResizeLosesQueue,
+    /// Basic: looks an opcode up in a table of 12.
+    TableOfOpcodes,
+    /// Writes the key of a bind by a request into the window.
+    BindWritesKey,
+}
+
+/// A driver, by the name of its file.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver {
+    /// `lib{name}-rdmavNN.so` is its file.
+    pub name: &'static str,
+    pub(super) faults: &'static [Fault],
+}
+
+impl Driver {
+    /// Broadcom.
+    pub const BNXT_RE: Self = Self { name: "bnxt_re", faults: &[Fault::InlineOfAnyLength, Fault::ResizeLosesQueue] };
+    /// HiSilicon. (Its sum of the lengths of inline data wraps.)
+    pub const HNS: Self = Self { name: "hns", faults: &[Fault::InlineOfAnyLength, Fault::FirstOfNone] };
+    /// Soft-RoCE.
+    pub const RXE: Self = Self { name: "rxe", faults: &[Fault::NullRegion, Fault::ResizeLosesQueue] };
+    /// ConnectX-3.
+    pub const MLX4: Self = Self { name: "mlx4", faults: &[Fault::NullRegion] };
+    /// ConnectX-4 and later.
+    pub const MLX5: Self = Self { name: "mlx5", faults: &[] };
+    /// Intel.
+    pub const IRDMA: Self = Self { name: "irdma", faults: &[Fault::NullRegion, Fault::BindWritesKey] };
+    /// Pensando. (It cuts the length of inline data to 32 bits.)
+    pub const IONIC: Self = Self { name: "ionic", faults: &[Fault::NullRegion, Fault::InlineOfAnyLength] };
+    /// Soft-iWARP.
+    pub const SIW: Self = Self { name: "siw", faults: &[Fault::TableOfOpcodes] };
+
+    /// All of them.
+    pub const ALL: [Self; 8] =
+        [Self::BNXT_RE, Self::HNS, Self::RXE, Self::MLX4, Self::MLX5, Self::IRDMA, Self::IONIC, Self::SIW];
+}
+
+pub(super) type PollCq = unsafe extern "C" fn(*mut ffi::ibv_cq, c_int, *mut ffi::ibv_wc) -> c_int;
+
+/// A function that polls, in a file of the driver's name; `None`, with a word, where there is no C compiler.
+pub(super) fn poll_cq_of(driver: Driver, directory: &Path) -> Option<PollCq> {
+    const SOURCE: &str = "int (*recording_poll)(void *, int, void *);\n\
+                          int poll_cq(void *cq, int n, void *wc) { return recording_poll(cq, n, wc); }\n";
+    let name = format!("{}-rdmav99", driver.name);
+    let library = c_compiler()?.load(directory, &name, SOURCE, &[]);
+    // SAFETY: both are of these types in the text above, and the library stays loaded.
+    unsafe {
+        let target = library.get::<*mut *mut c_void>(b"recording_poll\0").unwrap_or_else(|error| panic!("{error}"));
+        target.write(completion::poll_cq as PollCq as *mut c_void);
+        let poll_cq = *library.get::<PollCq>(b"poll_cq\0").unwrap_or_else(|error| panic!("{error}"));
+        std::mem::forget(library);
+        Some(poll_cq)
+    }
+}
