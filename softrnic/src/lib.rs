@@ -53,6 +53,8 @@ mod wiring;
 
 pub use builder::{Builder, DEVICES_VARIABLE, RegisterError, register};
 pub use ipc::PEERS_VARIABLE;
+#[doc(hidden)]
+pub use verbs::kernel_file::{attribute_file, is_device_file};
 
 /// Its code compiles.
 #[cfg(doctest)]

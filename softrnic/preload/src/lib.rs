@@ -6,6 +6,10 @@
 //! The functions are those of `rdma-mummy-exports`, `register` is the first call. The feature `pair` is for libraries that take the
 //! place of the system's and do not only stand before them: it adds the names that drivers want, and rsockets.
 
+#[cfg(not(feature = "pair"))]
+mod files;
 mod register;
+#[cfg(not(feature = "pair"))]
+mod rsockets;
 
 rdma_mummy_exports::functions!(crate::register::ready);

@@ -1,7 +1,7 @@
 //! `struct ibv_device`: the devices of the process, which are there from their registration on and for good.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
@@ -37,8 +37,11 @@ impl Device {
     pub(super) fn new(name: &str, place: c_int) -> Self {
         // SAFETY: the struct has numbers and nullable function pointers alone, of which zero is a value.
         let mut c: ibv_device = unsafe { mem::zeroed() };
-        for (to, from) in c.name.iter_mut().take(NAME_SIZE - 1).zip(name.bytes()) {
-            *to = from as c_char;
+        // The kernel names a device's character device otherwise: here one name serves for both.
+        for copy in [&mut c.name, &mut c.dev_name] {
+            for (to, from) in copy.iter_mut().take(NAME_SIZE - 1).zip(name.bytes()) {
+                *to = from as c_char;
+            }
         }
         c.node_type = ibv_node_type::IBV_NODE_CA;
         c.transport_type = ibv_transport_type::IBV_TRANSPORT_IB;
@@ -58,6 +61,11 @@ impl Device {
     /// What C has. It leads back to all of the device; written through it is the C struct alone, which is in a cell.
     pub(crate) fn as_c(&self) -> *mut ibv_device {
         ptr::from_ref(self).cast_mut().cast()
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        // SAFETY: the name is at the start of the array, ends with a zero byte, and is not written any more.
+        unsafe { CStr::from_ptr((&raw const (*self.as_c()).name).cast()) }.to_bytes()
     }
 
     /// Big-endian.
@@ -141,13 +149,13 @@ pub(crate) unsafe extern "C" fn is_fork_initialized() -> ibv_fork_status {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
-
     use super::*;
 
     fn name(device: &Device) -> String {
         // SAFETY: the device is there, its name ends with a zero byte, and nobody writes to it.
-        unsafe { CStr::from_ptr(get_device_name(device.as_c())) }.to_string_lossy().into_owned()
+        let name = unsafe { CStr::from_ptr(get_device_name(device.as_c())) };
+        assert_eq!(name.to_bytes(), device.name());
+        name.to_string_lossy().into_owned()
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub(crate) fn by_index(index: u32) -> Option<Gid> {
     slot.map(|address| Gid::from(address.ip))
 }
 
+/// The index of the interface that a GID is an address of; `None` if the table has no GID at `index`.
+pub(crate) fn interface_of(index: u32) -> Option<u32> {
+    Some(table().get(index as usize).copied().flatten()?.interface_index)
+}
+
 /// The first index whose GID is the one that is looked for.
 pub(crate) fn index_of(is_it: &dyn Fn(Gid) -> bool) -> Option<u8> {
     let index = table().iter().position(|slot| slot.is_some_and(|address| is_it(address.ip.into())))?;

@@ -14,6 +14,7 @@ pub(crate) mod failure;
 pub(crate) mod gid;
 pub(crate) mod guard;
 pub(crate) mod import;
+pub(crate) mod kernel_file;
 pub(crate) mod memory_region;
 #[cfg(test)]
 mod memory_tests;

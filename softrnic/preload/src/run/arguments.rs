@@ -22,6 +22,7 @@ Environment:
   SOFTRNIC_DEVICES   The devices: names separated by commas, or how many; soft0 where it is not set
   RDMA_MUMMY_RDMACM  Who serves connections by address: `system` or `softrnic`; where it is not set the system, if it has a device
   SOFTRNIC_PRELOAD   The library to use, or with --libraries the folder with both, in place of the ones beside this command
+  UCX_UD_ETH_DGID_CHECK  Set to n unless it is set: UCX needs this for datagrams on devices other than ConnectX
 
 Examples:
   softrnic-run ibv_devinfo

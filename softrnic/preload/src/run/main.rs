@@ -22,6 +22,12 @@ const NOT_FOUND: u8 = 127;
 /// What shells say when they are used in the wrong way.
 const MISUSED: u8 = 2;
 
+/// Variables that programs need on soft devices, set unless the caller has set them.
+///
+/// UCX looks for the packet type of a datagram in the service level of its completion, where ConnectX has it, and drops datagrams over
+/// IPv4 of every other device, the kernel's soft-RoCE included, unless it is told not to look.
+const DEFAULTS: &[(&str, &str)] = &[("UCX_UD_ETH_DGID_CHECK", "n")];
+
 /// Why the program was not run: what to say, and how to end.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
@@ -64,6 +70,11 @@ fn become_program(way: Way, name: &OsStr, arguments: &[OsString]) -> Refusal {
         Ok(prepared) => prepared,
         Err(refusal) => return refusal,
     };
-    let error = Command::new(name).args(arguments).env(variable, value).exec();
+    let mut command = Command::new(name);
+    command.args(arguments).env(variable, value);
+    for (name, value) in DEFAULTS.iter().filter(|(name, _)| env::var_os(name).is_none()) {
+        command.env(name, value);
+    }
+    let error = command.exec();
     Refusal::new(CANNOT_RUN, format!("cannot run {}: {error}", name.display()))
 }
