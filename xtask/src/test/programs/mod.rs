@@ -20,11 +20,12 @@ use crate::record::Key;
 use crate::table::Finished;
 use crate::{packages, repo};
 
-/// Our own programs, each with the libraries that it is linked to.
-const OWN: &[(&str, &[&str])] = &[
-    ("one_process", &["-libverbs", "-lrdmacm", "-lpthread"]),
-    ("by_version", &["-ldl"]),
-    ("cancel", &["-libverbs", "-lpthread"]),
+/// Our own programs, each with its compiler and the libraries that it is linked to.
+const OWN: &[(&str, &str, &[&str])] = &[
+    ("one_process", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
+    ("by_version", "cc", &["-ldl"]),
+    ("cancel", "cc", &["-libverbs", "-lpthread"]),
+    ("mpi", "mpicc", &[]),
 ];
 
 /// Runs the lines that have not passed before: in the gate one for each program and each way to start it.
@@ -117,12 +118,12 @@ struct Place {
 fn compile(root: &Path, built: &Built) -> Result<PathBuf> {
     let folder = built.libraries.with_file_name("programs");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    for (name, libraries) in OWN {
+    for (name, compiler, libraries) in OWN {
         let source = root.join("softrnic/preload/tests").join(name).with_extension("c");
-        let mut command = Command::new("cc");
+        let mut command = Command::new(compiler);
         command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).arg(&source);
         command.arg("-o").arg(folder.join(name)).args(*libraries);
-        let status = command.status().context("cannot run cc")?;
+        let status = command.status().with_context(|| format!("cannot run {compiler}"))?;
         ensure!(status.success(), "compiling {}: {status}", source.display());
     }
     Ok(folder)

@@ -60,7 +60,7 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
             let named = server.contains("{port}");
             let mut server = start(server)?;
             if named {
-                listens_on_softrnic(&mut server, port, deadline)?;
+                listens(&mut server, port, deadline)?;
             }
             loop {
                 let mut attempt = start(client)?;
@@ -177,18 +177,10 @@ fn contains(printed: &str, expected: &str) -> bool {
     printed.lines().map(words).any(|line| line.windows(expected.len()).any(|part| part == expected))
 }
 
-/// Waits until somebody listens on the TCP port, as long as the server lives.
+/// Waits until the server listens on the port, of TCP or of softrnic's connection manager.
 fn listens(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
-    const LISTEN: &str = "0A";
-    let wanted = format!(":{port:04X}");
     loop {
-        let tables = ["tcp", "tcp6"]
-            .map(|name| fs::read_to_string(format!("/proc/{}/net/{name}", server.id())).unwrap_or_default());
-        let found = tables.iter().flat_map(|table| table.lines()).any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            words.next().is_some_and(|local| local.ends_with(&wanted)) && words.nth(1) == Some(LISTEN)
-        });
-        if found {
+        if listens_on_tcp(server.id(), port) || listens_on_softrnic(port) {
             return Ok(());
         }
         if let Some(status) = server.ended()? {
@@ -199,26 +191,26 @@ fn listens(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
     }
 }
 
-/// Waits until somebody listens on a port of softrnic's connection manager, as long as the server lives.
-fn listens_on_softrnic(server: &mut Process, port: u16, deadline: Instant) -> Result<()> {
+fn listens_on_tcp(process: u32, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let wanted = format!(":{port:04X}");
+    ["tcp", "tcp6"].iter().any(|name| {
+        let table = fs::read_to_string(format!("/proc/{process}/net/{name}")).unwrap_or_default();
+        table.lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next().is_some_and(|local| local.ends_with(&wanted)) && words.nth(1) == Some(LISTEN)
+        })
+    })
+}
+
+fn listens_on_softrnic(port: u16) -> bool {
     const ACCEPTS: &str = "00010000";
     let wanted = format!("/{port}/");
-    loop {
-        let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-        let found = table.lines().any(|line| {
-            line.contains("@softrnic/1/cm/")
-                && line.contains(&wanted)
-                && line.split_whitespace().any(|word| word == ACCEPTS)
-        });
-        if found {
-            return Ok(());
-        }
-        if let Some(status) = server.ended()? {
-            bail!("the server: {status}\n{}", server.story());
-        }
-        ensure!(Instant::now() < deadline, "the server does not listen\n{}", server.story());
-        thread::sleep(LOOK);
-    }
+    fs::read_to_string("/proc/net/unix").unwrap_or_default().lines().any(|line| {
+        line.contains("@softrnic/1/cm/")
+            && line.contains(&wanted)
+            && line.split_whitespace().any(|word| word == ACCEPTS)
+    })
 }
 
 /// A TCP port that nobody has at the moment.

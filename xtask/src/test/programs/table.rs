@@ -23,7 +23,7 @@ pub(crate) enum Shape {
     One(&'static str),
     /// One that goes on until it is ended, after it has said what is expected.
     Waiting(&'static str),
-    /// A server, and a client that starts when the server listens on TCP.
+    /// A server, and a client that starts when the server listens.
     Pair(&'static str, &'static str),
     /// A server, and a client that is tried again until the server serves it: where it listens is softrnic's affair.
     Retried(&'static str, &'static str),
@@ -58,7 +58,8 @@ impl Row {
         | Shape::Serving(line, _)
         | Shape::Compared(line, ..)
         | Shape::Said(line, ..)) = self.shape;
-        let is_program = |word: &&str| !["stdbuf", "-oL", "{run}"].contains(word);
+        // What `env` sets chooses another part of the program, and counts as one.
+        let is_program = |word: &&str| !["stdbuf", "-oL", "{run}", "env"].contains(word);
         let program = line.split(' ').find(is_program).unwrap_or(line);
         let program = if matches!(self.shape, Shape::Compared(..)) { "stride-perf" } else { program };
         (self.way, program, discriminant(&self.shape))
@@ -166,6 +167,69 @@ macro_rules! perftest_cm {
 macro_rules! cm {
     ($name:literal, $way:expr, $server:literal, $client:literal, $expected:literal) => {
         row($name, $way, Shape::Retried($server, $client), $expected)
+    };
+}
+
+/// A line of ucx_perftest: the transport and the client's words.
+macro_rules! ucx {
+    ($name:literal, $transport:literal, $words:literal) => {
+        row(
+            $name,
+            Preload,
+            Shape::Pair(
+                concat!("env UCX_TLS=", $transport, " ucx_perftest -p {port}"),
+                concat!("env UCX_TLS=", $transport, " ucx_perftest 127.0.0.1 -p {port} -w 10 -t ", $words),
+            ),
+            "Final:",
+        )
+    };
+}
+
+/// A line of our program for Open MPI, on four processes: how MPI sends.
+macro_rules! mpi {
+    ($name:literal, $words:literal) => {
+        row(
+            $name,
+            Preload,
+            Shape::One(concat!(
+                "mpirun --allow-run-as-root --oversubscribe --timeout 110 -n 4 ",
+                $words,
+                " {build}/mpi"
+            )),
+            "all is well",
+        )
+    };
+}
+
+/// A line of qperf: its test.
+macro_rules! qperf {
+    ($name:literal, $test:literal, $expected:literal) => {
+        row(
+            $name,
+            Preload,
+            Shape::Serving("qperf -lp {port}", concat!("qperf -lp {port} -cm 1 -t 1 127.0.0.1 ", $test)),
+            $expected,
+        )
+    };
+}
+
+/// A line of fio's client with its rdma engine: how it moves the data. The server's side is the same for all.
+macro_rules! fio {
+    ($name:literal, $words:literal) => {
+        row(
+            $name,
+            Preload,
+            Shape::Retried(
+                "fio --name=s --ioengine=rdma --port={port} --rw=read --bs=16k --size=4m --iodepth=8 \
+                 --iodepth_batch_complete=1",
+                concat!(
+                    "fio --name=c --ioengine=rdma --hostname=127.0.0.1 --port={port} --rw=write --bs=16k --size=4m \
+                     --iodepth=8 --iodepth_batch_complete=1 ",
+                    $words
+                ),
+            ),
+            "err= 0:",
+        )
     };
 }
 
@@ -344,6 +408,8 @@ pub(crate) const ROWS: &[Row] = &[
         Shape::Serving("cmtime -b 127.0.0.1 -c 50 -p {port}", "cmtime -s 127.0.0.1 -c 50 -p {port}"),
         "disconnect",
     ),
+    // They need librdmacm's own identifiers, and are refused.
+    row("rsockets", Preload, Shape::Waiting("rstream -b 127.0.0.1 -p {port}"), "Operation not supported"),
     perftest_cm!("write_bw_by_address", "ib_write_bw -n 1000", "65536      1000"),
     perftest_cm!("write_lat_by_address", "ib_write_lat -n 1000", "2       1000"),
     perftest_cm!("read_bw_by_address", "ib_read_bw -n 1000", "65536      1000"),
@@ -368,6 +434,55 @@ pub(crate) const ROWS: &[Row] = &[
     fabric!("fabric_dgram_all_sizes", Preload, "verbs -e dgram -S all", "4k      10      =10      80k"),
     fabric!("fabric_dgram_one_size", Preload, "verbs -e dgram -S 4096", "4k      10      =10      80k"),
     fabric!("fabric_dgram_many", Preload, "verbs -e dgram -S 1024 -I 10000", "1k      10k     =10k     19m"),
+    //
+    row("ucx_info", Preload, Shape::One("ucx_info -d"), "Device: soft0:1"),
+    ucx!("ucx_rc_tag", "rc_v", "tag_bw -n 1000"),
+    ucx!("ucx_rc_tag_latency", "rc_v", "tag_lat -n 1000"),
+    ucx!("ucx_rc_tag_large", "rc_v", "tag_bw -n 20 -s 4194304"),
+    ucx!("ucx_rc_stream", "rc_v", "stream_bw -n 1000"),
+    ucx!("ucx_rc_stream_latency", "rc_v", "stream_lat -n 1000"),
+    ucx!("ucx_rc_active_messages", "rc_v", "ucp_am_bw -n 1000"),
+    ucx!("ucx_rc_active_messages_latency", "rc_v", "ucp_am_lat -n 1000"),
+    ucx!("ucx_rc_put", "rc_v", "ucp_put_bw -n 1000"),
+    ucx!("ucx_rc_put_latency", "rc_v", "ucp_put_lat -n 1000"),
+    ucx!("ucx_rc_get", "rc_v", "ucp_get -n 1000"),
+    ucx!("ucx_rc_add", "rc_v", "ucp_add -n 1000"),
+    ucx!("ucx_rc_fetch_and_add", "rc_v", "ucp_fadd -n 1000"),
+    ucx!("ucx_rc_swap", "rc_v", "ucp_swap -n 1000"),
+    ucx!("ucx_rc_compare_and_swap", "rc_v", "ucp_cswap -n 1000"),
+    ucx!("ucx_ud_tag", "ud_v", "tag_bw -n 1000"),
+    ucx!("ucx_ud_tag_latency", "ud_v", "tag_lat -n 1000"),
+    ucx!("ucx_ud_tag_large", "ud_v", "tag_bw -n 20 -s 4194304"),
+    ucx!("ucx_ud_stream", "ud_v", "stream_bw -n 1000"),
+    ucx!("ucx_ud_stream_latency", "ud_v", "stream_lat -n 1000"),
+    ucx!("ucx_ud_active_messages", "ud_v", "ucp_am_bw -n 1000"),
+    ucx!("ucx_ud_active_messages_latency", "ud_v", "ucp_am_lat -n 1000"),
+    ucx!("ucx_ud_put", "ud_v", "ucp_put_bw -n 1000"),
+    ucx!("ucx_ud_put_latency", "ud_v", "ucp_put_lat -n 1000"),
+    ucx!("ucx_ud_get", "ud_v", "ucp_get -n 1000"),
+    ucx!("ucx_ud_add", "ud_v", "ucp_add -n 1000"),
+    ucx!("ucx_ud_fetch_and_add", "ud_v", "ucp_fadd -n 1000"),
+    ucx!("ucx_ud_swap", "ud_v", "ucp_swap -n 1000"),
+    ucx!("ucx_ud_compare_and_swap", "ud_v", "ucp_cswap -n 1000"),
+    //
+    mpi!("mpi_ucx_rc", "--mca pml ucx --mca osc ucx --mca btl ^openib,ofi --mca mtl ^ofi -x UCX_TLS=rc_v,self"),
+    //
+    qperf!("qperf_rc_bw", "rc_bw", "bw ="),
+    qperf!("qperf_rc_bi_bw", "rc_bi_bw", "bw ="),
+    qperf!("qperf_rc_lat", "rc_lat", "latency ="),
+    qperf!("qperf_rc_rdma_write_bw", "rc_rdma_write_bw", "bw ="),
+    qperf!("qperf_rc_rdma_write_lat", "rc_rdma_write_lat", "latency ="),
+    qperf!("qperf_rc_rdma_write_poll_lat", "rc_rdma_write_poll_lat", "latency ="),
+    qperf!("qperf_rc_rdma_read_bw", "rc_rdma_read_bw", "bw ="),
+    qperf!("qperf_rc_rdma_read_lat", "rc_rdma_read_lat", "latency ="),
+    qperf!("qperf_rc_compare_swap_mr", "rc_compare_swap_mr", "msg_rate ="),
+    qperf!("qperf_rc_fetch_add_mr", "rc_fetch_add_mr", "msg_rate ="),
+    qperf!("qperf_ver_rc_compare_swap", "ver_rc_compare_swap", "msg_rate ="),
+    qperf!("qperf_ver_rc_fetch_add", "ver_rc_fetch_add", "msg_rate ="),
+    //
+    fio!("fio_write", "--verb=write"),
+    fio!("fio_read", "--verb=read"),
+    fio!("fio_send", "--verb=send"),
 ];
 
 #[cfg(test)]
@@ -382,6 +497,8 @@ mod tests {
         assert_ne!(kind("write_bw"), kind("write_bw_by_address"));
         assert_ne!(kind("write_bw"), kind("write_bw_alone"));
         assert_ne!(kind("mckey"), kind("ibv_asyncwatch"));
+        assert_eq!(kind("ucx_rc_tag"), kind("ucx_rc_put"));
+        assert_ne!(kind("ucx_rc_tag"), kind("ucx_ud_tag"));
     }
 
     #[test]
