@@ -24,6 +24,8 @@ pub enum Column {
     GenericSteps,
     /// sideway, queues of either interface, matched on before the loop
     Hoisted,
+    /// sideway, basic queues in place of extended ones, as `build_generic` makes them on a driver that does not check the room
+    BasicInPlace,
 }
 
 impl Column {
@@ -35,6 +37,7 @@ impl Column {
             // What one interface alone has is behind a `Result` there.
             Self::Generic => task != Task::Fields && !task.polls_by_steps(),
             Self::GenericSteps => task != Task::Fields,
+            Self::BasicInPlace => interface == Interface::Extended && task.posts_sends() && !task.polls_by_steps(),
         }
     }
 
@@ -51,6 +54,7 @@ impl Column {
             Self::Generic => rust::run(By::Choice, interface, task, rounds),
             Self::GenericSteps => rust::run(By::ChoiceInEachStep, interface, task, rounds),
             Self::Hoisted => rust::run(By::ChoiceBeforeTheLoop, interface, task, rounds),
+            Self::BasicInPlace => rust::run(By::Type, Interface::Basic, task, rounds),
         }
     }
 }

@@ -80,6 +80,7 @@ fn row(program: &Path, folder: &Path, further: &[Further<'_>], interface: Interf
         ("generic", Column::Generic),
         ("generic, by steps", Column::GenericSteps),
         ("generic, hoisted", Column::Hoisted),
+        ("basic in place", Column::BasicInPlace),
     ] {
         others.push((name.to_owned(), Some(column), cost(column)?));
     }

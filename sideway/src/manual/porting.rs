@@ -18,6 +18,7 @@
 //! | traits `SetScatterGatherEntry`, `SetInlineData` in scope | inherent methods; the traits are for generic code | |
 //! | a request without data: no call | [`setup_no_data()`](crate::ibverbs::work_request::LocalBufferHandle::setup_no_data) | the last step writes the request; a dropped one leaves none |
 //! | `WorkRequestFlags::Inline` | `setup_inline_data` alone; the flag has no effect | |
+//! | `build_ex` of a queue pair on mlx5 | `build_generic`, which makes a basic one; or the unsafe [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room), then `build_ex` | the driver writes a request too many over one in flight ([`quirks`](super::quirks#send-queues-without-a-check)) |
 //! | keys are `u32` | [`LocalKey`](crate::ibverbs::memory_region::LocalKey), [`RemoteKey`](crate::ibverbs::memory_region::RemoteKey), from `u32` by `into` | they are not mixed up |
 //! | `setup_qp_type(UnreliableDatagram)` on one builder | [`create_ud_qp_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_ud_qp_builder) and one each for raw packets and XRC | a datagram without an address does not compile |
 //! | `Q: QueuePair` in generic code that posts | `Q: QueuePair<Service = Connected>` | the same |
@@ -86,6 +87,7 @@
 //! | `Device::new` from a pointer | safe | gone: devices come from a list |
 //! | reading a field of a completion that was not asked for | safe, and undefined | safe, an error |
 //! | objects of two device contexts together | safe, and undefined | an error |
+//! | more requests than an extended send queue has room for (mlx5) | safe, and undefined | refused; extended objects there need an unsafe promise |
 //! | accessors of C objects | unsafe | unsafe |
 //!
 //! # From `ibverbs`
