@@ -101,7 +101,7 @@ fn perftest_moderation(
 
 fn operation(verb: Verb, messages: &Messages) -> Result<Operation, Contradiction> {
     if messages.atomic.is_some() && verb != Verb::Atomic {
-        return Err(Contradiction("--atomic is for `stride-perf atomic`: leave it out".to_owned()));
+        return Err(Contradiction("--atomic applies to `stride-perf atomic` only; leave it out".to_owned()));
     }
     match (verb, messages.imm) {
         (Verb::Write, false) => Ok(Operation::Write),
@@ -114,7 +114,8 @@ fn operation(verb: Verb, messages: &Messages) -> Result<Operation, Contradiction
             Some(Atomic::Fadd) | None => Operation::FetchAdd,
         }),
         (Verb::Read | Verb::Atomic, true) => Err(Contradiction(
-            "--imm is for `write` and `send`: reads and atomics carry no immediate, leave it out".to_owned(),
+            "--imm applies to `write` and `send` only: reads and atomics carry no immediate data; leave it out"
+                .to_owned(),
         )),
     }
 }
@@ -128,7 +129,7 @@ fn measure(
     if !is_latency {
         return match messages.latency {
             None => Ok(Measure::Bandwidth),
-            Some(_) => Err(Contradiction("--latency is for `lat`: leave it out".to_owned())),
+            Some(_) => Err(Contradiction("--latency applies to `lat` only; leave it out".to_owned())),
         };
     }
     let on_gpu = places.iter().any(|place| matches!(place.memory, Some(Memory::Cuda(_))));
@@ -152,13 +153,11 @@ fn sizes(
     let is_sweep = !swept.is_empty();
     if let Some(sizes) = &messages.msg_size {
         if let Some((last, first)) = swept.split_last() {
-            let (others, say, them) = match first {
-                [] => ((*last).to_owned(), "says", "it"),
-                first => (format!("{} and {last}", first.join(", ")), "say", "them"),
+            let (others, them) = match first {
+                [] => ((*last).to_owned(), "it"),
+                first => (format!("{} and {last}", first.join(", ")), "them"),
             };
-            return Err(Contradiction(format!(
-                "--msg-size names the sizes, and {others} {say} others: leave out --msg-size, or {them}"
-            )));
+            return Err(Contradiction(format!("--msg-size conflicts with {others}; leave out --msg-size, or {them}")));
         }
         return Ok((sizes.clone(), sizes.len() > 1));
     }
@@ -166,9 +165,7 @@ fn sizes(
     let is_packet = is_datagram || watches && !transport.is_ordered();
     if is_sweep {
         if operation.is_atomic() {
-            return Err(Contradiction(
-                "atomics are of eight bytes: leave out --all-sizes and the options of it".to_owned(),
-            ));
+            return Err(Contradiction("atomics have eight bytes; leave out --all-sizes and its options".to_owned()));
         }
         let largest = if is_packet { u64::from(mtu.unwrap_or(4096)) } else { 8 << 20 };
         let (from, to) = (messages.min_msg_size, messages.max_msg_size.unwrap_or(largest));
@@ -177,7 +174,7 @@ fn sizes(
         {
             let said = if messages.max_msg_size.is_some() { "--max-msg-size" } else { "the largest size," };
             return Err(Contradiction(format!(
-                "--min-msg-size {from} is above {said} {to}: give --max-msg-size {from} or more"
+                "--min-msg-size {from} is above {said} {to}; give --max-msg-size {from} or more"
             )));
         }
         let from = from.unwrap_or(2).min(to);
@@ -222,9 +219,7 @@ fn amount(
     };
     if let Some(time) = time {
         if messages.iters.is_some() {
-            return Err(Contradiction(
-                "--duration and --iters each say how long a test is: give one of them".to_owned(),
-            ));
+            return Err(Contradiction("--duration and --iters conflict; give one of them".to_owned()));
         }
         let warm_up = match &messages.warm_up {
             Some(text) => values::duration(text).map_err(|why| wrong(text, why))?,
@@ -237,7 +232,7 @@ fn amount(
         messages.iters.or(preset.count).unwrap_or(if is_latency { LATENCY_MESSAGES } else { BANDWIDTH_MESSAGES });
     let warm_up = match &messages.warm_up {
         Some(text) => values::number(text)
-            .map_err(|why| wrong(text, format!("{why}; it is a number of messages where --duration is not given")))?,
+            .map_err(|why| wrong(text, format!("{why}; without --duration, --warm-up is a number of messages")))?,
         None => preset.warm_up().unwrap_or(if is_latency { count / 10 } else { tx_depth.into() }),
     };
     Ok(RunLength::Messages { count, warm_up })

@@ -8,27 +8,27 @@ use crate::plan::{Given, Plan, RunLength, Transport, time};
 /// A sentence for each of these that was given.
 pub(super) fn idle(given: &Given, options: &[&str], whose: &str) -> Vec<String> {
     let there = options.iter().filter(|option| given.has(&[option]));
-    there.map(|option| format!("{option} does nothing for {whose}")).collect()
+    there.map(|option| format!("{option} has no effect for {whose}")).collect()
 }
 
 /// A sentence for each that was given and does nothing in a plan.
 pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
     let mut all = Vec::new();
     if !plan.workload.operation.takes_receive() {
-        all.extend(idle(given, &["--rx-depth"], &format!("{}, which takes no receive", plan.workload.operation)));
+        all.extend(idle(given, &["--rx-depth"], &format!("{}, which consumes no receives", plan.workload.operation)));
     }
     if matches!(plan.attributes.transport, Transport::Uc | Transport::Ud) {
         all.extend(idle(
             given,
             &["--qp-timeout"],
-            &format!("{}, which sends nothing again", plan.attributes.transport),
+            &format!("{}, which does not retransmit", plan.attributes.transport),
         ));
     }
     if plan.attributes.transport == Transport::Srd {
-        all.extend(idle(given, &["--qp-timeout"], "SRD, whose device alone decides when it sends again"));
+        all.extend(idle(given, &["--qp-timeout"], "SRD, whose device controls retransmission"));
     }
     if plan.polls_memory() {
-        let whose = "a latency that watches memory, for which the device writes in order anyway";
+        let whose = "a latency that polls memory, which always uses strict ordering";
         all.extend(idle(given, &["--no-relaxed-ordering"], whose));
     }
     if let (RunLength::Time { time, .. }, Some(interval), false) =
@@ -38,16 +38,13 @@ pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
         all.extend(idle(
             given,
             &["--interval"],
-            &format!("a test of {}, which has no two of {}", time::show(time), time::show(interval)),
+            &format!("a test of {}, which is shorter than two intervals of {}", time::show(time), time::show(interval)),
         ));
     }
     for (option, place) in [("--cpu", &plan.placement.client), ("--remote-cpu", &plan.placement.server)] {
         let count = place.cpus.as_deref().map_or(0, <[u32]>::len);
         if count > 0 && count < plan.queues.threads as usize && given.has(&[option]) {
-            all.push(format!(
-                "{option} names {count} of the {} processors that --threads has a use for",
-                plan.queues.threads
-            ));
+            all.push(format!("{option} names {count} processors, and --threads uses {}", plan.queues.threads));
         }
     }
     all
@@ -82,19 +79,19 @@ mod tests {
     #[test]
     fn what_does_nothing_is_said() {
         for (words, said) in [
-            ("write bw -r 64", "--rx-depth does nothing for write, which takes no receive"),
-            ("atomic bw -r 64", "--rx-depth does nothing for fetch-and-add, which takes no receive"),
-            ("send bw -c ud -u 14", "--qp-timeout does nothing for UD, which sends nothing again"),
-            (
-                "send bw -c srd -u 14",
-                "--qp-timeout does nothing for SRD, whose device alone decides when it sends again",
-            ),
+            ("write bw -r 64", "--rx-depth has no effect for write, which consumes no receives"),
+            ("atomic bw -r 64", "--rx-depth has no effect for fetch-and-add, which consumes no receives"),
+            ("send bw -c ud -u 14", "--qp-timeout has no effect for UD, which does not retransmit"),
+            ("send bw -c srd -u 14", "--qp-timeout has no effect for SRD, whose device controls retransmission"),
             (
                 "write lat --no-relaxed-ordering",
-                "--no-relaxed-ordering does nothing for a latency that watches memory, for which the device writes in order anyway",
+                "--no-relaxed-ordering has no effect for a latency that polls memory, which always uses strict ordering",
             ),
-            ("write bw --interval 2s -D 1s", "--interval does nothing for a test of 1s, which has no two of 2s"),
-            ("write bw --threads 4 --cpu 0", "--cpu names 1 of the 4 processors that --threads has a use for"),
+            (
+                "write bw --interval 2s -D 1s",
+                "--interval has no effect for a test of 1s, which is shorter than two intervals of 2s",
+            ),
+            ("write bw --threads 4 --cpu 0", "--cpu names 1 processors, and --threads uses 4"),
         ] {
             assert_eq!(warnings(words), [said], "{words}");
         }

@@ -130,8 +130,8 @@ fn with_test(mut error: clap::Error) -> clap::Error {
         (error.kind(), error.get(ContextKind::SuggestedSubcommand), error.get(ContextKind::InvalidSubcommand).cloned())
     {
         let tip = match word.as_str() {
-            "bw" | "lat" => format!("what is measured comes after what is done: stride-perf write {word}"),
-            _ => format!("a client names its test before the server: stride-perf write bw {word}"),
+            "bw" | "lat" => format!("the operation comes first: stride-perf write {word}"),
+            _ => format!("the test comes before the server: stride-perf write bw {word}"),
         };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
@@ -149,7 +149,7 @@ fn self_test(local: &Local) -> Result<Job, Contradiction> {
         let several = lengths.into_iter().filter(|(_, length)| *length > 1);
         let mut ways: Vec<_> = several.map(|(option, _)| format!("give one --{option}")).collect();
         ways.extend(local.dualport.then(|| "leave out -O".to_owned()));
-        return Err(Contradiction(format!("self-test tries one port: {}", ways.join(" and "))));
+        return Err(Contradiction(format!("self-test supports one port; {}", ways.join(" and "))));
     }
     Ok(Job::SelfTest(place))
 }
@@ -172,7 +172,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
     let contact = contact(&test.contact)?;
     let own = test.local.place().map_err(Contradiction)?;
     if test.meeting.loopback && test.server.is_some() {
-        return Err(Contradiction("--loopback has both sides in this process: leave out the server".to_owned()));
+        return Err(Contradiction("--loopback runs both sides in this process; leave out the server".to_owned()));
     }
     check_output(is_latency, &test.output)?;
     if test.server.is_none() && !test.meeting.loopback {
@@ -180,7 +180,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         let (plan, _) = build::plan(verb, is_latency, (&test, &given), client, own.clone())?;
         let options = client_only();
         let options: Vec<_> = options.iter().map(String::as_str).collect();
-        let idle = idle(&given, &options, "a server, which this is as no server is named");
+        let idle = idle(&given, &options, "a server; name a server to run a client");
         let is_one_off = test.contact.one_off;
         let service = Service { place: own, test: Some((plan, given)), contact, is_one_off, warnings: idle };
         return Ok(Job::Serve(Box::new(service)));
@@ -196,7 +196,7 @@ fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradicti
         warnings = idle(&given, &["--one-off", "--wait-server", "--port", "--ipv4", "--ipv6"], "--loopback");
         if server.gpu_registration.is_some() && server.memory.is_none() {
             return Err(Contradiction(
-                "--remote-gpu-registration is of the memory of a GPU: give --remote-use-cuda as well".to_owned(),
+                "--remote-gpu-registration requires --remote-use-cuda; give --remote-use-cuda as well".to_owned(),
             ));
         }
         // What is said of this side only holds for the other one too: both are here.
@@ -224,7 +224,7 @@ fn is_ipv6(text: &str) -> bool {
 fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
     if port == 0 {
         return Err(Contradiction(
-            "--port 0 has the system choose, for a server: give the port that the server has, or none".to_owned(),
+            "--port 0 is valid for servers only; give the server's port, or leave it out".to_owned(),
         ));
     }
     if let Some((name, port)) = server.rsplit_once(':')
@@ -232,11 +232,11 @@ fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
         && port.parse::<u16>().is_ok()
     {
         let name = name.trim_start_matches('[').trim_end_matches(']');
-        return Err(Contradiction(format!("{server:?} has a port in it: give the server as {name}, and -p {port}")));
+        return Err(Contradiction(format!("{server:?} includes a port; give the server as {name}, and -p {port}")));
     }
     match server.parse::<std::net::Ipv6Addr>() {
         Ok(address) if address.is_unicast_link_local() => Err(Contradiction(format!(
-            "{server} is an address of one link, and there may be several: add the interface of this side, such as {server}%eth0"
+            "{server} is a link-local address; add the local interface, such as {server}%eth0"
         ))),
         _ => Ok(()),
     }
@@ -245,7 +245,7 @@ fn reachable(server: &str, port: u16) -> Result<(), Contradiction> {
 fn contact(options: &options::ControlArgs) -> Result<ControlOptions, Contradiction> {
     let family = match (options.ipv4, options.ipv6) {
         (true, true) => {
-            return Err(Contradiction("-4 and -6 leave no address: give one of them, or none for both".to_owned()));
+            return Err(Contradiction("-4 and -6 exclude each other; give one of them, or none for both".to_owned()));
         }
         (true, false) => Some(Family::V4),
         (false, true) => Some(Family::V6),
@@ -254,7 +254,7 @@ fn contact(options: &options::ControlArgs) -> Result<ControlOptions, Contradicti
     let timeout = options.timeout.unwrap_or(Duration::from_secs(30));
     if timeout < LEAST_TIMEOUT || timeout > Duration::from_secs(24 * 3600) {
         return Err(Contradiction(format!(
-            "--timeout is {}: it can be {} to a day, as a side says a few times a second that it is at work",
+            "--timeout is {}; it can be {} to a day",
             time::show(timeout),
             time::show(LEAST_TIMEOUT)
         )));
@@ -271,27 +271,29 @@ fn client_only() -> Vec<String> {
 
 fn check_output(is_latency: bool, output: &Output) -> Result<(), Contradiction> {
     if output.threshold.is_some() && output.compare.is_none() {
-        return Err(Contradiction("--threshold is of a comparison: give --compare as well".to_owned()));
+        return Err(Contradiction("--threshold requires --compare; give --compare as well".to_owned()));
     }
     if output.min_gbps.is_some() && is_latency {
-        return Err(Contradiction("--min-gbps is for `bw`: give --max-p99 for a latency".to_owned()));
+        return Err(Contradiction("--min-gbps applies to `bw` only; give --max-p99 for a latency".to_owned()));
     }
     if output.min_mpps.is_some() && is_latency {
-        return Err(Contradiction("--min-mpps is for `bw`: give --max-p99 for a latency".to_owned()));
+        return Err(Contradiction("--min-mpps applies to `bw` only; give --max-p99 for a latency".to_owned()));
     }
     if output.max_p99.is_some() && !is_latency {
-        return Err(Contradiction("--max-p99 is for `lat`: give --min-gbps or --min-mpps for a bandwidth".to_owned()));
+        return Err(Contradiction(
+            "--max-p99 applies to `lat` only; give --min-gbps or --min-mpps for a bandwidth".to_owned(),
+        ));
     }
     let files = [("--json", &output.json), ("--csv", &output.csv), ("--plot", &output.plot)];
     let files: Vec<_> = files.into_iter().filter_map(|(option, file)| Some((option, file.as_deref()?))).collect();
     for (at, (option, file)) in files.iter().enumerate() {
         if *file == Path::new("-") {
             return Err(Contradiction(format!(
-                "{option} writes to a file, and - is none: give a name, or /dev/stdout, or --json-stream for a line for each event"
+                "{option} does not support -; give a file name or /dev/stdout, or use --json-stream for one line per event"
             )));
         }
         if let Some((other, _)) = files[..at].iter().find(|(_, other)| plain(other).eq(plain(file))) {
-            return Err(Contradiction(format!("{other} and {option} are one file, {file:?}: give each its own")));
+            return Err(Contradiction(format!("{other} and {option} name the same file, {file:?}; give each its own")));
         }
     }
     output.plot.as_deref().map_or(Ok(()), picture)
@@ -308,7 +310,7 @@ fn picture(file: &Path) -> Result<(), Contradiction> {
     match ending.as_deref() {
         Some("svg" | "png") => Ok(()),
         _ => Err(Contradiction(format!(
-            "a plot is .svg or .png, and {:?} is neither: give it one of these endings",
+            "unsupported plot format {:?}; name a file that ends in .svg or .png",
             file.display()
         ))),
     }

@@ -72,14 +72,14 @@ impl Preset {
         if test.queues.inline.is_none() {
             set.extend(self.inline.map(|bytes| format!("--inline {bytes}")));
         }
-        let set = if set.is_empty() { "nothing: all of it was given".to_owned() } else { set.join(" ") };
+        let set = if set.is_empty() { "nothing: all of its options were given".to_owned() } else { set.join(" ") };
         let depth = format!("--tx-depth {}", plan.queues.tx_depth);
         let same = match plan.workload.measure {
             Measure::Bandwidth => format!("{depth}, --cq-mod {}", plan.queues.cq_moderation),
             Measure::Latency(_) => depth,
         };
         Some(format!(
-            "--like-perftest sets {set}; the rest, such as {same}, is as perftest has it anyway or as it was given"
+            "--like-perftest sets {set}; other values, such as {same}, are perftest's defaults already or were given"
         ))
     }
 }
@@ -117,7 +117,7 @@ mod tests {
             ("send lat -c ud", "--warm-up 0 --recv-post-list 1 --inline 188"),
             ("send lat -c uc --use-cuda 0", "--warm-up 0 --recv-post-list 1"),
             ("write bw -D 10", "--warm-up 2500ms"),
-            ("send bw -n 7 --warm-up 3 --recv-post-list 4", "nothing: all of it was given"),
+            ("send bw -n 7 --warm-up 3 --recv-post-list 4", "nothing: all of its options were given"),
         ] {
             assert_eq!(sets(words), set, "{words}");
         }

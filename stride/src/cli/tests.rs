@@ -126,7 +126,7 @@ fn moderation_follows_its_rule() {
     assert_eq!([one("-a --like-perftest"), one("-s 64K --like-perftest")], [100, 1]);
     let every = one;
     assert_eq!([every("-s 64 -c srd"), every("-s 64 -l 8 -c srd")], [1; 2], "they are done in any order");
-    assert!(run("stride-perf write bw -Q 4 -c srd host").unwrap_err().contains("--cq-mod has to be 1"));
+    assert!(run("stride-perf write bw -Q 4 -c srd host").unwrap_err().contains("--cq-mod must be 1"));
 }
 
 #[test]
@@ -150,14 +150,11 @@ fn sizes_times_and_places_are_read() {
 fn contradictions_are_sentences() {
     for (options, part) in [
         ("write bw -D 5 -n 7 h", "--duration and --iters"),
-        ("write bw -s 64 -a h", "--msg-size names the sizes, and --all-sizes says others: leave out --msg-size, or it"),
-        (
-            "write bw -s 64 --max-msg-size 128 h",
-            "names the sizes, and --max-msg-size says others: leave out --msg-size, or it",
-        ),
+        ("write bw -s 64 -a h", "--msg-size conflicts with --all-sizes; leave out --msg-size, or it"),
+        ("write bw -s 64 --max-msg-size 128 h", "conflicts with --max-msg-size; leave out --msg-size, or it"),
         (
             "write bw -s 64 -a --max-msg-size 128 --step-factor 4 h",
-            ", and --all-sizes, --max-msg-size and --step-factor say others: leave out --msg-size, or them",
+            "conflicts with --all-sizes, --max-msg-size and --step-factor; leave out --msg-size, or them",
         ),
         ("write bw --min-msg-size 1K --max-msg-size 64 h", "give --max-msg-size 1024 or more"),
         ("write bw -l 64 -t 8 h", "give --tx-depth 64 or more"),
@@ -178,22 +175,22 @@ fn contradictions_are_sentences() {
         ("write bw --remote-no-numa --remote-cpu 0 h", "cannot be used with"),
         ("write bw --atomic fadd h", "stride-perf atomic"),
         ("read bw --imm h", "carry no immediate"),
-        ("write bw --latency ack h", "--latency is for `lat`"),
+        ("write bw --latency ack h", "--latency applies to `lat` only"),
         ("write lat --min-gbps 3 h", "--max-p99"),
         ("write lat --min-mpps 3 h", "--max-p99"),
         ("write bw --max-p99 3 h", "--min-gbps or --min-mpps"),
         ("write bw --min-mpps 0 h", "above 0"),
         ("write bw --threshold 3 h", "--compare"),
         ("write bw --plot x.pdf h", ".svg or .png"),
-        ("write bw --json x --csv ./x h", "--json and --csv are one file"),
-        ("write bw --csv a/x.svg --plot ./a/./x.svg h", "--csv and --plot are one file"),
+        ("write bw --json x --csv ./x h", "--json and --csv name the same file"),
+        ("write bw --csv a/x.svg --plot ./a/./x.svg h", "--csv and --plot name the same file"),
         ("write bw --loopback h", "leave out the server"),
         ("write bw -4 -6 h", "give one of them, or none"),
         ("write bw --timeout 0 h", "--timeout is 0s"),
-        ("write bw --timeout 999ms h", "--timeout is 999ms: it can be 1s to a day"),
-        ("server --timeout 10ms", "--timeout is 10ms: it can be 1s to a day"),
+        ("write bw --timeout 999ms h", "--timeout is 999ms; it can be 1s to a day"),
+        ("server --timeout 10ms", "--timeout is 10ms; it can be 1s to a day"),
         ("write bw --warm-up 2s h", "number of messages"),
-        ("write lat -t 2 h", "--tx-depth has to be 1"),
+        ("write lat -t 2 h", "--tx-depth must be 1"),
         ("atomic bw -a h", "eight bytes"),
         ("write bw -s 1X h", "k or K, M and G"),
         ("write bw -q 9999999999 h", "too large"),
@@ -212,9 +209,9 @@ fn without_a_server_it_is_one() {
     assert_eq!((service.place.device.as_deref(), service.is_one_off), (Some("mlx5_1"), true));
     assert_eq!(server("stride-perf server --use-cuda 1 -p 99").contact.port, 99);
     let service = server("stride-perf write bw --json x.json");
-    assert_eq!(service.warnings, ["--json does nothing for a server, which this is as no server is named"]);
+    assert_eq!(service.warnings, ["--json has no effect for a server; name a server to run a client"]);
     let service = server("stride-perf write bw --like-perftest");
-    assert_eq!(service.warnings, ["--like-perftest does nothing for a server, which this is as no server is named"]);
+    assert_eq!(service.warnings, ["--like-perftest has no effect for a server; name a server to run a client"]);
     let service = server("stride-perf write lat --use-cuda 4");
     assert_eq!(service.place.memory, Some(Memory::Cuda("4".to_owned())));
 }
@@ -224,7 +221,7 @@ fn both_sides_can_be_here() {
     let job = client("stride-perf write bw -a --loopback -d soft0 --use-cuda 0 --one-off");
     assert_eq!(job.server, None);
     assert_eq!(job.plan.placement.server, SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() });
-    assert_eq!(job.warnings, ["--one-off does nothing for --loopback"]);
+    assert_eq!(job.warnings, ["--one-off has no effect for --loopback"]);
     let job = client("stride-perf write bw --loopback --use-cuda 0 --gpu-registration address --no-numa");
     assert_eq!(job.plan.placement.client.gpu_registration, Some(GpuRegistration::Address));
     assert_eq!(job.plan.placement.server, SideConfig { is_bound: Some(false), ..SideConfig::default() });
@@ -358,7 +355,7 @@ fn a_test_can_have_no_end() {
         ("-D forever -n 5", "--duration and --iters"),
         ("--run-infinitely -D 5", "cannot be used with"),
         ("-D forever -a", "give one --msg-size"),
-        ("-D ever", "and forever is as long as you like"),
+        ("-D ever", "`forever` runs until Ctrl-C"),
     ] {
         let sentence = refusal(&format!("stride-perf write bw {words} h"));
         assert!(sentence.contains(said), "{words}: {sentence}");
@@ -394,21 +391,21 @@ fn a_bandwidth_goes_over_as_many_ports_as_are_named() {
     let service = server("stride-perf write bw -d mlx5_0,mlx5_1");
     assert_eq!((service.place.count(), service.test.map(|(plan, _)| plan.queues.threads)), (2, Some(2)));
     for (words, said) in [
-        ("write lat -d mlx5_0,mlx5_1 h", "a latency is of one message at a time, which goes by one port"),
-        ("write bw -d mlx5_0,mlx5_1 -R h", "--rdma-cm connects by the server's address, which is of one port"),
-        ("write bw -d mlx5_0,mlx5_1 -q 3 h", "--qp-count 3 is of all ports together"),
+        ("write lat -d mlx5_0,mlx5_1 h", "a latency test uses one port"),
+        ("write bw -d mlx5_0,mlx5_1 -R h", "--rdma-cm supports one port"),
+        ("write bw -d mlx5_0,mlx5_1 -q 3 h", "--qp-count 3, the total of all ports"),
         ("write bw -d a,b,c -x 0,1 h", "--device has 3 values and --gid-index 2"),
         ("write bw -d a,b,c --remote-device a,b h", "the client has 3 ports and the server 2"),
         ("write bw -O -i 1 h", "cannot be used with"),
-        ("write bw -d mlx5_0, h", "is no name of a device"),
+        ("write bw -d mlx5_0, h", "is not the name of a device"),
         (
             "write bw -i 1,1 h",
-            "--ib-port 1,1 has a port twice, and no device is named: give one for each with --device",
+            "--ib-port 1,1 names a port twice without a device; give one device per port with --device",
         ),
-        ("server -i 1,2,1", "--ib-port 1,2,1 has a port twice, and no device is named"),
-        ("self-test -O", "self-test tries one port: leave out -O\n"),
-        ("self-test -d a,b -x 1,2", "self-test tries one port: give one --device and give one --gid-index\n"),
-        ("self-test -d a,b -O", "self-test tries one port: give one --device and leave out -O\n"),
+        ("server -i 1,2,1", "--ib-port 1,2,1 names a port twice without a device"),
+        ("self-test -O", "self-test supports one port; leave out -O\n"),
+        ("self-test -d a,b -x 1,2", "self-test supports one port; give one --device and give one --gid-index\n"),
+        ("self-test -d a,b -O", "self-test supports one port; give one --device and leave out -O\n"),
     ] {
         let sentence = refusal(&format!("stride-perf {words}"));
         assert!(sentence.contains(said), "{words}: {sentence}");
@@ -429,5 +426,5 @@ fn sides_have_partitions_and_ways_of_their_own() {
     // Both sides of one process are of one device.
     assert_eq!(client("stride-perf write bw --pkey-index 3 --loopback").plan.placement.server.pkey_index, Some(3));
     let idle = server("stride-perf write bw -W all");
-    assert!(idle.warnings.iter().any(|warning| warning.starts_with("--counters does nothing")), "{:?}", idle.warnings);
+    assert!(idle.warnings.iter().any(|warning| warning.starts_with("--counters has no effect")), "{:?}", idle.warnings);
 }

@@ -150,7 +150,7 @@ impl Client<'_> {
         let plan = &self.request.plan;
         let (found, due) = (offer.facts.all().count(), client.all().count());
         if found != due {
-            return self.connection.broken(format!("has {found} ports, where {due} were due"));
+            return self.connection.broken(format!("sent {found} ports, expected {due}"));
         }
         let theirs = std::iter::once(&offer.gid_index).chain(&offer.other_gid_indices);
         let ours = plan.placement.client.spots().into_iter().map(|spot| spot.gid_index);
@@ -171,10 +171,10 @@ impl Client<'_> {
         if !others.is_empty() {
             let most = plan.limit(room).unwrap_or(u32::MAX);
             let remark = if plan.attributes.transport == Transport::Ud {
-                format!("a datagram is a packet, of {most} bytes at most here: larger ones are left out")
+                format!("a datagram holds at most {most} bytes on this path; larger sizes are skipped")
             } else {
                 format!(
-                    "a message over {} has {most} bytes at most here: larger ones are left out",
+                    "a message over {} holds at most {most} bytes on this path; larger sizes are skipped",
                     plan.attributes.transport
                 )
             };
@@ -272,7 +272,7 @@ impl Client<'_> {
     }
 
     /// What this side has measured, and what the server has, if it was done first; and whether the user has let both do all.
-    #[expect(clippy::type_complexity, reason = "what may have come from the server is not what it may have measured")]
+    #[expect(clippy::type_complexity, reason = "the server's result contradicts what the client measured")]
     fn run(
         &mut self,
         side: &mut dyn Endpoint,

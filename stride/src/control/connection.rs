@@ -112,7 +112,7 @@ impl Connection {
     /// The failure that the other side is where it does not say that it is at work, while a step runs.
     pub(super) fn silence(&self) -> Option<Failure> {
         let text =
-            || format!("says nothing since {} while it measures: it hangs, or was stopped", time::show(self.timeout));
+            || format!("was silent for {} during the measurement; it may be hung or stopped", time::show(self.timeout));
         (self.heard.elapsed() > self.timeout).then(|| self.broken::<()>(text()).err()).flatten()
     }
 
@@ -123,7 +123,7 @@ impl Connection {
 
     /// The failure that another message than the one that was due is.
     pub(super) fn unexpected<T>(&self, found: &Message, due: &str) -> Result<T, Failure> {
-        self.broken(format!("sent `{}` where `{due}` was due", found.name()))
+        self.broken(format!("sent `{}`, expected `{due}`", found.name()))
     }
 
     /// What the other side does and must not, as a failure.
@@ -177,16 +177,17 @@ impl Connection {
                 Ok(Message::Note(_)) => {}
                 Ok(message) => return Ok(message),
                 Err(Unread::Kind(kind)) => {
-                    return self.broken(format!("sent a message of kind {kind}, which there is not"));
+                    return self.broken(format!("sent a message of unknown kind {kind}"));
                 }
                 Err(Unread::Newer(member)) => {
                     let (ours, theirs) = (env!("CARGO_PKG_VERSION"), self.version.as_deref().unwrap_or("another"));
                     return self.broken(format!(
-                        "asks for `{member}`, which stride-perf {ours} here does not know, and is version {theirs}: use the same on both"
+                        "requests `{member}`, which stride-perf {ours} on this side does not support (the peer is \
+                         version {theirs}); use the same version on both sides"
                     ));
                 }
                 Err(Unread::Body(kind, error)) => {
-                    return self.broken(format!("sent a `{kind}` that cannot be read: {error}"));
+                    return self.broken(format!("sent a malformed `{kind}`: {error}"));
                 }
             }
         }
@@ -194,10 +195,10 @@ impl Connection {
 
     fn unframed<T>(&self, unframed: Unframed) -> Result<T, Failure> {
         match unframed {
-            Unframed::End(0) => self.broken("has gone away: it ended, or was stopped"),
-            Unframed::End(_) => self.broken("went away in the middle of a message"),
-            Unframed::Foreign(bytes) => self.broken(format!("sent what is no message: \"{}\"", bytes.escape_ascii())),
-            Unframed::Long(length) => self.broken(format!("announced a message of {length} bytes, which is too long")),
+            Unframed::End(0) => self.broken("disconnected: it ended or was stopped"),
+            Unframed::End(_) => self.broken("disconnected in the middle of a message"),
+            Unframed::Foreign(bytes) => self.broken(format!("sent malformed data: \"{}\"", bytes.escape_ascii())),
+            Unframed::Long(length) => self.broken(format!("announced a message of {length} bytes, above the limit")),
             Unframed::Io(error) => Err(self.lost(&error)),
         }
     }
@@ -207,14 +208,14 @@ impl Connection {
         Failure::Broken(match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
                 format!(
-                    "the {other} says nothing since {}: it hangs, or the network between lets nothing through",
+                    "the {other} was silent for {}; it may be hung, or the network drops its packets",
                     time::show(self.timeout)
                 )
             }
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
-                format!("the {other} has gone away: it ended, or was stopped")
+                format!("the {other} disconnected: it ended or was stopped")
             }
-            _ => format!("the connection with the {other} failed: {error}"),
+            _ => format!("the connection to the {other} failed: {error}"),
         })
     }
 
@@ -223,7 +224,7 @@ impl Connection {
         let stranger = |text: String| Err(Failure::Stranger(text));
         let frame = match Frame::read(&mut *self.wire, Deadline::after(self.timeout)) {
             Ok(frame) => frame,
-            Err(Unframed::Foreign(bytes)) => return stranger(format!("the other side is {}", speaker(&bytes))),
+            Err(Unframed::Foreign(bytes)) => return stranger(format!("the peer is {}", speaker(&bytes))),
             Err(Unframed::End(_)) => return Err(Failure::Unreachable(closed())),
             Err(Unframed::Io(error)) if is_reset(&error) => return Err(Failure::Unreachable(closed())),
             Err(other) => return self.unframed(other),
@@ -234,14 +235,15 @@ impl Connection {
             _ => None,
         };
         if frame.protocol != PROTOCOL {
-            let version = hello.map_or_else(|| "of an unknown version".to_owned(), |hello| short(hello.version));
+            let version = hello.map_or_else(|| "unknown version".to_owned(), |hello| short(hello.version));
             let ours = env!("CARGO_PKG_VERSION");
             return stranger(format!(
-                "the other side is stride-perf {version} with protocol {}, this is {ours} with protocol {PROTOCOL}: use the same on both",
+                "the peer is stride-perf {version} with protocol {}, this is {ours} with protocol {PROTOCOL}; use the \
+                 same version on both sides",
                 frame.protocol
             ));
         }
-        hello.map_or_else(|| self.broken("did not say who it is"), Ok)
+        hello.map_or_else(|| self.broken("sent no hello"), Ok)
     }
 }
 
@@ -259,8 +261,7 @@ fn linger(wire: &mut dyn Wire, time: Duration) {
 }
 
 fn closed() -> String {
-    "the other side closed the connection before it said who it is: is it stride-perf, and is the port the right one?"
-        .to_owned()
+    "the peer closed the connection before its hello; check that stride-perf listens on this port".to_owned()
 }
 
 fn is_reset(error: &io::Error) -> bool {

@@ -25,13 +25,13 @@ impl IntervalCheck {
         let Interval { start, end, seen } = *interval;
         match (self.measure, seen) {
             (Measure::Bandwidth, Seen::Bandwidth { .. }) | (Measure::Latency(_), Seen::Latency { .. }) => {}
-            (Measure::Bandwidth, Seen::Latency { .. }) => return Err("tells times, where messages are counted".into()),
-            (Measure::Latency(_), Seen::Bandwidth { .. }) => return Err("tells messages, where times are due".into()),
+            (Measure::Bandwidth, Seen::Latency { .. }) => return Err("reported times, expected message counts".into()),
+            (Measure::Latency(_), Seen::Bandwidth { .. }) => return Err("reported messages, expected times".into()),
         }
         // What is no number is in no range.
         if !(self.end..=f64::MAX).contains(&start) || !(start..=f64::MAX).contains(&end) {
             return Err(format!(
-                "tells an interval from {start} s to {end} s, where the last one ended at {} s",
+                "reported an interval from {start} s to {end} s after one that ended at {} s",
                 self.end
             ));
         }
@@ -41,7 +41,7 @@ impl IntervalCheck {
             Seen::Latency { min, mean, max, .. } => [min, mean, max].iter().all(|time| (0.0..=f64::MAX).contains(time)),
         };
         if !is_speed || !is_time {
-            return Err(format!("tells an interval that cannot be: {seen:?} in {} s", end - start));
+            return Err(format!("reported an impossible interval: {seen:?} in {} s", end - start));
         }
         self.end = end;
         Ok(())
@@ -73,7 +73,7 @@ mod tests {
             [(3.9, 5.0), (4.0, 3.9), (-1e300, 5.0), (f64::NAN, 5.0), (4.0, f64::NAN), (4.0, f64::INFINITY)]
         {
             let said = told.take(&bandwidth(start, end, 1)).unwrap_err();
-            assert_eq!(said, format!("tells an interval from {start} s to {end} s, where the last one ended at 4 s"));
+            assert_eq!(said, format!("reported an interval from {start} s to {end} s after one that ended at 4 s"));
         }
         told.take(&bandwidth(4.0, 5.0, 1)).unwrap();
     }
@@ -83,8 +83,8 @@ mod tests {
         let times =
             |min| Interval { start: 0.0, end: 1.0, seen: Seen::Latency { samples: 1, min, mean: 1.0, max: 1.0 } };
         let latency = Measure::Latency(Semantics::Ack);
-        assert_eq!(told(Measure::Bandwidth).take(&times(1.0)).unwrap_err(), "tells times, where messages are counted");
-        assert_eq!(told(latency).take(&bandwidth(0.0, 1.0, 1)).unwrap_err(), "tells messages, where times are due");
+        assert_eq!(told(Measure::Bandwidth).take(&times(1.0)).unwrap_err(), "reported times, expected message counts");
+        assert_eq!(told(latency).take(&bandwidth(0.0, 1.0, 1)).unwrap_err(), "reported messages, expected times");
         told(latency).take(&times(1.0)).unwrap();
         for (measure, wrong) in [
             (latency, times(-1.0)),
@@ -92,7 +92,7 @@ mod tests {
             (Measure::Bandwidth, bandwidth(0.0, f64::MIN_POSITIVE, u64::MAX)),
         ] {
             let said = told(measure).take(&wrong).unwrap_err();
-            assert!(said.starts_with("tells an interval that cannot be: "), "{said}");
+            assert!(said.starts_with("reported an impossible interval: "), "{said}");
         }
     }
 }

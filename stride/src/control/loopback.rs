@@ -33,8 +33,9 @@ pub fn loopback(
     timeout: Duration,
     watch: &mut dyn Watch,
 ) -> Result<Outcome, Failure> {
-    let no_socket =
-        |error| Failure::Ours(anyhow::Error::new(error).context("no socket for both sides in this process"));
+    let no_socket = |error| {
+        Failure::Ours(anyhow::Error::new(error).context("cannot create the socket between both sides of this process"))
+    };
     let (ours, theirs) = UnixStream::pair().map_err(no_socket)?;
     let end = |of: &UnixStream| of.try_clone().map(Ending).map_err(no_socket);
     let (our_end, their_end) = (end(&ours)?, end(&theirs)?);

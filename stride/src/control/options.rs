@@ -129,12 +129,12 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
     // What is wrong, and that it has not changed.
     let late = |text: &str, time: Duration| {
         let cause = cause(text);
-        text.replacen(cause, &format!("{cause}, also after {}", time::show(time)), 1)
+        text.replacen(cause, &format!("{cause}, still after {}", time::show(time)), 1)
     };
     match (failure, wait) {
         // A busy server does not know for how long it was waited for.
-        (Failure::Busy(text), None) => Failure::Busy(format!("{text}: try later, or {WAIT}")),
-        (Failure::Busy(text), Some(time)) => Failure::Busy(format!("{}: try later, or {LONGER}", late(&text, time))),
+        (Failure::Busy(text), None) => Failure::Busy(format!("{text}; try later, or {WAIT}")),
+        (Failure::Busy(text), Some(time)) => Failure::Busy(format!("{}; try later, or {LONGER}", late(&text, time))),
         (Failure::Unreachable(text), Some(time)) => Failure::Unreachable(late(&text, time).replacen(WAIT, LONGER, 1)),
         (other, _) => other,
     }
@@ -142,7 +142,7 @@ fn advised(failure: Failure, wait: Option<Duration>) -> Failure {
 
 /// What is wrong, without what can be done.
 fn cause(text: &str) -> &str {
-    text.split_once(": ").map_or(text, |(cause, _)| cause)
+    text.split_once("; ").map_or(text, |(cause, _)| cause)
 }
 
 fn connect_once(host: &str, contact: &ControlOptions) -> Result<Met, Failure> {
@@ -182,17 +182,16 @@ fn resolve(host: &str, contact: &ControlOptions) -> Result<Vec<SocketAddr>, Fail
     let found = found.map_err(|error| {
         Failure::Unreachable(match error.kind() {
             io::ErrorKind::TimedOut => format!(
-                "the name {host} was looked up for {} without an answer: give the address, look at the name servers \
-                 (/etc/resolv.conf), or give more --timeout",
+                "cannot resolve {host}: no answer within {}; give the address, check /etc/resolv.conf, or raise --timeout",
                 time::show(contact.timeout)
             ),
-            _ => format!("the name {host} leads to no address: {error}: is it written right? An address does as well"),
+            _ => format!("cannot resolve {host}: {error}; check the name, or give the address"),
         })
     })?;
     let (all, option) = match contact.family {
         None => (found.collect::<Vec<_>>(), ""),
-        Some(Family::V4) => (found.filter(SocketAddr::is_ipv4).collect(), " of IPv4: leave out -4"),
-        Some(Family::V6) => (found.filter(SocketAddr::is_ipv6).collect(), " of IPv6: leave out -6"),
+        Some(Family::V4) => (found.filter(SocketAddr::is_ipv4).collect(), " for IPv4; leave out -4"),
+        Some(Family::V6) => (found.filter(SocketAddr::is_ipv6).collect(), " for IPv6; leave out -6"),
     };
     if all.is_empty() { Err(Failure::Unreachable(format!("{host} has no address{option}"))) } else { Ok(all) }
 }
@@ -211,13 +210,15 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> String {
     let port = address.port();
     match error.kind() {
         io::ErrorKind::ConnectionRefused => format!(
-            "nobody listens at {host}, TCP port {port}: start `stride-perf` there, or {WAIT}, or the server's --port"
+            "cannot connect to {host}, TCP port {port}: connection refused; start `stride-perf` there, or {WAIT}, or give \
+             the server's --port"
         ),
         // The last router says that the host is not there, or a firewall does.
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock | io::ErrorKind::HostUnreachable => format!(
-            "{host} does not answer at TCP port {port}: it is down, or a firewall drops it (RoCE v2 needs UDP port 4791 besides)"
+            "cannot connect to {host}, TCP port {port}: no answer; check that the host is up and that no firewall drops \
+              the port (RoCE v2 also requires UDP port 4791)"
         ),
-        _ => format!("{host} cannot be reached at TCP port {port}: {error}"),
+        _ => format!("cannot connect to {host}, TCP port {port}: {error}"),
     }
 }
 
@@ -242,12 +243,12 @@ pub fn listen(contact: &ControlOptions) -> Result<TcpListener, Failure> {
     listener.map_err(|error| {
         Failure::Unreachable(match error.kind() {
             io::ErrorKind::AddrInUse => {
-                format!("TCP port {port} is taken: another server runs here, or give another --port")
+                format!("cannot bind TCP port {port}: address in use; stop the other server, or choose another port with --port")
             }
             io::ErrorKind::PermissionDenied => {
-                format!("TCP port {port} is not for this user: give a --port above 1023")
+                format!("cannot bind TCP port {port}: permission denied; give a --port above 1023")
             }
-            _ => format!("TCP port {port} cannot be listened at: {error}"),
+            _ => format!("cannot bind TCP port {port}: {error}"),
         })
     })
 }
@@ -289,7 +290,7 @@ mod tests {
         let found = |host: &str, family| resolve(host, &contact(7, family)).map_err(|failure| failure.to_string());
         assert_eq!(found("127.0.0.1", None), Ok(vec!["127.0.0.1:7".parse().unwrap()]));
         assert_eq!(found("[::1]", None), Ok(vec!["[::1]:7".parse().unwrap()]));
-        assert_eq!(found("::1", Some(Family::V4)), Err("::1 has no address of IPv4: leave out -4".to_owned()));
+        assert_eq!(found("::1", Some(Family::V4)), Err("::1 has no address for IPv4; leave out -4".to_owned()));
         assert!(found("localhost", Some(Family::V4)).is_ok());
     }
 
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(within(Duration::from_secs(30), || Ok(7)).unwrap(), 7);
         // What names.invalid comes to the system decides, but not after the time-out.
         let Err(Failure::Unreachable(text)) = resolve("names.invalid", &contact(7, None)) else { panic!() };
-        assert!(text.starts_with("the name names.invalid "), "{text}");
+        assert!(text.starts_with("cannot resolve names.invalid: "), "{text}");
     }
 
     #[test]
@@ -311,7 +312,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let Err(Failure::Unreachable(text)) = connect("127.0.0.1", &contact(port, None), None) else { panic!() };
-        assert!(text.contains(&format!("nobody listens at 127.0.0.1, TCP port {port}")), "{text}");
+        assert!(text.contains(&format!("cannot connect to 127.0.0.1, TCP port {port}")), "{text}");
     }
 
     #[test]
@@ -319,13 +320,9 @@ mod tests {
         let address = "192.0.2.77:7".parse().unwrap();
         let said = |code| unreachable("h", address, &io::Error::from_raw_os_error(code));
         for code in [libc::EHOSTUNREACH, libc::ETIMEDOUT] {
-            assert!(
-                said(code).starts_with("h does not answer at TCP port 7: it is down, or a firewall"),
-                "{}",
-                said(code)
-            );
+            assert!(said(code).starts_with("cannot connect to h, TCP port 7: no answer; check"), "{}", said(code));
         }
-        assert!(said(libc::ENETUNREACH).starts_with("h cannot be reached at TCP port 7: "));
+        assert!(said(libc::ENETUNREACH).starts_with("cannot connect to h, TCP port 7: "));
     }
 
     #[test]
@@ -336,16 +333,16 @@ mod tests {
         let mut told = Vec::new();
         let wait = Some(Duration::from_millis(450));
         let end = connect_telling("127.0.0.1", &contact(port, None), wait, |why| told.push(why.to_owned()));
-        assert_eq!(told, [format!("nobody listens at 127.0.0.1, TCP port {port}")]);
+        assert_eq!(told, [format!("cannot connect to 127.0.0.1, TCP port {port}: connection refused")]);
         let text = end.unwrap_err().to_string();
-        assert!(text.contains(&format!("TCP port {port}, also after 450ms: start ")), "{text}");
+        assert!(text.contains(&format!("TCP port {port}: connection refused, still after 450ms; start ")), "{text}");
         assert!(text.contains("or give a longer --wait-server, or"), "{text}");
         let busy = |wait| advised(Failure::Busy("the server is busy".to_owned()), wait).to_string();
-        assert_eq!(busy(None), "the server is busy: try later, or give --wait-server");
-        assert_eq!(busy(wait), "the server is busy, also after 450ms: try later, or give a longer --wait-server");
-        let far = "h is not reached: give another, or give --wait-server";
+        assert_eq!(busy(None), "the server is busy; try later, or give --wait-server");
+        assert_eq!(busy(wait), "the server is busy, still after 450ms; try later, or give a longer --wait-server");
+        let far = "h is not reached; give another, or give --wait-server";
         let far = advised(Failure::Unreachable(far.to_owned()), wait).to_string();
-        assert_eq!(far, "h is not reached, also after 450ms: give another, or give a longer --wait-server");
+        assert_eq!(far, "h is not reached, still after 450ms; give another, or give a longer --wait-server");
     }
 
     #[test]
@@ -353,6 +350,6 @@ mod tests {
         let listener = listen(&contact(0, Some(Family::V4))).unwrap();
         let port = listener.local_addr().unwrap().port();
         let Err(failure) = listen(&contact(port, Some(Family::V4))) else { panic!() };
-        assert!(failure.to_string().contains("give another --port"), "{failure}");
+        assert!(failure.to_string().contains("choose another port with --port"), "{failure}");
     }
 }

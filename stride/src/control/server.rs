@@ -96,7 +96,7 @@ impl Server<'_> {
                 Message::Size(size) => {
                     return self
                         .connection
-                        .broken(format!("wants {size} bytes, of which it did not speak or which do not fit"));
+                        .broken(format!("requests size {size}, which was not in the plan or does not fit"));
                 }
                 // It looks for what this side has sent.
                 Message::Progress(_) if plan.looks_for_arrivals() && plan.server_sends() => {}
@@ -113,15 +113,17 @@ impl Server<'_> {
     fn stand_here(&mut self, plan: &mut Plan, given: &Given) -> Result<(), Failure> {
         let mut own = self.host.place.clone();
         if plan.attributes.uses_rdma_cm && own.gid_index.take().is_some() {
-            self.note("the server's --gid-index does not count with --rdma-cm, where addresses decide".to_owned())?;
+            self.note(
+                "the server's --gid-index has no effect with --rdma-cm, which selects the GID by address".to_owned(),
+            )?;
         }
         if plan.attributes.uses_rdma_cm && own.pkey_index.take().is_some() {
             self.note(
-                "the server's --pkey-index does not count with --rdma-cm, which chooses the partition".to_owned(),
+                "the server's --pkey-index has no effect with --rdma-cm, which selects the partition".to_owned(),
             )?;
         }
         if plan.attributes.uses_rdma_cm && own.dlid.take().is_some() {
-            self.note("the server's --dlid does not count with --rdma-cm, which asks for the way".to_owned())?;
+            self.note("the server's --dlid has no effect with --rdma-cm, which resolves the path".to_owned())?;
         }
         own = self.with_ports(own, &plan.placement.server)?;
         plan.placement.server = plan.placement.server.clone().or(&own);
@@ -130,13 +132,13 @@ impl Server<'_> {
         if let Some(inline @ 1..) = plan.queues.inline.filter(|_| is_gpu && !given.has(&["--inline"])) {
             plan.queues.inline = None;
             self.note(format!(
-                "the {inline} bytes inline that the client did not ask for do not count here, where --use-cuda was given"
+                "the default of {inline} bytes inline has no effect on this side: --use-cuda was given"
             ))?;
         }
         // It was right before.
         let options = own.options().join(" ");
         plan.check()
-            .map_err(|why| anyhow!("it was started with {options}, which does not go with this test: {why}").into())
+            .map_err(|why| anyhow!("it was started with {options}, which conflicts with this test: {why}").into())
     }
 
     /// The place that this server was given, for a test over as many ports as its client asks for.
@@ -147,21 +149,21 @@ impl Server<'_> {
             1 => {
                 if own.device.is_some() && asked.device.is_none() {
                     let is_one = asked.spots().windows(2).all(|pair| pair[0].port == pair[1].port);
-                    let way = "so that all lead to one port: for one each start the server with several, such as -d mlx5_0,mlx5_1, or give the client \
-                               --remote-device with these";
+                    let way = "so all of them use one port; to use several, start the server with -d mlx5_0,mlx5_1, or give the \
+                     client --remote-device";
                     let way = if is_one { format!(", {way}") } else { String::new() };
-                    self.note(format!("the server was given {names}, which counts for all {count} ports of the test{way}"))?;
+                    self.note(format!("the server was started with {names}, which applies to all {count} ports of the test{way}"))?;
                 }
                 Ok(own.spread(count))
             }
             // The client has named others.
             _ if asked.device.is_some() => Ok(own.at(vec![PortSelector::default()]).spread(count)),
             _ if count == 1 => {
-                self.note(format!("the server was given {names}, and the test goes over one port: the first is taken"))?;
+                self.note(format!("the server was started with {names}, and the test uses one port: the first one"))?;
                 Ok(own.first())
             }
             _ => Err(anyhow!(
-                "it was started with {names}, and the test goes over {count} ports: start it with as many, with one, or with none"
+                "it was started with {names}, and the test uses {count} ports; start it with {count}, with one, or with none"
             )
             .into()),
         }

@@ -63,7 +63,7 @@ impl Changes {
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("no counter has changed");
+            return f.write_str("no counter changed");
         }
         for (at, (name, change)) in self.0.iter().enumerate() {
             let gap = if at == 0 { "" } else { ", " };
@@ -73,7 +73,7 @@ impl fmt::Display for Changes {
             }
         }
         if self.0.values().all(Option::is_none) {
-            f.write_str(", no other counter has changed")?;
+            f.write_str(", no other counter changed")?;
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ pub(super) fn find(there: &[String], asked: &[String], whose: &str) -> Result<Ve
         found.extend(there.iter().filter(is_it).cloned());
         if found.len() == before {
             let all = if there.is_empty() { "none at all".to_owned() } else { there.join(", ") };
-            return Err(format!("--counters {name}: {whose} has no such counter, but {all}"));
+            return Err(format!("--counters {name}: no such counter on {whose}; it has {all}"));
         }
     }
     found.sort_unstable();
@@ -216,7 +216,7 @@ mod tests {
         let mut all = port.open(&["all"]).unwrap().unwrap();
         named.begin();
         all.begin();
-        assert_eq!(all.changes().to_string(), "no counter has changed");
+        assert_eq!(all.changes().to_string(), "no counter changed");
         port.write("counters/port_xmit_data", "18446744073709551615");
         port.write("hw_counters/out_of_buffer", "1");
         assert_eq!(named.changes().to_string(), "counters/symbol_error +0, hw_counters/out_of_buffer -6");
@@ -226,7 +226,7 @@ mod tests {
         port.write("counters/symbol_error", "6");
         assert_eq!(all.changes().to_string(), "counters/symbol_error +1");
         fs::remove_file(port.0.join("counters/symbol_error")).unwrap();
-        assert_eq!(all.changes().to_string(), "no counter has changed");
+        assert_eq!(all.changes().to_string(), "no counter changed");
     }
 
     #[test]
@@ -235,13 +235,13 @@ mod tests {
         let there = "counters/port_xmit_data, counters/symbol_error, hw_counters/out_of_buffer";
         for name in ["port_rcv_errors", "lifespan", "hw_counters/symbol_error", "../counters/symbol_error", "x", ""] {
             let said = port.open(&["symbol_error", name]).err();
-            assert_eq!(said, Some(format!("--counters {name}: port 1 of it has no such counter, but {there}")));
+            assert_eq!(said, Some(format!("--counters {name}: no such counter on port 1 of it; it has {there}")));
         }
         assert!(port.open(&[]).unwrap().is_none());
         let all = [ALL_COUNTERS.to_owned()];
         assert!(Counters::open(None, &all, "it").unwrap().is_none());
         let said = Counters::open(None, &["x".to_owned()], "it").err();
-        assert_eq!(said.as_deref(), Some("--counters x: it has no such counter, but none at all"));
+        assert_eq!(said.as_deref(), Some("--counters x: no such counter on it; it has none at all"));
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         let one = of(&[(facts(1), None), (facts(2), changes(1))]);
         assert_eq!(one.as_deref(), Some("fake0/1 has no counters, fake0/2/counters/symbol_error +1"));
         let unchanged = of(&[(facts(1), None), (facts(2), Some(Changes::default()))]);
-        assert_eq!(unchanged.as_deref(), Some("fake0/1 has no counters, no other counter has changed"));
+        assert_eq!(unchanged.as_deref(), Some("fake0/1 has no counters, no other counter changed"));
         assert_eq!(of(&[(facts(1), None), (facts(2), None)]), None);
     }
 

@@ -76,7 +76,9 @@ impl EndpointFactory for Fake {
         counters::find(&COUNTERS.map(str::to_owned), &plan.sampling.counters, "port 1 of fake0").map_err(Error::msg)?;
         let side = FakeEndpoint { factory: self.clone(), plan: plan.clone(), role, facts, prepared: None };
         if self.lacks == Some(plan.workload.operation) {
-            return Err(Unsupported(format!("{} has no {}", side.facts.device, plan.workload.operation)).into());
+            return Err(
+                Unsupported(format!("{} does not support {}", side.facts.device, plan.workload.operation)).into()
+            );
         }
         side.reach(Stage::Open)?;
         Ok(Box::new(side))
@@ -115,7 +117,7 @@ struct FakeEndpoint {
 impl FakeEndpoint {
     fn reach(&self, stage: Stage) -> Result<()> {
         if self.factory.fails == Some((self.role, stage)) {
-            bail!("{} fails at {stage:?}, as it was told to", self.facts.device);
+            bail!("{} fails at {stage:?}, as configured", self.facts.device);
         }
         Ok(())
     }
@@ -204,7 +206,7 @@ impl Endpoint for FakeEndpoint {
     ) -> Result<Option<Figures>> {
         self.reach(Stage::Run)?;
         if self.prepared.take() != Some(size) {
-            bail!("it was not prepared for {size} bytes");
+            bail!("not prepared for {size} bytes");
         }
         let waits = self.factory.waits == Some(self.role) || self.plan.workload.is_endless;
         let mut done = 0.0;

@@ -123,7 +123,7 @@ pub(super) fn check(wanted: &[u32], named: &str) -> Result<()> {
     });
     match tried {
         Ok(Some((cpu, error))) => Err(anyhow!(
-            "no thread can run on processor {cpu}, which {named} names: {error}; this process has {}",
+            "cannot bind a thread to processor {cpu} of {named}: {error}; choose from {}",
             cpus::show(&allowed)
         )),
         _ => Ok(()),
@@ -204,6 +204,6 @@ mod tests {
         assert!(!allowed.is_empty());
         check(&allowed, "--cpu").unwrap();
         let text = check(&[allowed[0], 60_000], "--remote-cpu").unwrap_err().to_string();
-        assert!(text.starts_with("no thread can run on processor 60000, which --remote-cpu names: "), "{text}");
+        assert!(text.starts_with("cannot bind a thread to processor 60000 of --remote-cpu: "), "{text}");
     }
 }

@@ -131,7 +131,7 @@ impl Partition {
             texts.push(format!("{} more", keys.len() - texts.len()));
         }
         let there = if texts.is_empty() { "none at all".to_owned() } else { texts.join(", ") };
-        Err(format!("--pkey-index {index}: {whose} has no P_Key there, but {there}"))
+        Err(format!("--pkey-index {index}: no P_Key at this index of {whose}; it has {there}"))
     }
 
     /// Whether packets of one port are taken in by the other: both are members of one partition, and not both limited ones.
@@ -173,7 +173,7 @@ impl PortInfo {
     pub(super) fn check_dlid(&self) -> Result<(), String> {
         match self.dlid {
             Some(lid) if self.link_layer != "InfiniBand" => Err(format!(
-                "--dlid {lid}: port {} of {} is on {}, where addresses lead and not LIDs: leave it out",
+                "--dlid {lid}: port {} of {} is on {}, which has no LIDs; leave it out",
                 self.port, self.device, self.link_layer
             )),
             _ => Ok(()),
@@ -249,7 +249,7 @@ mod tests {
         for (index, length, there) in
             [(1, 4, there), (3, 4, there), (4, 4, there), (2, 1, "0 (0xffff)"), (0, 0, "none at all")]
         {
-            let expected = format!("--pkey-index {index}: port 1 of it has no P_Key there, but {there}");
+            let expected = format!("--pkey-index {index}: no P_Key at this index of port 1 of it; it has {there}");
             assert_eq!(find(index, length), Err(expected));
         }
         let many = Partition::find(100, 20, |index| Some(index + 1), "it").unwrap_err();

@@ -11,7 +11,7 @@ const MOST: u32 = 65536;
 pub fn parse(text: &str) -> Result<Vec<u32>, String> {
     let number = |text: &str| match text.parse::<u32>() {
         Ok(number) if number < MOST => Ok(number),
-        _ => Err(format!("{text:?} is not the number of a processor")),
+        _ => Err(format!("{text:?} is not a processor number")),
     };
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<Vec<u32>, String> {
         }
         cpus.extend(first..=last);
         if cpus.len() > MOST as usize {
-            return Err("more processors than there can be".to_owned());
+            return Err("more processors than Linux supports".to_owned());
         }
     }
     Ok(cpus)

@@ -48,7 +48,7 @@ impl fmt::Display for GpuRegistration {
 
 /// What is no name of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("neither the number of a GPU, such as 0, nor its PCI address, such as 0000:3b:00.0")]
+#[error("not a GPU's index, such as 0, nor its PCI address, such as 0000:3b:00.0")]
 pub struct NoGpuName;
 
 impl FromStr for PciAddress {

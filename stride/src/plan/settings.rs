@@ -131,7 +131,7 @@ impl Plan {
         let mut sentences = Vec::new();
         if (self.workload.operation, self.workload.measure) != (server.workload.operation, server.workload.measure) {
             sentences.push(format!(
-                "the server was started for {}; the client measures {}, which counts",
+                "the server was started for {}; the client's {} applies",
                 server.title(),
                 self.title()
             ));
@@ -145,8 +145,7 @@ impl Plan {
                     " (not given there)"
                 };
                 let (theirs, ours) = (theirs.value, ours.value);
-                sentences
-                    .push(format!("{option} of the server is {theirs}; the client has {ours}{default}, which counts"));
+                sentences.push(format!("{option} of the server is {theirs}; the client's {ours}{default} applies"));
             }
         }
         sentences
@@ -176,9 +175,9 @@ mod tests {
         assert_eq!(client.differences(&none, &server, &none), Vec::<String>::new());
         let given: Given = ["--qp-count".to_owned(), "--tx-depth".to_owned()].into_iter().collect();
         let told = client.differences(&none, &server, &given);
-        assert_eq!(told, ["--qp-count of the server is 4; the client has 1 (not given there), which counts"]);
+        assert_eq!(told, ["--qp-count of the server is 4; the client's 1 (not given there) applies"]);
         let told = client.differences(&given, &server, &given);
-        assert_eq!(told, ["--qp-count of the server is 4; the client has 1, which counts"]);
+        assert_eq!(told, ["--qp-count of the server is 4; the client's 1 applies"]);
     }
 
     #[test]
@@ -190,7 +189,7 @@ mod tests {
         };
         let given: Given = [String::from("--all-sizes")].into_iter().collect();
         let told = client.differences(&given, &server, &given);
-        assert_eq!(told, ["--all-sizes of the server is 20 sizes from 2 to 1M; the client has 64K, which counts"]);
+        assert_eq!(told, ["--all-sizes of the server is 20 sizes from 2 to 1M; the client's 64K applies"]);
     }
 
     #[test]
@@ -199,6 +198,6 @@ mod tests {
         let server =
             Plan { workload: Workload { operation: Operation::Read, ..client.workload.clone() }, ..client.clone() };
         let told = client.differences(&Given::default(), &server, &Given::default());
-        assert_eq!(told, ["the server was started for read bw; the client measures write bw, which counts"]);
+        assert_eq!(told, ["the server was started for read bw; the client's write bw applies"]);
     }
 }

@@ -135,9 +135,7 @@ impl SideConfig {
     pub fn differences(&self, own: &Self) -> Vec<String> {
         let both = self.each().into_iter().zip(own.each());
         let others = both.filter_map(|(asked, own)| asked.zip(own).filter(|(asked, own)| asked != own));
-        others
-            .map(|(asked, own)| format!("the server was given {own}; the client asks for {asked} there, which counts"))
-            .collect()
+        others.map(|(asked, own)| format!("the server was started with {own}; the client's {asked} applies")).collect()
     }
 
     /// Those of its options that have a value for each of its ports.
@@ -160,7 +158,7 @@ impl SideConfig {
             self.pkey_index.map(|index| format!("--pkey-index {index}")),
             self.dlid.map(|lid| format!("--dlid {lid}")),
             self.memory.as_ref().map(|memory| match memory {
-                Memory::Host => "memory of the host".to_owned(),
+                Memory::Host => "host memory".to_owned(),
                 Memory::HugePages => "--huge-pages".to_owned(),
                 Memory::Cuda(gpu) => format!("--use-cuda {gpu}"),
             }),
@@ -243,10 +241,7 @@ mod tests {
         let both = asked().or(&own);
         assert_eq!((both.device.as_deref(), both.port), (Some("mlx5_0"), Some(2)));
         let told = asked().differences(&own);
-        assert_eq!(
-            told,
-            ["the server was given --device mlx5_1; the client asks for --device mlx5_0 there, which counts"]
-        );
+        assert_eq!(told, ["the server was started with --device mlx5_1; the client's --device mlx5_0 applies"]);
     }
 
     fn devices(names: &[&str]) -> SideConfig {
@@ -275,10 +270,7 @@ mod tests {
         let asked = devices(&["mlx5_0", "mlx5_1"]);
         assert_eq!(asked.differences(&asked), [""; 0]);
         let told = asked.differences(&devices(&["mlx5_2"]));
-        assert_eq!(
-            told,
-            ["the server was given --device mlx5_2; the client asks for --device mlx5_0,mlx5_1 there, which counts"]
-        );
+        assert_eq!(told, ["the server was started with --device mlx5_2; the client's --device mlx5_0,mlx5_1 applies"]);
     }
 
     #[test]

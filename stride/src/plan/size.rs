@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "k" | "K" => 10,
         "M" => 20,
         "G" => 30,
-        _ => return Err(format!("{suffix:?} is no suffix: there are k or K, M and G, powers of 1024")),
+        _ => return Err(format!("unknown suffix {suffix:?}; use k or K, M and G, powers of 1024")),
     };
     let number: u64 = number.parse().map_err(|_| "not a number with the suffix k, K, M, G or none".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())

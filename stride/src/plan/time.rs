@@ -16,10 +16,9 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("{unit:?} is no unit of time: there are us, ms, s, m and h")),
+        _ => return Err(format!("unknown unit {unit:?}; use us, ms, s, m or h")),
     };
-    let number: f64 =
-        number.parse().map_err(|_| "not a number of seconds, nor one with us, ms, s, m or h".to_owned())?;
+    let number: f64 = number.parse().map_err(|_| "not a time in seconds, nor with us, ms, s, m or h".to_owned())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| "too long".to_owned())
 }
 

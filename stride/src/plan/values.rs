@@ -20,13 +20,13 @@ pub(crate) fn hexadecimal(text: &str) -> Result<u32, String> {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "not a number of 32 bits, such as 99 or 0x63".to_owned())
+    parsed.map_err(|_| "not a 32-bit number, such as 99 or 0x63".to_owned())
 }
 
 /// A local identifier, likewise.
 pub(crate) fn lid(text: &str) -> Result<u16, String> {
     let number = hexadecimal(text).ok().and_then(|number| u16::try_from(number).ok());
-    number.ok_or_else(|| "not a number of 16 bits, such as 19 or 0x13".to_owned())
+    number.ok_or_else(|| "not a 16-bit number, such as 19 or 0x13".to_owned())
 }
 
 /// A time: seconds, or a number with `us`, `ms`, `s`, `m` or `h`.
@@ -46,7 +46,7 @@ pub(crate) enum Length {
 pub(crate) fn length(text: &str) -> Result<Length, String> {
     match text {
         "forever" => Ok(Length::Forever),
-        _ => duration(text).map(Length::Time).map_err(|why| format!("{why}; and forever is as long as you like")),
+        _ => duration(text).map(Length::Time).map_err(|why| format!("{why}; `forever` runs until Ctrl-C")),
     }
 }
 

@@ -96,7 +96,7 @@ impl TryFrom<Flags> for Direction {
             (false, false) => Ok(Self::Forward),
             (false, true) => Ok(Self::Reversed),
             (true, false) => Ok(Self::Both),
-            (true, true) => Err("--reversed has the server send alone, and --bidirectional both: give one of them"),
+            (true, true) => Err("--reversed and --bidirectional conflict; give one of them"),
         }
     }
 }

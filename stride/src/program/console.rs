@@ -129,7 +129,9 @@ impl Watch for Console {
         // Before, nothing is lost where a signal ends the program.
         match Interrupt::watch() {
             Ok(interrupt) => self.interrupt = interrupt,
-            Err(error) => say(&format!("warning: Ctrl-C ends the program without results: {error}")),
+            Err(error) => {
+                say(&format!("warning: cannot catch signals, so Ctrl-C ends the program without results: {error}"))
+            }
         }
         let stands_in = softrnic(&self.plan, [client, server]);
         let stands_in = stands_in.filter(|hint| *hint == Hint::Softrnic { is_chosen: false });
@@ -257,9 +259,9 @@ fn together(step: &Step) -> Option<Figures> {
 /// What is said of a test without an end of its own.
 fn goes_on(plan: &Plan) -> &'static str {
     if plan.workload.direction.is_both() {
-        "it goes on until Ctrl-C: each row is of what the client sends alone, and the one of all together of both ways"
+        "runs until Ctrl-C; each row counts what the client sends, the last row both directions"
     } else {
-        "it goes on until Ctrl-C"
+        "runs until Ctrl-C"
     }
 }
 
@@ -267,7 +269,7 @@ fn goes_on(plan: &Plan) -> &'static str {
 fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> String {
     let what = match plan.workload.measure {
         Measure::Bandwidth if plan.workload.direction.is_both() => "bandwidth, both ways".to_owned(),
-        Measure::Bandwidth if plan.workload.direction.is_reversed() => "bandwidth, of the server's messages".to_owned(),
+        Measure::Bandwidth if plan.workload.direction.is_reversed() => "bandwidth, sent by the server".to_owned(),
         Measure::Bandwidth => "bandwidth".to_owned(),
         Measure::Latency(semantics) => format!("latency ({semantics})"),
     };
@@ -281,7 +283,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
         };
         let memory = facts.gpu.as_ref().zip(facts.registration);
         let memory =
-            memory.map_or_else(String::new, |(gpu, registration)| format!(", memory of {gpu} as {registration}"));
+            memory.map_or_else(String::new, |(gpu, registration)| format!(", memory of {gpu} ({registration})"));
         let partition = facts.partition.filter(|partition| partition.index > 0);
         let partition = partition.map_or_else(String::new, |partition| format!(", {partition}"));
         let lid = facts.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
@@ -307,7 +309,7 @@ fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Path) -> Strin
     let pairs = match (plan.queues.queue_pairs, plan.ports()) {
         (1, _) => "1 queue pair".to_owned(),
         (count, 1) => format!("{count} queue pairs"),
-        (count, ports) => format!("{count} queue pairs, {} at each of {ports} ports", count / ports),
+        (count, ports) => format!("{count} queue pairs, {} on each of {ports} ports", count / ports),
     };
     let way = match plan.attributes.address {
         _ if !plan.attributes.uses_rdma_cm => String::new(),
@@ -389,7 +391,7 @@ mod tests {
         let path = Path { others: vec![way(Some(2), 1024)], ..way(Some(3), 4096) };
         let head = head(&plan, &client, &server, &path);
         let lines: Vec<_> = head.lines().collect();
-        assert!(lines[0].contains(", RC, 4 queue pairs, 2 at each of 2 ports, MTU 4096 and 1024, -t "), "{head}");
+        assert!(lines[0].contains(", RC, 4 queue pairs, 2 on each of 2 ports, MTU 4096 and 1024, -t "), "{head}");
         for (line, beginning) in [
             "  client: mlx4_0 port 1 on fake, Linux, GID 3 ",
             "          mlx4_0 port 2 on fake, Linux, GID 2 ",
@@ -405,7 +407,7 @@ mod tests {
 
     #[test]
     fn sentences_of_the_server_name_it_once() {
-        for text in ["the server was given --device a,b", "the server's --dlid does not count"] {
+        for text in ["the server was started with --device a,b", "the server's --dlid has no effect"] {
             assert_eq!(from_server(text), text);
         }
         let text = "--iters of the server is 5";
@@ -440,12 +442,12 @@ mod tests {
 
     #[test]
     fn rows_of_one_direction_are_said_to_be() {
-        assert_eq!(goes_on(&Plan::default()), "it goes on until Ctrl-C");
+        assert_eq!(goes_on(&Plan::default()), "runs until Ctrl-C");
         let both = goes_on(&Plan {
             workload: Workload { direction: Direction::Both, ..Workload::default() },
             ..Plan::default()
         });
-        assert!(both.contains("of what the client sends alone"), "{both}");
+        assert!(both.contains("each row counts what the client sends"), "{both}");
     }
 
     #[test]

@@ -98,14 +98,14 @@ fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String
             Ok(can) => can
                 .refusals
                 .iter()
-                .try_for_each(|(transport, why)| writeln!(out, "{device} makes no queue pair of {transport}: {why}"))?,
-            Err(why) => writeln!(out, "what {device} can is not known: {why}")?,
+                .try_for_each(|(transport, why)| writeln!(out, "{device} does not support {transport}: {why}"))?,
+            Err(why) => writeln!(out, "cannot query {device}: {why}")?,
         }
     }
     Ok(writeln!(
         out,
-        "RC and XRC carry all operations, atomics where the device has them; UC writes and sends; UD sends. `stride-perf self-test -d DEVICE` \
-         tries them.\n"
+        "RC and XRC support all operations, and atomics if the device does; UC supports writes and sends; UD supports \
+         sends. Test them with `stride-perf self-test -d DEVICE`.\n"
     )?)
 }
 
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(words[1], ["a", "RC, UD", "yes", "16 out, 8 in", "no", "extended", "512"]);
         assert_eq!(words[2], ["b", "RC, UD, DC (not tried)", "yes", "16 out, 8 in", "no", "basic", "512"]);
         assert_eq!(words[3], ["c", "none", "no", "16 out, 8 in", "no", "extended", "-"]);
-        assert!(text.contains("b makes no queue pair of XRC: ibv_open_xrcd: ENOMEM\n"), "{text}");
-        assert!(text.contains("what d can is not known: EACCES\n") && text.contains("self-test"), "{text}");
+        assert!(text.contains("b does not support XRC: ibv_open_xrcd: ENOMEM\n"), "{text}");
+        assert!(text.contains("cannot query d: EACCES\n") && text.contains("self-test"), "{text}");
     }
 
     #[test]

@@ -83,16 +83,16 @@ fn untold(plan: &Plan, output: &Output, is_terminal: bool) -> Option<&'static st
     let is_latency = matches!(plan.workload.measure, Measure::Latency(_));
     let is_told = output.json_stream || is_terminal || plan.workload.is_endless;
     (is_latency && plan.sampling.interval.is_some() && !is_told).then_some(
-        "--interval does nothing for a latency where standard error is no terminal, which would show each: give --json-stream for an event \
-         of each, or -D forever for a row",
+        "--interval has no effect for a latency if standard error is not a terminal; give --json-stream for an event \
+         per interval, or -D forever for a row",
     )
 }
 
 /// That what has arrived is what was sent, where that was looked at: nothing else would tell of it.
 fn compared(plan: &Plan, screen: &Console) -> Option<String> {
     let sizes = screen.rows.iter().filter(|row| plan.workload.is_validated && row.is_whole).count();
-    let at = if sizes == 1 { String::new() } else { format!(", at each of {sizes} sizes") };
-    (sizes > 0).then(|| format!("--validate: what lies in memory is what was sent{at}"))
+    let at = if sizes == 1 { String::new() } else { format!(", for each of {sizes} sizes") };
+    (sizes > 0).then(|| format!("--validate: all data is correct{at}"))
 }
 
 /// What a signal has left of a test.
@@ -108,11 +108,11 @@ fn cut(signal: Signal, screen: &Console, plan: &Plan) -> String {
     let part = part.map_or_else(String::new, |row| format!(", and a part of {}", bytes_in_words(row.size)));
     let early = match plan.workload.amount {
         RunLength::Time { warm_up, .. } if rows.is_empty() && !warm_up.is_zero() => {
-            format!(": nothing counts before the end of --warm-up, which is {}", time::show(warm_up))
+            format!(": the warm-up of {} had not ended", time::show(warm_up))
         }
         _ => String::new(),
     };
-    format!("ended by {signal}: the results are incomplete, {whole} of {all} sizes are whole{part}{early}")
+    format!("ended by {signal}: the results are incomplete, {whole} of {all} sizes are complete{part}{early}")
 }
 
 /// What limits the test, in sentences.
@@ -166,7 +166,7 @@ fn keep(
         let named = [&output.json, &output.csv, &output.plot].into_iter().flatten();
         let old = named.filter(|file| !files::is_open(file));
         let old = old.filter(|file| fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() > 0));
-        old.for_each(|file| say(&format!("nothing was measured: {} stays as it was", file.display())));
+        old.for_each(|file| say(&format!("nothing was measured; {} is unchanged", file.display())));
         return Ok(());
     };
     let mut document = Document::new(environment.clone(), rows.clone(), hints.to_vec());
@@ -187,7 +187,7 @@ fn keep(
         if plot::has_points(&series) {
             plot_cmd::draw(&series, file)?;
         } else {
-            say(&format!("there is nothing to plot: {} is not written", file.display()));
+            say(&format!("nothing to plot; {} is not written", file.display()));
         }
     }
     Ok(())
@@ -307,7 +307,7 @@ mod tests {
             let row = one.rows[0].bandwidth().unwrap();
             assert_eq!((end, row.messages, row.arrived), (Exit::Missed, 500, None), "{deaf:?}: {row:?}");
             let whose = if deaf == Role::Client { "client" } else { "server" };
-            let start = format!("At 64 B nothing of what the {whose} has sent has arrived: ");
+            let start = format!("64 B: nothing that the {whose} sent arrived. ");
             assert!(one.hints.iter().any(|hint| hint.starts_with(&start)), "{:?}", one.hints);
             assert!(!one.verdict.unwrap().is_held);
         }
@@ -330,7 +330,7 @@ mod tests {
             let back = if words.contains("-b") { 500 } else { 0 };
             assert_eq!((end, second.messages, row.arrived), (Exit::Missed, back, None), "{words}: {row:?}");
             assert!(first.messages > back && row.messages == first.messages + back, "{words}: {row:?}");
-            assert!(document.hints.iter().any(|hint| hint.contains("from its port 2 of the test, soft0 port 1,")));
+            assert!(document.hints.iter().any(|hint| hint.contains("from port 2 of the test, soft0 port 1,")));
             assert_eq!(exit(&words, &Verbs), Exit::Done);
             fs::remove_file(&file).unwrap();
         }
@@ -354,8 +354,8 @@ mod tests {
             fs::remove_file(&file).unwrap();
             serde_json::from_str::<serde_json::Value>(&text).unwrap()["error"].as_str().unwrap().to_owned()
         };
-        assert_eq!(error("64K,128"), "at 64 KiB: the server: fake0 fails at Run, as it was told to");
-        assert_eq!(error("64K"), "the server: fake0 fails at Run, as it was told to");
+        assert_eq!(error("64K,128"), "at 64 KiB: the server: fake0 fails at Run, as configured");
+        assert_eq!(error("64K"), "the server: fake0 fails at Run, as configured");
     }
 
     #[test]
@@ -365,7 +365,7 @@ mod tests {
             other => panic!("{words}: {other:?}"),
         };
         for words in ["write lat --interval 1 -n 5000", "write lat --interval 1 -D 5"] {
-            assert!(said(words, false).unwrap().starts_with("--interval does nothing for a latency"), "{words}");
+            assert!(said(words, false).unwrap().starts_with("--interval has no effect for a latency"), "{words}");
             assert_eq!(said(words, true), None, "{words}");
             assert_eq!(said(&format!("{words} --json-stream"), false), None, "{words}");
         }
@@ -399,7 +399,10 @@ mod tests {
             fs::remove_file(&json).unwrap();
             let document: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(document["verdict"]["is_held"], false, "{document}");
-            assert!(document["hints"].to_string().contains("nothing was measured: the time was over"), "{document}");
+            assert!(
+                document["hints"].to_string().contains("nothing was measured, because no message completed"),
+                "{document}"
+            );
             assert!(!svg.exists());
         }
     }

@@ -50,7 +50,7 @@ pub fn run(job: Job) -> ExitCode {
 /// What to do where the process has as many files as it may have, and nothing has said so.
 fn more_files(error: &anyhow::Error) -> &'static str {
     let is_full = error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(libc::EMFILE));
-    if is_full && !format!("{error:#}").contains("ulimit") { ": allow more (`ulimit -n`)" } else { "" }
+    if is_full && !format!("{error:#}").contains("ulimit") { "; raise the limit (`ulimit -n`)" } else { "" }
 }
 
 /// Says what the command line comes to where it is no job: the help, the version, or what is wrong with it.

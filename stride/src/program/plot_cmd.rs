@@ -16,7 +16,7 @@ pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
     for (run, name) in runs.iter().zip(names(runs)) {
         let cannot = || format!("cannot read {}", run.display());
         let text = text(fs::read(run).with_context(cannot)?).with_context(cannot)?;
-        all.extend(series(&text, &name).with_context(|| format!("{} is no run", run.display()))?);
+        all.extend(series(&text, &name).with_context(|| format!("{} is not a run", run.display()))?);
     }
     draw(&all, output)
 }

@@ -286,7 +286,7 @@ mod tests {
     fn what_a_device_has_not_is_no_failure() {
         let (exit, text) = play(&Fake { lacks: Some(Operation::Read), ..Fake::default() });
         assert_eq!(exit, Exit::Done);
-        let reason = "no: read bw, read lat over RC; read bw, read lat over XRC: fake0 has no read\n";
+        let reason = "no: read bw, read lat over RC; read bw, read lat over XRC: fake0 does not support read\n";
         assert!(text.contains(reason), "{text}");
         assert!(text.ends_with("36 ok, 4 not supported by the device, 0 failed\n"), "{text}");
     }
@@ -297,7 +297,7 @@ mod tests {
             let (exit, text) = play(&Fake { fails: Some((Role::Server, stage)), ..Fake::default() });
             assert_eq!(exit, expected);
             assert!(
-                text.contains(&format!("FAIL: everything: the server: fake0 fails at {stage:?}, as it was told to\n")),
+                text.contains(&format!("FAIL: everything: the server: fake0 fails at {stage:?}, as configured\n")),
                 "{text}"
             );
             assert!(text.ends_with("0 ok, 0 not supported by the device, 40 failed\n"), "{text}");

@@ -37,12 +37,12 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
     let watching = thread::spawn(move || {
         if signals.forever().next().is_some() {
             if is_serving.load(Ordering::Relaxed) {
-                say("ends after this test; Ctrl-C again ends at once");
+                say("exits after this test; press Ctrl-C again to exit at once");
             }
             stop.stop();
         }
     });
-    say(&format!("waiting for clients on TCP port {port}; Ctrl-C ends"));
+    say(&format!("waiting for clients on TCP port {port}; press Ctrl-C to exit"));
     let mut tell = |event: Event| {
         match event {
             // Until then the connection may be that of a port scanner.

@@ -17,14 +17,14 @@ pub(super) fn told(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String> {
     let size = bytes(step.size);
     if ways.iter().all(|(_, sender, receiver)| is_silent(sender, receiver)) {
         let sent: u64 = ways.iter().filter_map(|(_, sender, _)| sender.sent).fold(0, u64::saturating_add);
-        let text = || format!("At {size} none of the {sent} messages that were sent until it was ended has arrived.");
+        let text = || format!("{size}: none of the {sent} messages sent before the end arrived.");
         return (!step.is_whole && !ways.is_empty()).then(text).into_iter().collect();
     }
     let mut all = Vec::new();
     for (name, sender, receiver) in ways {
         if is_silent(sender, receiver) {
             all.push(format!(
-                "At {size} nothing of what the {name} has sent has arrived: this direction counts for nothing, and the size misses \
+                "{size}: nothing that the {name} sent arrived. This direction counts as zero, and the size misses \
                  --min-gbps and --min-mpps."
             ));
             continue;
@@ -36,8 +36,8 @@ pub(super) fn told(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String> {
                     .and_then(|facts| facts.all().nth(at))
                     .map_or_else(String::new, |facts| format!(", {},", facts.name()));
                 all.push(format!(
-                    "At {size} nothing of what the {name} has sent from its port {} of the test{port} has arrived: it counts for nothing, \
-                     and the size misses --min-gbps and --min-mpps.",
+                    "{size}: nothing that the {name} sent from port {} of the test{port} arrived. This port counts as \
+                     zero, and the size misses --min-gbps and --min-mpps.",
                     at + 1
                 ));
             }
@@ -67,10 +67,7 @@ mod tests {
             (of(Some(9), Some(0)), of(Some(9), Some(7)), "server"),
         ] {
             let said = told(&step(client, server, true), None);
-            assert!(
-                said.len() == 1 && said[0].starts_with(&format!("At 64 B nothing of what the {whose} ")),
-                "{said:?}"
-            );
+            assert!(said.len() == 1 && said[0].starts_with(&format!("64 B: nothing that the {whose} ")), "{said:?}");
         }
         assert_eq!(told(&step(of(Some(9), None), of(Some(9), None), true), None), [""; 0]);
     }
@@ -80,7 +77,7 @@ mod tests {
         let (sent, none) = (of(Some(9), None), of(None, Some(0)));
         assert_eq!(told(&step(sent.clone(), none.clone(), true), None), [""; 0]);
         let said = told(&step(sent, none.clone(), false), None);
-        assert_eq!(said, ["At 64 B none of the 9 messages that were sent until it was ended has arrived."]);
+        assert_eq!(said, ["64 B: none of the 9 messages sent before the end arrived."]);
         assert_eq!(told(&step(of(Some(0), None), none, false), None), [""; 0]);
     }
 
@@ -90,6 +87,6 @@ mod tests {
         let client = with(vec![of(Some(5), None), of(Some(4), None)], of(Some(9), None));
         let server = with(vec![of(None, None), of(None, Some(0))], of(None, None));
         let said = told(&step(client, server, true), None);
-        assert!(said.len() == 1 && said[0].contains("the client has sent from its port 2 of the test has"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("the client sent from port 2 of the test"), "{said:?}");
     }
 }

@@ -31,7 +31,7 @@ impl Baseline {
     pub(super) fn read(file: &Path, plan: &Plan) -> Result<Self> {
         let cannot = || format!("cannot read {}", file.display());
         let text = text(fs::read(file).with_context(cannot)?).with_context(cannot)?;
-        let all = series(&text, "the baseline").with_context(|| format!("{} is no run", file.display()))?;
+        let all = series(&text, "the baseline").with_context(|| format!("{} is not a run", file.display()))?;
         let now = this_run(plan, Vec::new());
         let mut trouble = None;
         for series in all {
@@ -42,7 +42,7 @@ impl Baseline {
                         let sizes = |all: Vec<u64>| all.into_iter().map(bytes).collect::<Vec<_>>().join(", ");
                         let old = series.rows.iter().filter(|row| row.is_whole).map(|row| row.size).collect();
                         trouble = trouble.or(Some(anyhow!(
-                            "no size is in both: it has {}, and this run is to have {}. Give one of its sizes with --msg-size",
+                            "no size in common: it has {}, and this run has {}; give one of its sizes with --msg-size",
                             sizes(old),
                             sizes(plan.workload.sizes.clone())
                         )));
@@ -105,9 +105,9 @@ impl Verdict {
         let Some((comparison, differences)) = &self.comparison else { return Ok(()) };
         match differences {
             Some(differences) => differences.iter().for_each(|difference| say(&format!("differs: {difference}"))),
-            None => say(
-                "the baseline is of perftest, which does not say all that it ran with: its options are yours to compare",
-            ),
+            None => {
+                say("the baseline is perftest's output, which does not list all of its options; compare them by hand")
+            }
         }
         if output.json_stream {
             return Ok(());

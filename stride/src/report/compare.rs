@@ -63,18 +63,18 @@ impl Comparison {
             && !((old.hides_immediates || new.hides_immediates)
                 && before.without_immediate() == now.without_immediate())
         {
-            bail!("{} is of {before}, and {} is of {now}", old.name, new.name);
+            bail!("{} is {before}, and {} is {now}", old.name, new.name);
         }
         if let (Some(before), Some(now)) = (old.transport, new.transport)
             && before != now
         {
-            bail!("{} is over {before}, and {} is over {now}: give --transport", old.name, new.name);
+            bail!("{} is over {before}, and {} is over {now}; give --transport", old.name, new.name);
         }
         if let (Some(before), Some(now)) = (old.is_bidirectional, new.is_bidirectional)
             && before != now
         {
             let ways = |is_bidirectional| if is_bidirectional { "both ways" } else { "one way" };
-            bail!("{} goes {}, and {} goes {}: see --bidirectional", old.name, ways(before), new.name, ways(now));
+            bail!("{} is {}, and {} is {}; see --bidirectional", old.name, ways(before), new.name, ways(now));
         }
         let find = |rows: &[Row], size| rows.iter().find(|row| row.size == size && row.is_whole).cloned();
         let lacks = |rows: &[Row], of: &[Row]| {
@@ -182,7 +182,7 @@ impl Comparison {
         }
         let left_out: Vec<_> = self.gone.iter().copied().filter(|size| !self.blank.contains(size)).collect();
         for (sizes, text, colour) in [
-            (&self.blank, "worse, as nothing was measured of what the old test has", style.bad),
+            (&self.blank, "worse: nothing was measured, the old test has a result", style.bad),
             (&left_out, "not measured now", dim),
             (&self.added, "not in the old test", dim),
         ] {
@@ -218,7 +218,7 @@ pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
         all.extend(differing(&old[part], &new[part], whose));
         let others = |side: &Value| side[part]["others"].as_array().cloned().unwrap_or_default();
         for (at, (before, now)) in others(&old).iter().zip(&others(&new)).enumerate() {
-            all.extend(differing(before, now, &format!("at the test's port {} {whose}", at + 2)));
+            all.extend(differing(before, now, &format!("on the test's port {} {whose}", at + 2)));
         }
     }
     all
@@ -228,7 +228,7 @@ pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
 fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     let mut all = Vec::new();
     if old.title() != new.title() {
-        all.push(format!("the test: {} then, {} now", old.title(), new.title()));
+        all.push(format!("test: {} then, {} now", old.title(), new.title()));
     }
     if old.ports() != new.ports() {
         all.push(format!("ports of each side: {} then, {} now", old.ports(), new.ports()));
@@ -240,7 +240,7 @@ fn settings(old: &Plan, new: &Plan) -> Vec<String> {
     });
     all.extend(differing.map(|(then, now)| {
         let name = match now.options[0].as_str() {
-            "--iters" => "messages or time of each size",
+            "--iters" => "messages or time per size",
             option => option,
         };
         format!("{name}: {} then, {} now", then.value, now.value)
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(of(&bandwidths("old", &[]), &ack), "old has bandwidths, and it has latencies of kind ack");
         let mut read = bandwidths("new", &[]);
         read.operation = Some(Operation::Read);
-        assert_eq!(of(&bandwidths("old", &[]), &read), "old is of write, and new is of read");
+        assert_eq!(of(&bandwidths("old", &[]), &read), "old is write, and new is read");
     }
 
     #[test]
@@ -381,9 +381,9 @@ mod tests {
             Comparison::of(old, &new, 5.0).map(drop).map_err(|error| error.to_string())
         };
         let said = of(&old, |new| new.transport = Some(Transport::Uc)).unwrap_err();
-        assert_eq!(said, "old is over RC, and new is over UC: give --transport");
+        assert_eq!(said, "old is over RC, and new is over UC; give --transport");
         let said = of(&old, |new| new.is_bidirectional = Some(true)).unwrap_err();
-        assert_eq!(said, "old goes one way, and new goes both ways: see --bidirectional");
+        assert_eq!(said, "old is one way, and new is both ways; see --bidirectional");
         assert_eq!(of(&old, |new| (new.transport, new.is_bidirectional) = (None, None)), Ok(()));
         // perftest calls both by one name.
         let immediate = |new: &mut Series| new.operation = Some(Operation::WriteWithImmediate);
@@ -412,8 +412,8 @@ mod tests {
         other.server.others[0].numa_node = Some(0);
         (other.path.others[0].mtu, other.client.others[0].port) = (1024, 3);
         let expected = [
-            "at the test's port 2 the path's mtu bytes: 4096 then, 1024 now",
-            "at the test's port 2 the server's numa node: 1 then, 0 now",
+            "on the test's port 2 the path's mtu bytes: 4096 then, 1024 now",
+            "on the test's port 2 the server's numa node: 1 then, 0 now",
         ];
         assert_eq!(differences(&two, &other), expected);
     }
@@ -432,7 +432,7 @@ mod tests {
         };
         let blank = of(&[(64, 10)], &[4, 8]);
         assert_eq!(blank.outcome(), Outcome::Worse);
-        let expected = ["worse, as nothing was measured of what the old test has: 4 B", "not measured now: 2 B"];
+        let expected = ["worse: nothing was measured, the old test has a result: 4 B", "not measured now: 2 B"];
         assert_eq!(written(&blank)[2..], expected);
         assert_eq!(blank.gone(), [2, 4]);
         // What the old test has not is not held to it.
@@ -463,8 +463,8 @@ mod tests {
         new.server.firmware = "2".to_owned();
         new.server.gids.clear();
         let expected = [
-            "the test: write bw then, read bw now",
-            "messages or time of each size: 1s then, 7 messages now",
+            "test: write bw then, read bw now",
+            "messages or time per size: 1s then, 7 messages now",
             "--warm-up: 100ms then, 3 messages now",
             "--qp-count: 1 then, 4 now",
             "the path's mtu bytes: 4096 then, 1024 now",

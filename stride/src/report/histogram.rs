@@ -22,7 +22,7 @@ const LABELS: usize = 25;
 /// Those of the writer.
 pub fn write(out: &mut dyn Write, latency: &Latency, columns: usize, style: Style) -> Result<()> {
     if latency.histogram.is_empty() {
-        return writeln!(out, "there are no times of single messages");
+        return writeln!(out, "no times of single messages");
     }
     let lines = lines(latency);
     let most = lines.iter().map(|line| line.count).fold(0.0, f64::max);
@@ -168,7 +168,7 @@ mod tests {
             ..Latency::of([1u32], 1.0, Semantics::Ack).unwrap()
         };
         let text = sample::written(|out| write(out, &unknown, 80, Style::plain()));
-        assert_eq!(text, "there are no times of single messages\n");
+        assert_eq!(text, "no times of single messages\n");
     }
 
     #[test]

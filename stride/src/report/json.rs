@@ -162,14 +162,14 @@ impl Document {
         if let Some(Ok(Event::End(End { error: Some(error), .. }))) =
             serde_json::Deserializer::from_str(text).into_iter::<Event>().next()
         {
-            bail!("it has no results, as the test did not begin: {error}");
+            bail!("it has no results: the test did not start: {error}");
         }
         let head = serde_json::Deserializer::from_str(text).into_iter::<Head>().next().context("it is empty")?;
-        let found = head.context("it is no JSON of stride-perf")?.format;
-        ensure!(found == FORMAT, "it is of format {found}, and this version of stride-perf reads format {FORMAT}");
+        let found = head.context("it is not JSON of stride-perf")?.format;
+        ensure!(found == FORMAT, "its format is {found}; this version of stride-perf reads format {FORMAT}");
         serde_json::from_str(text).or_else(|whole| {
             let events = serde_json::Deserializer::from_str(text).into_iter::<Event>().collect::<Result<Vec<_>, _>>();
-            events.ok().and_then(gathered).ok_or(whole).context("it is no JSON of stride-perf, or not all of it")
+            events.ok().and_then(gathered).ok_or(whole).context("it is not JSON of stride-perf, or it is truncated")
         })
     }
 
@@ -184,7 +184,7 @@ fn gathered(events: Vec<Event>) -> Option<Document> {
     let mut events = events.into_iter();
     let Some(Event::Start(start)) = events.next() else { return None };
     let mut document = Document::new(start.environment, Vec::new(), Vec::new());
-    document.error = Some("the stream ends before the test does".to_owned());
+    document.error = Some("the stream ends before the end of the test".to_owned());
     for event in events {
         match event {
             Event::Start(_) => return None,
@@ -402,13 +402,13 @@ mod tests {
     fn what_is_not_a_document_is_said() {
         let said = |text: &str| format!("{:#}", Document::read(text).unwrap_err());
         assert_eq!(said(""), "it is empty");
-        assert!(said("{}").starts_with("it is no JSON of stride-perf: missing field `format`"), "{}", said("{}"));
-        assert!(said("hello").starts_with("it is no JSON of stride-perf: "), "{}", said("hello"));
-        assert_eq!(said("{\"format\": 7}"), "it is of format 7, and this version of stride-perf reads format 1");
+        assert!(said("{}").starts_with("it is not JSON of stride-perf: missing field `format`"), "{}", said("{}"));
+        assert!(said("hello").starts_with("it is not JSON of stride-perf: "), "{}", said("hello"));
+        assert_eq!(said("{\"format\": 7}"), "its format is 7; this version of stride-perf reads format 1");
         let error = Some("nobody listens".to_owned());
         let end = Event::End(End { rows: 0, hints: Vec::new(), error, verdict: None });
         let text = sample::written(|out| end.write(out));
-        assert_eq!(said(&text), "it has no results, as the test did not begin: nobody listens");
+        assert_eq!(said(&text), "it has no results: the test did not start: nobody listens");
         assert!(said("{\"format\": 1}").contains("missing field"), "{}", said("{\"format\": 1}"));
     }
 }

@@ -99,14 +99,11 @@ impl fmt::Display for Miss {
         let size = bytes_in_words(*size);
         if found.is_nan() {
             let option = self.measure.option();
-            return write!(f, "{size}: nothing was measured, where {option} asks for {limit}");
+            return write!(f, "{size}: nothing was measured; {option} requires {limit}");
         }
         if self.is_silent {
             let option = self.measure.option();
-            return write!(
-                f,
-                "{size}: nothing has arrived over a part of the ways, where {option} asks for {limit} of all"
-            );
+            return write!(f, "{size}: nothing arrived in one direction or over one port; {option} requires {limit}");
         }
         match self.measure {
             Measured::Gigabits => write!(f, "{size}: {found:.3} Gb/s, less than the {limit} Gb/s of --min-gbps"),
@@ -165,7 +162,7 @@ mod tests {
     fn what_was_not_measured_misses_all() {
         let limits = Limits { max_p99: Some(1.0), ..Limits::default() };
         let said: Vec<_> = limits.missed(&[], &[8 << 20], &[]).iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["8 MiB: nothing was measured, where --max-p99 asks for 1"]);
+        assert_eq!(said, ["8 MiB: nothing was measured; --max-p99 requires 1"]);
         assert_eq!(Limits::default().missed(&[], &[8 << 20], &[]), []);
         let mut none = sample::bandwidth_row(64, 1_000_000);
         if let crate::stats::Figures::Bandwidth(bandwidth) = &mut none.figures {
@@ -182,7 +179,7 @@ mod tests {
         assert_eq!(limits.missed(&rows, &[], &[]), []);
         let said: Vec<_> = limits.missed(&rows, &[], &[128]).iter().map(ToString::to_string).collect();
         let expected =
-            |option| format!("128 B: nothing has arrived over a part of the ways, where {option} asks for 0.1 of all");
+            |option| format!("128 B: nothing arrived in one direction or over one port; {option} requires 0.1");
         assert_eq!(said, [expected("--min-gbps"), expected("--min-mpps")]);
     }
 }

@@ -28,7 +28,7 @@ pub fn series(text: &str, name: &str) -> Result<Vec<Series>> {
         return Ok(vec![Document::read(text)?.series(name)]);
     }
     let all = perftest::read(text, name);
-    ensure!(!all.is_empty(), "it is neither JSON of stride-perf nor the output of a program of perftest");
+    ensure!(!all.is_empty(), "it is neither JSON of stride-perf nor output of a perftest program");
     Ok(all)
 }
 
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn neither() {
         let said = |text: &str| format!("{:#}", series(text, "any").unwrap_err());
-        assert_eq!(said("hello"), "it is neither JSON of stride-perf nor the output of a program of perftest");
-        assert!(said(" {}").contains("no JSON of stride-perf"), "{}", said(" {}"));
+        assert_eq!(said("hello"), "it is neither JSON of stride-perf nor output of a perftest program");
+        assert!(said(" {}").contains("not JSON of stride-perf"), "{}", said(" {}"));
     }
 }

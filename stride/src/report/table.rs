@@ -76,7 +76,7 @@ impl Table {
         }
         if let Some(Counted { client, server }) = &row.counters {
             for (side, changes) in [("client", client), ("server", server)] {
-                let text = changes.as_ref().map_or_else(|| "its device has no counters".to_owned(), Changes::to_string);
+                let text = changes.as_ref().map_or_else(|| "no counters".to_owned(), Changes::to_string);
                 writeln!(out, "{dim}    {side}: {text}{dim:#}")?;
             }
         }
@@ -139,9 +139,9 @@ const GAP: &str = "  ";
 /// From when to when, for those who do not know the names.
 fn meaning(semantics: Semantics) -> &'static str {
     match semantics {
-        Semantics::Oneway => "half of the time to the other side and back",
-        Semantics::Ack => "from the post to its completion",
-        Semantics::Rtt => "to the other side and back",
+        Semantics::Oneway => "half of the round trip",
+        Semantics::Ack => "from post to completion",
+        Semantics::Rtt => "round trip",
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
     fn latency() {
         let table = Table::new(Measure::Latency(Semantics::Oneway), Columns::default(), Style::plain());
         let expected = [
-            "latency oneway: half of the time to the other side and back",
+            "latency oneway: half of the round trip",
             "      Size     Samples       min       p50       p90       p99     p99.9    p99.99       max      mean     stdev",
             "     bytes                    us        us        us        us        us        us        us        us        us",
             "         2        1000     1.500     2.249     2.849     2.983     2.997     2.998     2.998     2.249     0.433",
@@ -320,10 +320,8 @@ mod tests {
     fn counters_stand_below_their_row() {
         let table = Table::new(Measure::Bandwidth, Columns::default(), Style::plain());
         let row = Row { counters: Some(sample::counted()), ..sample::bandwidth_row(64, 5) };
-        let expected = [
-            "    client: counters/symbol_error +0, hw_counters/out_of_buffer -6",
-            "    server: its device has no counters",
-        ];
+        let expected =
+            ["    client: counters/symbol_error +0, hw_counters/out_of_buffer -6", "    server: no counters"];
         assert_eq!(lines(&table, &[row])[3..], expected);
     }
 

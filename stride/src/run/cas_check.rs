@@ -152,28 +152,28 @@ impl fmt::Display for Wrong {
             let expected = value(lane, place, count.wrapping_sub(1));
             write!(
                 f,
-                "compare-and-swap {count} at place {place} of queue pair {lane} of its thread returned wrong: {found:#018x}, the first \
-                 wrong value, where {expected:#018x} stood"
+                "compare-and-swap {count} in slot {place} of queue pair {lane} of its thread returned {found:#018x}, \
+                 expected {expected:#018x} (the first wrong value)"
             )?;
             if found == blank(lane, place) {
-                write!(f, "; it is as it was before: nothing was written here")?;
+                write!(f, "; the buffer is unchanged: nothing was written")?;
             } else if number < count {
-                write!(f, "; that stood there before swap {}", number + 1)?;
+                write!(f, "; that is the value before swap {}", number + 1)?;
             } else if number == count {
-                write!(f, "; that is what it was to put there: it was made twice, or returned too late")?;
+                write!(f, "; that is the value it was to store: it ran twice, or its response came too late")?;
             }
             return Ok(());
         }
         let expected = value(lane, place, count);
         write!(
             f,
-            "place {place} of queue pair {lane} of its thread holds {found:#018x}, the first wrong value, where {expected:#018x} is left \
-             by {count} compare-and-swaps"
+            "slot {place} of queue pair {lane} of its thread holds {found:#018x} after {count} compare-and-swaps, \
+             expected {expected:#018x} (the first wrong value)"
         )?;
         if number == 0 {
-            write!(f, "; it is as it was before: nothing was written there")
+            write!(f, "; the slot is unchanged: nothing was written")
         } else if number < count {
-            write!(f, "; it is as swap {number} has left it: the next one was lost, or found another value")
+            write!(f, "; that is the result of swap {number}: the next swap was lost, or found another value")
         } else {
             Ok(())
         }
@@ -234,14 +234,14 @@ mod tests {
                 let made = (total / 64 + usize::from(place < total % 64)) as u64;
                 assert!(wrong.swaps == made || known.is_none() && place + 1 == total % 64, "{wrong:?}");
                 let text = wrong.to_string();
-                assert!(text.starts_with(&format!("place {place} of queue pair 0 of its thread holds 0x")), "{text}");
+                assert!(text.starts_with(&format!("slot {place} of queue pair 0 of its thread holds 0x")), "{text}");
                 assert!(
-                    text.ends_with("as swap 2 has left it: the next one was lost, or found another value"),
+                    text.ends_with("that is the result of swap 2: the next swap was lost, or found another value"),
                     "{text}"
                 );
             }
             let text = check_returned(&returned, total as u64, 0).unwrap_err().to_string();
-            assert!(text.ends_with("; that stood there before swap 3"), "{text}");
+            assert!(text.ends_with("; that is the value before swap 3"), "{text}");
         }
     }
 
@@ -250,15 +250,18 @@ mod tests {
         let (left, mut returned) = swapped(10, 4, 1);
         let told = |returned: &[u64]| check_returned(returned, 10, 1).unwrap_err().to_string();
         returned[1] = value(1, 1, 3);
-        assert!(told(&returned).ends_with("it was made twice, or returned too late"), "{}", told(&returned));
+        assert!(told(&returned).ends_with("it ran twice, or its response came too late"), "{}", told(&returned));
         returned[0] = blank(1, 0);
-        assert!(told(&returned).starts_with("compare-and-swap 3 at place 0 of queue pair 1"), "{}", told(&returned));
-        assert!(told(&returned).ends_with("as it was before: nothing was written here"), "{}", told(&returned));
+        assert!(told(&returned).starts_with("compare-and-swap 3 in slot 0 of queue pair 1"), "{}", told(&returned));
+        assert!(told(&returned).ends_with("the buffer is unchanged: nothing was written"), "{}", told(&returned));
         let text = check_left(&[value(1, 0, 0), left[1]], Some(4), 1, 1).unwrap_err().to_string();
-        assert!(text.ends_with("as it was before: nothing was written there"), "{text}");
+        assert!(text.ends_with("the slot is unchanged: nothing was written"), "{text}");
         // What nobody has put there says no more.
         let text = check_left(&[7], Some(4), 1, 1).unwrap_err().to_string();
-        assert!(text.ends_with("is left by 4 compare-and-swaps"), "{text}");
+        assert!(
+            text.contains("after 4 compare-and-swaps, expected") && text.ends_with("(the first wrong value)"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -74,23 +74,24 @@ fn change(error: Error, change: impl FnOnce(&mut Failed)) -> Error {
 fn likely(status: Status) -> Option<&'static str> {
     Some(match status {
         Status::RetryCounterExceededError => {
-            "the other side did not answer: its side of the test has ended, the GIDs do not reach each other (-x on both \
-             sides, RoCE v2 needs UDP port 4791 open), the MTU of a switch is smaller (-m), or the factory drops packets (-u \
-             gives more time)"
+            "the peer did not acknowledge: it has ended its test, the GIDs do not reach each other (-x on both sides; \
+             RoCE v2 requires UDP port 4791), a switch has a smaller MTU (-m), or the fabric drops packets (-u raises \
+             the timeout)"
         }
-        Status::ResponderNotReadyRetryCounterExceededError => {
-            "the other side had no receive posted: more of them (-r) may help"
+        Status::ResponderNotReadyRetryCounterExceededError => "the peer had no receive posted; raise -r",
+        Status::RemoteAccessError => {
+            "the peer refused the access: the key, the address or the access rights do not match"
         }
-        Status::RemoteAccessError => "the other side does not allow the access: its key, address or rights are others",
         Status::RemoteInvalidRequestError => {
-            "the other side found the request wrong: a message longer than its receive, or more reads and atomics at a time \
-             than it has room for"
+            "the peer rejected the request: the message is longer than its receive, or too many reads and atomics are in flight"
         }
-        Status::RemoteOperationError => "the other side could not carry it out: look at its device and its memory",
-        Status::LocalProtectionError => "the memory here cannot be used: its registration ended, or its key is wrong",
-        Status::LocalLengthError => "a message is longer than a receive, or than the port or the service can carry",
-        Status::LocalQueuePairOperationError => "the device found the request or the queue pair inconsistent",
-        Status::WorkRequestFlushedError => "the queue pair had failed before: an earlier error is the cause",
+        Status::RemoteOperationError => "the peer could not execute the request; check its device and memory",
+        Status::LocalProtectionError => "the local memory is not accessible: it is deregistered, or its key is wrong",
+        Status::LocalLengthError => {
+            "the message is longer than the receive, or than the port or the transport supports"
+        }
+        Status::LocalQueuePairOperationError => "the device reports an inconsistent request or queue pair",
+        Status::WorkRequestFlushedError => "the queue pair had already failed; an earlier error is the cause",
         _ => return None,
     })
 }
@@ -103,7 +104,7 @@ mod tests {
     fn a_status_is_told_with_its_cause() {
         let text = Failed::new(Status::RetryCounterExceededError, 0x81, 0x12, 0).to_string();
         assert!(text.starts_with("a request on queue pair 0x12 failed: transport retry counter exceeded"), "{text}");
-        assert!(text.contains("(vendor's code 0x81): the other side did not answer"), "{text}");
+        assert!(text.contains("(vendor's code 0x81): the peer did not acknowledge"), "{text}");
         let text = Failed::new(Status::from_raw(4000), 0, 1, 0).to_string();
         assert!(!text.contains("vendor") && text.ends_with("(4000)"), "{text}");
     }

@@ -88,13 +88,13 @@ impl Wait {
             return Ok(());
         }
         let what = match (self.turns.begins, self.count) {
-            (true, count) => format!("message {}, or the answer to it,", count + 1),
+            (true, count) => format!("message {}, or its reply,", count + 1),
             (false, 0) => "message 1".to_owned(),
-            (false, count) => format!("message {}, or the answer to the one before it,", count + 1),
+            (false, count) => format!("message {}, or the reply to the previous one,", count + 1),
         };
         bail!(
-            "{what} was lost: nothing has come for {}, and {service} does not send again. Try again, give --transport rc, or \
-             more --timeout where the other side may be stopped for so long",
+            "{what} was lost: nothing arrived for {}, and {service} does not retransmit; run again, give --transport \
+             rc, or raise --timeout if the peer may pause that long",
             time::show(most)
         )
     }

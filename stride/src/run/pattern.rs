@@ -47,11 +47,11 @@ impl fmt::Display for Wrong {
         let expected = byte(size, lane, index);
         write!(
             f,
-            "a message of {size} bytes on queue pair {lane} of its thread arrived wrong: byte {index}, the first wrong one, is \
-             {found:#04x} where {expected:#04x} was sent"
+            "a message of {size} bytes on queue pair {lane} of its thread is corrupt: byte {index} is {found:#04x}, \
+             expected {expected:#04x} (the first wrong byte)"
         )?;
         if found == blank(size, lane, index) {
-            write!(f, "; it is as it was before: nothing was written there")?;
+            write!(f, "; the slot is unchanged: nothing was written")?;
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(check(&message, 3, 1), Ok(()));
         message[700] = blank(1000, 3, 700);
         let text = check(&message, 3, 0).expect_err("it is wrong").to_string();
-        assert!(text.contains("byte 700") && text.contains("nothing was written there"), "{text}");
+        assert!(text.contains("byte 700") && text.contains("nothing was written"), "{text}");
     }
 
     #[test]

@@ -209,8 +209,8 @@ fn a_message_that_is_lost_is_not_waited_for_without_end() {
     for until in [Until::Count(5), Until::Time(Tsc::now().after(Duration::from_secs(600)))] {
         for by_memory_too in [false, true] {
             let said = alone(true, until, by_memory_too);
-            assert!(said.starts_with("message 1, or the answer to it, was lost: nothing has come for 40ms"), "{said}");
-            assert!(said.contains("UC does not send again") && said.contains("--transport rc"), "{said}");
+            assert!(said.starts_with("message 1, or its reply, was lost: nothing arrived for 40ms"), "{said}");
+            assert!(said.contains("UC does not retransmit") && said.contains("--transport rc"), "{said}");
             let said = alone(false, until, by_memory_too);
             assert!(said.starts_with("message 1 was lost"), "{said}");
         }

@@ -24,7 +24,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn new(context: &Arc<DeviceContext>) -> Result<Self> {
-        let channel = context.create_comp_channel().context("--events: no channel for completion events")?;
+        let channel = context.create_comp_channel().context("--events: cannot create a completion event channel")?;
         Ok(Self { channel, is_asked: [AtomicBool::new(false), AtomicBool::new(false)] })
     }
 

@@ -32,10 +32,10 @@ fn the_exit_status_tells_what_has_failed() {
     for (said, status, sentence) in [
         (error(true), 5, "error: the server: a request failed"),
         (error(false), 1, "error: the server: a request failed"),
-        (hello.clone(), 4, "error: the server has gone away"),
-        (old, 4, "use the same on both"),
+        (hello.clone(), 4, "error: the server disconnected"),
+        (old, 4, "use the same version on both"),
         (busy, 4, "error: the server is busy"),
-        (Vec::new(), 4, "closed the connection before it said who it is"),
+        (Vec::new(), 4, "closed the connection before its hello"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -133,7 +133,7 @@ fn a_stream_of_a_test_that_did_not_begin_has_an_end() {
     let event: serde_json::Value = serde_json::from_str(out.trim()).unwrap();
     assert_eq!((&event["event"], &event["rows"]), (&"end".into(), &0.into()), "{event}");
     assert!(event["error"].as_str().unwrap().contains("names.invalid"), "{event}");
-    assert!(err.contains("older.json stays as it was"), "{err}");
+    assert!(err.contains("older.json is unchanged"), "{err}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "older");
 }
 
@@ -142,10 +142,10 @@ fn a_baseline_that_is_of_something_else_is_refused_before_anything_is_measured()
     let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("baseline.json").display().to_string();
     ends(&run(&format!("write bw -d soft0 -n 100 -s 64,128 --loopback --json {file}")), 0);
     for (words, sentence) in [
-        ("-s 4K", "no size is in both: it has 64, 128, and this run is to have 4 KiB. Give one of its sizes"),
-        ("-s 64 -b", "the baseline goes one way, and this run goes both ways"),
+        ("-s 4K", "no size in common: it has 64, 128, and this run has 4 KiB; give one of its sizes"),
+        ("-s 64 -b", "the baseline is one way, and this run is both ways"),
         ("-s 64 -c uc", "the baseline is over RC, and this run is over UC"),
-        ("-s 64 --imm", "the baseline is of write, and this run is of write with immediate"),
+        ("-s 64 --imm", "the baseline is write, and this run is write with immediate"),
     ] {
         let words = format!("write bw -d soft0 -n 100 --loopback {words} --compare {file}");
         let (out, err) = ends(&run(&words), 1);
@@ -154,14 +154,14 @@ fn a_baseline_that_is_of_something_else_is_refused_before_anything_is_measured()
     // It is compared with, and what else differs is said in words.
     let (_, err) =
         ends(&run(&format!("write bw -d soft0 -n 200 -s 64 --loopback --threshold 1000000 --compare {file}")), 0);
-    assert!(err.contains("differs: messages or time of each size: 100 messages then, 200 messages now"), "{err}");
+    assert!(err.contains("differs: messages or time per size: 100 messages then, 200 messages now"), "{err}");
 }
 
 #[test]
 fn who_asks_for_too_much_inline_is_told_where_it_stands() {
     let (_, err) = ends(&run("write bw -I 5000 --loopback -n 100 -d soft0"), 1);
     assert!(
-        err.contains(" and 5000 bytes inline (-t, -r, -I; `stride-perf devices` lists how many go inline): "),
+        err.contains(" and 5000 bytes inline (-t, -r, -I; `stride-perf devices` lists the inline limits): "),
         "{err}"
     );
     let (_, err) = ends(&run("write bw -t 64K --loopback -n 100 -d soft0"), 1);

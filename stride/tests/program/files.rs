@@ -82,7 +82,7 @@ fn who_is_short_of_files_is_told_how_to_have_more() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let line = format!("ulimit -n 8; exec {} --port {}", env!("CARGO_BIN_EXE_stride-perf"), port);
     let (_, err) = ends(&Command::new("sh").args(["-c", &line]).output().unwrap(), 1);
-    assert!(err.ends_with("Too many open files (os error 24): allow more (`ulimit -n`)\n"), "{err}");
+    assert!(err.ends_with("Too many open files (os error 24); raise the limit (`ulimit -n`)\n"), "{err}");
 }
 
 #[test]

@@ -101,8 +101,8 @@ fn one_server_serves_any_test() {
         let (out, err) = ends(&output, 0);
         assert!(out.starts_with(head), "{words}: {out}\n{err}");
         assert_eq!(rows(&out).len(), sizes.len(), "{words}: {out}\n{err}");
-        let compared = "--validate: what lies in memory is what was sent";
-        let compared = if sizes.len() == 1 { compared.to_owned() } else { format!("{compared}, at each of 2 sizes") };
+        let compared = "--validate: all data is correct";
+        let compared = if sizes.len() == 1 { compared.to_owned() } else { format!("{compared}, for each of 2 sizes") };
         assert_eq!(err.lines().any(|line| line == compared), words.contains("--validate"), "{words}: {err}");
         let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         let (address, uses_rdma_cm) = (&document["environment"]["plan"]["address"], words.contains("-R"));
@@ -146,7 +146,7 @@ fn the_server_sends_where_it_is_asked_to() {
         let out = run(&format!("{words} --reversed {amount} -d soft0 --port {port} --wait-server 20 127.0.0.1")
             .replacen(' ', " bw ", 1));
         let (out, _) = ends(&out, 0);
-        assert!(out.contains("bandwidth, of the server's messages"), "{words}: {out}");
+        assert!(out.contains("bandwidth, sent by the server"), "{words}: {out}");
         let rows = rows(&out);
         assert_eq!(rows.len(), 1, "{words}: {out}");
         // Of datagrams those count that the receiver has taken after the warm-up, which it may take several at a time.
@@ -154,7 +154,7 @@ fn the_server_sends_where_it_is_asked_to() {
         assert!(words.contains("-D") || messages == 300 || words.contains("ud") && messages < 300, "{words}: {out}");
     }
     let (_, err) = ends(&run("write lat --reversed --loopback"), 2);
-    assert!(err.contains("--reversed is for `bw`"), "{err}");
+    assert!(err.contains("--reversed applies to `bw` only"), "{err}");
 }
 
 #[test]
@@ -234,56 +234,60 @@ fn what_is_wrong_is_told_in_a_sentence() {
     for (words, status, sentence) in [
         ("write bw -l 64 -t 32 --loopback", 2, "--post-list 64 is above --tx-depth 32"),
         ("write bw -s 5x --loopback", 2, "5x"),
-        ("10.0.0.1", 2, "a client names its test before the server: stride-perf write bw 10.0.0.1"),
-        ("bw", 2, "what is measured comes after what is done: stride-perf write bw"),
+        ("10.0.0.1", 2, "the test comes before the server: stride-perf write bw 10.0.0.1"),
+        ("bw", 2, "the operation comes first: stride-perf write bw"),
         ("write bw ::1:20207", 2, "give the server as ::1, and -p 20207"),
         ("wirte bw", 2, "a similar subcommand exists: 'write'"),
         ("write bw --iter 5 --loopback", 2, "a similar argument exists: '--iters'"),
         ("server --port 1 --json x", 2, "unexpected argument '--json'"),
-        ("write bw --report_gbits --loopback", 2, "the table has Gb/s, leave it out"),
-        ("write bw -F --loopback", 2, "the frequency of processors, leave it out"),
-        ("write bw --size 64 --loopback", 2, "this one is --msg-size here"),
-        ("write bw --run_infinitely --loopback", 2, "this one is --run-infinitely here"),
+        ("write bw --report_gbits --loopback", 2, "the table has Gb/s; leave it out"),
+        ("write bw -F --loopback", 2, "no figure depends on the processor's frequency; leave it out"),
+        ("write bw --size 64 --loopback", 2, "use --msg-size"),
+        ("write bw --run_infinitely --loopback", 2, "use --run-infinitely"),
         ("write bw 127.0.0.1:18515", 2, "give the server as 127.0.0.1, and -p 18515"),
         ("write bw [::1]:7", 2, "give the server as ::1, and -p 7"),
         ("write bw fe80::1", 2, "such as fe80::1%eth0"),
-        ("write bw -p 0 127.0.0.1", 2, "--port 0 has the system choose"),
-        ("write bw --json x --csv x --loopback", 2, "--json and --csv are one file, \"x\": give each its own"),
-        ("write bw --json - --loopback", 2, "--json writes to a file, and - is none"),
-        ("write bw -s 0 --loopback", 2, "--msg-size is 0: it can be 1 to "),
+        ("write bw -p 0 127.0.0.1", 2, "--port 0 is valid for servers only"),
+        ("write bw --json x --csv x --loopback", 2, "--json and --csv name the same file, \"x\"; give each its own"),
+        ("write bw --json - --loopback", 2, "--json does not support -"),
+        ("write bw -s 0 --loopback", 2, "--msg-size is 0; it can be 1 to "),
         ("plot /nowhere/run.json -o x.svg", 1, "cannot read /nowhere/run.json"),
-        ("plot run.json -o x.gif", 2, "a plot is .svg or .png"),
+        ("plot run.json -o x.gif", 2, "unsupported plot format"),
         ("man fly", 2, "no command \"fly\": stride-perf --help lists the commands"),
-        ("atomic bw -c srd --loopback", 2, "--transport srd has no fetch-and-add"),
-        ("read bw -c uc --loopback", 2, "--transport uc has no read: give --transport rc"),
+        ("atomic bw -c srd --loopback", 2, "--transport srd does not support fetch-and-add"),
+        ("read bw -c uc --loopback", 2, "--transport uc does not support read; give --transport rc"),
         ("write lat -e --loopback", 2, "leave out --events, or give --imm or --latency ack"),
         ("write bw -d nothing --loopback", 1, "nothing"),
         ("write bw -d soft0 --loopback --use-cuda gpu0", 2, "its PCI address, such as 0000:3b:00.0"),
-        ("write bw -d soft0 -R -x 0 --loopback", 2, "with --rdma-cm the addresses decide"),
+        ("write bw -d soft0 -R -x 0 --loopback", 2, "conflict with --rdma-cm, which selects GIDs"),
+        ("write bw -d soft0 -R --pkey-index 0 --loopback", 2, "conflict with --rdma-cm, which selects the partition"),
         (
-            "write bw -d soft0 -R --pkey-index 0 --loopback",
-            2,
-            "with --rdma-cm the connection manager chooses the partition",
+            "write bw -d soft0 --pkey-index 1 --loopback",
+            1,
+            "no P_Key at this index of port 1 of soft0; it has 0 (0xffff)",
         ),
-        ("write bw -d soft0 --pkey-index 1 --loopback", 1, "port 1 of soft0 has no P_Key there, but 0 (0xffff)"),
-        ("write bw -d soft0 --remote-pkey-index 1 --loopback", 1, "the server: --pkey-index 1: port 1 of soft0"),
+        (
+            "write bw -d soft0 --remote-pkey-index 1 --loopback",
+            1,
+            "the server: --pkey-index 1: no P_Key at this index of port 1 of soft0",
+        ),
         ("write bw --burst-size 8 --loopback", 2, "give --rate-limit as well, or leave it out"),
-        ("write bw --gap 5 --loopback", 2, "--gap is for `lat`"),
-        ("write lat --gap 11s --loopback", 2, "--gap is 11s: it can be 1us to 10s"),
+        ("write bw --gap 5 --loopback", 2, "--gap applies to `lat` only"),
+        ("write lat --gap 11s --loopback", 2, "--gap is 11s; it can be 1us to 10s"),
         ("write bw --mr-per-qp --loopback", 2, "give --qp-count, or leave it out"),
         ("write bw -d soft0 -W all,x --loopback", 2, "leave out the other names"),
-        ("write bw -d soft0 -W all --loopback", 1, "--counters: port 1 of soft0 has no counters"),
-        ("write bw -d soft0 -W symbol_error --loopback", 1, "port 1 of soft0 has no such counter, but none at all"),
+        ("write bw -d soft0 -W all --loopback", 1, "--counters: port 1 of soft0 has no readable counters"),
+        ("write bw -d soft0 -W symbol_error --loopback", 1, "no such counter on port 1 of soft0; it has none at all"),
         ("write bw -d soft0 --dlid 0x13 --loopback", 1, "--dlid 19: port 1 of soft0 is on Ethernet"),
-        ("write bw -d soft0 --flow-label 0x100000 --loopback", 2, "--flow-label is 1048576: it can be 0 to 1048575"),
-        ("write bw -d soft0 --odp --loopback", 1, "--odp: soft0 has no on-demand paging"),
-        ("write bw --odp --remote-use-cuda 0 --loopback", 2, "--odp is for pages of the host"),
+        ("write bw -d soft0 --flow-label 0x100000 --loopback", 2, "--flow-label is 1048576; it can be 0 to 1048575"),
+        ("write bw -d soft0 --odp --loopback", 1, "--odp: soft0 does not support on-demand paging"),
+        ("write bw --odp --remote-use-cuda 0 --loopback", 2, "--odp and --use-cuda conflict"),
         ("write bw -p 1 127.0.0.1", 4, "127.0.0.1"),
         ("write bw -d soft0 -n 10 --loopback --json /nowhere/run.json", 1, "/nowhere/run.json"),
         ("write bw -d soft0 --loopback --compare /nowhere/run.json", 1, "/nowhere/run.json"),
-        ("write bw -d soft0 --loopback --cpu 60000", 1, "no thread can run on processor 60000, which --cpu names"),
-        ("write bw -d soft0 --loopback --remote-cpu 60000", 1, "no thread can run on processor 60000"),
-        ("write bw -d soft0 names.invalid", 4, "the name names.invalid "),
+        ("write bw -d soft0 --loopback --cpu 60000", 1, "cannot bind a thread to processor 60000 of --cpu"),
+        ("write bw -d soft0 --loopback --remote-cpu 60000", 1, "cannot bind a thread to processor 60000"),
+        ("write bw -d soft0 names.invalid", 4, "cannot resolve names.invalid: "),
     ] {
         let (_, err) = ends(&run(words), status);
         assert!(err.contains(sentence), "{words}: {err}");
@@ -295,7 +299,7 @@ fn a_device_that_the_address_does_not_lead_to_is_told() {
     // All addresses are on the first.
     let output = program("write bw -d soft1 -R --loopback").env("SOFTRNIC_DEVICES", "2").output().unwrap();
     let (_, err) = ends(&output, 1);
-    assert!(err.contains("--device is soft1, and with --rdma-cm 127.0.0.1 leads to soft0"), "{err}");
+    assert!(err.contains("--device is soft1, but --rdma-cm resolves 127.0.0.1 to soft0"), "{err}");
 }
 
 #[test]
@@ -307,7 +311,7 @@ fn transports_of_vendors_need_their_devices_and_not_their_libraries() {
             let mut command = program(&format!("send bw -d soft0 -n 10 -s 64 --loopback -c {transport}"));
             let (_, err) = ends(&command.envs(path.map(|path| (variable, path))).output().unwrap(), 1);
             let sentence = format!(
-                "--transport {transport} needs a device of {vendor}, which soft0 of the client is not (it is of softrnic): name another with -d, or \
+                "--transport {transport} requires a device of {vendor}, and soft0 of the client is of softrnic; name another with -d, or \
                  give --transport rc"
             );
             assert!(err.contains(&sentence), "{err}");
@@ -323,7 +327,7 @@ fn a_machine_without_a_device_is_told_how_to_have_one() {
     let output = program("write bw -d soft0 --loopback").env("SOFTRNIC_DEVICES", "0").output().unwrap();
     let (_, err) = ends(&output, 1);
     // Where the system has devices, they are named.
-    let sentences = ["softrnic has one, unless SOFTRNIC_DEVICES is 0", "no RDMA device is named `soft0`; there is"];
+    let sentences = ["unset SOFTRNIC_DEVICES to use softrnic's", "no RDMA device is named `soft0`; there is"];
     assert!(sentences.iter().any(|sentence| err.contains(sentence)), "{err}");
 }
 
@@ -334,7 +338,7 @@ fn a_machine_without_a_gpu_is_told_what_was_looked_for() {
         Gpus::None(why) => assert!(out.contains(&format!("no GPU: {why}")), "{out}"),
         Gpus::Some(_) => assert!(out.contains("PCI address"), "{out}"),
     }
-    if !matches!(gpus(), Gpus::None(why) if why == "libcuda.so.1 is not there") {
+    if !matches!(gpus(), Gpus::None(why) if why == "libcuda.so.1 is missing") {
         // Not `eprintln!`, which the harness hides when a test passes.
         let _ = writeln!(std::io::stderr(), "DID NOT RUN: this machine has libcuda");
         return;
@@ -343,7 +347,7 @@ fn a_machine_without_a_gpu_is_told_what_was_looked_for() {
     {
         let (_, err) = ends(&run(&format!("write bw -d soft0 --loopback {words}")), 1);
         let name = words.split(' ').next_back().unwrap();
-        let sentence = format!("{who}--use-cuda {name}: libcuda.so.1 is not there: it comes with NVIDIA's driver");
+        let sentence = format!("{who}--use-cuda {name}: libcuda.so.1 is missing: install NVIDIA's driver");
         assert!(err.contains(&sentence), "{err}");
     }
 }
@@ -390,13 +394,13 @@ fn perftest_is_compared_with_too() {
     std::fs::write(&file, text).unwrap();
     let file = file.display();
     let (out, err) = ends(&run(&format!("write bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 0);
-    assert!(out.contains("better") && err.contains("the baseline is of perftest"), "{out}\n{err}");
+    assert!(out.contains("better") && err.contains("the baseline is perftest's output"), "{out}\n{err}");
     // What is not alike is said before anything is measured.
     let (out, err) = ends(&run(&format!("read bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 1);
-    assert!(out.is_empty() && err.contains("the baseline is of write, and this run is of read"), "{out}\n{err}");
+    assert!(out.is_empty() && err.contains("the baseline is write, and this run is read"), "{out}\n{err}");
     std::fs::write(format!("{file}"), "hello").unwrap();
     let (_, err) = ends(&run(&format!("read bw -d soft0 -n 500 -s 64 --loopback --compare {file}")), 1);
-    assert!(err.contains("neither JSON of stride-perf nor the output of a program of perftest"), "{err}");
+    assert!(err.contains("neither JSON of stride-perf nor output of a perftest program"), "{err}");
 }
 
 #[test]
@@ -416,7 +420,7 @@ fn a_port_that_is_taken_is_named() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (_, err) = ends(&run(&format!("-4 -p {port}")), 1);
-    assert!(err.contains(&format!("TCP port {port} is taken")) && err.contains("--port"), "{err}");
+    assert!(err.contains(&format!("cannot bind TCP port {port}: address in use")) && err.contains("--port"), "{err}");
 }
 
 #[test]

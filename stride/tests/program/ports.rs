@@ -17,7 +17,7 @@ fn each_port_is_told_of_below_the_row_of_all() {
         let amount = if words.contains("ud") { "-D 200ms" } else { "-n 300 --validate" };
         let words = format!("{words} {amount} -q 4 -d soft0,soft1 --loopback");
         let (out, _) = run(&words, "2", 0);
-        assert!(out.contains(" 4 queue pairs, 2 at each of 2 ports, MTU "), "{words}: {out}");
+        assert!(out.contains(" 4 queue pairs, 2 on each of 2 ports, MTU "), "{words}: {out}");
         for line in ["  client: soft0 port 1 on ", "          soft1 port 1 on ", "  server: soft0 port 1 on "] {
             assert!(out.contains(line), "{words}: {out}");
         }
@@ -48,9 +48,8 @@ fn ports_that_nobody_names_are_the_first_that_are_up() {
     assert_eq!((&row["ports"][0]["messages"], &row["ports"][1]["messages"]), (&300.into(), &300.into()), "{row}");
     assert!(row["port_averages"][1]["gigabits_per_second"].as_f64().unwrap() > 0.0, "{row}");
     let (_, err) = run("write bw -x 0,0 --loopback", "1", 1);
-    let said =
-        "error: the test goes over 2 ports, and there is none for number 2: name one device for all with --device: ";
-    assert!(err.contains(said) && err.contains("port 1 of soft0 is one of the test's ports already"), "{err}");
+    let said = "error: the test uses 2 ports, and none is left for number 2; name one device for all with --device: ";
+    assert!(err.contains(said) && err.contains("port 1 of soft0 is already one of the test's ports"), "{err}");
 }
 
 #[test]
@@ -66,33 +65,36 @@ fn rates_of_ports_add_up_where_all_have_the_same_time() {
 #[test]
 fn a_device_without_a_second_port_is_told() {
     let (_, err) = run("write bw -O -d soft0 --loopback", "1", 1);
-    assert!(err.contains("error: soft0 has no port 2, but port 1 alone: "), "{err}");
-    assert!(err.contains("give these with -d, such as mlx5_0,mlx5_1, in place of --ib-port or -O"), "{err}");
+    assert!(err.contains("error: soft0 has no port 2 (only port 1); if each port"), "{err}");
+    assert!(err.contains("give them with -d, such as mlx5_0,mlx5_1, instead of --ib-port or -O"), "{err}");
     let (_, err) = run("write bw -i 2 -d soft0 --loopback", "1", 1);
-    assert!(err.contains("is a device of its own, name that with -d; see `stride-perf devices`"), "{err}");
+    assert!(
+        err.contains("is a device of its own, name that device with -d (`stride-perf devices` lists them)"),
+        "{err}"
+    );
 }
 
 #[test]
 fn devices_of_one_port_are_to_be_named_in_place_of_both_ports() {
     let (_, err) = run("write bw -O --loopback", "2", 1);
-    let said = "error: no device has the ports of --ib-port 1,2 (or -O) all up (soft0 has no port 2, but port 1 alone; soft1 has no port 2, but \
-                port 1 alone): where each port of a NIC is a device of its own, give these with -d, such as mlx5_0,mlx5_1, in place of \
-                --ib-port or -O\n";
+    let said = "error: no device has all ports of --ib-port 1,2 (or -O) active (soft0 has no port 2 (only port 1); soft1 has no port 2 \
+                (only port 1)); if each port of the NIC is a device of its own, give them with -d, such as mlx5_0,mlx5_1, \
+                instead of --ib-port or -O\n";
     assert!(err.contains(said), "{err}");
     let (_, err) = run("write bw -O -d soft0,soft1 --loopback", "2", 1);
-    let said = "error: soft1 has no port 2, but port 1 alone: --ib-port has one for each device, and -O is --ib-port 1,2: leave it out, or \
-                give --ib-port 1; see `stride-perf devices`";
+    let said = "error: soft1 has no port 2 (only port 1); --ib-port takes one port per device, and -O is --ib-port 1,2; \
+                leave it out, or give --ib-port 1 (`stride-perf devices` lists them)";
     assert!(err.contains(said), "{err}");
     let (_, err) = run("write bw -R -i 2 --loopback", "1", 1);
-    assert!(err.contains("error: no device can be used with --ib-port 2 ("), "{err}");
+    assert!(err.contains("error: no usable device with --ib-port 2 ("), "{err}");
     let (_, err) = run("-O", "2", 1);
-    assert!(err.contains("error: no device has the ports of --ib-port 1,2 (or -O) all up ("), "{err}");
+    assert!(err.contains("error: no device has all ports of --ib-port 1,2 (or -O) active ("), "{err}");
 }
 
 #[test]
 fn a_port_that_no_device_has_is_to_be_left_out() {
-    let said = "error: no device can be used with --ib-port 2 (soft0 has no port 2, but port 1 alone): leave it out for the first port that \
-                is up, which `stride-perf devices` lists\n";
+    let said = "error: no usable device with --ib-port 2 (soft0 has no port 2 (only port 1)); leave it out to use the first \
+                active port (`stride-perf devices` lists them)\n";
     for words in ["write bw -i 2 --loopback", "-i 2"] {
         let (_, err) = run(words, "1", 1);
         assert!(err.contains(said), "{words}: {err}");

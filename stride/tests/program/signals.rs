@@ -91,7 +91,7 @@ fn what_was_measured_is_kept_and_the_server_goes_on() {
         client.signal(signal);
         let (found, out, err) = client.end();
         assert_eq!(found, Some(status), "{words}: {out}\n{err}");
-        let sentence = format!("ended by {name}: the results are incomplete, 1 of 3 sizes are whole");
+        let sentence = format!("ended by {name}: the results are incomplete, 1 of 3 sizes are complete");
         assert!(err.contains(&sentence), "{words}: {err}");
         let text = |file: &str| std::fs::read_to_string(file).unwrap();
         let document: serde_json::Value = serde_json::from_str(&text(&json)).unwrap();
@@ -124,7 +124,7 @@ fn what_has_no_end_has_rows_until_it_is_ended() {
         only.signal(Signal::INT);
         let (status, out, err) = only.end();
         assert_eq!(status, Some(0), "{out}\n{err}");
-        assert!(err.contains("it goes on until Ctrl-C") && !err.contains("incomplete"), "{err}");
+        assert!(err.contains("runs until Ctrl-C") && !err.contains("incomplete"), "{err}");
         let (_, total) = out.split_once("all of it:\n").expect("a total");
         assert!(is_row(total.lines().next().unwrap()) && !total.contains("cut short"), "{out}");
         let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
@@ -148,7 +148,7 @@ fn what_has_no_end_and_no_reader_ends_with_its_results() {
         drop(std::mem::replace(out, BufReader::new(ChildStdout::from(OwnedFd::from(reader)))));
         let end = Instant::now() + LONG;
         while child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < end, "it goes on");
+            assert!(Instant::now() < end, "runs until Ctrl-C");
             thread::sleep(Duration::from_millis(20));
         }
         let (found, _, err) = only.end();
@@ -170,7 +170,8 @@ fn an_end_in_the_warm_up_is_none() {
     only.signal(Signal::INT);
     let (status, out, err) = only.end();
     assert_eq!(status, Some(130), "{out}\n{err}");
-    let said = "ended by SIGINT: the results are incomplete, 0 of 1 sizes are whole: nothing counts before the end of --warm-up, which is 1h";
+    let said =
+        "ended by SIGINT: the results are incomplete, 0 of 1 sizes are complete: the warm-up of 1h had not ended";
     assert!(!out.contains("all of it") && err.contains(said), "{out}\n{err}");
 }
 
@@ -195,7 +196,7 @@ fn the_second_ends_a_client_at_once() {
     server.signal(Signal::STOP);
     let end = Instant::now() + LONG;
     while client.child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < end, "it goes on");
+        assert!(Instant::now() < end, "runs until Ctrl-C");
         client.signal(Signal::INT);
         thread::sleep(Duration::from_millis(50));
     }
@@ -214,7 +215,7 @@ fn who_tells_it_twice_at_once_has_told_it_once() {
     only.signal(Signal::TERM);
     let (status, out, err) = only.end();
     assert!(matches!(status, Some(130 | 143)), "{status:?}: {out}\n{err}");
-    assert!(err.contains("the results are incomplete, 1 of 3 sizes are whole"), "{err}");
+    assert!(err.contains("the results are incomplete, 1 of 3 sizes are complete"), "{err}");
     let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
     assert!(!document["rows"].as_array().unwrap().is_empty(), "{document}");
 }
@@ -233,7 +234,7 @@ fn a_server_ends_after_its_test() {
         assert_eq!(out.lines().filter(|line| is_row(line)).count(), 2, "{out}");
         let (status, _, err) = server.end();
         assert_eq!(status, Some(0), "{err}");
-        assert!(err.contains("ends after this test"), "{err}");
+        assert!(err.contains("exits after this test"), "{err}");
     }
 }
 
@@ -263,7 +264,7 @@ fn a_server_with_a_silent_connection_announces_no_test_to_end_after() {
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
-    assert!(!rest.contains("ends after this test"), "{rest}");
+    assert!(!rest.contains("exits after this test"), "{rest}");
 }
 
 #[test]

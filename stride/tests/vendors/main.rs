@@ -253,7 +253,7 @@ fn what_names_no_target_is_not_connected() {
     let mut ends = side.create_queue_pairs(&path()).unwrap();
     ends.queue_pairs[0].intake = Some(Intake::Xrc { number: 1, srq: 2 });
     let why = side.connect(&path(), &ends).unwrap_err().to_string();
-    assert_eq!(why, "the other side has no target that takes messages of DC in");
+    assert_eq!(why, "the peer sent no DC target");
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn of_devices_that_nobody_names_one_of_the_vendor_is_taken() {
         ..plan(&first, Transport::Dc, Operation::Write)
     };
     let Err(why) = Verbs.open(&plan, &plan.placement.client, Role::Client) else { panic!("none is of mlx5") };
-    assert!(why.to_string().contains(&format!("which {} of the client is not", first.name())), "{why}");
+    assert!(why.to_string().contains(&format!("and {} of the client is of", first.name())), "{why}");
 }
 
 #[test]
@@ -403,9 +403,11 @@ fn operations_that_a_device_has_not_are_refused_by_name() {
     recording.without("rdma_read").without("rdma_write");
     for operation in [Operation::Write, Operation::WriteWithImmediate, Operation::Read] {
         let plan = plan(&recording, Transport::Srd, operation);
-        let Err(why) = Verbs.open(&plan, &plan.placement.server, Role::Server) else { panic!("it has no {operation}") };
+        let Err(why) = Verbs.open(&plan, &plan.placement.server, Role::Server) else {
+            panic!("it does not support {operation}")
+        };
         let due = format!(
-            "--transport srd: {} of the server has no {operation}: measure `send`, or name another device",
+            "--transport srd: {} of the server does not support {operation}; measure `send`, or name another device",
             recording.name()
         );
         assert_eq!(why.to_string(), due);
@@ -430,7 +432,7 @@ fn devices_of_other_vendors_are_refused_by_name() {
         ] {
             let Err(why) = Verbs.open(&plan, place, role) else { panic!("it is of neither") };
             let (why, device) = (format!("{why:#}"), recording.name());
-            let start = format!("--transport {name} needs a device of {vendor}, which {device} of {side} is not (");
+            let start = format!("--transport {name} requires a device of {vendor}, and {device} of {side} is of ");
             assert!(why.starts_with(&start) && why.contains(option) && why.ends_with("give --transport rc"), "{why}");
         }
     }

@@ -10,8 +10,8 @@ fn a_port_that_no_device_of_the_server_has_is_to_be_left_out() {
     let plan = Plan::default();
     let (_recording, place) = (Recording::of_system(), SideConfig { port: Some(9), ..SideConfig::default() });
     let error = Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string();
-    let start = "no device of the server can be used with port 9, of its --ib-port or the client's --remote-ib-port (";
-    assert!(error.starts_with(start) && error.contains("): leave that out for the first port that is up"), "{error}");
+    let start = "no usable device of the server with port 9, from its --ib-port or the client's --remote-ib-port (";
+    assert!(error.starts_with(start) && error.contains("); leave that out to use the first active port"), "{error}");
 }
 
 #[test]
@@ -27,16 +27,16 @@ fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
         Verbs.open(&plan, &place, Role::Server).map(drop).unwrap_err().to_string()
     };
     let (one, other) = (Recording::of_system(), Recording::of_system());
-    let (names, without) = ([one.name(), other.name()], "has no port 2, but port 1 alone");
+    let (names, without) = ([one.name(), other.name()], "has no port 2 (only port 1)");
     let error = said([Some(&names[0]), Some(&names[1])]);
-    let way = "the client's --remote-ib-port, or the server's own --ib-port, has one for each device, and -O of either is 1,2 there: leave it out, \
-               or give 1";
-    assert!(error.starts_with(&format!("{} {without}: {way}", names[1])), "{error}");
+    let way = "the client's --remote-ib-port and the server's --ib-port take one port per device, and -O is 1,2; leave it out, or \
+               give 1";
+    assert!(error.starts_with(&format!("{} {without}; {way}", names[1])), "{error}");
     let error = said([Some(&names[0]), Some(&names[0])]);
-    let way = "give the client these with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1";
-    assert!(error.starts_with(&format!("{} {without}: ", names[0])) && error.contains(way), "{error}");
+    let way = "give them to the client with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1";
+    assert!(error.starts_with(&format!("{} {without}; ", names[0])) && error.contains(way), "{error}");
     let error = said([None, None]);
-    let start = "no device of the server has ports 1,2 all up, of the client's --remote-ib-port or -O or its own --ib-port or -O (";
+    let start = "no device of the server has all of ports 1,2 active, from the client's --remote-ib-port or -O or its own --ib-port or -O (";
     assert!(error.starts_with(start) && error.contains(way), "{error}");
 }
 
@@ -58,17 +58,14 @@ fn ports_of_no_device_that_is_named_are_of_one_that_has_them_all() {
         assert_eq!(of(&[1, 1], role), Ok(vec![(first.clone(), 1), (second.clone(), 1)]), "port 1 of each");
     }
     let said: Result<_, String> = of(&[1, 2, 1], Role::Server);
-    assert!(
-        said.clone().is_err_and(|said| said.starts_with("--remote-ib-port 1,2,1 has a port twice, and")),
-        "{said:?}"
-    );
+    assert!(said.clone().is_err_and(|said| said.starts_with("--remote-ib-port 1,2,1 names a port twice")), "{said:?}");
     Verbs.look(&at(&[1, 2])).unwrap();
     assert!(
         Verbs
             .look(&at(&[1, 3]))
             .unwrap_err()
             .to_string()
-            .starts_with("no device has the ports of --ib-port 1,3 all up (")
+            .starts_with("no device has all ports of --ib-port 1,3 active (")
     );
 }
 
@@ -126,7 +123,7 @@ fn half_of_the_queue_pairs_are_at_each_port_of_a_device() {
     assert_eq!(told(&calls, ibv_qp_state::IBV_QPS_RTR, "sgid_index"), [0, 0, 1, 1]);
     // A side that has fewer ports than there are ways is told from one that has not.
     let message = client.create_queue_pairs(&way(0)).unwrap_err().to_string();
-    assert_eq!(message, "there are 1 ways between the sides, and 2 ports of this one");
+    assert_eq!(message, "1 paths for 2 ports of this side");
 }
 
 #[test]

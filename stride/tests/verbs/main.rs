@@ -446,8 +446,8 @@ fn a_message_that_was_not_sent_is_found() {
             let said = theirs.unwrap_err();
             let named = match operation {
                 Operation::FetchAdd => "210 additions",
-                Operation::CompareSwap => "the next one was lost, or found another value",
-                _ => "nothing was written there",
+                Operation::CompareSwap => "the next swap was lost, or found another value",
+                _ => "nothing was written",
             };
             assert!(said.contains(named), "{operation}: {said}");
         }

@@ -122,7 +122,7 @@ impl Local {
     pub(in crate::cli) fn place(&self) -> Result<SideConfig, String> {
         let memory = match (&self.use_cuda, self.huge_pages) {
             (Some(_), true) => {
-                return Err("--huge-pages are of the host, and --use-cuda is of a GPU: give one of them".to_owned());
+                return Err("--huge-pages and --use-cuda conflict; give one of them".to_owned());
             }
             (Some(gpu), false) => Some(gpu.clone()),
             (None, true) => Some(Memory::HugePages),
@@ -135,8 +135,8 @@ impl Local {
         {
             let list = ports.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
             return Err(format!(
-                "--ib-port {list} has a port twice, and no device is named: give one for each with --device, such as mlx5_0,mlx5_1, or one \
-                 for all of them"
+                "--ib-port {list} names a port twice without a device; give one device per port with --device, such as \
+                 mlx5_0,mlx5_1, or one for all"
             ));
         }
         let spots = spots(
@@ -203,7 +203,7 @@ fn spots(
     let (longest, count) = lengths.into_iter().max_by_key(|(_, length)| *length).unwrap_or(lengths[0]);
     if let Some((option, length)) = lengths.into_iter().find(|(_, length)| ![1, count].contains(length)) {
         return Err(format!(
-            "{longest} has {count} values and {option} {length}: give one for each port, or one for all of them"
+            "{longest} has {count} values and {option} {length}; give one per port, or one for all ports"
         ));
     }
     fn of<T: Clone>(values: Option<&[T]>, at: usize) -> Option<T> {
@@ -228,6 +228,6 @@ mod tests {
         let found = of(Some(&names[..1]), Some(&[1, 2]), None).unwrap();
         assert_eq!(found[1], PortSelector { device: Some("mlx5_0".to_owned()), port: Some(2), gid_index: None });
         let said = of(Some(&names), Some(&[1, 2, 1]), None).unwrap_err();
-        assert_eq!(said, "-i has 3 values and -d 2: give one for each port, or one for all of them");
+        assert_eq!(said, "-i has 3 values and -d 2; give one per port, or one for all ports");
     }
 }

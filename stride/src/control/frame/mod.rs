@@ -64,7 +64,7 @@ impl Frame {
     /// Writes it.
     pub(super) fn write(&self, wire: &mut dyn Wire, deadline: Deadline) -> io::Result<()> {
         let length = u32::try_from(self.body.len()).ok().filter(|length| *length <= LONGEST);
-        let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "too long a message"))?;
+        let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "message too long"))?;
         let mut bytes = Vec::with_capacity(HEADER + self.body.len());
         bytes.extend(MAGIC);
         bytes.extend(self.protocol.to_be_bytes());
@@ -115,7 +115,7 @@ pub(super) fn speaker(bytes: &[u8]) -> String {
     let minor = bytes.get(major + 1..).map_or(0, digits);
     if major > 0 && minor > 0 && bytes.get(major) == Some(&b'.') {
         let version = String::from_utf8_lossy(bytes.get(..=major + minor).unwrap_or_default());
-        return format!("perftest {version}: both sides have to be stride-perf");
+        return format!("perftest {version}; run stride-perf on both sides");
     }
     for (start, what) in [
         ("HTTP/", "a web server"),
@@ -127,10 +127,10 @@ pub(super) fn speaker(bytes: &[u8]) -> String {
         ("\x16\x03", "TLS"),
     ] {
         if starts(start) {
-            return format!("{what}: is the port the right one?");
+            return format!("{what}; check the port");
         }
     }
-    format!("something else, that begins with \"{}\": is the port the right one?", bytes.escape_ascii())
+    format!("not stride-perf (its data begins with \"{}\"); check the port", bytes.escape_ascii())
 }
 
 #[cfg(test)]

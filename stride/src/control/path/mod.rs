@@ -34,7 +34,7 @@ pub fn choose_all(
     let ways = pairs
         .map(|(at, (client, server))| choose(client, server, asked.get(at).copied().unwrap_or_default(), plan, near));
     let mut ways = ways.collect::<Result<Vec<_>, _>>()?.into_iter();
-    let Some(first) = ways.next() else { return refuse("a side has no port".to_owned()) };
+    let Some(first) = ways.next() else { return refuse("no port in the path".to_owned()) };
     Ok(Path { others: ways.collect(), ..first })
 }
 
@@ -53,7 +53,7 @@ pub fn choose(
     check_softrnic(client, server)?;
     if client.link_layer != server.link_layer {
         return refuse(format!(
-            "{} of the client is on {}, and {} of the server on {}: give another --device or --remote-device",
+            "{} of the client is on {}, and {} of the server on {}; choose another with --device or --remote-device",
             client.device, client.link_layer, server.device, server.link_layer
         ));
     }
@@ -80,8 +80,8 @@ fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradict
                 return Ok(());
             }
             refuse(format!(
-                "{} and {} are softrnic's, which reaches the programs of one user in one network namespace of one machine alone, and these \
-                 two are not: start both there, or name a device of a network on both, with --device and --remote-device",
+                "{} and {} are softrnic devices, which connect processes of one user in one network namespace of one \
+                 host only; run both sides there, or name network devices with --device and --remote-device",
                 name(client),
                 name(server)
             ))
@@ -90,8 +90,8 @@ fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradict
             let (soft, real, option) =
                 if is_client { (client, server, "--device") } else { (server, client, "--remote-device") };
             refuse(format!(
-                "{} is softrnic's, which reaches the programs of its own machine and no device of a network such as {}: name another with \
-                 {option}",
+                "{} is a softrnic device, which connects processes of one host and cannot reach the network device {}; \
+                 name another with {option}",
                 name(soft),
                 name(real)
             ))
@@ -103,8 +103,8 @@ fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradict
 fn check_partitions(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
     match (client.partition, server.partition) {
         (Some(ours), Some(theirs)) if ours.index.max(theirs.index) > 0 && !ours.meets(theirs) => refuse(format!(
-            "the client's {ours} and the server's {theirs} do not go together: both sides have to be in one partition, and one of them as \
-             a full member (0x8000 and more): give other --pkey-index and --remote-pkey-index"
+            "the client's {ours} and the server's {theirs} do not match: both sides must be in one partition, at least \
+             one as a full member (0x8000 and more); give other --pkey-index and --remote-pkey-index"
         )),
         _ => Ok(()),
     }
@@ -118,7 +118,7 @@ fn check_partitions(client: &PortInfo, server: &PortInfo) -> Result<(), Contradi
 pub(super) fn check(path: &Path, own: &PortInfo) -> Result<(), String> {
     let (ways, ports) = (path.all().count(), own.all().count());
     if ways != ports {
-        return Err(format!("names {ways} ways, and the server has {ports} ports in the test"));
+        return Err(format!("names {ways} paths for the server's {ports} ports"));
     }
     path.all().zip(own.all()).try_for_each(|(path, own)| check_one(path, own))
 }
@@ -127,13 +127,13 @@ fn check_one(path: &Path, own: &PortInfo) -> Result<(), String> {
     if let Some(index) = path.server_gid
         && !own.gids.iter().any(|gid| gid.index == index)
     {
-        return Err(format!("wants GID {index} of the server, which there is not"));
+        return Err(format!("requests GID {index} of the server, which does not exist"));
     }
     if ![256, 512, 1024, 2048, 4096].contains(&path.mtu) || path.mtu > own.mtu {
-        return Err(format!("wants packets of {} bytes, and the server's port has {}", path.mtu, own.mtu));
+        return Err(format!("requests an MTU of {} bytes, and the server's port supports {}", path.mtu, own.mtu));
     }
     if path.server_gid.is_none() && own.link_layer != "InfiniBand" {
-        return Err(format!("names no GID, which {} needs", own.link_layer));
+        return Err(format!("names no GID, which {} requires", own.link_layer));
     }
     Ok(())
 }
@@ -146,7 +146,7 @@ fn check_one(path: &Path, own: &PortInfo) -> Result<(), String> {
 pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
     let (ports, ways) = (ends.all().count(), path.all().count());
     if ports != ways {
-        return Err(format!("has queue pairs at {ports} ports, where {ways} were due"));
+        return Err(format!("sent queue pairs of {ports} ports, expected {ways}"));
     }
     ends.all().zip(path.all()).try_for_each(|(ends, path)| check_ends_of(ends, path, plan))
 }
@@ -155,19 +155,16 @@ pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<()
 fn check_ends_of(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
     let (found, due) = (ends.queue_pairs.len(), plan.queues.queue_pairs / plan.ports());
     if found != due as usize {
-        return Err(format!("has {found} queue pairs, where {due} were due"));
+        return Err(format!("sent {found} queue pairs, expected {due}"));
     }
     if let Some(index) =
         ends.queue_pairs.iter().position(|end| !Intake::is_of(end.intake.as_ref(), plan.attributes.transport))
     {
-        return Err(format!(
-            "says of queue pair {index} what takes messages in otherwise than {} has it",
-            plan.attributes.transport
-        ));
+        return Err(format!("sent a target for queue pair {index} that {} does not use", plan.attributes.transport));
     }
     match &ends.gid {
-        Some(text) if text.parse::<std::net::Ipv6Addr>().is_err() => Err(format!("has a GID that is none: {text:?}")),
-        None if path.client_gid.is_some() => Err("has no GID, where one was due".to_owned()),
+        Some(text) if text.parse::<std::net::Ipv6Addr>().is_err() => Err(format!("sent a malformed GID: {text:?}")),
+        None if path.client_gid.is_some() => Err("sent no GID".to_owned()),
         _ => Ok(()),
     }
 }
@@ -182,7 +179,7 @@ fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u3
     let Some(asked) = asked.filter(|asked| *asked > most) else { return Ok(asked.unwrap_or(most)) };
     let (whose, facts) = if client.mtu == most { ("client", client) } else { ("server", server) };
     refuse(format!(
-        "--mtu {asked} is more than {most}, which port {} of the {whose}'s {} has: give --mtu {most}",
+        "--mtu {asked} is above {most}, the MTU of port {} of the {whose}'s {}; give --mtu {most}",
         facts.port, facts.device
     ))
 }
@@ -234,8 +231,8 @@ fn uses_rdma_cm(
         .max_by_key(|(ours, theirs)| (ours.rank(theirs, near), std::cmp::Reverse((ours.index, theirs.index))));
     best.map(|(ours, theirs)| [ours.index, theirs.index]).ok_or_else(|| {
         Contradiction(format!(
-            "no GID of the client's {} and of the server's {} are of the same kind and reach each other: the client has {}; the server has \
-             {}. Give --gid-index and --remote-gid-index, or set addresses of the same network",
+            "no GIDs of the client's {} and the server's {} have the same type and reach each other (client: {}; \
+             server: {}); give --gid-index and --remote-gid-index, or assign addresses of one network",
             client.device,
             server.device,
             gid::list(&ours),
@@ -252,7 +249,7 @@ fn asked_of(whose: &str, option: &str, facts: &PortInfo, asked: Option<u32>) -> 
         gids.retain(|gid| gid.index == index);
         if gids.is_empty() {
             return refuse(format!(
-                "{option} {index}: port {} of the {whose}'s {} has no such GID, but {all}",
+                "{option} {index}: no such GID on port {} of the {whose}'s {}; it has {all}",
                 facts.port, facts.device
             ));
         }

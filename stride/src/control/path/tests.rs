@@ -68,7 +68,7 @@ fn families_and_kinds_do_not_mix() {
     let ours = side("a", &[("10.0.0.1/24", "RoCE v2"), ("fd00::1/64", "RoCE v1")]);
     let theirs = side("b", &[("fd00::2/64", "RoCE v2"), ("10.0.0.2/24", "RoCE v1")]);
     let said = pair(&ours, &theirs, NONE, Near::default()).unwrap_err();
-    assert!(said.contains("the client has 0 (RoCE v2 10.0.0.1), 1 (RoCE v1 fd00::1)"), "{said}");
+    assert!(said.contains("client: 0 (RoCE v2 10.0.0.1), 1 (RoCE v1 fd00::1)"), "{said}");
     assert!(pair(&ours, &theirs, [Some(0), Some(0)], Near::default()).is_err());
     let theirs = side("b", &[("fd00::2/64", "RoCE v2"), ("fd00::2/64", "RoCE v1")]);
     assert_eq!(pair(&ours, &theirs, NONE, Near::default()), Ok([1, 1]));
@@ -93,7 +93,7 @@ fn addresses_of_one_host_stay_on_it() {
 fn indices_that_are_not_there_are_named() {
     let ours = side("a", &[("10.0.0.1/24", "RoCE v2")]);
     let said = pair(&ours, &ours, [Some(7), None], Near::default()).unwrap_err();
-    assert!(said.starts_with("--gid-index 7: port 1 of the client's fake0 has no such GID, but 0"), "{said}");
+    assert!(said.starts_with("--gid-index 7: no such GID on port 1 of the client's fake0; it has 0"), "{said}");
     let said = pair(&ours, &ours, [None, Some(7)], Near::default()).unwrap_err();
     assert!(said.starts_with("--remote-gid-index 7"), "{said}");
 }
@@ -138,7 +138,7 @@ fn partitions_are_one() {
     assert!(of(Some(2), Some(2)).is_err());
     let said = of(Some(1), None).unwrap_err();
     assert!(
-        said.starts_with("the client's P_Key 0x8001 (index 1) and the server's P_Key 0xffff (index 0) do not"),
+        said.starts_with("the client's P_Key 0x8001 (index 1) and the server's P_Key 0xffff (index 0) do not match"),
         "{said}"
     );
     let unknown = PortInfo { partition: None, ..fake(None, Role::Server) };
@@ -157,7 +157,7 @@ fn packets_fit_both_ports() {
     assert_eq!(mtu(Some(512)), Ok(512));
     assert_eq!(
         mtu(Some(4096)).unwrap_err(),
-        "--mtu 4096 is more than 1024, which port 1 of the client's fake0 has: give --mtu 1024"
+        "--mtu 4096 is above 1024, the MTU of port 1 of the client's fake0; give --mtu 1024"
     );
 }
 
@@ -181,7 +181,7 @@ fn each_port_has_a_way_of_its_own() {
     let asked = choose(&[NONE, [Some(0), None]]).unwrap();
     assert_eq!((asked.client_gid, asked.others[0].client_gid), (Some(0), Some(0)));
     let said = choose(&[NONE, [Some(7), None]]).unwrap_err();
-    assert!(said.starts_with("--gid-index 7: port 1 of the client's fake0 has no such GID"), "{said}");
+    assert!(said.starts_with("--gid-index 7: no such GID on port 1 of the client's fake0"), "{said}");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn what_a_client_names_is_looked_at() {
     assert!(check(&Path { mtu: 8192, ..path.clone() }, &own).is_err());
     assert!(check(&Path { mtu: 1000, ..path.clone() }, &own).is_err());
     let two = Path { others: vec![path.clone()], ..path.clone() };
-    assert!(check(&two, &own).unwrap_err().starts_with("names 2 ways, "));
+    assert!(check(&two, &own).unwrap_err().starts_with("names 2 paths "));
     let wide = PortInfo { others: vec![own.clone()], ..own.clone() };
     assert_eq!(check(&two, &wide), Ok(()));
     let wrong = Path { others: vec![Path { mtu: 8192, ..path.clone() }], ..path.clone() };
@@ -226,7 +226,7 @@ fn what_a_client_names_is_looked_at() {
         for wrong in all {
             let end = |intake| QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake };
             let ends = PeerInfo { queue_pairs: vec![end(right), end(wrong)], ..ends.clone() };
-            let expected = format!("says of queue pair 1 what takes messages in otherwise than {transport} has it");
+            let expected = format!("sent a target for queue pair 1 that {transport} does not use");
             let expected = if wrong == right { Ok(()) } else { Err(expected) };
             assert_eq!(check_ends(&ends, &path, &plan), expected);
         }
@@ -264,9 +264,9 @@ fn softrnic_meets_itself_on_one_machine() {
     assert_ne!(said(&soft("a"), &soft("b"), near("127.0.0.1", "127.0.0.1")), "");
     assert_eq!(said(&soft(""), &soft("b"), far), "");
     let two = said(&soft("a"), &soft("b"), far);
-    assert!(two.contains("of one machine alone, and these two are not: start both there, or name a device"), "{two}");
+    assert!(two.contains("of one host only; run both sides there, or name network devices"), "{two}");
     let server = said(&host("a", "mlx5", 2), &soft("b"), far);
-    assert!(server.starts_with("fake0 of b is softrnic's") && server.ends_with("--remote-device"), "{server}");
+    assert!(server.starts_with("fake0 of b is a softrnic device") && server.ends_with("--remote-device"), "{server}");
     let client = said(&soft("a"), &host("a", "mlx5", 2), far);
-    assert!(client.starts_with("fake0 of a is softrnic's") && client.ends_with("with --device"), "{client}");
+    assert!(client.starts_with("fake0 of a is a softrnic device") && client.ends_with("with --device"), "{client}");
 }

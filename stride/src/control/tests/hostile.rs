@@ -135,7 +135,7 @@ fn strangers_are_named() {
     for script in [Vec::new(), MAGIC[..3].to_vec()] {
         for failure in [server(script.clone()), client(script.clone())] {
             let Err(Failure::Unreachable(text)) = failure else { panic!("{script:?}: {failure:?}") };
-            assert!(text.contains("closed the connection before it said who it is"), "{text}");
+            assert!(text.contains("closed the connection before its hello"), "{text}");
         }
     }
 }
@@ -152,27 +152,27 @@ fn lies_are_named() {
         }))
     };
     for (script, said) in [
-        (hello(), "the client has gone away: it ended, or was stopped"),
-        ([hello(), message(&Message::Go)].concat(), "the client sent `go` where `request` was due"),
-        ([hello(), bytes(99, b"")].concat(), "the client sent a message of kind 99, which there is not"),
-        ([hello(), bytes(2, b"{}")].concat(), "the client sent a `request` that cannot be read: missing field `plan`"),
-        ([hello(), b"GET /".to_vec()].concat(), "the client sent what is no message: \"GET /\""),
-        (asks(|plan| plan.queues.queue_pairs = u32::MAX), "--qp-count is 4294967295: it can be 1 to 16384"),
+        (hello(), "the client disconnected: it ended or was stopped"),
+        ([hello(), message(&Message::Go)].concat(), "the client sent `go`, expected `request`"),
+        ([hello(), bytes(99, b"")].concat(), "the client sent a message of unknown kind 99"),
+        ([hello(), bytes(2, b"{}")].concat(), "the client sent a malformed `request`: missing field `plan`"),
+        ([hello(), b"GET /".to_vec()].concat(), "the client sent malformed data: \"GET /\""),
+        (asks(|plan| plan.queues.queue_pairs = u32::MAX), "--qp-count is 4294967295; it can be 1 to 16384"),
         (
             asks(|plan| plan.workload.sizes = vec![u64::MAX]),
-            "--msg-size is 18446744073709551615: it can be 1 to 2147483648",
+            "--msg-size is 18446744073709551615; it can be 1 to 2147483648",
         ),
-        ([asks(|_| ()), path(77)].concat(), "the client wants GID 77 of the server, which there is not"),
-        ([asks(|_| ()), path(3), ends(0)].concat(), "the client has 0 queue pairs, where 1 were due"),
+        ([asks(|_| ()), path(77)].concat(), "the client requests GID 77 of the server, which does not exist"),
+        ([asks(|_| ()), path(3), ends(0)].concat(), "the client sent 0 queue pairs, expected 1"),
         (
             asks(|plan| plan.placement.client.others = vec![PortSelector::default(); 1000]),
-            "the client has 1001 ports and the server 1, and each is to be connected with one: give as many --remote-device and --remote-ib-port as \
+            "the client has 1001 ports and the server 1; give as many --remote-device and --remote-ib-port as \
              --device and --ib-port, or one for all",
         ),
-        ([asks(wide), path(3)].concat(), "the client names 1 ways, and the server has 2 ports in the test"),
-        ([asks(wide), ways([3, 77])].concat(), "the client wants GID 77 of the server, which there is not"),
-        ([asks(wide), ways([3, 3]), ends(1)].concat(), "the client has queue pairs at 1 ports, where 2 were due"),
-        ([asks(wide), ways([3, 3]), ends_of([1, 2])].concat(), "the client has 2 queue pairs, where 1 were due"),
+        ([asks(wide), path(3)].concat(), "the client names 1 paths for the server's 2 ports"),
+        ([asks(wide), ways([3, 77])].concat(), "the client requests GID 77 of the server, which does not exist"),
+        ([asks(wide), ways([3, 3]), ends(1)].concat(), "the client sent queue pairs of 1 ports, expected 2"),
+        ([asks(wide), ways([3, 3]), ends_of([1, 2])].concat(), "the client sent 2 queue pairs, expected 1"),
         (
             [asks(|_| ()), message(&Message::Error(Reason { text: "enough".to_owned(), is_rdma: false }))].concat(),
             "the client: enough",
@@ -181,7 +181,7 @@ fn lies_are_named() {
         assert_eq!(server(script).unwrap_err().to_string(), said);
     }
     let said = client([hello(), message(&Message::Figures(None))].concat()).unwrap_err().to_string();
-    assert_eq!(said, "the server sent `figures` where `offer` was due");
+    assert_eq!(said, "the server sent `figures`, expected `offer`");
 }
 
 #[test]
@@ -205,15 +205,15 @@ fn a_server_outlives_what_its_clients_are() {
     assert!(server.failure().contains("a web client"));
     drop(web);
     let silent = say(b"");
-    assert!(server.failure().contains("says nothing since"));
+    assert!(server.failure().contains("was silent for"));
     drop(silent);
     let mute = say(&hello());
-    assert!(server.failure().contains("says nothing since"));
+    assert!(server.failure().contains("silent for"));
     drop(mute);
     drop(say(&[hello(), message(&Message::Request(Box::new(request(|_| ()))))].concat()));
     assert!(server.failure().starts_with("the client"));
     let long = say(&[&hello()[..], &MAGIC, &[0, 1, 0, 2, 255, 255, 255, 255]].concat());
-    assert!(server.failure().contains("too long"));
+    assert!(server.failure().contains("above the limit"));
     drop(long);
     // In the middle of a step, once silent and once gone.
     for is_silent in [true, false] {
@@ -241,9 +241,9 @@ fn a_server_outlives_what_its_clients_are() {
         stream.write_all(&message(&Message::Go)).unwrap();
         if !is_silent {
             drop((wire, stream));
-            assert!(server.failure().contains("has gone away"));
+            assert!(server.failure().contains("disconnected"));
         } else {
-            assert!(server.failure().contains("says nothing since"));
+            assert!(server.failure().contains("silent for"));
         }
     }
     server.measure(&request(|_| ()), &mut ()).unwrap();
@@ -267,7 +267,7 @@ fn a_client_sees_that_its_server_is_gone() {
     let met = connect("127.0.0.1", &contact, None).unwrap();
     let waits = Fake { fails: None, waits: Some(Role::Client), ..Fake::default() };
     let failure = measure(met.connection, met.near, &waits, &request(|_| ()), &mut ()).unwrap_err();
-    assert_eq!(failure.to_string(), "the server has gone away: it ended, or was stopped");
+    assert_eq!(failure.to_string(), "the server disconnected: it ended or was stopped");
     assert!(server.join().is_err());
 }
 
@@ -300,7 +300,7 @@ fn a_client_sees_that_its_server_hangs() {
     let waits = Fake { waits: Some(Role::Client), ..Fake::default() };
     let mut patience = Patience(Instant::now());
     let failure = measure(connection, Near::default(), &waits, &request(|_| ()), &mut patience).unwrap_err();
-    let said = "the server says nothing since 1s while it measures: it hangs, or was stopped";
+    let said = "the server was silent for 1s during the measurement; it may be hung or stopped";
     assert_eq!(failure.to_string(), said);
     server.join().unwrap();
 }
@@ -316,9 +316,9 @@ fn a_server_with_other_ports_than_were_asked_for_is_named() {
         let done = measure(connection, Near::default(), &Fake::default(), &request(change), &mut ());
         done.unwrap_err().to_string()
     };
-    assert_eq!(offered(2, |_| ()), "the server has 2 ports, where 1 were due");
-    assert_eq!(offered(1, wide), "the server has 1 ports, where 2 were due");
-    assert_eq!(offered(2, wide), "the server has queue pairs at 1 ports, where 2 were due");
+    assert_eq!(offered(2, |_| ()), "the server sent 2 ports, expected 1");
+    assert_eq!(offered(1, wide), "the server sent 1 ports, expected 2");
+    assert_eq!(offered(2, wide), "the server sent queue pairs of 1 ports, expected 2");
 }
 
 /// What a client of which the server alone sends is told, up to the step and these messages in it.
@@ -357,8 +357,8 @@ fn intervals_that_cannot_be_are_refused() {
         let times = Seen::Latency { samples: 1, min: 1.0, mean: 1.0, max: 1.0 };
         let times = Message::Interval(Interval { start: 1.0, end: 2.0, seen: times });
         for (wrong, said) in [
-            (times, "the server tells times, where messages are counted"),
-            (interval(0.5, 1.0), "the server tells an interval from 0.5 s to 1 s, where the last one ended at 1 s"),
+            (times, "the server reported times, expected message counts"),
+            (interval(0.5, 1.0), "the server reported an interval from 0.5 s to 1 s after one that ended at 1 s"),
         ] {
             let (done, count) = client(&[interval(0.0, 1.0), wrong, figures.clone()]);
             assert_eq!((done.unwrap_err().as_str(), count), (said, 1), "{waits:?}");

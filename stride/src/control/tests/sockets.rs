@@ -31,8 +31,8 @@ fn one_off_ends_after_a_test() {
     let fake = Fake { fails: Some((Role::Server, Stage::Connect)), waits: None, ..Fake::default() };
     let server = Running::start(fake, Host::default(), LONG, true);
     let failure = server.measure(&request(|_| ()), &mut ()).unwrap_err();
-    assert_eq!(failure.to_string(), "the server: fake0 fails at Connect, as it was told to");
-    assert_eq!(server.end().unwrap_err().to_string(), "fake0 fails at Connect, as it was told to");
+    assert_eq!(failure.to_string(), "the server: fake0 fails at Connect, as configured");
+    assert_eq!(server.end().unwrap_err().to_string(), "fake0 fails at Connect, as configured");
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn the_second_client_is_told_that_the_server_is_busy() {
     let server = Running::usual();
     let first = connect("127.0.0.1", &server.contact(), None).unwrap();
     let Err(Failure::Busy(text)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
-    assert!(text.starts_with("the server is busy with a test for 127.0.0.1"), "{text}");
+    assert!(text.starts_with("the server is busy with a test of 127.0.0.1"), "{text}");
     let waiting = server.contact();
     let second = thread::spawn(move || connect("127.0.0.1", &waiting, Some(LONG)).map(|met| met.version));
     measure(first.connection, first.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
@@ -125,7 +125,7 @@ fn server_that_closes_before_its_hello_is_tried_again_while_the_client_waits() {
     let mut told = None;
     let met = connect_telling("127.0.0.1", &contact, Some(LONG), |why| told = Some(why.to_owned())).unwrap();
     assert_eq!(met.version, "9");
-    assert_eq!(told.unwrap(), "the other side closed the connection before it said who it is");
+    assert_eq!(told.unwrap(), "the peer closed the connection before its hello");
     drop(met);
     server.join().unwrap();
 }
@@ -140,7 +140,7 @@ fn refused_client_reads_the_report_however_late_its_hello_is() {
     let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
     connection::write(&mut late, &hello, LONG).unwrap();
     let Err(Failure::Busy(text)) = Connection::greet(late, Role::Client, LONG).map(drop) else { panic!() };
-    assert!(text.starts_with("the server is busy with a test for"), "{text}");
+    assert!(text.starts_with("the server is busy with a test of"), "{text}");
 }
 
 #[test]
@@ -197,11 +197,11 @@ fn options_of_the_server_that_differ_are_said_on_both_sides() {
     let server = Running::start(Fake::default(), host, LONG, false);
     let mut notes = Notes::default();
     let outcome = server.measure(&request(|_| ()), &mut notes).unwrap();
-    assert_eq!(notes.0, ["--qp-count of the server is 9; the client has 1 (not given there), which counts"]);
+    assert_eq!(notes.0, ["--qp-count of the server is 9; the client's 1 (not given there) applies"]);
     assert_eq!(outcome.server.device, "fake1");
     let asked = request(|plan| plan.placement.server.device = Some("fake2".to_owned()));
     let outcome = server.measure(&asked, &mut notes).unwrap();
-    assert!(notes.0[1].starts_with("the server was given --device fake1; the client asks for --device fake2"));
+    assert!(notes.0[1].starts_with("the server was started with --device fake1; the client's --device fake2 applies"));
     assert_eq!(outcome.server.device, "fake2");
     let told: Vec<Event> = server.events.try_iter().collect();
     assert!(told.contains(&Event::Note(notes.0[1].clone())));
@@ -235,20 +235,20 @@ fn a_server_that_was_given_ports_serves_tests_over_as_many_or_one() {
     assert_eq!(of(&["a", "b"], open(2)), (Ok("a,b".to_owned()), Vec::new()));
     let (there, notes) = of(&["a"], open(2));
     assert_eq!(there.as_deref(), Ok("a,a"));
-    let counts = "the server was given --device a, which counts for all 2 ports of the test";
-    let way = "so that all lead to one port: for one each start the server with several, such as -d mlx5_0,mlx5_1, or give the client --remote-device with \
-               these";
+    let counts = "the server was started with --device a, which applies to all 2 ports of the test";
+    let way = "so all of them use one port; to use several, start the server with -d mlx5_0,mlx5_1, or give the client \
+     --remote-device";
     assert_eq!(notes, [format!("{counts}, {way}")]);
     let both = |port| PortSelector { port: Some(port), ..PortSelector::default() };
     let (_, notes) = of(&["a"], SideConfig::default().at(vec![both(1), both(2)]));
     assert_eq!(notes, [counts], "those are two");
     let (there, notes) = of(&["a", "b"], open(1));
     assert_eq!(there.as_deref(), Ok("a"));
-    assert_eq!(notes, ["the server was given --device a,b, and the test goes over one port: the first is taken"]);
+    assert_eq!(notes, ["the server was started with --device a,b, and the test uses one port: the first one"]);
     let (_, notes) = serve(gids(&[2, 3]), open(1));
-    assert_eq!(notes, ["the server was given --gid-index 2,3, and the test goes over one port: the first is taken"]);
+    assert_eq!(notes, ["the server was started with --gid-index 2,3, and the test uses one port: the first one"]);
     let (refused, _) = of(&["a", "b"], open(3));
-    let said = "the server: it was started with --device a,b, and the test goes over 3 ports: start it with as many, ";
+    let said = "the server: it was started with --device a,b, and the test uses 3 ports; start it with 3, ";
     assert!(refused.clone().unwrap_err().starts_with(said), "{refused:?}");
     // The client's count.
     let (there, notes) = of(&["a", "b"], devices(&["c", "d", "c"]));
@@ -264,7 +264,7 @@ fn a_gpu_of_the_server_counts_in_the_plan() {
     let request =
         request(|plan| (plan.workload.measure, plan.queues.tx_depth) = (Measure::Latency(Semantics::Oneway), 1));
     let failure = server.measure(&request, &mut ()).unwrap_err().to_string();
-    let expected = "the server: it was started with --use-cuda 0, which does not go with this test: --latency oneway of a plain write";
+    let expected = "the server: it was started with --use-cuda 0, which conflicts with this test: --latency oneway of a plain write";
     assert!(failure.starts_with(expected), "{failure}");
 }
 
@@ -274,7 +274,7 @@ fn an_index_that_the_server_was_started_with_does_not_count_where_addresses_deci
     let server = Running::start(Fake::default(), Host { place, test: None }, LONG, false);
     let mut notes = Notes::default();
     server.measure(&request(|plan| plan.attributes.uses_rdma_cm = true), &mut notes).unwrap();
-    assert_eq!(notes.0, ["the server's --gid-index does not count with --rdma-cm, where addresses decide"]);
+    assert_eq!(notes.0, ["the server's --gid-index has no effect with --rdma-cm, which selects the GID by address"]);
 }
 
 #[test]

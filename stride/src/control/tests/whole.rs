@@ -90,12 +90,9 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
     };
     let (inline, notes) = of(&[]);
     assert_eq!(inline, Ok(Some(0)));
-    assert!(
-        notes.iter().any(|note| note.starts_with("the 236 bytes inline that the client did not ask for")),
-        "{notes:?}"
-    );
+    assert!(notes.iter().any(|note| note.starts_with("the default of 236 bytes inline")), "{notes:?}");
     let (refused, _) = of(&["--inline"]);
-    assert!(refused.unwrap_err().contains("--inline 236 has the processor read the data"));
+    assert!(refused.unwrap_err().contains("--inline 236 conflicts with --use-cuda"));
 }
 
 #[test]
@@ -157,7 +154,10 @@ fn counters_of_both_sides_come_with_each_size() {
         }
     }
     let said = counted(&["symbol_error"]).unwrap_err().to_string();
-    assert!(said.starts_with("--counters symbol_error: port 1 of fake0 has no such counter, but counters/"), "{said}");
+    assert!(
+        said.starts_with("--counters symbol_error: no such counter on port 1 of fake0; it has counters/"),
+        "{said}"
+    );
 }
 
 /// A user who has seen enough soon.
@@ -212,7 +212,7 @@ fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     struct Remarks(usize);
     impl Watch for Remarks {
         fn remark(&mut self, text: &str) {
-            assert!(text.contains("1024 bytes at most here: larger ones are left out"), "{text}");
+            assert!(text.contains("at most 1024 bytes on this path; larger sizes are skipped"), "{text}");
             self.0 += 1;
         }
     }
@@ -223,7 +223,7 @@ fn a_sweep_of_datagrams_ends_at_the_packets_of_the_way() {
     // Who gives a size means it.
     request.given = ["--max-msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
-    assert!(failure.contains("the largest message is to have 4096: give --max-msg-size 1024 or less"), "{failure}");
+    assert!(failure.contains("the largest message has 4096; give --max-msg-size 1024 or less"), "{failure}");
 }
 
 #[test]
@@ -242,10 +242,10 @@ fn a_sweep_ends_at_the_longest_message_of_both_sides() {
     let mut remarks = Remarks(Vec::new());
     let outcome = loopback(&fake, &request, LONG, &mut remarks).unwrap();
     assert_eq!(outcome.steps.iter().map(|step| step.size).collect::<Vec<_>>(), [512, 1024]);
-    assert_eq!(remarks.0, ["a message over SRD has 1024 bytes at most here: larger ones are left out"]);
+    assert_eq!(remarks.0, ["a message over SRD holds at most 1024 bytes on this path; larger sizes are skipped"]);
     request.given = ["--msg-size".to_owned()].into_iter().collect();
     let failure = loopback(&fake, &request, LONG, &mut ()).unwrap_err().to_string();
-    assert!(failure.contains("to have 4096: give --msg-size 1024 or less"), "{failure}");
+    assert!(failure.contains("has 4096; give --msg-size 1024 or less"), "{failure}");
     // Of others it says nothing.
     request.plan.attributes.transport = Transport::Rc;
     assert_eq!(loopback(&fake, &request, LONG, &mut ()).unwrap().steps.len(), 4);
@@ -260,7 +260,7 @@ fn what_fails_at_a_side_is_told_by_its_name() {
             let is_rdma = !matches!(stage, Stage::Open | Stage::MakeEnds);
             assert_eq!(failure.cause(), if is_rdma { Cause::Rdma } else { Cause::Other }, "{stage:?} {role:?}");
             let whose = if role == Role::Server { "the server: " } else { "" };
-            assert_eq!(failure.to_string(), format!("{whose}fake0 fails at {stage:?}, as it was told to"));
+            assert_eq!(failure.to_string(), format!("{whose}fake0 fails at {stage:?}, as configured"));
         }
     }
 }
@@ -462,5 +462,5 @@ fn what_cannot_be_is_refused_here() {
     let request =
         request(|plan| (plan.placement.client.gid_index, plan.placement.server.gid_index) = (Some(0), Some(3)));
     let failure = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap_err();
-    assert!(failure.to_string().starts_with("no GID of the client's fake0"), "{failure}");
+    assert!(failure.to_string().starts_with("no GIDs of the client's fake0"), "{failure}");
 }

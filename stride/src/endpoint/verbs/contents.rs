@@ -197,8 +197,8 @@ fn check_sum(worker: &WorkerResources, plan: &Plan, size: u64) -> Result<()> {
         let sum = words(worker, lane, size, |pair| &pair.incoming)?.into_iter().fold(0, u64::wrapping_add);
         ensure!(
             sum == expected,
-            "{expected} additions of one were made by queue pair {lane} of a thread, and the counters hold {sum}: some were \
-             lost or made twice"
+            "the counters of queue pair {lane} of a thread hold {sum} after {expected} additions of one: additions were \
+              lost or duplicated"
         );
     }
     Ok(())
@@ -280,12 +280,12 @@ mod tests {
             let lane = queue_pairs as usize - 1;
             let at = server.resources[0].memory.offset(lane) + 64 * 5;
             server.resources[0].memory.of_mut(lane).incoming.write_at(at, &[0; 8]).unwrap();
-            let (told, start) = (said(&mut server), format!("place 5 of queue pair {lane} of its thread holds 0x0000"));
+            let (told, start) = (said(&mut server), format!("slot 5 of queue pair {lane} of its thread holds 0x0000"));
             assert!(told.starts_with(&start) && told.contains("the first wrong value"), "{told}");
             assert_eq!(said(&mut client), "");
             client.resources[0].memory.of_mut(lane).outgoing.write_at(at, &[0; 8]).unwrap();
             let told = said(&mut client);
-            let expected = format!("at place 5 of queue pair {lane} of its thread returned wrong: 0x0000000000000000");
+            let expected = format!("in slot 5 of queue pair {lane} of its thread returned 0x0000000000000000");
             assert!(told.starts_with("compare-and-swap ") && told.contains(&expected), "{told}");
         }
     }
@@ -386,11 +386,8 @@ mod tests {
             server.resources[0].memory.of_mut(0).incoming.write_at(2 * 64, &other).unwrap();
         });
         let told = said(&mut server);
-        assert!(told.starts_with("place 2 of queue pair 0 of its thread holds 0x0000000000000007"), "{told}");
+        assert!(told.starts_with("slot 2 of queue pair 0 of its thread holds 0x0000000000000007"), "{told}");
         let told = said(&mut client);
-        assert!(
-            told.starts_with("compare-and-swap 2 at place 2 of queue pair 0 of its thread returned wrong"),
-            "{told}"
-        );
+        assert!(told.starts_with("compare-and-swap 2 in slot 2 of queue pair 0 of its thread returned"), "{told}");
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct NoPort(pub(super) String);
 
 /// No device can be used, where none is named.
 #[derive(Debug, thiserror::Error)]
-#[error("no RDMA device can be used: {reasons}{instead}")]
+#[error("no usable RDMA device: {reasons}{instead}")]
 pub(super) struct NoDevice {
     /// Why, of each of them.
     pub(super) reasons: String,
@@ -46,7 +46,7 @@ pub(super) fn list() -> Result<DeviceList> {
 }
 
 fn no_device() -> Error {
-    anyhow!("there is no RDMA device: softrnic has one, unless SOFTRNIC_DEVICES is 0")
+    anyhow!("no RDMA device found; unset SOFTRNIC_DEVICES to use softrnic's")
 }
 
 /// Opens the device that is named, or the first with an active port that is not taken; of those one that suits goes before others.
@@ -104,7 +104,7 @@ fn pick<D, T>(
     let instead = if real.is_empty() || soft.is_empty() {
         ""
     } else {
-        ". softrnic's device, which reaches the programs of this machine alone, is taken where it is named: -d soft0"
+        "; to use softrnic's device, which reaches processes of this host only, give -d soft0"
     };
     first.ok_or_else(|| NoDevice { reasons: reasons.join("; "), instead }.into())
 }
@@ -112,9 +112,7 @@ fn pick<D, T>(
 /// Whether its queue pairs can be moved from state to state as those of InfiniBand and RoCE are.
 pub(super) fn connects(name: &str, transport: TransportType) -> Result<()> {
     if transport == TransportType::IWarp {
-        bail!(
-            "{name} is an iWARP device, whose queue pairs connect in another way: name one of InfiniBand or RoCE with -d"
-        );
+        bail!("{name} is an iWARP device, which is not supported; name an InfiniBand or RoCE device with -d");
     }
     Ok(())
 }
@@ -132,7 +130,7 @@ fn first_active(
     let count = u8::try_from(facts.phys_port_cnt()).unwrap_or(u8::MAX);
     let is_taken = |port| taken.iter().any(|(device, other)| *device == name && *other == port);
     let state = |port| match context.query_port(port) {
-        Ok(_) if is_taken(port) => Err("one of the test's ports already".to_owned()),
+        Ok(_) if is_taken(port) => Err("already one of the test's ports".to_owned()),
         Ok(attributes) if attributes.port_state() == PortState::Active => Ok(()),
         Ok(attributes) => Err(attributes.port_state().to_string()),
         Err(error) => Err(error.to_string()),
@@ -148,8 +146,8 @@ fn ports_of_device(context: &DeviceContext) -> Result<u8> {
 
 /// Why there is no such port, where there are so many.
 fn no_port(name: &str, count: u8, asked: u8) -> String {
-    let there = if count == 1 { "port 1 alone".to_owned() } else { format!("ports 1 to {count}") };
-    format!("{name} has no port {asked}, but {there}")
+    let there = if count == 1 { "port 1".to_owned() } else { format!("ports 1 to {count}") };
+    format!("{name} has no port {asked} (only {there})")
 }
 
 /// Of so many ports.
@@ -177,9 +175,7 @@ fn active(context: &DeviceContext, port: u8) -> Result<PortAttr> {
     let attributes = context.query_port(port).with_context(|| format!("port {port} of {name}"))?;
     let state = attributes.port_state();
     if state != PortState::Active {
-        bail!(
-            "port {port} of {name} is {state}, not active: is the cable in and the network interface up (`ip link`)?"
-        );
+        bail!("port {port} of {name} is {state}, not active; check the cable and the network interface (`ip link`)");
     }
     Ok(attributes)
 }
@@ -283,13 +279,11 @@ pub(super) fn can(context: &DeviceContext, plan: &Plan) -> Result<()> {
 
 fn has(device: &str, operation: Operation, has_atomics: bool, has_reads: bool) -> Result<()> {
     let missing = match operation {
-        _ if operation.is_atomic() && !has_atomics => "atomics: measure another operation",
-        _ if operation.fetches() && !has_reads => {
-            "reads: its queue pairs can have none under way. Measure another operation"
-        }
+        _ if operation.is_atomic() && !has_atomics => "atomics; measure another operation",
+        _ if operation.fetches() && !has_reads => "reads; measure another operation",
         _ => return Ok(()),
     };
-    Err(Unsupported(format!("{device} has no {missing}, or name another device with -d")).into())
+    Err(Unsupported(format!("{device} does not support {missing}, or name another device with -d")).into())
 }
 
 /// What there is to say of a port that is active.
@@ -401,8 +395,8 @@ mod tests {
             has("efa_0", operation, atomics, reads).map_err(|error| error.downcast::<Unsupported>().unwrap().0)
         };
         for operation in [Operation::FetchAdd, Operation::CompareSwap] {
-            assert!(said(operation, false, true).unwrap_err().starts_with("efa_0 has no atomics: "));
-            assert!(said(operation, true, false).unwrap_err().starts_with("efa_0 has no reads: "));
+            assert!(said(operation, false, true).unwrap_err().starts_with("efa_0 does not support atomics; "));
+            assert!(said(operation, true, false).unwrap_err().starts_with("efa_0 does not support reads; "));
             assert_eq!(said(operation, true, true), Ok(()));
         }
         assert!(said(Operation::Read, true, false).is_err());
@@ -435,7 +429,7 @@ mod tests {
         assert_eq!(pick_of(&[("mlx5_1", Ok(1)), soft], |found| *found == 9), Ok(1), "what it lacks is said later");
         let said = pick_of(&[down, ("siw0", Err("siw0 is an iWARP device")), soft], any).unwrap_err();
         let reasons =
-            "no RDMA device can be used: port 1 of mlx5_0 is down; siw0 is an iWARP device. softrnic's device";
+            "no usable RDMA device: port 1 of mlx5_0 is down; siw0 is an iWARP device; to use softrnic's device";
         assert!(said.starts_with(reasons) && said.ends_with("-d soft0"), "{said}");
         assert!(pick_of(&[down], any).unwrap_err().ends_with("is down"));
     }
@@ -470,8 +464,8 @@ mod tests {
         };
         assert_eq!((of(2, None), of(2, Some(2))), (Ok(2), Ok(2)));
         assert_eq!(of(2, Some(1)), Err("port 1 of mlx5_0 is down".to_owned()));
-        assert_eq!(of(1, Some(2)), Err("mlx5_0 has no port 2, but port 1 alone".to_owned()));
-        assert_eq!(of(2, Some(0)), Err("mlx5_0 has no port 0, but ports 1 to 2".to_owned()));
+        assert_eq!(of(1, Some(2)), Err("mlx5_0 has no port 2 (only port 1)".to_owned()));
+        assert_eq!(of(2, Some(0)), Err("mlx5_0 has no port 0 (only ports 1 to 2)".to_owned()));
         assert_eq!(of(0, None), Err("mlx5_0 has no port".to_owned()));
     }
 

@@ -78,7 +78,7 @@ impl VerbsEndpoint {
             all.push(facts);
         }
         let mut all = all.into_iter();
-        let mut facts = all.next().context("a side has a port")?;
+        let mut facts = all.next().context("each side has a port")?;
         facts.others = all.collect();
         let resources = Vec::new();
         Ok(Self { plan: plan.clone(), role, facts, resources, ends: None, manager, ports, began: None })
@@ -153,7 +153,7 @@ impl Endpoint for VerbsEndpoint {
 
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
         let (ports, ways) = (self.ports.len(), path.all().count());
-        ensure!(ports == ways, "there are {ways} ways between the sides, and {ports} ports of this one");
+        ensure!(ports == ways, "{ways} paths for {ports} ports of this side");
         let (mut resources, mut all) = (Vec::new(), Vec::new());
         for (at, (facts, path)) in self.facts.all().zip(path.all()).enumerate() {
             let (made, ends) = self.make_ends_at(at, facts, path)?;
@@ -165,20 +165,20 @@ impl Endpoint for VerbsEndpoint {
             facts.inline = Some(ends.inline);
         }
         let mut all = all.into_iter();
-        let mut ends = all.next().context("a side has a port")?;
+        let mut ends = all.next().context("each side has a port")?;
         ends.others = all.collect();
         (self.resources, self.ends) = (resources, Some(ends.clone()));
         Ok(ends)
     }
 
     fn connect(&mut self, path: &Path, theirs: &PeerInfo) -> Result<()> {
-        let own = self.ends.clone().context("the queue pairs are made before they are connected")?;
+        let own = self.ends.clone().context("queue pairs exist before they are connected")?;
         let counts = |ends: &PeerInfo| {
             let counts = ends.all().map(|ends| ends.queue_pairs.len().to_string());
             counts.collect::<Vec<_>>().join(" and ")
         };
         let (here, there) = (counts(&own), counts(theirs));
-        ensure!(here == there, "the other side has {there} queue pairs, and this one {here}");
+        ensure!(here == there, "the peer has {there} queue pairs, and this side {here}");
         let threads = self.threads() as usize;
         let indices: Vec<_> = path.all().map(|path| self.gid_index(path)).collect();
         let ports = self.ports.iter().zip(self.facts.all()).zip(path.all().zip(indices));
@@ -288,7 +288,8 @@ impl Endpoint for VerbsEndpoint {
                 };
                 let thread = thread::Builder::new().spawn_scoped(scope, body).with_context(|| {
                     let number = index + 1;
-                    format!("thread {number} of {count}: give fewer --threads, or allow more (`ulimit -u`, `pids.max` of a container)")
+                    format!("thread {number} of {count}; give fewer --threads, or raise the limit (`ulimit -u`, `pids.max` of a \
+                      container)")
                 })?;
                 threads.push(thread);
                 starts.push(start);

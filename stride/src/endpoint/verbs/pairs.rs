@@ -68,13 +68,13 @@ impl Pairs {
                 Err(error) => last = Some(error),
             }
         }
-        let error = last.context("there is a first attempt")?;
+        let error = last.context("one attempt exists")?;
         Err(error).with_context(|| {
             let (sends, receives) = (plan.queues.tx_depth, plan.receives());
             match plan.queues.inline {
                 Some(bytes @ 1..) => format!(
-                    "queue pairs with {sends} sends, {receives} receives and {bytes} bytes inline (-t, -r, -I; `stride-perf devices` lists \
-                     how many go inline)"
+                    "queue pairs with {sends} sends, {receives} receives and {bytes} bytes inline (-t, -r, -I; \
+                     `stride-perf devices` lists the inline limits)"
                 ),
                 _ => format!("queue pairs with {sends} sends and {receives} receives (-t, -r, -I)"),
             }
@@ -152,7 +152,7 @@ impl XrcPair {
     ) -> Result<Self> {
         let mut builder = pd.create_srq_builder();
         let queue = builder.setup_max_wr(plan.receives().max(1)).setup_xrc(domain, receives).build_ex();
-        let queue = queue.context("shared receive queues for XRC, one for each queue pair")?;
+        let queue = queue.context("shared receive queues for XRC, one per queue pair")?;
         let mut builder = pd.create_xrc_send_qp_builder();
         set_send_room(&mut builder, plan);
         builder.setup_max_inline_data(inline).setup_send_cq(sends);
@@ -174,7 +174,7 @@ impl XrcPair {
 fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
     pd.device_context().open_xrcd(None, XrcDomainFlags::Create).map_err(|error| {
         let is_missing = [libc::EOPNOTSUPP, libc::ENOSYS].contains(&error.errno().raw());
-        let why = if is_missing { "the device has none; give --transport rc" } else { "no domain" };
+        let why = if is_missing { "the device does not support them; give --transport rc" } else { "no domain" };
         anyhow::Error::new(error).context(format!("--transport xrc: {why}"))
     })
 }

@@ -40,9 +40,7 @@ impl PortContext {
         let folder = context.sysfs_path().map(|path| path.join("ports").join(port.to_string()));
         let counters = Counters::open(folder, &plan.sampling.counters, &whose).map_err(Error::msg)?;
         if role == Role::Client && counters.is_none() && !plan.sampling.counters.is_empty() {
-            bail!(
-                "--counters: {whose} has no counters, or none that can be read: leave it out, or name another device with -d"
-            );
+            bail!("--counters: {whose} has no readable counters; leave it out, or name another device with -d");
         }
         facts.longest = vendor::check(context, plan, &facts, role)?;
         let pd = context.alloc_pd()?;
@@ -62,7 +60,7 @@ pub(super) fn look(context: &Arc<DeviceContext>, port: u8, place: &SideConfig) -
     if let Some(index) = place.gid_index
         && !facts.gids.iter().any(|gid| gid.index == index)
     {
-        bail!("--gid-index {index}: port {port} of {} has no such GID: see `stride-perf devices`", facts.device);
+        bail!("--gid-index {index}: port {port} of {} has no such GID; see `stride-perf devices`", facts.device);
     }
     Source::find(&context.alloc_pd()?, place).map(drop)
 }

@@ -40,7 +40,7 @@ fn of_one_device(places: &[SideConfig], role: Role) -> Result<Option<Vec<u8>>> {
     once.dedup();
     if once.len() < ports.len() {
         let (device, port) = options(role);
-        bail!("{port} {} has a port twice, and no device is named: give one for each with {device}", list(&ports));
+        bail!("{port} {} names a port twice without a device; give one device per port with {device}", list(&ports));
     }
     Ok(Some(ports))
 }
@@ -60,10 +60,10 @@ fn list(ports: &[u8]) -> String {
 /// What to name where a test goes over several ports, and no device has them all.
 fn devices_of_one_port(role: Role) -> String {
     let way = match role {
-        Role::Client => "give these with -d, such as mlx5_0,mlx5_1, in place of --ib-port or -O",
-        Role::Server => "give the client these with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1",
+        Role::Client => "give them with -d, such as mlx5_0,mlx5_1, instead of --ib-port or -O",
+        Role::Server => "give them to the client with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1",
     };
-    format!("where each port of a NIC is a device of its own, {way}")
+    format!("if each port of the NIC is a device of its own, {way}")
 }
 
 fn none_has_all(error: Error, ports: &[u8], role: Role) -> Error {
@@ -71,9 +71,10 @@ fn none_has_all(error: Error, ports: &[u8], role: Role) -> Error {
     let (way, ports) = (devices_of_one_port(role), list(ports));
     let or = if ports == "1,2" { " (or -O)" } else { "" };
     match role {
-        Role::Client => anyhow!("no device has the ports of --ib-port {ports}{or} all up ({reasons}): {way}"),
+        Role::Client => anyhow!("no device has all ports of --ib-port {ports}{or} active ({reasons}); {way}"),
         Role::Server => anyhow!(
-            "no device of the server has ports {ports} all up, of the client's --remote-ib-port or -O or its own --ib-port or -O ({reasons}): {way}"
+            "no device of the server has all of ports {ports} active, from the client's --remote-ib-port or -O or its \
+             own --ib-port or -O ({reasons}); {way}"
         ),
     }
 }
@@ -85,36 +86,37 @@ fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error 
         let way = match role {
             _ if places.len() == 1 => {
                 let device = if role == Role::Client { "-d" } else { "--remote-device" };
-                format!("where each port of a NIC is a device of its own, name that with {device}")
+                format!("if each port of the NIC is a device of its own, name that device with {device}")
             }
             Role::Client if are_several => {
-                "--ib-port has one for each device, and -O is --ib-port 1,2: leave it out, or give --ib-port 1".to_owned()
+                "--ib-port takes one port per device, and -O is --ib-port 1,2; leave it out, or give --ib-port 1"
+                    .to_owned()
             }
             Role::Server if are_several => {
-                "the client's --remote-ib-port, or the server's own --ib-port, has one for each device, and -O of either is 1,2 there: leave it out, or \
-                 give 1"
+                "the client's --remote-ib-port and the server's --ib-port take one port per device, and -O is 1,2; \
+                 leave it out, or give 1"
                     .to_owned()
             }
             _ => devices_of_one_port(role),
         };
-        return anyhow!("{why}: {way}; see `stride-perf devices`");
+        return anyhow!("{why}; {way} (`stride-perf devices` lists them)");
     }
     if let ([SideConfig { port: Some(port), .. }], Some(NoDevice { reasons, instead })) = (places, error.downcast_ref())
     {
         let what = match role {
-            Role::Client => format!("no device can be used with --ib-port {port} ({reasons}): leave it out"),
+            Role::Client => format!("no usable device with --ib-port {port} ({reasons}); leave it out"),
             Role::Server => format!(
-                "no device of the server can be used with port {port}, of its --ib-port or the client's --remote-ib-port ({reasons}): leave \
-                 that out"
+                "no usable device of the server with port {port}, from its --ib-port or the client's --remote-ib-port \
+                 ({reasons}); leave that out"
             ),
         };
-        return anyhow!("{what} for the first port that is up, which `stride-perf devices` lists{instead}");
+        return anyhow!("{what} to use the first active port (`stride-perf devices` lists them){instead}");
     }
     if at == 0 || places[at].device.is_some() {
         return error;
     }
     let (ports, number, option) = (places.len(), at + 1, options(role).0);
     error.context(format!(
-        "the test goes over {ports} ports, and there is none for number {number}: name one device for all with {option}"
+        "the test uses {ports} ports, and none is left for number {number}; name one device for all with {option}"
     ))
 }

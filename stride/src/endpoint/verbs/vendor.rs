@@ -53,7 +53,7 @@ impl Vendor<'_> {
                 Role::Server => "--remote-device",
             };
             bail!(
-                "--transport {} needs a device of {}, which {} is not (it is of {}): name another with {option}, or give --transport rc",
+                "--transport {} requires a device of {}, and {} is of {}; name another with {option}, or give --transport rc",
                 self.transport(),
                 self.vendor,
                 self.whose(),
@@ -74,7 +74,7 @@ impl Vendor<'_> {
         };
         ensure!(
             device.device_caps().contains(needed),
-            "--transport srd: {} has no {}: measure `send`, or name another device",
+            "--transport srd: {} does not support {}; measure `send`, or name another device",
             self.whose(),
             self.plan.workload.operation
         );
@@ -115,7 +115,7 @@ mod tests {
             let name = transport.to_string().to_lowercase();
             // That it is missing, or does not know this device.
             assert!(why.starts_with(&format!("--transport {name}: soft0 of the server: {verb}: EOPNOTSUPP")), "{why}");
-            assert!(!why.contains("needs a device"), "{why}");
+            assert!(!why.contains("requires a device"), "{why}");
         }
         for transport in [Transport::Rc, Transport::Uc, Transport::Ud, Transport::Xrc] {
             assert_eq!(

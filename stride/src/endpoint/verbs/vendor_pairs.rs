@@ -39,14 +39,14 @@ impl Dynamic {
         inline: u32,
     ) -> Result<Self> {
         let queue = pd.create_srq_builder().setup_max_wr(plan.receives().max(1)).build();
-        let queue = queue.context("shared receive queues for DC, one for each queue pair")?;
+        let queue = queue.context("shared receive queues for DC, one per queue pair")?;
         let mut builder = pd.create_dct_builder()?;
         let key = RandomState::new().hash_one("key");
-        let target = builder.setup_recv_cq(receives).setup_srq(&queue).build_dct(key).context("a target of DC")?;
+        let target = builder.setup_recv_cq(receives).setup_srq(&queue).build_dct(key).context("a DC target")?;
         let mut builder = pd.create_dci_builder()?;
         set_send_room(&mut builder, plan);
         builder.setup_max_inline_data(inline).setup_send_cq(sends);
-        let initiator = builder.build_dci().context("an initiator of DC")?;
+        let initiator = builder.build_dci().context("a DC initiator")?;
         Ok(Self { initiator, target, queue, key, there: None })
     }
 

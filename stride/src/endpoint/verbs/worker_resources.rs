@@ -160,7 +160,7 @@ mod tests {
             let start = format!(
                 "a request on queue pair {ours:#x} to queue pair {theirs:#x} at GID {gid} failed: remote access"
             );
-            assert!(said.starts_with(&start) && said.contains("does not allow the access"), "{said}");
+            assert!(said.starts_with(&start) && said.contains("refused the access"), "{said}");
         }
     }
 

@@ -19,32 +19,32 @@ impl Plan {
             ("--cq-mod", queues.cq_moderation),
         ];
         if let Some((option, _)) = counts.iter().find(|(_, count)| *count != 1) {
-            return refuse(format!("a latency is of one message at a time, and {option} has to be 1: leave it out"));
+            return refuse(format!("a latency test has one message in flight, so {option} must be 1; leave it out"));
         }
         if workload.direction.is_reversed() {
-            return refuse("--reversed is for `bw`: a latency is of the client's messages, leave it out");
+            return refuse("--reversed applies to `bw` only; leave it out");
         }
         if workload.direction.is_both() {
-            return refuse("--bidirectional is for `bw`: a latency has one message at a time, leave it out");
+            return refuse("--bidirectional applies to `bw` only; leave it out");
         }
         if workload.rate_limit.is_some() {
-            return refuse("--rate-limit is for `bw`: leave it out");
+            return refuse("--rate-limit applies to `bw` only; leave it out");
         }
         if workload.operation.fetches() && semantics != Semantics::Ack {
             return refuse(format!(
-                "--latency {semantics} needs an answer of the other side's, and {} has none but its completion: give --latency ack",
+                "--latency {semantics} requires a reply from the peer, and {} has only its completion; give --latency ack",
                 workload.operation
             ));
         }
         if semantics == Semantics::Ack && !attributes.transport.is_reliable() {
             let service = attributes.transport.to_string();
             return refuse(format!(
-                "--latency ack needs acknowledgements, which {service} has not: give --latency oneway or rtt"
+                "--latency ack requires acknowledgements, which {service} does not have; give --latency oneway or rtt"
             ));
         }
         if self.polls_memory() && queues.sleeps_on_events {
             return refuse(
-                "a plain write raises no event at the other side: leave out --events, or give --imm or --latency ack",
+                "a plain write raises no event at the peer; leave out --events, or give --imm or --latency ack",
             );
         }
         Ok(())
@@ -56,8 +56,8 @@ impl Plan {
         match (workload.operation, workload.amount) {
             _ if !workload.is_validated => Ok(()),
             (Operation::FetchAdd, RunLength::Time { .. }) => refuse(
-                "--validate compares the sum of --atomic fadd with the number of additions, which --duration leaves open: give --iters or --atomic \
-                 cswap, or leave it out",
+                "--validate of --atomic fadd requires a fixed number of additions; give --iters or --atomic cswap, or \
+                 leave it out",
             ),
             _ => Ok(()),
         }
@@ -69,15 +69,15 @@ impl Plan {
             return Ok(());
         }
         if workload.sizes.len() > 1 {
-            return refuse("--duration forever is of one size, after which no other comes: give one --msg-size");
+            return refuse("--duration forever supports one size; give one --msg-size");
         }
         if workload.is_validated {
             return refuse(
-                "--validate looks at memory after a whole size, and --duration forever has no end of its own: leave it out",
+                "--validate compares memory at the end of a size, which --duration forever does not have; leave it out",
             );
         }
         if !matches!(workload.amount, RunLength::Time { .. }) {
-            return refuse("--duration forever has no number of messages: leave out --iters");
+            return refuse("--duration forever conflicts with --iters; leave out --iters");
         }
         Ok(())
     }
@@ -86,14 +86,14 @@ impl Plan {
         let Self { workload, attributes, sampling, .. } = self;
         let Some(gap) = workload.gap else { return Ok(()) };
         if workload.measure == Measure::Bandwidth {
-            return refuse("--gap is for `lat`: a bandwidth has no pauses but those of --rate-limit, leave it out");
+            return refuse("--gap applies to `lat` only; leave it out, or use --rate-limit");
         }
         if gap < Duration::from_micros(1) || gap > LONGEST_GAP {
-            return refuse(format!("--gap is {}: it can be 1us to {}", time::show(gap), time::show(LONGEST_GAP)));
+            return refuse(format!("--gap is {}; it can be 1us to {}", time::show(gap), time::show(LONGEST_GAP)));
         }
         if !attributes.transport.is_reliable() && gap >= sampling.timeout {
             return refuse(format!(
-                "--gap {} is not below --timeout {}, after which a message over {} counts as lost: give a longer --timeout",
+                "--gap {} is not below --timeout {}, after which a message over {} counts as lost; give a longer --timeout",
                 time::show(gap),
                 time::show(sampling.timeout),
                 attributes.transport
@@ -107,10 +107,10 @@ impl Plan {
         if placement.has_own_regions && queues.queue_pairs <= self.ports() {
             let whose = match self.ports() {
                 1 => String::new(),
-                ports => format!(" at each of the {ports} ports"),
+                ports => format!(" on each of the {ports} ports"),
             };
             return refuse(format!(
-                "--mr-per-qp is for several queue pairs, and there is one{whose}, which has its own regions: give --qp-count, or leave it out"
+                "--mr-per-qp requires several queue pairs, and the test has one{whose}; give --qp-count, or leave it out"
             ));
         }
         let on_gpu = |place: &SideConfig| matches!(place.memory, Some(Memory::Cuda(_)));
@@ -118,8 +118,8 @@ impl Plan {
         if self.polls_memory() && (ours || theirs) {
             let Measure::Latency(semantics) = workload.measure else { return Ok(()) };
             return refuse(format!(
-                "--latency {semantics} of a plain write watches memory with the processor, which --use-cuda does not let it: give --imm, \
-                 or --latency ack"
+                "--latency {semantics} of a plain write polls memory, which the processor cannot do with --use-cuda; \
+                 give --imm, or --latency ack"
             ));
         }
         // The server may have a GPU that its client does not name.
@@ -127,17 +127,15 @@ impl Plan {
         if placement.client.gpu_registration.is_some() && !ours
             || placement.server.gpu_registration.is_some() && is_host(&placement.server)
         {
-            return refuse(
-                "--gpu-registration is of the memory of a GPU, and the messages lie in the host's: give --use-cuda as well, or leave it out",
-            );
+            return refuse("--gpu-registration requires GPU memory; give --use-cuda as well, or leave it out");
         }
         if placement.is_on_demand && (ours || theirs) {
-            return refuse("--odp is for pages of the host, and --use-cuda is of a GPU: give one of them");
+            return refuse("--odp and --use-cuda conflict; give one of them");
         }
         let Some(inline @ 1..) = queues.inline else { return Ok(()) };
         if workload.operation.fetches() {
             return refuse(format!(
-                "--inline {inline} is for data that is sent, and {} sends none: leave it out",
+                "--inline {inline} applies to operations that send data, and {} does not; leave it out",
                 workload.operation
             ));
         }
@@ -145,12 +143,12 @@ impl Plan {
             && !matches!(workload.operation, Operation::Send | Operation::SendWithImmediate)
         {
             return refuse(format!(
-                "--inline {inline}: over SRD devices take data in the request with a send alone: leave it out, or measure `send`"
+                "--inline {inline}: over SRD, devices support inline data in sends only; leave it out, or measure `send`"
             ));
         }
         if ours && self.client_sends() || theirs && self.server_sends() {
             return refuse(format!(
-                "--inline {inline} has the processor read the data, which --use-cuda does not let it: give --inline 0"
+                "--inline {inline} conflicts with --use-cuda: the processor cannot read GPU memory; give --inline 0"
             ));
         }
         Ok(())

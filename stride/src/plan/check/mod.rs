@@ -57,7 +57,7 @@ fn within(option: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Res
     if range.contains(&value) {
         return Ok(());
     }
-    refuse(format!("{option} is {value}: it can be {} to {}", range.start(), range.end()))
+    refuse(format!("{option} is {value}; it can be {} to {}", range.start(), range.end()))
 }
 
 impl Plan {
@@ -107,20 +107,18 @@ impl Plan {
             return Ok(());
         };
         let (Room { mtu, .. }, most) = (room, self.limit(room).unwrap_or(u32::MAX));
-        let instead = format!("and the largest message is to have {largest}: give {option} {most} or less");
+        let instead = format!("and the largest message has {largest}; give {option} {most} or less");
         if attributes.transport == Transport::Ud {
-            return refuse(format!(
-                "a datagram is a packet, of {mtu} bytes at most here, {instead}, or --transport rc"
-            ));
+            return refuse(format!("a datagram holds at most {mtu} bytes on this path, {instead}, or --transport rc"));
         }
         let service = attributes.transport;
         if self.polls_memory() && most == mtu {
             return refuse(format!(
-                "packets of {service} come in any order, so that the last byte in memory tells of a message of one packet alone, of {mtu} bytes \
-                 at most here, {instead}, or --imm, or --latency ack"
+                "{service} delivers packets in any order, so a write is polled by its last byte only up to one packet \
+                 of {mtu} bytes, {instead}, or --imm, or --latency ack"
             ));
         }
-        refuse(format!("a {} over {service} has {most} bytes at most here, {instead}", workload.operation))
+        refuse(format!("a {} over {service} holds at most {most} bytes on this path, {instead}", workload.operation))
     }
 
     /// Whether messages of so many bytes have room on a path.
@@ -189,12 +187,12 @@ impl Plan {
             return Ok(());
         }
         let instead = match attributes.transport {
-            Transport::Srd => "no device of EFA has one, with another give --transport rc",
+            Transport::Srd => "no EFA device supports it; on another device give --transport rc",
             Transport::Ud if !workload.operation.fetches() => "give --transport rc or uc, or measure `send`",
             _ => "give --transport rc",
         };
         refuse(format!(
-            "--transport {} has no {}: {instead}",
+            "--transport {} does not support {}; {instead}",
             attributes.transport.to_string().to_lowercase(),
             workload.operation
         ))
@@ -203,13 +201,13 @@ impl Plan {
     fn check_sizes(&self, option: &str) -> Result<(), Contradiction> {
         let Self { workload, attributes, .. } = self;
         if workload.operation.is_atomic() && workload.sizes != [8] {
-            return refuse("atomics are of eight bytes: leave out --msg-size and --all-sizes");
+            return refuse("atomics have eight bytes; leave out --msg-size and --all-sizes");
         }
         if workload.sizes.is_empty() {
-            return refuse("there is no size to measure: --min-msg-size must not be above --max-msg-size");
+            return refuse("no size to measure; --min-msg-size must not exceed --max-msg-size");
         }
         if workload.sizes.len() > size::MOST_SIZES {
-            return refuse(format!("there are more than {} sizes: give a larger --step-factor", size::MOST_SIZES));
+            return refuse(format!("more than {} sizes; give a larger --step-factor", size::MOST_SIZES));
         }
         for bytes in &workload.sizes {
             within("--msg-size", *bytes, 1..=size::LARGEST)?;
@@ -226,10 +224,10 @@ impl Plan {
             }
             RunLength::Time { time, warm_up } => {
                 if time < Duration::from_millis(1) || time > LONGEST {
-                    return refuse(format!("--duration is {}: it can be 1ms to a year", time::show(time)));
+                    return refuse(format!("--duration is {}; it can be 1ms to a year", time::show(time)));
                 }
                 if warm_up > LONGEST {
-                    return refuse(format!("--warm-up is {}: it can be up to a year", time::show(warm_up)));
+                    return refuse(format!("--warm-up is {}; it can be up to a year", time::show(warm_up)));
                 }
                 Ok(())
             }
@@ -248,31 +246,31 @@ impl Plan {
         let (threads, pairs, depth) = (queues.threads, queues.queue_pairs, queues.tx_depth);
         if threads > pairs {
             return refuse(format!(
-                "--threads {threads} is more than --qp-count {pairs}: give --qp-count {threads} or more"
+                "--threads {threads} is above --qp-count {pairs}; give --qp-count {threads} or more"
             ));
         }
         if queues.post_list > depth {
             let list = queues.post_list;
-            return refuse(format!("--post-list {list} is above --tx-depth {depth}: give --tx-depth {list} or more"));
+            return refuse(format!("--post-list {list} is above --tx-depth {depth}; give --tx-depth {list} or more"));
         }
         if queues.cq_moderation > depth {
             let every = queues.cq_moderation;
             return refuse(format!(
-                "--cq-mod {every} is above --tx-depth {depth}, and no completion would come: give --cq-mod {depth} or less"
+                "--cq-mod {every} is above --tx-depth {depth}, so no request would complete; give --cq-mod {depth} or less"
             ));
         }
         if let Some(list) = queues.receive_list {
             within("--recv-post-list", list.into(), 1..=queues.rx_depth.into())?;
             if !workload.operation.takes_receive() {
                 return refuse(format!(
-                    "--recv-post-list is for messages that take receives, and {} takes none",
+                    "--recv-post-list applies to operations that consume receives, and {} does not; leave it out",
                     workload.operation
                 ));
             }
         }
         if !attributes.transport.is_ordered() && queues.cq_moderation != 1 {
             return refuse(format!(
-                "messages over {} are done in any order, and each has a completion of its own: --cq-mod has to be 1, leave it out",
+                "messages over {} complete in any order, so --cq-mod must be 1; leave it out",
                 attributes.transport
             ));
         }
@@ -280,20 +278,20 @@ impl Plan {
         if let Some(interval) = sampling.interval
             && !(Duration::from_millis(1)..=LONGEST).contains(&interval)
         {
-            return refuse(format!("--interval is {}: it can be 1ms to a year", time::show(interval)));
+            return refuse(format!("--interval is {}; it can be 1ms to a year", time::show(interval)));
         }
         if let (Some(interval), RunLength::Time { time, .. }) = (sampling.interval, workload.amount)
             && time.as_secs_f64() / interval.as_secs_f64() > MOST_INTERVALS
             && !workload.is_endless
         {
             return refuse(format!(
-                "--interval {} would be more than {MOST_INTERVALS} of them in {}: give a longer one",
+                "--interval {} makes more than {MOST_INTERVALS} intervals in {}; give a longer one",
                 time::show(interval),
                 time::show(time)
             ));
         }
         match workload.rate_limit {
-            Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit has to be above 0 Gb/s"),
+            Some(rate) if !rate.is_finite() || rate <= 0.0 => refuse("--rate-limit must be above 0 Gb/s"),
             _ => self.check_bursts(),
         }
     }
@@ -302,14 +300,14 @@ impl Plan {
         let Self { sampling, .. } = self;
         let is_all = |name: &String| name == ALL_COUNTERS;
         if sampling.counters.len() > 1 && sampling.counters.iter().any(is_all) {
-            return refuse("--counters all has every counter: leave out the other names");
+            return refuse("--counters all includes every counter; leave out the other names");
         }
         if sampling.counters.len() > MOST_COUNTERS {
-            return refuse(format!("--counters has more than {MOST_COUNTERS} names: give --counters all"));
+            return refuse(format!("--counters has more than {MOST_COUNTERS} names; give --counters all"));
         }
         match sampling.counters.iter().find(|name| name.is_empty() || name.len() > 128) {
             Some(name) => refuse(format!(
-                "--counters {name:?} is no name of a counter: give all, or names such as port_xmit_data"
+                "--counters {name:?} is not a counter's name; give all, or names such as port_xmit_data"
             )),
             None => Ok(()),
         }
@@ -320,12 +318,12 @@ impl Plan {
         let Some(size) = workload.burst_size else { return Ok(()) };
         within("--burst-size", size.into(), 1..=u32::MAX.into())?;
         if workload.rate_limit.is_none() {
-            return refuse("--burst-size is of a limited rate: give --rate-limit as well, or leave it out");
+            return refuse("--burst-size requires --rate-limit; give --rate-limit as well, or leave it out");
         }
         let list = queues.post_list;
         if size % list != 0 {
             return refuse(format!(
-                "--burst-size {size} is not so many times --post-list {list}, and lists go out whole: give a multiple of {list}"
+                "--burst-size {size} is not a multiple of --post-list {list}; give a multiple of {list}"
             ));
         }
         Ok(())
@@ -343,8 +341,8 @@ impl Plan {
         let least = list + (every - common);
         if least > depth {
             return refuse(format!(
-                "--cq-mod {every} and --post-list {list} do not go with --tx-depth {depth}, with which a queue is full before a completion \
-                 comes: give --tx-depth {least} or more, or --cq-mod {list}"
+                "--cq-mod {every} and --post-list {list} fill the send queue of --tx-depth {depth} before a completion \
+                 is due; give --tx-depth {least} or more, or --cq-mod {list}"
             ));
         }
         Ok(())
@@ -355,38 +353,29 @@ impl Plan {
         if let Some(mtu) = attributes.mtu
             && ![256, 512, 1024, 2048, 4096].contains(&mtu)
         {
-            return refuse(format!("--mtu is {mtu}: it can be 256, 512, 1024, 2048 or 4096"));
+            return refuse(format!("--mtu is {mtu}; it can be 256, 512, 1024, 2048 or 4096"));
         }
         let places = [&placement.client, &placement.server];
         let has_index = places.iter().any(|place| place.spots().iter().any(|spot| spot.gid_index.is_some()));
         if attributes.uses_rdma_cm && has_index {
             return refuse(
-                "--gid-index and --remote-gid-index are for queue pairs that are connected by hand: with --rdma-cm the addresses decide, \
-                 leave them out",
+                "--gid-index and --remote-gid-index conflict with --rdma-cm, which selects GIDs by address; leave them out",
             );
         }
         if attributes.uses_rdma_cm && places.iter().any(|place| place.pkey_index.is_some()) {
             return refuse(
-                "--pkey-index and --remote-pkey-index are for queue pairs that are connected by hand: with --rdma-cm the connection manager \
-                 chooses the partition, leave them out",
+                "--pkey-index and --remote-pkey-index conflict with --rdma-cm, which selects the partition; leave them out",
             );
         }
         if attributes.uses_rdma_cm && places.iter().any(|place| place.dlid.is_some()) {
-            return refuse(
-                "--dlid and --remote-dlid are for queue pairs that are connected by hand: with --rdma-cm the connection manager asks for the \
-                 way, leave them out",
-            );
+            return refuse("--dlid and --remote-dlid conflict with --rdma-cm, which resolves the path; leave them out");
         }
         if attributes.uses_rdma_cm && matches!(attributes.transport, Transport::Dc | Transport::Srd) {
-            return refuse(
-                "--rdma-cm connects queue pairs of RC, UC, UD and XRC: leave it out, or give --transport rc",
-            );
+            return refuse("--rdma-cm supports RC, UC, UD and XRC only; leave it out, or give --transport rc");
         }
         if placement.is_on_demand && matches!(attributes.transport, Transport::Dc | Transport::Srd) {
             let service = attributes.transport;
-            return refuse(format!(
-                "--odp: verbs do not tell whether a device has on-demand paging over {service}: leave it out"
-            ));
+            return refuse(format!("--odp: devices do not report on-demand paging over {service}; leave it out"));
         }
         within("--qp-timeout", attributes.qp_timeout.into(), 0..=31)?;
         within("--flow-label", attributes.flow_label.into(), 0..=MOST_FLOW_LABEL)?;
@@ -397,7 +386,7 @@ impl Plan {
 fn check_place(place: &SideConfig) -> Result<(), Contradiction> {
     let spots = place.spots();
     if spots.iter().any(|spot| spot.port == Some(0)) {
-        return refuse("--ib-port is 0: ports count from 1");
+        return refuse("--ib-port is 0; ports are numbered from 1");
     }
     if let Some(lid) = place.dlid {
         within("--dlid", lid.into(), LIDS)?;
@@ -405,11 +394,11 @@ fn check_place(place: &SideConfig) -> Result<(), Contradiction> {
     let devices = spots.iter().map(|spot| spot.device.as_deref());
     let texts = devices.chain([place.memory.as_ref().and_then(Memory::cuda)]);
     if let Some(text) = texts.flatten().find(|text| text.is_empty() || text.len() > 64) {
-        return refuse(format!("{text:?} is no name of a device or GPU: see `stride-perf devices`"));
+        return refuse(format!("{text:?} is not the name of a device or GPU; see `stride-perf devices`"));
     }
     match &place.cpus {
         Some(cpus) if cpus.is_empty() || cpus.len() > 65536 => {
-            refuse("--cpu needs the numbers of processors, such as 0,2-5")
+            refuse("--cpu requires processor numbers, such as 0,2-5")
         }
         _ => Ok(()),
     }

@@ -10,42 +10,37 @@ impl Plan {
         let (ours, theirs) = (placement.client.count(), placement.server.count());
         if ours != theirs {
             return refuse(format!(
-                "the client has {ours} ports and the server {theirs}, and each is to be connected with one: give as many --remote-device and \
-                 --remote-ib-port as --device and --ib-port, or one for all"
+                "the client has {ours} ports and the server {theirs}; give as many --remote-device and --remote-ib-port \
+                  as --device and --ib-port, or one for all"
             ));
         }
         if ours == 1 {
             return Ok(());
         }
         if ours > MOST_PORTS {
-            return refuse(format!("--device and --ib-port name {ours} ports: {MOST_PORTS} are the most"));
+            return refuse(format!("--device and --ib-port name {ours} ports; the limit is {MOST_PORTS}"));
         }
         if workload.measure != Measure::Bandwidth {
-            return refuse(
-                "a latency is of one message at a time, which goes by one port: give one --device and --ib-port, or measure `bw`",
-            );
+            return refuse("a latency test uses one port; give one --device and --ib-port, or measure `bw`");
         }
         if attributes.uses_rdma_cm {
-            return refuse(
-                "--rdma-cm connects by the server's address, which is of one port: leave it out, or give one --device and --ib-port",
-            );
+            return refuse("--rdma-cm supports one port; leave it out, or give one --device and --ib-port");
         }
         let has_lid = |place: &SideConfig| place.dlid.is_some();
         if has_lid(&placement.client) || has_lid(&placement.server) {
             return refuse(
-                "--dlid and --remote-dlid are the way to one port: leave them out, or give one --device and --ib-port",
+                "--dlid and --remote-dlid support one port; leave them out, or give one --device and --ib-port",
             );
         }
         let (ports, threads, pairs) = (self.ports(), queues.threads, queues.queue_pairs);
         if threads % ports != 0 {
             return refuse(format!(
-                "--threads {threads} cannot be dealt out to {ports} ports, of which each has threads of its own: give a multiple of {ports}, \
-                 or leave it out"
+                "--threads {threads} is not divisible by {ports} ports; give a multiple of {ports}, or leave it out"
             ));
         }
         if pairs % ports != 0 {
             return refuse(format!(
-                "--qp-count {pairs} is of all ports together, and cannot be dealt out to {ports}: give a multiple of {ports}"
+                "--qp-count {pairs}, the total of all ports, is not divisible by {ports}; give a multiple of {ports}"
             ));
         }
         Ok(())
@@ -68,16 +63,16 @@ mod tests {
     #[test]
     fn all_ports_have_as_many_threads_and_queue_pairs() {
         assert_eq!(said(|_| ()), "");
-        assert!(said(|plan| plan.queues.threads = 3).starts_with("--threads 3 cannot be dealt out to 2 ports"));
+        assert!(said(|plan| plan.queues.threads = 3).starts_with("--threads 3 is not divisible by 2 ports"));
         assert!(said(|plan| plan.queues.threads = 1).ends_with("give a multiple of 2, or leave it out"));
-        assert!(said(|plan| plan.queues.queue_pairs = 5).starts_with("--qp-count 5 is of all ports together"));
+        assert!(said(|plan| plan.queues.queue_pairs = 5).starts_with("--qp-count 5, the total of all ports"));
         let three = |plan: &mut Plan| plan.placement.server.others.push(PortSelector::default());
-        assert!(said(three).starts_with("the client has 2 ports and the server 3, "));
+        assert!(said(three).starts_with("the client has 2 ports and the server 3; "));
         let many = |plan: &mut Plan| {
             (plan.placement.client, plan.placement.server) =
                 (SideConfig::default().spread(65), SideConfig::default().spread(65));
         };
-        assert!(said(many).contains("64 are the most"));
+        assert!(said(many).contains("the limit is 64"));
     }
 
     #[test]
@@ -86,31 +81,27 @@ mod tests {
             (plan.workload.measure, plan.queues.threads, plan.queues.queue_pairs) =
                 (Measure::Latency(Semantics::Oneway), 1, 1);
         };
-        assert!(said(latency).starts_with("a latency is of one message at a time, which goes by one port"));
+        assert!(said(latency).starts_with("a latency test uses one port"));
+        assert!(said(|plan| plan.attributes.uses_rdma_cm = true).starts_with("--rdma-cm supports one port"));
         assert!(
-            said(|plan| plan.attributes.uses_rdma_cm = true).starts_with("--rdma-cm connects by the server's address")
-        );
-        assert!(
-            said(|plan| plan.placement.server.dlid = Some(5))
-                .starts_with("--dlid and --remote-dlid are the way to one port")
+            said(|plan| plan.placement.server.dlid = Some(5)).starts_with("--dlid and --remote-dlid support one port")
         );
     }
 
     #[test]
     fn regions_of_their_own_are_for_several_queue_pairs_of_a_port() {
         let own = |count| said(|plan| (plan.placement.has_own_regions, plan.queues.queue_pairs) = (true, count));
-        assert!(
-            own(2).contains("there is one at each of the 2 ports, which has its own regions: give --qp-count"),
-            "{}",
-            own(2)
-        );
+        assert!(own(2).contains("the test has one on each of the 2 ports; give --qp-count"), "{}", own(2));
         assert_eq!(own(4), "");
     }
 
     #[test]
     fn every_port_is_looked_at() {
-        assert_eq!(said(|plan| plan.placement.server.others[0].port = Some(0)), "--ib-port is 0: ports count from 1");
+        assert_eq!(
+            said(|plan| plan.placement.server.others[0].port = Some(0)),
+            "--ib-port is 0; ports are numbered from 1"
+        );
         let nameless = said(|plan| plan.placement.client.others[0].device = Some(String::new()));
-        assert!(nameless.contains("is no name of a device"), "{nameless}");
+        assert!(nameless.contains("is not the name of a device"), "{nameless}");
     }
 }

@@ -266,8 +266,8 @@ mod tests {
         let [hint @ Hint::Apart { size: 131_072, .. }] = &hints[..] else { panic!("{hints:?}") };
         assert_eq!(
             hint.to_string(),
-            "At 128 KiB the ports were under way together for a part of the window only: the row has 368.050 Gb/s, and they have \
-             1012.138 Gb/s, each in its own. Try -D 5."
+            "128 KiB: the ports ran at the same time for only part of the window, so the row shows 368.050 Gb/s and the ports \
+             1012.138 Gb/s in their own windows. Try -D 5."
         );
         case.plan.workload.amount = Case::bandwidth().plan.workload.amount;
         assert_eq!(case.hints(), [], "in a time each goes on to the end");
@@ -306,7 +306,7 @@ mod tests {
         let lost = Hint::Lost { size: 65_536, arrived: 990, sent: 1000, service: Transport::Ud };
         assert_eq!(case.hints(), std::slice::from_ref(&lost));
         assert!(
-            lost.to_string().starts_with("At 64 KiB 990 of 1000 messages arrived: UD does not send again."),
+            lost.to_string().starts_with("64 KiB: 990 of 1000 messages arrived; UD does not retransmit."),
             "{lost}"
         );
         case.rows.remove(0);
@@ -324,7 +324,7 @@ mod tests {
         (bandwidth.sent, bandwidth.arrived) = (Some(1000), Some(0));
         let none = Hint::NoneArrived { size: 8192, sent: 1000, service: Transport::Uc };
         assert_eq!(case.hints(), [none.clone(), Hint::Unknown(Transport::Uc)]);
-        assert!(none.to_string().starts_with("At 8 KiB none of 1000 messages arrived, "), "{none}");
+        assert!(none.to_string().starts_with("8 KiB: none of 1000 messages arrived, "), "{none}");
         case.rows.remove(0);
         assert_eq!(case.hints(), [none]);
         case.rows = Case::bandwidth().rows;

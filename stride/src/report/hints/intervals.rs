@@ -53,7 +53,7 @@ mod tests {
         case.plan.workload.amount = RunLength::Messages { count: 100_000, warm_up: 0 };
         let told = of(&mut case, 300).expect("it took 105 ms");
         assert_eq!(told, Hint::NoInterval(Duration::from_millis(300)));
-        assert!(told.to_string().starts_with("Every size was over before half of an interval of 300ms was"), "{told}");
+        assert!(told.to_string().starts_with("Every size ended within half an interval of 300ms"), "{told}");
         assert_eq!(of(&mut case, 200), None);
         case.plan.workload.gap = Some(Duration::from_micros(1));
         assert_eq!(of(&mut case, 300), None, "with pauses it took longer");

@@ -72,14 +72,10 @@ mod tests {
         let hints = case.hints();
         let [Hint::Tail { size: 16, p50, p99_9, governor: None }] = hints[..] else { panic!("{hints:?}") };
         assert!(p50 < 1010.0 && p99_9 >= 30_000.0, "{p50} {p99_9}");
-        assert!(
-            hints[0].to_string().starts_with("At 16 B the slowest of a thousand take 30 times as long"),
-            "{}",
-            hints[0]
-        );
+        assert!(hints[0].to_string().starts_with("16 B: p99.9 is 30 times the median"), "{}", hints[0]);
         case.sides[1].cpu_governor = "powersave".to_owned();
         let text = case.hints()[0].to_string();
-        assert!(text.ends_with("and the governor `performance` in place of `powersave`."), "{text}");
+        assert!(text.ends_with("and the governor `performance` instead of `powersave`."), "{text}");
     }
 
     #[test]

@@ -78,7 +78,7 @@ mod tests {
         case.sides[1].gpu = gpu(Some(3));
         let text = case.hints()[0].to_string();
         assert!(
-            text.starts_with("On two GPU 4 (H100, 0000:9b:00.0) is at NUMA node 3, and mlx5_0 at node 0"),
+            text.starts_with("On two, GPU 4 (H100, 0000:9b:00.0) is on NUMA node 3, and mlx5_0 on node 0"),
             "{text}"
         );
         assert!(text.contains("Try --remote-device with a device near the GPU"), "{text}");
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(case.hints(), std::slice::from_ref(&twice));
         assert_eq!(
             twice.to_string(),
-            "mlx5_0 port 1 is named twice: both parts of the test share its link. Try -d with another device for each."
+            "mlx5_0 port 1 is named twice, so both parts of the test share its link. Try -d with a different device for each."
         );
         // Several ports may send to one.
         case.sides[0].others.pop();

@@ -41,45 +41,46 @@ impl fmt::Display for Hint {
         match self {
             Self::Softrnic { is_chosen } => {
                 let (why, remedy) = match is_chosen {
-                    true => ("The device is softrnic's", "."),
-                    false => ("No RDMA device was found, so softrnic stands in", ". Name one with -d where the system has one."),
+                    true => ("The device is softrnic", "."),
+                    false => ("No RDMA device found, using softrnic", ". Name an RDMA device with -d if the system has one."),
                 };
-                write!(f, "{why}: the numbers are of copies of memory by the processor, not of a network{remedy}")
+                write!(f, "{why}: the figures measure memory copies by the processor, not a network{remedy}")
             }
             Self::Far { host, device, node, thread, option, near } => {
-                write!(f, "On {host} a thread may run on NUMA node {thread}, and {device} is at node {node}. Try {option} ")?;
+                write!(f, "On {host}, a thread may run on NUMA node {thread}, and {device} is on node {node}. Try {option} ")?;
                 if near.is_empty() { write!(f, "with processors of node {node}.") } else { write!(f, "{near}.") }
             }
             Self::GpuFar { host, gpu, node, device, device_node, option } => write!(
                 f,
-                "On {host} {gpu} is at NUMA node {node}, and {device} at node {device_node}: what goes from one to the other crosses the link \
-                 between processors. Try {option} with a device near the GPU, as `stride-perf devices` tells them."
+                "On {host}, {gpu} is on NUMA node {node}, and {device} on node {device_node}: the data crosses the link \
+                  between processors. Try {option} with a device near the GPU (`stride-perf devices` lists them)."
             ),
             Self::SamePort { name, times } => {
                 let (times, parts) = match times {
                     0..=2 => ("twice".to_owned(), "both"),
                     _ => (format!("{times} times"), "these"),
                 };
-                write!(f, "{name} is named {times}: {parts} parts of the test share its link. Try -d with another device for each.")
+                write!(f, "{name} is named {times}, so {parts} parts of the test share its link. Try -d with a different device \
+                 for each.")
             }
-            Self::MtuAsked(mtu) => write!(f, "Packets have {mtu} bytes, as -m says. Try -m 4096, or leave it away."),
+            Self::MtuAsked(mtu) => write!(f, "The path MTU is {mtu} bytes, as given with -m. Try -m 4096, or leave it out."),
             Self::MtuOfPort { host, mtu, is_ethernet: true } => write!(
                 f,
-                "Packets have {mtu} bytes, which is all that the port of {host} allows. Set the MTU of its network interface, and of the \
-                 switches, to 4200 or more."
+                "The path MTU is {mtu} bytes, the limit of the port of {host}. Set the MTU of its network interface and \
+                  of the switches to 4200 or more."
             ),
             Self::MtuOfPort { host, mtu, is_ethernet: false } => write!(
                 f,
-                "Packets have {mtu} bytes, which is all that the port of {host} allows. The subnet manager sets it: 4096 is the most."
+                "The path MTU is {mtu} bytes, the limit of the port of {host}. Raise it in the subnet manager, up to 4096."
             ),
             Self::Nothing(size) => write!(
                 f,
-                "At {} nothing was measured: the time was over before a message was. Try a longer -D, or -n.",
+                "{}: nothing was measured, because no message completed in time. Try a longer -D, or -n.",
                 bytes(*size)
             ),
             Self::Posting { size, rate, remedy, ports } => {
                 let (size, rate, twice) = (bytes(*size), rate / 1e6, 2 * ports);
-                write!(f, "Messages of up to {size} come to {rate:.2} million a second whatever the link carries: ")?;
+                write!(f, "Messages of up to {size} reach {rate:.2} million a second regardless of the link: ")?;
                 match remedy {
                     Remedy::PostList => write!(
                         f,
@@ -87,19 +88,18 @@ impl fmt::Display for Hint {
                     ),
                     Remedy::Threads => write!(f, "a thread posts no more. Try --threads {twice} with -q {twice}."),
                     Remedy::Reads(reads) => {
-                        write!(f, "a queue pair has at most {reads} of them under way. Try -q {}.", 2 * twice)
+                        write!(f, "a queue pair has at most {reads} of them in flight. Try -q {}.", 2 * twice)
                     }
                 }
             }
             Self::EachSignaled => {
-                f.write_str("Every message has a completion of its own, which costs small ones most. Try -Q 100, or leave it away.")
+                f.write_str("Every message requests a completion, which slows small messages most. Try -Q 100, or leave it out.")
             }
             Self::Shallow(depth) => {
-                write!(f, "At most {depth} messages are under way on a queue pair, too few to fill the link. Try -t 128.")
+                write!(f, "At most {depth} messages are in flight per queue pair, too few to fill the link. Try -t 128.")
             }
             Self::Ordered => f.write_str(
-                "Relaxed ordering is off, and the device writes in order: on some machines that halves what PCIe carries. Try without \
-                 --no-relaxed-ordering.",
+                "Relaxed ordering is off. On some machines that halves PCIe bandwidth. Try without --no-relaxed-ordering.",
             ),
             Self::ShortWindow { size, seconds, sizes } => {
                 match sizes {
@@ -111,83 +111,85 @@ impl fmt::Display for Hint {
                         short(*seconds)
                     )?,
                 }
-                f.write_str(", too short for a steady number. Try -D 5, or more messages by -n.")
+                f.write_str(", too short for a stable figure. Try -D 5, or raise -n.")
             }
             Self::Apart { size, average, ports } => write!(
                 f,
-                "At {} the ports were under way together for a part of the window only: the row has {average:.3} Gb/s, and they have \
-                 {ports:.3} Gb/s, each in its own. Try -D 5.",
+                "{}: the ports ran at the same time for only part of the window, so the row shows {average:.3} Gb/s and \
+                  the ports {ports:.3} Gb/s in their own windows. Try -D 5.",
                 bytes(*size)
             ),
             Self::FewCompletions { size, messages, each } => write!(
                 f,
-                "The window of {} had {messages} messages, of which {each} have one completion: the number is off by as many. Try -Q 1, or a \
-                 longer -D.",
+                "The window of {} had {messages} messages with a completion every {each}, so the figure may be off by \
+                 {each} messages. Try -Q 1, or a longer -D.",
                 bytes(*size)
             ),
             Self::Jitter { size, slowest, median } => write!(
                 f,
-                "At {} the slowest interval has {slowest:.3} Gb/s and the one in the middle {median:.3} Gb/s: others use the link or the \
-                 processors. Try --cpu with processors of their own, and a longer -D.",
+                "{}: the slowest interval has {slowest:.3} Gb/s and the median {median:.3} Gb/s; other programs may use \
+                  the link or the processors. Try --cpu with dedicated processors, and a longer -D.",
                 bytes(*size)
             ),
             Self::Lost { size, arrived, sent, service } => write!(
                 f,
-                "At {} {arrived} of {sent} messages arrived: {service} does not send again. Try a --rate-limit, or more receives with -r.",
+                "{}: {arrived} of {sent} messages arrived; {service} does not retransmit. Try a --rate-limit, or more \
+                 receives with -r.",
                 bytes(*size)
             ),
             Self::NoneArrived { size, sent, service } => write!(
                 f,
-                "At {} none of {sent} messages arrived, and {service} does not say why: GIDs may not reach each other, or a switch not carry the \
-                 packets. Try --transport rc, which says more, other GIDs with -x, or a smaller -m.",
+                "{}: none of {sent} messages arrived, and {service} reports no cause. The GIDs may not reach each \
+                 other, or a switch drops the packets. Try --transport rc, which reports more, other GIDs with -x, or a \
+                  smaller -m.",
                 bytes(*size)
             ),
             Self::Unknown(service) => write!(
                 f,
-                "The writes were sent, and it is not known how many arrived: {service} has no acknowledgements, and no completion tells the \
-                 other side of a write. Try --imm, with which it counts them."
+                "The figure counts writes sent; {service} has no acknowledgements, so how many arrived is unknown. Try \
+                 --imm, which counts what arrives."
             ),
             Self::FewReceives { receives, sends } => write!(
                 f,
-                "A queue pair has up to {sends} messages under way and {receives} receives for them: a message that finds none is sent \
-                 again after a pause. Try -r {sends}."
+                "A queue pair has up to {sends} messages in flight and only {receives} receives; a message without a \
+                 receive is retransmitted after a pause. Try -r {sends}."
             ),
             Self::FewSamples(samples @ 1000..) => {
-                write!(f, "p99.99 of {samples} samples is the longest of them. Try -n 100000 for one that says more.")
+                write!(f, "p99.99 of {samples} samples equals the maximum. Try -n 100000.")
             }
             Self::FewSamples(samples) => {
                 let which = if *samples < 100 { "p99, p99.9" } else { "p99.9" };
                 write!(
                     f,
-                    "{which} and p99.99 of {samples} samples are the longest of them. Try -n 100000 for some that say more."
+                    "{which} and p99.99 of {samples} samples equal the maximum. Try -n 100000."
                 )
             }
             Self::Tail { size, p50, p99_9, governor } => {
                 write!(
                     f,
-                    "At {} the slowest of a thousand take {:.0} times as long as half of them: others use the processors, or these sleep. \
-                     Try --cpu with processors of their own",
+                    "{}: p99.9 is {:.0} times the median; other programs may use the processors, or the processors may \
+                     sleep. Try --cpu with dedicated processors",
                     bytes(*size),
                     p99_9 / p50
                 )?;
                 match governor {
-                    Some(governor) => write!(f, ", and the governor `performance` in place of `{governor}`."),
+                    Some(governor) => write!(f, ", and the governor `performance` instead of `{governor}`."),
                     None => f.write_str("."),
                 }
             }
             Self::Slept => f.write_str(
-                "Threads slept until events came, and waking up is part of each time. Try without --events for the \
-                 shortest ones.",
+                "Threads slept until events arrived, and each time includes the wake-up. Try without --events for the \
+                 lowest latency.",
             ),
             Self::NoTwoIntervals(length) => write!(
                 f,
-                "Every size was over before two intervals of {} were, so that there is no slowest, median and fastest. Try a shorter \
-                 --interval, or more messages by -n.",
+                "Every size ended before two intervals of {}, so slowest, median and fastest are missing. Try a shorter \
+                  --interval, or raise -n.",
                 time::show(*length)
             ),
             Self::NoInterval(length) => write!(
                 f,
-                "Every size was over before half of an interval of {} was, so that none is told. Try {}more messages by -n.",
+                "Every size ended within half an interval of {}, so no interval is reported. Try {}a higher -n.",
                 time::show(*length),
                 if *length > SHORTEST { "a shorter --interval, of 100ms or more, or " } else { "" }
             ),
@@ -213,10 +215,10 @@ mod tests {
     #[test]
     fn each_percentile_that_is_the_longest_sample_is_named() {
         for (samples, said) in [
-            (9999, "p99.99 of 9999 samples is the longest"),
-            (1000, "p99.99 of 1000 samples is the longest"),
-            (999, "p99.9 and p99.99 of 999 samples are the longest"),
-            (99, "p99, p99.9 and p99.99 of 99 samples are the longest"),
+            (9999, "p99.99 of 9999 samples equals the maximum"),
+            (1000, "p99.99 of 1000 samples equals the maximum"),
+            (999, "p99.9 and p99.99 of 999 samples equal the maximum"),
+            (99, "p99, p99.9 and p99.99 of 99 samples equal the maximum"),
         ] {
             let hint = Hint::FewSamples(samples).to_string();
             assert!(hint.starts_with(said), "{hint}");

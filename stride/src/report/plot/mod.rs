@@ -33,7 +33,7 @@ impl Format {
         match path.extension().and_then(|end| end.to_str()).map(str::to_ascii_lowercase).as_deref() {
             Some("svg") => Ok(Self::Svg),
             Some("png") => Ok(Self::Png),
-            _ => bail!("{}: a plot is written to a file that ends in .svg or .png", path.display()),
+            _ => bail!("{}: unsupported plot format; name a file that ends in .svg or .png", path.display()),
         }
     }
 }
@@ -53,7 +53,7 @@ pub fn has_points(series: &[Series]) -> bool {
 /// A sentence for the user, where there is nothing to draw.
 pub fn draw(series: &[Series], format: Format) -> Result<Vec<u8>> {
     let panels = panels(series);
-    ensure!(!panels.is_empty(), "there are no rows to plot");
+    ensure!(!panels.is_empty(), "no rows to plot");
     let size = (PANEL.0, PANEL.1 * u32::try_from(panels.len())?);
     match format {
         Format::Svg => {
@@ -79,7 +79,7 @@ fn encode(pixels: &[u8], (width, height): (u32, u32)) -> Result<Vec<u8>> {
 }
 
 fn on<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panels: &[Panel]) -> Result<()> {
-    let failed = |error: DrawingAreaErrorKind<B::ErrorType>| anyhow!("the plot cannot be drawn: {error}");
+    let failed = |error: DrawingAreaErrorKind<B::ErrorType>| anyhow!("cannot draw the plot: {error}");
     area.fill(&WHITE).map_err(failed)?;
     for (part, panel) in area.split_evenly((panels.len(), 1)).iter().zip(panels) {
         panel.draw(part).map_err(failed)?;
@@ -125,7 +125,7 @@ mod tests {
         for part in [
             "Bandwidth",
             "Gb/s",
-            "size of a message, bytes",
+            "message size, bytes",
             "128 KiB",
             "old &lt;1&gt;",
             "Latency (ack)",
@@ -207,7 +207,7 @@ mod tests {
         let mut series = bandwidth("one", 0);
         assert!(draw(&[series.clone()], Format::Svg).is_err(), "nothing was sent");
         series.rows.clear();
-        assert_eq!(draw(&[series], Format::Png).unwrap_err().to_string(), "there are no rows to plot");
+        assert_eq!(draw(&[series], Format::Png).unwrap_err().to_string(), "no rows to plot");
     }
 
     proptest! {

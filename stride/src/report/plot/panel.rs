@@ -167,7 +167,7 @@ impl Panel {
             .configure_mesh()
             .label_style(("sans-serif", 16))
             .axis_desc_style(("sans-serif", 18))
-            .x_desc("size of a message, bytes")
+            .x_desc("message size, bytes")
             .y_desc(label)
             .x_label_formatter(&|size| bytes(size.round() as u64))
             .y_label_formatter(&|value| short(*value))

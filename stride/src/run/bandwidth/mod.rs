@@ -236,7 +236,7 @@ where
                 if self.is_cut {
                     return Ok(());
                 }
-                bail!("requests are under way still, {} s after the last was posted", PATIENCE.as_secs());
+                bail!("requests are still in flight {} s after the last post", PATIENCE.as_secs());
             }
         }
         Ok(())

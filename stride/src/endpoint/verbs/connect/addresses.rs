@@ -18,12 +18,12 @@ const NAMED: usize = 4;
 /// An address of the device that a place names or leaves open, for sides of one process.
 pub(super) fn own(place: &SideConfig) -> Result<IpAddr> {
     let found = verbs::ports::open(slice::from_ref(place), Role::Client, |_| true)?;
-    let (context, port) = found.first().context("a side has a port")?;
+    let (context, port) = found.first().context("each side has a port")?;
     let facts = device::facts(context, *port, place)?;
     of(&facts).first().copied().with_context(|| {
         format!(
-            "port {port} of {} has no address of IP by which --rdma-cm could reach it: give its network interface one, or start a \
-             server and give that by its address",
+            "port {port} of {} has no IP address for --rdma-cm; assign one to its network interface, or start a server \
+             and name it by its address",
             facts.device
         )
     })
@@ -58,12 +58,12 @@ pub(super) fn unreachable(address: IpAddr, role: Role, error: ConnectError) -> E
     let devices = devices();
     match role {
         Role::Client => anyhow!(
-            "--rdma-cm: the server's address {address} is not reached over an RDMA device: {error}; here there is {devices}: give the \
-             server by an address in a network of one of them"
+            "--rdma-cm: no RDMA device leads to the server's address {address}: {error}; name the server by an address \
+             in a network of {devices}"
         ),
         Role::Server => anyhow!(
-            "--rdma-cm: {address}, by which the client has reached the server, is no address of an RDMA device there: {error}; there is \
-             {devices}: give the server by one of these addresses"
+            "--rdma-cm: {address} is not an address of an RDMA device of the server: {error}; name the server by an \
+             address of {devices}"
         ),
     }
 }
@@ -76,7 +76,7 @@ fn devices() -> String {
         .map(|port| {
             let mut addresses: Vec<String> = of(&port.facts).iter().map(IpAddr::to_string).collect();
             if addresses.is_empty() {
-                addresses.push("no address of RoCE".to_owned());
+                addresses.push("no RoCE address".to_owned());
             } else if addresses.len() > NAMED {
                 addresses.truncate(NAMED);
                 addresses.push("…".to_owned());
@@ -102,13 +102,13 @@ pub(super) fn agree(context: &DeviceContext, port: u8, place: &SideConfig, addre
             ""
         };
         bail!(
-            "{option} is {asked}, and with --rdma-cm {address} leads to {found}: leave it out, or give the server by an address that leads \
-             to {asked}{soft}"
+            "{option} is {asked}, but --rdma-cm resolves {address} to {found}; leave it out, or name the server by an \
+             address of {asked}'s network{soft}"
         );
     }
     if let Some(asked) = place.port.filter(|asked| *asked != port) {
         let option = if role == Role::Client { "--ib-port" } else { "the server's --ib-port" };
-        bail!("{option} is {asked}, and with --rdma-cm {address} leads to port {port} of {found}: leave it out");
+        bail!("{option} is {asked}, but --rdma-cm resolves {address} to port {port} of {found}; leave it out");
     }
     Ok(())
 }

@@ -43,9 +43,7 @@ impl Manual {
         pair: &mut Dynamic,
         (own, their): (&QpAddress, &QpAddress),
     ) -> Result<()> {
-        let Some(Intake::Dc { number, key }) = their.intake else {
-            bail!("the other side has no target that takes messages of DC in")
-        };
+        let Some(Intake::Dc { number, key }) = their.intake else { bail!("the peer sent no DC target") };
         let mut init = QueuePairAttribute::new();
         init.setup_state(QueuePairState::Init).setup_pkey_index(self.pkey_index).setup_port(self.port);
         pair.initiator.modify(&init)?;

@@ -35,7 +35,7 @@ impl Manual {
             .setup_service_level(plan.attributes.service_level)
             .setup_dest_lid(own.dlid.unwrap_or(theirs.lid));
         if let (Some(index), Some(gid)) = (gid, &theirs.gid) {
-            let gid: Ipv6Addr = gid.parse().with_context(|| format!("the other side's GID is `{gid}`"))?;
+            let gid: Ipv6Addr = gid.parse().with_context(|| format!("the peer's GID is `{gid}`"))?;
             let index = u8::try_from(index).context("the index of a GID has 8 bits")?;
             way.setup_grh(&Gid::from(gid), plan.attributes.flow_label, index, HOP_LIMIT, plan.attributes.traffic_class);
         }

@@ -91,7 +91,7 @@ struct Address {
 fn intake(their: &QpAddress) -> Result<(u32, u32)> {
     match their.intake {
         Some(Intake::Xrc { number, srq }) => Ok((number, srq)),
-        Some(Intake::Dc { .. }) | None => bail!("the other side has no queue that takes messages of XRC in"),
+        Some(Intake::Dc { .. }) | None => bail!("the peer sent no XRC shared receive queue"),
     }
 }
 

@@ -33,7 +33,7 @@ const ANY_PORT: u16 = 18515;
 /// What the private data of a connection begins with.
 const MAGIC: [u8; 4] = *b"STRD";
 /// Both sides have been told before.
-const NOT_CONNECTED: &str = "--rdma-cm connects queue pairs of RC, UC, UD and XRC alone";
+const NOT_CONNECTED: &str = "--rdma-cm supports RC, UC, UD and XRC only";
 /// What who asks for another connection than is due gets to read.
 const REFUSAL: &[u8] = b"stride-perf: not a connection of this test";
 
@@ -58,7 +58,7 @@ impl Manager {
             None => own(&plan.placement.server)?,
         };
         if is_of_link(address) {
-            bail!("--rdma-cm: {address} is an address of a link alone: give the server by another");
+            bail!("--rdma-cm: {address} is a link-local address; name the server by another address");
         }
         let (id, listener) = match role {
             Role::Client => {
@@ -77,9 +77,10 @@ impl Manager {
                 (Arc::clone(listener.identifier()), Some((listener, token)))
             }
         };
-        let context = id.get_device_context().with_context(|| format!("--rdma-cm: {address} leads to no device"))?;
+        let context =
+            id.get_device_context().with_context(|| format!("--rdma-cm: no RDMA device leads to {address}"))?;
         device::connects(&context.name(), context.transport_type())?;
-        let port = id.port_num().with_context(|| format!("--rdma-cm: {address} leads to no port of a device"))?;
+        let port = id.port_num().with_context(|| format!("--rdma-cm: no port of an RDMA device leads to {address}"))?;
         agree(&context, port, place, address, role)?;
         Ok((context, port, Self { address, listener, connections: Vec::new() }))
     }
@@ -108,7 +109,7 @@ impl Manager {
             }
             None => {
                 let Some(Listening { port, token }) = theirs.listening else {
-                    bail!("the server does not say at which port it listens with the connection manager");
+                    bail!("the server sent no port for --rdma-cm");
                 };
                 let connector = connector(joint.plan);
                 for (index, (pair, ends)) in due.enumerate() {
@@ -172,7 +173,7 @@ impl Meeting<'_> {
         let resolved = connector.resolve(to)?;
         ensure!(
             Arc::ptr_eq(resolved.device_context(), self.pd.device_context()),
-            "{} leads to another device than before",
+            "{} now resolves to another device",
             to.0
         );
         let mut parameter = self.parameter(own);
@@ -221,17 +222,14 @@ impl Meeting<'_> {
             let request = listener.accept(Some(end.saturating_duration_since(Instant::now())));
             let request = request.map_err(|error| missing(&error, all - done, all))?;
             let Some((index, (pair, (own, their)))) = take(&mut due, &request, token) else {
-                log::warn!(
-                    "a request from {:?} is of no connection that is due, and is refused",
-                    request.peer_address()
-                );
+                log::warn!("rejected an unexpected connection request from {:?}", request.peer_address());
                 if let Err(error) = request.reject(REFUSAL) {
                     log::debug!("{error}");
                 }
                 let left = all - done;
                 ensure!(
                     Instant::now() < end,
-                    "--rdma-cm: {left} of {all} connections were not asked for, and others were"
+                    "--rdma-cm: {left} of {all} connection requests did not arrive, and unexpected ones did"
                 );
                 continue;
             };
@@ -289,8 +287,7 @@ impl Meeting<'_> {
         if flow_label != 0 {
             ensure!(
                 way.is_global(),
-                "--flow-label: the way that the connection manager has found has no GRH, where the label would port_context: leave it or --rdma-cm \
-                 out"
+                "--flow-label: the path of the connection manager has no GRH; leave out --flow-label or --rdma-cm"
             );
             way.setup_grh_flow_label(flow_label);
         }
@@ -378,17 +375,14 @@ fn take<'d>(due: &mut [Option<Due<'d>>], request: &Request, token: u64) -> Optio
 }
 
 fn expect(number: u32, theirs: u32) -> Result<()> {
-    ensure!(
-        number == theirs,
-        "the connection manager leads to queue pair {number:#x}, and the server's is {theirs:#x}"
-    );
+    ensure!(number == theirs, "the connection manager connected queue pair {number:#x}, expected {theirs:#x}");
     Ok(())
 }
 
 fn missing(error: &sideway::rdmacm::ConnectError, left: usize, all: usize) -> Error {
     anyhow!(
-        "--rdma-cm: {left} of {all} connections were not asked for: {error}; is the client there still, and does UDP port 4791 (RoCE) get \
-         through to this address?"
+        "--rdma-cm: {left} of {all} connection requests did not arrive: {error}; check that the client still runs and \
+         that no firewall drops UDP port 4791 (RoCE)"
     )
 }
 

@@ -38,9 +38,7 @@ impl Source {
     pub(super) fn find(pd: &Arc<ProtectionDomain>, place: &SideConfig) -> Result<Self> {
         let memory = place.memory.as_ref().unwrap_or(&Memory::Host);
         if let (None, Some(way)) = (memory.cuda(), place.gpu_registration) {
-            bail!(
-                "--gpu-registration {way} is of the memory of a GPU, and the messages lie in the host's: give --use-cuda as well"
-            );
+            bail!("--gpu-registration {way} requires GPU memory; give --use-cuda as well");
         }
         Ok(match memory {
             Memory::Host => Self::Host(HugePages::System),
@@ -70,7 +68,7 @@ impl Source {
             |pages| pd.create_mr_builder().setup_length(bytes).setup_access(access).setup_huge_pages(pages).build();
         let region = match region(pages) {
             Err(error) if matches!(pages, HugePages::Reserved(_)) => {
-                log::warn!("--huge-pages: {error}. Transparent ones are taken, which the kernel gives or not");
+                log::warn!("--huge-pages: {error}; using transparent huge pages if the kernel grants them");
                 region(HugePages::Transparent)
             }
             region => region,
@@ -153,7 +151,8 @@ impl Areas {
         queue_pairs: u32,
     ) -> Result<Self> {
         let (regions, places) = if plan.placement.has_own_regions { (queue_pairs, 1) } else { (1, queue_pairs) };
-        let bytes = usize::try_from(room * u64::from(places)).context("the memory of all messages is too large")?;
+        let bytes = usize::try_from(room * u64::from(places))
+            .context("the buffers of all messages exceed the address space")?;
         let common = common(plan);
         let area = |access| source.area(pd, bytes, access);
         let pair = |_| Ok(Pair { outgoing: area(common)?, incoming: area(common | rights(plan.workload.operation))? });

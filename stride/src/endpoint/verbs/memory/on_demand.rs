@@ -11,7 +11,7 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan) -> Result<()> {
     let (device, all) = (context.name(), context.query_device()?.odp_caps());
     ensure!(
         all.is_supported(),
-        "--odp: {device} has no on-demand paging: leave it out, or name another device with -d"
+        "--odp: {device} does not support on-demand paging; leave it out, or name another device with -d"
     );
     check_transport(&device, of(&all, plan.attributes.transport), plan)
 }
@@ -44,7 +44,8 @@ fn check_transport(device: &str, can: Can, plan: &Plan) -> Result<()> {
     let missing = needs(plan.workload.operation) - can;
     ensure!(
         missing.is_empty(),
-        "--odp: {device} has on-demand paging, but not for {} over {} ({missing:?}): leave it out, or measure another operation or transport",
+        "--odp: {device} does not support on-demand paging for {} over {} ({missing:?}); leave it out, or measure \
+         another operation or transport",
         plan.workload.operation,
         plan.attributes.transport
     );
@@ -89,7 +90,7 @@ mod tests {
             assert!(check_transport("mlx5_0", needed, &plan(operation)).is_ok(), "{operation}");
             for one in needed.iter() {
                 let why = check_transport("mlx5_0", Can::all() - one, &plan(operation)).unwrap_err().to_string();
-                assert!(why.contains(&format!("not for {operation} over RC")), "{why}");
+                assert!(why.contains(&format!("does not support on-demand paging for {operation} over RC")), "{why}");
             }
         }
     }

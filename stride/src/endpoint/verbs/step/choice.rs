@@ -34,7 +34,7 @@ fn kinds<'q, T>(queues: impl Iterator<Item = Both<'q, GenericSendQueue<T>>>) -> 
     match (basic.is_empty(), extended.is_empty()) {
         (_, true) => Ok(Kinds::Basic(basic)),
         (true, _) => Ok(Kinds::Extended(extended)),
-        _ => bail!("the device makes queue pairs now of one kind and now of the other"),
+        _ => bail!("the device created queue pairs of different kinds"),
     }
 }
 

@@ -128,7 +128,7 @@ impl Step<'_> {
         } else if self.plan.workload.operation.takes_receive() {
             by_receives(lane, sends, receives, turns, &mut samples, self.signal)?;
         } else {
-            ensure!(self.is_host, "a GPU's memory is not looked at by the processor: give --imm, or --latency ack");
+            ensure!(self.is_host, "the processor cannot poll GPU memory; give --imm, or --latency ack");
             let (outgoing, incoming) = self.places[0];
             let last = |start: u64| std::ptr::with_exposed_provenance_mut((start + self.size - 1) as usize);
             // SAFETY: the last bytes of both places are within the memory, which is the host's, and this thread is the only one of the process that uses them.

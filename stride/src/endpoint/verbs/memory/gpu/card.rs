@@ -134,7 +134,7 @@ impl Allocation {
             .max(1)
             .checked_next_multiple_of(GPU_PAGE)
             .and_then(|bytes| Some((bytes, bytes.checked_add(GPU_PAGE)?)));
-        let (bytes, with_slack) = whole.context("the memory of all messages is too large")?;
+        let (bytes, with_slack) = whole.context("the buffers of all messages exceed the address space")?;
         let mut base: CUdeviceptr = 0;
         // SAFETY: the place is there to be written.
         let allocated =
@@ -165,14 +165,14 @@ impl Allocation {
     pub(super) fn dma_buf(&self) -> Result<OwnedFd> {
         let context = &self.context;
         let make = context.card.driver.cuMemGetHandleForAddressRange;
-        let make = make.context("libcuda.so.1 has no cuMemGetHandleForAddressRange, which came with CUDA 11.7")?;
+        let make = make.context("libcuda.so.1 has no cuMemGetHandleForAddressRange, which requires CUDA 11.7")?;
         let mut file: c_int = -1;
         let kind = CUmemRangeHandleType::DMA_BUF_FD;
         // SAFETY: the place of a descriptor is there to be written, and the pages are there.
         context.call("cuMemGetHandleForAddressRange", |_| unsafe {
             make((&raw mut file).cast(), self.start, self.bytes, kind, 0)
         })?;
-        ensure!(file >= 0, "cuMemGetHandleForAddressRange gives no descriptor");
+        ensure!(file >= 0, "cuMemGetHandleForAddressRange returned no file descriptor");
         // SAFETY: the driver has opened it for us.
         Ok(unsafe { OwnedFd::from_raw_fd(file) })
     }
@@ -204,7 +204,7 @@ impl Allocation {
 
     fn at(&self, offset: u64, length: usize) -> Result<CUdeviceptr> {
         let end = offset.checked_add(length as u64).filter(|end| *end <= self.bytes as u64);
-        end.with_context(|| format!("{length} bytes at {offset} are not within the {} of the memory", self.bytes))?;
+        end.with_context(|| format!("{length} bytes at {offset} exceed the buffer of {} bytes", self.bytes))?;
         Ok(self.start + offset)
     }
 }

@@ -121,13 +121,13 @@ impl Find for Loaded {
 /// Why there is no driver, or no GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Absent {
-    #[error("libcuda.so.1 is not there")]
+    #[error("libcuda.so.1 is missing")]
     Library,
     #[error("libcuda.so.1 has no {0}")]
     Symbol(&'static str),
     #[error("{0}")]
     Init(Failure),
-    #[error("the CUDA driver sees none")]
+    #[error("the CUDA driver reports no GPU")]
     Gpu,
 }
 
@@ -136,13 +136,10 @@ impl Absent {
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Library => {
-                "it comes with NVIDIA's driver, which has to be installed, and given to a container (`--gpus all`); ldconfig or \
-                 LD_LIBRARY_PATH has to know where it is"
+                "install NVIDIA's driver, pass it to the container (`--gpus all`), or add its folder to LD_LIBRARY_PATH"
             }
-            Self::Symbol(_) => "NVIDIA's driver is too old: install a newer one",
-            Self::Init(_) | Self::Gpu => {
-                "does `nvidia-smi` show one? CUDA_VISIBLE_DEVICES can hide GPUs, and a container has those that it is given"
-            }
+            Self::Symbol(_) => "install a newer NVIDIA driver",
+            Self::Init(_) | Self::Gpu => "check `nvidia-smi`, CUDA_VISIBLE_DEVICES and the container's GPUs",
         }
     }
 }

@@ -83,22 +83,20 @@ fn find(driver: &'static Driver, count: u32, asked: GpuName) -> Result<(Card, Gp
         }
         known.push(format!("{index} ({address})"));
     }
-    Err(anyhow!("there is no such GPU; there is {}: see `stride-perf devices`", known.join(", ")))
+    Err(anyhow!("no such GPU; choose from {} (`stride-perf devices` lists them)", known.join(", ")))
 }
 
 /// Why a device has no way to the memory of a GPU, and what can be done.
 fn refused(gpu: &GpuInfo, pd: &ProtectionDomain, Refusal { by_dma_buf, by_address }: &Refusal) -> Error {
     let by_dma_buf = by_dma_buf.as_ref().map(|error| {
-        format!(
-            "As a DMA buffer: {error:#}; that needs Linux 5.12 or later, CUDA 11.7 or later and NVIDIA's open kernel modules"
-        )
+        format!("As a DMA buffer: {error:#}; requires Linux 5.12, CUDA 11.7 and NVIDIA's open kernel modules")
     });
     let by_address = by_address.as_ref().map(|error| {
-        format!("By its address: {error:#}; that needs the module nvidia_peermem (`modprobe nvidia_peermem`)")
+        format!("By address: {error:#}; requires the kernel module nvidia_peermem (`modprobe nvidia_peermem`)")
     });
     let other = match (&by_dma_buf, &by_address) {
         (Some(_), Some(_)) => None,
-        _ => Some("--gpu-registration allows no other way: leave it out to have the other tried".to_owned()),
+        _ => Some("leave out --gpu-registration to try the other method".to_owned()),
     };
     let parts: Vec<String> = [by_dma_buf, by_address, other].into_iter().flatten().collect();
     anyhow!("{} cannot register memory of {gpu}. {}", pd.device_context().name(), parts.join(". "))

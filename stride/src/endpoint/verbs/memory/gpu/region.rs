@@ -54,7 +54,7 @@ impl Way {
 
     pub(super) fn first(attempt: impl Fn(Self) -> Result<()>) -> Result<Self, Refusal> {
         let Err(by_dma_buf) = attempt(Self::DmaBuf) else { return Ok(Self::DmaBuf) };
-        log::info!("no DMA buffer of the GPU's memory: {by_dma_buf:#}");
+        log::info!("cannot register as a DMA buffer: {by_dma_buf:#}");
         let Err(by_address) = attempt(Self::Address) else { return Ok(Self::Address) };
         Err(Refusal { by_dma_buf: Some(by_dma_buf), by_address: Some(by_address) })
     }
@@ -152,7 +152,7 @@ impl Drop for GpuRegion {
             return;
         }
         // A device may know the memory still, which must not become something else's.
-        log::warn!("memory of a GPU stays allocated, as its registration has not ended: {ended:?}");
+        log::warn!("GPU memory stays allocated because it could not be deregistered: {ended:?}");
         std::mem::forget(self.memory.take());
     }
 }

@@ -34,10 +34,10 @@ fn a_gpu_is_found_by_its_number_and_by_its_address() {
     assert_eq!(open("1").unwrap().fact().to_string(), "GPU 1 (Fake B, 0000:ca:00.0)");
     for name in ["2", "0000:18:00.0"] {
         let why = open(name).unwrap_err();
-        assert!(why.starts_with(&format!("--use-cuda {name}: there is no such GPU")), "{why}");
-        assert!(why.contains("there is 0 (0000:17:00.0), 1 (0000:ca:00.0)"), "{why}");
+        assert!(why.starts_with(&format!("--use-cuda {name}: no such GPU")), "{why}");
+        assert!(why.contains("choose from 0 (0000:17:00.0), 1 (0000:ca:00.0)"), "{why}");
     }
-    assert!(open("gpu0").unwrap_err().contains("neither the number"));
+    assert!(open("gpu0").unwrap_err().contains("not a GPU's index"));
     assert_eq!(fake.live(), (0, 0));
 }
 
@@ -52,9 +52,9 @@ fn what_the_driver_lacks_is_told() {
     assert!(open("0").unwrap_err().contains("cuDevicePrimaryCtxRetain: error 12345"));
     fake.fails(None);
     fake.count(0);
-    assert!(open("0").unwrap_err().contains("the CUDA driver sees none: does `nvidia-smi` show one"));
+    assert!(open("0").unwrap_err().contains("the CUDA driver reports no GPU: check `nvidia-smi`"));
     for (absent, reason) in
-        [(Absent::Library, "libcuda.so.1 is not there"), (Absent::Symbol("cuInit"), "libcuda.so.1 has no cuInit")]
+        [(Absent::Library, "libcuda.so.1 is missing"), (Absent::Symbol("cuInit"), "libcuda.so.1 has no cuInit")]
     {
         assert_eq!(absent.to_string(), reason);
         assert!(absent.remedy().contains("driver"));
@@ -151,10 +151,13 @@ fn the_way_that_is_asked_for_is_the_only_one() {
     let why = open(GpuRegistration::DmaBuf).unwrap_err();
     assert!(fake.calls().contains(&"cuMemGetHandleForAddressRange"));
     assert!(why.contains("soft0 cannot register memory of GPU 0") && why.contains("As a DMA buffer: "), "{why}");
-    assert!(why.contains("--gpu-registration allows no other way") && !why.contains("nvidia_peermem"), "{why}");
+    assert!(
+        why.contains("leave out --gpu-registration to try the other method") && !why.contains("nvidia_peermem"),
+        "{why}"
+    );
     fake.fails(Some(("cuMemAlloc", 2)));
     let why = open(GpuRegistration::Address).unwrap_err();
-    assert!(why.contains("By its address: ") && !why.contains("DMA buffer"), "{why}");
+    assert!(why.contains("By address: ") && !why.contains("DMA buffer"), "{why}");
     for way in [Way::DmaBuf, Way::Address] {
         assert_eq!(Way::only(way, |_| Ok(())).unwrap(), way);
     }
@@ -183,7 +186,7 @@ fn gpus_are_listed() {
     let known: Vec<_> = all.iter().map(|gpu| (gpu.index, &*gpu.name, &*gpu.pci_address)).collect();
     assert_eq!(known, [(0, "Fake A", "0000:17:00.0"), (1, "Fake B", "0000:ca:00.0")]);
     fake.count(0);
-    assert!(matches!(gpus(), Gpus::None(why) if why == "the CUDA driver sees none"));
+    assert!(matches!(gpus(), Gpus::None(why) if why == "the CUDA driver reports no GPU"));
 }
 
 #[test]
