@@ -71,8 +71,8 @@
 //! # Addresses
 //!
 //! - The address of the peer is one of an interface *with an RDMA device*: `rdma link` shows which those are, and
-//!   `ip address` their addresses. 127.0.0.1 and `::1` lead to no device: a program that connects to itself takes an address of
-//!   a device.
+//!   `ip address` their addresses. With a device of the kernel 127.0.0.1 and `::1` lead to none: a program that connects to
+//!   itself takes an address of a device. softrnic's device has both, and all addresses of the host.
 //! - IPv4 and IPv6 both do. Addresses of the link (`fe80::…`) need to say which: `"[fe80::7%3]:7174"` with the number of the
 //!   interface, or `("fe80::7%eth0", 7174)` with its name.
 //! - Names are looked up as the system does it. Where one has several addresses, each is tried until there is a way to one.

@@ -206,7 +206,7 @@ impl World {
         for other in self.ids.values() {
             let Some(port) = other.port.as_ref().filter(|port| port.clashes(space, number, host)) else { continue };
             if !(reuses && other.options.reuse_address && other.state != State::Listening) {
-                return Err(Errno(libc::EADDRINUSE));
+                return Err(host.in_use(port.host));
             }
             mine.push(Arc::clone(port));
         }

@@ -73,7 +73,7 @@ impl World {
         let listens = |other: &Port| Arc::ptr_eq(&other.socket, &port.socket);
         let others = self.ids.values().filter(|other| other.state == State::Listening);
         if others.filter_map(|other| other.port.as_deref()).any(listens) {
-            return Err(Errno(libc::EADDRINUSE));
+            return Err(port.host.in_use(port.host));
         }
         let backlog = if (1..=MOST_WAITING).contains(&backlog) { backlog } else { MOST_WAITING };
         rustix::net::listen(&*port.socket, backlog).map_err(system)?;

@@ -64,6 +64,14 @@ impl Host {
         }
     }
 
+    /// What keeps one of them from the other says, as the kernel does: `EADDRNOTAVAIL` if either is not one address alone.
+    pub(super) fn in_use(self, other: Self) -> Errno {
+        match (self, other) {
+            (Self::One(_), Self::One(_)) => Errno(libc::EADDRINUSE),
+            _ => Errno(libc::EADDRNOTAVAIL),
+        }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         match text {
             "any" => Some(Self::Any),
@@ -100,7 +108,7 @@ impl Port {
         self.space == space && self.number == number && self.host.overlaps(host)
     }
 
-    /// Takes this port; `EADDRINUSE` where somebody has it. `mine` says which of those that are taken do not count.
+    /// Takes this port; [`in_use`](Host::in_use) where somebody has it. `mine` says which of those that are taken do not count.
     pub(super) fn take(
         space: rdma_port_space,
         number: u16,
@@ -108,10 +116,13 @@ impl Port {
         mine: impl Fn(u16, Host) -> bool,
     ) -> Result<Self, Errno> {
         // First the name, then the look: of two that overlap and begin together, both see each other.
-        let socket = bound(space, number, host)?;
+        let socket = bound(space, number, host).map_err(|errno| match errno {
+            Errno(libc::EADDRINUSE) => host.in_use(host),
+            errno => errno,
+        })?;
         let overlaps = |&(port, other): &(u16, Host)| port == number && other != host && other.overlaps(host);
-        if taken(space).iter().any(|other| overlaps(other) && !mine(other.0, other.1)) {
-            return Err(Errno(libc::EADDRINUSE));
+        if let Some(other) = taken(space).iter().find(|other| overlaps(other) && !mine(other.0, other.1)) {
+            return Err(host.in_use(other.1));
         }
         Ok(Self { socket: Arc::new(socket), space, number, host })
     }
@@ -239,12 +250,17 @@ mod tests {
         let free = Port::take_any(space, Host::Any4, true).unwrap_or_else(|errno| panic!("{errno:?}"));
         let take = |host| Port::take(space, free.number, host, |_, _| false).map(drop);
         for host in [Host::Any, Host::Any4, Host::One(ip("10.0.0.1"))] {
-            assert_eq!(take(host), Err(Errno(libc::EADDRINUSE)), "{host}");
+            assert_eq!(take(host), Err(Errno(libc::EADDRNOTAVAIL)), "{host}");
         }
         assert_eq!(take(Host::Any6), Ok(()));
         assert_eq!(take(Host::One(ip("::1"))), Ok(()));
         let number = free.number;
         drop(free);
+        let one = Host::One(ip("10.0.0.1"));
+        let taken = Port::take(space, number, one, |_, _| false).unwrap_or_else(|errno| panic!("{errno:?}"));
+        let take = |host| Port::take(space, number, host, |_, _| false).map(drop);
+        assert_eq!((take(one), take(Host::Any4)), (Err(Errno(libc::EADDRINUSE)), Err(Errno(libc::EADDRNOTAVAIL))));
+        drop(taken);
         assert!(Port::take(space, number, Host::Any, |_, _| false).is_ok());
     }
 }

@@ -91,6 +91,7 @@ fn a_port_that_is_in_use_says_so() {
     let all = Listener::bind("0.0.0.0:0").unwrap();
     let error = Listener::bind(all.local_address()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}");
+    assert!(error.to_string().starts_with("rdma_bind_addr: EADDRNOTAVAIL"), "{error}");
     let error = Listener::bind("192.0.2.7:0").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrNotAvailable, "{error}");
 }

@@ -57,7 +57,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// - `EADDRINUSE`: another identifier listens there.
+    /// - `EADDRINUSE`, or `EADDRNOTAVAIL` for all addresses: another identifier listens there.
     /// - `EINVAL`: it listens already, or is connected.
     /// - `ENODEV`: there is no device.
     ///
@@ -70,7 +70,7 @@ impl Identifier {
         // SAFETY: the identifier is live.
         self.call("rdma_listen", |id| unsafe { sys::rdma_listen(id, backlog) }).map_err(|error| {
             match (error.errno().raw(), self.local_address()) {
-                (libc::EADDRINUSE, Some(address)) => {
+                (libc::EADDRINUSE | libc::EADDRNOTAVAIL, Some(address)) => {
                     error.with_hint(format!("another identifier listens on {address}, perhaps of another process"))
                 }
                 _ => error,
