@@ -5,35 +5,9 @@
 //! Modules and most names are the same: `ibverbs::device`, `DeviceContext`, `create_qp_builder`, `setup_…`, `start_post_send`,
 //! `construct_wr`, `start_poll`. A port is a matter of the compiler's messages. These are behind them:
 //!
-//! | 0.4 | here | why |
-//! |---|---|---|
-//! | building needs cmake and libclang | `rustc` alone | see [`deploying`](super::deploying) |
-//! | `build`, `build_ex` of a completion queue give an `Arc` | they give the queue itself | two pollers of one queue cannot be written |
-//! | `start_poll(&self)` | `start_poll(&mut self)` | the same |
-//! | `setup_send_cq(cq.clone())` with a `GenericCompletionQueue` | [`setup_send_cq(&cq)`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_cq), of any kind | the queue pair keeps the C object, not the right to poll |
-//! | a poller is an `Iterator` | [`next`](crate::ibverbs::completion::GenericPoller::next) gives `Result<Option<…>>` | a completion cannot outlive its place in the queue, and an error is not the end |
-//! | `status()`, `opcode()` are `u32` | [`WorkCompletionStatus`](crate::ibverbs::completion::WorkCompletionStatus), [`WorkCompletionOperationType`](crate::ibverbs::completion::WorkCompletionOperationType) | they print themselves; unknown values are values, and no panic |
-//! | `completion_timestamp()` is there on each queue, asked for or not | a `Result`: [`FieldNotEnabled`](crate::ibverbs::completion::FieldNotEnabled) | it called a null pointer |
-//! | `modify(&mut self)` | [`modify(&self)`](crate::ibverbs::queue_pair::QueuePair::modify) | |
-//! | traits `SetScatterGatherEntry`, `SetInlineData` in scope | inherent methods; the traits are for generic code | |
-//! | a request without data: no call | [`setup_no_data()`](crate::ibverbs::work_request::LocalBufferHandle::setup_no_data) | the last step writes the request; a dropped one leaves none |
-//! | `WorkRequestFlags::Inline` | `setup_inline_data` alone; the flag has no effect | |
-//! | `build_ex` of a queue pair on mlx5 | `build_generic`, which makes a basic one; or the unsafe [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room), then `build_ex` | the driver writes a request too many over one in flight ([`quirks`](super::quirks#send-queues-without-a-check)) |
-//! | keys are `u32` | [`LocalKey`](crate::ibverbs::memory_region::LocalKey), [`RemoteKey`](crate::ibverbs::memory_region::RemoteKey), from `u32` by `into` | they are not mixed up |
-//! | `setup_qp_type(UnreliableDatagram)` on one builder | [`create_ud_qp_builder`](crate::ibverbs::protection_domain::ProtectionDomain::create_ud_qp_builder) and one each for raw packets and XRC | a datagram without an address does not compile |
-//! | `Q: QueuePair` in generic code that posts | `Q: QueuePair<Service = Connected>` | the same |
-//! | operations that were not asked for crash | [`PostErrorKind::OperationNotEnabled`](crate::ibverbs::work_request::PostErrorKind::OperationNotEnabled) | |
-//! | an error type and a kind for each call, around an `io::Error` | [`VerbError`](crate::error::VerbError): verb, errno, hint; types of their own where one branches | see [`errors`](super::errors) |
-//! | `PostSendError` says what kind | and [which request](crate::ibverbs::work_request::PostError::failed_request), and how many were posted | |
-//! | `reg_mr` around a `Vec` | the same, or [`reg_owned_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_owned_mr) without `unsafe` | the memory goes after its registration |
-//! | `CompletionChannel: Clone`, events not wrapped | an `Arc`, [`get_cq_event`](crate::ibverbs::completion::CompletionChannel::get_cq_event) | a clone destroyed it twice |
-//! | `setup_cq_context(*mut c_void)` | a `usize` | nothing here follows it |
-//! | `EventChannel::get_cm_event()`, `set_nonblocking`, `ack` | [`get_cm_event(timeout)`](crate::rdmacm::communication_manager::EventChannel::get_cm_event), [`try_get_cm_event`](crate::rdmacm::communication_manager::EventChannel::try_get_cm_event); always non-blocking, acknowledged when taken | an event that is forgotten makes nobody wait |
-//! | `event.cm_id()` is an `Option`, `status()` an `i32` | a reference; a [type](crate::rdmacm::communication_manager::EventStatus); [`kind()`](crate::rdmacm::communication_manager::Event::kind) has what came along | |
-//! | `connect(parameter)`, `accept(parameter)` | by reference | |
-//! | `Identifier::port()`: the device's | [`port_num()`](crate::rdmacm::communication_manager::Identifier::port_num); `port()` is that of the address | |
-//! | `pub attr` of port and device attributes | accessors; C objects by `unsafe` ones | |
-//! | serde on `Gid`, `Guid` | [`Gid::raw`](crate::ibverbs::address::Gid::raw), [`Guid::as_u64`](crate::ibverbs::device_context::Guid::as_u64), [`from_u64`](crate::ibverbs::device_context::Guid::from_u64); both parse and print | one dependency less |
+//! The first three are those that the compiler may not see.
+//!
+#![doc = include_str!("porting_0_4.md")]
 //!
 //! Polling, before:
 //!

@@ -33,6 +33,18 @@
 //! # }
 //! ```
 //!
+//! # With a connection
+//!
+//! Of a queue pair that was made through an identifier, the [`Connection`](crate::rdmacm::Connection) ends first:
+//!
+//! 1. [`disconnect`](crate::rdmacm::Connection::disconnect) tells the peer, and moves the queue pair to the error state: what is
+//!    outstanding is flushed. What is to arrive has completed before.
+//! 2. [`Pair::tear_down`] polls the flush to its end, destroys the queue pair and gives the buffers back.
+//! 3. The connection is dropped. It and the queue pair both hold the identifier, so the order of these two does not matter to memory.
+//!
+//! If the queue pair ends first, the peer learns of it only when the connection is dropped; until then its requests are retried, and
+//! fail with [`RetryCounterExceededError`].
+//!
 //! # What ends when
 //!
 //! | event | what the program sees |

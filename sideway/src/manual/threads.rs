@@ -127,6 +127,9 @@
 //! the last poll and the question raises no event; a program that sleeps without the second poll waits for an event that never
 //! comes.
 //!
+//! A completion may be there when the post returns: softrnic completes on the thread that posts. A program that asks after
+//! its post, and not before, polls once more for the same reason.
+//!
 //! ```text
 //! poll: empty ─► a completion comes ─► req_notify ─► sleep                    for ever
 //! poll: empty ─► a completion comes ─► req_notify ─► poll: there it is        right
