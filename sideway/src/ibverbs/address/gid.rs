@@ -24,6 +24,7 @@ use rdma_mummy_sys::ibv_gid;
 /// ```
 #[doc(alias = "ibv_gid")]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Gid {
     /// The bytes in the order of the wire: the first byte is the most significant one.
     pub raw: [u8; 16],
@@ -161,6 +162,15 @@ mod tests {
         assert_eq!(gid("::10.0.0.1").ipv4(), None);
         assert_eq!(gid("::1").ipv4(), None);
         assert_eq!(Gid::from(Ipv4Addr::new(10, 0, 0, 1)), gid("::ffff:10.0.0.1"));
+    }
+
+    #[test]
+    #[cfg(feature = "serde")]
+    fn serde_has_the_bytes() {
+        let gid = gid("::ffff:10.0.0.1");
+        let text = serde_json::to_string(&gid).unwrap();
+        assert_eq!(text, r#"{"raw":[0,0,0,0,0,0,0,0,0,0,255,255,10,0,0,1]}"#);
+        assert_eq!(serde_json::from_str::<Gid>(&text).unwrap(), gid);
     }
 
     #[test]

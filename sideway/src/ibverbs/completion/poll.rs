@@ -170,18 +170,24 @@ pub struct CompletionRecord {
     pub qp_num: u32,
     /// What else the completion says.
     pub wc_flags: WorkCompletionFlags,
+    /// Immediate data, in host byte order, if the peer sent any.
+    pub imm_data: Option<u32>,
 }
 
 impl<C: WorkCompletion> From<&C> for CompletionRecord {
     fn from(wc: &C) -> Self {
+        let status = wc.status();
+        let has_imm =
+            status == WorkCompletionStatus::Success && wc.wc_flags().contains(WorkCompletionFlags::WithImmediate);
         Self {
             wr_id: wc.wr_id(),
-            status: wc.status(),
+            status,
             opcode: wc.opcode(),
             vendor_err: wc.vendor_err(),
             byte_len: wc.byte_len(),
             qp_num: wc.qp_num(),
             wc_flags: wc.wc_flags(),
+            imm_data: has_imm.then(|| wc.imm_data()),
         }
     }
 }

@@ -16,6 +16,7 @@ use std::str::FromStr;
 /// # Ok::<(), sideway::ibverbs::device_context::ParseGuidError>(())
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Guid(u64);
 
 impl Guid {
@@ -99,6 +100,14 @@ mod tests {
         assert_eq!(guid.to_be_bytes(), [0x00, 0x02, 0xc9, 0x03, 0x00, 0x33, 0x10, 0x45]);
         assert_eq!(format!("{guid:?}"), "Guid(0002:c903:0033:1045)");
         assert!(Guid::default().is_zero());
+    }
+
+    #[test]
+    #[cfg(feature = "serde")]
+    fn serde_has_the_number() {
+        let guid = Guid::from_u64(0x0002_c903_0033_1045);
+        let text = serde_json::to_string(&guid).unwrap();
+        assert_eq!((&*text, serde_json::from_str::<Guid>(&text).unwrap()), ("783964678852677", guid));
     }
 
     #[test]

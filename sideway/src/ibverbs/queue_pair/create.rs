@@ -309,11 +309,30 @@ impl<T: Service> QueuePairBuilder<T> {
         send_context: Option<NonNull<SendContext>>,
         parents: Parents,
     ) -> Arc<QueuePairCore> {
+        self.warn_of_small_queues(&parents);
         // SAFETY: the caller's promise.
         unsafe {
             let context = Arc::clone(self.pd.device_context());
             let kind = (self.qp_type, self.transitions, self.cap.max_send_wr > 0);
             QueuePairCore::adopt(qp, kind, send_context, parents, context)
+        }
+    }
+
+    /// A completion queue without room for all that the queue pair may have outstanding overruns, unless the program sees to it.
+    fn warn_of_small_queues(&self, parents: &Parents) {
+        let receives = if parents.srq.is_some() { 0 } else { self.capabilities().max_recv_wr };
+        let (sends, receives) = (u64::from(self.cap.max_send_wr), u64::from(receives));
+        let is_one =
+            matches!((&parents.send_cq, &parents.recv_cq), (Some(one), Some(other)) if Arc::ptr_eq(one, other));
+        let needed = if is_one { [sends + receives, 0] } else { [sends, receives] };
+        for (cq, needed) in [&parents.send_cq, &parents.recv_cq].into_iter().zip(needed) {
+            if let Some(cq) = cq.as_ref().filter(|cq| u64::from(cq.cqe()) < needed) {
+                log::warn!(
+                    "a completion queue of {} entries may overrun: its queue pair can have {needed} requests outstanding; \
+                     ask for more with CompletionQueueBuilder::setup_cqe",
+                    cq.cqe()
+                );
+            }
         }
     }
 

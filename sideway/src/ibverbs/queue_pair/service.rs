@@ -5,7 +5,7 @@ use super::transition::standard_transition;
 use super::{QueuePairState, QueuePairType, Transition};
 use crate::ffi::Sealed;
 use crate::ibverbs::work_request::operation::{
-    AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, LocalInvalidate, Read, Send, SendImm, SendInv,
+    AtomicWrite, BindMemoryWindow, CompareSwap, Either, FetchAdd, Flush, LocalInvalidate, Read, Send, SendImm, SendInv,
     SendTso, Write, WriteImm,
 };
 use crate::ibverbs::work_request::{
@@ -143,6 +143,7 @@ macro_rules! offers {
 }
 
 offers!(Connected: Send, SendImm, SendInv, Write, WriteImm, Read, CompareSwap, FetchAdd, AtomicWrite, Flush);
+offers!(Connected: Either<Send, SendImm>, Either<Write, WriteImm>);
 offers!(Connected: LocalInvalidate, BindMemoryWindow<'_>);
 offers!(RawPacket: Send, SendTso<'_>);
 
@@ -150,6 +151,8 @@ offers!(RawPacket: Send, SendTso<'_>);
 unsafe impl<const CHECKED: bool> Offers<Addressed<Send, DatagramAddress<'_, CHECKED>>> for Datagram {}
 // SAFETY: as above.
 unsafe impl<const CHECKED: bool> Offers<Addressed<SendImm, DatagramAddress<'_, CHECKED>>> for Datagram {}
+// SAFETY: as above.
+unsafe impl<const CHECKED: bool> Offers<Addressed<Either<Send, SendImm>, DatagramAddress<'_, CHECKED>>> for Datagram {}
 // SAFETY: as above.
 unsafe impl<const CHECKED: bool> Offers<Addressed<SendTso<'_>, DatagramAddress<'_, CHECKED>>> for Datagram {}
 
@@ -163,4 +166,5 @@ macro_rules! offers_with_srqn {
 }
 
 offers_with_srqn!(Send, SendImm, SendInv, Write, WriteImm, Read, CompareSwap, FetchAdd);
+offers_with_srqn!(Either<Send, SendImm>, Either<Write, WriteImm>);
 offers!(Xrc: LocalInvalidate, BindMemoryWindow<'_>);

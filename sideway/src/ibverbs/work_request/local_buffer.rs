@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::IoSlice;
 
 use super::data::{Borrowed, Gather, Inline, InlineList, Single};
-use super::operation::{Send, SendImm, SendInv, SendOperation, Write, WriteImm};
+use super::operation::{Either, Send, SendImm, SendInv, SendOperation, Write, WriteImm};
 use super::send::{PostSendGuard, WorkRequestHandle};
 use super::{Addressed, DatagramAddress, HoldsFor, ScatterGatherEntry, SendAddress, SharedReceiveQueueNumber};
 use crate::ffi::Sealed;
@@ -259,6 +259,7 @@ impl CarriesInlineData for SendImm {}
 impl CarriesInlineData for SendInv {}
 impl CarriesInlineData for Write {}
 impl CarriesInlineData for WriteImm {}
+impl<A: CarriesInlineData, B: CarriesInlineData> CarriesInlineData for Either<A, B> {}
 impl<O: CarriesInlineData, A: SendAddress> CarriesInlineData for Addressed<O, A> {}
 
 impl<G, O: fmt::Debug> fmt::Debug for LocalBufferHandle<'_, G, O> {

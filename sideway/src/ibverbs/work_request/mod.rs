@@ -30,8 +30,8 @@ pub use self::data::ScatterGatherEntry;
 pub(crate) use self::data::{BasicSlot, PACKET_START, SendData};
 pub use self::local_buffer::{CarriesInlineData, LocalBufferHandle, SetInlineData, SetScatterGatherEntry};
 pub use self::operation::{
-    AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, FlushLevel, FlushPlacement, LocalInvalidate, Read,
-    Send, SendImm, SendInv, SendOperation, SendTso, WorkRequestOperationType, Write, WriteImm,
+    AtomicWrite, BindMemoryWindow, CompareSwap, Either, FetchAdd, Flush, FlushLevel, FlushPlacement, LocalInvalidate,
+    Read, Send, SendImm, SendInv, SendOperation, SendTso, WorkRequestOperationType, Write, WriteImm,
 };
 pub(crate) use self::post_error::Refusal;
 pub use self::post_error::RefusalReason;

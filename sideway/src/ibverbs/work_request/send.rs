@@ -6,8 +6,8 @@ use rdma_mummy_sys::ibv_send_flags as raw;
 
 use super::data::{Nothing, Refused, SendData, Within};
 use super::operation::{
-    AtomicWrite, BindMemoryWindow, CompareSwap, FetchAdd, Flush, FlushLevel, FlushPlacement, LocalInvalidate, Read,
-    Send, SendImm, SendInv, SendOperation, SendTso, Write, WriteImm,
+    AtomicWrite, BindMemoryWindow, CompareSwap, Either, FetchAdd, Flush, FlushLevel, FlushPlacement, LocalInvalidate,
+    Read, Send, SendImm, SendInv, SendOperation, SendTso, Write, WriteImm,
 };
 use super::{LocalBufferHandle, PostSendError, RefusalReason};
 use crate::ibverbs::memory_region::RemoteKey;
@@ -80,6 +80,12 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         self.with(SendImm { imm_data })
     }
 
+    /// [`setup_send_imm`](Self::setup_send_imm) if there is immediate data, else [`setup_send`](Self::setup_send).
+    #[inline]
+    pub fn setup_send_optional_imm(self, imm_data: Option<u32>) -> LocalBufferHandle<'g, G, Either<Send, SendImm>> {
+        self.with(imm_data.map_or(Either::Left(Send), |imm_data| Either::Right(SendImm { imm_data })))
+    }
+
     /// `ibv_wr_rdma_write(qp, rkey, remote_addr)` — writes into the peer's memory, which takes no notice.
     #[doc(alias = "ibv_wr_rdma_write")]
     #[inline]
@@ -98,6 +104,21 @@ impl<'g, G: PostSendGuard> WorkRequestHandle<'g, G> {
         imm_data: u32,
     ) -> LocalBufferHandle<'g, G, WriteImm> {
         self.with(WriteImm { rkey: rkey.into(), remote_addr, imm_data })
+    }
+
+    /// [`setup_write_imm`](Self::setup_write_imm) if there is immediate data, else [`setup_write`](Self::setup_write).
+    #[inline]
+    pub fn setup_write_optional_imm(
+        self,
+        rkey: impl Into<RemoteKey>,
+        remote_addr: u64,
+        imm_data: Option<u32>,
+    ) -> LocalBufferHandle<'g, G, Either<Write, WriteImm>> {
+        let rkey = rkey.into();
+        self.with(match imm_data {
+            None => Either::Left(Write { rkey, remote_addr }),
+            Some(imm_data) => Either::Right(WriteImm { rkey, remote_addr, imm_data }),
+        })
     }
 
     /// `ibv_wr_rdma_read(qp, rkey, remote_addr)` — reads the peer's memory into local buffers.

@@ -28,6 +28,11 @@ fn each_operation_arrives_as_it_was_given_through_either_kind() {
             guard.construct_wr(5, SIGNALED).setup_read(51, 52).setup_sge(1, 15, 16);
             guard.construct_wr(6, SIGNALED).setup_atomic_compare_swap(61, 62, 63, 64).setup_sge(1, 17, 8);
             guard.construct_wr(7, SIGNALED).setup_atomic_fetch_add(71, 72, 73).setup_sge(1, 18, 8);
+            for (wr_id, imm_data) in [(21, None), (22, Some(5))] {
+                guard.construct_wr(wr_id, SIGNALED).setup_send_optional_imm(imm_data).setup_sge(1, 10, 100);
+                let request = guard.construct_wr(wr_id, SIGNALED).setup_write_optional_imm(31, 32, imm_data);
+                request.setup_inline_data(b"either");
+            }
         }
         guard.construct_wr(8, SIGNALED).setup_send().setup_inline_data(b"inline");
         let pieces = [IoSlice::new(b"in "), IoSlice::new(b""), IoSlice::new(b"pieces")];
@@ -41,6 +46,19 @@ fn each_operation_arrives_as_it_was_given_through_either_kind() {
     }
     let [basic, extended] = arrived.try_into().unwrap();
     assert_eq!(basic, extended);
+    let chosen: Vec<_> =
+        basic[7..11].iter().map(|request| (opcode(request.opcode.unwrap()), request.imm_data)).collect();
+    assert_eq!(
+        chosen,
+        [
+            (opcode::IBV_WR_SEND, None),
+            (opcode::IBV_WR_RDMA_WRITE, None),
+            (opcode::IBV_WR_SEND_WITH_IMM, Some(5)),
+            (opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Some(5))
+        ]
+    );
+    assert_eq!((basic[8].rkey, basic[10].rkey, basic[10].inline.as_deref()), (31, 31, Some(&b"either"[..])));
+    let basic = [&basic[..7], &basic[11..]].concat();
     assert_eq!(basic.len(), 12);
     let opcodes: Vec<_> = basic[..7].iter().map(|request| opcode(request.opcode.unwrap())).collect();
     assert_eq!(

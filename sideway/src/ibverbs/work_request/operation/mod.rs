@@ -81,6 +81,42 @@ pub unsafe trait SendOperation: Sealed + Copy {
     unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason>;
 }
 
+/// One of two operations, as the program chooses while it runs: `setup_send_optional_imm`, `setup_write_optional_imm`.
+#[derive(Clone, Copy, Debug)]
+pub enum Either<A, B> {
+    /// The one.
+    Left(A),
+    /// The other.
+    Right(B),
+}
+
+impl<A, B> Sealed for Either<A, B> {}
+
+// SAFETY: as for the operation that it is.
+unsafe impl<A: SendOperation, B: SendOperation> SendOperation for Either<A, B> {
+    #[inline]
+    unsafe fn begin(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Left(operation) => operation.begin(qp),
+                Self::Right(operation) => operation.begin(qp),
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn write(self, wr: &mut ibv_send_wr, qp: *mut ibv_qp) -> Result<(), RefusalReason> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Left(operation) => operation.write(wr, qp),
+                Self::Right(operation) => operation.write(wr, qp),
+            }
+        }
+    }
+}
+
 macro_rules! seal {
     ($($Operation:ty),+ $(,)?) => { $( impl Sealed for $Operation {} )+ };
 }
