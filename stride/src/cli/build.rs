@@ -232,7 +232,7 @@ fn amount(
         messages.iters.or(preset.count).unwrap_or(if is_latency { LATENCY_MESSAGES } else { BANDWIDTH_MESSAGES });
     let warm_up = match &messages.warm_up {
         Some(text) => values::number(text)
-            .map_err(|why| wrong(text, format!("{why}; without --duration, --warm-up is a number of messages")))?,
+            .map_err(|why| wrong(text, format!("without --duration, --warm-up is a number of messages: {why}")))?,
         None => preset.warm_up().unwrap_or(if is_latency { count / 10 } else { tx_depth.into() }),
     };
     Ok(RunLength::Messages { count, warm_up })

@@ -44,7 +44,10 @@ pub(super) fn idle_in(plan: &Plan, given: &Given) -> Vec<String> {
     for (option, place) in [("--cpu", &plan.placement.client), ("--remote-cpu", &plan.placement.server)] {
         let count = place.cpus.as_deref().map_or(0, <[u32]>::len);
         if count > 0 && count < plan.queues.threads as usize && given.has(&[option]) {
-            all.push(format!("{option} names {count} processors, and --threads uses {}", plan.queues.threads));
+            all.push(format!(
+                "{option} names {count} of the {} processors that --threads can use",
+                plan.queues.threads
+            ));
         }
     }
     all
@@ -91,7 +94,7 @@ mod tests {
                 "write bw --interval 2s -D 1s",
                 "--interval has no effect for a test of 1s, which is shorter than two intervals of 2s",
             ),
-            ("write bw --threads 4 --cpu 0", "--cpu names 1 processors, and --threads uses 4"),
+            ("write bw --threads 4 --cpu 0", "--cpu names 1 of the 4 processors that --threads can use"),
         ] {
             assert_eq!(warnings(words), [said], "{words}");
         }

@@ -355,7 +355,7 @@ fn a_test_can_have_no_end() {
         ("-D forever -n 5", "--duration and --iters"),
         ("--run-infinitely -D 5", "cannot be used with"),
         ("-D forever -a", "give one --msg-size"),
-        ("-D ever", "`forever` runs until Ctrl-C"),
+        ("-D ever", "us, ms, s, m or h (or `forever`)"),
     ] {
         let sentence = refusal(&format!("stride-perf write bw {words} h"));
         assert!(sentence.contains(said), "{words}: {sentence}");

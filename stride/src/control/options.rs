@@ -188,12 +188,12 @@ fn resolve(host: &str, contact: &ControlOptions) -> Result<Vec<SocketAddr>, Fail
             _ => format!("cannot resolve {host}: {error}; check the name, or give the address"),
         })
     })?;
-    let (all, option) = match contact.family {
-        None => (found.collect::<Vec<_>>(), ""),
-        Some(Family::V4) => (found.filter(SocketAddr::is_ipv4).collect(), " for IPv4; leave out -4"),
-        Some(Family::V6) => (found.filter(SocketAddr::is_ipv6).collect(), " for IPv6; leave out -6"),
+    let (all, missing) = match contact.family {
+        None => (found.collect::<Vec<_>>(), "address"),
+        Some(Family::V4) => (found.filter(SocketAddr::is_ipv4).collect(), "IPv4 address; leave out -4"),
+        Some(Family::V6) => (found.filter(SocketAddr::is_ipv6).collect(), "IPv6 address; leave out -6"),
     };
-    if all.is_empty() { Err(Failure::Unreachable(format!("{host} has no address{option}"))) } else { Ok(all) }
+    if all.is_empty() { Err(Failure::Unreachable(format!("{host} has no {missing}"))) } else { Ok(all) }
 }
 
 /// What the system gives, which may take long, or `TimedOut`. It cannot be broken off: its thread ends when the system answers.
@@ -290,7 +290,7 @@ mod tests {
         let found = |host: &str, family| resolve(host, &contact(7, family)).map_err(|failure| failure.to_string());
         assert_eq!(found("127.0.0.1", None), Ok(vec!["127.0.0.1:7".parse().unwrap()]));
         assert_eq!(found("[::1]", None), Ok(vec!["[::1]:7".parse().unwrap()]));
-        assert_eq!(found("::1", Some(Family::V4)), Err("::1 has no address for IPv4; leave out -4".to_owned()));
+        assert_eq!(found("::1", Some(Family::V4)), Err("::1 has no IPv4 address; leave out -4".to_owned()));
         assert!(found("localhost", Some(Family::V4)).is_ok());
     }
 

@@ -131,9 +131,7 @@ impl Server<'_> {
         let is_gpu = plan.placement.server.memory.as_ref().is_some_and(|memory| memory.cuda().is_some());
         if let Some(inline @ 1..) = plan.queues.inline.filter(|_| is_gpu && !given.has(&["--inline"])) {
             plan.queues.inline = None;
-            self.note(format!(
-                "the default of {inline} bytes inline has no effect on this side: --use-cuda was given"
-            ))?;
+            self.note(format!("the server's --use-cuda disables the default of {inline} bytes inline on its side"))?;
         }
         // It was right before.
         let options = own.options().join(" ");

@@ -188,7 +188,7 @@ fn accept(listener: &TcpListener, current: &Current, clients: &Sender<(TcpStream
             break;
         }
         if let Occupant::Client(other) = &*occupant {
-            let why = format!("the server is busy with a test of {other}");
+            let why = format!("the server is busy with a test for {other}");
             drop(occupant);
             refused.refuse(stream, why);
             continue;

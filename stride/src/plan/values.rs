@@ -46,7 +46,7 @@ pub(crate) enum Length {
 pub(crate) fn length(text: &str) -> Result<Length, String> {
     match text {
         "forever" => Ok(Length::Forever),
-        _ => duration(text).map(Length::Time).map_err(|why| format!("{why}; `forever` runs until Ctrl-C")),
+        _ => duration(text).map(Length::Time).map_err(|why| format!("{why} (or `forever`)")),
     }
 }
 

@@ -38,8 +38,8 @@ pub struct Workload {
     /// The comparison runs after each size, outside the measurement, and covers every byte of the last message in each slot of
     /// the buffer: up to 64 slots per queue pair, one for receives and for messages above 2 KiB. Fetch-and-add (which requires
     /// --iters) checks the sum. Compare-and-swap checks the final value of each slot and the value that the last swap returned;
-    /// each swap expects what the one before it stored, so one lost or wrong swap fails the chain. If Ctrl-C ends an endless test
-    /// while requests of a thread are in flight for a second longer, that thread's data is not checked.
+    /// each swap expects what the one before it stored, so one lost or wrong swap fails the chain. If requests of a
+    /// thread are still in flight a second after Ctrl-C, that thread's data is not checked.
     #[arg(long = "validate")]
     pub is_validated: bool,
     /// Limit each side's senders to this rate, in Gb/s.
@@ -142,9 +142,9 @@ pub struct Sampling {
     /// Length of the reported intervals [default: from the run's length].
     ///
     /// Slowest, Median and Fastest are taken over intervals of this length. By default there are fewer than twenty, or each lasts
-    /// one to two seconds, with 16 completions or more on average; above 100,000 intervals, the length doubles. Running figures
-    /// for each interval of 100 ms or more are printed on a terminal, with --json-stream and with -D forever; with lat, that is
-    /// all this option does.
+    /// one to two seconds, with 16 completions or more on average; above 100,000 intervals, the length doubles. On a terminal, with
+    /// --json-stream and with -D forever, running figures are printed for each interval (by default 1 s, at least 100 ms); with
+    /// lat, that is all this option does.
     #[serde(rename = "interval_seconds", with = "maybe_seconds")]
     #[arg(id = "interval_seconds", long = "interval", value_name = "SECONDS", value_parser = values::duration, hide_short_help = true)]
     pub interval: Option<Duration>,

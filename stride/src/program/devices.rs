@@ -95,10 +95,9 @@ fn print_abilities(out: &mut dyn Write, all: &[(String, Result<Abilities, String
     writeln!(out, "{}\n", table)?;
     for (device, can) in all {
         match can {
-            Ok(can) => can
-                .refusals
-                .iter()
-                .try_for_each(|(transport, why)| writeln!(out, "{device} does not support {transport}: {why}"))?,
+            Ok(can) => can.refusals.iter().try_for_each(|(transport, why)| {
+                writeln!(out, "{device} cannot create a queue pair for {transport}: {why}")
+            })?,
             Err(why) => writeln!(out, "cannot query {device}: {why}")?,
         }
     }
@@ -190,7 +189,7 @@ mod tests {
         assert_eq!(words[1], ["a", "RC, UD", "yes", "16 out, 8 in", "no", "extended", "512"]);
         assert_eq!(words[2], ["b", "RC, UD, DC (not tried)", "yes", "16 out, 8 in", "no", "basic", "512"]);
         assert_eq!(words[3], ["c", "none", "no", "16 out, 8 in", "no", "extended", "-"]);
-        assert!(text.contains("b does not support XRC: ibv_open_xrcd: ENOMEM\n"), "{text}");
+        assert!(text.contains("b cannot create a queue pair for XRC: ibv_open_xrcd: ENOMEM\n"), "{text}");
         assert!(text.contains("cannot query d: EACCES\n") && text.contains("self-test"), "{text}");
     }
 

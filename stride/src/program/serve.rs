@@ -75,7 +75,7 @@ fn tell(event: Event) {
 
 fn line(event: Event) -> String {
     match event {
-        Event::Client(whom) => format!("{whom}: has come"),
+        Event::Client(whom) => format!("{whom}: connected"),
         Event::Asked(plan) => {
             let what = if plan.workload.measure == Measure::Bandwidth { "bandwidth" } else { "latency" };
             let sizes = match plan.workload.sizes.as_slice() {

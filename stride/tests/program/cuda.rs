@@ -68,7 +68,7 @@ fn the_way_that_is_asked_for_is_taken() {
     // softrnic takes no DMA buffer.
     let (output, out, err) = run(&format!("{words} --remote-gpu-registration dmabuf"));
     assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
-    assert!(err.contains("leave out --gpu-registration to try the other method"), "{err}");
+    assert!(err.contains("Leave out --gpu-registration to try the other method"), "{err}");
 }
 
 #[test]

@@ -354,7 +354,8 @@ fn a_machine_without_a_gpu_is_told_what_was_looked_for() {
 
 #[test]
 fn devices_pages_and_help_are_printed() {
-    let (out, _) = ends(&run("devices"), 0);
+    let (out, err) = ends(&run("devices"), 0);
+    assert!(!err.contains("overrun"), "{err}");
     assert!(out.contains("soft0") && out.contains("127.0.0.1"), "{out}");
     let row = out.lines().find(|line| line.contains("soft0")).unwrap();
     assert!(out.contains(" usable ") && row.contains(" yes "), "{out}");

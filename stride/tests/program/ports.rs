@@ -69,7 +69,7 @@ fn a_device_without_a_second_port_is_told() {
     assert!(err.contains("give them with -d, such as mlx5_0,mlx5_1, instead of --ib-port or -O"), "{err}");
     let (_, err) = run("write bw -i 2 -d soft0 --loopback", "1", 1);
     assert!(
-        err.contains("is a device of its own, name that device with -d (`stride-perf devices` lists them)"),
+        err.contains("is a device of its own, name that device with -d (`stride-perf devices` lists the ports)"),
         "{err}"
     );
 }
@@ -82,8 +82,8 @@ fn devices_of_one_port_are_to_be_named_in_place_of_both_ports() {
                 instead of --ib-port or -O\n";
     assert!(err.contains(said), "{err}");
     let (_, err) = run("write bw -O -d soft0,soft1 --loopback", "2", 1);
-    let said = "error: soft1 has no port 2 (only port 1); --ib-port takes one port per device, and -O is --ib-port 1,2; \
-                leave it out, or give --ib-port 1 (`stride-perf devices` lists them)";
+    let said = "error: soft1 has no port 2 (only port 1); leave out --ib-port and -O, or give --ib-port 1, which applies \
+                to each device (`stride-perf devices` lists the ports)";
     assert!(err.contains(said), "{err}");
     let (_, err) = run("write bw -R -i 2 --loopback", "1", 1);
     assert!(err.contains("error: no usable device with --ib-port 2 ("), "{err}");
@@ -94,7 +94,7 @@ fn devices_of_one_port_are_to_be_named_in_place_of_both_ports() {
 #[test]
 fn a_port_that_no_device_has_is_to_be_left_out() {
     let said = "error: no usable device with --ib-port 2 (soft0 has no port 2 (only port 1)); leave it out to use the first \
-                active port (`stride-perf devices` lists them)\n";
+                active port (`stride-perf devices` lists the ports)\n";
     for words in ["write bw -i 2 --loopback", "-i 2"] {
         let (_, err) = run(words, "1", 1);
         assert!(err.contains(said), "{words}: {err}");

@@ -259,7 +259,7 @@ fn a_server_with_a_silent_connection_announces_no_test_to_end_after() {
     let _silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
     line.clear();
     said.read_line(&mut line).unwrap();
-    assert!(line.ends_with("has come\n"), "{line}");
+    assert!(line.ends_with(": connected\n"), "{line}");
     server.signal(Signal::INT);
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
     let mut rest = String::new();

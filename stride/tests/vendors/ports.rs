@@ -29,8 +29,8 @@ fn a_server_of_devices_of_one_port_says_what_its_client_is_to_give() {
     let (one, other) = (Recording::of_system(), Recording::of_system());
     let (names, without) = ([one.name(), other.name()], "has no port 2 (only port 1)");
     let error = said([Some(&names[0]), Some(&names[1])]);
-    let way = "the client's --remote-ib-port and the server's --ib-port take one port per device, and -O is 1,2; leave it out, or \
-               give 1";
+    let way = "leave out the client's --remote-ib-port and -O and the server's --ib-port, or give 1, which applies to \
+               each device";
     assert!(error.starts_with(&format!("{} {without}; {way}", names[1])), "{error}");
     let error = said([Some(&names[0]), Some(&names[0])]);
     let way = "give them to the client with --remote-device, such as mlx5_0,mlx5_1, and --remote-ib-port 1";

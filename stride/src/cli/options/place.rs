@@ -93,7 +93,7 @@ pub(in crate::cli) struct Remote {
     /// Index in the P_Key table of the server's port.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(in crate::cli) remote_pkey_index: Option<u16>,
-    /// Destination LID for the server (InfiniBand only).
+    /// Destination LID of the server's packets (InfiniBand only).
     #[arg(long, value_name = "LID", value_parser = values::lid, hide_short_help = true)]
     pub(in crate::cli) remote_dlid: Option<u16>,
     /// Put the server's messages in the memory of this GPU of the server.

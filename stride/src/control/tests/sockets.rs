@@ -40,7 +40,7 @@ fn the_second_client_is_told_that_the_server_is_busy() {
     let server = Running::usual();
     let first = connect("127.0.0.1", &server.contact(), None).unwrap();
     let Err(Failure::Busy(text)) = connect("127.0.0.1", &server.contact(), None) else { panic!() };
-    assert!(text.starts_with("the server is busy with a test of 127.0.0.1"), "{text}");
+    assert!(text.starts_with("the server is busy with a test for 127.0.0.1"), "{text}");
     let waiting = server.contact();
     let second = thread::spawn(move || connect("127.0.0.1", &waiting, Some(LONG)).map(|met| met.version));
     measure(first.connection, first.near, &Fake::default(), &request(|_| ()), &mut ()).unwrap();
@@ -140,7 +140,7 @@ fn refused_client_reads_the_report_however_late_its_hello_is() {
     let hello = Message::Hello(Hello { version: "9".to_owned(), busy: None });
     connection::write(&mut late, &hello, LONG).unwrap();
     let Err(Failure::Busy(text)) = Connection::greet(late, Role::Client, LONG).map(drop) else { panic!() };
-    assert!(text.starts_with("the server is busy with a test of"), "{text}");
+    assert!(text.starts_with("the server is busy with a test for"), "{text}");
 }
 
 #[test]

@@ -90,7 +90,10 @@ fn a_server_with_memory_of_a_gpu_has_inline_only_what_was_given() {
     };
     let (inline, notes) = of(&[]);
     assert_eq!(inline, Ok(Some(0)));
-    assert!(notes.iter().any(|note| note.starts_with("the default of 236 bytes inline")), "{notes:?}");
+    assert!(
+        notes.iter().any(|note| note.starts_with("the server's --use-cuda disables the default of 236 bytes")),
+        "{notes:?}"
+    );
     let (refused, _) = of(&["--inline"]);
     assert!(refused.unwrap_err().contains("--inline 236 conflicts with --use-cuda"));
 }

@@ -43,7 +43,8 @@ impl Abilities {
     pub(super) fn of(pd: &Arc<ProtectionDomain>, driver: &str) -> Result<Self> {
         let context = pd.device_context();
         let device = context.query_device()?;
-        let queue = || context.create_cq_builder().setup_cqe(1).build_generic();
+        // A send, and the one more that `set_send_room` asks for.
+        let queue = || context.create_cq_builder().setup_cqe(2).build_generic();
         let (sends, receives) = (queue()?, queue()?);
         let make = |transport, inline| {
             let plan = Plan {

@@ -57,7 +57,7 @@ impl VerbsEndpoint {
     pub(super) fn open(plan: &Plan, place: &SideConfig, role: Role) -> Result<Self> {
         let named = match role {
             Role::Client => "--cpu",
-            Role::Server => "the client's --remote-cpu, or the server's own --cpu,",
+            Role::Server => "the client's --remote-cpu or the server's --cpu",
         };
         numa::check(place.cpus.as_deref().unwrap_or_default(), named)?;
         // First of all, so that it is known how long a tick is when the test begins.
@@ -288,8 +288,9 @@ impl Endpoint for VerbsEndpoint {
                 };
                 let thread = thread::Builder::new().spawn_scoped(scope, body).with_context(|| {
                     let number = index + 1;
-                    format!("thread {number} of {count}; give fewer --threads, or raise the limit (`ulimit -u`, `pids.max` of a \
-                      container)")
+                    format!(
+                        "cannot start thread {number} of {count} (give fewer --threads, or raise `ulimit -u` or the container's `pids.max`)"
+                    )
                 })?;
                 threads.push(thread);
                 starts.push(start);

@@ -174,7 +174,8 @@ impl XrcPair {
 fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
     pd.device_context().open_xrcd(None, XrcDomainFlags::Create).map_err(|error| {
         let is_missing = [libc::EOPNOTSUPP, libc::ENOSYS].contains(&error.errno().raw());
-        let why = if is_missing { "the device does not support them; give --transport rc" } else { "no domain" };
+        let why =
+            if is_missing { "the device does not support XRC; give --transport rc" } else { "cannot open a domain" };
         anyhow::Error::new(error).context(format!("--transport xrc: {why}"))
     })
 }

@@ -89,17 +89,17 @@ fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error 
                 format!("if each port of the NIC is a device of its own, name that device with {device}")
             }
             Role::Client if are_several => {
-                "--ib-port takes one port per device, and -O is --ib-port 1,2; leave it out, or give --ib-port 1"
+                "leave out --ib-port and -O, or give --ib-port 1, which applies to each device"
                     .to_owned()
             }
             Role::Server if are_several => {
-                "the client's --remote-ib-port and the server's --ib-port take one port per device, and -O is 1,2; \
-                 leave it out, or give 1"
+                "leave out the client's --remote-ib-port and -O and the server's --ib-port, or give 1, which applies to \
+                 each device"
                     .to_owned()
             }
             _ => devices_of_one_port(role),
         };
-        return anyhow!("{why}; {way} (`stride-perf devices` lists them)");
+        return anyhow!("{why}; {way} (`stride-perf devices` lists the ports)");
     }
     if let ([SideConfig { port: Some(port), .. }], Some(NoDevice { reasons, instead })) = (places, error.downcast_ref())
     {
@@ -110,7 +110,7 @@ fn missing(error: Error, at: usize, places: &[SideConfig], role: Role) -> Error 
                  ({reasons}); leave that out"
             ),
         };
-        return anyhow!("{what} to use the first active port (`stride-perf devices` lists them){instead}");
+        return anyhow!("{what} to use the first active port (`stride-perf devices` lists the ports){instead}");
     }
     if at == 0 || places[at].device.is_some() {
         return error;

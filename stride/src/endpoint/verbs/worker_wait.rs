@@ -28,7 +28,7 @@ pub(super) struct WorkerGuard<'c>(&'c WorkerCount);
 impl WorkerCount {
     pub(super) fn new() -> Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
-        let bell = bell.context("cannot create an eventfd; raise the limit (`ulimit -n`)")?;
+        let bell = bell.context("cannot create an eventfd (raise the limit: `ulimit -n`)")?;
         Ok(Self { left: AtomicUsize::new(0), bell })
     }
 

@@ -187,7 +187,7 @@ impl Plan {
             return Ok(());
         }
         let instead = match attributes.transport {
-            Transport::Srd => "no EFA device supports it; on another device give --transport rc",
+            Transport::Srd => "measure another operation, or give --transport rc with a device other than EFA",
             Transport::Ud if !workload.operation.fetches() => "give --transport rc or uc, or measure `send`",
             _ => "give --transport rc",
         };

@@ -96,7 +96,7 @@ fn refused(gpu: &GpuInfo, pd: &ProtectionDomain, Refusal { by_dma_buf, by_addres
     });
     let other = match (&by_dma_buf, &by_address) {
         (Some(_), Some(_)) => None,
-        _ => Some("leave out --gpu-registration to try the other method".to_owned()),
+        _ => Some("Leave out --gpu-registration to try the other method".to_owned()),
     };
     let parts: Vec<String> = [by_dma_buf, by_address, other].into_iter().flatten().collect();
     anyhow!("{} cannot register memory of {gpu}. {}", pd.device_context().name(), parts.join(". "))

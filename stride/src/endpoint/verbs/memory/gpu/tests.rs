@@ -152,7 +152,7 @@ fn the_way_that_is_asked_for_is_the_only_one() {
     assert!(fake.calls().contains(&"cuMemGetHandleForAddressRange"));
     assert!(why.contains("soft0 cannot register memory of GPU 0") && why.contains("As a DMA buffer: "), "{why}");
     assert!(
-        why.contains("leave out --gpu-registration to try the other method") && !why.contains("nvidia_peermem"),
+        why.contains("Leave out --gpu-registration to try the other method") && !why.contains("nvidia_peermem"),
         "{why}"
     );
     fake.fails(Some(("cuMemAlloc", 2)));
