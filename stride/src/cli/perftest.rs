@@ -19,7 +19,7 @@ enum Here {
 use Here::{Missing, Named, Needless, Replaced};
 
 /// The words of perftest, and what to do with each.
-const WORDS: [(&[&str], Here); 46] = [
+const WORDS: [(&[&str], Here); 59] = [
     (&["--report_gbits"], Needless("the table has Gb/s")),
     (&["-F", "--CPU-freq"], Needless("no figure depends on the processor's frequency")),
     (&["-N", "--noPeak"], Needless("the peak comes from intervals, at no cost")),
@@ -36,10 +36,26 @@ const WORDS: [(&[&str], Here); 46] = [
     (&["--bind_source_ip", "--source_ip"], Missing("the routing table selects the source address")),
     (&["--retry_count"], Missing("the retry count is 7, perftest's default")),
     (&["--output"], Missing("--json and --csv write every figure by name")),
+    (&["-L", "--hop_limit"], Missing("the hop limit is 64")),
+    (&["-X", "--vector"], Missing("threads use the completion vectors in turn")),
+    (&["--inline_recv"], Missing("receives are not inline")),
+    (&["--use-srq"], Missing("only xrc and dc use shared receive queues")),
+    (&["--rate_limit_type", "--rate_units", "--typical_pkt_size"], Missing("--rate-limit works in software, in Gb/s")),
+    (&["--dont_xchg_versions"], Missing("both sides must have the same protocol version")),
+    (&["--force-link"], Missing("the port reports its link layer")),
+    (&["--mmap", "--mmap-offset"], Missing("messages are in host or GPU memory")),
+    (&["--wait_destroy"], Missing("resources are released at once")),
+    (&["--log_dci_streams", "--log_active_dci_streams"], Missing("DC streams are not supported")),
+    (
+        &["--aes_xts", "--aes_block_size", "--encrypt_on_tx", "--sig_before", "--data_enc_keys_number", "--kek_path"],
+        Missing("encryption is not supported"),
+    ),
+    (&["--credentials_path", "--data_enc_key_app_path"], Missing("encryption is not supported")),
     (&["-f", "--margin"], Named("--warm-up")),
     (&["--pin_cores"], Named("--cpu")),
     (&["--numa_node"], Named("--cpu, with the processors of that node")),
-    (&["-V"], Named("`stride-perf --version`")),
+    (&["-V", "--version"], Named("`stride-perf --version`")),
+    (&["-A", "--atomic_type"], Named("--atomic fadd or cswap")),
     (&["-T", "--tos"], Named("--tclass")),
     (&["-w", "--limit_bw"], Named("--min-gbps, in Gb/s")),
     (&["-y", "--limit_msgrate"], Named("--min-mpps")),
@@ -52,7 +68,7 @@ const WORDS: [(&[&str], Here); 46] = [
     (&["--run_infinitely"], Named("--run-infinitely")),
     (&["--rdma_cm"], Named("--rdma-cm")),
     (
-        &["-z", "--comm_rdma_cm", "--comm-rdma-cm"],
+        &["-z", "--com_rdma_cm", "--comm_rdma_cm", "--comm-rdma-cm"],
         Replaced("the control channel is TCP", "use an IPoIB address, and -R to connect queue pairs by rdma_cm"),
     ),
     (&["--post_list"], Named("--post-list")),
@@ -145,6 +161,12 @@ mod tests {
             ("write bw --retry_count 3", " is not supported: the retry count is 7"),
             ("write bw -f 2", ": use --warm-up"),
             ("write bw --pin_cores 2", ": use --cpu"),
+            ("write bw --version", ": use `stride-perf --version`"),
+            ("atomic bw -A CMP_AND_SWAP", ": use --atomic fadd or cswap"),
+            ("write bw --com_rdma_cm", " is not supported: the control channel is TCP"),
+            ("write bw -L 5", " is not supported: the hop limit"),
+            ("write bw --use-srq", " is not supported: only xrc and dc"),
+            ("write bw --aes_xts", " is not supported: encryption"),
         ] {
             let said = said(words);
             assert!(said.contains(&format!("tip: perftest's option{tip}")), "{words}: {said}");

@@ -218,7 +218,7 @@ pub fn differences(old: &Environment, new: &Environment) -> Vec<String> {
         all.extend(differing(&old[part], &new[part], whose));
         let others = |side: &Value| side[part]["others"].as_array().cloned().unwrap_or_default();
         for (at, (before, now)) in others(&old).iter().zip(&others(&new)).enumerate() {
-            all.extend(differing(before, now, &format!("on the test's port {} {whose}", at + 2)));
+            all.extend(differing(before, now, &format!("port {} of the test, {whose}", at + 2)));
         }
     }
     all
@@ -412,8 +412,8 @@ mod tests {
         other.server.others[0].numa_node = Some(0);
         (other.path.others[0].mtu, other.client.others[0].port) = (1024, 3);
         let expected = [
-            "on the test's port 2 the path's mtu bytes: 4096 then, 1024 now",
-            "on the test's port 2 the server's numa node: 1 then, 0 now",
+            "port 2 of the test, the path's mtu bytes: 4096 then, 1024 now",
+            "port 2 of the test, the server's numa node: 1 then, 0 now",
         ];
         assert_eq!(differences(&two, &other), expected);
     }
