@@ -89,7 +89,8 @@ pub(super) struct Session {
     wakeup: Wakeup<Line>,
     /// The head of what was taken out and told.
     told: AtomicU64,
-    /// There was no room for replies to what has come: nothing is taken out until a quarter of the ring is free.
+    /// There was no room for replies to what has come: nothing is taken out until a quarter of the ring is free. Changes under the lock
+    /// of those who wait, and is set only while `wakeup` wishes for a bell.
     lacks_room: AtomicBool,
 }
 
@@ -234,11 +235,8 @@ impl Session {
         if self.wakeup.has_free(REPLIES) {
             return true;
         }
-        self.lacks_room.store(true, Ordering::Relaxed);
-        self.wakeup.wait(&self.peers.sleeper, |_| ());
-        let has_room = self.has_free_quarter();
-        self.lacks_room.store(!has_room, Ordering::Relaxed);
-        has_room
+        self.wakeup.wait(&self.peers.sleeper, |_| self.lacks_room.store(true, Ordering::Relaxed));
+        self.has_free_quarter()
     }
 
     /// Takes in the next packet, which is answered by `back`, this session; `false` where there is none.
@@ -270,9 +268,17 @@ impl Session {
 
     /// Tells those who wait, one after the other, until the room is taken: who then finds none waits behind those who were not told.
     fn tell_waiting(&self) {
-        let many = self.wakeup.next_waiting(|line| (line.pairs.len(), !line.pairs.is_empty()));
-        for _ in 0..many {
-            let Some(pair) = self.wakeup.next_waiting(Line::pop) else { return };
+        // The wish for a bell may end here: what has come waits for none any more, or wishes again.
+        let look = |line: &mut Line| {
+            self.lacks_room.store(false, Ordering::Relaxed);
+            (line.pairs.len(), !line.pairs.is_empty())
+        };
+        let take = |line: &mut Line| {
+            self.lacks_room.store(false, Ordering::Relaxed);
+            line.pop()
+        };
+        for _ in 0..self.wakeup.next_waiting(look) {
+            let Some(pair) = self.wakeup.next_waiting(take) else { return };
             if let Some(pair) = pair.upgrade() {
                 pair.wake();
             }

@@ -54,4 +54,10 @@ fn a_message_waits_for_room_for_its_reply() {
     assert!(there.seen.parts.lock().unwrap().is_empty());
     drop(held);
     until(|| there.seen.parts.lock().unwrap().len() == 1);
+    // From now on room for replies is enough again.
+    let held = here.seen.answers.lock().unwrap();
+    while back.put(&data, Payload::Bytes(&[0; MAX_PAYLOAD as usize])).is_ok() {}
+    way.put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
+    until(|| there.seen.parts.lock().unwrap().len() == 2);
+    drop(held);
 }
