@@ -194,6 +194,12 @@ impl CompletionQueue {
         self.is_overrun.load(Ordering::Acquire)
     }
 
+    /// Whether a completion was lost, and those before it are taken. Nothing comes behind the lost one, so that what another thread has
+    /// added until then is seen here.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_overrun() && self.is_empty()
+    }
+
     /// Forgets what it has of a queue pair that is destroyed or reset.
     pub(crate) fn forget(&self, number: u32) {
         if self.is_empty() {

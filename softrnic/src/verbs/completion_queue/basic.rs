@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
 
 /// What a poll returns that has found nothing.
 fn none_in(queue: &CompletionQueue) -> c_int {
-    if queue.is_overrun() { -1 } else { 0 }
+    if queue.is_broken() { -1 } else { 0 }
 }
 
 fn as_c(completion: &Completion) -> ibv_wc {

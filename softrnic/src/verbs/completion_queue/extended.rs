@@ -116,7 +116,7 @@ unsafe fn look(queue: &Queue, attr: *mut ibv_poll_cq_attr) -> c_int {
     let is_empty = || queue.queue.is_empty();
     if is_empty() && (!QpRegistry::of_process().progress() || is_empty()) {
         // A completion was lost after those that were there.
-        return if queue.queue.is_overrun() { libc::EIO } else { libc::ENOENT };
+        return if queue.queue.is_broken() { libc::EIO } else { libc::ENOENT };
     }
     0
 }

@@ -407,6 +407,8 @@ fn polling_a_queue_that_lost_a_completion_fails_once_it_is_empty() {
     let extended = world.extended(ibv_cq_init_attr_ex { cqe: 1, ..world.attr(0) }).expect("a queue");
     push(basic, [1, 2]);
     push(extended.cast(), [1, 2]);
+    // SAFETY: as below; nothing is written.
+    assert_eq!(unsafe { poll_cq(basic, 0, ptr::null_mut()) }, 0, "one is still there");
     assert_eq!(poll(basic, 4).len(), 1);
     // SAFETY: both are there; numbers alone are written.
     unsafe {
