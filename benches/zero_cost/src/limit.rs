@@ -18,6 +18,7 @@ pub fn of(column: Column, interface: Interface, task: Task) -> Option<f64> {
         (Column::BasicInPlace, _, _) if task.requests() > 1 => 1.19,
         (Column::BasicInPlace, _, _) => 1.40,
         // A match for each batch and each poll: the compiler takes that for each step out of the loop.
-        (Column::Generic | Column::GenericSteps, _, _) => 1.04,
+        (Column::Generic | Column::GenericSteps, _, Task::Inline | Task::InlineCopy) => 1.11,
+        (Column::Generic | Column::GenericSteps, _, _) => 1.05,
     })
 }
