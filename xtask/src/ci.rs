@@ -10,6 +10,7 @@ mod layers;
 mod minimal;
 mod msrv;
 mod package;
+mod words;
 
 use std::process::ExitCode;
 
@@ -60,6 +61,8 @@ enum Step {
     Layers,
     /// Unsafe code is only where `UNSAFE.md` lists it
     Unsafe,
+    /// Prose avoids the words and phrases that `words.txt` lists
+    Words,
     /// clippy reports nothing
     Clippy,
     /// rustdoc reports nothing
@@ -209,6 +212,7 @@ fn run(step: Step, write: bool, record: &Record) -> Result<Finished> {
         Step::Fmt => cargo(&["fmt", "--all", "--check"], &[])?,
         Step::Layers => layers::check(&root)?,
         Step::Unsafe => inventory::check(&root)?,
+        Step::Words => words::check(&root)?,
         Step::Clippy => {
             return by_package(record, "clippy", |packages| {
                 cargo(&[&["clippy"], packages, &["--all-targets", "--", "-D", "warnings"]].concat(), &[])

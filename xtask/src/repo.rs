@@ -26,6 +26,25 @@ pub(crate) fn root() -> Result<PathBuf> {
     Ok(root.to_path_buf())
 }
 
+/// The files of the checkout, sorted, without build output and hidden folders.
+pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if !path.is_dir() {
+                files.push(path);
+            } else if name != "target" && !name.starts_with('.') {
+                open.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
 /// `target/softroce` of the checkout, made when missing: kernels, initial RAM disks, logs.
 ///
 /// It stays in the checkout even when `CARGO_TARGET_DIR` points elsewhere, so that all builds share one kernel.

@@ -11,6 +11,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, ensure};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
+use crate::repo;
+
 /// The page with the tables, in the root of the repository.
 const PAGE: &str = "UNSAFE.md";
 /// The lint that demands the proofs.
@@ -28,31 +30,19 @@ pub(super) fn check(root: &Path) -> Result<()> {
 /// The files with unsafe code, by their paths from the root.
 fn files(root: &Path) -> Result<BTreeSet<String>> {
     let mut files = BTreeSet::new();
-    let mut open = vec![root.to_path_buf()];
-    while let Some(folder) = open.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_dir() {
-                // Neither build output nor hidden folders.
-                if name != "target" && !name.starts_with('.') {
-                    open.push(path);
-                }
-                continue;
-            }
-            if path.extension().is_none_or(|extension| extension != "rs") {
-                continue;
-            }
-            let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let from_root = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-            let is_of_the_gate = from_root.starts_with("xtask/src/ci");
-            ensure!(
-                !source.contains(LINT) || from_root == GENERATED || is_of_the_gate,
-                "{from_root} names clippy's {LINT}: only generated code may switch it off"
-            );
-            if is_unsafe(&source).with_context(|| path.display().to_string())? {
-                files.insert(from_root);
-            }
+    for path in repo::files(root)? {
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let from_root = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+        let is_of_the_gate = from_root.starts_with("xtask/src/ci");
+        ensure!(
+            !source.contains(LINT) || from_root == GENERATED || is_of_the_gate,
+            "{from_root} names clippy's {LINT}: only generated code may switch it off"
+        );
+        if is_unsafe(&source).with_context(|| path.display().to_string())? {
+            files.insert(from_root);
         }
     }
     Ok(files)
