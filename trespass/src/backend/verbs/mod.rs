@@ -1,0 +1,1 @@
+//! The `verbs` backend: RDMA devices, by sideway.

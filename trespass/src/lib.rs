@@ -1,0 +1,18 @@
+//! Sockets and messages over RDMA, without knowing RDMA; over TCP where there is none.
+//!
+//! | layer | module | what |
+//! |---|---|---|
+//! | 4 | `net` | `Listener`, `Stream`: shaped as `std::net` |
+//! | 3 | `worker` | the loop that joins connections to a backend, and the shared worker that blocking calls drive |
+//! | 2 | `backend` | how SENDs travel: `verbs`, `tcp`, `inproc` |
+//! | 1 | `proto` | a connection as a state machine: no I/O, clock, threads or unsafe code |
+//! | 0 | `memory` | buffers: a pool, registered with the device once |
+
+mod backend;
+mod memory;
+mod proto;
+mod worker;
+
+pub mod net;
+
+pub use memory::{Buf, Pool};

@@ -1,0 +1,11 @@
+//! Buffers: memory that is registered with the device once, and passes between program, worker and device without copies.
+
+mod buf;
+mod pool;
+
+pub use buf::Buf;
+pub(crate) use buf::Registered;
+pub use pool::Pool;
+
+/// Room before a buffer's bytes, for the frame header: a message leaves from the program's own buffer, header and payload in one piece.
+pub(crate) const HEADROOM: usize = 16;

@@ -1,0 +1,1 @@
+//! `Listener` and `Stream`, shaped as `std::net`.

@@ -1,0 +1,1 @@
+//! A connection as a state machine: no I/O, clock, threads or unsafe code.

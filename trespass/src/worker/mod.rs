@@ -1,0 +1,1 @@
+//! The loop that joins connections to a backend.
