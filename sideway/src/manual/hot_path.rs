@@ -28,7 +28,7 @@
 //!   at no cost here. mlx5's driver does not check on its extended interface: there `build_generic` makes basic queue pairs, unless the
 //!   program counts what is outstanding and promises that by the unsafe
 //!   [`assume_send_room`](crate::ibverbs::queue_pair::QueuePairBuilder::assume_send_room)
-//!   ([`quirks`](super::quirks#send-queues-without-a-check)).
+//!   ([`quirks`](super::quirks#send-queues-without-an-overflow-check)).
 //! - **Two threads**: `split` a queue pair into its send queue and its receive queue.
 //! - **Basic queue pairs** hold as many requests as they were built for, in place; a batch is linked and posted without an
 //!   allocation. Batches of one length find the list linked as they left it.

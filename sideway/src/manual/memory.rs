@@ -1,28 +1,28 @@
-//! Memory and DMA: what is unsafe and why, what a peer can do, and when memory may be touched again.
+//! Memory and DMA: what is unsafe and why, what a peer can do, and when a buffer is free again.
 //!
-//! # Why it is unsafe
+//! # Why registration is unsafe
 //!
-//! A device reads and writes memory by address, later, on its own or on behalf of a peer. The compiler knows nothing of that.
-//! Where it sees a `&[u8]` it takes the bytes to stay as they are; where it sees a `&mut [u8]`, that nobody else looks. So two
-//! things are promised rather than checked:
+//! A device reads and writes memory by address, asynchronously, for this program or for a peer. The compiler does not
+//! see these accesses. It assumes that the bytes of a `&[u8]` do not change, and that nothing else accesses those of a
+//! `&mut [u8]`. Two steps therefore carry a contract that the caller must uphold:
 //!
-//! | step | what is promised | asked by |
+//! | step | contract | methods |
 //! |---|---|---|
-//! | registering memory of the caller | it stays mapped, and Rust code goes by what device and peers may do there | [`reg_mr`] and its kin |
-//! | naming registered memory in a request | it stays while the device may use it, and nobody touches it against the device | [`setup_sge`], [`setup_sge_list`] |
+//! | registering the caller's memory | it stays mapped, and Rust code respects the accesses permitted to device and peers | [`reg_mr`] and its variants |
+//! | naming registered memory in a request | it stays registered, and no code makes a conflicting access, until the request completes | [`setup_sge`], [`setup_sge_list`] |
 //!
-//! Making queues, posting inline data, binding windows, polling and ending are safe. The list of all unsafe calls, of which a few more
-//! are for rare things such as tag matching, is in `SAFETY.md` of the repository.
+//! Creating queues, posting inline data, binding windows, polling and teardown are safe. `SAFETY.md` in the repository
+//! lists all unsafe calls, including those for rare features such as tag matching.
 //!
-//! In the examples `near` and `far` are two queue pairs that are connected with each other, each with a completion queue and a page
-//! of memory that its peer may use, made as in [`getting_started`](super::getting_started); `wait` polls until a request has
-//! completed.
+//! In the examples, `near` and `far` are two queue pairs connected with each other, created as in
+//! [`getting_started`](super::getting_started). Each has a completion queue and a page of memory that its peer may
+//! access. `wait` polls until a request completes.
 //!
-//! # Memory that a region owns
+//! # Memory owned by a region
 //!
-//! [`reg_owned_mr`] allocates pages, registers them, and gives them back only when the registration has ended. That is the first
-//! promise kept by the type; the second is left. Bytes are copied in and out at any moment ([`write_at`], [`read_at`]); slices
-//! are given where no peer can write, or read, against them, and else an error that says why.
+//! [`reg_owned_mr`] allocates pages, registers them, and frees them only after deregistration. The type upholds the
+//! first contract; the second remains with the caller. Bytes can be copied in and out at any time ([`write_at`],
+//! [`read_at`]). Slices are available unless a peer's access would conflict with them; the error names the access flag.
 //!
 //! ```
 //! use sideway::ibverbs::AccessFlags;
@@ -30,10 +30,10 @@
 //! # mod sides { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/manual/two_sides.rs")); }
 //! # fn main() -> Result<(), sides::Fault> {
 //! # let pd = sides::soft_device()?.alloc_pd()?;
-//! let mut private = pd.reg_owned_mr(4096, AccessFlags::LocalWrite)?; // requests of this side alone
+//! let mut private = pd.reg_owned_mr(4096, AccessFlags::LocalWrite)?; // local requests only
 //! private.as_mut_slice()?[..5].copy_from_slice(b"hello");
 //!
-//! let mut shared = pd.reg_owned_mr(4096, AccessFlags::LocalWrite | AccessFlags::RemoteWrite)?; // and peers that have the key
+//! let mut shared = pd.reg_owned_mr(4096, AccessFlags::LocalWrite | AccessFlags::RemoteWrite)?; // also peers with the key
 //! shared.write_at(8, b"hello")?;
 //! assert!(matches!(shared.as_slice(), Err(RegionAccessError::PeersMayWrite(_))));
 //! let entry = shared.sge(8..13)?; // key, address and length of a range, for a request
@@ -44,8 +44,8 @@
 //!
 //! # Memory of the caller
 //!
-//! What is there already, or is shared in another way, is registered by [`reg_mr`]. Its contract is ticked off point by point.
-//! Here counters that peers change by atomics, while this side looks:
+//! [`reg_mr`] registers existing or shared memory. The SAFETY comment discharges its contract point by point, here for
+//! counters that peers change with atomics while this side reads them:
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,16 +65,16 @@
 //! let (address, bytes) = ((&raw const COUNTERS).expose_provenance(), size_of_val(&COUNTERS));
 //! // SAFETY:
 //! // - The bytes stay mapped: a static is never freed.
-//! // - Peers may write: all access of Rust code goes through atomics.
-//! // - Peers may not read by `RemoteRead`; an atomic brings them the old value, and there is no `&mut` to a static.
-//! // - `MemoryWindowBind` is not given.
-//! // - The remote key is told to one peer, which is trusted to count.
+//! // - Peers may write: Rust code accesses the bytes only through atomics.
+//! // - Peers may not `RemoteRead`; an atomic returns the old value, and no `&mut` to a static exists.
+//! // - `MemoryWindowBind` is not set.
+//! // - Only one peer receives the remote key, and the program trusts it.
 //! let region = unsafe { pd.reg_mr(address, bytes, AccessFlags::LocalWrite | AccessFlags::RemoteAtomic)? };
 //!
-//! // The peer's part: the old value arrives in its own memory.
+//! // Code of the peer: the old value is written to its own memory.
 //! let mut batch = near.qp.start_post_send();
 //! let add = batch.construct_wr(1, WorkRequestFlags::Signaled).setup_atomic_fetch_add(region.rkey(), address as u64, 5);
-//! // SAFETY: the 8 bytes are registered and dropped behind the queue pair, and nobody looks at them before the completion.
+//! // SAFETY: the 8 bytes are registered, dropped after the queue pair, and not accessed before the completion.
 //! unsafe { add.setup_sge(near.memory.lkey(), near.memory.addr(), 8) };
 //! batch.post()?;
 //! assert_eq!(wait(&mut near.cq)?.status, WorkCompletionStatus::Success);
@@ -83,15 +83,15 @@
 //! # }
 //! ```
 //!
-//! A `Vec<u8>` does as well, as long as it is neither dropped nor grown, and nobody has a slice of it while the device may
-//! write: a slice that was taken before, and is used after, is a promise broken even if the bytes look right. Of memory that is
-//! not of this process ([a DMA buffer](#dma-buffers)), or of all of it ([on-demand paging](#on-demand-paging)), the same is
-//! promised.
+//! A `Vec<u8>` also works, if it is neither dropped nor grown, and no slice of it exists while the device may write.
+//! Using a slice that was created earlier breaks the contract, even if the bytes look right. The same contract holds
+//! for memory outside this process ([DMA buffers](#dma-buffers)), and for the whole address space ([on-demand
+//! paging](#on-demand-paging)).
 //!
 //! # Naming memory in a request
 //!
-//! [`setup_sge`] begins a loan to the device: from the post until the request has completed. Its contract, ticked off for a read
-//! that brings the peer's bytes here:
+//! [`setup_sge`] lends memory to the device, from the post until the request completes. Its contract, discharged for a
+//! read:
 //!
 //! ```
 //! use sideway::ibverbs::completion::WorkCompletionStatus;
@@ -106,70 +106,72 @@
 //! let mut batch = near.qp.start_post_send();
 //! let read = batch.construct_wr(1, WorkRequestFlags::Signaled).setup_read(far.memory.rkey(), far.memory.addr());
 //! // SAFETY:
-//! // - Allocated and registered until the completion: the region is dropped behind the queue pair, which ends what is left.
-//! // - The device writes the 6 bytes: nobody reads or writes them, or has a reference to them, before `wait` returns.
+//! // - Allocated and registered until the completion: the region is dropped after the queue pair, which ends any
+//! //   outstanding request.
+//! // - The device writes the 6 bytes: no code reads, writes or references them before `wait` returns.
 //! unsafe { read.setup_sge(near.memory.lkey(), near.memory.addr(), 6) };
 //! batch.post()?;
 //!
 //! let completion = wait(&mut near.cq)?;
 //! assert_eq!(completion.status, WorkCompletionStatus::Success);
 //! let mut bytes = [0; 6];
-//! near.memory.read_at(0, &mut bytes)?; // ours again
+//! near.memory.read_at(0, &mut bytes)?; // no longer in use by the device
 //! assert_eq!(&bytes, b"theirs");
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Local variables are dropped last to first, and the fields of a struct first to last. So memory is made before its queue
-//! pair, and in a struct stands behind it. A queue pair keeps alive what it was made from, and not the memory of its requests.
+//! Rust drops local variables last to first, and the fields of a struct first to last. So declare memory before its
+//! queue pair; in a struct, declare it after. A queue pair keeps its parents alive, but not the memory of its requests.
 //!
-//! # When memory may be touched again
+//! # When memory is free again
 //!
-//! | memory | is the program's again |
+//! | memory | free |
 //! |---|---|
-//! | of inline data | when `setup_inline_data` returns: it was copied |
-//! | of a request in a batch that was dropped, or whose post failed and says how many it posted | at once, for those not posted |
-//! | of a post that failed and does not say so ([`posted`] is `None`) | when the queue pair has been drained, reset or destroyed |
-//! | of a signaled send or write | when its completion has been polled; with any status |
-//! | of one without [`Signaled`] | when a later signaled one of the same queue has completed |
-//! | of a read, an atomic, a receive | when its completion has been polled; the bytes mean something with [`Success`] alone |
+//! | of inline data | when `setup_inline_data` returns, because it copies |
+//! | of a request in a dropped batch, or one not posted after a failed post whose error has a count ([`posted`]) | at once |
+//! | after a failed post without a count ([`posted`] is `None`) | when the queue pair has been drained, reset or destroyed |
+//! | of a signaled send or write | when its completion has been polled, with any status |
+//! | of one without [`Signaled`] | when a later signaled request of the same queue has completed |
+//! | of a read, an atomic, a receive | when its completion has been polled; the bytes are valid only with [`Success`] |
 //! | of a receive in a shared queue | when its completion has been polled, or the shared queue is destroyed |
-//! | of anything, after the program's own time-out | **not**: see [`teardown`](super::teardown) |
+//! | of any request, after the program's own time-out | **not**: see [`teardown`](super::teardown) |
 //!
-//! The completion of a send or write on a reliable connection says that the peer's device has taken it. It does not say that the
-//! peer's program has seen it. On the other services it says that the bytes have been sent.
+//! On a reliable connection, a completed send or write was acknowledged by the peer's device. The peer's program may
+//! not have seen it. On other services, completion means that the bytes were sent.
 //!
-//! The other side of a write has no completion. It learns of the bytes by a write with
-//! [immediate data](crate::ibverbs::work_request::WorkRequestHandle::setup_write_imm) or by a send behind the write: on a
-//! reliable connection, their completion there says that what went before is in memory. A program that watches the memory instead asks whether
-//! the device promises an order ([`query_data_in_order`](crate::ibverbs::queue_pair::QueuePair::query_data_in_order)), reads by
-//! volatile or atomic accesses, and takes what it reads for bytes that may be half written.
+//! A write creates no completion at the peer. To notify it, write with [immediate
+//! data](crate::ibverbs::work_request::WorkRequestHandle::setup_write_imm), or post a send after the write: on a
+//! reliable connection, the peer's completion then guarantees that all earlier writes are in memory. A program that
+//! polls the memory instead must check the device's ordering guarantee
+//! ([`query_data_in_order`](crate::ibverbs::queue_pair::QueuePair::query_data_in_order)), use volatile or atomic reads,
+//! and expect partial writes.
 //!
 //! # What a peer can do
 //!
-//! Three locks are on the door: the region's access flags, those of the queue pair
-//! ([`setup_access_flags`](crate::ibverbs::queue_pair::QueuePairAttribute::setup_access_flags)), and the remote key, which counts
-//! for queue pairs of its protection domain alone.
+//! Three checks protect memory: the region's access flags, those of the queue pair
+//! ([`setup_access_flags`](crate::ibverbs::queue_pair::QueuePairAttribute::setup_access_flags)), and the remote key,
+//! which is valid only on queue pairs of its protection domain.
 //!
-//! | [`AccessFlags`] of the region | who has the key can |
+//! | [`AccessFlags`] of the region | a peer with the key can |
 //! |---|---|
-//! | none, `LocalWrite` | nothing; the device uses it for requests of this side: to read, and with `LocalWrite` to write |
-//! | `RemoteRead` | read any byte, at any moment |
-//! | `RemoteWrite`, `RemoteAtomic` (both need `LocalWrite`) | write any byte; change 8 aligned bytes; at any moment, in any order |
-//! | `MemoryWindowBind` | nothing yet; but safe code can bind windows that give reading, and with `LocalWrite` writing |
+//! | none, `LocalWrite` | do nothing; the device reads the memory for local requests, and with `LocalWrite` writes it |
+//! | `RemoteRead` | read any byte, at any time |
+//! | `RemoteWrite`, `RemoteAtomic` (both need `LocalWrite`) | write any byte, or change 8 aligned bytes, at any time and in any order |
+//! | `MemoryWindowBind` | do nothing yet; but safe code can bind windows that grant reads and, with `LocalWrite`, writes |
 //!
-//! - The key is for the whole region. What is in it beside the buffer that was meant is given too: give a peer a region of its
-//!   own, or a window.
-//! - A key is 32 bits, and no secret: of some devices it can be guessed. Peers that do not trust each other have protection
-//!   domains apart.
-//! - What came from a peer is input: copy it once ([`read_at`]), and check the copy.
-//! - The local key is for requests of this side; no peer needs it.
-//! - A key and an address are told to the peer in whatever bytes both programs agree on: `RemoteKey::raw` is in host order.
+//! - A key covers the whole region, including any bytes outside the intended buffer. Give each peer a separate region,
+//!   or a window.
+//! - A key has 32 bits and is no secret: on some devices it can be guessed. Use separate protection domains for peers
+//!   that do not trust each other.
+//! - Treat bytes from a peer as input: copy them once ([`read_at`]), then validate the copy.
+//! - The local key is for local requests only; peers do not need it.
+//! - Key and address travel in a format that both programs agree on; `RemoteKey::raw` is in host byte order.
 //!
-//! # Windows
+//! # Memory windows
 //!
-//! A [memory window](crate::ibverbs::memory_window) is a key to a part of a region, made by a request and taken back by one:
-//! much cheaper than registering.
+//! A [memory window](crate::ibverbs::memory_window) is a key to part of a region. Requests bind and invalidate it, at
+//! far lower cost than registration.
 //!
 //! ```
 //! use sideway::ibverbs::AccessFlags;
@@ -183,7 +185,7 @@
 //! # let [mut near, mut far] = two_sides()?;
 //! # let pd = far.memory.region().protection_domain();
 //!
-//! // The owner binds 64 bytes of its region. The next key is the last one with a tag that is one more.
+//! // The owner binds 64 bytes of its region. The new key is the old one with its tag incremented.
 //! let mut window = pd.alloc_mw(MemoryWindowType::Type2)?;
 //! let key = window.rkey().inc_rkey();
 //! let (region, start) = (far.memory.region(), far.memory.addr() + 1024);
@@ -194,13 +196,13 @@
 //! # assert_eq!(wait(&mut far.cq)?.status, WorkCompletionStatus::Success);
 //! window.set_rkey(key)?; // once the binding has completed
 //!
-//! // The peer writes there; a byte further, its request would fail.
+//! // The peer writes there; one byte further, the request would fail.
 //! let mut batch = near.qp.start_post_send();
 //! batch.construct_wr(2, WorkRequestFlags::Signaled).setup_write(key, start).setup_inline_data(b"hello");
 //! batch.post()?;
 //! # assert_eq!(wait(&mut near.cq)?.status, WorkCompletionStatus::Success);
 //!
-//! // The owner takes the key back. What names it from then on is refused.
+//! // The owner invalidates the key. Later requests with it fail.
 //! let mut batch = far.qp.start_post_send();
 //! batch.construct_wr(3, WorkRequestFlags::Signaled).setup_local_inv(key);
 //! batch.post()?;
@@ -216,20 +218,20 @@
 //! # }
 //! ```
 //!
-//! An extended queue pair is built for these operations
-//! ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). Windows go before their
-//! regions: a region with a window bound to it is not deregistered, and leaked. One more fault of a device is in the
-//! [quirks](super::quirks).
+//! Windows need an extended queue pair built for these operations
+//! ([`setup_send_ops_flags`](crate::ibverbs::queue_pair::QueuePairBuilder::setup_send_ops_flags)). Destroy windows
+//! before their region: a region with a bound window cannot be deregistered, and is leaked. See
+//! [`quirks`](super::quirks) for a related device fault.
 //!
 //! # Pages
 //!
-//! Registering pins: the kernel keeps every page where it is, counts it against `RLIMIT_MEMLOCK`, and tells the device. It is
-//! slow, so that programs register large regions once, and lend parts of them.
+//! Registration pins memory: the kernel keeps every page in place, counts it against `RLIMIT_MEMLOCK`, and programs the
+//! device. Registration is slow, so programs register large regions once and reuse parts of them.
 //!
 //! ## Huge pages
 //!
-//! Larger pages are fewer entries in the tables of the device, which has few of them at hand. Of pinned memory drivers find out
-//! by themselves.
+//! Huge pages need fewer entries in the device's translation tables, whose cache is small. Drivers detect huge pages of
+//! pinned memory.
 //!
 //! ```
 //! use sideway::ibverbs::AccessFlags;
@@ -241,7 +243,7 @@
 //!     .create_mr_builder()
 //!     .setup_length(4 << 20)
 //!     .setup_access(AccessFlags::LocalWrite)
-//!     .setup_huge_pages(HugePages::Transparent) // a wish; `Reserved` takes those that are set apart, or fails
+//!     .setup_huge_pages(HugePages::Transparent) // a hint; `Reserved` uses preallocated pages, or fails
 //!     .build()?;
 //! assert_eq!(region.addr() % (2 << 20), 0);
 //! # Ok(())
@@ -250,9 +252,10 @@
 //!
 //! ## On-demand paging
 //!
-//! With [`OnDemand`](crate::ibverbs::AccessFlags::OnDemand) nothing is pinned: the device faults pages in. Registering is quick,
-//! and the first access to a page slow, unless [`advise_mr`](crate::ibverbs::protection_domain::ProtectionDomain::advise_mr)
-//! brings it in before. A device says what it can do so; a program that can do without asks it:
+//! With [`OnDemand`](crate::ibverbs::AccessFlags::OnDemand) the device faults pages in instead of pinning them.
+//! Registration is fast, but the first access to a page is slow, unless
+//! [`advise_mr`](crate::ibverbs::protection_domain::ProtectionDomain::advise_mr) prefetches it. Query the device for
+//! support:
 //!
 //! ```
 //! use sideway::ibverbs::AccessFlags;
@@ -268,13 +271,13 @@
 //! # }
 //! ```
 //!
-//! [`reg_implicit_odp_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_implicit_odp_mr) is one region that is the
-//! whole process, for requests of this side.
+//! [`reg_implicit_odp_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_implicit_odp_mr) registers the
+//! whole address space as one region, for local requests only.
 //!
 //! ## DMA buffers
 //!
-//! Memory of another device, such as a GPU, is registered by the descriptor of its dma-buf. There is no reference to it to begin
-//! with; what is promised is that it stays, and who has the key.
+//! Memory of another device, such as a GPU, is registered by its dma-buf file descriptor. No Rust reference to it
+//! exists; the contract covers its lifetime and the use of its key.
 //!
 //! ```no_run
 //! # use std::os::fd::BorrowedFd;
@@ -285,29 +288,31 @@
 //! # use sideway::ibverbs::protection_domain::ProtectionDomain;
 //! # fn register(pd: &Arc<ProtectionDomain>, buffer: BorrowedFd<'_>) -> Result<Arc<MemoryRegion>, VerbError> {
 //! let (offset, bytes, iova) = (0, 1 << 20, 0);
-//! // SAFETY: the dma-buf keeps its memory as long as the registration holds the buffer; no program on the GPU uses these bytes
-//! // while a request does; no peer has the key.
+//! // SAFETY: the registration keeps the dma-buf and its memory alive; no GPU program uses these bytes during a
+//! // request; no peer has the key.
 //! unsafe { pd.reg_dmabuf_mr(offset, bytes, iova, buffer, AccessFlags::LocalWrite) }
 //! # }
 //! ```
 //!
 //! ## After `fork`
 //!
-//! A page that a child shares can be copied when the parent writes to it, and the device goes on with the other copy: on Linux
-//! before 5.12, unless [`fork_init`](crate::ibverbs::fork::fork_init) was called before a device was opened. Pages of an
-//! [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) are kept from children in any case. A child uses none
-//! of its parent's objects: it opens the device anew, or calls `exec`.
+//! The kernel may copy a page shared with a child when the parent writes to it, while the device keeps using the old
+//! copy. This happens on Linux before 5.12, unless [`fork_init`](crate::ibverbs::fork::fork_init) was called before
+//! opening a device. Children never receive the pages of an
+//! [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion). A child must not use its parent's objects:
+//! open the device again, or call `exec`.
 //!
 //! # Alignment
 //!
-//! - Atomics need 8 bytes at a multiple of 8, at the peer and where the old value arrives.
-//! - Memory that a region owns begins at a page. `reg_mr` takes any address; the kernel pins whole pages all the same.
-//! - An I/O address of one's own ([`reg_mr_iova`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr_iova)) stands at
-//!   the same place within a page as the memory.
-//! - A receive for datagrams has 40 bytes more at its start
+//! - Atomics need 8 bytes at a multiple of 8, both at the peer and for the returned value.
+//! - A region that owns its memory starts at a page boundary. `reg_mr` accepts any address; the kernel still pins whole
+//!   pages.
+//! - A chosen I/O address ([`reg_mr_iova`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr_iova)) must have
+//!   the same offset within a page as the memory.
+//! - A datagram receive needs 40 extra bytes at its start
 //!   ([`GlobalRoutingHeader`](crate::ibverbs::address::GlobalRoutingHeader)).
-//! - Device memory is aligned as [`alloc_dm`](crate::ibverbs::device_context::DeviceContext::alloc_dm) is told, and copied to
-//!   and from by multiples of 4 bytes at such offsets where the device wants it.
+//! - Device memory has the alignment passed to [`alloc_dm`](crate::ibverbs::device_context::DeviceContext::alloc_dm).
+//!   Some devices require copies in multiples of 4 bytes, at such offsets.
 //!
 //! # References
 //!

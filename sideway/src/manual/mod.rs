@@ -1,33 +1,33 @@
-//! The manual: documentation only, no items.
+//! The manual: documentation without items.
 //!
-//! To begin with:
+//! First steps:
 //!
-//! - [`getting_started`]: RDMA without a NIC: a first program, its objects, and what a device changes.
-//! - [`from_c`]: from C to this crate, verb by verb in the order in which a program calls them.
+//! - [`getting_started`]: a first program without a NIC, its objects, and what changes on a device.
+//! - [`from_c`]: from C to this crate, verb by verb, in the order of a typical program.
 //!
-//! To write programs that hold:
+//! Writing robust programs:
 //!
-//! - [`memory`]: what is unsafe and why, what a peer can do, and when memory may be touched again.
-//! - [`threads`]: polling and sleeping in threads and in async runtimes; what may go where.
-//! - [`ownership`]: what keeps what alive, and what is dropped when.
-//! - [`teardown`]: ending things: time-outs, dead peers, and memory that a device may still write.
-//! - [`hot_path`]: posting and polling without a wasted instruction.
-//! - [`gpu`]: registering the memory of GPUs, and what a completion means for it.
+//! - [`memory`]: what is unsafe and why, what a peer can do, and when a buffer is free again.
+//! - [`threads`]: polling and sleeping, in threads and in async runtimes; which objects are `Send` and `Sync`.
+//! - [`ownership`]: which object keeps which alive, and when each is destroyed.
+//! - [`teardown`]: time-outs, dead peers, and memory that the device may still write.
+//! - [`hot_path`]: posting and polling at the cost of C.
+//! - [`gpu`]: registering GPU memory, and what a completion guarantees for it.
 //!
-//! To test, ship and port them:
+//! Testing, deploying and porting:
 //!
-//! - [`testing`]: a program's own tests on a NIC in software, in CI too; faults on purpose.
-//! - [`deploying`]: what the machine needs that a program runs on: packages, permissions, containers.
-//! - [`porting`]: from sideway 0.4 of crates.io, and from the crate `ibverbs`.
+//! - [`testing`]: tests on a software NIC, also in CI, with injected faults.
+//! - [`deploying`]: packages, permissions and containers.
+//! - [`porting`]: from sideway 0.4 on crates.io, and from the `ibverbs` crate.
 //!
-//! To look things up:
+//! Reference:
 //!
-//! - [`errors`]: what goes wrong, by symptom: causes, where to look, what to change.
-//! - [`quirks`]: faults of drivers and versions, and what is done about them.
-//! - [`coverage`]: what each function of libibverbs is here, and which test runs it; [`coverage_rdmacm`]: the same of
+//! - [`errors`]: failures by symptom, with usual causes and remedies.
+//! - [`quirks`]: faults of drivers and library versions, and how this crate handles them.
+//! - [`coverage`]: the Rust item and the tests for each function of libibverbs; [`coverage_rdmacm`]: the same for
 //!   librdmacm.
 //!
-//! Examples that do not say otherwise run, on the device in software, whenever the crate is tested.
+//! All examples run on the software NIC as doctests, unless marked otherwise.
 
 pub mod coverage {
     #![doc = include_str!("coverage.md")]

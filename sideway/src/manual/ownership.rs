@@ -1,4 +1,4 @@
-//! What keeps what alive.
+//! Which object keeps which alive, and when each is destroyed.
 //!
 //! ```text
 //! DeviceContext ◄── ProtectionDomain ◄── MemoryRegion
@@ -16,21 +16,22 @@
 //! Flow ──► queue pair, FlowAction, Counters        RSS queue pair ──► indirection table ──► work queues
 //! ```
 //!
-//! An arrow is an `Arc`: the object at its tail keeps the one at its head. Resources carry no lifetimes; drop them in any
-//! order. The C objects are destroyed children first, because each waits for the last arrow to it.
+//! An arrow is an `Arc`: the object at its tail keeps the one at its head alive. Resources have no lifetime parameters;
+//! drop them in any order. The C objects are destroyed children first, each after the last reference to it.
 //!
-//! - A completion queue has one owner, who polls it. Queue pairs and events hold its C object, not the right to poll.
-//! - Dropping the owner of a completion queue while queue pairs use it is legal: their completions go unseen.
-//! - A verb that refuses to destroy its object (`EBUSY`, a vanished device) is logged through the `log` crate, and the
-//!   object is leaked. Where one wants to know, `close` reports; of an object in an `Arc`, to its last owner
-//!   (`Arc::into_inner`).
-//! - Memory is owned by its region ([`reg_owned_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_owned_mr)), and goes
-//!   when the registration has ended; or it is somebody else's, and the contract of
-//!   [`reg_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr) says for how long it must stay.
-//! - An [asynchronous event](crate::ibverbs::async_event) holds its object. `close` of a queue, a queue pair or a shared receive
-//!   queue that an event, a flow or another object still holds answers `EBUSY`, and the last hold destroys it.
-//! - The device context that an [identifier](crate::rdmacm::communication_manager::Identifier) gives is librdmacm's, which keeps it
-//!   open as long as somebody here holds it. Identifiers on one device give one context. It does not hold the identifier.
-//! - An identifier is destroyed by its last owner, the queue pair that was made through it among them. That ends its connection, and
-//!   says no to a request without an answer. Events never delay it: they are acknowledged when they are taken.
-//! - A queue pair in a multicast group leaves it before it is destroyed: the kernel asks for that.
+//! - A completion queue has one owner, which polls it. Queue pairs and events hold a reference to its C object only.
+//! - The owner of a completion queue may be dropped while queue pairs use it: their completions are then lost.
+//! - If a verb fails to destroy its object (`EBUSY`, a removed device), `Drop` logs the error and leaks the object.
+//!   `close` returns the error instead. For an object in an `Arc`, call it on the last owner (`Arc::into_inner`).
+//! - A region made by [`reg_owned_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_owned_mr) owns its
+//!   memory, and frees it after deregistration. For other memory, the contract of
+//!   [`reg_mr`](crate::ibverbs::protection_domain::ProtectionDomain::reg_mr) states how long it must stay valid.
+//! - An [asynchronous event](crate::ibverbs::async_event) holds a reference to its object. `close` of a queue, queue
+//!   pair or shared receive queue returns `EBUSY` while an event, a flow or another object references it; dropping the
+//!   last reference destroys it.
+//! - The device context of an [identifier](crate::rdmacm::communication_manager::Identifier) belongs to librdmacm and
+//!   stays open while the program holds a reference. Identifiers on one device return the same context. It does not
+//!   keep the identifier alive.
+//! - An identifier is destroyed with its last reference; its queue pair holds one. This disconnects it, and rejects a
+//!   pending request. Events never delay it, because they are acknowledged when taken.
+//! - A queue pair leaves its multicast groups before it is destroyed, as the kernel requires.

@@ -1,21 +1,23 @@
-//! Ending things: time-outs, dead peers, and memory that a device may still write.
+//! Time-outs, dead peers, and memory that the device may still write.
 //!
-//! # The bug
+//! # A common bug
 //!
-//! A program posts a read into a buffer, waits a second, gives up, and frees the buffer. The device has not given up. The answer
-//! comes, and is written into whatever the allocator has put there by then. A time-out of the program's own says nothing about a
-//! request: it ends when its **completion has been polled**, or when its queue pair has been **reset or destroyed**.
+//! A program posts a read into a buffer, waits one second, gives up, and frees the buffer. The request is still
+//! outstanding: when the response arrives, the device overwrites whatever the allocator has since put there. A time-out
+//! in the program ends no request. A request ends when its **completion has been polled**, or when its queue pair has
+//! been **reset or destroyed**.
 //!
-//! # The order
+//! # The sequence
 //!
-//! 1. Move the queue pair to the error state: everything outstanding is flushed, in order, on both queues.
-//! 2. Poll until the flush has been seen to its end. A request without [`Signaled`] is flushed aloud as well.
+//! 1. Move the queue pair to the Error state: the device flushes all outstanding requests, in order, on both queues.
+//! 2. Poll until all flushed requests have completed. Requests without [`Signaled`] also produce a completion when
+//!    flushed.
 //! 3. Destroy the queue pair.
 //! 4. Deregister the memory, then free it.
 //!
-//! [`Pair::tear_down`] is the first three: it takes whatever owns the buffers, and gives it back when nothing can use them any
-//! more. [`Pair::drain`] is the first two, for a queue pair that is to be connected anew. An
-//! [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) does the fourth by itself.
+//! [`Pair::tear_down`] does the first three steps: it takes ownership of the buffers, and returns them when no request
+//! can use them. [`Pair::drain`] does the first two, for a queue pair that will be connected again. Dropping an
+//! [`OwnedMemoryRegion`](crate::ibverbs::memory_region::OwnedMemoryRegion) does the fourth.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -33,41 +35,43 @@
 //! # }
 //! ```
 //!
-//! # With a connection
+//! # With rdmacm
 //!
-//! Of a queue pair that was made through an identifier, the [`Connection`](crate::rdmacm::Connection) ends first:
+//! If the queue pair was created through an identifier, end the [`Connection`](crate::rdmacm::Connection) first:
 //!
-//! 1. [`disconnect`](crate::rdmacm::Connection::disconnect) tells the peer, and moves the queue pair to the error state: what is
-//!    outstanding is flushed. What is to arrive has completed before.
-//! 2. [`Pair::tear_down`] polls the flush to its end, destroys the queue pair and gives the buffers back.
-//! 3. The connection is dropped. It and the queue pair both hold the identifier, so the order of these two does not matter to memory.
+//! 1. [`disconnect`](crate::rdmacm::Connection::disconnect) notifies the peer and moves the queue pair to the Error
+//!    state, which flushes outstanding requests. Wait for the completions of data you need delivered before this step.
+//! 2. [`Pair::tear_down`] polls the flushed requests, destroys the queue pair and returns the buffers.
+//! 3. Drop the connection. Both it and the queue pair hold a reference to the identifier, so steps 2 and 3 may be
+//!    swapped.
 //!
-//! If the queue pair ends first, the peer learns of it only when the connection is dropped; until then its requests are retried, and
-//! fail with [`RetryCounterExceededError`].
+//! If the queue pair ends first, the peer is notified only when the connection is dropped. Until then the peer retries
+//! its requests, which fail with [`RetryCounterExceededError`].
 //!
-//! # What ends when
+//! # Events and their effects
 //!
-//! | event | what the program sees |
+//! | event | effect on the program |
 //! |---|---|
-//! | the peer dies, or the path is cut | [`RetryCounterExceededError`] on the oldest request after `retry_cnt` + 1 times the time-out of the queue pair (4.096 us × 2^`timeout` each, at least), then [`WorkRequestFlushedError`] for all others |
-//! | the peer posts no receive | [`ResponderNotReadyRetryCounterExceededError`] after `rnr_retry` + 1 attempts; never with 7 |
+//! | the peer dies, or the path is cut | [`RetryCounterExceededError`] on the oldest request after `retry_cnt` + 1 times the queue pair's time-out (at least 4.096 us × 2^`timeout` each), then [`WorkRequestFlushedError`] on all others |
+//! | the peer posts no receive | [`ResponderNotReadyRetryCounterExceededError`] after `rnr_retry` + 1 attempts; never if it is 7 |
 //! | the peer's key is wrong, or was invalidated | [`RemoteAccessError`] |
-//! | a completion queue overruns | an [asynchronous event](crate::ibverbs::async_event), and an error from polling where the driver says so: the queue pairs on it cannot be flushed, and `drain` resets them |
-//! | the device is unplugged | verbs fail with `EIO` or `ENODEV`; teardown cannot end by flushing, and says so |
+//! | a completion queue overruns | an [asynchronous event](crate::ibverbs::async_event), and with some drivers an error from polling; the device cannot flush its queue pairs, so `drain` resets them |
+//! | the device is removed | verbs fail with `EIO` or `ENODEV`; teardown cannot flush, and returns an error |
 //!
 //! # Shared receive queues
 //!
-//! Receives of a shared receive queue belong to no queue pair until a message takes them. `drain` sees the end of the sends,
-//! then waits until the completion queue has been silent for a while, and resets the queue pair: from then on it takes no buffer
-//! of the shared queue. The buffers that are posted there stay posted until other queue pairs take them, or the shared queue
-//! is destroyed: when its owner, the last of its queue pairs and, for a queue of XRC or with tag matching, its completion queue
-//! have gone.
+//! Receives in a shared receive queue belong to no queue pair until a message consumes them. `drain` waits for the last
+//! send, then until the completion queue has been quiet for a while, and resets the queue pair, which then consumes no
+//! more shared receives. Posted buffers stay posted until other queue pairs consume them or the shared queue is
+//! destroyed. It is destroyed after its owner and its last queue pair; for XRC or tag matching, also after its
+//! completion queue.
 //!
-//! # Other things
+//! # Notes
 //!
-//! - Drop never waits and never panics. It logs what a verb refuses, and leaks the object then; `close` reports.
-//! - Dropping a poller ends its poll: on many drivers that gives a lock back which destroying a queue pair needs.
-//! - Children keep their parents: dropping a device context first is as good as dropping it last.
+//! - `Drop` never waits and never panics. If a verb fails, it logs the error and leaks the object; `close` returns the
+//!   error.
+//! - Dropping a poller ends its poll. On many drivers this releases a lock that destroying a queue pair needs.
+//! - Children keep their parents alive: a device context may be dropped first or last.
 //!
 //! [`Signaled`]: crate::ibverbs::work_request::WorkRequestFlags::Signaled
 //! [`Pair::tear_down`]: crate::ibverbs::queue_pair::Pair::tear_down

@@ -1,17 +1,17 @@
-//! Completions and events in threads, and in an async runtime.
+//! Completions and events in threads and async runtimes.
 //!
-//! # What may go where
+//! # Sharing objects
 //!
-//! Sharing is settled by the compiler: `Send` and `Sync`, and `&mut` for what one thread at a time does. Posting and
-//! polling take no lock of this crate.
+//! The compiler enforces sharing rules through `Send`, `Sync` and `&mut`. Posting and polling take no lock of this
+//! crate.
 //!
-//! | types | threads |
+//! | types | used by |
 //! |---|---|
-//! | [`DeviceContext`], [`ProtectionDomain`], [`MemoryRegion`], [`AddressHandle`], [`CompletionChannel`], [`AsyncEventChannel`], and the events taken from them | any, at once: in an `Arc`, or cloned |
-//! | [`GenericCompletionQueue`] and its kin, [`GenericQueuePair`] and its kin and their two queues, [`SharedReceiveQueue`], [`MemoryWindow`], [`OwnedMemoryRegion`] | any, one at a time: polling, posting, binding and writing take `&mut` |
-//! | pollers of extended queues, completions lent by them, batches that are being built | the one that began; they borrow the queue |
-//! | all of [`single_threaded`](crate::ibverbs::single_threaded), [`ThreadDomain`](crate::ibverbs::thread_domain::ThreadDomain) | the one that made them |
-//! | [`Identifier`](crate::rdmacm::Identifier), [`EventChannel`](crate::rdmacm::communication_manager::EventChannel) | any, at once: calls on one identifier take turns |
+//! | [`DeviceContext`], [`ProtectionDomain`], [`MemoryRegion`], [`AddressHandle`], [`CompletionChannel`], [`AsyncEventChannel`], and their events | any number of threads at once, in an `Arc` or cloned |
+//! | [`GenericCompletionQueue`] and its variants, [`GenericQueuePair`] with its variants and halves, [`SharedReceiveQueue`], [`MemoryWindow`], [`OwnedMemoryRegion`] | one thread at a time: polling, posting, binding and writing take `&mut` |
+//! | pollers of extended queues, completions borrowed from them, batches being built | the thread that created them; they borrow the queue |
+//! | all of [`single_threaded`](crate::ibverbs::single_threaded), [`ThreadDomain`](crate::ibverbs::thread_domain::ThreadDomain) | the thread that created them |
+//! | [`Identifier`](crate::rdmacm::Identifier), [`EventChannel`](crate::rdmacm::communication_manager::EventChannel) | any number of threads at once; calls on one identifier are serialized |
 //!
 //! ```
 //! # use sideway::ibverbs::address::AddressHandle;
@@ -36,11 +36,11 @@
 //! goes_anywhere::<GenericQueuePair>();
 //! ```
 //!
-//! # A queue for each thread
+//! # One queue per thread
 //!
-//! The simplest division: each thread has queue pairs and a completion queue of its own, and no queue is shared. A `Side` is one
-//! queue pair with its completion queue and its memory, and `near` and `far` are two that are connected with each other, made as
-//! in [`getting_started`](super::getting_started); `wait` polls until a request has completed.
+//! In the simplest design each thread has its own queue pairs and completion queue. In the examples, a `Side` is a
+//! queue pair with its completion queue and memory. `near` and `far` are connected with each other, created as in
+//! [`getting_started`](super::getting_started); `wait` polls until a request completes.
 //!
 //! ```
 //! use std::thread;
@@ -54,7 +54,8 @@
 //!
 //! type Fault = Box<dyn std::error::Error + Send + Sync>;
 //!
-//! /// What a thread does with a queue pair, its completion queue and its memory. It gives them back: the peer still writes there.
+//! /// Uses the queue pair, completion queue and memory of a `Side`, then returns it, because the peer still writes to
+//! /// its memory.
 //! fn work(mut side: Side, key: RemoteKey, address: u64) -> Result<Side, Fault> {
 //!     for wr_id in 0..1000 {
 //!         let mut batch = side.qp.start_post_send();
@@ -77,21 +78,22 @@
 //! # }
 //! ```
 //!
-//! - **One queue pair, two threads**: [`split`] gives the send queue to one and the receive queue to another, with no lock between
-//!   them; [`queues`] lends both. Each completes on a queue of its own.
-//! - **Many threads, one queue pair**: a `Mutex` around it. The driver's own lock is taken as well; threads that often wait for
-//!   each other want queue pairs of their own.
-//! - **One thread, many queue pairs**: one completion queue for all; [`qp_num`] and `wr_id` tell whose a completion is. It must
-//!   hold all that can be outstanding: a queue that overruns is broken for good.
-//! - **No lock at all**: [objects of one thread](#objects-of-one-thread).
+//! - **One queue pair, two threads**: [`split`] moves the send queue to one thread and the receive queue to another,
+//!   without a lock between them; [`queues`] borrows both. Each half has its own completion queue.
+//! - **Many threads, one queue pair**: wrap it in a `Mutex`. The driver also takes its own lock. Under contention, give
+//!   each thread a queue pair.
+//! - **One thread, many queue pairs**: use one completion queue for all; [`qp_num`] and `wr_id` identify each
+//!   completion. Size the queue for all outstanding requests: after an overrun it is unusable.
+//! - **Without locks**: [objects of one thread](#objects-of-one-thread).
 //!
-//! A thread that drops a queue pair while it polls the queue that this completes on waits for itself: note what is to go, and drop
-//! it behind the poll ([quirks](super::quirks#all-drivers)).
+//! Do not drop a queue pair while the same thread polls its completion queue: this can deadlock. Drop it after the poll
+//! ([quirks](super::quirks#all-drivers)).
 //!
 //! # Objects of one thread
 //!
-//! A driver locks its queues, also where nobody contends for them. [`single_threaded`](crate::ibverbs::single_threaded) has queues
-//! without a lock, which stay with the thread that made them: the compiler sees to it. They are polled, and raise no events.
+//! Drivers lock their queues even without contention. The queues in
+//! [`single_threaded`](crate::ibverbs::single_threaded) have no lock, and the compiler confines them to the thread that
+//! created them. They support polling but no events.
 //!
 //! ```
 //! use sideway::ibverbs::single_threaded::SingleThreadedDomain;
@@ -101,7 +103,7 @@
 //! let pd = context.alloc_pd()?;
 //! let domain = match context.alloc_td() {
 //!     Ok(td) => pd.create_parent_domain_builder().build_single_threaded(&td)?,
-//!     // Without thread domains, queue pairs keep their lock, and completion queues have none all the same.
+//!     // Without thread domains, queue pairs keep their lock; completion queues still have none.
 //!     Err(error) if error.errno().raw() == libc::EOPNOTSUPP => SingleThreadedDomain::new(&pd),
 //!     Err(error) => return Err(error.into()),
 //! };
@@ -118,17 +120,17 @@
 //! goes_elsewhere::<sideway::ibverbs::single_threaded::SingleThreadedCompletionQueue>();
 //! ```
 //!
-//! Memory is registered in the plain domain, and is anybody's. Each thread makes its queues itself.
+//! Memory is registered in the protection domain, and any thread may use it. Each thread creates its own queues.
 //!
-//! # Sleeping until something completes
+//! # Sleeping until a completion
 //!
-//! Polling takes a processor. A [`CompletionChannel`] is a descriptor that becomes readable when a queue that *asked* has a
-//! completion. The order is: poll until empty, ask ([`req_notify`]), **poll again**, and only then sleep. What completes between
-//! the last poll and the question raises no event; a program that sleeps without the second poll waits for an event that never
-//! comes.
+//! Polling occupies a processor. A [`CompletionChannel`] is a file descriptor that becomes readable when an *armed*
+//! queue has a completion. The order is: poll until empty, arm ([`req_notify`]), **poll again**, then sleep.
+//! Completions between the last poll and arming raise no event, so a program that skips the second poll may sleep
+//! forever.
 //!
-//! A completion may be there when the post returns: softrnic completes on the thread that posts. A program that asks after
-//! its post, and not before, polls once more for the same reason.
+//! A completion may exist as soon as the post returns: softrnic completes requests on the posting thread. If you arm
+//! the queue after posting, poll once more before sleeping.
 //!
 //! ```text
 //! poll: empty ─► a completion comes ─► req_notify ─► sleep                    for ever
@@ -149,7 +151,7 @@
 //!
 //! type Fault = Box<dyn Error + Send + Sync>;
 //!
-//! /// Sleeps until something has completed, and takes it off the queue.
+//! /// Sleeps until a request completes, and polls its completion.
 //! fn sleep(channel: &CompletionChannel, cq: &mut GenericCompletionQueue) -> Result<Vec<CompletionRecord>, Fault> {
 //!     let mut records = Vec::new();
 //!     loop {
@@ -158,7 +160,7 @@
 //!             return Ok(records);
 //!         }
 //!         cq.req_notify(false)?;
-//!         cq.poll_records(&mut records)?; // what came before the question
+//!         cq.poll_records(&mut records)?; // completions before arming
 //!         if !records.is_empty() {
 //!             return Ok(records);
 //!         }
@@ -180,26 +182,26 @@
 //! # }
 //! ```
 //!
-//! - A question is answered by one event, and events are acknowledged when they are taken: nothing waits for a program that
-//!   keeps one.
-//! - An event whose completion was polled already does no harm: the next sleep ends at once.
-//! - Many queues on one channel: [`is_of`](crate::ibverbs::completion::CompletionEvent::is_of) and
-//!   [`cq_context`](crate::ibverbs::completion::CompletionQueue::cq_context) tell which; the event itself can be asked for the
-//!   next one.
-//! - Several threads may take events of one channel: each event goes to one of them.
-//! - The second argument of [`setup_comp_channel`](crate::ibverbs::completion::CompletionQueueBuilder::setup_comp_channel) chooses
-//!   which of the device's interrupts raises the events, and so on which processor: 0 to
+//! - Each arming yields one event. Events are acknowledged when taken, so a program that keeps one blocks nothing.
+//! - An event for a completion that was already polled is harmless: the next sleep returns at once.
+//! - For several queues on one channel, [`is_of`](crate::ibverbs::completion::CompletionEvent::is_of) and
+//!   [`cq_context`](crate::ibverbs::completion::CompletionQueue::cq_context) identify the queue. The event itself can
+//!   re-arm it.
+//! - Several threads may take events from one channel: each event goes to one of them.
+//! - The second argument of
+//!   [`setup_comp_channel`](crate::ibverbs::completion::CompletionQueueBuilder::setup_comp_channel) selects the
+//!   completion vector, and with it the interrupt and processor: 0 to
 //!   [`num_comp_vectors`](crate::ibverbs::device_context::DeviceContext::num_comp_vectors) − 1.
 //!
-//! ## Fewer events
+//! ## Reducing events
 //!
-//! **Solicited events.** `req_notify(true)` asks for an event when the next message comes whose sender set
-//! [`Solicited`](crate::ibverbs::work_request::WorkRequestFlags::Solicited), or a request fails. A sender that marks the last message of
-//! several wakes the receiver once.
+//! **Solicited events.** `req_notify(true)` requests an event for the next message sent with
+//! [`Solicited`](crate::ibverbs::work_request::WorkRequestFlags::Solicited), or the next failed request. A sender that
+//! sets the flag on the last of several messages wakes the receiver once.
 //!
-//! **Moderation.** The device holds an event back until so many completions are there, or so much time has passed, whichever is
-//! first ([`CompletionModeration`](crate::ibverbs::completion::CompletionModeration)); what it can is in
-//! [`cq_mod_caps`](crate::ibverbs::device_context::DeviceAttr::cq_mod_caps).
+//! **Moderation.** The device delays an event until N completions are queued or a period has passed, whichever is first
+//! ([`CompletionModeration`](crate::ibverbs::completion::CompletionModeration)).
+//! [`cq_mod_caps`](crate::ibverbs::device_context::DeviceAttr::cq_mod_caps) reports the device's limits.
 //!
 //! ```
 //! use sideway::ibverbs::completion::{CompletionModeration, CompletionQueue};
@@ -207,9 +209,9 @@
 //! # fn main() -> Result<(), sides::Fault> {
 //! # let context = sides::soft_device()?;
 //! let cq = context.create_cq_builder().build_generic()?;
-//! let (can, wish) = (context.query_device()?.cq_mod_caps(), CompletionModeration { count: 16, period_us: 50 });
-//! if can.max_cq_count() >= wish.count && can.max_cq_period() >= wish.period_us {
-//!     cq.modify(wish)?; // 16 completions, or 50 us after the first of them
+//! let (limits, moderation) = (context.query_device()?.cq_mod_caps(), CompletionModeration { count: 16, period_us: 50 });
+//! if limits.max_cq_count() >= moderation.count && limits.max_cq_period() >= moderation.period_us {
+//!     cq.modify(moderation)?; // 16 completions, or 50 us after the first of them
 //! }
 //! # Ok(())
 //! # }
@@ -217,8 +219,8 @@
 //!
 //! # Asynchronous events
 //!
-//! What happens to the device, its ports and its objects comes on another descriptor. A thread of its own listens, or the loop
-//! that waits for everything else. Nobody has to; who does can act before a request fails
+//! A second file descriptor reports events of the device, its ports and its objects. Read it in a dedicated thread or
+//! in the program's event loop. This is optional, but lets a program react before requests fail
 //! ([`async_event`](crate::ibverbs::async_event)).
 //!
 //! ```
@@ -232,7 +234,7 @@
 //! # let context = near.memory.region().protection_domain().device_context();
 //! let events = context.async_events()?;
 //!
-//! // A queue pair is asked to finish what it has begun, and to tell when.
+//! // Request an event when the send queue has drained.
 //! let mut drain = QueuePairAttribute::new();
 //! near.qp.modify(drain.setup_state(QueuePairState::SendQueueDrain).setup_sqd_async_notify(true))?;
 //!
@@ -246,13 +248,13 @@
 //! # }
 //! ```
 //!
-//! A device context has one queue of such events. All channels of it take from that, and each event goes to one of them. An event
-//! holds its object: while it is kept, `close` of the object answers `EBUSY`.
+//! A device context has one event queue. All its channels read from that queue, and each event goes to one of them. An
+//! event holds a reference to its object: until it is dropped, `close` of the object returns `EBUSY`.
 //!
 //! # In an async runtime
 //!
-//! The crate knows of no runtime, and needs none: a channel is a descriptor in non-blocking mode ([`AsRawFd`](std::os::fd::AsRawFd)),
-//! which any runtime can watch. With tokio:
+//! The crate works with any runtime: a channel is a non-blocking file descriptor ([`AsRawFd`](std::os::fd::AsRawFd))
+//! that the runtime can watch. With tokio:
 //!
 //! ```
 //! use std::error::Error;
@@ -268,14 +270,14 @@
 //!
 //! type Fault = Box<dyn Error + Send + Sync>;
 //!
-//! /// Events, and the error by which the kernel tells that the device is gone.
+//! /// Watch for events, and for the error that reports device removal.
 //! const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
 //!
 //! async fn next_event(watched: &AsyncFd<Arc<CompletionChannel>>) -> Result<CompletionEvent, Fault> {
 //!     loop {
 //!         let mut guard = watched.ready(INTEREST).await?;
 //!         match guard.get_inner().try_get_cq_event()? {
-//!             Some(event) => return Ok(event), // there may be more: the descriptor stays marked as ready
+//!             Some(event) => return Ok(event), // the descriptor stays ready, as there may be more
 //!             None => guard.clear_ready(),     // from here on the next change counts
 //!         }
 //!     }
@@ -287,7 +289,7 @@
 //!         side.cq.poll_records(&mut records)?;
 //!         if records.is_empty() {
 //!             side.cq.req_notify(false)?;
-//!             side.cq.poll_records(&mut records)?; // the race, as above
+//!             side.cq.poll_records(&mut records)?; // completions before arming, as above
 //!         }
 //!         if !records.is_empty() {
 //!             return Ok(records.len());
@@ -303,10 +305,10 @@
 //! # receives.post()?;
 //! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! let received = runtime.block_on(async {
-//!     // SAFETY: the descriptor is the channel's own, which keeps it open and the same as long as it is watched.
+//!     // SAFETY: the channel owns the descriptor, which stays open and unchanged while it is watched.
 //!     let watched = unsafe { AsyncFd::register_with_interest(Arc::clone(&near.channel), INTEREST) }?;
 //!     let sending = async {
-//!         tokio::task::yield_now().await; // the receiver sleeps by now
+//!         tokio::task::yield_now().await; // let the receiver go to sleep first
 //!         let mut batch = far.qp.start_post_send();
 //!         batch.construct_wr(1, WorkRequestFlags::Signaled).setup_send().setup_no_data();
 //!         batch.post().map_err(Fault::from)
@@ -319,22 +321,20 @@
 //! # }
 //! ```
 //!
-//! - The [asynchronous events](crate::ibverbs::async_event::AsyncEventChannel) and those of the
-//!   [connection manager](crate::rdmacm::communication_manager::EventChannel) are watched in the same way; the examples
-//!   `events_tokio` and `cm_tokio` of the repository have all three.
-//! - A runtime that does not watch for errors never hears that the device is gone.
-//! - **A future that is dropped ends no request.** `select!` and time-outs drop futures; what was posted is still under way, in
-//!   memory that must stay. So the memory belongs to what owns the queue pair, as in `Side` here, and not to the future: see
-//!   [`teardown`](super::teardown).
-//! - Batches that are being built, and pollers, do not go to another thread: a batch is posted, and a poll ended, before an
-//!   `await`.
-//! - A task that polls in a loop without sleeping takes its thread from all others: either the loop has a thread of its own, or it
-//!   yields.
+//! - Watch the descriptors of [asynchronous events](crate::ibverbs::async_event::AsyncEventChannel) and the [connection
+//!   manager](crate::rdmacm::communication_manager::EventChannel) in the same way. The examples `events_tokio` and
+//!   `cm_tokio` in the repository show all three.
+//! - A runtime must watch for errors too, or the program does not notice device removal.
+//! - **Dropping a future cancels no request.** `select!` and time-outs drop futures, but posted requests stay
+//!   outstanding, and their memory must stay valid. So store the memory with the queue pair, as in `Side` here, and not
+//!   in the future: see [`teardown`](super::teardown).
+//! - Batches and pollers are not `Send`: post the batch, or end the poll, before an `await`.
+//! - A task that polls in a loop without sleeping starves others: run it in its own thread, or yield.
 //!
-//! # Waiting, and its end
+//! # Time-outs
 //!
-//! Each wait here takes a time-out; `None` is without limit. A signal does not end it. A device that is gone does, with `EIO` or
-//! `ENODEV`. That the time of a wait has passed says nothing of the requests: they end by their completions.
+//! Each waiting call takes a time-out; `None` means no limit. A signal does not interrupt the wait. Device removal ends
+//! it with `EIO` or `ENODEV`. An expired time-out ends no request: only completions do.
 //!
 //! # References
 //!

@@ -1,5 +1,5 @@
-// What examples of the manual begin with: two queue pairs on softrnic's device, connected with each other. They include this
-// file, which is no module of the crate.
+// Setup for the manual's examples: two queue pairs on softrnic's device, connected with each other. The examples
+// include this file; it is not a module of the crate.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use sideway::ibverbs::memory_region::OwnedMemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair, RcOptions, SendOperationFlags};
 
-/// What can be taken to another thread, and turned into a `Box<dyn Error>`.
+/// An error that can cross threads.
 pub type Fault = Box<dyn Error + Send + Sync>;
 
-/// One side. Dropped in this order: the memory goes behind the queue pair whose requests name it.
+/// One queue pair with its completion queue and memory. Field order is drop order: the memory outlives the queue pair
+/// whose requests name it.
 pub struct Side {
     pub qp: GenericQueuePair,
     pub cq: GenericCompletionQueue,
@@ -25,13 +26,14 @@ pub struct Side {
     pub memory: OwnedMemoryRegion,
 }
 
-/// softrnic's device.
+/// Opens softrnic's device.
 pub fn soft_device() -> Result<Arc<DeviceContext>, Fault> {
     softrnic::register()?;
     Ok(DeviceList::new()?.find("soft0")?.open()?)
 }
 
-/// Two sides in one domain, connected, with a page of memory each that the other may read, write and change by atomics.
+/// Creates two connected sides in one domain. Each has a page of memory that the other may read, write and change with
+/// atomics.
 pub fn two_sides() -> Result<[Side; 2], Fault> {
     let context = soft_device()?;
     let pd = context.alloc_pd()?;
@@ -67,7 +69,7 @@ fn side(pd: &Arc<ProtectionDomain>) -> Result<Side, Fault> {
     Ok(Side { qp, cq, channel, memory })
 }
 
-/// The next completion of a queue that has one request under way.
+/// Polls until the one outstanding request completes.
 pub fn wait(cq: &mut impl PollCompletions) -> Result<CompletionRecord, Fault> {
     let begun = Instant::now();
     let mut records = Vec::new();
@@ -78,5 +80,5 @@ pub fn wait(cq: &mut impl PollCompletions) -> Result<CompletionRecord, Fault> {
         }
         thread::yield_now();
     }
-    Err("nothing completes".into())
+    Err("no completion within the time limit".into())
 }

@@ -234,7 +234,7 @@ impl<T: Service> QueuePairBuilder<T> {
     /// Lets extended queue pairs be built on drivers that do not check whether the send queue has room, because the program counts.
     ///
     /// mlx5's driver writes a request that has no room over the one before it, which may be in flight, and fails the batch
-    /// afterwards ([`quirks`](crate::manual::quirks#send-queues-without-a-check)). On such a driver, and without this call,
+    /// afterwards ([`quirks`](crate::manual::quirks#send-queues-without-an-overflow-check)). On such a driver, and without this call,
     /// [`build_ex`](Self::build_ex) returns `EOPNOTSUPP`, and [`build_generic`](Self::build_generic) makes a basic queue pair, whose
     /// drivers all check. The call has no effect on drivers that check: those of soft-RoCE, EFA and softrnic.
     ///
