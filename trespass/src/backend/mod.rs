@@ -10,6 +10,8 @@
 //!   returns when the backend is dropped.
 //! - `post` gives a request's buffer to the backend. It returns with the completion, or with the flush of the queue pair: sent buffers
 //!   through `spare`, those of reads through [`Events::read`]. A time-out never returns a buffer.
+//! - `expose` gives a buffer to the backend, for the peer to read. It returns through `spare` once [`Request::Conceal`] has completed, or
+//!   the link has ended: not before the peer's key has stopped working.
 //! - [`Events::ended`] comes after the link has returned all its buffers, and is the last event of the link.
 //! - The pool's arenas outlive all buffers, and regions outlive the queue pairs: the backend drops queue pairs first.
 //!
@@ -79,6 +81,8 @@ pub(crate) enum Request {
     Send(Buf),
     /// READ of `buf.len()` bytes of the peer's memory into the buffer. Completed by [`Events::read`] with the token.
     Read { token: u32, into: Buf, from: Remote },
+    /// Takes the key of an exposed buffer back, and passes the buffer to `spare` when the key has stopped working.
+    Conceal(Remote),
     /// Asks the peer's NIC for a sign of life (a zero-length WRITE). Completed by [`Events::probed`]; without an answer the link is lost.
     Probe,
 }
@@ -148,6 +152,11 @@ pub(crate) trait Backend {
     /// Takes requests from the front as the send queue has room, and leaves the rest; one postlist, one doorbell. Before `established` it
     /// takes none. A link that has failed takes all, and reports `ended`.
     fn post(&mut self, link: LinkId, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>);
+    /// Lets the link's peer read the bytes of a buffer, for a rendezvous. The key works by the time that a request posted from now on
+    /// arrives. It is of a memory window, where the device has them: it opens these bytes alone, to this link alone, until
+    /// [`Request::Conceal`]. A buffer that cannot be exposed is returned: it is of another pool, the link has ended, or it has as many
+    /// buffers exposed as it may.
+    fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
     /// Posts receives, each [`Abilities::segment`] bytes; leaves what the queue has no room for.
     fn post_receives(&mut self, buffers: &mut Vec<Buf>);
     /// Takes completions and connection events, at most about `budget`; buffers of completed SENDs go to `spare`. Returns how many there were.
