@@ -1,24 +1,24 @@
-//! What can go wrong in a verb, in one shape: the verb, the errno, and a hint where this crate knows more than the kernel says.
+//! The error of a failed verb: the verb, the errno, and a hint if this crate knows more than the kernel reported.
 
 use std::borrow::Cow;
 use std::{fmt, io};
 
-/// A value of `errno`, printed by its name: `EINVAL (Invalid argument)`.
+/// An `errno` value, displayed with its name: `EINVAL (Invalid argument)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(i32);
 
 impl Errno {
-    /// The errno with this number.
+    /// Wraps an errno value.
     pub const fn from_raw(raw: i32) -> Self {
         Self(raw)
     }
 
-    /// The number.
+    /// Returns the errno value.
     pub const fn raw(self) -> i32 {
         self.0
     }
 
-    /// What Rust's standard library makes of it.
+    /// Returns the standard library's kind for this errno.
     pub fn kind(self) -> io::ErrorKind {
         io::Error::from_raw_os_error(self.0).kind()
     }
@@ -32,7 +32,7 @@ macro_rules! errnos {
                 pub const $name: Self = Self(libc::$name);
             )+
 
-            /// The symbolic name of those that verbs are known to give, such as `EINVAL`.
+            /// Returns the symbolic name, such as `EINVAL`, if verbs are known to return this errno.
             pub const fn name(self) -> Option<&'static str> {
                 Some(match self {
                     $( Self::$name => stringify!($name), )+
@@ -69,10 +69,10 @@ impl fmt::Display for Errno {
     }
 }
 
-/// A verb that failed: its C name, its errno, and what to change where that is known.
+/// A failed verb: its C name, its errno, and a hint if this crate has one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerbError(
-    // One pointer wide, so that a call which succeeds carries no room for its failure.
+    // Boxed to one pointer, so that the success path stays small.
     Box<Failure>,
 );
 
@@ -84,27 +84,27 @@ struct Failure {
 }
 
 impl VerbError {
-    /// A failure of `verb` with nothing to add.
+    /// Creates an error of `verb` without a hint.
     #[cold]
     pub fn new(verb: &'static str, errno: Errno) -> Self {
         Self(Box::new(Failure { verb, errno, hint: None }))
     }
 
-    /// `EINVAL` found before the library was asked, with what to change.
+    /// Creates an `EINVAL` error with a hint, for arguments rejected before the library call.
     #[cold]
     pub fn invalid(verb: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
         Self::new(verb, Errno::EINVAL).with_hint(hint)
     }
 
-    /// A poll failed: what drivers return then is no errno.
+    /// Creates the error of a failed poll, for which drivers return no errno.
     #[cold]
     pub(crate) fn of_poll(verb: &'static str, ret: i32) -> Self {
         Self::new(verb, Errno::EIO).with_hint(format!(
-            "the driver returned {ret}: the completion queue is broken, because it overran or the device is gone"
+            "the completion queue overran, or the device is gone (the driver returned {ret}); build a new queue"
         ))
     }
 
-    /// The same with a hint.
+    /// Adds a hint.
     #[cold]
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
@@ -112,28 +112,28 @@ impl VerbError {
         self
     }
 
-    /// The C function, such as `ibv_create_cq`.
+    /// Returns the C function, such as `ibv_create_cq`.
     pub fn verb(&self) -> &'static str {
         self.0.verb
     }
 
-    /// What it gave.
+    /// Returns the errno.
     pub fn errno(&self) -> Errno {
         self.0.errno
     }
 
-    /// What the standard library makes of the errno: `WouldBlock`, `PermissionDenied`, ….
+    /// Returns the standard library's kind for the errno: `WouldBlock`, `PermissionDenied`, ….
     pub fn kind(&self) -> io::ErrorKind {
         self.errno().kind()
     }
 
-    /// What to change, where this crate knows.
+    /// Returns the hint, if this crate has one.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 }
 
-/// `Debug` of errors is their text: it is what `main` and `unwrap` print.
+/// Makes `Debug` print the `Display` text, because `main` and `unwrap` print `Debug`.
 macro_rules! debug_is_text {
     ($($Error:ty),+ $(,)?) => { $(
         impl std::fmt::Debug for $Error {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_reads_as_a_sentence() {
+    fn verb_error_with_hint_displays_verb_errno_and_hint() {
         let error = VerbError::new("ibv_alloc_pd", Errno::ENOMEM);
         assert_eq!(error.to_string(), "ibv_alloc_pd: ENOMEM (Cannot allocate memory)");
         assert_eq!(format!("{error:?}"), error.to_string());
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unnamed_errno_prints_its_number() {
+    fn unnamed_errno_displays_its_number() {
         assert_eq!(format!("{:?}", Errno::from_raw(9999)), "Errno(9999)");
         assert!(Errno::from_raw(9999).to_string().contains("9999"));
         assert!(Errno::from_raw(-3).to_string().contains("-3"));
     }
 
     #[test]
-    fn an_io_error_keeps_kind_and_text() {
+    fn io_error_from_verb_error_keeps_kind_and_text() {
         let error: io::Error = VerbError::new("ibv_open_device", Errno::EACCES).into();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert!(error.to_string().starts_with("ibv_open_device: EACCES"));

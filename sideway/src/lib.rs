@@ -1,20 +1,21 @@
-//! RDMA in Rust: the modern verbs of libibverbs, with the comfort of `Arc` on the control path, and on the data path the
-//! driver's functions called as C calls them.
+//! RDMA in Rust: a wrapper of libibverbs's modern verbs. Objects keep each other alive with `Arc`; posting and polling
+//! call the driver's functions directly, as C does.
 //!
-//! Building needs rustc and a linker. Neither rdma-core nor a NIC has to be there, to build or to run: without libibverbs the first
-//! verb says what to install, and the crate `softrnic` adds a NIC in software to the list of devices, for development and
-//! [tests](manual::testing). The README has a whole program.
+//! Building needs rustc and a linker. Neither rdma-core nor a NIC is required to build or run: without libibverbs the
+//! first verb returns an error that names the packages to install. The crate `softrnic` adds a software NIC to the
+//! device list, for development and [tests](manual::testing). The README has a complete program.
 //!
 //! - [`ibverbs`] wraps the verbs: [devices](ibverbs::device), [memory](ibverbs::protection_domain),
 //!   [completion queues](ibverbs::completion), [queue pairs](ibverbs::queue_pair), [requests](ibverbs::work_request).
-//! - [`rdmacm`] makes connections by address.
-//! - [`error`] has the one shape of failures: the verb, the errno, and what to change.
-//! - `mlx5` and `efa`, behind features of the same names, wrap what two vendors add.
-//! - [`manual`] explains how to live with all that: a [first program](manual::getting_started), [what is unsafe](manual::memory),
-//!   [who keeps what alive](manual::ownership), the [hot path](manual::hot_path), [errors by symptom](manual::errors), your own
-//!   [tests](manual::testing), [porting](manual::porting) from other crates, and [what each C function is here](manual::coverage).
+//! - [`rdmacm`] connects by address.
+//! - [`error`] has [`VerbError`](error::VerbError), the common error type: the verb, the errno, and a hint.
+//! - `mlx5` and `efa`, behind features of the same names, wrap extensions of two vendors.
+//! - [`manual`] has guides: a [first program](manual::getting_started), [what is unsafe](manual::memory),
+//!   [ownership](manual::ownership), the [hot path](manual::hot_path), [errors by symptom](manual::errors),
+//!   [testing](manual::testing), [porting](manual::porting) from other crates, and the [Rust item for each C
+//!   function](manual::coverage).
 //!
-//! libibverbs is opened when the first verb is called. Where it is missing, [`DeviceList::new`] says so:
+//! The first verb loads libibverbs. If it is missing, [`DeviceList::new`] returns an error:
 //!
 //! ```
 //! use sideway::ibverbs::device::{DeviceInfo, DeviceList};
@@ -27,7 +28,7 @@
 //!
 //! [`DeviceList::new`]: ibverbs::device::DeviceList::new
 
-// On docs.rs items say which feature they need; that takes a nightly rustdoc.
+// docs.rs shows the feature that each item needs, which requires a nightly rustdoc.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "efa")]

@@ -1,7 +1,7 @@
-/* Lists the RDMA devices of this machine, and of each port its state, its MTU and the addresses (GIDs) that it has.
+/* Lists the RDMA devices of this machine, with the state, MTU and addresses (GIDs) of each port.
  *
- *   devices            what rdma-core knows, or why there is no rdma-core
- *   devices --soft     and softrnic's device soft0 */
+ *   devices            rdma-core's devices, or why rdma-core cannot be loaded
+ *   devices --soft     also softrnic's device soft0 */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ static void show_port(struct ibv_context *context, uint8_t number)
 	printf("  port %u: %s, MTU %d\n", number, ibv_port_state_str(port.state), 128 << port.active_mtu);
 	for (uint32_t index = 0; index < (uint32_t)port.gid_tbl_len; index++) {
 		if (ibv_query_gid_ex(context, number, index, &gid, 0))
-			continue; /* an empty place of the table */
+			continue; /* an empty table entry */
 		inet_ntop(AF_INET6, gid.gid.raw, address, sizeof(address));
 		printf("    GID %u: %s%s\n", index, address, gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? ", RoCE v2" : "");
 	}
@@ -36,7 +36,7 @@ static int show_device(struct ibv_device *device)
 
 	printf("%s: %s\n", ibv_get_device_name(device), ibv_node_type_str(device->node_type));
 	if (!context || ibv_query_device(context, &attributes)) {
-		perror("  it cannot be asked");
+		perror("  cannot open it");
 		return 1;
 	}
 	for (int number = 1; number <= attributes.phys_port_cnt; number++)
@@ -50,12 +50,12 @@ int main(int argc, char **argv)
 	int count = 0, failed = 0;
 
 	if (argc > 1 && !strcmp(argv[1], "--soft") && rdma_mummy_register_softrnic())
-		perror("no soft device");
+		perror("cannot register softrnic");
 
 	struct ibv_device **list = ibv_get_device_list(&count);
 
 	if (!list || !count) {
-		fprintf(stderr, "there are no devices: %s\n", list ? "none is plugged in" : strerror(errno));
+		fprintf(stderr, "no devices: %s\n", list ? "the list is empty" : strerror(errno));
 		rdma_mummy_describe(why, sizeof(why));
 		fputs(why, stderr);
 	}

@@ -1,8 +1,8 @@
-// Writes a message by RDMA from one reliable queue pair of a device to another, and looks at every byte of it.
+// Writes a message by RDMA from one reliable queue pair of a device to another, and checks every byte.
 //
 //   loopback [DEVICE]
 //
-// Without a name it takes the first device whose port is active; where this machine has none, softrnic's.
+// The default is the first device with an active port, or softrnic's if this machine has none.
 
 #include <infiniband/verbs.h>
 #include <rdma_mummy.h>
@@ -21,7 +21,7 @@
 
 namespace {
 
-// An object of C that goes with its owner.
+// A C object that its owner destroys.
 template <auto destroy> struct Destroy {
 	template <class Object> void operator()(Object *object) const { destroy(object); }
 };
@@ -35,7 +35,7 @@ using Region = Owned<ibv_mr, ibv_dereg_mr>;
 constexpr std::uint8_t port = 1;
 constexpr std::size_t size = 1 << 20;
 
-// Verbs say what went wrong by an errno value that they return, or by a null pointer and errno.
+// Verbs report failure by returning an errno value, or a null pointer with errno set.
 void check(int code, const char *what)
 {
 	if (code)
@@ -83,7 +83,7 @@ Context open_any(const std::string &name)
 	return context;
 }
 
-// The address of the port: that of RoCE v2 and IPv4, which every network carries, or else the first.
+// The GID of the port: RoCE v2 with IPv4 if present, because every network carries it; otherwise the first.
 ibv_gid_entry choose_gid(ibv_context *context)
 {
 	std::vector<ibv_gid_entry> entries(256);
@@ -172,7 +172,7 @@ void wait_for_completion(ibv_cq *queue)
 
 	while ((count = ibv_poll_cq(queue, 1, &completion)) == 0)
 		if (std::chrono::steady_clock::now() > deadline)
-			throw std::runtime_error("no completion came");
+			throw std::runtime_error("no completion arrived");
 	check(count < 0 ? EIO : 0, "ibv_poll_cq");
 	if (completion.status != IBV_WC_SUCCESS)
 		throw std::runtime_error(ibv_wc_status_str(completion.status));
@@ -186,7 +186,7 @@ void run(const std::string &name)
 	for (auto &byte : here)
 		byte = static_cast<std::uint8_t>((next = next * 1664525 + 1013904223) >> 24);
 
-	// What is made last goes first.
+	// Objects are destroyed in reverse order.
 	Context context = open_any(name);
 	Domain domain(check(ibv_alloc_pd(context.get()), "ibv_alloc_pd"));
 	Queue queue(check(ibv_create_cq(context.get(), 2, nullptr, nullptr, 0), "ibv_create_cq"));
@@ -201,7 +201,7 @@ void run(const std::string &name)
 	post_write(one.get(), from.get(), to.get());
 	wait_for_completion(queue.get());
 	if (here != there)
-		throw std::runtime_error("what arrived is not what was sent");
+		throw std::runtime_error("the received bytes differ from those sent");
 	std::printf("%s: queue pair %u wrote %zu bytes to queue pair %u, and all of them arrived\n",
 		    ibv_get_device_name(context->device), one->qp_num, size, other->qp_num);
 }

@@ -1,8 +1,8 @@
-/* Sends a message over rsockets, the sockets of librdmacm, to a child of this process and has it back.
+/* Sends a message over rsockets, the sockets of librdmacm, to a child process, which echoes it.
  *
  *   stream ADDRESS     an IPv4 address of an RDMA device
  *
- * softrnic has no rsockets: this wants rdma-core and a device of the system. */
+ * softrnic has no rsockets: this needs rdma-core and a device of the system. */
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -41,7 +41,7 @@ static void receive_all(int socket, char *bytes)
 	}
 }
 
-/* Gives back what comes; says in `ready` that somebody can connect. */
+/* Echoes the received bytes; writes to `ready` once it listens. */
 static void serve(struct sockaddr_in *address, int ready)
 {
 	int listener = rsocket(AF_INET, SOCK_STREAM, 0), yes = 1, socket;
@@ -75,12 +75,12 @@ int main(int argc, char **argv)
 	char byte;
 
 	if (argc != 2 || inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) {
-		fprintf(stderr, "stream: which IPv4 address? stream ADDRESS\n");
+		fprintf(stderr, "usage: stream ADDRESS (an IPv4 address)\n");
 		return 2;
 	}
 	CHECK(!pipe(ready));
 
-	/* Before the first verb: what a process has of a device its children do not share. */
+	/* Fork before the first verb: children cannot use the devices of their parent. */
 	pid_t child = fork();
 
 	CHECK(child >= 0);
@@ -90,7 +90,7 @@ int main(int argc, char **argv)
 	}
 	close(ready[1]);
 	if (read(ready[0], &byte, 1) != 1)
-		return 1; /* the child has said why */
+		return 1; /* the child has printed the reason */
 	ask(&address);
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	printf("%d bytes went to %s and came back\n", SIZE, argv[1]);

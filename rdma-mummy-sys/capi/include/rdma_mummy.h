@@ -1,6 +1,6 @@
-/* What librdma_mummy has beside the functions of <infiniband/verbs.h>, <rdma/rdma_cma.h> and <rdma/rsocket.h>.
+/* Functions of librdma_mummy in addition to those of <infiniband/verbs.h>, <rdma/rdma_cma.h> and <rdma/rsocket.h>.
  *
- * A program that uses none of it does not need this header. */
+ * Programs that use none of them do not need this header. */
 
 #ifndef RDMA_MUMMY_H
 #define RDMA_MUMMY_H
@@ -11,23 +11,23 @@
 extern "C" {
 #endif
 
-/* Adds the devices of softrnic, a NIC in software, to those of this process: lists of devices that are made from now on have soft0
- * after the devices of the system, and where the system has none, rdma_create_event_channel() and the like are softrnic's. To have
- * them in a program that does not call this, set the environment variable RDMA_MUMMY_SOFTRNIC to 1.
+/* Adds the devices of softrnic, a software NIC, to this process. Later device lists include soft0 after the system's devices. If
+ * the system has no device, rdma_create_event_channel() and related functions use softrnic. Programs that do not call this function
+ * can use softrnic with the environment variable RDMA_MUMMY_SOFTRNIC=1.
  *
- * The environment variable SOFTRNIC_DEVICES names other devices, or says how many.
+ * The environment variable SOFTRNIC_DEVICES sets the names or the number of the devices.
  *
- * Returns 0, also where they are registered already; else an errno value, which is also in errno:
+ * Returns 0, also if they are already registered; otherwise an errno value, which is also in errno:
  *   EOPNOTSUPP  this library was built without softrnic
- *   EINVAL      SOFTRNIC_DEVICES is no list of devices
- *   EEXIST      there is another softrnic in this process, or SOFTRNIC_DEVICES is not what it was when this one was registered */
+ *   EINVAL      SOFTRNIC_DEVICES is not a list of devices
+ *   EEXIST      this process has another softrnic, or SOFTRNIC_DEVICES has changed since the registration */
 int rdma_mummy_register_softrnic(void);
 
-/* Says what is behind the functions: a line for each of libibverbs and librdmacm, with the file that was loaded, or every path that
- * was tried and what to install or set; then a line about softrnic. It loads the libraries as a first verb does.
+/* Describes the loaded libraries: a line each for libibverbs and librdmacm, with the loaded file, or every path tried and a remedy;
+ * then a line about softrnic. It loads the libraries, like a first verb.
  *
- * As snprintf(): at most `size` bytes are written, the last of them zero, and the length of the whole text is returned; `text` may be
- * null where `size` is 0. */
+ * Like snprintf(): writes at most `size` bytes, the last of them zero, and returns the length of the whole text; `text` may be null
+ * if `size` is 0. */
 size_t rdma_mummy_describe(char *text, size_t size);
 
 #ifdef __cplusplus

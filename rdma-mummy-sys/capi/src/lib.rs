@@ -1,11 +1,12 @@
 //! The functions of libibverbs and librdmacm as one library for programs in C and C++.
 //!
-//! Each function calls the one of the same name of `rdma-mummy-sys`, which opens rdma-core's libraries when the first verb needs
-//! them, and fails as the manual page says where there are none. Nothing runs when a program starts.
+//! Each function calls the function of the same name in `rdma-mummy-sys`, which loads rdma-core's libraries at the
+//! first verb that needs them. If they are missing, it fails as the manual page documents. No code runs at program
+//! start.
 //!
-//! `own` has what `rdma_mummy.h` declares beside the functions of rdma-core, `soft` knows whether softrnic is asked for.
+//! `own` has the functions that `rdma_mummy.h` adds to rdma-core's; `soft` registers softrnic on request.
 //!
-//! A panic ends the process: the functions are `extern "C"`, which nothing unwinds out of, and the profile is built to abort.
+//! A panic ends the process: the functions are `extern "C"`, which cannot unwind, and the profile aborts.
 
 mod own;
 mod soft;

@@ -1,4 +1,4 @@
-//! What `rdma_mummy.h` declares.
+//! The functions that `rdma_mummy.h` declares.
 
 use core::ffi::{c_char, c_int};
 use core::ptr;
@@ -7,25 +7,26 @@ use rdma_mummy_sys::load::{Library, LoadError, ibverbs, rdmacm};
 
 use crate::soft;
 
-/// Adds softrnic's devices to those of this process. Zero, or the errno value, which is also set.
+/// Registers softrnic's devices in this process. Returns zero, or the errno value, which is also set.
 #[unsafe(no_mangle)]
 extern "C" fn rdma_mummy_register_softrnic() -> c_int {
     soft::ready();
     match soft::register() {
         Ok(()) => 0,
         Err(code) => {
-            // SAFETY: libc gives the address of this thread's errno, which is valid and aligned for as long as the thread runs.
+            // SAFETY: libc returns the address of this thread's errno, which is valid and aligned while the thread
+            // runs.
             unsafe { *libc::__errno_location() = code };
             code
         }
     }
 }
 
-/// Says in words what is behind the functions, a line for each library, and returns how long the text is.
+/// Describes the loaded libraries, one line each, and returns the length of the text.
 ///
 /// # Safety
 ///
-/// `text` can be written to for `size` bytes, or `size` is 0.
+/// `text` can be written for `size` bytes, or `size` is 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_mummy_describe(text: *mut c_char, size: usize) -> usize {
     soft::ready();
@@ -35,11 +36,11 @@ unsafe extern "C" fn rdma_mummy_describe(text: *mut c_char, size: usize) -> usiz
         library(rdmacm::library()),
         soft::state()
     );
-    // As snprintf does: what fits, and a zero after it.
+    // Like snprintf: the part that fits, then a zero.
     if size > 0 && !text.is_null() {
         let length = all.len().min(size - 1);
-        // SAFETY: `length` bytes are in the string, and one more than that can be written to by contract; a string of ours is
-        // nowhere in the caller's memory.
+        // SAFETY: `length` bytes are in the string, and one more than that can be written by contract; the string does
+        // not overlap the caller's memory.
         unsafe {
             ptr::copy_nonoverlapping(all.as_ptr().cast(), text, length);
             *text.add(length) = 0;
@@ -48,7 +49,7 @@ unsafe extern "C" fn rdma_mummy_describe(text: *mut c_char, size: usize) -> usiz
     all.len()
 }
 
-/// Which file was loaded, or why none.
+/// Formats the loaded file, or the reason why none was loaded.
 fn library<T>(loaded: Result<&'static Library<T>, LoadError>) -> String {
     let library = match loaded {
         Ok(library) => library,

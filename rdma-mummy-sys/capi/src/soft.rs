@@ -1,4 +1,4 @@
-//! softrnic, for who asks for it: by the environment, or by the program.
+//! Registering softrnic on request, by the environment or by the program.
 
 #[cfg(not(feature = "softrnic"))]
 pub(crate) use absent::{ready, register, state};
@@ -14,15 +14,15 @@ mod present {
 
     use softrnic::RegisterError;
 
-    /// The environment variable that asks for softrnic.
+    /// The environment variable that requests softrnic.
     const VARIABLE: &str = "RDMA_MUMMY_SOFTRNIC";
 
     static LOOKED: Once = Once::new();
-    /// What came of registering it, once somebody has asked.
+    /// The result of registering it, once requested.
     static RESULT: Mutex<Option<Result<(), RegisterError>>> = Mutex::new(None);
 
-    /// Registers softrnic if the environment asks for it and no call has looked yet. It makes no thread and opens nothing, so that a
-    /// process which forks, closes all its descriptors or never calls a verb loses nothing.
+    /// Registers softrnic at the first call if the environment requests it. This starts no thread and opens no file, so
+    /// a process that forks, closes its descriptors or never calls a verb is not affected.
     #[inline]
     pub(crate) fn ready() {
         LOOKED.call_once(look);
@@ -37,32 +37,31 @@ mod present {
         }
     }
 
-    /// Whether the environment says anything but no. A program that runs with more rights than its caller (set-user-ID) does not
-    /// listen, as the loader does not.
+    /// Whether the environment variable is set to anything but a "no" value. Set-user-ID programs ignore it.
     fn is_asked_for() -> bool {
-        // SAFETY: reads the auxiliary vector of this process and has no precondition.
+        // SAFETY: reads this process's auxiliary vector; no precondition.
         let privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
         !privileged && env::var_os(VARIABLE).is_some_and(|value| !value.is_empty() && value != "0")
     }
 
-    /// Who set the variable has nobody else to hear this from.
+    /// Prints the error, because no return value can carry it.
     fn say(error: &RegisterError) {
-        // Where standard error takes nothing there is nobody to tell, and no reason to end the program.
-        let _ = writeln!(io::stderr(), "rdma_mummy: there are no soft devices: {error}");
+        // A failed write to standard error is ignored.
+        let _ = writeln!(io::stderr(), "rdma_mummy: cannot register softrnic: {error}");
     }
 
     fn remembered() -> Result<(), RegisterError> {
         let result = softrnic::register();
-        // It is whole whenever the lock is free.
+        // The value is consistent whenever the lock is free.
         let mut kept = RESULT.lock().unwrap_or_else(PoisonError::into_inner);
-        // Devices that are there stay, whatever is asked for later.
+        // Registered devices stay, whatever is requested later.
         if !matches!(*kept, Some(Ok(()))) {
             *kept = Some(result.clone());
         }
         result
     }
 
-    /// Makes softrnic's devices those of this process, or says with which errno value this cannot be.
+    /// Registers softrnic's devices in this process, or returns the errno value of the failure.
     pub(crate) fn register() -> Result<(), c_int> {
         remembered().map_err(|error| match error {
             RegisterError::Provider(_) | RegisterError::Registered { .. } => libc::EEXIST,
@@ -70,13 +69,13 @@ mod present {
         })
     }
 
-    /// Whether its devices are there, or what to change.
+    /// Describes whether its devices are registered, or the remedy.
     pub(crate) fn state() -> String {
         match &*RESULT.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(Ok(())) => String::from("its devices are registered"),
             Some(Err(error)) => error.to_string(),
             None => format!(
-                "not asked for: set the environment variable {VARIABLE} to 1, or call rdma_mummy_register_softrnic()"
+                "not requested; set the environment variable {VARIABLE} to 1, or call rdma_mummy_register_softrnic()"
             ),
         }
     }
@@ -86,16 +85,16 @@ mod present {
 mod absent {
     use core::ffi::c_int;
 
-    /// There is nothing to ask for.
+    /// Does nothing: this build has no softrnic.
     #[inline]
     pub(crate) fn ready() {}
 
-    /// Refuses.
+    /// Returns `EOPNOTSUPP`.
     pub(crate) fn register() -> Result<(), c_int> {
         Err(libc::EOPNOTSUPP)
     }
 
-    /// That it is not there.
+    /// Describes its absence.
     pub(crate) fn state() -> &'static str {
         "not in this library, which was built without it"
     }

@@ -1,4 +1,4 @@
-/* Two libraries in Rust in one program: this one's devices are there, and the other's panics are its own affair. */
+/* Two Rust libraries in one program: this one's devices are listed, and the other's panics do not affect it. */
 
 #include <infiniband/verbs.h>
 #include <rdma_mummy.h>

@@ -1,8 +1,8 @@
-//! Another library in Rust, as a program may have one beside this: it panics, and catches it.
+//! A second Rust library in the same program, which panics and catches the panic.
 
 use std::panic;
 
-/// Whether the panic came back to here.
+/// Whether the panic was caught here.
 #[unsafe(no_mangle)]
 extern "C" fn beside_catches(index: usize) -> bool {
     panic::set_hook(Box::new(|_| {}));

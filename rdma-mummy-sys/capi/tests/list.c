@@ -1,5 +1,5 @@
-/* Lists the devices by name; with any word it ends before the first verb. It knows nothing of this library: BENCHMARKING.md has what it
- * takes to start it with libibverbs and with librdma_mummy. */
+/* Lists the devices by name; with an argument it exits before the first verb. It does not depend on this library: BENCHMARKING.md has
+ * its start-up cost with libibverbs and with librdma_mummy. */
 
 #include <infiniband/verbs.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
-// A panic inside of the library ends the program where it is: nothing of it passes through the program's own functions.
+// A panic inside the library aborts the program: it does not unwind through the program's functions.
 //
-// The panic is forced from outside. The clock, which is this program's own, stops to answer, and Rust's standard library panics when it
-// asks a clock that does not answer.
+// To force a panic, this program replaces clock_gettime() and makes it fail: Rust's standard library panics if the clock fails.
 
 #include <cerrno>
 #include <cstdio>
@@ -14,7 +13,7 @@
 
 static bool is_broken;
 
-// In the place of the C library's.
+// Replaces the C library's function.
 extern "C" int clock_gettime(clockid_t clock, struct timespec *time) noexcept
 {
 	if (!is_broken)
@@ -47,12 +46,12 @@ int main()
 		return 1;
 	if (!*list || !(context = ibv_open_device(*list)) || addresses(context))
 		return 1;
-	puts("the clock stops");
+	puts("the clock fails from now on");
 	is_broken = true;
 	try {
 		printf("ibv_query_gid returned %d\n", addresses(context));
 	} catch (...) {
-		puts("a panic came as an exception");
+		puts("a panic arrived as an exception");
 	}
 	return 0;
 }

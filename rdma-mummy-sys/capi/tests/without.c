@@ -1,6 +1,6 @@
-/* What the functions return where there is no rdma-core: the failure that the manual page of each names, with errno EOPNOTSUPP.
+/* Checks what the functions return without rdma-core: the failure that each manual page documents, with errno EOPNOTSUPP.
  *
- * Objects are made up here, of a device that nobody in this process has made: it would be one of rdma-core. */
+ * The objects are fake and belong to a device of no provider in this process, as rdma-core's would. */
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -23,7 +23,7 @@ static void judge(int well, const char *what)
 	errno = 0;
 }
 
-#define IS_NULL(call) judge(!(call) && errno == EOPNOTSUPP, #call " is no null")
+#define IS_NULL(call) judge(!(call) && errno == EOPNOTSUPP, #call " is not null")
 #define IS_CODE(call) judge((call) == EOPNOTSUPP && errno == EOPNOTSUPP, #call " is not EOPNOTSUPP")
 #define IS_MINUS_CODE(call) judge((call) == -EOPNOTSUPP && errno == EOPNOTSUPP, #call " is not -EOPNOTSUPP")
 #define IS_MINUS_ONE(call) judge((call) == -1 && errno == EOPNOTSUPP, #call " is not -1")
@@ -31,7 +31,7 @@ static void judge(int well, const char *what)
 #define SETS_ERRNO(call) judge(((call), errno == EOPNOTSUPP), #call)
 
 static struct ibv_device device;
-/* As large as the header's functions expect one to be. */
+/* As large as the header's functions expect. */
 static struct verbs_context whole = { .context = { .device = &device } };
 static struct ibv_pd pd = { .context = &whole.context };
 static struct ibv_mr mr = { .context = &whole.context, .pd = &pd };
@@ -71,9 +71,9 @@ static void devices(void)
 	IS_MINUS_ONE(ibv_query_pkey(&whole.context, 1, 0, &key));
 	IS_MINUS_ONE(ibv_get_pkey_index(&whole.context, 1, key));
 	IS_CODE(ibv_fork_init());
-	judge(ibv_is_fork_initialized() == IBV_FORK_DISABLED, "ibv_is_fork_initialized() says more than no");
+	judge(ibv_is_fork_initialized() == IBV_FORK_DISABLED, "ibv_is_fork_initialized() is not IBV_FORK_DISABLED");
 
-	/* What the library exports, and today's headers do not declare. */
+	/* Exported by the library, but not declared in current headers. */
 	extern const char *ibv_get_sysfs_path(void);
 	extern int ibv_read_sysfs_file(const char *, const char *, char *, size_t);
 	extern int ibv_dontfork_range(void *, size_t), ibv_dofork_range(void *, size_t);
@@ -238,7 +238,7 @@ static void sockets(void)
 	IS_MINUS_ONE(riomap(3, memory, 1, 0, 0, 0));
 	IS_MINUS_ONE(riounmap(3, memory, 1));
 	IS_MINUS_ONE((ssize_t)riowrite(3, memory, 1, 0, 0));
-	/* Plain descriptors are polled as ever. */
+	/* Ordinary descriptors are polled as by poll(). */
 	judge(rpoll(NULL, 0, 0) == 0, "rpoll() of nothing is not 0");
 	judge(rselect(0, NULL, NULL, NULL, &(struct timeval){ 0 }) == 0, "rselect() of nothing is not 0");
 }
@@ -255,7 +255,7 @@ static void words(void)
 	judge(ibv_rate_to_mbps(IBV_RATE_40_GBPS) == 40000 && mbps_to_ibv_rate(40000) == IBV_RATE_40_GBPS, "Mb/s");
 }
 
-/* Why, and what helps. */
+/* Checks the description of the failure and its remedy. */
 static void own(void)
 {
 	char text[4096], part[16];
@@ -263,10 +263,10 @@ static void own(void)
 
 	judge(length == strlen(text), "the description has another length");
 	judge(strstr(text, "libibverbs: cannot load") && strstr(text, "librdmacm: cannot load"), text);
-	judge(rdma_mummy_describe(NULL, 0) == length, "the length of the description is not told");
+	judge(rdma_mummy_describe(NULL, 0) == length, "the length of the description is not returned");
 	judge(rdma_mummy_describe(part, sizeof(part)) == length && strlen(part) == sizeof(part) - 1 &&
 		      !strncmp(part, text, sizeof(part) - 1),
-	      "a part of the description is not its beginning");
+	      "a truncated description is not its beginning");
 
 	int code = rdma_mummy_register_softrnic(), count = 0;
 

@@ -1,10 +1,10 @@
-//! The functions under their C names, from the list that `rdma-mummy-sys` has of each library.
+//! The functions under their C names, from the lists in `rdma-mummy-sys`.
 
-/// Defines all functions in the crate that calls it; `$ready` is called before each of them.
+/// Defines all functions in the calling crate; each calls `$ready` first.
 #[macro_export]
 macro_rules! functions {
     ($ready:path) => {
-        // A module for each list, as the same name may stand for something else in the next.
+        // One module per list, because the lists use some type names differently.
         mod ibverbs {
             $crate::export!(@list ibverbs_functions, $ready);
         }
@@ -43,7 +43,7 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn ibv_close_device($context: $type) -> $result {
             $ready();
-            // SAFETY: the caller keeps the contract of the C function, which is that of this one.
+            // SAFETY: the caller upholds the contract of the C function, which is that of this one.
             unsafe { $crate::close_device($context) }
         }
     };
@@ -51,16 +51,16 @@ macro_rules! export {
     (@one $ready:path, $name:ident ($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            // Some of them are safe in Rust; here all are what C has.
+            // Some are safe in Rust; here all have C's type.
             const FUNCTION: unsafe extern "C" fn($($type),*) -> $result = library::$name;
             $ready();
-            // SAFETY: the caller keeps the contract of the C function, which is that of this one.
+            // SAFETY: the caller upholds the contract of the C function, which is that of this one.
             unsafe { FUNCTION($($argument),*) }
         }
     };
 }
 
-/// What the prototypes name.
+/// The types in the prototypes.
 #[doc(hidden)]
 pub mod types {
     pub use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -71,15 +71,15 @@ pub mod types {
     pub use rdma_mummy_sys::since_v44::*;
 }
 
-/// The C library closes any device, as the kernel clears away what is left on it, and programs count on that: perftest leaves
-/// queues behind. softrnic refuses, so that nothing is pulled from under a Rust program. Here the device is left to the end of the
-/// process then.
+/// Closes a device as C does, even if objects are left on it. The C library closes any device, because the kernel frees
+/// the remaining objects, and programs such as perftest rely on that. softrnic returns an error instead, to protect
+/// Rust programs. This function then leaves the device open until the process exits.
 ///
 /// # Safety
 ///
-/// As of `ibv_close_device`.
+/// As for `ibv_close_device`.
 pub unsafe fn close_device(context: *mut types::ibv_context) -> types::c_int {
-    // SAFETY: the caller keeps the contract of the C function.
+    // SAFETY: the caller upholds the contract of the C function.
     let result = unsafe { rdma_mummy_sys::load::ibverbs::ibv_close_device(context) };
     let in_use = result != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY);
     if in_use { 0 } else { result }

@@ -1,4 +1,4 @@
-//! Which header becomes which file, and which types come from elsewhere.
+//! The output file of each header, and the origin of shared types.
 
 use std::path::Path;
 
@@ -8,21 +8,21 @@ use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter, RustEdition, Rus
 
 use crate::{postprocess, version};
 
-/// One file of `src/bindings`.
+/// One file in `src/bindings`.
 pub(crate) struct Output {
-    /// Its name.
+    /// The file's name.
     pub(crate) file: &'static str,
-    /// The headers to include, below the include folder.
+    /// The headers to include, relative to the include directory.
     include: &'static [&'static str],
-    /// The headers, as regular expressions, whose items the file holds.
+    /// The headers, as regular expressions, whose items the file contains.
     own: &'static [&'static str],
-    /// The items to keep of these, as regular expressions, with what they refer to; all if empty.
+    /// The items to keep, as regular expressions, with their dependencies; all if empty.
     keep: &'static [&'static str],
-    /// The headers whose items another file holds.
+    /// The headers whose items another file contains.
     elsewhere: &'static [&'static str],
-    /// `use` lines that bring in the others' items.
+    /// `use` lines that import items of other files.
     uses: &'static [&'static str],
-    /// Types and constants, or the functions' prototypes.
+    /// Types and constants, or function prototypes.
     items: Items,
 }
 
@@ -44,8 +44,8 @@ const VERBS_AND_KERNEL_TYPES: &[&str] =
 const RDMA_CMA: &[&str] = &[".*/rdma/rdma_cma\\.h", ".*/infiniband/sa\\.h", ".*/infiniband/ib\\.h"];
 const MLX5DV: &[&str] =
     &[".*/infiniband/mlx5dv\\.h", ".*/infiniband/mlx5_api\\.h", ".*/infiniband/mlx5_user_ioctl_verbs\\.h"];
-/// The functions of libmlx5 with their types and flags, and the segments whose inline functions are ported. Left out is what only
-/// programs that write queue entries by hand need: other segments, opcodes, syndromes.
+/// The functions of libmlx5 with their types and flags, and the segments of the ported inline functions. Items needed
+/// only to write queue entries by hand are omitted: other segments, opcodes, syndromes.
 const MLX5DV_KEPT: &[&str] = &[
     "mlx5dv_.*",
     "MLX5DV_.*",
@@ -59,7 +59,7 @@ const MLX5DV_KEPT: &[&str] = &[
 ];
 const EFADV: &[&str] = &[".*/infiniband/efadv\\.h"];
 
-/// All files, in the order in which they are written.
+/// All files, in writing order.
 pub(crate) const OUTPUTS: &[Output] = &[
     Output {
         file: "verbs.rs",
@@ -120,7 +120,7 @@ pub(crate) const OUTPUTS: &[Output] = &[
     },
 ];
 
-/// What the C library defines; the `libc` crate has it for every target.
+/// Types of the C library; the `libc` crate defines them for every target.
 const FROM_LIBC: &[&str] = &[
     "pthread_.*",
     "__pthread_.*",
@@ -145,11 +145,11 @@ const FROM_LIBC: &[&str] = &[
     "_IO_.*",
 ];
 
-/// Named one by one: `libc` has a `__u32` of its own.
+/// Imported by name, because `libc` has its own `__u32`.
 const USE_LIBC: &str = "use libc::{FILE, pthread_cond_t, pthread_mutex_t, sockaddr, sockaddr_in, sockaddr_in6, \
                         sockaddr_storage, socklen_t, timespec};\n";
 
-/// Types that another file or `libc` defines are plain C data as well: they can be copied.
+/// Treats types that another file or `libc` defines as plain C data, which can be copied.
 #[derive(Debug)]
 struct ElsewhereIsPlain;
 
@@ -163,7 +163,7 @@ impl ParseCallbacks for ElsewhereIsPlain {
 }
 
 impl Output {
-    /// The text of the file.
+    /// Generates the text of the file.
     pub(crate) fn generate(&self, include: &Path, release: &str) -> Result<String> {
         let source: String =
             self.include.iter().map(|header| format!("#include \"{}\"\n", include.join(header).display())).collect();
@@ -200,7 +200,7 @@ impl Output {
             builder = builder.blocklist_file(pattern);
         }
         builder = builder.parse_callbacks(Box::new(ElsewhereIsPlain));
-        // Packed and aligned at once, which no `repr` can say: written by hand.
+        // Packed and aligned at once, which `repr` cannot express: written by hand.
         builder = builder.blocklist_type("mlx5_wqe_ctrl_seg");
         for pattern in FROM_LIBC {
             builder = builder.blocklist_type(pattern);
@@ -221,7 +221,7 @@ impl Output {
     }
 }
 
-/// The oldest compiler with edition 2024; the workspace asks for a newer one.
+/// The oldest compiler with edition 2024; the workspace requires a newer one.
 fn rust_target() -> RustTarget {
     RustTarget::stable(85, 0).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Writes `rdma-mummy-sys/src/bindings/` from the rdma-core headers of this machine.
+//! Writes `rdma-mummy-sys/src/bindings/` from this machine's rdma-core headers.
 //!
 //! `cargo xtask bindings` runs it; `--check` compares instead of writing. It needs libclang and the packages
 //! libibverbs-dev and librdmacm-dev (the crate itself needs none of them).
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
-/// Makes the committed bindings of rdma-mummy-sys from the installed rdma-core headers.
+/// Generates the bindings of rdma-mummy-sys from the installed rdma-core headers.
 #[derive(Parser)]
 struct Arguments {
-    /// Compare with the committed files and fail where they differ; write nothing.
+    /// Compare with the committed files and fail on differences; write nothing.
     #[arg(long)]
     check: bool,
 
-    /// Where the headers are.
+    /// Include directory of the headers.
     #[arg(long, default_value = "/usr/include", value_name = "FOLDER")]
     include: PathBuf,
 }
@@ -34,8 +34,8 @@ fn main() -> Result<()> {
         let recorded = version::recorded(&folder)?;
         if installed != recorded {
             bail!(
-                "the committed bindings were made from rdma-core {recorded}, the headers here are of {installed}: \
-                 compare on a machine with {recorded}"
+                "the committed bindings are from rdma-core {recorded}, but the installed headers are from \
+                {installed}; compare on a machine with rdma-core {recorded}"
             );
         }
     }
@@ -45,25 +45,25 @@ fn main() -> Result<()> {
         let text = output.generate(&arguments.include, &installed)?;
         let path = folder.join(output.file);
         if arguments.check {
-            let committed = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            let committed = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             if committed != text {
                 drifted.push(output.file);
             }
         } else {
-            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
             println!("wrote src/bindings/{}", output.file);
         }
     }
 
     if !drifted.is_empty() {
         bail!(
-            "src/bindings differs from what the headers of rdma-core {installed} give: {}. \
-             Run `cargo xtask bindings` and look at the difference.",
+            "src/bindings differs from the rdma-core {installed} headers in {}; run `cargo xtask bindings` and \
+            review the difference",
             drifted.join(", ")
         );
     }
     if arguments.check {
-        println!("src/bindings is what rdma-core {installed} gives ({} files)", headers::OUTPUTS.len());
+        println!("src/bindings matches rdma-core {installed} ({} files)", headers::OUTPUTS.len());
     }
     Ok(())
 }

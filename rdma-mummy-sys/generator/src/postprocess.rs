@@ -1,6 +1,6 @@
-//! What bindgen has no option for.
+//! Changes to bindgen's output that it has no option for.
 
-/// Confines the layout assertions to the kind of target that they were computed on: sizes of `pthread_mutex_t` and of
+/// Restricts the layout assertions to the targets for which they were computed: sizes of `pthread_mutex_t` and of
 /// `long` differ elsewhere.
 pub(crate) fn gate_layout_assertions(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

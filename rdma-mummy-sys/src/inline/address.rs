@@ -1,4 +1,4 @@
-//! Addresses: the GIDs of a port, the flow label that becomes a UDP source port, and InfiniBand socket addresses (ib.h).
+//! Addresses: a port's GIDs, the UDP source port of a flow label, and InfiniBand socket addresses (ib.h).
 
 use core::ffi::c_int;
 
@@ -6,7 +6,7 @@ use super::library;
 use crate::bindings::rdma_cma::ib_addr;
 use crate::bindings::verbs::*;
 
-/// Reads one entry of a port's GID table, with its type and network interface: zero or an errno. See
+/// Reads one entry of a port's GID table, with its type and network interface. Returns zero or an errno value. See
 /// `ibv_query_gid_ex(3)`.
 ///
 /// # Safety
@@ -20,12 +20,12 @@ pub unsafe fn ibv_query_gid_ex(
     entry: *mut ibv_gid_entry,
     flags: u32,
 ) -> c_int {
-    // SAFETY: by contract the context is live and `entry` writable; the library is told its size.
+    // SAFETY: by contract the context is live and `entry` writable; the library receives its size.
     unsafe { library::_ibv_query_gid_ex(context, port_num, gid_index, entry, flags, size_of::<ibv_gid_entry>()) }
 }
 
-/// Reads the valid entries of the GID tables of all ports: how many were written, or a negated errno. See
-/// `ibv_query_gid_table(3)`.
+/// Reads the valid entries of the GID tables of all ports. Returns the number of entries written, or a negated errno
+/// value. See `ibv_query_gid_table(3)`.
 ///
 /// # Safety
 ///
@@ -37,11 +37,11 @@ pub unsafe fn ibv_query_gid_table(
     max_entries: usize,
     flags: u32,
 ) -> isize {
-    // SAFETY: by contract the context is live and the entries writable; the library is told the size of one.
+    // SAFETY: by contract the context is live and the entries writable; the library receives the size of one.
     unsafe { library::_ibv_query_gid_table(context, entries, max_entries, flags, size_of::<ibv_gid_entry>()) }
 }
 
-/// The UDP source port that a flow label gives under RoCE v2: its upper six bits folded into its lower fourteen, in the
+/// Returns the UDP source port of a flow label under RoCE v2: its upper six bits folded into its lower fourteen, in the
 /// range of dynamic ports.
 #[inline]
 #[must_use]
@@ -63,7 +63,7 @@ pub unsafe fn ib_addr_any(a: *const ib_addr) -> c_int {
     (w1 | w2 | w3 | w4 == 0) as c_int
 }
 
-/// Whether the address is that of the host itself: zeros and a one.
+/// Whether the address is the loopback address: zeros and a one.
 ///
 /// # Safety
 ///

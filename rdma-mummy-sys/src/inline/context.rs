@@ -1,4 +1,4 @@
-//! A device context: its extended table of operations, and the attributes of the device and of its ports.
+//! A device context: its extended table of operations, and the attributes of the device and its ports.
 
 use core::ffi::c_int;
 use core::mem::offset_of;
@@ -9,10 +9,10 @@ use libc::{EINVAL, ENOSYS, EOPNOTSUPP};
 use super::library;
 use crate::bindings::verbs::*;
 
-/// What `ibv_context::abi_compat` holds if the context is the tail of a [`verbs_context`].
+/// The value of `ibv_context::abi_compat` if the context is the tail of a [`verbs_context`].
 const EXTENDED: usize = usize::MAX;
 
-/// The extended table that `context` is the tail of, or null if it is the tail of none.
+/// Returns the extended table whose tail is `context`, or null if it has none.
 ///
 /// # Safety
 ///
@@ -27,15 +27,15 @@ pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
 }
 
-/// Reads values of the device at this moment, its clock for one, as `values.comp_mask` asks: zero or an errno. See
-/// `ibv_query_rt_values_ex(3)`.
+/// Reads current values of the device, such as its clock, selected by `values.comp_mask`. Returns zero or an errno
+/// value. See `ibv_query_rt_values_ex(3)`.
 ///
 /// # Safety
 ///
 /// `context` is live and `values` can be read and written.
 #[inline]
 pub unsafe fn ibv_query_rt_values_ex(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
-    // SAFETY: by contract the context is live; its operation gets what this function got.
+    // SAFETY: by contract the context is live; its operation receives this function's arguments.
     unsafe {
         match extended_op!(context, query_rt_values) {
             Some(query) => query(context, values),
@@ -44,8 +44,8 @@ pub unsafe fn ibv_query_rt_values_ex(context: *mut ibv_context, values: *mut ibv
     }
 }
 
-/// Reads what the device can do: zero or an errno. A provider without the extended query gives the plain attributes
-/// with zeros after them; `EINVAL` if `input` asks for anything. See `ibv_query_device_ex(3)`.
+/// Reads the capabilities of the device. Returns zero or an errno value. Without the provider's extended query, returns
+/// the plain attributes followed by zeros, or `EINVAL` if `input` selects anything. See `ibv_query_device_ex(3)`.
 ///
 /// # Safety
 ///
@@ -56,8 +56,8 @@ pub unsafe fn ibv_query_device_ex(
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
 ) -> c_int {
-    // SAFETY: by contract the context is live, `input` is null or readable and `attr` writable: the provider is told its
-    // size, and a structure of plain integers may be all zeros.
+    // SAFETY: by contract the context is live, `input` is null or readable and `attr` writable. The provider receives
+    // its size, and a structure of plain integers may be all zeros.
     unsafe {
         if !input.is_null() && (*input).comp_mask != 0 {
             return EINVAL;
@@ -73,16 +73,17 @@ pub unsafe fn ibv_query_device_ex(
     }
 }
 
-/// Reads the attributes of port `port_num`, counted from one: zero or an errno. Without the provider's own operation
-/// the library writes the attributes that it knew first, and the others are zero. See `ibv_query_port(3)`.
+/// Reads the attributes of port `port_num`, counted from one. Returns zero or an errno value. Without the provider's
+/// own operation, the library writes the attributes of its first version, and the others are zero. See
+/// `ibv_query_port(3)`.
 ///
 /// # Safety
 ///
 /// `context` is live and `port_attr` can be written.
 #[inline]
 pub unsafe fn ___ibv_query_port(context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr) -> c_int {
-    // SAFETY: by contract the context is live and `port_attr` writable: the provider is told its size, the library
-    // writes no more than the first part of it, and a structure of plain integers may be all zeros.
+    // SAFETY: by contract the context is live and `port_attr` writable. The provider receives its size, the library
+    // writes only the first part of it, and a structure of plain integers may be all zeros.
     unsafe {
         match extended_op!(context, query_port) {
             Some(query) => query(context, port_num, port_attr, size_of::<ibv_port_attr>()),
@@ -94,7 +95,7 @@ pub unsafe fn ___ibv_query_port(context: *mut ibv_context, port_num: u8, port_at
     }
 }
 
-/// Reads the attributes of port `port_num`, counted from one: zero or an errno. See `ibv_query_port(3)`.
+/// Reads the attributes of port `port_num`, counted from one. Returns zero or an errno value. See `ibv_query_port(3)`.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Counters of what flow rules match.
+//! Counters of packets that match flow rules.
 
 use core::ffi::c_int;
 
@@ -7,7 +7,7 @@ use libc::EOPNOTSUPP;
 use super::unsupported;
 use crate::bindings::verbs::*;
 
-/// Makes a set of counters. Null, and errno, if that fails. See `ibv_create_counters(3)`.
+/// Creates a set of counters. Returns null and sets errno on failure. See `ibv_create_counters(3)`.
 ///
 /// # Safety
 ///
@@ -17,7 +17,7 @@ pub unsafe fn ibv_create_counters(
     context: *mut ibv_context,
     init_attr: *mut ibv_counters_init_attr,
 ) -> *mut ibv_counters {
-    // SAFETY: by contract the context is live; its operation gets what this function got.
+    // SAFETY: by contract the context is live; its operation receives this function's arguments.
     unsafe {
         match extended_op!(context, create_counters) {
             Some(create) => create(context, init_attr),
@@ -26,14 +26,15 @@ pub unsafe fn ibv_create_counters(
     }
 }
 
-/// Destroys a set of counters: zero or an errno. See `ibv_destroy_counters(3)`.
+/// Destroys a set of counters. Returns zero or an errno value. See `ibv_destroy_counters(3)`.
 ///
 /// # Safety
 ///
-/// `counters` is live, and is not used again if this succeeds.
+/// `counters` is live, and is not used afterwards if this succeeds.
 #[inline]
 pub unsafe fn ibv_destroy_counters(counters: *mut ibv_counters) -> c_int {
-    // SAFETY: by contract the counters are live, and with them their context; the operation gets what this function got.
+    // SAFETY: by contract the counters are live, and with them their context; the operation receives this function's
+    // arguments.
     unsafe {
         match extended_op!((*counters).context, destroy_counters) {
             Some(destroy) => destroy(counters),
@@ -42,8 +43,8 @@ pub unsafe fn ibv_destroy_counters(counters: *mut ibv_counters) -> c_int {
     }
 }
 
-/// Puts a counter at a rule; with a null rule, it is kept for the rule that will name the set: zero or an errno. See
-/// `ibv_attach_counters_point_flow(3)`.
+/// Attaches a counter to a rule; with a null rule, reserves it for the rule that will name the set. Returns zero or an
+/// errno value. See `ibv_attach_counters_point_flow(3)`.
 ///
 /// # Safety
 ///
@@ -54,7 +55,8 @@ pub unsafe fn ibv_attach_counters_point_flow(
     attr: *mut ibv_counter_attach_attr,
     flow: *mut ibv_flow,
 ) -> c_int {
-    // SAFETY: by contract the counters are live, and with them their context; the operation gets what this function got.
+    // SAFETY: by contract the counters are live, and with them their context; the operation receives this function's
+    // arguments.
     unsafe {
         match extended_op!((*counters).context, attach_counters_point_flow) {
             Some(attach) => attach(counters, attr, flow),
@@ -63,7 +65,7 @@ pub unsafe fn ibv_attach_counters_point_flow(
     }
 }
 
-/// Stores the values of `ncounters` counters: zero or an errno. See `ibv_read_counters(3)`.
+/// Stores the values of `ncounters` counters. Returns zero or an errno value. See `ibv_read_counters(3)`.
 ///
 /// # Safety
 ///
@@ -75,7 +77,8 @@ pub unsafe fn ibv_read_counters(
     ncounters: u32,
     flags: u32,
 ) -> c_int {
-    // SAFETY: by contract the counters are live, and with them their context; the operation gets what this function got.
+    // SAFETY: by contract the counters are live, and with them their context; the operation receives this function's
+    // arguments.
     unsafe {
         match extended_op!((*counters).context, read_counters) {
             Some(read) => read(counters, counters_value, ncounters, flags),

@@ -1,12 +1,12 @@
-//! What efadv.h adds to completions.
+//! The completion extensions of efadv.h.
 
 use core::ffi::c_int;
 
 use crate::bindings::efadv::efadv_cq;
 use crate::bindings::verbs::ibv_gid;
 
-/// Stores the GID of the sender of the message under the cursor: zero, or a negative errno where there is none to tell.
-/// See `efadv_create_cq(3)`.
+/// Stores the GID of the message's sender. Returns zero, or a negative errno value if there is none. See
+/// `efadv_create_cq(3)`.
 ///
 /// # Safety
 ///
@@ -14,6 +14,6 @@ use crate::bindings::verbs::ibv_gid;
 /// `EFADV_WC_EX_WITH_SGID`, and `sgid` can be written.
 #[inline]
 pub unsafe fn efadv_wc_read_sgid(efadv_cq: *mut efadv_cq, sgid: *mut ibv_gid) -> c_int {
-    // SAFETY: by contract the queue is live, and its provider filled in the field that it was created with.
+    // SAFETY: by contract the queue is live, and its provider set the readers that it was created with.
     unsafe { ((*efadv_cq).wc_read_sgid.unwrap_unchecked())(efadv_cq, sgid) }
 }

@@ -1,4 +1,4 @@
-//! Memory regions: registering, advising, and the null region.
+//! Memory regions: registration, advice, and the null region.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -7,15 +7,15 @@ use libc::EOPNOTSUPP;
 use super::{library, unsupported};
 use crate::bindings::verbs::*;
 
-/// The access flags that a device may ignore: only the newer entry of the library takes them.
+/// Access flags that a device may ignore: only the library's newer function accepts them.
 const OPTIONAL: c_uint = ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
 
-/// What `ibv_reg_mr` stands for in C. `is_access_const` says that the compiler knew `access`; then, without an optional
-/// flag, the older entry of the library is called. See `ibv_reg_mr(3)`.
+/// The expansion of `ibv_reg_mr` in C. `is_access_const` states that the compiler knew `access`; without an optional
+/// flag, the library's older function is then called. See `ibv_reg_mr(3)`.
 ///
 /// # Safety
 ///
-/// Those of [`ibv_reg_mr`].
+/// As for [`ibv_reg_mr`].
 #[inline(always)]
 pub unsafe fn __ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -24,7 +24,7 @@ pub unsafe fn __ibv_reg_mr(
     access: c_uint,
     is_access_const: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: by contract the domain is live; the rest is the caller's to keep while the region lives.
+    // SAFETY: by contract the domain is live; the caller upholds the rest while the region lives.
     unsafe {
         if is_access_const != 0 && access & OPTIONAL == 0 {
             library::ibv_reg_mr(pd, addr, length, access as c_int)
@@ -34,25 +34,25 @@ pub unsafe fn __ibv_reg_mr(
     }
 }
 
-/// Registers memory: the device may use it as `access` says. Null, and errno, if that fails. Optional flags that the
-/// device does not know are left out. See `ibv_reg_mr(3)`.
+/// Registers memory for the device's use according to `access`. Returns null and sets errno on failure. Optional flags
+/// that the device does not support are ignored. See `ibv_reg_mr(3)`.
 ///
 /// # Safety
 ///
-/// `pd` is live. While the region lives, `addr` stays mapped for `length` bytes, and nothing in the program assumes
-/// that memory unchanged where `access` lets the device write.
+/// `pd` is live. While the region lives, `addr` stays mapped for `length` bytes, and no code assumes that memory
+/// unchanged if `access` lets the device write.
 #[inline]
 pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
     // SAFETY: the same contract.
     unsafe { __ibv_reg_mr(pd, addr, length, access as c_uint, 0) }
 }
 
-/// What `ibv_reg_mr_iova` stands for in C. `is_access_const` says that the compiler knew `access`; then, without an
-/// optional flag, the older entry of the library is called. See `ibv_reg_mr(3)`.
+/// The expansion of `ibv_reg_mr_iova` in C. `is_access_const` states that the compiler knew `access`; without an
+/// optional flag, the library's older function is then called. See `ibv_reg_mr(3)`.
 ///
 /// # Safety
 ///
-/// Those of [`ibv_reg_mr`].
+/// As for [`ibv_reg_mr`].
 #[inline(always)]
 pub unsafe fn __ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -62,7 +62,7 @@ pub unsafe fn __ibv_reg_mr_iova(
     access: c_uint,
     is_access_const: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: by contract the domain is live; the rest is the caller's to keep while the region lives.
+    // SAFETY: by contract the domain is live; the caller upholds the rest while the region lives.
     unsafe {
         if is_access_const != 0 && access & OPTIONAL == 0 {
             library::ibv_reg_mr_iova(pd, addr, length, iova, access as c_int)
@@ -72,12 +72,12 @@ pub unsafe fn __ibv_reg_mr_iova(
     }
 }
 
-/// Registers memory that work requests and the other side address from `iova` on. Null, and errno, if that fails. See
+/// Registers memory that work requests and the peer address from `iova` on. Returns null and sets errno on failure. See
 /// `ibv_reg_mr(3)`.
 ///
 /// # Safety
 ///
-/// Those of [`ibv_reg_mr`].
+/// As for [`ibv_reg_mr`].
 #[inline]
 pub unsafe fn ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -90,7 +90,8 @@ pub unsafe fn ibv_reg_mr_iova(
     unsafe { __ibv_reg_mr_iova(pd, addr, length, iova, access as c_uint, 0) }
 }
 
-/// Tells the device how ranges of registered memory will be used: zero or an errno. See `ibv_advise_mr(3)`.
+/// Advises the device how ranges of registered memory will be used. Returns zero or an errno value. See
+/// `ibv_advise_mr(3)`.
 ///
 /// # Safety
 ///
@@ -103,7 +104,8 @@ pub unsafe fn ibv_advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
-    // SAFETY: by contract the domain is live, and with it its context; the operation gets what this function got.
+    // SAFETY: by contract the domain is live, and with it its context; the operation receives this function's
+    // arguments.
     unsafe {
         match extended_op!((*pd).context, advise_mr) {
             Some(advise) => advise(pd, advice, flags, sg_list, num_sge),
@@ -112,7 +114,7 @@ pub unsafe fn ibv_advise_mr(
     }
 }
 
-/// Makes a region that swallows what is written to it and reads as zeros. Null, and errno, if that fails. See
+/// Creates a region that discards writes and reads as zeros. Returns null and sets errno on failure. See
 /// `ibv_alloc_null_mr(3)`.
 ///
 /// # Safety
@@ -120,7 +122,8 @@ pub unsafe fn ibv_advise_mr(
 /// `pd` is live.
 #[inline]
 pub unsafe fn ibv_alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    // SAFETY: by contract the domain is live, and with it its context; the operation gets what this function got.
+    // SAFETY: by contract the domain is live, and with it its context; the operation receives this function's
+    // arguments.
     unsafe {
         match extended_op!((*pd).context, alloc_null_mr) {
             Some(alloc) => alloc(pd),

@@ -1,11 +1,10 @@
-//! The headers' `static inline` functions: the part of the C API that no library holds.
+//! The headers' `static inline` functions, which no library exports.
 //!
-//! Data path functions call through pointers that lie in the object, so a loaded library costs them nothing. Control
-//! functions ask the extended table in front of `ibv_context` ([`verbs_get_ctx`]) and fall back on the library where
-//! the header does. A file holds one noun, its functions in the header's order; names, arguments, return values and
-//! `errno` are those of the C functions:
+//! Data path functions call through pointers in the object, so run-time loading costs them nothing. Control functions
+//! use the extended table before `ibv_context` ([`verbs_get_ctx`]), or the library if the header does so. A file has
+//! the functions of one noun in the header's order; names, arguments, return values and `errno` are those of C:
 //!
-//! | file | header | what |
+//! | file | header | contents |
 //! |---|---|---|
 //! | `send_wr` | verbs.h | `ibv_wr_*`: posting through an extended queue pair |
 //! | `completion` | verbs.h | `ibv_start_poll`, `ibv_wc_read_*`: polling an extended completion queue |
@@ -16,24 +15,24 @@
 //! | `memory`, `window`, `dm` | verbs.h | memory regions; memory windows; device memory |
 //! | `cq`, `qp`, `srq`, `wq` | verbs.h | the queues: creation, `ibv_poll_cq`, `ibv_post_send`, `ibv_post_recv` |
 //! | `rdma_verbs`, `rdma_cma` | rdma_verbs.h, rdma_cma.h | `rdma_post_*`, `rdma_reg_*`; the addresses of an identifier |
-//! | [`mlx5dv`], [`efadv`] | mlx5dv.h, efadv.h | the inlines of two vendors |
+//! | [`mlx5dv`], [`efadv`] | mlx5dv.h, efadv.h | the inline functions of two vendors |
 //!
-//! Where the header hides a function of the library behind a macro of the same name (`ibv_query_port`, `ibv_reg_mr`,
-//! `ibv_reg_mr_iova`), the function here is the macro. Left out is what only a static link of libibverbs uses:
-//! `__ibv_get_device_list`, which names the providers to the linker by `ibv_static_providers`.
+//! If the header wraps a library function in a macro of the same name (`ibv_query_port`, `ibv_reg_mr`,
+//! `ibv_reg_mr_iova`), the function here is the macro. `__ibv_get_device_list` is missing: only static linking uses it,
+//! to name the providers by `ibv_static_providers`.
 //!
 //! # Safety
 //!
-//! As in C, no pointer is checked. Objects are live: the library made them and has not destroyed them. What is read
-//! or written through a pointer argument is valid for that. Each function adds what is particular to it.
+//! As in C, no pointer is checked. Objects are live: the library created them and has not destroyed them. Pointer
+//! arguments are valid for the reads and writes made through them. Each function lists its additional requirements.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::load::ibverbs::c as library;
 
-/// The operation `$op` of the extended table of `$context`, if the context has such a table, the table reaches that
-/// far, and the provider filled it in: the header's `verbs_get_ctx_op`. To be used where `$context` may be read.
+/// Returns operation `$op` of the extended table of `$context`, if the context has such a table, the table is long
+/// enough, and the provider set it: the header's `verbs_get_ctx_op`. `$context` must be readable.
 macro_rules! extended_op {
     ($context:expr, $op:ident) => {{
         let table = $crate::inline::verbs_get_ctx($context);
@@ -81,13 +80,13 @@ pub use srq::*;
 pub use window::*;
 pub use wq::*;
 
-/// Leaves `code` in `errno`.
+/// Stores `code` in `errno`.
 fn set_errno(code: c_int) {
-    // SAFETY: the C library gives every thread an errno, at an address that is valid as long as the thread runs.
+    // SAFETY: the C library provides every thread with an errno, at an address valid while the thread runs.
     unsafe { *libc::__errno_location() = code };
 }
 
-/// How a function that creates something says that the provider cannot.
+/// Returns the failure of a creating function that the provider lacks.
 #[cold]
 fn unsupported<T>() -> *mut T {
     set_errno(libc::EOPNOTSUPP);

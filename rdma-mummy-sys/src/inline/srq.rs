@@ -7,8 +7,8 @@ use libc::EOPNOTSUPP;
 use super::{library, unsupported};
 use crate::bindings::verbs::*;
 
-/// Makes a shared receive queue: basic, XRC, or with tag matching. Null, and errno, if that fails. A basic queue with a
-/// protection domain and nothing else is made by the library. See `ibv_create_srq_ex(3)`.
+/// Creates a shared receive queue: basic, XRC, or with tag matching. Returns null and sets errno on failure. The
+/// library creates a basic queue with only a protection domain. See `ibv_create_srq_ex(3)`.
 ///
 /// # Safety
 ///
@@ -20,8 +20,8 @@ pub unsafe fn ibv_create_srq_ex(
 ) -> *mut ibv_srq {
     const PD: u32 = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_PD.0;
     const TYPE: u32 = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE.0;
-    // SAFETY: by contract the context and what the attributes name are live. The plain attributes are the first part of
-    // the extended ones.
+    // SAFETY: by contract the context and the objects that the attributes name are live. The plain attributes are the
+    // first part of the extended ones.
     unsafe {
         let mask = (*srq_init_attr_ex).comp_mask;
         let basic = mask & TYPE == 0 || (*srq_init_attr_ex).srq_type == ibv_srq_type::IBV_SRQT_BASIC;
@@ -35,14 +35,15 @@ pub unsafe fn ibv_create_srq_ex(
     }
 }
 
-/// Stores the number by which XRC senders name the queue: zero or an errno. See `ibv_get_srq_num(3)`.
+/// Stores the queue's number, by which XRC senders address it. Returns zero or an errno value. See
+/// `ibv_get_srq_num(3)`.
 ///
 /// # Safety
 ///
 /// `srq` is live and `srq_num` can be written.
 #[inline]
 pub unsafe fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
-    // SAFETY: by contract the queue is live, and with it its context; the operation gets what this function got.
+    // SAFETY: by contract the queue is live, and with it its context; the operation receives this function's arguments.
     unsafe {
         match extended_op!((*srq).context, get_srq_num) {
             Some(get) => get(srq, srq_num),
@@ -51,34 +52,34 @@ pub unsafe fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
     }
 }
 
-/// Posts a list of receive requests: zero, or an errno with the first request that was not posted in `bad_recv_wr`. See
-/// `ibv_post_srq_recv(3)`.
+/// Posts a list of receive requests. Returns zero, or an errno value after storing the first request not posted in
+/// `bad_recv_wr`. See `ibv_post_srq_recv(3)`.
 ///
 /// # Safety
 ///
 /// `srq` is live, `recv_wr` begins a list that can be read with its entries, and `bad_recv_wr` can be written. The
-/// device uses the buffers until their completions: they must stay registered, and unaliased.
+/// buffers must stay registered and unaliased until their completions, because the device uses them.
 #[inline]
 pub unsafe fn ibv_post_srq_recv(
     srq: *mut ibv_srq,
     recv_wr: *mut ibv_recv_wr,
     bad_recv_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: by contract the queue is live: its provider fills this operation in.
+    // SAFETY: by contract the queue is live: its provider sets this operation.
     unsafe { ((*(*srq).context).ops.post_srq_recv.unwrap_unchecked())(srq, recv_wr, bad_recv_wr) }
 }
 
-/// Posts a list of tag matching operations: zero, or an errno with the first one that was not posted in `bad_op`. See
-/// `ibv_post_srq_ops(3)`.
+/// Posts a list of tag matching operations. Returns zero, or an errno value after storing the first one not posted in
+/// `bad_op`. See `ibv_post_srq_ops(3)`.
 ///
 /// # Safety
 ///
-/// `srq` is live, `op` begins a list that can be read, and `bad_op` can be written. The device uses the buffers until
-/// their completions: they must stay registered, and unaliased.
+/// `srq` is live, `op` begins a list that can be read, and `bad_op` can be written. The buffers must stay registered
+/// and unaliased until their completions, because the device uses them.
 #[inline]
 pub unsafe fn ibv_post_srq_ops(srq: *mut ibv_srq, op: *mut ibv_ops_wr, bad_op: *mut *mut ibv_ops_wr) -> c_int {
-    // SAFETY: by contract the queue is live, and with it its context, and `bad_op` is writable; the operation gets what
-    // this function got.
+    // SAFETY: by contract the queue is live, and with it its context, and `bad_op` is writable; the operation receives
+    // this function's arguments.
     unsafe {
         match extended_op!((*srq).context, post_srq_ops) {
             Some(post) => post(srq, op, bad_op),

@@ -1,4 +1,4 @@
-//! Work queues, the receiving halves of packet queue pairs, and the tables that spread packets over them.
+//! Work queues, the receiving halves of packet queue pairs, and the tables that distribute packets among them.
 
 use core::ffi::c_int;
 use core::ptr::null;
@@ -8,32 +8,32 @@ use libc::EOPNOTSUPP;
 use super::unsupported;
 use crate::bindings::verbs::*;
 
-/// Posts a list of receive requests: zero, or an errno with the first request that was not posted in `bad_recv_wr`. See
-/// `ibv_create_wq(3)`.
+/// Posts a list of receive requests. Returns zero, or an errno value after storing the first request not posted in
+/// `bad_recv_wr`. See `ibv_create_wq(3)`.
 ///
 /// # Safety
 ///
-/// `wq` is live, `recv_wr` begins a list that can be read with its entries, and `bad_recv_wr` can be written. The device
-/// uses the buffers until their completions: they must stay registered, and unaliased.
+/// `wq` is live, `recv_wr` begins a list that can be read with its entries, and `bad_recv_wr` can be written. The
+/// buffers must stay registered and unaliased until their completions, because the device uses them.
 #[inline]
 pub unsafe fn ibv_post_wq_recv(
     wq: *mut ibv_wq,
     recv_wr: *mut ibv_recv_wr,
     bad_recv_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: by contract the queue is live: its provider fills this operation in.
+    // SAFETY: by contract the queue is live: its provider sets this operation.
     unsafe { ((*wq).post_recv.unwrap_unchecked())(wq, recv_wr, bad_recv_wr) }
 }
 
-/// Makes a work queue. Null, and errno, if that fails. See `ibv_create_wq(3)`.
+/// Creates a work queue. Returns null and sets errno on failure. See `ibv_create_wq(3)`.
 ///
 /// # Safety
 ///
 /// `context` is live, `wq_init_attr` can be read and written, and the objects that it names are live.
 #[inline]
 pub unsafe fn ibv_create_wq(context: *mut ibv_context, wq_init_attr: *mut ibv_wq_init_attr) -> *mut ibv_wq {
-    // SAFETY: by contract the context is live; its operation gets what this function got. What it returns is null or a
-    // new queue, which nobody else knows yet: its lock and its condition are made here, as in C.
+    // SAFETY: by contract the context is live; its operation receives this function's arguments. The
+    // result is null or a new queue, not yet shared: its lock and its condition are initialised here, as in C.
     unsafe {
         let Some(create) = extended_op!(context, create_wq) else {
             return unsupported();
@@ -49,14 +49,14 @@ pub unsafe fn ibv_create_wq(context: *mut ibv_context, wq_init_attr: *mut ibv_wq
     }
 }
 
-/// Changes the state or the flags of a work queue: zero or an errno. See `ibv_modify_wq(3)`.
+/// Changes the state or the flags of a work queue. Returns zero or an errno value. See `ibv_modify_wq(3)`.
 ///
 /// # Safety
 ///
 /// `wq` is live and `wq_attr` can be read.
 #[inline]
 pub unsafe fn ibv_modify_wq(wq: *mut ibv_wq, wq_attr: *mut ibv_wq_attr) -> c_int {
-    // SAFETY: by contract the queue is live, and with it its context; the operation gets what this function got.
+    // SAFETY: by contract the queue is live, and with it its context; the operation receives this function's arguments.
     unsafe {
         match extended_op!((*wq).context, modify_wq) {
             Some(modify) => modify(wq, wq_attr),
@@ -65,14 +65,14 @@ pub unsafe fn ibv_modify_wq(wq: *mut ibv_wq, wq_attr: *mut ibv_wq_attr) -> c_int
     }
 }
 
-/// Destroys a work queue: zero or an errno. See `ibv_destroy_wq(3)`.
+/// Destroys a work queue. Returns zero or an errno value. See `ibv_destroy_wq(3)`.
 ///
 /// # Safety
 ///
-/// `wq` is live, and is not used again if this succeeds.
+/// `wq` is live, and is not used afterwards if this succeeds.
 #[inline]
 pub unsafe fn ibv_destroy_wq(wq: *mut ibv_wq) -> c_int {
-    // SAFETY: by contract the queue is live, and with it its context; the operation gets what this function got.
+    // SAFETY: by contract the queue is live, and with it its context; the operation receives this function's arguments.
     unsafe {
         match extended_op!((*wq).context, destroy_wq) {
             Some(destroy) => destroy(wq),
@@ -81,7 +81,7 @@ pub unsafe fn ibv_destroy_wq(wq: *mut ibv_wq) -> c_int {
     }
 }
 
-/// Makes a table that packets are spread over work queues by. Null, and errno, if that fails. See
+/// Creates a table that distributes packets among work queues. Returns null and sets errno on failure. See
 /// `ibv_create_rwq_ind_table(3)`.
 ///
 /// # Safety
@@ -92,7 +92,7 @@ pub unsafe fn ibv_create_rwq_ind_table(
     context: *mut ibv_context,
     init_attr: *mut ibv_rwq_ind_table_init_attr,
 ) -> *mut ibv_rwq_ind_table {
-    // SAFETY: by contract the context is live; its operation gets what this function got.
+    // SAFETY: by contract the context is live; its operation receives this function's arguments.
     unsafe {
         match extended_op!(context, create_rwq_ind_table) {
             Some(create) => create(context, init_attr),
@@ -101,14 +101,14 @@ pub unsafe fn ibv_create_rwq_ind_table(
     }
 }
 
-/// Destroys a table of work queues: zero or an errno. See `ibv_destroy_rwq_ind_table(3)`.
+/// Destroys a table of work queues. Returns zero or an errno value. See `ibv_destroy_rwq_ind_table(3)`.
 ///
 /// # Safety
 ///
-/// `rwq_ind_table` is live, and is not used again if this succeeds.
+/// `rwq_ind_table` is live, and is not used afterwards if this succeeds.
 #[inline]
 pub unsafe fn ibv_destroy_rwq_ind_table(rwq_ind_table: *mut ibv_rwq_ind_table) -> c_int {
-    // SAFETY: by contract the table is live, and with it its context; the operation gets what this function got.
+    // SAFETY: by contract the table is live, and with it its context; the operation receives this function's arguments.
     unsafe {
         match extended_op!((*rwq_ind_table).context, destroy_rwq_ind_table) {
             Some(destroy) => destroy(rwq_ind_table),

@@ -1,6 +1,6 @@
-//! libefa: what EFA devices can do beyond verbs.
+//! libefa: extensions of EFA devices.
 //!
-//! These functions know their own devices only. On an object of a provider in this process they fail with `EOPNOTSUPP`.
+//! These functions support only EFA devices. On an object of a provider in this process they fail with `EOPNOTSUPP`.
 
 use core::ffi::c_int;
 
@@ -10,7 +10,7 @@ use crate::bindings::efadv::*;
 use crate::bindings::verbs::*;
 
 system_library! {
-    /// libefa, loaded.
+    /// The loaded libefa.
     pub type Efa = EfaTable;
     known: Known {
         soname: "libefa.so.1",

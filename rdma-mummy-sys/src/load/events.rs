@@ -1,12 +1,12 @@
-//! Acknowledging an asynchronous event, which tells its maker only through what it is about.
+//! Acknowledging an asynchronous event, whose provider follows from the object it names.
 
 use super::failure;
 use super::ibverbs::IbverbsTable;
 use super::route::{Owner, Routed, find};
 use crate::bindings::verbs::*;
 
-/// `ibv_ack_async_event`: see `ibv_get_async_event(3)`. An event about a port or the whole device counts nothing that
-/// waits for it, and needs no acknowledgement; neither does a null pointer.
+/// `ibv_ack_async_event`: see `ibv_get_async_event(3)`. Events of a port or of the device need no acknowledgement,
+/// because no object counts them. A null pointer is ignored.
 ///
 /// # Safety
 ///
@@ -15,8 +15,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     if event.is_null() {
         return failure::nothing(libc::EINVAL);
     }
-    // SAFETY: an event that is not acknowledged keeps its object alive, and the type says which member of the union
-    // that is.
+    // SAFETY: an unacknowledged event keeps its object alive, and the type selects the member of the union.
     let owner = unsafe {
         match (*event).event_type {
             ibv_event_type::IBV_EVENT_CQ_ERR => (*event).element.cq.owner(),
@@ -40,13 +39,12 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             | ibv_event_type::IBV_EVENT_SM_CHANGE
             | ibv_event_type::IBV_EVENT_CLIENT_REREGISTER
             | ibv_event_type::IBV_EVENT_GID_CHANGE => return,
-            // A type that this crate does not know can only come from a newer library.
+            // An unknown type can only come from a newer library.
             _ => Owner::System,
         }
     };
     match find::<IbverbsTable, _>(owner, |table| table.ibv_ack_async_event) {
-        // SAFETY: the function is that of the library or provider that the event came from, and the caller keeps its
-        // contract.
+        // SAFETY: the function comes from the library or provider of the event, and the caller upholds its contract.
         Ok(acknowledge) => unsafe { acknowledge(event) },
         Err(code) => failure::nothing(code),
     }

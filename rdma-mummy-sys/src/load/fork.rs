@@ -1,4 +1,4 @@
-//! Preparing for `fork(2)`, which concerns every provider at once.
+//! Preparing for `fork(2)`, in every provider.
 
 use core::ffi::c_int;
 
@@ -7,18 +7,18 @@ use super::ibverbs::{IbverbsTable, library};
 use super::provider;
 use crate::bindings::verbs::ibv_fork_status;
 
-/// Whoever can be asked: the system's library, loaded now if need be, and each provider.
+/// The tables of the system's library, loaded now if necessary, and of each provider.
 fn tables() -> impl Iterator<Item = &'static IbverbsTable> {
     let system = library().ok().map(|library| library.table());
     system.into_iter().chain(provider::all().map(|registered| registered.ibverbs()))
 }
 
-/// `ibv_fork_init`: see `ibv_fork_init(3)`. Prepares the system's library and each provider that has such a function;
-/// one registered later is not prepared.
+/// `ibv_fork_init`: see `ibv_fork_init(3)`. Prepares the system's library and each provider that has such a function.
+/// Providers registered later are not prepared.
 ///
 /// # Errors
 ///
-/// The first errno value that one of them returned, after all were called; `EOPNOTSUPP` when nobody could be.
+/// After calling all of them, returns the first errno value that one returned; `EOPNOTSUPP` if there was none to call.
 ///
 /// # Safety
 ///
@@ -26,21 +26,21 @@ fn tables() -> impl Iterator<Item = &'static IbverbsTable> {
 pub unsafe extern "C" fn ibv_fork_init() -> c_int {
     tables()
         .filter_map(|table| table.ibv_fork_init)
-        // SAFETY: the caller keeps the contract for all of them.
+        // SAFETY: the caller upholds the contract for all of them.
         .map(|prepare| unsafe { prepare() })
         .reduce(|first, next| if first == 0 { next } else { first })
         .unwrap_or_else(|| failure::code(libc::EOPNOTSUPP))
 }
 
-/// `ibv_is_fork_initialized`: see `ibv_is_fork_initialized(3)`. The answer of the system's library, else of the first
-/// provider that has one, else `IBV_FORK_DISABLED` with errno `EOPNOTSUPP`.
+/// `ibv_is_fork_initialized`: see `ibv_is_fork_initialized(3)`. Returns the result of the system's library, else of the
+/// first provider with this function, else `IBV_FORK_DISABLED` with errno `EOPNOTSUPP`.
 ///
 /// # Safety
 ///
-/// As in C: there is nothing to keep.
+/// None beyond the contract in C.
 pub unsafe extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
     match tables().find_map(|table| table.ibv_is_fork_initialized) {
-        // SAFETY: the function takes nothing.
+        // SAFETY: the function takes no arguments.
         Some(status) => unsafe { status() },
         None => failure::fork_disabled(libc::EOPNOTSUPP),
     }

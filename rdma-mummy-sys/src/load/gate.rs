@@ -1,43 +1,45 @@
-//! What a child after `fork(2)` must not find half done.
+//! A lock against `fork(2)`: no thread forks while another holds a lock that the child would need.
 //!
-//! A child has one thread, and of what the others of its parent were doing only the locks that they held: each of those would be
-//! waited for for ever. So whoever is inside something with a lock of its own, here or in the system's library, keeps threads from
-//! forking until it is out again ([`hold`]): the loading of a library, the listing of devices, which takes a lock of libibverbs. And the
-//! lock of the `objects` beside it is taken by each thread that forks.
+//! The child has one thread. Locks that other threads of the parent held stay locked in it forever. So a thread that
+//! uses a lock of this crate or of the system's library calls [`hold`], and threads that fork wait for it. Loading a
+//! library and listing devices, which locks libibverbs, do so. A thread that forks also takes the lock of the
+//! `objects`.
 //!
-//! Descriptors that a child closes are opened and closed inside too, and devices registered. Nothing of this is on the data path, but for the
-//! first message to another process, which opens a socket; and a call of the system's library that is not listed above is as safe beside a fork as in C.
+//! Descriptors that a child must close are opened and closed under the lock, and devices are registered under it. The
+//! data path does not use it, except that the first message to another process opens a socket. Other calls of the
+//! system's library are as safe during a fork as in C.
 
 use core::cell::{Cell, UnsafeCell};
 use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::objects::{self, Objects};
 
-/// Read by who is inside something, written by who forks.
+/// Read-locked by threads that must finish before a fork, write-locked by a thread that forks.
 static GATE: RwLock<()> = RwLock::new(());
-/// What a thread that forks has taken.
+/// The locks held by a thread that forks.
 static TAKEN: Taken = Taken(UnsafeCell::new(None));
 
 struct Taken(UnsafeCell<Option<Both>>);
 
-/// Let go in this order, which does not matter; taken with the gate first.
+/// The locks, in drop order, which does not matter; the fork lock is taken first.
 type Both = (RwLockWriteGuard<'static, Objects>, RwLockWriteGuard<'static, ()>);
 
-// SAFETY: it is used only by the thread that has the gate for itself.
+// SAFETY: only the thread that write-locked `GATE` uses it.
 unsafe impl Sync for Taken {}
 
 thread_local! {
-    /// How often this thread is inside. One that forks is, so that handlers of others may call what passes the gate.
+    /// The number of holds of this thread. A thread that forks has one, so that other fork handlers may call functions
+    /// that hold.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// It has the gate for itself.
+    /// Whether this thread has write-locked `GATE`.
     static FORKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// No thread forks while it is there, but this one.
+/// While it exists, no other thread forks.
 #[derive(Debug)]
-pub struct Hold(#[expect(dead_code, reason = "it is there to be dropped")] Option<RwLockReadGuard<'static, ()>>);
+pub struct Hold(#[expect(dead_code, reason = "it is held only to be dropped")] Option<RwLockReadGuard<'static, ()>>);
 
-/// Keeps other threads from forking. A thread that is inside already does not wait for one that waits for it.
+/// Prevents other threads from forking. A thread that already holds does not wait for a waiting fork.
 pub fn hold() -> Hold {
     watch();
     let depth = DEPTH.replace(DEPTH.get() + 1);
@@ -50,16 +52,16 @@ impl Drop for Hold {
     }
 }
 
-/// Has every thread that forks from now on pass the gate.
+/// Installs the fork handlers.
 pub(crate) fn watch() {
     extern "C" fn before() {
-        // What this thread is inside of, it will be in the child too.
+        // A hold of this thread continues in the child.
         if DEPTH.get() > 0 {
             return;
         }
         let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
         let both = (objects::lock(), gate);
-        // SAFETY: this thread has the gate, and nobody else uses it before it is given back.
+        // SAFETY: this thread write-locked `GATE`, so no other thread uses it before the unlock.
         unsafe { *TAKEN.0.get() = Some(both) };
         FORKS.set(true);
         DEPTH.set(1);
@@ -69,15 +71,15 @@ pub(crate) fn watch() {
             return;
         }
         DEPTH.set(0);
-        // SAFETY: the same thread, or its copy in the child, still with the gate.
+        // SAFETY: the same thread, or its copy in the child, which still has the lock.
         let both = unsafe { (*TAKEN.0.get()).take() };
         drop(both);
     }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if !cfg!(miri) {
-            // SAFETY: the handlers take locks and let them go; they are there as long as the process. Without memory to remember
-            // them, children are as without them.
+            // SAFETY: the handlers lock and unlock, and stay valid until the process exits. If registration fails for
+            // lack of memory, children run without this protection.
             unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
         }
     });
@@ -93,16 +95,16 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "makes processes")]
-    fn who_forks_waits_for_others_that_are_inside_and_not_for_itself() {
+    fn fork_waits_for_other_holders_but_not_own() {
         let is_out = AtomicBool::new(false);
         thread::scope(|scope| {
             let outer = hold();
             let forks = scope.spawn(|| {
                 let status = fork_and_wait();
-                assert!(is_out.load(Ordering::SeqCst), "it has forked while another thread was inside");
+                assert!(is_out.load(Ordering::SeqCst), "it forked while another thread held the lock");
                 status
             });
-            // Also while that one waits already.
+            // Also while that thread already waits.
             thread::sleep(Duration::from_millis(50));
             let inner = hold();
             drop(inner);
@@ -116,21 +118,21 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "makes processes")]
-    fn handlers_of_others_pass_the_gate_of_the_thread_that_forks() {
+    fn other_fork_handlers_may_hold() {
         extern "C" fn passes() {
             drop(hold());
         }
-        // Those that are called before a fork are called in reverse: this one comes after the gate's where it was there first.
-        // SAFETY: the handlers do nothing but pass the gate, and are there as long as the process.
+        // Handlers before a fork run in reverse order: this one runs after the lock's if the lock was there first.
+        // SAFETY: the handlers only hold the lock, and stay valid until the process exits.
         unsafe { libc::pthread_atfork(Some(passes), Some(passes), Some(passes)) };
         watch();
         assert_eq!(fork_and_wait(), 0);
         assert_eq!(DEPTH.get(), 0);
     }
 
-    /// Forks; the child passes the gate too.
+    /// Forks; the child holds the lock too.
     fn fork_and_wait() -> i32 {
-        // SAFETY: the child takes a lock, which is free for it, and ends.
+        // SAFETY: the child takes a lock that is free for it, and exits.
         unsafe {
             match libc::fork() {
                 0 => {

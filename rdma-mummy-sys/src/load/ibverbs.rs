@@ -1,15 +1,15 @@
 //! libibverbs: its table, and the C functions that are not `static inline` in its header.
 //!
-//! A function on an object goes to the provider that made the object; see [`provider`](super::provider). One on no
-//! object goes to the system's library, save for those written by hand: `ibv_get_device_list` asks everybody,
-//! `ibv_fork_init` tells everybody, and names and rates of values need no library.
+//! A function on an object goes to the object's provider; see [`provider`](super::provider). A function without an
+//! object goes to the system's library. Exceptions: `ibv_get_device_list` and `ibv_fork_init` call all providers, and
+//! conversions of values need no library.
 //!
-//! When nobody can serve a call, it fails as its manual page says, with errno `EOPNOTSUPP`. A null object, which the C
-//! library would follow, fails with `EINVAL`.
+//! If no provider has the function, the call fails as its manual page documents, with errno `EOPNOTSUPP`. A null
+//! object, which the C library would dereference, fails with `EINVAL`.
 //!
-//! Some names of the header are macros or inline functions around these symbols: `ibv_get_device_list`,
-//! `ibv_query_port`, `ibv_query_gid_ex`, `ibv_query_gid_table`, `ibv_reg_mr`, `ibv_reg_mr_iova`. A program calls those
-//! of the crate root.
+//! Some names in the header are macros or inline functions that wrap these symbols: `ibv_get_device_list`,
+//! `ibv_query_port`, `ibv_query_gid_ex`, `ibv_query_gid_table`, `ibv_reg_mr`, `ibv_reg_mr_iova`. Programs should call
+//! those in the crate root.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -25,7 +25,7 @@ pub use super::values::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_st
 pub use super::values::{ibv_rate_to_mbps, ibv_rate_to_mult, mbps_to_ibv_rate, mult_to_ibv_rate};
 
 system_library! {
-    /// libibverbs, loaded.
+    /// The loaded libibverbs.
     pub type Ibverbs = IbverbsTable;
     known: Known {
         soname: "libibverbs.so.1",
@@ -45,9 +45,9 @@ impl AsRef<IbverbsSinceV44> for IbverbsTable {
 symbols! {
     list: ibverbs_functions of rdma_mummy_sys::load::ibverbs;
 
-    /// The functions of libibverbs. A provider fills in what it has and leaves the rest to `..Default::default()`.
+    /// The functions of libibverbs. A provider sets its own and leaves the rest to `..Default::default()`.
     pub struct IbverbsTable {
-        /// What came after rdma-core 44.
+        /// Functions added after rdma-core 44.
         pub since_v44: IbverbsSinceV44
     } for IbverbsTable;
 

@@ -1,10 +1,10 @@
-//! Finding a library, opening it once, and keeping it.
+//! Finding a library, loading it once, and keeping it loaded.
 //!
-//! Nothing is loaded before the first call that needs it. The first caller loads under a lock; every later call is one
-//! atomic load. A failure is not remembered: a service that starts before its driver finds it at a later call.
+//! A library is loaded at the first call that needs it, under a lock; later calls cost one atomic load. Failures are
+//! not cached: a service that starts before its driver is installed finds it at a later call.
 //!
-//! A loaded library is never unloaded: its functions are handed out as plain pointers, objects carry pointers into it and
-//! into the drivers that it loads in turn, and nothing counts any of them.
+//! A loaded library is never unloaded. Its functions are used as plain pointers, objects point into it and into its
+//! drivers, and no reference count tracks these pointers.
 
 #[cfg(target_env = "gnu")]
 use core::ffi::c_char;
@@ -25,38 +25,38 @@ use super::error::{Attempt, LoadError};
 use super::provider::Registered;
 use super::{gate, own_object};
 
-/// Why a library is not opened that this code is in.
-const OWN: &str = "it is this library itself, and not the system's";
+/// Why a file that contains this code is not loaded as the system's library.
+const OWN: &str = "it is this library itself, not the system's";
 
-/// What is known of a library before it is loaded.
+/// Static facts about a library.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Known {
     /// The name that the loader searches for, e.g. `libibverbs.so.1`.
     pub soname: &'static str,
-    /// The environment variable that names another file; when it is set, nothing else is tried. Programs that run with
-    /// more rights than their caller (set-user-ID) ignore it, as the loader ignores `LD_LIBRARY_PATH` there.
+    /// The environment variable that names another file; if set, no other file is tried. Set-user-ID programs ignore
+    /// it, as the loader ignores `LD_LIBRARY_PATH` in them.
     pub variable: &'static str,
-    /// The package that has the library, by distribution.
+    /// The package of the library, by distribution.
     pub packages: &'static str,
 }
 
-/// A struct with one optional function pointer for each function of a library.
+/// A struct with one optional function pointer per function of a library.
 ///
-/// Implemented by the four tables of this crate, and by nothing else.
+/// Sealed: implemented by the four tables of this crate.
 pub trait Table: Default + Send + Sync + sealed::Sealed + 'static {
-    /// The library whose functions these are.
+    /// The library of these functions.
     const KNOWN: Known;
-    /// A function that every release of it has.
+    /// A function that exists in every release.
     #[doc(hidden)]
     const FIRST: &'static str;
 
-    /// Looks each function up by name; what is not found stays `None`.
+    /// Looks each function up by name; a missing one stays `None`.
     ///
     /// # Safety
     ///
-    /// Each function that `handle` exports under a name of this table has the type and the meaning that rdma-core gives
-    /// it, and `handle` is never closed.
+    /// Each function that `handle` exports under a name of this table has rdma-core's type and behaviour, and `handle`
+    /// is never closed.
     #[doc(hidden)]
     unsafe fn fill(handle: &Handle) -> Self;
 
@@ -71,32 +71,33 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A library: the table of its functions, and where they came from.
+/// A library: the table of its functions, and their origin.
 ///
 /// It dereferences to its table, whose fields are optional: `library.ibv_set_ece` is `None` in a library older than
-/// that function. The method of the same name, `library.ibv_set_ece()`, says which library lacks it.
+/// that function. The method of the same name, `library.ibv_set_ece()`, returns an error that names the library
+/// instead.
 pub struct Library<T> {
     table: T,
-    /// What the loader was asked for; `None` for a table made by the program.
+    /// The path or soname passed to the loader; `None` for a table made by the program.
     requested: Option<PathBuf>,
-    /// The file behind it, with links resolved.
+    /// The file loaded, with links resolved.
     path: Option<PathBuf>,
 }
 
 impl<T: Table> Library<T> {
-    /// Loads the library from `path`: a file, or a soname to search for. The C-shaped functions do not use it unless
-    /// [`install`](Self::install) is called.
+    /// Loads the library from `path`: a file, or a soname to search for. The C functions use it only after
+    /// [`install`](Self::install).
     ///
     /// # Errors
     ///
-    /// [`LoadError::Library`] with what the loader said. A function that the library lacks is no error here.
+    /// [`LoadError::Library`] with the loader's message. A function missing in the library is not an error here.
     ///
     /// # Safety
     ///
-    /// What the file runs when it is loaded is sound, and each function that it exports under a name of the table has
-    /// the type and the meaning that rdma-core gives it.
+    /// Code that the file runs on loading is sound, and each function that it exports under a name of the table has
+    /// rdma-core's type and behaviour.
     pub unsafe fn open_from(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { Self::open(path.as_ref()) }.map_err(|attempt| LoadError::Library {
             known: known::<T>(),
             from_environment: false,
@@ -104,37 +105,37 @@ impl<T: Table> Library<T> {
         })
     }
 
-    /// Makes a library of a table that the program has filled itself, for tests and for functions linked statically.
+    /// Creates a library from a table that the program has filled, for tests and statically linked functions.
     ///
     /// # Safety
     ///
-    /// Each function of the table does what rdma-core documents for its name, for as long as the process runs.
+    /// Each function of the table behaves as rdma-core documents for its name, until the process exits.
     pub unsafe fn from_table(table: T) -> Self {
         Library { table, requested: None, path: None }
     }
 
-    /// Makes this the library of the system for the whole process, in place of the one that the first verb would load.
+    /// Creates this the system's library for the whole process, in place of the default one.
     ///
     /// # Errors
     ///
-    /// The library itself, back, when another is in use already: objects of the one may not reach the other.
+    /// Returns the library if another is already in use, because objects of the two must not be mixed.
     pub fn install(self) -> Result<&'static Self, Self> {
         let slot = T::slot();
         let _hold = gate::hold();
         let _opening = slot.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever sets it holds the lock.
+        // Every writer holds the lock.
         if slot.library.get().is_some() { Err(self) } else { Ok(slot.library.get_or_init(|| self)) }
     }
 
-    /// The default library: the file that the environment variable names, else the soname; where that leads back to this code,
-    /// the file of that name in the system's folders.
+    /// Loads the default library: the file that the environment variable names, else the soname. If that is this code
+    /// itself, loads the file of that name from the system's directories.
     fn open_default() -> Result<Self, LoadError> {
         let from_environment = override_path(T::KNOWN.variable);
         let path = from_environment.as_deref().unwrap_or(Path::new(T::KNOWN.soname));
         let mut attempts = Vec::new();
         let mut open = |path: &Path| {
-            // SAFETY: the file is the library of the system, or the one that whoever started the process put in its place: the
-            // same trust as in the loader's own search path.
+            // SAFETY: the file is the system's library, or one chosen by the user that started the process: the loader
+            // trusts its own search path in the same way.
             unsafe { Self::open(path.as_os_str()) }.map_err(|attempt| {
                 let own = attempt.reason == OWN;
                 attempts.push(attempt);
@@ -159,19 +160,19 @@ impl<T: Table> Library<T> {
     ///
     /// As for [`open_from`](Self::open_from).
     unsafe fn open(path: &OsStr) -> Result<Self, Attempt> {
-        // NOW: a library that lacks something itself fails here, in words, rather than aborting the process in the
-        // middle of a verb. LOCAL: its names serve this table and its own drivers, and take nobody else's place.
-        // SAFETY: the caller vouches for what runs at loading.
+        // NOW: a library with missing dependencies fails here with an error, and does not abort the process during a
+        // verb. LOCAL: its names are visible only to this table and its own drivers.
+        // SAFETY: by contract the code run at loading is sound.
         let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|error| Attempt { path: path.into(), reason: error.to_string() })?;
         if address(&handle, T::FIRST).is_some_and(|first| own_object::is_own(first.as_ptr())) {
             return Err(Attempt { path: path.into(), reason: OWN.to_owned() });
         }
-        // SAFETY: the caller vouches for the functions, and the handle is let go below rather than closed.
+        // SAFETY: by contract the functions have the right types; the handle is leaked below, not closed.
         let table = unsafe { T::fill(&handle) };
-        // Lets go of the handle without closing it.
+        // Leaks the handle.
         let raw = handle.into_raw();
-        // SAFETY: `raw` is the handle of a library that was loaded just now, and nothing closes it.
+        // SAFETY: `raw` is the handle of the library just loaded, and is never closed.
         let file = unsafe { file_of(raw) };
         Ok(Library { table, requested: Some(path.into()), path: file.or_else(|| Path::new(path).canonicalize().ok()) })
     }
@@ -187,33 +188,34 @@ impl<T: Table> Library<T> {
 }
 
 impl<T> Library<T> {
-    /// The functions.
+    /// Returns the functions.
     pub fn table(&self) -> &T {
         &self.table
     }
 
-    /// The file that was loaded, with links resolved, e.g. `/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0`. `None`
+    /// Returns the file loaded, with links resolved, e.g. `/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0`; `None`
     /// for a table made by the program.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Whether it is a table made by the program ([`from_table`](Self::from_table)).
+    /// Whether this is a table made by the program ([`from_table`](Self::from_table)).
     pub fn is_from_table(&self) -> bool {
         self.requested.is_none()
     }
 
-    /// The release of rdma-core that the name of the file tells, e.g. 44 for `libibverbs.so.1.14.44.0`. `None` where it
-    /// tells none, as for a table or a file with a name of its own.
+    /// Returns the rdma-core release from the file's name, e.g. 44 for `libibverbs.so.1.14.44.0`; `None` if the name
+    /// has none.
     pub fn release(&self) -> Option<u32> {
         release(self.path()?.file_name()?.to_str()?)
     }
 }
 
-/// The address of what the library exports under this name. It has no type, so that one copy serves all functions of all tables.
+/// Returns the address that the library exports under this name. Untyped, so that one copy of this code serves all
+/// functions.
 #[inline(never)]
 pub(crate) fn address(handle: &Handle, name: &str) -> Option<NonNull<c_void>> {
-    // SAFETY: nothing is read or called: the address alone is returned.
+    // SAFETY: the symbol is neither read nor called; only its address is returned.
     let symbol = unsafe { handle.get::<*mut c_void>(name.as_bytes()) }.ok()?;
     NonNull::new(symbol.as_raw_ptr())
 }
@@ -232,7 +234,7 @@ impl<T> fmt::Debug for Library<T> {
     }
 }
 
-/// Where the library of the system is kept once it is loaded.
+/// Stores the system's library once it is loaded.
 pub struct Slot<T> {
     library: OnceLock<Library<T>>,
     opening: Mutex<()>,
@@ -243,12 +245,12 @@ impl<T: Table> Slot<T> {
         Slot { library: OnceLock::new(), opening: Mutex::new(()) }
     }
 
-    /// The library, if a call has loaded it.
+    /// Returns the library if a call has loaded it.
     pub(crate) fn loaded(&'static self) -> Option<&'static Library<T>> {
         self.library.get()
     }
 
-    /// The library, loaded now if it was not.
+    /// Returns the library, loading it if necessary.
     pub(crate) fn get(&'static self) -> Result<&'static Library<T>, LoadError> {
         self.loaded().map_or_else(|| self.load(), Ok)
     }
@@ -256,7 +258,7 @@ impl<T: Table> Slot<T> {
     #[cold]
     fn load(&'static self) -> Result<&'static Library<T>, LoadError> {
         let _hold = gate::hold();
-        // The lock guards no data of its own, so that a thread which panicked with it held has broken nothing.
+        // The lock guards no data, so a poisoned lock is harmless.
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = self.library.get() {
             return Ok(library);
@@ -276,15 +278,15 @@ fn known<T: Table>() -> &'static Known {
     const { &T::KNOWN }
 }
 
-/// The value of `variable`, unless it is empty or the process runs with more rights than its caller.
+/// Returns the value of `variable`, unless it is empty or the program is set-user-ID.
 fn override_path(variable: &str) -> Option<PathBuf> {
-    // SAFETY: reads the auxiliary vector of this process and has no precondition.
+    // SAFETY: reads this process's auxiliary vector; no precondition.
     let privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let value = if privileged { None } else { env::var_os(variable) };
     value.filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The file that `handle` was loaded from, with links resolved.
+/// Returns the file that `handle` was loaded from, with links resolved.
 ///
 /// # Safety
 ///
@@ -294,7 +296,7 @@ unsafe fn file_of(handle: *mut c_void) -> Option<PathBuf> {
     use std::ffi::CStr;
     use std::os::unix::ffi::OsStrExt;
 
-    /// The start of the loader's public record of a loaded object, `struct link_map` of `<link.h>`.
+    /// The start of `struct link_map` of `<link.h>`, the loader's public record of a loaded object.
     #[repr(C)]
     struct LinkMap {
         l_addr: usize,
@@ -302,14 +304,13 @@ unsafe fn file_of(handle: *mut c_void) -> Option<PathBuf> {
     }
 
     let mut map: *const LinkMap = ptr::null();
-    // SAFETY: the handle is open by contract. For this request the loader stores one pointer, the address of its record
-    // of the object, where it is told to: in `map`.
+    // SAFETY: the handle is open by contract. For this request the loader stores one pointer, the address of its
+    // record, in `map`.
     let failed = unsafe { libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) } != 0;
     if failed || map.is_null() {
         return None;
     }
-    // SAFETY: the record begins as `LinkMap` does. The loader keeps it, and the string in it, while the object is
-    // loaded.
+    // SAFETY: the record starts like `LinkMap`. The loader keeps it and its string while the object is loaded.
     let name = unsafe { CStr::from_ptr((*map).l_name) };
     Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
 }
@@ -320,7 +321,7 @@ unsafe fn file_of(_handle: *mut c_void) -> Option<PathBuf> {
     None
 }
 
-/// Reads `libNAME.so.MAJOR.MINOR.RELEASE.PATCH`.
+/// Parses `libNAME.so.MAJOR.MINOR.RELEASE.PATCH`.
 fn release(file_name: &str) -> Option<u32> {
     let (_, version) = file_name.split_once(".so.")?;
     let mut parts = version.split('.');
@@ -333,7 +334,7 @@ mod tests {
     use super::release;
 
     #[test]
-    fn the_release_is_the_third_number_of_four() {
+    fn release_is_third_of_four_numbers() {
         assert_eq!(release("libibverbs.so.1.14.44.0"), Some(44));
         assert_eq!(release("librdmacm.so.1.3.61.1"), Some(61));
         assert_eq!(release("libibverbs.so.1.0.0"), None);

@@ -1,7 +1,7 @@
-//! libmlx5: what mlx5 devices can do beyond verbs.
+//! libmlx5: extensions of mlx5 devices.
 //!
-//! These functions know their own devices only. On an object of a provider in this process they fail with `EOPNOTSUPP`,
-//! and `mlx5dv_is_supported` answers no, without looking into a device that has another layout.
+//! These functions support only mlx5 devices. On an object of a provider in this process they fail with `EOPNOTSUPP`,
+//! and `mlx5dv_is_supported` returns `false` without reading the device, whose layout differs.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use crate::bindings::mlx5dv::*;
 use crate::bindings::verbs::*;
 
 system_library! {
-    /// libmlx5, loaded.
+    /// The loaded libmlx5.
     pub type Mlx5 = Mlx5Table;
     known: Known {
         soname: "libmlx5.so.1",

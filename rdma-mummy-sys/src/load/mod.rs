@@ -1,12 +1,12 @@
-//! Loading the libraries of rdma-core at run time, and choosing who serves a call.
+//! Loading rdma-core's libraries at run time, and routing each call to a provider.
 //!
-//! This is the cold layer: verbs that create, change and destroy. What posts and polls does not pass here, because
-//! those are calls through pointers that the objects themselves carry.
+//! This layer serves the control path: verbs that create, change and destroy. Posting and polling bypass it, because
+//! they call through pointers in the objects.
 //!
-//! * [`ibverbs`], [`rdmacm`], [`mlx5`], [`efa`]: one library each, with its table of functions, the C-shaped functions
-//!   that route a call, and `library()`, which loads it and explains why it did not.
-//! * [`Library`]: a library, found by itself, opened from a path, or made of a table.
-//! * [`provider`]: NICs in software, whose devices stand beside those of the system.
+//! * [`ibverbs`], [`rdmacm`], [`mlx5`], [`efa`]: one library each, with its table of functions, the C functions that
+//!   route a call, and `library()`, which loads it or returns the reason of the failure.
+//! * [`Library`]: a library found by default, loaded from a path, or created from a table.
+//! * [`provider`]: software NICs, whose devices are listed beside the system's.
 
 mod device_list;
 pub mod efa;

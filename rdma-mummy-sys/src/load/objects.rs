@@ -1,14 +1,14 @@
-//! Which provider made an object that does not lead to a device.
+//! The provider of objects that have no device.
 //!
-//! Objects of the connection manager do not until they are bound to one, and buffers never do. So the channels,
-//! identifiers, events, address lists and buffers that providers in this process make are remembered by address, from
-//! the call that hands one out to the call that takes it back. What is not remembered is the system's. A process
-//! without such objects pays one atomic load.
+//! Connection manager objects have no device until they are bound to one; buffers never have one. So this map holds the
+//! channels, identifiers, events, address lists and buffers created by providers in this process, by address, until
+//! they are destroyed. Objects not in the map belong to the system. A process without such objects pays one atomic
+//! load.
 //!
-//! An address is forgotten *before* its object is destroyed: once that has happened, the system's library may get the
-//! same address for an object of its own.
+//! An address is removed *before* its object is destroyed, because afterwards the system's library may reuse the
+//! address.
 //!
-//! A child after `fork` finds them as its parent had them, and the lock free, whatever other threads were doing: [`gate`].
+//! After `fork` the child has the parent's map, and the lock is free: see [`gate`].
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ use crate::since_v44::ibv_buf;
 pub(super) type Objects = BTreeMap<usize, &'static Registered>;
 
 static MADE_HERE: RwLock<Objects> = RwLock::new(BTreeMap::new());
-/// Whether anything was ever remembered.
+/// Whether any object was ever added.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Remembers that `owner` made `object`, if `owner` is a provider in this process.
+/// Adds `object` if `owner` is a provider in this process.
 pub(crate) fn remember<T>(object: *const T, owner: Owner) {
     if let (Owner::Provider(registered), false) = (owner, object.is_null()) {
         gate::watch();
@@ -35,22 +35,22 @@ pub(crate) fn remember<T>(object: *const T, owner: Owner) {
     }
 }
 
-/// Forgets `object`.
+/// Removes `object`.
 pub(crate) fn forget<T>(object: *const T) {
     if ANY.load(Ordering::Acquire) {
         lock().remove(&object.addr());
     }
 }
 
-/// What is remembered, for this thread alone.
+/// Locks the map for this thread.
 pub(super) fn lock() -> RwLockWriteGuard<'static, Objects> {
-    // The map is whole whenever the lock is free, even if a thread panicked with it held.
+    // The map is consistent even if a thread panicked with the lock held.
     MADE_HERE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn owner<T>(object: *const T) -> Owner {
     if object.is_null() {
-        return Owner::Nobody;
+        return Owner::Null;
     }
     if !ANY.load(Ordering::Acquire) {
         return Owner::System;
@@ -59,16 +59,15 @@ fn owner<T>(object: *const T) -> Owner {
     made_here.get(&object.addr()).map_or(Owner::System, |registered| Owner::Provider(registered))
 }
 
-/// Marks the device that `id` is bound to as one of `owner`, if `owner` is a provider in this process: the device has
-/// not passed through a device list when the provider opened it by itself.
+/// Marks the device of `id` as one of `owner`, if `owner` is a provider in this process. Needed because a provider may
+/// open a device that no device list has returned.
 ///
 /// # Safety
 ///
-/// `id` is a live identifier that `owner` made.
+/// `id` is a live identifier created by `owner`.
 pub(crate) unsafe fn stamp_device(id: *mut rdma_cm_id, owner: Owner) {
     if let (Owner::Provider(registered), false) = (owner, id.is_null()) {
-        // SAFETY: the identifier is live by contract, and the context that it is bound to, with its device, lives as
-        // long.
+        // SAFETY: by contract the identifier is live, and so are its context and device.
         unsafe {
             let context = (*id).verbs;
             if !context.is_null() && !(*context).device.is_null() {

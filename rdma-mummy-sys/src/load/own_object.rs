@@ -1,29 +1,29 @@
-//! Where the library of the system is when what bears its name is this code itself.
+//! Finding the system's library if a library of the same name contains this code.
 //!
-//! A shared object made of this crate may take the place of `libibverbs.so.1`. Whoever then asks the loader for that name gets
-//! the object back, and every verb would call itself. So what was opened is looked at, and if it is this object the real library
-//! is looked for by its path, which the loader takes for another.
+//! A shared object with this crate may be installed as `libibverbs.so.1`. Loading that name would return this object,
+//! and every verb would call itself. So this module checks each loaded object. If it is this one, the system's library
+//! is loaded by its path, which the loader treats as another object.
 
 use core::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 
-/// Whether the function at `address` is in the same object as this one.
+/// Whether the function at `address` is in the same object as this code.
 pub(crate) fn is_own(address: *const c_void) -> bool {
     let own = is_own as fn(*const c_void) -> bool as *const c_void;
     base(address).is_some_and(|there| base(own) == Some(there))
 }
 
-/// Where the object of a function begins.
+/// Returns the start of the object that contains a function.
 fn base(address: *const c_void) -> Option<usize> {
     let mut found = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: the loader compares the address with those of its objects and does not follow it; it fills `found` in if it returns
-    // something else than zero.
+    // SAFETY: the loader compares the address with its objects and does not dereference it; it sets `found` if it
+    // returns non-zero.
     let found = unsafe { (libc::dladdr(address, found.as_mut_ptr()) != 0).then(|| found.assume_init()) }?;
     Some(found.dli_fbase.addr())
 }
 
-/// The files of this name in the folders that distributions keep libraries in.
+/// Returns the files of this name in the library directories of distributions.
 pub(crate) fn files(soname: &str) -> impl Iterator<Item = PathBuf> {
     let machine = std::env::consts::ARCH;
     let debian = ["/lib", "/usr/lib"].map(|folder| format!("{folder}/{machine}-linux-gnu"));
@@ -33,14 +33,14 @@ pub(crate) fn files(soname: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 #[cfg(test)]
-#[cfg(not(miri))] // There are no objects in the interpreter.
+#[cfg(not(miri))] // Miri has no objects.
 mod tests {
     use super::*;
 
     #[test]
-    fn a_function_of_this_object_is_its_own_and_one_of_another_is_not() {
+    fn is_own_distinguishes_this_object_from_others() {
         assert!(is_own(base as fn(*const c_void) -> Option<usize> as *const c_void));
-        // SAFETY: the name is a string, and nothing is done with the address but comparing it.
+        // SAFETY: the name is a C string, and the address is only compared.
         let other = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"getpid".as_ptr()) };
         assert!(!other.is_null() && !is_own(other));
         assert!(!is_own(core::ptr::null()));

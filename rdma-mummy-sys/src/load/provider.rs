@@ -1,11 +1,10 @@
-//! Providers in this process: NICs in software and the like, beside the libraries of the system.
+//! Providers in this process: software NICs, for example, beside the system's libraries.
 //!
-//! A provider is a table of functions, just as what a library holds is. Once registered, its devices stand in the list
-//! of `ibv_get_device_list` after those of the system, and each verb on an object goes to the provider that made the
-//! object.
+//! A provider is a table of functions, like a library. After registration, `ibv_get_device_list` returns its devices
+//! after the system's, and each verb on an object goes to the object's provider.
 //!
-//! A provider cannot be unregistered: its devices, and every object made from them, hold pointers to its functions, and
-//! nothing counts them.
+//! A provider cannot be unregistered: its devices, and all objects made from them, point to its functions without a
+//! reference count.
 
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -16,10 +15,10 @@ use super::rdmacm::RdmacmTable;
 use super::route::{Owner, Routed, stamp};
 use crate::bindings::verbs::{ibv_context, ibv_device};
 
-/// The name by which the libraries of the system are chosen; no provider can have it.
+/// The name of the system's libraries; no provider can use it.
 pub const SYSTEM: &str = "system";
 
-/// A provider to register.
+/// A provider to be registered.
 #[derive(Debug, Clone)]
 pub struct Provider {
     name: String,
@@ -29,7 +28,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// A provider of devices. What its table leaves out fails with `EOPNOTSUPP` on its objects.
+    /// Creates a provider of devices. Functions missing in its table fail with `EOPNOTSUPP` on its objects.
     pub fn new(name: impl Into<String>, ibverbs: IbverbsTable) -> Self {
         Provider { name: name.into(), ibverbs, rdmacm: None, below: None }
     }
@@ -41,8 +40,8 @@ impl Provider {
         self
     }
 
-    /// Puts the provider in the place of another one, whose functions it calls: lists made from now on, and the choice of a
-    /// connection manager, have this one instead. For logging, or for making calls fail.
+    /// Replaces another provider, whose functions this one calls. Later device lists, and the choice of a connection
+    /// manager, use this one instead. Useful for logging calls or making them fail.
     #[must_use]
     pub fn in_front_of(mut self, below: ProviderId) -> Self {
         self.below = Some(below);
@@ -50,7 +49,7 @@ impl Provider {
     }
 }
 
-/// A provider that is registered, with the next one in the order of registration.
+/// A registered provider, with a link to the next in order of registration.
 #[derive(Debug)]
 pub struct Registered {
     provider: Provider,
@@ -72,7 +71,7 @@ impl Registered {
 }
 
 static FIRST: OnceLock<&'static Registered> = OnceLock::new();
-/// Held by whoever appends to the list. Readers need no lock: a link is set once and never changes.
+/// Held while appending to the list. Readers need no lock: a link is set once and never changes.
 static APPENDING: Mutex<()> = Mutex::new(());
 
 /// The registered providers, in order.
@@ -80,26 +79,25 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Registered> {
     std::iter::successors(FIRST.get().copied(), |registered| registered.next.get().copied())
 }
 
-/// Those that no other stands in front of.
+/// The providers that no other provider replaces.
 pub(crate) fn listed() -> impl Iterator<Item = &'static Registered> {
     let is_below = |one: &&'static Registered| all().any(|other| other.provider.below == Some(ProviderId(one)));
     all().filter(move |registered| !is_below(registered))
 }
 
-/// Adds `provider` to those of this process. Device lists made from now on have its devices, in the order of
-/// registration.
+/// Registers `provider` in this process. Later device lists include its devices, in order of registration.
 ///
 /// # Errors
 ///
-/// [`RegisterError`] when the name is taken already; it tells by whom.
+/// [`RegisterError`] if the name is in use; it names the holder.
 ///
 /// # Safety
 ///
-/// Each function of its tables does what rdma-core documents for its name, for as long as the process runs. Its devices
-/// leave `_ops` alone, which the list and [`ProviderId::stamp`] write to.
+/// Each function of its tables behaves as rdma-core documents for its name, until the process exits. Its devices leave
+/// `_ops` unused: the device list and [`ProviderId::stamp`] write to it.
 pub unsafe fn register(provider: Provider) -> Result<ProviderId, RegisterError> {
     let _hold = gate::hold();
-    // The lock guards no data of its own, so that a thread which panicked with it held has broken nothing.
+    // The lock guards no data, so a poisoned lock is harmless.
     let _appending = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
     if provider.name == SYSTEM {
         return Err(RegisterError { name: provider.name, holder: None });
@@ -117,62 +115,62 @@ pub unsafe fn register(provider: Provider) -> Result<ProviderId, RegisterError> 
 pub struct ProviderId(&'static Registered);
 
 impl ProviderId {
-    /// The provider that made `device`; `None` for a null pointer and for devices of the system.
+    /// Returns the provider of `device`; `None` for a null pointer and for the system's devices.
     ///
     /// # Safety
     ///
     /// `device` is null or a live device.
     pub unsafe fn of_device(device: *mut ibv_device) -> Option<Self> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         Self::of(unsafe { device.owner() })
     }
 
-    /// The provider that made `context`; `None` for a null pointer and for contexts of the system.
+    /// Returns the provider of `context`; `None` for a null pointer and for the system's contexts.
     ///
     /// # Safety
     ///
     /// `context` is null or a live context.
     pub unsafe fn of_context(context: *mut ibv_context) -> Option<Self> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         Self::of(unsafe { context.owner() })
     }
 
     pub(super) fn of(owner: Owner) -> Option<Self> {
         match owner {
             Owner::Provider(registered) => Some(ProviderId(registered)),
-            Owner::System | Owner::Nobody => None,
+            Owner::System | Owner::Null => None,
         }
     }
 
-    /// The provider registered under `name`.
+    /// Returns the provider registered under `name`.
     pub fn by_name(name: &str) -> Option<Self> {
         all().find(|registered| registered.provider.name == name).map(ProviderId)
     }
 
-    /// The name it was registered under.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         self.0.name()
     }
 
-    /// Marks `device` as made by this provider, so that verbs on it and on what is made from it come here.
+    /// Marks `device` as made by this provider, so that verbs on it and on its objects are routed here.
     ///
-    /// The functions of this crate do that to each device that they hand out: those of a device list, and those that a
-    /// connection identifier is bound to. A provider calls it for devices that reach a program in other ways.
+    /// The functions of this crate mark each device in a device list, and the device of a connection identifier. A
+    /// provider calls this for devices that reach a program in other ways.
     ///
     /// # Safety
     ///
-    /// `device` is a live device which this provider made.
+    /// `device` is a live device of this provider.
     pub unsafe fn stamp(self, device: *mut ibv_device) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller upholds the contract.
         unsafe { stamp(device, self.0) };
     }
 
-    /// Its functions of libibverbs, for a provider that stands in front of it.
+    /// Returns its libibverbs functions, for a provider that replaces it.
     pub fn ibverbs(self) -> &'static IbverbsTable {
         self.0.ibverbs()
     }
 
-    /// Its functions of librdmacm, if it has a connection manager.
+    /// Returns its librdmacm functions, if it has a connection manager.
     pub fn rdmacm(self) -> Option<&'static RdmacmTable> {
         self.0.rdmacm()
     }
@@ -196,16 +194,16 @@ impl fmt::Debug for ProviderId {
     }
 }
 
-/// The name of the provider is taken.
+/// The name is in use, or reserved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", match .holder {
-    Some(_) => format!("a provider named `{name}` is registered already"),
-    None => format!("no provider can be named `{name}`: that is the name of the system's libraries"),
+    Some(_) => format!("a provider named `{name}` is already registered; choose another name"),
+    None => format!("`{name}` names the system's libraries; choose another name"),
 })]
 #[non_exhaustive]
 pub struct RegisterError {
     /// The name.
     pub name: String,
-    /// Who has it; `None` if it is [`SYSTEM`], which nobody can have.
+    /// The provider that has it; `None` for [`SYSTEM`], which is reserved.
     pub holder: Option<ProviderId>,
 }

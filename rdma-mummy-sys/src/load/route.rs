@@ -1,9 +1,9 @@
-//! Which provider made an object, and so serves the verbs on it.
+//! Finding an object's provider, which serves the verbs on it.
 //!
-//! Every object of libibverbs begins with its context, and a context with its device. The device of an in-process
-//! provider carries the address of its registration in `_ops._dummy1`, a field that rdma-core documents as never used
-//! and leaves zero. So "who made this" is two loads and, where the field is not zero, a compare with each registered
-//! provider. An address that is none of theirs is not followed: the object belongs to the system.
+//! Every object of libibverbs starts with its context, and a context with its device. A provider stores the address of
+//! its registration in its devices' `_ops._dummy1`, a field that rdma-core documents as unused and leaves zero. Finding
+//! the provider takes two loads and, if the field is not zero, a comparison with each registered provider. Any other
+//! address is not dereferenced: the object belongs to the system.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -14,34 +14,34 @@ use super::provider::{self, Registered};
 use crate::bindings::verbs::*;
 use crate::since_v44::{ibv_comp_cntr, ibv_dmah};
 
-/// Who serves a call.
+/// The provider of an object.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
-    /// The library of the system, loaded now if need be.
+    /// The system's library, loaded now if necessary.
     System,
     /// A provider in this process.
     Provider(&'static Registered),
     /// The object is a null pointer.
-    Nobody,
+    Null,
 }
 
-/// A pointer to an object whose maker can be told.
+/// A pointer to an object whose provider can be found.
 pub(crate) trait Routed {
-    /// Who made the object.
+    /// Returns the object's provider.
     ///
     /// # Safety
     ///
-    /// The pointer is null or to a live object, whose context and device are alive as well.
+    /// The pointer is null or to a live object, whose context and device are live too.
     unsafe fn owner(self) -> Owner;
 }
 
 impl Routed for *mut ibv_device {
     unsafe fn owner(self) -> Owner {
         if self.is_null() {
-            return Owner::Nobody;
+            return Owner::Null;
         }
-        // SAFETY: the device is alive by contract. The field is as large and as aligned as any pointer, and whoever
-        // writes it while devices are shared does so atomically, in `stamp`.
+        // SAFETY: the device is live by contract. The field has the size and alignment of a pointer, and `stamp` writes
+        // it atomically while devices are shared.
         let mark = unsafe { mark_of(self).load(Ordering::Relaxed) };
         if mark.is_null() {
             return Owner::System;
@@ -53,12 +53,12 @@ impl Routed for *mut ibv_device {
 impl Routed for *mut ibv_context {
     unsafe fn owner(self) -> Owner {
         if self.is_null() {
-            return Owner::Nobody;
+            return Owner::Null;
         }
         // SAFETY: the context is alive by contract, and so is its device.
         match unsafe { (*self).device.owner() } {
-            // A context without a device is odd, but it is no null argument of the caller.
-            Owner::Nobody => Owner::System,
+            // A context without a device is unexpected, but not a null argument.
+            Owner::Null => Owner::System,
             owner => owner,
         }
     }
@@ -69,9 +69,9 @@ macro_rules! routed_by_context {
         impl Routed for *mut $object {
             unsafe fn owner(self) -> Owner {
                 if self.is_null() {
-                    return Owner::Nobody;
+                    return Owner::Null;
                 }
-                // SAFETY: the object is alive by contract, and so is its context.
+                // SAFETY: by contract the object is live, and so is its context.
                 unsafe { (*self).context.owner() }
             }
         }
@@ -97,25 +97,25 @@ routed_by_context!(
 
 impl Routed for *mut ibv_qp_ex {
     unsafe fn owner(self) -> Owner {
-        // SAFETY: an extended queue pair begins with the plain one, and is alive by contract.
+        // SAFETY: an extended queue pair starts with a plain one, and is live by contract.
         unsafe { self.cast::<ibv_qp>().owner() }
     }
 }
 
-/// The function that `pick` takes from the table of `owner`, or the errno value with which the verb fails: `EOPNOTSUPP`
-/// when the library or the function is not there, `EINVAL` for a null object.
+/// Returns the function that `pick` takes from the table of `owner`, or the errno value of the failed verb:
+/// `EOPNOTSUPP` if the library or the function is missing, `EINVAL` for a null object.
 #[inline]
 pub(crate) fn find<T: Table, F>(owner: Owner, pick: impl FnOnce(&'static T) -> Option<F>) -> Result<F, c_int> {
     pick(table(owner)?).ok_or(libc::EOPNOTSUPP)
 }
 
-/// Not inlined: each verb would have a copy of what loads the library.
+/// Not inlined: each verb would have a copy of the loading code.
 #[inline(never)]
 fn table<T: Table>(owner: Owner) -> Result<&'static T, c_int> {
     let table = match owner {
         Owner::System => T::slot().get().ok().map(Library::table),
         Owner::Provider(registered) => T::of(registered),
-        Owner::Nobody => return Err(libc::EINVAL),
+        Owner::Null => return Err(libc::EINVAL),
     };
     table.ok_or(libc::EOPNOTSUPP)
 }
@@ -124,19 +124,19 @@ fn table<T: Table>(owner: Owner) -> Result<&'static T, c_int> {
 ///
 /// # Safety
 ///
-/// `device` is a live device that this provider made.
+/// `device` is a live device of this provider.
 pub(crate) unsafe fn stamp(device: *mut ibv_device, registered: &'static Registered) {
     // SAFETY: the device is alive and may be written to by contract.
     unsafe { mark_of(device).store(ptr::from_ref(registered).cast_mut(), Ordering::Relaxed) };
 }
 
-/// The field that tells the provider of a device.
+/// Returns the field that identifies a device's provider.
 ///
 /// # Safety
 ///
-/// `device` is live for as long as the result is used, and nothing accesses the field otherwise.
+/// `device` is live while the result is used, and the field is accessed only through it.
 unsafe fn mark_of<'a>(device: *mut ibv_device) -> &'a AtomicPtr<Registered> {
-    // SAFETY: the field lies in the live device and has the size and alignment of a pointer, as all function pointers
-    // do on the platforms of libibverbs.
+    // SAFETY: the field lies in the live device and, like all function pointers on platforms of libibverbs, has the
+    // size and alignment of a pointer.
     unsafe { AtomicPtr::from_ptr((&raw mut (*device)._ops._dummy1).cast()) }
 }

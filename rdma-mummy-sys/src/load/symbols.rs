@@ -1,17 +1,16 @@
-//! From one C prototype a line: the table of a library, its filling, and the functions that a program calls.
+//! Generates a library's table, its lookup and its public functions from one C prototype per line.
 //!
-//! A line reads `fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd = null, by context;`: the prototype, how the
-//! verb fails (a function of [`failure`](super::failure)), and the argument whose maker serves the call, or `system`
-//! where no argument tells. A line that ends after its prototype is a function written by hand, because it concerns
-//! several providers at once, makes an object without a parent, or needs no library at all.
+//! A line reads `fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd = null, by
+//! context;`: the prototype, how the verb fails (a function of [`failure`](super::failure)), and the argument whose
+//! provider serves the call, or `system` if there is none. A line that ends after its prototype is a function written
+//! by hand: it concerns several providers, creates an object without a parent, or needs no library.
 //!
-//! `list` names a macro that hands the same lines on, so that what exports these functions to C has no list of its own.
+//! `list` names a macro that passes the same lines on to libraries that export these functions to C.
 //!
-//! Each line is compared with the prototype that bindgen made, at compile time and without a reference for the linker
-//! to resolve. `by_name` at the end of a line says that there is no such prototype: the name is all that ties it to the
-//! library.
+//! Each line is compared at compile time with bindgen's prototype, without a reference for the linker to resolve.
+//! `by_name` at the end of a line marks a function without such a prototype: only its name ties it to the library.
 
-/// Declares the struct of a table and what belongs to each of its functions. See the module documentation.
+/// Declares the struct of a table and the items for each of its functions. See the module documentation.
 macro_rules! symbols {
     (
         $(list: $list:ident of $($module:ident)::+;)?
@@ -37,39 +36,38 @@ macro_rules! symbols {
             ///
             /// # Safety
             ///
-            /// What `handle` exports under these names has these types, and `handle` is never closed.
+            /// Symbols that `handle` exports under these names have these types, and `handle` is never closed.
             pub(crate) unsafe fn look_up(handle: &libloading::os::unix::Library) -> Self {
                 $Table {
-                    // SAFETY: by contract a symbol of this name is a function of this type, for as long as the process
-                    // runs. A pointer to a function is as large as one to data, and `None` is null in both.
+                    // SAFETY: by contract a symbol of this name is a function of this type, until the process exits.
+                    // Function and data pointers have the same size, and `None` is null in both.
                     $($name: unsafe {
                         core::mem::transmute::<
                             Option<core::ptr::NonNull<core::ffi::c_void>>,
                             Option<unsafe extern "C" fn $args -> $ret>,
                         >($crate::load::address(handle, concat!(stringify!($name), "\0")))
                     },)*
-                    // SAFETY: passed on to the caller.
+                    // SAFETY: the caller upholds the contract.
                     $($inner: unsafe { <$Inner>::look_up(handle) },)?
                 }
             }
         }
 
-        /// The functions of a loaded library, each with a reason where the library lacks it.
+        /// The functions of a loaded library, or an error if the library lacks one.
         impl $crate::load::Library<$Outer> {
             $(
                 #[doc = concat!("The function `", stringify!($name), "` of this library.")]
                 ///
                 /// # Errors
                 ///
-                /// [`LoadError::Symbol`](crate::load::LoadError::Symbol) when the library has none, because it is
-                /// older.
+                /// [`LoadError::Symbol`](crate::load::LoadError::Symbol) if the library is older than the function.
                 pub fn $name(&self) -> Result<unsafe extern "C" fn $args -> $ret, $crate::load::LoadError> {
                     self.symbol(AsRef::<$Table>::as_ref(self.table()).$name, stringify!($name))
                 }
             )*
         }
 
-        /// The C functions alone, for the root of the crate.
+        /// The C functions alone, for the crate root.
         #[doc(hidden)]
         pub mod c {
             pub use super::{$($name),*};
@@ -86,8 +84,8 @@ macro_rules! symbols {
 
     (@list ($dollar:tt) fn $($line:tt)*) => {};
     (@list ($dollar:tt) $list:ident $module:tt $($line:tt)*) => {
-        /// Hands these functions to the macro `$each`, for a library that exports them: what it wants besides, the module that has
-        /// them, then a prototype a line.
+        /// Passes these functions to the macro `$each`, for a library that exports them: its extra arguments, the
+        /// module of the functions, then one prototype per line.
         #[doc(hidden)]
         #[macro_export]
         macro_rules! $list {
@@ -108,14 +106,14 @@ macro_rules! symbols {
         ///
         /// # Safety
         ///
-        /// As in C: each pointer is to what the manual page asks for, and lives as long as it says.
+        /// As in C: each pointer is valid for as long as the manual page requires.
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             let owner = $crate::load::symbols::symbols!(@owner $by);
             match $crate::load::route::find::<$Outer, _>(owner, |table| {
                 <$Outer as AsRef<$Table>>::as_ref(table).$name
             }) {
-                // SAFETY: the function is that of the library or provider which made the object, and the caller keeps
-                // its contract.
+                // SAFETY: the function comes from the library or provider of the object, and the caller upholds its
+                // contract.
                 Ok(function) => unsafe { function($($arg),*) },
                 Err(code) => $crate::load::failure::$fail(code),
             }
@@ -124,12 +122,12 @@ macro_rules! symbols {
 
     (@owner system) => { $crate::load::route::Owner::System };
     (@owner $object:ident) => {
-        // SAFETY: by contract an object that is passed is alive, which is all that finding its maker needs.
+        // SAFETY: by contract the object is live, which is all that finding its provider needs.
         unsafe { $crate::load::route::Routed::owner($object) }
     };
 }
 
-/// Declares where the library of the system is kept for a table, and what is known of it.
+/// Declares the storage of a table's system library and its static facts.
 macro_rules! system_library {
     ($(#[$meta:meta])* pub type $Loaded:ident = $Table:ident; known: $known:expr; first: $first:literal; of: $of:expr;) => {
         $(#[$meta])*
@@ -137,16 +135,16 @@ macro_rules! system_library {
 
         static SLOT: $crate::load::library::Slot<$Table> = $crate::load::library::Slot::new();
 
-        /// The library of the system, loaded now if no verb has loaded it yet.
+        /// Returns the system's library, loading it if no verb has done so.
         ///
         /// # Errors
         ///
-        /// [`LoadError::Library`](crate::load::LoadError::Library) says what was tried. The next call tries again.
+        /// [`LoadError::Library`](crate::load::LoadError::Library) with each path tried. The next call tries again.
         pub fn library() -> Result<&'static $Loaded, $crate::load::LoadError> {
             SLOT.get()
         }
 
-        /// The library of the system, if a verb has loaded it already.
+        /// Returns the system's library, if a verb has loaded it.
         pub fn loaded() -> Option<&'static $Loaded> {
             SLOT.loaded()
         }
@@ -158,7 +156,7 @@ macro_rules! system_library {
             const FIRST: &'static str = $first;
 
             unsafe fn fill(handle: &libloading::os::unix::Library) -> Self {
-                // SAFETY: passed on to the caller.
+                // SAFETY: the caller upholds the contract.
                 unsafe { Self::look_up(handle) }
             }
 

@@ -1,7 +1,7 @@
-//! One list out of those of several providers.
+//! Joining the lists of several providers.
 //!
-//! The array is made here, and remembers the arrays that it was put together from: freeing it gives each of them back
-//! to the provider that made it. Where nobody but the system's library provides, its own array is handed out as it is.
+//! The joined array records its parts: freeing it returns each part to its provider. If only the system's library
+//! returns a list, its array is passed on unchanged.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -10,36 +10,36 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{failure, gate};
 
-/// A function that makes an array of pointers, ends it with a null pointer, and stores how many it holds.
+/// A function that creates a null-terminated array of pointers and stores their number.
 pub(crate) type Get<T> = unsafe extern "C" fn(*mut c_int) -> *mut *mut T;
 /// The function that frees such an array.
 pub(crate) type Free<T> = unsafe extern "C" fn(*mut *mut T);
 
-/// One who can contribute to a list.
+/// A contributor to a list.
 pub(crate) struct Source<T, F> {
     pub(crate) get: Get<T>,
     pub(crate) free: Option<Free<T>>,
-    /// Runs on each element of its array, and returns whether the element enters the list.
+    /// Called for each element of its array; returns whether to include the element.
     pub(crate) each: F,
 }
 
-/// An array of a provider, and how it is freed.
+/// An array of a provider, and the function that frees it.
 struct Part<T> {
     array: *mut *mut T,
     free: Option<Free<T>>,
 }
 
-/// What a list that was handed out holds on to. Its address is that of the elements.
+/// The parts of a returned list, whose address is that of the elements.
 struct Joined<T> {
     elements: Vec<*mut T>,
     parts: Vec<Part<T>>,
 }
 
-// SAFETY: the pointers are carried from the call that makes a list to the one that frees it, on any thread, as the C
-// functions behind them allow. The elements are not looked at in between.
+// SAFETY: the pointers are kept from the call that creates a list to the one that frees it, on any thread, as the C
+// functions permit. The elements are not accessed.
 unsafe impl<T> Send for Joined<T> {}
 
-/// The lists of one kind that are handed out at the moment.
+/// The returned lists of one kind that were not freed yet.
 pub(crate) struct Lists<T>(Mutex<BTreeMap<usize, Joined<T>>>);
 
 impl<T> Lists<T> {
@@ -48,12 +48,12 @@ impl<T> Lists<T> {
     }
 
     /// Joins the lists of `sources`, stores the number of elements in `count` unless it is null, and returns the array.
-    /// A source that fails is passed over; when all fail, the result is null and errno that of the first failure.
-    /// `failed_before` is the errno of a source that could not even be asked.
+    /// A source that fails is skipped. If all fail, returns null with the errno of the first failure. `failed_before`
+    /// is the errno of a source that could not be called.
     ///
     /// # Safety
     ///
-    /// `count` is null or can be written to. Each source is a pair of functions as described at their types.
+    /// `count` is null or can be written. Each source is a pair of functions as their types describe.
     pub(crate) unsafe fn join<F: Fn(*mut T) -> bool>(
         &self,
         count: *mut c_int,
@@ -66,14 +66,14 @@ impl<T> Lists<T> {
         let mut first_failure = failed_before;
         for source in sources {
             let mut found: c_int = 0;
-            // SAFETY: the function is of this kind by contract, and `found` can be written to.
+            // SAFETY: by contract the function has this type's behaviour; `found` can be written.
             let array = unsafe { (source.get)(&raw mut found) };
             if array.is_null() {
                 first_failure = first_failure.or(Some(failure::errno()));
                 continue;
             }
             for index in 0..usize::try_from(found).unwrap_or(0) {
-                // SAFETY: the array holds as many elements as its function said.
+                // SAFETY: the array has the number of elements that its function stored.
                 let element = unsafe { *array.add(index) };
                 if (source.each)(element) {
                     joined.elements.push(element);
@@ -84,11 +84,11 @@ impl<T> Lists<T> {
         let total = c_int::try_from(joined.elements.len()).unwrap_or(c_int::MAX);
         let failed = joined.parts.is_empty();
         if !count.is_null() {
-            // SAFETY: `count` can be written to by contract.
+            // SAFETY: `count` can be written by contract.
             unsafe { *count = if failed { 0 } else { total } };
         }
         if failed {
-            // Nobody who could be asked at all counts as an operation that is not supported.
+            // Without any source to call, the operation is not supported.
             return failure::null(first_failure.unwrap_or(libc::EOPNOTSUPP));
         }
         joined.elements.push(ptr::null_mut());
@@ -97,18 +97,17 @@ impl<T> Lists<T> {
         array
     }
 
-    /// Frees `list` if it was made here; `false` if it was not.
+    /// Frees `list` if it was created here; returns `false` otherwise.
     ///
     /// # Safety
     ///
-    /// `list` is not used again if it was made here.
+    /// `list` is not used afterwards if it was created here.
     pub(crate) unsafe fn free(&self, list: *mut *mut T) -> bool {
         let _hold = gate::hold();
         let Some(joined) = self.lock().remove(&list.addr()) else { return false };
         for part in joined.parts {
             if let Some(free) = part.free {
-                // SAFETY: the array came from the function that this one belongs to, and is given back once: the entry
-                // was taken out above.
+                // SAFETY: the array came from the matching function, and is freed once: its entry was removed above.
                 unsafe { free(part.array) };
             }
         }
@@ -116,7 +115,7 @@ impl<T> Lists<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Joined<T>>> {
-        // An entry is whole whenever the lock is free, even if a thread panicked with it held.
+        // An entry is consistent even if a thread panicked with the lock held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

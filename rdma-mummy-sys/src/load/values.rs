@@ -1,4 +1,4 @@
-//! Values as words and as numbers, with no library behind them: the same on every machine, and known before anything is loaded.
+//! Conversions of values to texts and numbers, which need no library.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -7,7 +7,7 @@ use crate::bindings::verbs::*;
 
 const UNKNOWN: &CStr = c"unknown";
 
-/// `ibv_wc_status_str`: what the status of a completion means.
+/// `ibv_wc_status_str`: the meaning of a completion status.
 pub extern "C" fn ibv_wc_status_str(status: ibv_wc_status) -> *const c_char {
     match status {
         ibv_wc_status::IBV_WC_SUCCESS => c"success",
@@ -39,7 +39,7 @@ pub extern "C" fn ibv_wc_status_str(status: ibv_wc_status) -> *const c_char {
     .as_ptr()
 }
 
-/// `ibv_node_type_str`: what kind of node a device is; see `ibv_node_type_str(3)`.
+/// `ibv_node_type_str`: the kind of a device's node; see `ibv_node_type_str(3)`.
 pub extern "C" fn ibv_node_type_str(node_type: ibv_node_type) -> *const c_char {
     match node_type {
         ibv_node_type::IBV_NODE_CA => c"InfiniBand channel adapter",
@@ -68,7 +68,7 @@ pub extern "C" fn ibv_port_state_str(port_state: ibv_port_state) -> *const c_cha
     .as_ptr()
 }
 
-/// `ibv_event_type_str`: what an asynchronous event tells; see `ibv_event_type_str(3)`.
+/// `ibv_event_type_str`: the meaning of an asynchronous event; see `ibv_event_type_str(3)`.
 pub extern "C" fn ibv_event_type_str(event: ibv_event_type) -> *const c_char {
     match event {
         ibv_event_type::IBV_EVENT_CQ_ERR => c"CQ error",
@@ -120,10 +120,10 @@ pub extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
     .as_ptr()
 }
 
-/// A rate, the multiple of 2.5 Gb/s that the InfiniBand specification gives it, if it is one, and its Mb/s.
+/// A rate, its multiple of 2.5 Gb/s in the InfiniBand specification, if any, and its Mb/s.
 ///
-/// The rates in between are those of lanes with 64b/66b coding, 14.0625 and 25.78125 Gb/s, and their multiples by 4, 8
-/// and 12; two rates of that kind have a multiple nevertheless, which is rounded.
+/// Rates without a multiple are those of lanes with 64b/66b coding, 14.0625 and 25.78125 Gb/s, times 4, 8 and 12. Two
+/// rates of that kind have a rounded multiple.
 const RATES: [(ibv_rate, Option<c_int>, c_int); 23] = [
     (ibv_rate::IBV_RATE_2_5_GBPS, Some(1), 2_500),
     (ibv_rate::IBV_RATE_5_GBPS, Some(2), 5_000),
@@ -150,7 +150,7 @@ const RATES: [(ibv_rate, Option<c_int>, c_int); 23] = [
     (ibv_rate::IBV_RATE_1200_GBPS, Some(480), 1_275_000),
 ];
 
-/// `ibv_rate_to_mult`: the multiple of 2.5 Gb/s, or -1 where `rate` is none; see `ibv_rate_to_mult(3)`.
+/// `ibv_rate_to_mult`: the multiple of 2.5 Gb/s, or -1 if `rate` has none; see `ibv_rate_to_mult(3)`.
 pub extern "C" fn ibv_rate_to_mult(rate: ibv_rate) -> c_int {
     RATES.iter().find(|entry| entry.0 == rate).and_then(|entry| entry.1).unwrap_or(-1)
 }
@@ -160,7 +160,7 @@ pub extern "C" fn mult_to_ibv_rate(mult: c_int) -> ibv_rate {
     RATES.iter().find(|entry| entry.1 == Some(mult)).map_or(ibv_rate::IBV_RATE_MAX, |entry| entry.0)
 }
 
-/// `ibv_rate_to_mbps`: the rate in Mb/s, or -1 where `rate` is not known; see `ibv_rate_to_mbps(3)`.
+/// `ibv_rate_to_mbps`: the rate in Mb/s, or -1 if `rate` is unknown; see `ibv_rate_to_mbps(3)`.
 pub extern "C" fn ibv_rate_to_mbps(rate: ibv_rate) -> c_int {
     RATES.iter().find(|entry| entry.0 == rate).map_or(-1, |entry| entry.2)
 }

@@ -1,4 +1,4 @@
-//! Buffers that tell nothing of who made them: the providers in this process are asked to remember theirs.
+//! Buffers, which have no device: those of the providers in this process are recorded.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,17 +13,17 @@ use crate::load::route::{Owner, Routed, find};
 ///
 /// # Safety
 ///
-/// `pd` is live for as long as the buffer is, and `buf` can be written to.
+/// `pd` is live for as long as the buffer is, and `buf` can be written.
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
-    // SAFETY: the protection domain is null or live by contract.
+    // SAFETY: by contract the protection domain is null or live.
     let owner = unsafe { pd.owner() };
     match find::<IbverbsTable, _>(owner, |table| table.since_v44.ibv_alloc_buf) {
         Ok(_) if buf.is_null() => failure::null(libc::EINVAL),
         Ok(allocate) => {
-            // SAFETY: the function is that of the domain's maker, and the caller keeps its contract.
+            // SAFETY: the function comes from the domain's provider, and the caller upholds its contract.
             let address = unsafe { allocate(pd, size, buf) };
             if !address.is_null() {
-                // SAFETY: the call succeeded, so that `buf` holds a handle.
+                // SAFETY: the call succeeded, so `buf` holds a handle.
                 remember(unsafe { *buf }, owner);
             }
             address
@@ -43,11 +43,11 @@ pub unsafe extern "C" fn ibv_alloc_user_buf(
     size: usize,
     dmabuf_fd: c_int,
 ) -> *mut ibv_buf {
-    // SAFETY: the protection domain is null or live by contract.
+    // SAFETY: by contract the protection domain is null or live.
     let owner = unsafe { pd.owner() };
     match find::<IbverbsTable, _>(owner, |table| table.since_v44.ibv_alloc_user_buf) {
         Ok(allocate) => {
-            // SAFETY: the function is that of the domain's maker, and the caller keeps its contract.
+            // SAFETY: the function comes from the domain's provider, and the caller upholds its contract.
             let buf = unsafe { allocate(pd, addr, size, dmabuf_fd) };
             remember(buf, owner);
             buf
@@ -60,9 +60,9 @@ pub unsafe extern "C" fn ibv_alloc_user_buf(
 ///
 /// # Safety
 ///
-/// `buf` came from `ibv_alloc_buf`, has no memory regions left, and is not used again.
+/// `buf` came from `ibv_alloc_buf`, has no memory regions left, and is not used afterwards.
 pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller upholds the contract.
     unsafe { free(buf, |table| table.since_v44.ibv_free_buf) };
 }
 
@@ -70,9 +70,9 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
 ///
 /// # Safety
 ///
-/// `buf` came from `ibv_alloc_user_buf`, has no memory regions left, and is not used again.
+/// `buf` came from `ibv_alloc_user_buf`, has no memory regions left, and is not used afterwards.
 pub unsafe extern "C" fn ibv_free_user_buf(buf: *mut ibv_buf) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller upholds the contract.
     unsafe { free(buf, |table| table.since_v44.ibv_free_user_buf) };
 }
 
@@ -80,14 +80,14 @@ type Free = unsafe extern "C" fn(*mut ibv_buf);
 
 /// # Safety
 ///
-/// `buf` came from the function that the one picked belongs to, and is not used again.
+/// `buf` came from the function that matches the one picked, and is not used afterwards.
 unsafe fn free(buf: *mut ibv_buf, pick: impl FnOnce(&'static IbverbsTable) -> Option<Free>) {
-    // SAFETY: the buffer is not followed.
+    // SAFETY: the buffer is not dereferenced.
     let owner: Owner = unsafe { buf.owner() };
     match find(owner, pick) {
         Ok(free) => {
             forget(buf);
-            // SAFETY: the function is that of the buffer's maker, and the caller gives the buffer up.
+            // SAFETY: the function comes from the buffer's provider, and the caller does not use the buffer again.
             unsafe { free(buf) };
         }
         Err(code) => failure::nothing(code),

@@ -1,46 +1,45 @@
-//! Fields that were added at the end of structs which the provider or the program makes, and the inline functions that
-//! reach them.
+//! Fields added at the end of structs, and the inline functions that access them.
 
 use core::ffi::c_int;
 
 use crate::bindings::verbs::*;
 use crate::load::failure;
 
-/// [`ibv_port_attr`] with the field that came for links faster than `active_speed` can tell (XDR).
+/// [`ibv_port_attr`] with the field for links too fast for `active_speed` (XDR).
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct ibv_port_attr_since_v44 {
     /// The fields of rdma-core 44.
     pub attr: ibv_port_attr,
-    /// The speed of a lane in the encoding of `active_speed`, with room for XDR (256) and what follows. Zero from
-    /// libraries and kernels that do not know it, where `active_speed` holds.
+    /// The lane speed in the encoding of `active_speed`, extended for XDR (256) and later. Zero from libraries and
+    /// kernels without it; use `active_speed` then.
     pub active_speed_ex: u32,
 }
 
-/// `ibv_query_port` with the fields that came later: zero, or the errno value. See `ibv_query_port(3)`.
+/// Queries a port including the later fields. Returns zero or an errno value. See `ibv_query_port(3)`.
 ///
 /// # Errors
 ///
-/// Besides those of the manual page, `EOPNOTSUPP` on a context of a library that is older than the function which takes
-/// a length; its `ibv_query_port` serves.
+/// Besides those of the manual page: `EOPNOTSUPP` if the context's library lacks the function that takes a length; use
+/// `ibv_query_port` then.
 ///
 /// # Safety
 ///
-/// `context` is a live context and `port_attr` can be written to.
+/// `context` is a live context and `port_attr` can be written.
 pub unsafe fn ibv_query_port_since_v44(
     context: *mut ibv_context,
     port_num: u8,
     port_attr: *mut ibv_port_attr_since_v44,
 ) -> c_int {
-    // SAFETY: the context is live by contract, and whether there is a table before it is what this finds out.
+    // SAFETY: by contract the context is live; this call finds out whether a table precedes it.
     let table = unsafe { crate::inline::verbs_get_ctx(context) };
-    // SAFETY: a table that is not null is as long as `sz` says, and `query_port` is read only if it is within.
+    // SAFETY: a table that is not null has length `sz`, and `query_port` is read only if it is within.
     let query = unsafe {
         let reaches = size_of::<verbs_context>() - core::mem::offset_of!(verbs_context, query_port);
         if table.is_null() || (*table).sz < reaches { None } else { (*table).query_port }
     };
     match query {
-        // SAFETY: the provider writes no more than the length given, which is that of the struct.
+        // SAFETY: the provider writes at most the given length, which is the struct's.
         Some(query) => unsafe {
             port_attr.write_bytes(0, 1);
             query(context, port_num, port_attr.cast(), size_of::<ibv_port_attr_since_v44>())
@@ -49,29 +48,29 @@ pub unsafe fn ibv_query_port_since_v44(
     }
 }
 
-/// The function behind [`ibv_wr_flush`].
+/// The function called by [`ibv_wr_flush`].
 pub type WrFlush = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8);
 
-/// [`ibv_qp_ex`] with the operation that came with rdma-core 45.
+/// [`ibv_qp_ex`] with the operation added in rdma-core 45.
 #[repr(C)]
-#[expect(missing_debug_implementations, reason = "as for the struct of the bindings, which holds a lock of C")]
+#[expect(missing_debug_implementations, reason = "as for the struct of the bindings, which contains a C lock")]
 pub struct ibv_qp_ex_since_v44 {
     /// The fields of rdma-core 44.
     pub qp: ibv_qp_ex,
-    /// Filled in for a queue pair created with `IBV_QP_EX_WITH_FLUSH`.
+    /// Set for queue pairs created with `IBV_QP_EX_WITH_FLUSH`.
     pub wr_flush: Option<WrFlush>,
 }
 
-/// Begins a flush of `len` bytes at `remote_addr`: `type_` is of `IBV_FLUSH_GLOBAL` and `IBV_FLUSH_PERSISTENT`, `level`
-/// is `IBV_FLUSH_RANGE` or `IBV_FLUSH_MR`. See `ibv_wr_post(3)`.
+/// Begins a flush of `len` bytes at `remote_addr`: `type_` is `IBV_FLUSH_GLOBAL` or `IBV_FLUSH_PERSISTENT`, `level` is
+/// `IBV_FLUSH_RANGE` or `IBV_FLUSH_MR`. See `ibv_wr_post(3)`.
 ///
 /// # Safety
 ///
 /// `qp` is a live queue pair created with `IBV_QP_EX_WITH_FLUSH`, with a batch open in this thread. A library without
-/// flush refuses to create one, so that there is always the field that this reads.
+/// flush rejects this flag, so the field that this function reads exists.
 #[inline]
 pub unsafe fn ibv_wr_flush(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, len: usize, type_: u8, level: u8) {
-    // SAFETY: by contract the provider knows flush, has made the struct that long, and has filled the field in.
+    // SAFETY: by contract the provider supports flush, has allocated the longer struct, and has set the field.
     unsafe {
         (*qp.cast::<ibv_qp_ex_since_v44>()).wr_flush.unwrap_unchecked()(qp, rkey, remote_addr, len, type_, level)
     };

@@ -1,4 +1,4 @@
-//! The functions of libibverbs that came after rdma-core 44.
+//! The libibverbs functions added after rdma-core 44.
 
 use core::ffi::{c_int, c_void};
 
@@ -12,7 +12,7 @@ pub use super::buffers::{ibv_alloc_buf, ibv_alloc_user_buf, ibv_free_buf, ibv_fr
 symbols! {
     list: ibverbs_since_v44_functions of rdma_mummy_sys::since_v44::ibverbs;
 
-    /// The functions of libibverbs that came after rdma-core 44.
+    /// The libibverbs functions added after rdma-core 44.
     pub struct IbverbsSinceV44 for IbverbsTable;
 
     fn ibv_alloc_dmah(context: *mut ibv_context, attr: *mut ibv_dmah_init_attr) -> *mut ibv_dmah = null, by context, by_name;

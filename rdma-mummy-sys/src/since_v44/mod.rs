@@ -1,13 +1,13 @@
-//! What rdma-core added after release 44, from which the generated bindings are made.
+//! Additions to rdma-core after release 44, the release of the generated bindings.
 //!
-//! Additions to libibverbs and librdmacm are compatible: a new function has a new name, a new constant a new value, a
-//! new field stands at the end. So they stand here by hand until the bindings are made from a newer release. Functions
-//! are looked up by name like all others: a library older than the function fails with `EOPNOTSUPP`, and
-//! `library()?.NAME()` names what is missing. Each says which version of the symbol map it came with:
+//! Additions to libibverbs and librdmacm are compatible: new functions have new names, new constants new values, and
+//! new fields are at the end. They are declared here by hand until the bindings are generated from a newer release.
+//! Functions are looked up by name like all others: on an older library they fail with `EOPNOTSUPP`, and
+//! `library()?.NAME()` returns an error that names the missing function. The version is that of the symbol map:
 //!
-//! | version | what |
+//! | version | additions |
 //! |---|---|
-//! | (rdma-core 45) | flush, by `IBV_QP_EX_WITH_FLUSH`; no function of the library |
+//! | (rdma-core 45) | flush, through `IBV_QP_EX_WITH_FLUSH`; no library function |
 //! | IBVERBS_1.15 | DMA handles, [`ibv_reg_mr_ex`] |
 //! | IBVERBS_1.16 (rdma-core 62) | [`ibv_query_port_speed`] |
 //! | IBVERBS_1.17 | buffers allocated by the provider |
@@ -25,7 +25,7 @@ pub use c::*;
 pub use ibverbs::IbverbsSinceV44;
 pub use rdmacm::RdmacmSinceV44;
 
-/// What bears a name of C, for the root of the crate.
+/// The items with C names, for the crate root.
 pub(crate) mod c {
     pub use super::constants::*;
     pub use super::extended::*;

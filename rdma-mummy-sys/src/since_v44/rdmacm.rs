@@ -1,4 +1,4 @@
-//! The functions of librdmacm that came after rdma-core 44.
+//! The librdmacm functions added after rdma-core 44.
 
 use core::ffi::{c_char, c_int};
 
@@ -11,7 +11,7 @@ pub use crate::load::rdmacm::rdma_query_addrinfo;
 symbols! {
     list: rdmacm_since_v44_functions of rdma_mummy_sys::since_v44::rdmacm;
 
-    /// The functions of librdmacm that came after rdma-core 44.
+    /// The librdmacm functions added after rdma-core 44.
     pub struct RdmacmSinceV44 for RdmacmTable;
 
     fn rdma_resolve_addrinfo(id: *mut rdma_cm_id, node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo) -> c_int = minus_one, by id, by_name;

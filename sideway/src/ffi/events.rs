@@ -1,4 +1,4 @@
-//! Waiting for events on a descriptor in non-blocking mode.
+//! Waiting for events on a non-blocking file descriptor.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use libc::c_int;
 use super::{clear_errno, last_errno};
 use crate::error::{Errno, VerbError};
 
-/// Puts the open file behind a descriptor into non-blocking mode.
+/// Sets a descriptor to non-blocking mode.
 pub(crate) fn set_nonblocking(fd: RawFd) -> Result<(), VerbError> {
-    // Miri cannot: the descriptors that its tests have are in this mode from the start.
+    // Miri does not support fcntl; its tests use descriptors that are already non-blocking.
     if cfg!(miri) {
         return Ok(());
     }
@@ -24,7 +24,7 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> Result<(), VerbError> {
     if ret == -1 { Err(VerbError::new("fcntl", last_errno())) } else { Ok(()) }
 }
 
-/// Whether somebody has put the open file behind a descriptor into blocking mode.
+/// Whether a descriptor is in blocking mode.
 fn is_blocking(fd: RawFd) -> bool {
     if cfg!(miri) {
         return false;
@@ -34,17 +34,17 @@ fn is_blocking(fd: RawFd) -> bool {
     flags != -1 && flags & libc::O_NONBLOCK == 0
 }
 
-/// Takes an event by a call that returns 0, or -1 with errno set; `false` when there is none now, or never again:
-/// [`check_alive`] tells, and so does waiting.
+/// Takes an event with a call that returns 0, or -1 with errno set. Returns `false` if no event is pending or the
+/// descriptor is dead; [`check_alive`] and [`wait_for`] distinguish these.
 ///
-/// Safe code can put the descriptor into blocking mode, in which the call would wait: it is made only if there is something then. So
-/// the caller sees to it that no other thread takes events of the descriptor meanwhile.
+/// Safe code can set the descriptor to blocking mode, in which the call would wait. So the call is made only if an
+/// event is pending, and the caller must ensure that no other thread takes events from the descriptor at the same time.
 pub(crate) fn take_event(verb: &'static str, fd: RawFd, mut call: impl FnMut() -> c_int) -> Result<bool, VerbError> {
     if is_blocking(fd) && poll(fd, 0)? == Readiness::NotYet {
         return Ok(false);
     }
     loop {
-        // The library reports the end of the file as a failure too, and leaves errno as it was.
+        // At end of file the library also reports failure, but leaves errno unchanged.
         clear_errno();
         if call() == 0 {
             return Ok(true);
@@ -59,8 +59,8 @@ pub(crate) fn take_event(verb: &'static str, fd: RawFd, mut call: impl FnMut() -
     }
 }
 
-/// Where there was no event: whether one can come. The kernel says `EAGAIN` as well when the device is gone, and only poll(2)
-/// tells: who asks again would do so for ever.
+/// Checks whether the descriptor can still deliver events. After device removal the kernel also returns `EAGAIN`, and
+/// only poll(2) reports the removal; without this check, callers would retry forever.
 pub(crate) fn check_alive(verb: &'static str, fd: RawFd) -> Result<(), VerbError> {
     match poll(fd, 0)? {
         Readiness::Broken => Err(gone(verb, Errno::EIO)),
@@ -68,8 +68,8 @@ pub(crate) fn check_alive(verb: &'static str, fd: RawFd) -> Result<(), VerbError
     }
 }
 
-/// Waits until `take` gives something, which it may when `fd` is readable; without limit where `timeout` is `None` or
-/// longer than a clock can count.
+/// Waits until `take` returns a value, trying each time `fd` is readable. No time limit applies if `timeout` is `None`
+/// or exceeds the clock's range.
 pub(crate) fn wait_for<T>(
     verb: &'static str,
     what: &str,
@@ -77,7 +77,7 @@ pub(crate) fn wait_for<T>(
     timeout: Option<Duration>,
     mut take: impl FnMut() -> Result<Option<T>, VerbError>,
 ) -> Result<T, VerbError> {
-    // Without a look at the clock, which costs as much as a short system call on some machines.
+    // Try before reading the clock, which on some machines costs as much as a short system call.
     if let Some(taken) = take()? {
         return Ok(taken);
     }
@@ -86,14 +86,14 @@ pub(crate) fn wait_for<T>(
         if poll(fd, milliseconds_until(deadline))? == Readiness::Broken {
             return Err(gone(verb, Errno::EIO));
         }
-        // Looked at before the attempt: a descriptor that others keep readable and empty does not hold the end up.
+        // Computed before the attempt: a descriptor that others keep readable but empty must not extend the wait.
         let is_last = deadline.is_some_and(|deadline| deadline <= Instant::now());
         if let Some(taken) = take()? {
             return Ok(taken);
         }
         if is_last {
             return Err(
-                VerbError::new(verb, Errno::ETIMEDOUT).with_hint(format!("no {what} came within the time given"))
+                VerbError::new(verb, Errno::ETIMEDOUT).with_hint(format!("no {what} arrived in time"))
             );
         }
     }
@@ -102,14 +102,14 @@ pub(crate) fn wait_for<T>(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readiness {
     Readable,
-    /// The time has passed, or a signal came.
+    /// The time-out expired, or a signal interrupted the wait.
     NotYet,
-    /// Hung up, in error or closed: no event will ever come.
+    /// The descriptor is hung up, in error or closed: no more events will come.
     Broken,
 }
 
 fn poll(fd: RawFd, milliseconds: c_int) -> Result<Readiness, VerbError> {
-    // Miri has no poll(2): who waits tries again until the time is over.
+    // Miri has no poll(2): the caller retries until the deadline.
     if cfg!(miri) {
         std::thread::yield_now();
         return Ok(Readiness::Readable);
@@ -125,7 +125,7 @@ fn poll(fd: RawFd, milliseconds: c_int) -> Result<Readiness, VerbError> {
     }
 }
 
-/// For poll(2): -1 is without limit.
+/// Converts a deadline to poll(2)'s time-out; -1 is infinite.
 fn milliseconds_until(deadline: Option<Instant>) -> c_int {
     let Some(deadline) = deadline else { return -1 };
     let left = deadline.saturating_duration_since(Instant::now());
@@ -136,7 +136,7 @@ fn milliseconds_until(deadline: Option<Instant>) -> c_int {
 #[cold]
 fn gone(verb: &'static str, errno: Errno) -> VerbError {
     VerbError::new(verb, errno)
-        .with_hint("the device is gone, or its descriptor is closed: no event will come any more")
+        .with_hint("the device was removed, or its descriptor was closed; no more events will arrive")
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn something_nothing_and_never_again_are_told_apart() {
+    fn take_and_wait_distinguish_event_none_and_dead() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let fd = reader.as_raw_fd();
         set_nonblocking(fd).unwrap();
@@ -168,10 +168,10 @@ mod tests {
         writer.write_all(&[1, 2]).unwrap();
         assert!(take_event("read", fd, read_byte(fd)).unwrap());
         drop(writer);
-        // What came before the end is still given.
+        // Bytes written before the end are still delivered.
         check_alive("read", fd).unwrap();
         assert!(take_event("read", fd, read_byte(fd)).unwrap());
-        // The end: read(2) returns 0 and sets no errno.
+        // End of file: read(2) returns 0 and leaves errno unset.
         let error = take_event("read", fd, read_byte(fd)).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EIO, "{error}");
         let error = wait_for::<()>("read", "byte", fd, LONG, || Ok(None)).unwrap_err();
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn that_a_broken_descriptor_says_try_again_is_an_error() {
+    fn broken_descriptor_with_eagain_returns_error() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(writer);
         let again = || {
@@ -191,22 +191,22 @@ mod tests {
         assert!(!take_event("read", reader.as_raw_fd(), again).unwrap());
         let error = check_alive("read", reader.as_raw_fd()).unwrap_err();
         assert_eq!(error.errno().raw(), libc::EIO, "{error}");
-        assert!(error.hint().unwrap().contains("the device is gone"), "{error}");
+        assert!(error.hint().unwrap().contains("the device was removed"), "{error}");
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_descriptor_that_stays_readable_and_gives_nothing_does_not_hold_the_end_up() {
+    fn always_readable_empty_descriptor_times_out() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(&[1]).unwrap();
         let wait = Some(Duration::from_millis(20));
         let error = wait_for::<()>("read", "byte", reader.as_raw_fd(), wait, || Ok(None)).unwrap_err();
-        assert_eq!(error.to_string(), "read: ETIMEDOUT (Connection timed out): no byte came within the time given");
+        assert_eq!(error.to_string(), "read: ETIMEDOUT (Connection timed out): no byte arrived in time");
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_wait_on_a_descriptor_in_blocking_mode_ends_with_its_time() {
+    fn blocking_descriptor_wait_times_out() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let fd = reader.as_raw_fd();
         let wait = Some(Duration::from_millis(20));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_descriptor_that_is_not_open_is_refused() {
+    fn closed_descriptor_returns_error() {
         assert_eq!(set_nonblocking(-1).unwrap_err().errno().raw(), libc::EBADF);
     }
 }

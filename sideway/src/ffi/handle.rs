@@ -1,4 +1,4 @@
-//! Owning one C object: the pointer, the verb that destroys it, and what else has its address.
+//! Ownership of one C object: its pointer, the verb that destroys it, and its attachments.
 
 use std::fmt::{self, Debug};
 use std::mem::ManuallyDrop;
@@ -9,31 +9,31 @@ use libc::c_int;
 use super::check_errno;
 use crate::error::VerbError;
 
-/// A C object that is destroyed once: by [`close`](Self::close), which reports, or by drop, which logs.
+/// A C object that is destroyed once, by [`close`](Self::close), which returns errors, or by drop, which logs them.
 ///
-/// Where the verb refuses, the object is leaked: freeing what the device may still use would be worse.
+/// If the verb fails, the object is leaked: freeing memory that the device may still use would be worse.
 pub(crate) struct Handle<T> {
     raw: NonNull<T>,
     destroy: unsafe extern "C" fn(*mut T) -> c_int,
     verb: &'static str,
 }
 
-// SAFETY: no object of libibverbs belongs to a thread, and "by default all verbs objects are safe for multi-threaded
-// access" (ibv_alloc_td(3) of rdma-core). That page has the exception, what is made in a thread domain, which takes no
-// locks; another is a queue that was asked to take none (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, ibv_create_cq_ex(3)).
-// Both are in types that do not leave their thread (`ibverbs::single_threaded`, `ibverbs::thread_domain`). What must
-// not interleave, such as the steps of a poll or of a batch, is behind `&mut` in the types above.
+// SAFETY: no object of libibverbs is bound to a thread: "by default all verbs objects are safe for multi-threaded
+// access" (ibv_alloc_td(3) of rdma-core). Exceptions are objects of a thread domain, which take no locks, and queues
+// created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` (ibv_create_cq_ex(3)). Both have types that are not `Send`
+// (`ibverbs::single_threaded`, `ibverbs::thread_domain`). Calls that must not interleave, such as the steps of a poll
+// or of a batch, take `&mut` in the types above.
 unsafe impl<T> Send for Handle<T> {}
-// SAFETY: as for Send; a shared handle gives out the pointer and nothing else.
+// SAFETY: as for Send; a shared handle only returns the pointer.
 unsafe impl<T> Sync for Handle<T> {}
 
 impl<T> Handle<T> {
-    /// Takes the object over.
+    /// Takes ownership of an object.
     ///
     /// # Safety
     ///
-    /// - `raw` is live, and nobody else destroys it.
-    /// - `destroy` is the verb for it, and `verb` that verb's name.
+    /// - `raw` is live, and no other code destroys it.
+    /// - `destroy` destroys objects of this type, and `verb` is its name.
     pub(crate) unsafe fn new(
         raw: NonNull<T>,
         destroy: unsafe extern "C" fn(*mut T) -> c_int,
@@ -42,29 +42,29 @@ impl<T> Handle<T> {
         Self { raw, destroy, verb }
     }
 
-    /// The object, live as long as the handle.
+    /// Returns the object's pointer, valid while the handle exists.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.raw.as_ptr()
     }
 
-    /// The same for public accessors.
+    /// Returns the object's pointer for public accessors.
     #[inline]
     pub(crate) fn as_non_null(&self) -> NonNull<T> {
         self.raw
     }
 
-    /// Destroys the object and reports.
+    /// Destroys the object.
     ///
     /// # Errors
     ///
-    /// What the verb gave; the object is leaked then.
+    /// The verb's error; the object is then leaked.
     pub(crate) fn close(self) -> Result<(), VerbError> {
         ManuallyDrop::new(self).destroy_now()
     }
 
     fn destroy_now(&self) -> Result<(), VerbError> {
-        // SAFETY: by the contract of `new` the object is live and the verb is the one for it; callers run this once.
+        // SAFETY: by the contract of `new` the object is live and `destroy` matches it; callers run this once.
         check_errno(self.verb, unsafe { (self.destroy)(self.raw.as_ptr()) })
     }
 }
@@ -83,11 +83,11 @@ impl<T> Debug for Handle<T> {
     }
 }
 
-/// Something in C that has the address of a `T` and uses it by itself, as a connection identifier does with its queue pair.
+/// A C object that stores the address of a `T` and uses it, as a connection identifier does with its queue pair.
 pub(crate) trait Attachment<T>: Debug + Send + Sync {
-    /// Makes it forget the object, which is about to be destroyed.
+    /// Removes the stored address; called before the object is destroyed.
     fn detach(&self, object: NonNull<T>);
 
-    /// Calls `run` once, while it does not use the object.
+    /// Calls `run` once, while this attachment does not use the object.
     fn apart(&self, run: &mut dyn FnMut());
 }

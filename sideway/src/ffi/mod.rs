@@ -1,14 +1,14 @@
-//! The glue to C that every module shares.
+//! The C glue shared by all modules.
 //!
-//! | what | where |
+//! | purpose | item |
 //! |---|---|
 //! | a C object with the verb that destroys it | [`Handle`] |
-//! | how verbs say that they failed | `result` |
-//! | enums that keep values without a name | [`open_enum`] |
-//! | waiting for a descriptor, and taking an event from it | `events` |
-//! | which Rust object a C object that an event names is of | [`Registry`] |
-//! | what traits that only this crate implements have as their supertrait | [`Sealed`] |
-//! | what else has the address of a C object, and forgets it first | [`Attachment`] |
+//! | how verbs report failure | `result` |
+//! | enums that keep unnamed values | [`open_enum`] |
+//! | waiting for a descriptor, and taking events from it | `events` |
+//! | from the C object that an event names to its Rust object | [`Registry`] |
+//! | the supertrait that seals traits | [`Sealed`] |
+//! | a C object that stores another's address, and drops it first | [`Attachment`] |
 
 mod events;
 mod handle;
@@ -22,5 +22,5 @@ pub(crate) use open_enum::open_enum;
 pub(crate) use registry::{Found, Registry};
 pub(crate) use result::{check_errno, check_pointer, clear_errno, errno_of, last_errno};
 
-/// The supertrait of traits that only this crate implements: it cannot be named elsewhere.
+/// The supertrait of sealed traits: other crates cannot name it.
 pub trait Sealed {}

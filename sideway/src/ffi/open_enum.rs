@@ -1,10 +1,10 @@
-//! Enums over values that come from C: newtypes, so that a value which this crate does not know is legal and prints.
+//! Enums of C values as newtypes, so that values unknown to this crate are legal and can be printed.
 
 /// Defines a newtype over `u32` with one associated constant per known value.
 ///
-/// `Debug` prints the constant's name, `Display` the text behind `=>` (the name where there is none); an unknown value
-/// prints its number in both. The constants can be used as patterns. `renamed` lists names of sideway 0.4, each with its new name and
-/// what the compiler says of it.
+/// `Debug` prints the constant's name. `Display` prints the text after `=>`, or the name if there is none. Both print
+/// an unknown value as its number. The constants can be used as patterns. `renamed` lists names of sideway 0.4, each
+/// with its new name and the deprecation message.
 macro_rules! open_enum {
     (
         $(#[$meta:meta])*
@@ -18,31 +18,31 @@ macro_rules! open_enum {
         #[repr(transparent)]
         $vis struct $Name(u32);
 
-        #[expect(non_upper_case_globals, reason = "the constants read like the variants of an enum")]
+        #[expect(non_upper_case_globals, reason = "the constants read like enum variants")]
         impl $Name {
             $( $(#[$vmeta])* pub const $Variant: Self = Self($value as u32); )+
             $($(
-                /// The name of sideway 0.4.
+                /// The name in sideway 0.4.
                 #[deprecated(since = "0.5.0", note = $note)]
                 pub const $Old: Self = Self::$New;
             )+)?
 
-            /// Every value that this version of the crate has a name for.
+            /// Every value that this version of the crate names.
             pub const KNOWN: &'static [Self] = &[$(Self::$Variant),+];
 
-            /// The value as C has it; any value is legal.
+            /// Wraps a C value; any value is legal.
             #[inline]
             pub const fn from_raw(value: u32) -> Self {
                 Self(value)
             }
 
-            /// The value for C.
+            /// Returns the C value.
             #[inline]
             pub const fn raw(self) -> u32 {
                 self.0
             }
 
-            /// The name of the constant, or `None` for a value that this version of the crate does not know.
+            /// Returns the constant's name, or `None` for a value unknown to this version of the crate.
             pub const fn name(self) -> Option<&'static str> {
                 $( if self.0 == $value as u32 { return Some(stringify!($Variant)); } )+
                 None
@@ -91,7 +91,7 @@ mod tests {
     #![expect(unreachable_pub, reason = "the macro makes its items public")]
 
     open_enum! {
-        /// For the test.
+        /// An enum for the test.
         enum Fruit {
             /// One.
             Apple = 1 => "an apple",
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn known_values_print_by_name_and_text() {
+    fn known_value_prints_name_and_text() {
         assert_eq!(format!("{:?} {}", Fruit::Apple, Fruit::Apple), "Apple an apple");
         assert_eq!(format!("{:?} {}", Fruit::Pear, Fruit::Pear), "Pear Pear");
         assert_eq!(Fruit::KNOWN, [Fruit::Apple, Fruit::Pear]);
     }
 
     #[test]
-    fn unknown_values_pass_through_and_print_their_number() {
+    fn unknown_value_round_trips_and_prints_number() {
         let unknown = Fruit::from_raw(u32::MAX);
         assert_eq!((unknown.raw(), u32::from(unknown), Fruit::from(u32::MAX)), (u32::MAX, u32::MAX, unknown));
         assert_eq!(unknown.name(), None);
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    #[expect(deprecated, reason = "it is what the test is about")]
-    fn a_name_of_before_is_the_same_value_and_prints_as_the_new_one() {
+    #[expect(deprecated, reason = "the test covers deprecated names")]
+    fn renamed_constant_equals_and_prints_new_name() {
         assert_eq!(format!("{:?} {}", Fruit::Birne, Fruit::KNOWN.len()), "Pear 2");
     }
 

@@ -1,4 +1,4 @@
-//! Which Rust object stands behind a C object that an event names.
+//! Finds the Rust object for a C object that an event names.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,32 +6,32 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Objects by the address of what C knows them by.
+/// Objects by the address of their C object.
 pub(crate) struct Registry<T>(Mutex<BTreeMap<usize, Weak<T>>>);
 
-/// What stands behind an address.
+/// The result of looking up an address.
 #[derive(Debug)]
 pub(crate) enum Found<T> {
-    /// An object, which now stays.
+    /// A live object, kept alive by this reference.
     Object(Arc<T>),
-    /// An object that has lost its last owner and is being destroyed, or that the driver refused to destroy.
+    /// An object without owners, which is being destroyed or whose destruction failed.
     Leaving,
-    /// An object that other code has made, or none.
+    /// An object not created by this crate, or none.
     Foreign,
 }
 
 impl<T> Registry<T> {
-    /// Enters a new object.
+    /// Adds a new object.
     pub(crate) fn insert<C>(&self, raw: NonNull<C>, object: &Arc<T>) {
         self.lock().insert(raw.as_ptr().addr(), Arc::downgrade(object));
     }
 
-    /// Takes an object out, once its C object is destroyed. Until then an event can name it: it is found as
-    /// [`Leaving`](Found::Leaving).
+    /// Removes an object after its C object was destroyed. Until then an event may name it, and [`find`](Self::find)
+    /// returns [`Leaving`](Found::Leaving).
     pub(crate) fn remove<C>(&self, raw: NonNull<C>) {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();
-        // The next object may have the address already, and be here.
+        // A new object may already have this address, and be registered.
         if let Entry::Occupied(object) = objects.entry(address)
             && object.get().strong_count() == 0
         {
@@ -39,8 +39,8 @@ impl<T> Registry<T> {
         }
     }
 
-    /// Takes this object out, and no other, of which no event comes here any more: it lives elsewhere, or its C object is
-    /// destroyed.
+    /// Removes this object and no other, because no more events for it arrive here: it moved elsewhere, or its C object
+    /// was destroyed.
     pub(crate) fn move_out<C>(&self, raw: NonNull<C>, object: *const T) {
         let address = raw.as_ptr().addr();
         let mut objects = self.lock();
@@ -49,7 +49,7 @@ impl<T> Registry<T> {
         }
     }
 
-    /// What stands behind an address. The C object is known not to have been destroyed yet: the event that names it is not
+    /// Looks up an address. The C object cannot have been destroyed yet, because the event that names it is not
     /// acknowledged.
     pub(crate) fn find<C>(&self, raw: *const C) -> Found<T> {
         match self.lock().get(&raw.addr()).map(Weak::upgrade) {
@@ -60,7 +60,7 @@ impl<T> Registry<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<T>>> {
-        // Nothing panics under the lock, and a map that was left whole is usable.
+        // Nothing panics under the lock, so a poisoned map is still consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_leaves_makes_room_for_the_next_and_does_not_take_it_along() {
+    fn removed_object_keeps_next_at_same_address() {
         let place = 0_u32;
         let raw = NonNull::from(&place);
         let registry = Registry::default();
@@ -92,7 +92,7 @@ mod tests {
         assert!(matches!(registry.find(raw.as_ptr()), Found::Object(object) if *object == "first"));
         drop(first);
         assert!(matches!(registry.find(raw.as_ptr()), Found::Leaving));
-        // The C library has freed the first, and gives the address to a second before the first is taken out.
+        // The C library has freed the first, and reuses its address before the first is removed.
         let second = Arc::new("second");
         registry.insert(raw, &second);
         registry.remove(raw);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_moves_out_is_foreign_and_takes_no_other_along() {
+    fn moved_out_object_is_foreign_and_keeps_others() {
         let place = 0_u32;
         let raw = NonNull::from(&place);
         let (here, there) = (Registry::default(), Registry::default());
@@ -118,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_has_gone_does_not_take_the_next_along_that_leaves() {
+    fn dead_object_removal_keeps_dead_successor() {
         let place = 0_u32;
         let raw = NonNull::from(&place);
         let registry = Registry::default();
         let first = Arc::new("first");
         registry.insert(raw, &first);
-        // The C library has freed the first, and gave the address to a second, which has lost its last owner.
+        // The C library has freed the first and reused its address for a second, which also has no owner left.
         let second = Arc::new("second");
         registry.insert(raw, &second);
         let (gone, leaving) = (Arc::as_ptr(&first), Arc::as_ptr(&second));

@@ -1,4 +1,4 @@
-//! How verbs report failure: a null pointer, `-1`, or the errno itself.
+//! How verbs report failure: a null pointer, `-1`, or the errno value.
 
 use std::io;
 use std::ptr::NonNull;
@@ -7,26 +7,26 @@ use libc::c_int;
 
 use crate::error::{Errno, VerbError};
 
-/// The errno of the calling thread.
+/// Returns the calling thread's errno.
 #[cold]
 pub(crate) fn last_errno() -> Errno {
     match io::Error::last_os_error().raw_os_error() {
-        // A failure without a reason.
+        // A failure without an errno.
         None | Some(0) => Errno::EIO,
         Some(errno) => Errno::from_raw(errno),
     }
 }
 
-/// Forgets the errno of the calling thread, before a call that may fail without setting it.
+/// Clears the calling thread's errno, before a call that may fail without setting it.
 pub(crate) fn clear_errno() {
-    // SAFETY: libc gives the address of this thread's errno, valid and aligned as long as the thread runs.
+    // SAFETY: libc returns the address of this thread's errno, valid and aligned while the thread runs.
     unsafe { *libc::__errno_location() = 0 };
 }
 
-/// The errno that a verb means which is documented to return 0 or an errno value.
+/// Returns the errno of a verb documented to return 0 or an errno value.
 ///
-/// Providers differ: some return the value, some its negative, some `-1` with errno set (so that a negative `EPERM` cannot
-/// be told from that).
+/// Some providers return the value, some its negative, some `-1` with errno set; a negative `EPERM` cannot be
+/// distinguished from the latter.
 #[cold]
 pub(crate) fn errno_of(ret: c_int) -> Errno {
     match ret {
@@ -37,13 +37,13 @@ pub(crate) fn errno_of(ret: c_int) -> Errno {
     }
 }
 
-/// For verbs that return 0 or an errno value.
+/// Checks a verb that returns 0 or an errno value.
 #[inline]
 pub(crate) fn check_errno(verb: &'static str, ret: c_int) -> Result<(), VerbError> {
     if ret == 0 { Ok(()) } else { Err(VerbError::new(verb, errno_of(ret))) }
 }
 
-/// For verbs that return a pointer, or null with errno set.
+/// Checks a verb that returns a pointer, or null with errno set.
 #[inline]
 pub(crate) fn check_pointer<T>(verb: &'static str, pointer: *mut T) -> Result<NonNull<T>, VerbError> {
     NonNull::new(pointer).ok_or_else(|| VerbError::new(verb, last_errno()))

@@ -241,7 +241,7 @@ fn waiting_ends_when_it_should() {
     let channel: Arc<EventChannel> = channel();
     let error = channel.get_cm_event(Some(Duration::ZERO)).unwrap_err();
     assert_eq!(error.errno().raw(), libc::ETIMEDOUT);
-    assert_eq!(error.hint(), Some("no event of the connection manager came within the time given"));
+    assert_eq!(error.hint(), Some("no event of the connection manager arrived in time"));
     let (_listener, address) = sideway_tests::connections::listen_at(&channel, PortSpace::Tcp, HERE);
     // Longer than a clock can count.
     let id = resolve(&channel, PortSpace::Tcp, address);

@@ -309,7 +309,7 @@ fn a_wait_ends_with_its_time_or_with_an_event() {
         let error = events.get_async_event(Some(wait)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "ibv_get_async_event: ETIMEDOUT (Connection timed out): no asynchronous event came within the time given"
+            "ibv_get_async_event: ETIMEDOUT (Connection timed out): no asynchronous event arrived in time"
         );
         assert!(begin.elapsed() >= wait, "{:?} of {wait:?}", begin.elapsed());
     }

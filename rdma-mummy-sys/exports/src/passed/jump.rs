@@ -1,11 +1,11 @@
-//! Passing a call on with all its arguments, of which nothing is known here: a few instructions for each processor.
+//! Forwarding a call with all its arguments, whose types are unknown: a few instructions per processor.
 //!
-//! The entry of a name puts its place in the list into a register that no argument uses; what follows keeps all argument
-//! registers, asks where to go, and goes there as if the caller had.
+//! The entry of a name loads its index into a register that no argument uses. The common code saves all argument
+//! registers, looks up the target, restores them, and jumps there.
 
 use core::arch::global_asm;
 
-/// The entry of a name.
+/// Defines the entry of a name.
 #[cfg(target_arch = "x86_64")]
 macro_rules! entry {
     ($name:literal, $index:expr) => {
@@ -23,7 +23,7 @@ macro_rules! entry {
     };
 }
 
-/// The entry of a name.
+/// Defines the entry of a name.
 #[cfg(target_arch = "aarch64")]
 macro_rules! entry {
     ($name:literal, $index:expr) => {
@@ -44,13 +44,13 @@ macro_rules! entry {
 pub(crate) use entry;
 
 unsafe extern "C" {
-    /// Goes on where [`rdma_mummy_target`](super::rdma_mummy_target) says. No function to call: what it takes is in
-    /// registers of its own.
+    /// Jumps to the target that [`rdma_mummy_target`](super::rdma_mummy_target) returns. Not callable: its input is in
+    /// registers outside the calling convention.
     pub(crate) fn rdma_mummy_jump();
 }
 
-// The System V ABI: six integer registers, eight of vectors, and al with how many of these a call with `...` uses. The stack is
-// a multiple of 16 off by the return address at the entry, and so right after one more word.
+// The System V ABI: six integer registers, eight vector registers, and al, the number of vector registers that a call
+// with `...` uses. At the entry the return address offsets the stack from a multiple of 16; one more word aligns it.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".globl rdma_mummy_jump",
@@ -105,7 +105,7 @@ global_asm!(
     target = sym super::rdma_mummy_target,
 );
 
-// AAPCS64: eight integer registers and that of a large result, eight of vectors, the return address in x30.
+// AAPCS64: eight integer registers, the address of a large result, eight vector registers, the return address in x30.
 #[cfg(target_arch = "aarch64")]
 global_asm!(
     ".globl rdma_mummy_jump",

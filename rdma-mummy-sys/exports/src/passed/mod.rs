@@ -1,10 +1,10 @@
-//! rsockets, and what rdma-core's own libraries and drivers take from libibverbs and librdmacm beside the verbs.
+//! Forwarding of rsockets, and of the internal functions that rdma-core's libraries and drivers import from libibverbs
+//! and librdmacm.
 //!
-//! Each name leads on to the function of the same name of the system's library, whatever its arguments are. Where there is no such
-//! library the call fails. A driver such as libmlx5, which many programs link to, does not load without its names; where there is
-//! no library it has nothing to drive.
+//! Each name forwards to the function of that name in the system's library, whatever its arguments are. If the library
+//! is missing, the call fails. Drivers such as libmlx5, which many programs link, fail to load without these names.
 //!
-//! `names` lists them, `jump` passes a call on with all its arguments, this file finds where to.
+//! `names` lists them, `jump` forwards a call with all its arguments, and this file finds the target.
 
 mod jump;
 mod names;
@@ -18,20 +18,20 @@ use rdma_mummy_sys::load::{ibverbs, rdmacm};
 
 use names::{COUNT, Otherwise};
 
-/// Where the calls of a name go, found by the first of them that finds the library there.
+/// The target of each name, set by the first call that finds the library.
 static FOUND: [OnceLock<usize>; COUNT] = [const { OnceLock::new() }; COUNT];
 
-/// Where to go on with a call of the name at `index`.
+/// Returns the target of the name at `index`.
 extern "C" fn rdma_mummy_target(index: usize) -> usize {
     let Some((slot, entry)) = FOUND.get(index).zip(names::at(index)) else { return refuse as *const c_void as usize };
     match slot.get().copied().or_else(|| system(entry.name)) {
         Some(found) => *slot.get_or_init(|| found),
-        // The next call looks again: the library may come.
+        // The next call tries again: the library may be installed later.
         None => fallback(entry.otherwise),
     }
 }
 
-/// The function of the system's library.
+/// Returns the function in the system's library.
 fn system(name: &CStr) -> Option<usize> {
     static HANDLES: [OnceLock<usize>; 2] = [const { OnceLock::new() }; 2];
     let kept = |place: &OnceLock<usize>, path: Option<&Path>| {
@@ -40,17 +40,17 @@ fn system(name: &CStr) -> Option<usize> {
     let verbs = kept(&HANDLES[0], ibverbs::library().ok().and_then(|library| library.path()));
     let cm = kept(&HANDLES[1], rdmacm::library().ok().and_then(|library| library.path()));
     [verbs, cm].into_iter().flatten().find_map(|handle| {
-        // SAFETY: the handle is of a library that is never closed, and the name is a string.
+        // SAFETY: the library of the handle is never closed, and the name is a C string.
         let found = unsafe { libc::dlsym(handle as *mut c_void, name.as_ptr()) } as usize;
-        // A library that this object stands in for looks its own names up here as well, but not by its own handle.
+        // A library replaced by this object also finds its own names here, but not through its own handle.
         (found != 0).then_some(found)
     })
 }
 
-/// A second handle of a library that is loaded, kept for good.
+/// Returns a second handle of a loaded library, never closed.
 fn handle(path: &Path) -> Option<usize> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: the path is a string, and the library is loaded already: nothing runs.
+    // SAFETY: the path is a C string, and the library is already loaded, so no code runs.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } as usize;
     (handle != 0).then_some(handle)
 }
@@ -67,30 +67,30 @@ fn fallback(otherwise: Otherwise) -> usize {
 }
 
 fn set_errno() {
-    // SAFETY: libc gives the address of this thread's errno, which is valid and aligned for as long as the thread runs.
+    // SAFETY: libc returns the address of this thread's errno, which is valid and aligned while the thread runs.
     unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
 }
 
-/// Fails as a function that returns an errno value does. Where a function returns nothing, nobody looks.
+/// Fails like a function that returns an errno value. Also used for functions without a return value.
 extern "C" fn refuse() -> c_int {
     set_errno();
     libc::EOPNOTSUPP
 }
 
-/// Fails as a function of sockets does, whatever the width of what it returns.
+/// Fails like a socket function, whatever the width of its result.
 extern "C" fn minus_one() -> isize {
     set_errno();
     -1
 }
 
-/// Fails as a function that returns a pointer does.
+/// Fails like a function that returns a pointer.
 #[cfg(feature = "drivers")]
 extern "C" fn null() -> *mut c_void {
     set_errno();
     core::ptr::null_mut()
 }
 
-/// Whether drivers may let objects of a device that is gone be destroyed: theirs to write, as in libibverbs.
+/// Whether drivers may let the objects of a removed device be destroyed; as in libibverbs, drivers write it.
 #[cfg(feature = "drivers")]
 #[unsafe(no_mangle)]
 static mut verbs_allow_disassociate_destroy: bool = false;

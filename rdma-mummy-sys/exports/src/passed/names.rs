@@ -1,43 +1,43 @@
-//! The names, and what becomes of a call where the system has no such library.
+//! The names, and the fallback of each if the system's library is missing.
 
 use core::ffi::CStr;
 
-/// What a call gets that leads nowhere.
+/// The fallback of a call without a target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Otherwise {
-    /// `EOPNOTSUPP`; also of what returns nothing.
+    /// `EOPNOTSUPP`; also for functions without a return value.
     Refuse,
-    /// -1, with errno.
+    /// -1, and sets errno.
     MinusOne,
-    /// Null, with errno.
+    /// Null, and sets errno.
     #[cfg(feature = "drivers")]
     Null,
-    /// What `poll` does: descriptors that are no rsockets are plain ones.
+    /// Calls `poll`: descriptors that are not rsockets are ordinary ones.
     Poll,
-    /// What `select` does.
+    /// Calls `select`.
     Select,
 }
 
-/// A name.
+/// A name and its fallback.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) name: &'static CStr,
     pub(crate) otherwise: Otherwise,
 }
 
-/// How many there are.
+/// The number of names.
 pub(crate) const COUNT: usize = PUBLIC.len() + DRIVERS.len();
 
-/// The name of an entry.
+/// Returns the entry at an index.
 pub(crate) fn at(index: usize) -> Option<&'static Entry> {
     PUBLIC.iter().chain(DRIVERS).nth(index)
 }
 
-/// A list of names, the first of which has the number `$first`.
+/// Declares a list of names, the first of which has the index `$first`.
 macro_rules! names {
     ($list:ident from $first:expr; $($otherwise:ident $name:literal;)*) => {
         const $list: &[Entry] = &[$(Entry {
-            // A literal with its terminator.
+            // A null-terminated literal.
             name: match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!("a name has a zero byte"),
@@ -54,7 +54,7 @@ macro_rules! names {
     (@entries $index:expr;) => {};
 }
 
-// Of librdmacm's <rdma/rsocket.h>, and the four of libibverbs that its older headers have.
+// From librdmacm's <rdma/rsocket.h>, and four that older libibverbs headers declare.
 names! { PUBLIC from 0;
     MinusOne "raccept";
     MinusOne "rbind";

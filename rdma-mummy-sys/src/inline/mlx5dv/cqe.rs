@@ -2,7 +2,7 @@
 
 use crate::bindings::mlx5dv::mlx5_cqe64;
 
-/// The owner bit, which turns with every round through the queue.
+/// Returns the owner bit, which toggles with every round through the queue.
 ///
 /// # Safety
 ///
@@ -25,7 +25,7 @@ pub unsafe fn mlx5dv_set_cqe_owner(cqe: *mut mlx5_cqe64, val: u8) {
     unsafe { (*cqe).op_own = (val & 0x1) | ((*cqe).op_own & !0x1) };
 }
 
-/// Whether the sender asked for an event.
+/// Whether the sender requested an event.
 ///
 /// # Safety
 ///
@@ -37,7 +37,7 @@ pub unsafe fn mlx5dv_get_cqe_se(cqe: *mut mlx5_cqe64) -> u8 {
     unsafe { ((*cqe).op_own >> 1) & 0x1 }
 }
 
-/// Whether the entry carries data itself, or is compressed.
+/// Returns the format: whether the entry contains inline data, or is compressed.
 ///
 /// # Safety
 ///
@@ -49,7 +49,7 @@ pub unsafe fn mlx5dv_get_cqe_format(cqe: *mut mlx5_cqe64) -> u8 {
     unsafe { ((*cqe).op_own >> 2) & 0x3 }
 }
 
-/// What kind of completion, or of error, it is.
+/// Returns the kind of completion or error.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! The clock of the device, and its ports.
+//! The device's clock and ports.
 
 use core::ffi::c_int;
 
@@ -6,8 +6,8 @@ use super::library;
 use crate::bindings::mlx5dv::*;
 use crate::bindings::verbs::ibv_context;
 
-/// Turns a time stamp in device cycles into nanoseconds of the kernel's clock, near the moment that `clock_info` was read
-/// at: half a turn of the counter forward or back. See `mlx5dv_ts_to_ns(3)`.
+/// Converts a timestamp in device cycles to nanoseconds of the kernel's clock. The timestamp must be within half a
+/// counter period of the time when `clock_info` was read. See `mlx5dv_ts_to_ns(3)`.
 ///
 /// # Safety
 ///
@@ -29,13 +29,13 @@ pub unsafe fn mlx5dv_ts_to_ns(clock_info: *mut mlx5dv_clock_info, device_timesta
     }
 }
 
-/// Reads what is particular to a port of an mlx5 device: zero or an errno. See `mlx5dv_query_port(3)`.
+/// Reads mlx5-specific attributes of a port. Returns zero or an errno value. See `mlx5dv_query_port(3)`.
 ///
 /// # Safety
 ///
 /// `context` is live and `info` can be read and written.
 #[inline]
 pub unsafe fn mlx5dv_query_port(context: *mut ibv_context, port_num: u32, info: *mut mlx5_ib_uapi_query_port) -> c_int {
-    // SAFETY: by contract the context is live and `info` writable; the library is told its size.
+    // SAFETY: by contract the context is live and `info` writable; the library receives its size.
     unsafe { library::_mlx5dv_query_port(context, port_num, info, size_of::<mlx5_ib_uapi_query_port>()) }
 }

@@ -1,4 +1,4 @@
-//! The inlines of mlx5dv.h: extended work requests, completion entries, queue entries, clock and DevX fields.
+//! The inline functions of mlx5dv.h: extended work requests, completion entries, queue entries, clock and DevX fields.
 
 mod cqe;
 mod device;

@@ -8,29 +8,29 @@ use crate::bindings::{rdma_cma::*, verbs::*};
 use crate::inline::library;
 use crate::inline::{ibv_poll_cq, ibv_req_notify_cq};
 
-/// Waits for one completion of the send queue: one, or -1 and errno. See `rdma_get_send_comp(3)`.
+/// Waits for one completion of the send queue. Returns one, or -1 and sets errno. See `rdma_get_send_comp(3)`.
 ///
 /// # Safety
 ///
 /// `id` is live and librdmacm made its completion queues; `wc` can be written.
 #[inline]
 pub unsafe fn rdma_get_send_comp(id: *mut rdma_cm_id, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: by contract the identifier is live, with its queue and the channel of that.
+    // SAFETY: by contract the identifier is live, with its queue and the queue's channel.
     unsafe { wait(id, (*id).send_cq, (*id).send_cq_channel, wc) }
 }
 
-/// Waits for one completion of the receive queue: one, or -1 and errno. See `rdma_get_recv_comp(3)`.
+/// Waits for one completion of the receive queue. Returns one, or -1 and sets errno. See `rdma_get_recv_comp(3)`.
 ///
 /// # Safety
 ///
 /// `id` is live and librdmacm made its completion queues; `wc` can be written.
 #[inline]
 pub unsafe fn rdma_get_recv_comp(id: *mut rdma_cm_id, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: by contract the identifier is live, with its queue and the channel of that.
+    // SAFETY: by contract the identifier is live, with its queue and the queue's channel.
     unsafe { wait(id, (*id).recv_cq, (*id).recv_cq_channel, wc) }
 }
 
-/// Polls, arms the queue and polls again before it sleeps on the channel, so that no completion is slept through.
+/// Polls, arms the queue and polls again before sleeping on the channel, so that no completion is missed.
 unsafe fn wait(id: *mut rdma_cm_id, cq: *mut ibv_cq, channel: *mut ibv_comp_channel, wc: *mut ibv_wc) -> c_int {
     // SAFETY: by the callers' contract the queue and its channel are live and `wc` is writable.
     unsafe {
@@ -53,7 +53,7 @@ unsafe fn wait(id: *mut rdma_cm_id, cq: *mut ibv_cq, channel: *mut ibv_comp_chan
             }
             debug_assert!(
                 event_cq == cq && context == id.cast(),
-                "an event of another queue on the channel of this one"
+                "the channel reported an event of another queue"
             );
             library::ibv_ack_cq_events(cq, 1);
         }

@@ -1,6 +1,6 @@
-//! The short verbs of a connection identifier: its queues and its protection domain, without a work request to fill in.
+//! Simplified verbs of a connection identifier, which use its queues and protection domain.
 //!
-//! All but the registering ones return -1 and leave the reason in `errno`.
+//! All but the registration functions return -1 on failure and set `errno`.
 
 mod completion;
 mod memory;
@@ -14,7 +14,8 @@ pub use post::*;
 
 use super::set_errno;
 
-/// Turns the return value of a verb into that of a librdmacm function: zero stays, an errno becomes -1 and `errno`.
+/// Converts a verb's return value to that of a librdmacm function: zero stays zero; an errno value is stored in `errno`
+/// and becomes -1.
 #[inline]
 pub fn rdma_seterrno(ret: c_int) -> c_int {
     if ret == 0 {

@@ -1,4 +1,4 @@
-//! Posting to the queues of an identifier. What is posted belongs to the device until its completion.
+//! Posting to the queues of an identifier. The device uses posted buffers until their completion.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -7,8 +7,8 @@ use super::rdma_seterrno;
 use crate::bindings::{rdma_cma::*, verbs::*};
 use crate::inline::{ibv_post_recv, ibv_post_send, ibv_post_srq_recv};
 
-/// Posts one receive request with `nsge` buffers, to the shared queue if there is one: zero, or -1 and errno. See
-/// `rdma_post_recvv(3)`.
+/// Posts one receive request with `nsge` buffers, to the shared queue if there is one. Returns zero, or -1 and sets
+/// errno. See `rdma_post_recvv(3)`.
 ///
 /// # Safety
 ///
@@ -27,7 +27,7 @@ pub unsafe fn rdma_post_recvv(id: *mut rdma_cm_id, context: *mut c_void, sgl: *m
     })
 }
 
-/// Posts one send request with `nsge` buffers: zero, or -1 and errno. See `rdma_post_sendv(3)`.
+/// Posts one send request with `nsge` buffers. Returns zero, or -1 and sets errno. See `rdma_post_sendv(3)`.
 ///
 /// # Safety
 ///
@@ -44,7 +44,7 @@ pub unsafe fn rdma_post_sendv(
     unsafe { post(id, send_wr(context, sgl, nsge, ibv_wr_opcode::IBV_WR_SEND, flags)) }
 }
 
-/// Posts one read of remote memory into `nsge` buffers: zero, or -1 and errno. See `rdma_post_readv(3)`.
+/// Posts one read of remote memory into `nsge` buffers. Returns zero, or -1 and sets errno. See `rdma_post_readv(3)`.
 ///
 /// # Safety
 ///
@@ -65,7 +65,7 @@ pub unsafe fn rdma_post_readv(
     unsafe { post(id, wr) }
 }
 
-/// Posts one write to remote memory from `nsge` buffers: zero, or -1 and errno. See `rdma_post_writev(3)`.
+/// Posts one write to remote memory from `nsge` buffers. Returns zero, or -1 and sets errno. See `rdma_post_writev(3)`.
 ///
 /// # Safety
 ///
@@ -86,12 +86,12 @@ pub unsafe fn rdma_post_writev(
     unsafe { post(id, wr) }
 }
 
-/// Posts one receive request: zero, or -1 and errno. See `rdma_post_recv(3)`.
+/// Posts one receive request. Returns zero, or -1 and sets errno. See `rdma_post_recv(3)`.
 ///
 /// # Safety
 ///
-/// `id` is live and has a queue pair; `mr` is live and covers the unaliased `length` bytes at `addr` (C asserts that,
-/// and so does a debug build of this).
+/// `id` is live and has a queue pair; `mr` is live and covers the unaliased `length` bytes at `addr` (asserted in C,
+/// and here in debug builds).
 #[inline]
 pub unsafe fn rdma_post_recv(
     id: *mut rdma_cm_id,
@@ -102,13 +102,14 @@ pub unsafe fn rdma_post_recv(
 ) -> c_int {
     // SAFETY: by contract the identifier, its queues and the region are live.
     unsafe {
-        debug_assert!(covers(mr, addr, length), "rdma_post_recv: the buffer is not inside its memory region");
+        debug_assert!(covers(mr, addr, length), "rdma_post_recv: the buffer exceeds its memory region");
         let mut sge = sge(addr, length, (*mr).lkey);
         rdma_post_recvv(id, context, &raw mut sge, 1)
     }
 }
 
-/// Posts one send request; `mr` may be null for data sent inline. Zero, or -1 and errno. See `rdma_post_send(3)`.
+/// Posts one send request; `mr` may be null for inline data. Returns zero, or -1 and sets errno. See
+/// `rdma_post_send(3)`.
 ///
 /// # Safety
 ///
@@ -129,7 +130,7 @@ pub unsafe fn rdma_post_send(
     }
 }
 
-/// Posts one read of remote memory: zero, or -1 and errno. See `rdma_post_read(3)`.
+/// Posts one read of remote memory. Returns zero, or -1 and sets errno. See `rdma_post_read(3)`.
 ///
 /// # Safety
 ///
@@ -153,7 +154,7 @@ pub unsafe fn rdma_post_read(
     }
 }
 
-/// Posts one write to remote memory; `mr` may be null for data sent inline. Zero, or -1 and errno. See
+/// Posts one write to remote memory; `mr` may be null for inline data. Returns zero, or -1 and sets errno. See
 /// `rdma_post_write(3)`.
 ///
 /// # Safety
@@ -178,8 +179,8 @@ pub unsafe fn rdma_post_write(
     }
 }
 
-/// Posts one datagram to queue pair `remote_qpn` behind `ah`, with the key of librdmacm; `mr` may be null for data sent
-/// inline. Zero, or -1 and errno. See `rdma_post_ud_send(3)`.
+/// Posts one datagram to queue pair `remote_qpn` at `ah`, with librdmacm's Q_Key; `mr` may be null for inline data.
+/// Returns zero, or -1 and sets errno. See `rdma_post_ud_send(3)`.
 ///
 /// # Safety
 ///
@@ -210,7 +211,7 @@ fn sge(addr: *mut c_void, length: usize, lkey: u32) -> ibv_sge {
     ibv_sge { addr: addr.addr() as u64, length: length as u32, lkey }
 }
 
-/// The local key of a region that may be missing.
+/// Returns the local key of a region, or 0 if there is none.
 unsafe fn lkey(mr: *mut ibv_mr) -> u32 {
     // SAFETY: by the callers' contract `mr` is null or live.
     if mr.is_null() { 0 } else { unsafe { (*mr).lkey } }
@@ -223,7 +224,7 @@ unsafe fn covers(mr: *mut ibv_mr, addr: *mut c_void, length: usize) -> bool {
     addr.addr() >= start && addr.addr().saturating_add(length) <= start.saturating_add(size)
 }
 
-/// One request; what its opcode does not use is zero (C leaves it to chance).
+/// Builds a request; fields that its opcode does not use are zero (uninitialised in C).
 fn send_wr(context: *mut c_void, sgl: *mut ibv_sge, nsge: c_int, opcode: ibv_wr_opcode, flags: c_int) -> ibv_send_wr {
     // SAFETY: all zeros is a value of a structure of integers and pointers.
     let mut wr: ibv_send_wr = unsafe { core::mem::zeroed() };

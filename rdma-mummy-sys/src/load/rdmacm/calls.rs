@@ -1,5 +1,4 @@
-//! The calls that make, bind, pass on or destroy an object of the connection manager: they settle or remember who made
-//! it.
+//! Calls that create, bind, migrate or destroy an object of the connection manager: they choose or record its provider.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -14,16 +13,16 @@ use crate::load::objects::{forget, remember, stamp_device};
 use crate::load::provider::Registered;
 use crate::load::route::{Owner, Routed, find};
 
-/// `rdma_create_event_channel`: see `rdma_create_event_channel(3)`. This is where who serves a connection is settled,
-/// see [`choose`](super::choose).
+/// `rdma_create_event_channel`: see `rdma_create_event_channel(3)`. This call chooses the provider of connections, see
+/// [`choose`](super::choose).
 ///
 /// # Safety
 ///
-/// As in C: there is nothing to keep.
+/// None beyond the contract in C.
 pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     let made = chosen().and_then(|owner| {
         let create = find::<RdmacmTable, _>(owner, |table| table.rdma_create_event_channel)?;
-        // SAFETY: the function takes nothing.
+        // SAFETY: the function takes no arguments.
         let channel = unsafe { create() };
         remember(channel, owner);
         Ok(channel)
@@ -35,61 +34,61 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 ///
 /// # Safety
 ///
-/// `channel` is live, has no identifiers left, and is not used again.
+/// `channel` is live, has no identifiers left, and is not used afterwards.
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: the channel is not followed.
+    // SAFETY: the channel is not dereferenced.
     let owner = unsafe { channel.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_event_channel) {
         Ok(destroy) => {
             forget(channel);
-            // SAFETY: the function is that of the channel's maker, and the caller gives the channel up.
+            // SAFETY: the function comes from the channel's provider, and the caller does not use the channel again.
             unsafe { destroy(channel) };
         }
         Err(code) => failure::nothing(code),
     }
 }
 
-/// `rdma_create_id`: see `rdma_create_id(3)`. Without a channel, who serves the identifier is settled here.
+/// `rdma_create_id`: see `rdma_create_id(3)`. Without a channel, this call chooses the provider.
 ///
 /// # Safety
 ///
-/// `channel` is null or live, `id` can be written to, and `context` is handed back as it is.
+/// `channel` is null or live, `id` can be written, and `context` is any value.
 pub unsafe extern "C" fn rdma_create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,
     context: *mut c_void,
     ps: rdma_port_space,
 ) -> c_int {
-    // SAFETY: the channel is not followed.
+    // SAFETY: the channel is not dereferenced.
     let owner = if channel.is_null() { chosen() } else { Ok(unsafe { channel.owner() }) };
     make(owner, id, |table| {
         let create = table.rdma_create_id?;
-        // SAFETY: the function is that of the channel's maker, and the caller keeps its contract.
+        // SAFETY: the function comes from the channel's provider, and the caller upholds its contract.
         Some(move |id| unsafe { create(channel, id, context, ps) })
     })
 }
 
-/// `rdma_create_ep`: see `rdma_create_ep(3)`. It goes to the provider in this process that made `res`, or else `pd`; if
-/// there is none, who serves the identifier is settled here.
+/// `rdma_create_ep`: see `rdma_create_ep(3)`. Goes to the provider in this process that made `res`, else `pd`;
+/// otherwise this call chooses the provider.
 ///
 /// # Safety
 ///
-/// As in C: each pointer is to what the manual page asks for, and lives as long as it says.
+/// As in C: each pointer is valid for as long as the manual page requires.
 pub unsafe extern "C" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
     res: *mut rdma_addrinfo,
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: a protection domain that is passed is alive by contract; the list is not followed.
+    // SAFETY: by contract a protection domain argument is live; the list is not dereferenced.
     let owner = match unsafe { (res.owner(), pd.owner()) } {
-        (Owner::Nobody, _) => Ok(Owner::Nobody),
+        (Owner::Null, _) => Ok(Owner::Null),
         (Owner::Provider(registered), _) | (_, Owner::Provider(registered)) => Ok(Owner::Provider(registered)),
         _ => chosen(),
     };
     make(owner, id, |table| {
         let create = table.rdma_create_ep?;
-        // SAFETY: the function is that of the maker of the other objects, and the caller keeps its contract.
+        // SAFETY: the function comes from the provider of the other objects, and the caller upholds its contract.
         Some(move |id| unsafe { create(id, res, pd, qp_init_attr) })
     })
 }
@@ -98,18 +97,19 @@ pub unsafe extern "C" fn rdma_create_ep(
 ///
 /// # Safety
 ///
-/// `listen` is live and listens, and `id` can be written to.
+/// `listen` is a live listener, and `id` can be written.
 pub unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
-    // SAFETY: the identifier is not followed.
+    // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { listen.owner() };
     make(Ok(owner), id, |table| {
         let get = table.rdma_get_request?;
-        // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.
+        // SAFETY: the function comes from the identifier's provider, and the caller upholds its contract.
         Some(move |id| unsafe { get(listen, id) })
     })
 }
 
-/// Runs what `pick` takes from the table of `owner`, and remembers who made the identifier that it stores in `id`.
+/// Runs the function that `pick` takes from the table of `owner`, and records the provider of the identifier stored in
+/// `id`.
 fn make<F: FnOnce(*mut *mut rdma_cm_id) -> c_int>(
     owner: Result<Owner, c_int>,
     id: *mut *mut rdma_cm_id,
@@ -122,8 +122,7 @@ fn make<F: FnOnce(*mut *mut rdma_cm_id) -> c_int>(
         }
         let result = create(id);
         if result == 0 {
-            // SAFETY: the call succeeded, so that `id` holds an identifier which `owner` has made and nobody else has
-            // yet.
+            // SAFETY: the call succeeded, so `id` holds an identifier that `owner` made and no other code has yet.
             unsafe {
                 remember(*id, owner);
                 stamp_device(*id, owner);
@@ -138,14 +137,16 @@ fn make<F: FnOnce(*mut *mut rdma_cm_id) -> c_int>(
 ///
 /// # Safety
 ///
-/// `id` is live, its queue pair is destroyed, its events are acknowledged, and it is not used again if this succeeds.
+/// `id` is live, its queue pair is destroyed, its events are acknowledged, and it is not used afterwards if this
+/// succeeds.
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the identifier is not followed.
+    // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { id.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_id) {
         Ok(destroy) => {
             forget(id);
-            // SAFETY: the function is that of the identifier's maker, and the caller gives the identifier up.
+            // SAFETY: the function comes from the identifier's provider, and the caller does not use the identifier
+            // again.
             let result = unsafe { destroy(id) };
             if result != 0 {
                 remember(id, owner);
@@ -160,14 +161,15 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 ///
 /// # Safety
 ///
-/// `id` came from `rdma_create_ep` or `rdma_get_request` and is not used again.
+/// `id` came from `rdma_create_ep` or `rdma_get_request` and is not used afterwards.
 pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: the identifier is not followed.
+    // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { id.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_ep) {
         Ok(destroy) => {
             forget(id);
-            // SAFETY: the function is that of the identifier's maker, and the caller gives the identifier up.
+            // SAFETY: the function comes from the identifier's provider, and the caller does not use the identifier
+            // again.
             unsafe { destroy(id) };
         }
         Err(code) => failure::nothing(code),
@@ -178,11 +180,11 @@ pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 ///
 /// # Safety
 ///
-/// `id` is live and `addr` is an address of the family that it says.
+/// `id` is live and `addr` is an address of the family that it states.
 pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     let pick = |table: &RdmacmTable| {
         let bind = table.rdma_bind_addr?;
-        // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.
+        // SAFETY: the function comes from the identifier's provider, and the caller upholds its contract.
         Some(move || unsafe { bind(id, addr) })
     };
     // SAFETY: the identifier is null or live by contract.
@@ -193,7 +195,7 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr
 ///
 /// # Safety
 ///
-/// `id` is live, `src_addr` is null or an address of the family that it says, and so is `dst_addr`, not null.
+/// `id` is live, `src_addr` is null or an address of the family that it states, and so is `dst_addr`, not null.
 pub unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src_addr: *mut sockaddr,
@@ -202,14 +204,15 @@ pub unsafe extern "C" fn rdma_resolve_addr(
 ) -> c_int {
     let pick = |table: &RdmacmTable| {
         let resolve = table.rdma_resolve_addr?;
-        // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.
+        // SAFETY: the function comes from the identifier's provider, and the caller upholds its contract.
         Some(move || unsafe { resolve(id, src_addr, dst_addr, timeout_ms) })
     };
     // SAFETY: the identifier is null or live by contract.
     unsafe { bind(id, pick) }
 }
 
-/// Runs what `pick` takes from the table of the maker of `id`, after which `id` may be bound to a device.
+/// Runs the function that `pick` takes from the table of the provider of `id`, after which `id` may be bound to a
+/// device.
 ///
 /// # Safety
 ///
@@ -218,12 +221,12 @@ unsafe fn bind<F: FnOnce() -> c_int>(
     id: *mut rdma_cm_id,
     pick: impl FnOnce(&'static RdmacmTable) -> Option<F>,
 ) -> c_int {
-    // SAFETY: the identifier is not followed.
+    // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { id.owner() };
     match find(owner, pick) {
         Ok(call) => {
             let result = call();
-            // SAFETY: the identifier is live and of this owner, who was found for it.
+            // SAFETY: the identifier is live, and `owner` is its provider.
             unsafe { stamp_device(id, owner) };
             result
         }
@@ -235,7 +238,7 @@ unsafe fn bind<F: FnOnce() -> c_int>(
 ///
 /// # Errors
 ///
-/// Besides those of the manual page, -1 with `EINVAL` when the channel is another provider's than the identifier.
+/// Besides those of the manual page: -1 with `EINVAL` if channel and identifier have different providers.
 ///
 /// # Safety
 ///
@@ -244,7 +247,7 @@ pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma
     // SAFETY: neither object is followed.
     let (owner, target) = unsafe { (id.owner(), channel.owner()) };
     let same = match (owner, target) {
-        (_, Owner::Nobody) | (Owner::System, Owner::System) => true,
+        (_, Owner::Null) | (Owner::System, Owner::System) => true,
         (Owner::Provider(one), Owner::Provider(other)) => core::ptr::eq::<Registered>(one, other),
         _ => false,
     };
@@ -252,7 +255,7 @@ pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma
         return failure::minus_one(libc::EINVAL);
     }
     match find::<RdmacmTable, _>(owner, |table| table.rdma_migrate_id) {
-        // SAFETY: the function is that of the maker of both, and the caller keeps its contract.
+        // SAFETY: the function comes from the provider of both, and the caller upholds its contract.
         Ok(migrate) => unsafe { migrate(id, channel) },
         Err(code) => failure::minus_one(code),
     }
@@ -262,18 +265,18 @@ pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma
 ///
 /// # Safety
 ///
-/// `channel` is live, and `event` can be written to.
+/// `channel` is live, and `event` can be written.
 pub unsafe extern "C" fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
-    // SAFETY: the channel is not followed.
+    // SAFETY: the channel is not dereferenced.
     let owner = unsafe { channel.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_get_cm_event) {
         Ok(_) if event.is_null() => failure::minus_one(libc::EINVAL),
         Ok(get) => {
-            // SAFETY: the function is that of the channel's maker, and the caller keeps its contract.
+            // SAFETY: the function comes from the channel's provider, and the caller upholds its contract.
             let result = unsafe { get(channel, event) };
             if let (0, Owner::Provider(_)) = (result, owner) {
-                // SAFETY: the call succeeded, so that `event` holds an event which this provider has made, and its
-                // identifier is alive until the event is acknowledged.
+                // SAFETY: the call succeeded, so `event` holds an event of this provider, whose identifier is live
+                // until the event is acknowledged.
                 unsafe { remember_event(*event, owner) };
             }
             result
@@ -284,16 +287,16 @@ pub unsafe extern "C" fn rdma_get_cm_event(channel: *mut rdma_event_channel, eve
 
 /// # Safety
 ///
-/// `event` is one that `owner` has just reported.
+/// `owner` has just reported `event`.
 unsafe fn remember_event(event: *mut rdma_cm_event, owner: Owner) {
     if event.is_null() {
         return;
     }
     remember(event, owner);
-    // SAFETY: the event is alive, and so is its identifier.
+    // SAFETY: the event is live, and so is its identifier.
     unsafe {
-        // Only this event brings an identifier that the program has not seen. One that it has may be on its way out in
-        // another thread, and is forgotten already.
+        // Only this event has an identifier that the program has not seen. Another thread may be destroying any other,
+        // which is then already removed.
         if (*event).event == rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
             remember((*event).id, owner);
         }
@@ -305,14 +308,14 @@ unsafe fn remember_event(event: *mut rdma_cm_event, owner: Owner) {
 ///
 /// # Safety
 ///
-/// `event` came from `rdma_get_cm_event` and is not used again.
+/// `event` came from `rdma_get_cm_event` and is not used afterwards.
 pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: the event is not followed.
+    // SAFETY: the event is not dereferenced.
     let owner = unsafe { event.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_ack_cm_event) {
         Ok(acknowledge) => {
             forget(event);
-            // SAFETY: the function is that of the event's maker, and the caller gives the event up.
+            // SAFETY: the function comes from the event's provider, and the caller does not use the event again.
             let result = unsafe { acknowledge(event) };
             if result != 0 {
                 remember(event, owner);
@@ -323,11 +326,11 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     }
 }
 
-/// `rdma_getaddrinfo`: see `rdma_getaddrinfo(3)`. Who serves it is settled as for a channel.
+/// `rdma_getaddrinfo`: see `rdma_getaddrinfo(3)`. Its provider is chosen as for a channel.
 ///
 /// # Safety
 ///
-/// `node` and `service` are null or strings that end, `hints` is null or filled in, and `res` can be written to.
+/// `node` and `service` are null or null-terminated strings, `hints` is null or initialised, and `res` can be written.
 pub unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
@@ -339,10 +342,10 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
         if res.is_null() {
             return Err(libc::EINVAL);
         }
-        // SAFETY: the caller keeps the contract of the function.
+        // SAFETY: the caller upholds the contract of the function.
         let result = unsafe { get(node, service, hints, res) };
         if result == 0 {
-            // SAFETY: the call succeeded, so that `res` holds a list.
+            // SAFETY: the call succeeded, so `res` holds a list.
             remember(unsafe { *res }, owner);
         }
         Ok(result)
@@ -354,17 +357,17 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
 ///
 /// # Safety
 ///
-/// `id` is live, and `info` can be written to.
+/// `id` is live, and `info` can be written.
 pub unsafe extern "C" fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
-    // SAFETY: the identifier is not followed.
+    // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { id.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.since_v44.rdma_query_addrinfo) {
         Ok(_) if info.is_null() => failure::minus_one(libc::EINVAL),
         Ok(query) => {
-            // SAFETY: the function is that of the identifier's maker, and the caller keeps its contract.
+            // SAFETY: the function comes from the identifier's provider, and the caller upholds its contract.
             let result = unsafe { query(id, info) };
             if result == 0 {
-                // SAFETY: the call succeeded, so that `info` holds a list.
+                // SAFETY: the call succeeded, so `info` holds a list.
                 remember(unsafe { *info }, owner);
             }
             result
@@ -377,17 +380,17 @@ pub unsafe extern "C" fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mu
 ///
 /// # Safety
 ///
-/// `res` is null, or came from `rdma_getaddrinfo` or `rdma_query_addrinfo` and is not used again.
+/// `res` is null, or came from `rdma_getaddrinfo` or `rdma_query_addrinfo` and is not used afterwards.
 pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     if res.is_null() {
         return;
     }
-    // SAFETY: the list is not followed.
+    // SAFETY: the list is not dereferenced.
     let owner = unsafe { res.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_freeaddrinfo) {
         Ok(free) => {
             forget(res);
-            // SAFETY: the function is that of the list's maker, and the caller gives the list up.
+            // SAFETY: the function comes from the list's provider, and the caller does not use the list again.
             unsafe { free(res) };
         }
         Err(code) => failure::nothing(code),

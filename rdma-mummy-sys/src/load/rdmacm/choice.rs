@@ -1,4 +1,4 @@
-//! Who serves a new connection, which no argument tells.
+//! The choice of the provider of a new connection, which no argument determines.
 
 use core::ffi::c_int;
 use std::env;
@@ -9,16 +9,15 @@ use crate::load::provider::{self, ProviderId, SYSTEM};
 use crate::load::route::Owner;
 use crate::load::{gate, ibverbs};
 
-/// The environment variable that names who serves new connections: `system`, or the name of a provider.
+/// The environment variable that names the provider of new connections: `system`, or a provider's name.
 pub const VARIABLE: &str = "RDMA_MUMMY_RDMACM";
 
-/// Who serves connections.
+/// The provider of new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Choice {
-    /// What the environment variable [`VARIABLE`] names. If it is not set: the system, where its library loads and it
-    /// has a device, or where no provider in this process has a connection manager; else the first provider that has
-    /// one.
+    /// The provider that the environment variable [`VARIABLE`] names. By default: the system, if its library loads and
+    /// lists a device, or if no provider in this process has a connection manager; else the first provider with one.
     #[default]
     Automatic,
     /// The system's library.
@@ -29,23 +28,23 @@ pub enum Choice {
 
 static CHOICE: RwLock<Choice> = RwLock::new(Choice::Automatic);
 
-/// Sets who serves the event channels, the identifiers without a channel and the address lists that are made from now
-/// on, and returns what was set before. Connections that exist stay where they are.
+/// Sets the provider of event channels, identifiers without a channel and address lists created from now on, and
+/// returns the previous choice. Existing connections do not change.
 pub fn choose(choice: Choice) -> Choice {
-    // The value is whole whenever the lock is free, even if a thread panicked with it held.
+    // The value is consistent even if a thread panicked with the lock held.
     std::mem::replace(&mut *CHOICE.write().unwrap_or_else(PoisonError::into_inner), choice)
 }
 
-/// Who serves a connection that is made now: a provider; `None` is the system.
+/// Returns the provider of a connection created now; `None` is the system.
 ///
 /// # Errors
 ///
-/// `ENODEV` when the environment names a provider that does not exist.
+/// `ENODEV` if the environment variable names an unknown provider.
 pub fn serves() -> Result<Option<ProviderId>, c_int> {
     chosen().map(ProviderId::of)
 }
 
-/// Who serves a new connection, or `ENODEV` when the environment names a provider that does not exist.
+/// Returns the provider of a new connection, or `ENODEV` if the environment variable names an unknown provider.
 pub(super) fn chosen() -> Result<Owner, c_int> {
     let choice = *CHOICE.read().unwrap_or_else(PoisonError::into_inner);
     match choice {
@@ -69,14 +68,14 @@ fn automatic() -> Owner {
     }
 }
 
-/// Whether the libraries of the system load and list a device.
+/// Whether the system's libraries load and list a device.
 fn system_has_a_device() -> bool {
     let (Ok(_), Ok(verbs)) = (library(), ibverbs::library()) else { return false };
     let (Some(get), Some(free)) = (verbs.ibv_get_device_list, verbs.ibv_free_device_list) else { return false };
     let mut count = 0;
-    // The listing takes a lock of libibverbs.
+    // Listing takes a lock of libibverbs.
     let _hold = gate::hold();
-    // SAFETY: both are functions of the library, `count` can be written to, and the list is freed once.
+    // SAFETY: both are functions of the library, `count` can be written, and the list is freed once.
     unsafe {
         let list = get(&raw mut count);
         if !list.is_null() {
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_serves_is_who_was_chosen() {
+    fn chosen_provider_serves() {
         let before = choose(Choice::System);
         assert!(matches!(serves(), Ok(None)));
         choose(before);

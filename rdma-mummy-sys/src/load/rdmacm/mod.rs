@@ -1,12 +1,11 @@
 //! librdmacm: its table, and the C functions that are not `static inline` in its headers.
 //!
-//! Who serves a connection is settled when its event channel is made, see [`choose`]; identifiers of the channel, and
-//! the events that it reports, belong to the same provider. Identifiers without a channel of their own,
-//! `rdma_getaddrinfo` and `rdma_create_ep` are settled in the same way, save that an address list or a protection
-//! domain which is passed decides.
+//! Creating an event channel chooses the provider, see [`choose`]; the channel's identifiers and events belong to the
+//! same provider. The choice also applies to identifiers without a channel, `rdma_getaddrinfo` and `rdma_create_ep`,
+//! unless an address list or protection domain argument determines the provider.
 //!
-//! When nobody can serve a call, it fails as its manual page says, with errno `EOPNOTSUPP`. A null object, which the C
-//! library would follow, fails with `EINVAL`.
+//! If no provider has the function, the call fails as its manual page documents, with errno `EOPNOTSUPP`. A null
+//! object, which the C library would dereference, fails with `EINVAL`.
 
 mod calls;
 mod choice;
@@ -32,7 +31,7 @@ pub use choice::{Choice, VARIABLE, choose, serves};
 pub use devices::{rdma_free_devices, rdma_get_devices};
 
 system_library! {
-    /// librdmacm, loaded.
+    /// The loaded librdmacm.
     pub type Rdmacm = RdmacmTable;
     known: Known {
         soname: "librdmacm.so.1",
@@ -52,10 +51,10 @@ impl AsRef<RdmacmSinceV44> for RdmacmTable {
 symbols! {
     list: rdmacm_functions of rdma_mummy_sys::load::rdmacm;
 
-    /// The functions of librdmacm, besides rsockets. A provider fills in what it has and leaves the rest to
+    /// The functions of librdmacm, except rsockets. A provider sets its own and leaves the rest to
     /// `..Default::default()`.
     pub struct RdmacmTable {
-        /// What came after rdma-core 44.
+        /// Functions added after rdma-core 44.
         pub since_v44: RdmacmSinceV44
     } for RdmacmTable;
 

@@ -1,4 +1,4 @@
-//! The segments that an entry of a send queue is made of.
+//! The segments of a send queue entry.
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -11,8 +11,8 @@ use core::mem::offset_of;
 use crate::bindings::mlx5_wqe_ctrl_seg::mlx5_wqe_ctrl_seg;
 use crate::bindings::mlx5dv::*;
 
-/// Fills in the control segment, but for the stream number of a dynamically connected initiator. `pi` counts blocks of
-/// 64 bytes, `ds` pieces of 16; `imm` is stored as it is.
+/// Fills in the control segment, except the stream number of a dynamically connected initiator. `pi` counts blocks of
+/// 64 bytes, `ds` units of 16; `imm` is stored unchanged.
 ///
 /// # Safety
 ///
@@ -96,7 +96,7 @@ pub unsafe fn mlx5dv_set_data_seg(seg: *mut mlx5_wqe_data_seg, length: u32, lkey
 ///
 /// # Safety
 ///
-/// `inline_hdr_start` can be read for `inline_hdr_sz` bytes, and `seg` can be written with as much room from its
+/// `inline_hdr_start` can be read for `inline_hdr_sz` bytes, and `seg` can be written for as many bytes from its
 /// `inline_hdr_start` on; the two do not overlap.
 #[inline]
 pub unsafe fn mlx5dv_set_eth_seg(
@@ -106,7 +106,7 @@ pub unsafe fn mlx5dv_set_eth_seg(
     inline_hdr_sz: u16,
     inline_hdr_start: *mut u8,
 ) {
-    // SAFETY: by contract the segment is writable, with room for the header bytes, which can be read.
+    // SAFETY: by contract the segment is writable, including the header bytes, which can be read.
     unsafe {
         (*seg).cs_flags = cs_flags;
         (*seg).mss = mss.to_be();

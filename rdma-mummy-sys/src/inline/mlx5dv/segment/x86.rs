@@ -1,11 +1,11 @@
-//! The same in one vector store.
+//! The segments of a send queue entry, each written with one vector store.
 
 use core::arch::x86_64::{__m128i, _mm_set_epi8, _mm_set_epi32, _mm_shuffle_epi8, _mm_store_si128};
 
 use crate::bindings::mlx5_wqe_ctrl_seg::mlx5_wqe_ctrl_seg;
 use crate::bindings::mlx5dv::mlx5_wqe_data_seg;
 
-/// Fills in the control segment in one store, and zeroes its stream number.
+/// Fills in the control segment with one store, and zeroes its stream number.
 ///
 /// # Safety
 ///
@@ -30,13 +30,13 @@ pub unsafe fn mlx5dv_x86_set_ctrl_seg(
         ((u32::from(ds) << 16) | u32::from(pi)) as i32,
         u32::from_be_bytes([signature, opcode, opmod, fm_ce_se]) as i32,
     );
-    // From the last byte of the segment to the first; a negative index stores zero.
+    // From the segment's last byte to its first; a negative index stores zero.
     let order = _mm_set_epi8(15, 14, 13, 12, 0, -128, -128, 3, 6, 8, 9, 10, 2, 4, 5, 1);
     // SAFETY: by contract the segment is writable and aligned; it is as large as the vector.
     unsafe { _mm_store_si128(seg.cast::<__m128i>(), _mm_shuffle_epi8(value, order)) };
 }
 
-/// Fills in one buffer in one store.
+/// Fills in one buffer with one store.
 ///
 /// # Safety
 ///

@@ -139,7 +139,7 @@ fn by_environment(door: &Door) -> Result<()> {
         if expected {
             well(command, "soft0: InfiniBand channel adapter")?;
         } else {
-            badly(command, "softrnic: not asked for")?;
+            badly(command, "softrnic: not requested")?;
         }
     }
     Ok(())
@@ -149,10 +149,10 @@ fn by_environment(door: &Door) -> Result<()> {
 fn wrong_devices(door: &Door) -> Result<()> {
     let mut command = door.command_alone("devices", Linked::Static);
     command.envs([("RDMA_MUMMY_SOFTRNIC", "1"), ("SOFTRNIC_DEVICES", "a/b")]);
-    badly(command, "there are no soft devices")?;
+    badly(command, "cannot register softrnic")?;
     let mut command = door.command_alone("devices", Linked::Static);
     command.arg("--soft").env("SOFTRNIC_DEVICES", "a/b");
-    badly(command, "no soft device: Invalid argument")?;
+    badly(command, "cannot register softrnic: Invalid argument")?;
     let mut command = door.command_alone("devices", Linked::Shared);
     command.arg("--soft").env("SOFTRNIC_DEVICES", "a/b");
     badly(command, "softrnic: no device can be named")
@@ -181,7 +181,7 @@ fn panic(door: &Door) -> Result<()> {
         let Some(status) = process.wait(Instant::now() + LIMIT)? else { bail!("did not end\n{}", process.story()) };
         ensure!(status.signal() == Some(libc::SIGABRT), "{status}\n{}", process.story());
         let printed = process.printed();
-        let Some((_, after)) = printed.split_once("the clock stops\n") else {
+        let Some((_, after)) = printed.split_once("the clock fails from now on\n") else {
             bail!("ended before the panic\n{}", process.story());
         };
         ensure!(after.contains("panicked at"), "no panic is told\n{}", process.story());
