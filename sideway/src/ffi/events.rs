@@ -92,9 +92,7 @@ pub(crate) fn wait_for<T>(
             return Ok(taken);
         }
         if is_last {
-            return Err(
-                VerbError::new(verb, Errno::ETIMEDOUT).with_hint(format!("no {what} arrived in time"))
-            );
+            return Err(VerbError::new(verb, Errno::ETIMEDOUT).with_hint(format!("no {what} arrived in time")));
         }
     }
 }

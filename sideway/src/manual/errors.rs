@@ -54,7 +54,7 @@
 //! | `ibv_get_device_list`: `ENOSYS` | the kernel has no RDMA, or `ib_uverbs` is not loaded | `modprobe ib_uverbs`; in a container, load it on the host |
 //! | an empty list, and `rdma link` is empty too | no driver is loaded | load the NIC's module (`mlx5_ib`, `irdma`, `bnxt_re`, …), or use a software device: softrnic, `rdma_rxe` |
 //! | an empty list, but `rdma link` shows a device | libibverbs has no provider for it, and prints a warning to stderr | Debian, Ubuntu: install `ibverbs-providers`. In a container: use an rdma-core that supports the device |
-//! | `no RDMA device named …` ([`DeviceNotFoundError`](crate::ibverbs::device::DeviceNotFoundError)) | the name changed: udev rules and slot order determine it | use a name that the error lists |
+//! | `no RDMA device is named …` ([`DeviceNotFoundError`](crate::ibverbs::device::DeviceNotFoundError)) | the name changed: udev rules and slot order determine it | use a name that the error lists |
 //! | `ibv_open_device`: `EACCES`, `EPERM` | no permission to read and write `/dev/infiniband/uverbsN` | fix the file's permissions; in a container, the device cgroup |
 //! | `ibv_open_device`: `ENOENT` | the device file does not exist | pass it into the container (`--device`) |
 //! | `ibv_open_device`: `ENODEV`, `ENXIO`, `EIO` | the device is being removed or reset | wait, then list the devices again |

@@ -51,10 +51,7 @@ unsafe fn wait(id: *mut rdma_cm_id, cq: *mut ibv_cq, channel: *mut ibv_comp_chan
             if code != 0 {
                 return code;
             }
-            debug_assert!(
-                event_cq == cq && context == id.cast(),
-                "the channel reported an event of another queue"
-            );
+            debug_assert!(event_cq == cq && context == id.cast(), "the channel reported an event of another queue");
             library::ibv_ack_cq_events(cq, 1);
         }
     }

@@ -1,14 +1,14 @@
-//! Why there is no list, no such device, or no way to open it.
+//! Errors of listing, finding and opening devices.
 
 use rdma_mummy_sys::load::LoadError;
 
 use crate::error::{Errno, VerbError};
 
-/// Why the devices could not be listed.
+/// The devices could not be listed.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetDeviceListError {
-    /// The library of the system could not be loaded; the text says what was tried and what to install.
+    /// The system's library could not be loaded; the text lists the paths tried and the packages to install.
     #[error(transparent)]
     Load(LoadError),
     /// `ibv_get_device_list` failed.
@@ -16,9 +16,9 @@ pub enum GetDeviceListError {
     Verb(VerbError),
 }
 
-/// There is no device of this name.
+/// No device has this name.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no RDMA device is named `{name}`; {}", list(.available))]
+#[error("no RDMA device is named `{name}`{}", list(.available))]
 pub struct DeviceNotFoundError {
     name: String,
     available: Vec<String>,
@@ -30,12 +30,12 @@ impl DeviceNotFoundError {
         Self { name: name.to_owned(), available }
     }
 
-    /// The name that was asked for.
+    /// Returns the name searched for.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The names that there are.
+    /// Returns the names of the available devices.
     pub fn available(&self) -> &[String] {
         &self.available
     }
@@ -43,9 +43,9 @@ impl DeviceNotFoundError {
 
 fn list(available: &[String]) -> String {
     match available {
-        [] => "there is no RDMA device at all".to_owned(),
-        [only] => format!("there is {only}"),
-        names => format!("there are {}", names.join(", ")),
+        [] => ": there are no devices; load the NIC's driver, or register softrnic".to_owned(),
+        [only] => format!("; choose {only}"),
+        names => format!("; choose one of {}", names.join(", ")),
     }
 }
 
@@ -69,12 +69,12 @@ impl OpenDeviceError {
         Self { device, error }
     }
 
-    /// The name of the device.
+    /// Returns the device's name.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// What the library gave.
+    /// Returns the library's error.
     pub fn verb_error(&self) -> &VerbError {
         &self.error
     }
@@ -86,10 +86,14 @@ fn hint(errno: Errno, uverbs_name: &str) -> Option<String> {
     }
     let file = format!("/dev/infiniband/{uverbs_name}");
     match errno.raw() {
-        libc::EACCES | libc::EPERM => Some(format!("the user must be able to read and write {file}")),
-        libc::ENOENT => Some(format!("{file} does not exist; in a container, it must be passed in")),
-        libc::ENODEV | libc::ENXIO | libc::EIO => Some("the device has been removed or is being reset".to_owned()),
-        libc::EMFILE | libc::ENFILE => Some("too many files are open (`ulimit -n`)".to_owned()),
+        libc::EACCES | libc::EPERM => Some(format!("grant the user read and write access to {file}")),
+        libc::ENOENT => Some(format!("{file} does not exist; in a container, pass it in with --device")),
+        libc::ENODEV | libc::ENXIO | libc::EIO => Some(
+            "the device was removed or is being reset; list the devices \
+            again"
+                .to_owned(),
+        ),
+        libc::EMFILE | libc::ENFILE => Some("too many open files; raise `ulimit -n`".to_owned()),
         _ => None,
     }
 }
@@ -99,23 +103,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_not_found_names_those_that_are() {
+    fn device_not_found_error_lists_available_names() {
         let text = |names: &[&str]| {
             DeviceNotFoundError::new("mlx5_9", names.iter().map(|&name| name.to_owned()).collect()).to_string()
         };
-        assert_eq!(text(&[]), "no RDMA device is named `mlx5_9`; there is no RDMA device at all");
-        assert_eq!(text(&["rxe_0"]), "no RDMA device is named `mlx5_9`; there is rxe_0");
-        assert_eq!(text(&["rxe_0", "siw_0"]), "no RDMA device is named `mlx5_9`; there are rxe_0, siw_0");
+        assert_eq!(
+            text(&[]),
+            "no RDMA device is named `mlx5_9`: there are no devices; load the NIC's driver, or \
+            register softrnic"
+        );
+        assert_eq!(text(&["rxe_0"]), "no RDMA device is named `mlx5_9`; choose rxe_0");
+        assert_eq!(text(&["rxe_0", "siw_0"]), "no RDMA device is named `mlx5_9`; choose one of rxe_0, siw_0");
     }
 
     #[test]
-    fn a_device_that_does_not_open_names_its_file() {
+    fn open_device_error_names_device_file() {
         let error = |errno| VerbError::new("ibv_open_device", Errno::from_raw(errno));
         let text = OpenDeviceError::new("rxe_0".to_owned(), "uverbs0", error(libc::EACCES)).to_string();
         assert_eq!(
             text,
-            "rxe_0: ibv_open_device: EACCES (Permission denied): the user must be able to read and write \
-             /dev/infiniband/uverbs0"
+            "rxe_0: ibv_open_device: EACCES (Permission denied): grant the user read and write access to \
+            /dev/infiniband/uverbs0"
         );
         let text = OpenDeviceError::new("soft_0".to_owned(), "", error(libc::EACCES)).to_string();
         assert_eq!(text, "soft_0: ibv_open_device: EACCES (Permission denied)");

@@ -1,4 +1,4 @@
-//! What can be known of a device, open or not: its names, its type of node and its transport.
+//! Properties of a device, open or not: its names, node type and transport.
 
 use std::path::PathBuf;
 
@@ -8,84 +8,84 @@ use rdma_mummy_sys::{ibv_node_type as node, ibv_transport_type as transport};
 use crate::ffi::open_enum;
 use crate::ibverbs::device_context::{Guid, c_text, sysfs};
 
-/// Keeps the trait to the devices of this crate.
+/// Seals the trait.
 pub(in crate::ibverbs) mod sealed {
     use rdma_mummy_sys::ibv_device;
 
-    /// A device whose C object is live as long as the value; the functions of [`DeviceInfo`](super::DeviceInfo) rely on it.
+    /// A device whose C object is live as long as the value; the methods of [`DeviceInfo`](super::DeviceInfo) rely on
+    /// it.
     pub trait Device {
-        /// The C object.
+        /// Returns the C object.
         fn device(&self) -> *mut ibv_device;
     }
 }
 
-/// What can be known of a device, whether it is open ([`DeviceContext`](crate::ibverbs::device_context::DeviceContext)) or
-/// not ([`Device`](super::Device)).
+/// Properties of a device, open ([`DeviceContext`](crate::ibverbs::device_context::DeviceContext)) or not
+/// ([`Device`](super::Device)).
 pub trait DeviceInfo: sealed::Device {
-    /// `ibv_get_device_name(device)` — the name by which the kernel knows the device, such as `mlx5_0`.
+    /// `ibv_get_device_name(device)` — returns the device's kernel name, such as `mlx5_0`.
     ///
-    /// What is not UTF-8 in it is replaced.
+    /// Invalid UTF-8 is replaced.
     #[doc(alias = "ibv_get_device_name")]
     fn name(&self) -> String {
-        // SAFETY: the device is live as long as `self`, and its texts do not change.
+        // SAFETY: the device is live as long as `self`, and its strings do not change.
         c_text(unsafe { &(*self.device()).name }).into_owned()
     }
 
-    /// `ibv_get_device_guid(device)` — the GUID of the device; zero where it is not known.
+    /// `ibv_get_device_guid(device)` — returns the device's GUID, or zero if it is unknown.
     #[doc(alias = "ibv_get_device_guid")]
     fn guid(&self) -> Guid {
         // SAFETY: the device is live as long as `self`.
         Guid::from_be(unsafe { sys::ibv_get_device_guid(self.device()) })
     }
 
-    /// `ibv_get_device_index(device)` — the number by which the kernel knows the device; `None` where the kernel or the
-    /// library is too old to say.
+    /// `ibv_get_device_index(device)` — returns the device's index in the kernel; `None` if the kernel or the library
+    /// is too old.
     #[doc(alias = "ibv_get_device_index")]
     fn index(&self) -> Option<u32> {
         // SAFETY: the device is live as long as `self`.
         u32::try_from(unsafe { sys::ibv_get_device_index(self.device()) }).ok()
     }
 
-    /// `transport_type`: the family of protocols that it speaks.
+    /// `transport_type`: returns the device's family of protocols.
     fn transport_type(&self) -> TransportType {
         // SAFETY: the device is live as long as `self`, and the field does not change.
         TransportType::from_raw(unsafe { (*self.device()).transport_type.0 } as u32)
     }
 
-    /// `node_type`: its role.
+    /// `node_type`: returns the device's role.
     fn node_type(&self) -> NodeType {
         // SAFETY: the device is live as long as `self`, and the field does not change.
         NodeType::from_raw(unsafe { (*self.device()).node_type.0 } as u32)
     }
 
-    /// `dev_name`: the name of the file by which programs reach the device, in `/dev/infiniband`, such as `uverbs0`; empty for
-    /// a device that is not the kernel's.
+    /// `dev_name`: returns the name of the device file in `/dev/infiniband`, such as `uverbs0`; empty for a device that
+    /// is not the kernel's.
     fn uverbs_name(&self) -> String {
-        // SAFETY: the device is live as long as `self`, and its texts do not change.
+        // SAFETY: the device is live as long as `self`, and its strings do not change.
         c_text(unsafe { &(*self.device()).dev_name }).into_owned()
     }
 
-    /// `ibdev_path`: the folder in which the kernel tells about the device, such as `/sys/class/infiniband/mlx5_0`; `None` for a
-    /// device that is not the kernel's.
+    /// `ibdev_path`: returns the device's sysfs directory, such as `/sys/class/infiniband/mlx5_0`; `None` for a device
+    /// that is not the kernel's.
     #[doc(alias = "ibdev_path")]
     fn sysfs_path(&self) -> Option<PathBuf> {
-        // SAFETY: the device is live as long as `self`, and its texts do not change.
+        // SAFETY: the device is live as long as `self`, and its strings do not change.
         let path = c_text(unsafe { &(*self.device()).ibdev_path });
         path.starts_with('/').then(|| PathBuf::from(path.as_ref()))
     }
 
-    /// The node of the processor's memory that the device is nearest to; `None` where the kernel does not say, as for devices
-    /// in software.
+    /// Returns the nearest NUMA node; `None` if the kernel does not report it, as for software devices.
     fn numa_node(&self) -> Option<u32> {
         sysfs::numa_node(&self.sysfs_path()?)
     }
 }
 
 open_enum! {
-    /// `enum ibv_transport_type` — the family of protocols that a device speaks. RoCE counts as InfiniBand.
+    /// `enum ibv_transport_type` — a device's family of protocols. RoCE counts as InfiniBand.
     #[doc(alias = "ibv_transport_type")]
     pub enum TransportType {
-        /// Not known to the library.
+        /// Unknown to the library.
         Unknown = transport::IBV_TRANSPORT_UNKNOWN.0,
         /// InfiniBand, RoCE.
         InfiniBand = transport::IBV_TRANSPORT_IB.0,
@@ -95,17 +95,17 @@ open_enum! {
         Usnic = transport::IBV_TRANSPORT_USNIC.0 => "usNIC",
         /// Cisco usNIC over UDP.
         UsnicUdp = transport::IBV_TRANSPORT_USNIC_UDP.0 => "usNIC UDP",
-        /// A protocol of its own, such as that of EFA.
+        /// A vendor protocol, such as EFA's.
         Unspecified = transport::IBV_TRANSPORT_UNSPECIFIED.0 => "unspecified",
     }
 }
 
 open_enum! {
-    /// `enum ibv_node_type` — the role of a device.
+    /// `enum ibv_node_type` — a device's role.
     #[doc(alias = "ibv_node_type")]
     #[doc(alias = "ibv_node_type_str")]
     pub enum NodeType {
-        /// Not known to the library.
+        /// Unknown to the library.
         Unknown = node::IBV_NODE_UNKNOWN.0,
         /// An InfiniBand or RoCE adapter.
         ChannelAdapter = node::IBV_NODE_CA.0 => "channel adapter",
@@ -119,7 +119,7 @@ open_enum! {
         Usnic = node::IBV_NODE_USNIC.0 => "usNIC",
         /// Cisco usNIC over UDP.
         UsnicUdp = node::IBV_NODE_USNIC_UDP.0 => "usNIC UDP",
-        /// Another, such as EFA.
+        /// Other, such as EFA.
         Unspecified = node::IBV_NODE_UNSPECIFIED.0 => "unspecified",
     }
 }
@@ -129,7 +129,7 @@ mod kind_tests {
     use super::*;
 
     #[test]
-    fn minus_one_is_a_known_value_and_others_print() {
+    fn negative_and_unknown_types_print() {
         assert_eq!(TransportType::from_raw(-1i32 as u32), TransportType::Unknown);
         assert_eq!(NodeType::from_raw(u32::MAX), NodeType::Unknown);
         assert_eq!(TransportType::from_raw(9).to_string(), "unknown (9)");

@@ -12,15 +12,15 @@ use super::{Device, DeviceInfo, DeviceNotFoundError, GetDeviceListError};
 use crate::error::VerbError;
 use crate::ffi::last_errno;
 
-/// The devices that there were when the list was made. It is freed on drop; devices that were opened stay.
+/// A snapshot of the device list. Dropping it frees the list; opened devices stay open.
 #[doc(alias = "ibv_free_device_list")]
 pub struct DeviceList {
-    // A null pointer ends it in C; `len` does here.
+    // A null pointer terminates the list in C; `len` does here.
     list: NonNull<*mut ibv_device>,
     len: usize,
 }
 
-// SAFETY: the list belongs to no thread; it is only read, and freed once by its owner.
+// SAFETY: the list is not bound to a thread; it is only read, and freed once by its owner.
 unsafe impl Send for DeviceList {}
 // SAFETY: as for Send; a shared list is only read.
 unsafe impl Sync for DeviceList {}
@@ -30,9 +30,9 @@ impl DeviceList {
     ///
     /// # Errors
     ///
-    /// - [`GetDeviceListError::Load`] where libibverbs cannot be loaded.
-    /// - [`GetDeviceListError::Verb`] otherwise: `ENOSYS` where the kernel has no RDMA (is `ib_uverbs` loaded?), `EPERM`
-    ///   where it may not be asked.
+    /// - [`GetDeviceListError::Load`] if libibverbs cannot be loaded.
+    /// - [`GetDeviceListError::Verb`] otherwise: `ENOSYS` if the kernel has no RDMA (is `ib_uverbs` loaded?), `EPERM`
+    ///   if access is denied.
     ///
     /// # References
     ///
@@ -45,8 +45,8 @@ impl DeviceList {
         match NonNull::new(list) {
             Some(list) => {
                 let count = usize::try_from(count).unwrap_or(0);
-                // The list ends with a null pointer, also where the count is wrong.
-                // SAFETY: each element up to the first null one is there to be read.
+                // The list ends with a null pointer, even if the count is wrong.
+                // SAFETY: each element up to the first null pointer can be read.
                 let len = (0..count).take_while(|&index| unsafe { !(*list.as_ptr().add(index)).is_null() }).count();
                 Ok(Self { list, len })
             }
@@ -54,50 +54,50 @@ impl DeviceList {
         }
     }
 
-    /// The devices.
+    /// Returns an iterator over the devices.
     pub fn iter(&self) -> DeviceListIter<'_> {
         DeviceListIter { devices: self.pointers().iter() }
     }
 
-    /// The device with this number, from 0.
+    /// Returns the device at this index, from 0.
     pub fn get(&self, index: usize) -> Option<Device<'_>> {
         self.iter().nth(index)
     }
 
-    /// The device of this name, such as `mlx5_0`.
+    /// Returns the device with this name, such as `mlx5_0`.
     ///
     /// # Errors
     ///
-    /// [`DeviceNotFoundError`] names the devices that there are.
+    /// [`DeviceNotFoundError`], which lists the available devices.
     pub fn find(&self, name: &str) -> Result<Device<'_>, DeviceNotFoundError> {
         self.iter()
             .find(|device| device.name() == name)
             .ok_or_else(|| DeviceNotFoundError::new(name, self.iter().map(|device| device.name()).collect()))
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     fn pointers(&self) -> &[*mut ibv_device] {
-        // SAFETY: the library made a list of so many pointers, which lives until `self` is dropped and does not change.
+        // SAFETY: the library returned a list of `len` pointers, which is live and constant until `self` is dropped.
         unsafe { slice::from_raw_parts(self.list.as_ptr(), self.len) }
     }
 }
 
-/// Tells a library that is not there from one that fails.
+/// Distinguishes a library that cannot be loaded from one that fails.
 #[cold]
 fn list_error(error: VerbError) -> GetDeviceListError {
     match sys::load::ibverbs::library() {
         Err(load) => GetDeviceListError::Load(load),
         Ok(_) if error.errno().raw() == libc::ENOSYS => GetDeviceListError::Verb(
-            error.with_hint("the kernel has no RDMA, or its module ib_uverbs is not loaded (`modprobe ib_uverbs`)"),
+            error.with_hint("the kernel has no RDMA, or its module is not loaded; run `modprobe ib_uverbs`"),
         ),
         Ok(_) => GetDeviceListError::Verb(error),
     }
@@ -105,7 +105,7 @@ fn list_error(error: VerbError) -> GetDeviceListError {
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
-        // SAFETY: the library made the list, it is freed once, and all that borrows from it has gone.
+        // SAFETY: the library made the list, it is freed once, and no borrow of it exists.
         unsafe { sys::ibv_free_device_list(self.list.as_ptr()) };
     }
 }
@@ -125,13 +125,13 @@ impl<'list> IntoIterator for &'list DeviceList {
     }
 }
 
-/// The devices of a [`DeviceList`].
+/// An iterator over the devices of a [`DeviceList`].
 #[derive(Clone)]
 pub struct DeviceListIter<'list> {
     devices: slice::Iter<'list, *mut ibv_device>,
 }
 
-// SAFETY: the pointers are those of a list, which may be read from any thread.
+// SAFETY: the pointers are those of a list, which any thread may read.
 unsafe impl Send for DeviceListIter<'_> {}
 // SAFETY: as for Send.
 unsafe impl Sync for DeviceListIter<'_> {}
@@ -141,7 +141,7 @@ impl<'list> Iterator for DeviceListIter<'list> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let device = NonNull::new(*self.devices.next()?)?;
-        // SAFETY: the device is of the list that is borrowed for `'list`.
+        // SAFETY: the device belongs to the list borrowed for `'list`.
         Some(unsafe { Device::of_list(device) })
     }
 

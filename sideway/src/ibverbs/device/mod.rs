@@ -1,4 +1,4 @@
-//! Devices: which there are, and what can be known of one without opening it.
+//! Devices: the device list, and the properties of devices that are not open.
 //!
 //! ```no_run
 //! use sideway::ibverbs::device::{DeviceInfo, DeviceList};
@@ -26,7 +26,7 @@ pub use list::{DeviceList, DeviceListIter};
 
 use super::device_context::DeviceContext;
 
-/// `struct ibv_device` — a device of a [`DeviceList`], not yet open.
+/// `struct ibv_device` — a device of a [`DeviceList`], not opened yet.
 #[doc(alias = "ibv_device")]
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'list> {
@@ -34,36 +34,36 @@ pub struct Device<'list> {
     list: PhantomData<&'list DeviceList>,
 }
 
-// SAFETY: what is behind the pointer lives as long as the list, belongs to no thread, and is only read here; the verbs on
-// it may be called from any thread at once.
+// SAFETY: the device lives as long as the list, is not bound to a thread, and is only read here; any threads may call
+// the verbs on it at once.
 unsafe impl Send for Device<'_> {}
-// SAFETY: as for Send; `Device` is `Copy`, so that a reference gives no less than the value.
+// SAFETY: as for Send; `Device` is `Copy`, so a reference allows as much as the value.
 unsafe impl Sync for Device<'_> {}
 
 impl<'list> Device<'list> {
-    /// A device of a list.
+    /// Wraps a device of a list.
     ///
     /// # Safety
     ///
-    /// `device` is of a list that lives for `'list`.
+    /// `device` belongs to a list that lives for `'list`.
     unsafe fn of_list(device: NonNull<ibv_device>) -> Self {
         Self { device, list: PhantomData }
     }
 
-    /// `ibv_open_device(device)` — opens the device. It stays open until the last thing made from it has gone, and needs the
-    /// list no longer.
+    /// `ibv_open_device(device)` — opens the device. It stays open until the last object made from it is dropped, and
+    /// does not need the list.
     ///
     /// # Errors
     ///
-    /// `EACCES` where the user may not open the file of the device, `ENOENT` or `ENODEV` where there is no such file or the
-    /// device has been removed.
+    /// `EACCES` if the user lacks permission for the device file; `ENOENT` or `ENODEV` if the file does not exist or
+    /// the device was removed.
     ///
     /// # References
     ///
     /// [ibv_open_device(3)](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Arc<DeviceContext>, OpenDeviceError> {
-        // SAFETY: the device is of a list that lives for `'list`.
+        // SAFETY: the device belongs to a list that lives for `'list`.
         unsafe { DeviceContext::open(self.device) }
             .map_err(|error| OpenDeviceError::new(self.name(), &self.uverbs_name(), error))
     }

@@ -1,4 +1,4 @@
-//! The structures within `struct ibv_device_attr_ex`: one for each feature.
+//! The structures inside `struct ibv_device_attr_ex`, one per feature.
 
 use rdma_mummy_sys::{
     ibv_cq_moderation_caps, ibv_packet_pacing_caps, ibv_pci_atomic_caps, ibv_rss_caps, ibv_tm_caps, ibv_tso_caps,
@@ -31,32 +31,32 @@ impl OdpCapabilities {
         Self { general, rc, uc, ud, xrc }
     }
 
-    /// Whether the device does on-demand paging at all.
+    /// Whether the device supports on-demand paging.
     pub fn is_supported(&self) -> bool {
         self.general().contains(OdpGeneralCapabilities::Supported)
     }
 
-    /// `general_caps`: what holds for all transports.
+    /// `general_caps`: capabilities for all transports.
     pub fn general(&self) -> OdpGeneralCapabilities {
         OdpGeneralCapabilities::from_bits_retain(self.general)
     }
 
-    /// `rc_odp_caps`: the operations of reliable connections.
+    /// `rc_odp_caps`: the supported operations of reliable connections.
     pub fn reliable_connection(&self) -> OdpTransportCapabilities {
         self.rc
     }
 
-    /// `uc_odp_caps`: the operations of unreliable connections.
+    /// `uc_odp_caps`: the supported operations of unreliable connections.
     pub fn unreliable_connection(&self) -> OdpTransportCapabilities {
         self.uc
     }
 
-    /// `ud_odp_caps`: the operations of unreliable datagrams.
+    /// `ud_odp_caps`: the supported operations of unreliable datagrams.
     pub fn unreliable_datagram(&self) -> OdpTransportCapabilities {
         self.ud
     }
 
-    /// `xrc_odp_caps`: the operations of extended reliable connections.
+    /// `xrc_odp_caps`: the supported operations of extended reliable connections.
     pub fn reliable_connection_extended(&self) -> OdpTransportCapabilities {
         self.xrc
     }
@@ -72,18 +72,18 @@ impl TsoCapabilities {
         Self(raw)
     }
 
-    /// `max_tso`: the largest payload that the device cuts into segments, in bytes; 0 where it does not.
+    /// `max_tso`: the largest payload that the device divides into segments, in bytes; 0 if unsupported.
     pub fn max_tso(&self) -> u32 {
         self.0.max_tso
     }
 
-    /// `supported_qpts`: for which types of queue pairs.
+    /// `supported_qpts`: the supported queue pair types.
     pub fn supported_qp_types(&self) -> QueuePairTypeSupport {
         QueuePairTypeSupport::from_bits_retain(self.0.supported_qpts)
     }
 }
 
-/// `struct ibv_rss_caps` — receive side scaling: spreading packets over queues by a hash.
+/// `struct ibv_rss_caps` — receive side scaling: distributing packets among queues by a hash.
 #[doc(alias = "ibv_rss_caps")]
 #[derive(Clone, Copy, Debug)]
 pub struct RssCapabilities(ibv_rss_caps);
@@ -93,33 +93,33 @@ impl RssCapabilities {
         Self(raw)
     }
 
-    /// `supported_qpts`: for which types of queue pairs.
+    /// `supported_qpts`: the supported queue pair types.
     pub fn supported_qp_types(&self) -> QueuePairTypeSupport {
         QueuePairTypeSupport::from_bits_retain(self.0.supported_qpts)
     }
 
-    /// `max_rwq_indirection_tables`: how many indirection tables there can be.
+    /// `max_rwq_indirection_tables`: the maximum number of indirection tables.
     pub fn max_rwq_indirection_tables(&self) -> u32 {
         self.0.max_rwq_indirection_tables
     }
 
-    /// `max_rwq_indirection_table_size`: how many queues a table can have.
+    /// `max_rwq_indirection_table_size`: the maximum number of queues in a table.
     pub fn max_rwq_indirection_table_size(&self) -> u32 {
         self.0.max_rwq_indirection_table_size
     }
 
-    /// `rx_hash_fields_mask`: which fields of a packet can be hashed.
+    /// `rx_hash_fields_mask`: the packet fields that can be hashed.
     pub fn rx_hash_fields(&self) -> RxHashFields {
         RxHashFields::from_bits_retain(self.0.rx_hash_fields_mask)
     }
 
-    /// `rx_hash_function`: which hash functions there are.
+    /// `rx_hash_function`: the supported hash functions.
     pub fn rx_hash_function(&self) -> RxHashFunctions {
         RxHashFunctions::from_bits_retain(self.0.rx_hash_function)
     }
 }
 
-/// `struct ibv_packet_pacing_caps` — sending below a set rate.
+/// `struct ibv_packet_pacing_caps` — limiting the send rate.
 #[doc(alias = "ibv_packet_pacing_caps")]
 #[derive(Clone, Copy, Debug)]
 pub struct PacketPacingCapabilities(ibv_packet_pacing_caps);
@@ -134,18 +134,18 @@ impl PacketPacingCapabilities {
         self.0.qp_rate_limit_min
     }
 
-    /// `qp_rate_limit_max`: the highest rate, in kbit/s; 0 where the device does not pace.
+    /// `qp_rate_limit_max`: the highest rate, in kbit/s; 0 if unsupported.
     pub fn qp_rate_limit_max(&self) -> u32 {
         self.0.qp_rate_limit_max
     }
 
-    /// `supported_qpts`: for which types of queue pairs.
+    /// `supported_qpts`: the supported queue pair types.
     pub fn supported_qp_types(&self) -> QueuePairTypeSupport {
         QueuePairTypeSupport::from_bits_retain(self.0.supported_qpts)
     }
 }
 
-/// `struct ibv_tm_caps` — tag matching: the device finds the receive that a message is for.
+/// `struct ibv_tm_caps` — tag matching: the device selects the receive for each message.
 #[doc(alias = "ibv_tm_caps")]
 #[derive(Clone, Copy, Debug)]
 pub struct TagMatchingCapabilities(ibv_tm_caps);
@@ -155,7 +155,7 @@ impl TagMatchingCapabilities {
         Self(raw)
     }
 
-    /// Whether the device matches tags at all.
+    /// Whether the device supports tag matching.
     pub fn is_supported(&self) -> bool {
         self.0.max_num_tags != 0
     }
@@ -165,28 +165,28 @@ impl TagMatchingCapabilities {
         self.0.max_rndv_hdr_size
     }
 
-    /// `max_num_tags`: how many receives with tags a queue can hold.
+    /// `max_num_tags`: the maximum number of tagged receives in a queue.
     pub fn max_num_tags(&self) -> u32 {
         self.0.max_num_tags
     }
 
-    /// `flags`: for which transports.
+    /// `flags`: the supported transports.
     pub fn flags(&self) -> TagMatchingFlags {
         TagMatchingFlags::from_bits_retain(self.0.flags)
     }
 
-    /// `max_ops`: how many operations on the list can be outstanding.
+    /// `max_ops`: the maximum number of outstanding list operations.
     pub fn max_ops(&self) -> u32 {
         self.0.max_ops
     }
 
-    /// `max_sge`: how many parts a receive with a tag can scatter.
+    /// `max_sge`: the maximum number of scatter entries of a tagged receive.
     pub fn max_sge(&self) -> u32 {
         self.0.max_sge
     }
 }
 
-/// `struct ibv_cq_moderation_caps` — holding completion events back.
+/// `struct ibv_cq_moderation_caps` — delaying completion events.
 #[doc(alias = "ibv_cq_moderation_caps")]
 #[derive(Clone, Copy, Debug)]
 pub struct CompletionModerationCapabilities(ibv_cq_moderation_caps);
@@ -196,18 +196,18 @@ impl CompletionModerationCapabilities {
         Self(raw)
     }
 
-    /// `max_cq_count`: for how many completions an event can be held back; 0 where it cannot.
+    /// `max_cq_count`: the maximum number of completions for which an event can be delayed; 0 if unsupported.
     pub fn max_cq_count(&self) -> u16 {
         self.0.max_cq_count
     }
 
-    /// `max_cq_period`: for how long an event can be held back, in microseconds.
+    /// `max_cq_period`: the longest delay of an event, in microseconds.
     pub fn max_cq_period(&self) -> u16 {
         self.0.max_cq_period
     }
 }
 
-/// `struct ibv_pci_atomic_caps` — atomic operations that the device does towards PCI Express, by their sizes.
+/// `struct ibv_pci_atomic_caps` — atomic operations of the device over PCI Express, by size.
 #[doc(alias = "ibv_pci_atomic_caps")]
 #[derive(Clone, Copy, Debug)]
 pub struct PciAtomicCapabilities(ibv_pci_atomic_caps);

@@ -1,4 +1,4 @@
-//! `struct ibv_device_attr`: what every device says of itself.
+//! `struct ibv_device_attr`: the attributes of every device.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,22 +10,23 @@ use super::{DeviceCapabilityFlags, Guid, c_text};
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// `enum ibv_atomic_cap` — between whom atomic operations are atomic.
+    /// `enum ibv_atomic_cap` — the scope of atomic operations.
     #[doc(alias = "ibv_atomic_cap")]
     pub enum AtomicCapability {
-        /// There are none.
+        /// Atomic operations are not supported.
         None = ibv_atomic_cap::IBV_ATOMIC_NONE.0,
-        /// Between queue pairs of this device.
+        /// Atomic among queue pairs of this device.
         HostChannelAdapter = ibv_atomic_cap::IBV_ATOMIC_HCA.0 => "HCA",
-        /// Between this device and everything else that accesses the memory, processors included.
+        /// Atomic with respect to all accesses to the memory, including processors.
         Global = ibv_atomic_cap::IBV_ATOMIC_GLOB.0,
     }
 }
 
-/// `struct ibv_device_attr_ex` — what a device can do, as it said when it was [asked](super::DeviceContext::query_device).
+/// `struct ibv_device_attr_ex` — the capabilities of a device, as returned by
+/// [`query_device`](super::DeviceContext::query_device).
 ///
-/// Limits are upper bounds: what can be had depends on what is in use, and one limit often costs another. What belongs to
-/// the extended part is zero or empty where the driver does not know the extended question.
+/// Limits are upper bounds: the usable amount depends on what is in use, and one limit often affects another.
+/// Attributes of the extended part are zero or empty if the driver lacks the extended query.
 #[doc(alias = "ibv_device_attr")]
 #[doc(alias = "ibv_device_attr_ex")]
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ impl DeviceAttr {
         Self { attr }
     }
 
-    /// The structure as C has it.
+    /// Returns the C structure.
     pub fn attr(&self) -> &ibv_device_attr_ex {
         &self.attr
     }
@@ -47,7 +48,7 @@ impl DeviceAttr {
         &self.attr.orig_attr
     }
 
-    /// `fw_ver`: the version of the firmware; what is not UTF-8 in it is replaced.
+    /// `fw_ver`: the firmware version; invalid UTF-8 is replaced.
     pub fn fw_ver(&self) -> Cow<'_, str> {
         c_text(&self.basic().fw_ver)
     }
@@ -57,7 +58,7 @@ impl DeviceAttr {
         Guid::from_be(self.basic().node_guid)
     }
 
-    /// `sys_image_guid`: the GUID that all parts of one adapter share.
+    /// `sys_image_guid`: the GUID shared by all parts of one adapter.
     pub fn sys_image_guid(&self) -> Guid {
         Guid::from_be(self.basic().sys_image_guid)
     }
@@ -67,37 +68,37 @@ impl DeviceAttr {
         self.basic().max_mr_size
     }
 
-    /// `page_size_cap`: the page sizes that the device can do, in bytes, all added up.
+    /// `page_size_cap`: the supported page sizes in bytes, as a bit mask.
     pub fn page_size_cap(&self) -> u64 {
         self.basic().page_size_cap
     }
 
-    /// `vendor_id`: the vendor, an IEEE number (OUI).
+    /// `vendor_id`: the vendor's IEEE number (OUI).
     pub fn vendor_id(&self) -> u32 {
         self.basic().vendor_id
     }
 
-    /// `vendor_part_id`: the vendor's number for the model.
+    /// `vendor_part_id`: the vendor's model number.
     pub fn vendor_part_id(&self) -> u32 {
         self.basic().vendor_part_id
     }
 
-    /// `hw_ver`: the version of the hardware.
+    /// `hw_ver`: the hardware version.
     pub fn hw_ver(&self) -> u32 {
         self.basic().hw_ver
     }
 
-    /// `max_qp`: how many queue pairs there can be.
+    /// `max_qp`: the maximum number of queue pairs.
     pub fn max_qp(&self) -> u32 {
         count(self.basic().max_qp)
     }
 
-    /// `max_qp_wr`: how many work requests a queue can hold.
+    /// `max_qp_wr`: the maximum number of work requests in a queue.
     pub fn max_qp_wr(&self) -> u32 {
         count(self.basic().max_qp_wr)
     }
 
-    /// `device_cap_flags`, or `device_cap_flags_ex` where the driver gives it: what the device can do.
+    /// `device_cap_flags`, or `device_cap_flags_ex` if the driver sets it: the device's capabilities.
     #[doc(alias = "device_cap_flags_ex")]
     pub fn device_cap_flags(&self) -> DeviceCapabilityFlags {
         DeviceCapabilityFlags::from_bits_retain(
@@ -105,181 +106,182 @@ impl DeviceAttr {
         )
     }
 
-    /// `max_sge`: how many parts a work request can gather or scatter, reads aside.
+    /// `max_sge`: the maximum number of scatter/gather entries of a work request, except reads.
     pub fn max_sge(&self) -> u32 {
         count(self.basic().max_sge)
     }
 
-    /// `max_sge_rd`: how many parts an RDMA read can scatter.
+    /// `max_sge_rd`: the maximum number of scatter entries of an RDMA read.
     pub fn max_sge_rd(&self) -> u32 {
         count(self.basic().max_sge_rd)
     }
 
-    /// `max_cq`: how many completion queues there can be.
+    /// `max_cq`: the maximum number of completion queues.
     pub fn max_cq(&self) -> u32 {
         count(self.basic().max_cq)
     }
 
-    /// `max_cqe`: how many entries a completion queue can have.
+    /// `max_cqe`: the maximum number of entries of a completion queue.
     pub fn max_cqe(&self) -> u32 {
         count(self.basic().max_cqe)
     }
 
-    /// `max_mr`: how many memory regions there can be.
+    /// `max_mr`: the maximum number of memory regions.
     pub fn max_mr(&self) -> u32 {
         count(self.basic().max_mr)
     }
 
-    /// `max_pd`: how many protection domains there can be.
+    /// `max_pd`: the maximum number of protection domains.
     pub fn max_pd(&self) -> u32 {
         count(self.basic().max_pd)
     }
 
-    /// `max_qp_rd_atom`: how many reads and atomics a queue pair can have in flight as their target.
+    /// `max_qp_rd_atom`: the maximum number of reads and atomics in flight for which a queue pair is the target.
     pub fn max_qp_rd_atom(&self) -> u32 {
         count(self.basic().max_qp_rd_atom)
     }
 
-    /// `max_ee_rd_atom`: the same for an end-to-end context.
+    /// `max_ee_rd_atom`: the maximum number of reads and atomics in flight for which an end-to-end context is the
+    /// target.
     pub fn max_ee_rd_atom(&self) -> u32 {
         count(self.basic().max_ee_rd_atom)
     }
 
-    /// `max_res_rd_atom`: the same for the whole device.
+    /// `max_res_rd_atom`: the maximum number of reads and atomics in flight for which the device is the target.
     pub fn max_res_rd_atom(&self) -> u32 {
         count(self.basic().max_res_rd_atom)
     }
 
-    /// `max_qp_init_rd_atom`: how many reads and atomics a queue pair can have in flight as their initiator.
+    /// `max_qp_init_rd_atom`: the maximum number of reads and atomics in flight that a queue pair initiated.
     pub fn max_qp_init_rd_atom(&self) -> u32 {
         count(self.basic().max_qp_init_rd_atom)
     }
 
-    /// `max_ee_init_rd_atom`: the same for an end-to-end context.
+    /// `max_ee_init_rd_atom`: the maximum number of reads and atomics in flight that an end-to-end context initiated.
     pub fn max_ee_init_rd_atom(&self) -> u32 {
         count(self.basic().max_ee_init_rd_atom)
     }
 
-    /// `atomic_cap`: between whom atomic operations are atomic.
+    /// `atomic_cap`: the scope of atomic operations.
     pub fn atomic_cap(&self) -> AtomicCapability {
         AtomicCapability::from_raw(self.basic().atomic_cap.0)
     }
 
-    /// `max_ee`: how many end-to-end contexts there can be (reliable datagrams, which no device does).
+    /// `max_ee`: the maximum number of end-to-end contexts (for reliable datagrams, which no device supports).
     pub fn max_ee(&self) -> u32 {
         count(self.basic().max_ee)
     }
 
-    /// `max_rdd`: how many reliable datagram domains there can be.
+    /// `max_rdd`: the maximum number of reliable datagram domains.
     pub fn max_rdd(&self) -> u32 {
         count(self.basic().max_rdd)
     }
 
-    /// `max_mw`: how many memory windows there can be.
+    /// `max_mw`: the maximum number of memory windows.
     pub fn max_mw(&self) -> u32 {
         count(self.basic().max_mw)
     }
 
-    /// `max_raw_ipv6_qp`: how many raw IPv6 queue pairs there can be.
+    /// `max_raw_ipv6_qp`: the maximum number of raw IPv6 queue pairs.
     pub fn max_raw_ipv6_qp(&self) -> u32 {
         count(self.basic().max_raw_ipv6_qp)
     }
 
-    /// `max_raw_ethy_qp`: how many raw Ethertype queue pairs there can be.
+    /// `max_raw_ethy_qp`: the maximum number of raw Ethertype queue pairs.
     pub fn max_raw_ethy_qp(&self) -> u32 {
         count(self.basic().max_raw_ethy_qp)
     }
 
-    /// `max_mcast_grp`: how many multicast groups there can be.
+    /// `max_mcast_grp`: the maximum number of multicast groups.
     pub fn max_mcast_grp(&self) -> u32 {
         count(self.basic().max_mcast_grp)
     }
 
-    /// `max_mcast_qp_attach`: how many queue pairs can be attached to one multicast group.
+    /// `max_mcast_qp_attach`: the maximum number of queue pairs attached to one multicast group.
     pub fn max_mcast_qp_attach(&self) -> u32 {
         count(self.basic().max_mcast_qp_attach)
     }
 
-    /// `max_total_mcast_qp_attach`: how many queue pairs can be attached to multicast groups in all.
+    /// `max_total_mcast_qp_attach`: the maximum number of queue pairs attached to multicast groups in total.
     pub fn max_total_mcast_qp_attach(&self) -> u32 {
         count(self.basic().max_total_mcast_qp_attach)
     }
 
-    /// `max_ah`: how many address handles there can be.
+    /// `max_ah`: the maximum number of address handles.
     pub fn max_ah(&self) -> u32 {
         count(self.basic().max_ah)
     }
 
-    /// `max_fmr`: how many fast memory regions there can be.
+    /// `max_fmr`: the maximum number of fast memory regions.
     pub fn max_fmr(&self) -> u32 {
         count(self.basic().max_fmr)
     }
 
-    /// `max_map_per_fmr`: how often a fast memory region can be mapped before it must be unmapped.
+    /// `max_map_per_fmr`: the maximum number of mappings of a fast memory region before it must be unmapped.
     pub fn max_map_per_fmr(&self) -> u32 {
         count(self.basic().max_map_per_fmr)
     }
 
-    /// `max_srq`: how many shared receive queues there can be.
+    /// `max_srq`: the maximum number of shared receive queues.
     pub fn max_srq(&self) -> u32 {
         count(self.basic().max_srq)
     }
 
-    /// `max_srq_wr`: how many work requests a shared receive queue can hold.
+    /// `max_srq_wr`: the maximum number of work requests in a shared receive queue.
     pub fn max_srq_wr(&self) -> u32 {
         count(self.basic().max_srq_wr)
     }
 
-    /// `max_srq_sge`: how many parts a receive on a shared receive queue can scatter.
+    /// `max_srq_sge`: the maximum number of scatter entries of a receive in a shared receive queue.
     pub fn max_srq_sge(&self) -> u32 {
         count(self.basic().max_srq_sge)
     }
 
-    /// `max_pkeys`: how many partitions there can be.
+    /// `max_pkeys`: the maximum number of partitions.
     pub fn max_pkeys(&self) -> u16 {
         self.basic().max_pkeys
     }
 
-    /// `local_ca_ack_delay`: how long the device may take to acknowledge, as a power: 4.096 µs times 2 to this power.
+    /// `local_ca_ack_delay`: the device's maximum delay before it acknowledges, as an exponent: 4.096 µs × 2^n.
     pub fn local_ca_ack_delay(&self) -> u8 {
         self.basic().local_ca_ack_delay
     }
 
-    /// `phys_port_cnt`, or `phys_port_cnt_ex` where the driver gives it: how many ports there are.
+    /// `phys_port_cnt`, or `phys_port_cnt_ex` if the driver sets it: the number of ports.
     #[doc(alias = "phys_port_cnt_ex")]
     pub fn phys_port_cnt(&self) -> u32 {
         self.attr.phys_port_cnt_ex.max(self.basic().phys_port_cnt.into())
     }
 }
 
-/// Getters by their names of sideway 0.4.
+/// Getters with their names in sideway 0.4.
 impl DeviceAttr {
-    /// [`fw_ver`](Self::fw_ver).
+    /// Renamed to [`fw_ver`](Self::fw_ver).
     #[deprecated(since = "0.5.0", note = "named `fw_ver`")]
     pub fn firmware_version(&self) -> String {
         self.fw_ver().into_owned()
     }
 
-    /// [`hw_ver`](Self::hw_ver).
+    /// Renamed to [`hw_ver`](Self::hw_ver).
     #[deprecated(since = "0.5.0", note = "named `hw_ver`")]
     pub fn hardware_version(&self) -> u32 {
         self.hw_ver()
     }
 
-    /// [`max_res_rd_atom`](Self::max_res_rd_atom).
+    /// Renamed to [`max_res_rd_atom`](Self::max_res_rd_atom).
     #[deprecated(since = "0.5.0", note = "named `max_res_rd_atom`")]
     pub fn max_res_rd_atomic(&self) -> u32 {
         self.max_res_rd_atom()
     }
 
-    /// [`atomic_cap`](Self::atomic_cap).
+    /// Renamed to [`atomic_cap`](Self::atomic_cap).
     #[deprecated(since = "0.5.0", note = "named `atomic_cap`")]
     pub fn atomic_capability(&self) -> AtomicCapability {
         self.atomic_cap()
     }
 }
 
-/// A number of things in C's `int`; no driver means a negative one.
+/// Converts a count in C's `int`; drivers do not return negative counts.
 fn count(number: c_int) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }

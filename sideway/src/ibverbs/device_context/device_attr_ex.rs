@@ -1,4 +1,4 @@
-//! The extended part of what a device says of itself.
+//! The extended attributes of a device.
 
 use super::{
     CompletionModerationCapabilities, DeviceAttr, OdpCapabilities, OdpTransportCapabilities, PacketPacingCapabilities,
@@ -19,12 +19,12 @@ impl DeviceAttr {
         )
     }
 
-    /// `completion_timestamp_mask`: which bits of the timestamps of completions count; `None` where there are none.
+    /// `completion_timestamp_mask`: the valid bits of completion timestamps; `None` if unsupported.
     pub fn completion_timestamp_mask(&self) -> Option<u64> {
         some_unless_zero(self.attr.completion_timestamp_mask)
     }
 
-    /// `hca_core_clock`: the frequency of the clock that timestamps are taken from, in kHz; `None` where it is not said.
+    /// `hca_core_clock`: the frequency of the timestamp clock, in kHz; `None` if not reported.
     pub fn hca_core_clock(&self) -> Option<u64> {
         some_unless_zero(self.attr.hca_core_clock)
     }
@@ -39,37 +39,37 @@ impl DeviceAttr {
         RssCapabilities::from_raw(self.attr.rss_caps)
     }
 
-    /// `max_wq_type_rq`: how many receive work queues (`IBV_WQT_RQ`) there can be.
+    /// `max_wq_type_rq`: the maximum number of receive work queues (`IBV_WQT_RQ`).
     pub fn max_wq_type_rq(&self) -> u32 {
         self.attr.max_wq_type_rq
     }
 
-    /// `packet_pacing_caps`: sending below a set rate.
+    /// `packet_pacing_caps`: limiting the send rate.
     pub fn packet_pacing_caps(&self) -> PacketPacingCapabilities {
         PacketPacingCapabilities::from_raw(self.attr.packet_pacing_caps)
     }
 
-    /// `raw_packet_caps`: what queue pairs for raw packets can do.
+    /// `raw_packet_caps`: the capabilities of raw packet queue pairs.
     pub fn raw_packet_caps(&self) -> RawPacketCapabilities {
         RawPacketCapabilities::from_bits_retain(self.attr.raw_packet_caps)
     }
 
-    /// `tm_caps`: matching receives to sends by tag.
+    /// `tm_caps`: tag matching.
     pub fn tm_caps(&self) -> TagMatchingCapabilities {
         TagMatchingCapabilities::from_raw(self.attr.tm_caps)
     }
 
-    /// `cq_mod_caps`: holding completion events back.
+    /// `cq_mod_caps`: delaying completion events.
     pub fn cq_mod_caps(&self) -> CompletionModerationCapabilities {
         CompletionModerationCapabilities::from_raw(self.attr.cq_mod_caps)
     }
 
-    /// `max_dm_size`: how much memory of the device there is to allocate, in bytes.
+    /// `max_dm_size`: the amount of device memory for allocation, in bytes.
     pub fn max_dm_size(&self) -> u64 {
         self.attr.max_dm_size
     }
 
-    /// `pci_atomic_caps`: atomic operations towards PCI Express.
+    /// `pci_atomic_caps`: atomic operations over PCI Express.
     pub fn pci_atomic_caps(&self) -> PciAtomicCapabilities {
         PciAtomicCapabilities::from_raw(self.attr.pci_atomic_caps)
     }
@@ -88,12 +88,12 @@ mod tests {
     const SIZE: usize = size_of::<ibv_device_attr_ex>();
 
     fn filled_with(byte: u8) -> DeviceAttr {
-        // SAFETY: the structure consists of integers and newtypes of integers, for which any bytes are a value.
+        // SAFETY: the structure consists of integers and newtypes of integers, for which all bytes are valid.
         DeviceAttr::from_raw(unsafe { std::mem::transmute::<[u8; SIZE], ibv_device_attr_ex>([byte; SIZE]) })
     }
 
     #[test]
-    fn any_bytes_are_read_and_printed() {
+    fn any_bytes_read_and_print() {
         for byte in [0x00, 0x01, 0x7f, 0x80, 0xff] {
             let attr = filled_with(byte);
             let text = format!(
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_does_not_say_is_none_or_zero() {
+    fn unreported_attributes_are_none_or_zero() {
         let attr = filled_with(0);
         assert_eq!((attr.completion_timestamp_mask(), attr.hca_core_clock()), (None, None));
         assert!(!attr.odp_caps().is_supported());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wider_counts_and_flags_count_where_they_are_given() {
+    fn extended_counts_and_flags_take_precedence() {
         let mut attr = filled_with(0);
         attr.attr.orig_attr.phys_port_cnt = 2;
         assert_eq!(attr.phys_port_cnt(), 2);

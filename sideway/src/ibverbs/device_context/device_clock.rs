@@ -1,15 +1,14 @@
-//! The clock of a device: cycles to nanoseconds.
+//! The clock of a device: converting cycles to nanoseconds.
 
 use std::time::Duration;
 
 use super::DeviceAttr;
 
-/// The clock that timestamps of completions are taken from, for making nanoseconds of its cycles.
+/// The clock of completion timestamps, which converts its cycles to nanoseconds.
 ///
-/// The clock has a frequency, and so many bits; when these overflow it begins again. What it counts from is not said, and it
-/// drifts against the clocks of the system: only the time between two readings of the same device means something. One reading
-/// is the timestamp of a completion, the other may be that of another, or what the clock says at this moment
-/// ([`query_rt_values_ex`](super::DeviceContext::query_rt_values_ex)).
+/// The clock has a frequency and a limited number of bits, and wraps around. Its origin is unspecified, and it drifts
+/// against the system's clocks: only the time between two readings of one device is meaningful. Readings are completion
+/// timestamps, or the current value from [`query_rt_values_ex`](super::DeviceContext::query_rt_values_ex).
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +25,7 @@ use super::DeviceAttr;
 /// # }
 /// ```
 ///
-/// Drivers of mlx5 devices also make wall clock time of timestamps, by `mlx5dv_ts_to_ns` and by the field
+/// mlx5's driver also converts timestamps to wall clock time, by `mlx5dv_ts_to_ns` and by the field
 /// [`CompletionTimestampWallclock`](crate::ibverbs::completion::CreateCompletionQueueWorkCompletionFlags::CompletionTimestampWallclock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceClock {
@@ -35,8 +34,8 @@ pub struct DeviceClock {
 }
 
 impl DeviceAttr {
-    /// `hca_core_clock`, `completion_timestamp_mask`: the clock that timestamps of completions are taken from; `None` where
-    /// the device does not say its frequency.
+    /// `hca_core_clock`, `completion_timestamp_mask`: returns the clock of completion timestamps; `None` if the device
+    /// does not report its frequency.
     #[doc(alias = "hca_core_clock")]
     pub fn device_clock(&self) -> Option<DeviceClock> {
         let mask = self.completion_timestamp_mask().unwrap_or(u64::MAX);
@@ -45,36 +44,36 @@ impl DeviceAttr {
 }
 
 impl DeviceClock {
-    /// A clock of so many kHz whose readings have the bits of `mask`; `None` where either is 0.
+    /// Creates a clock of `khz` kHz whose readings have the bits of `mask`; `None` if either is 0.
     pub const fn new(khz: u64, mask: u64) -> Option<Self> {
         if khz == 0 || mask == 0 { None } else { Some(Self { khz, mask }) }
     }
 
-    /// The frequency, in kHz.
+    /// Returns the frequency, in kHz.
     pub const fn khz(self) -> u64 {
         self.khz
     }
 
-    /// Which bits of a reading count.
+    /// Returns the mask of a reading's valid bits.
     pub const fn mask(self) -> u64 {
         self.mask
     }
 
-    /// So many cycles in nanoseconds, rounded down; `u64::MAX` for more than 584 years.
+    /// Converts cycles to nanoseconds, rounded down; `u64::MAX` for more than 584 years.
     #[inline]
     pub const fn nanoseconds(self, cycles: u64) -> u64 {
-        // A kHz is a cycle in 1,000,000 ns.
+        // 1 kHz is one cycle per 1,000,000 ns.
         let nanoseconds = cycles as u128 * 1_000_000 / self.khz as u128;
         if nanoseconds > u64::MAX as u128 { u64::MAX } else { nanoseconds as u64 }
     }
 
-    /// The cycles from one reading to a later one, also where the clock began again in between, once at most.
+    /// Returns the cycles from one reading to a later one, allowing for one wrap-around.
     #[inline]
     pub const fn cycles_between(self, earlier: u64, later: u64) -> u64 {
         later.wrapping_sub(earlier) & self.mask
     }
 
-    /// The time from one reading to a later one, also where the clock began again in between, once at most.
+    /// Returns the time from one reading to a later one, allowing for one wrap-around.
     #[inline]
     pub const fn between(self, earlier: u64, later: u64) -> Duration {
         Duration::from_nanos(self.nanoseconds(self.cycles_between(earlier, later)))
@@ -88,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cycles_become_nanoseconds() {
-        // 156.25 MHz: 6.4 ns a cycle.
+    fn nanoseconds_follow_from_frequency() {
+        // 156.25 MHz: 6.4 ns per cycle.
         let clock = DeviceClock::new(156_250, u64::MAX).unwrap();
         assert_eq!((clock.nanoseconds(5), clock.nanoseconds(1)), (32, 6));
         let clock = DeviceClock::new(1_000_000, u64::MAX).unwrap();
@@ -98,21 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_began_again_goes_forward() {
+    fn between_allows_one_wrap_around() {
         let clock = DeviceClock::new(1_000_000, (1 << 48) - 1).unwrap();
         assert_eq!(clock.between((1 << 48) - 10, 15), Duration::from_nanos(25));
         assert_eq!(clock.between(15, 15), Duration::ZERO);
     }
 
     #[test]
-    fn a_clock_without_frequency_or_bits_is_none() {
+    fn zero_frequency_or_mask_is_none() {
         assert_eq!(DeviceClock::new(0, 1), None);
         assert_eq!(DeviceClock::new(1, 0), None);
     }
 
     proptest! {
         #[test]
-        fn no_clock_panics(khz: u64, mask: u64, earlier: u64, later: u64) {
+        fn no_clock_value_panics(khz: u64, mask: u64, earlier: u64, later: u64) {
             if let Some(clock) = DeviceClock::new(khz, mask) {
                 let cycles = clock.cycles_between(earlier, later);
                 prop_assert_eq!(cycles & !mask, 0);

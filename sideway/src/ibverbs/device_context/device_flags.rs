@@ -1,15 +1,15 @@
-//! The bit sets of a device.
+//! The flag sets of a device.
 
 use rdma_mummy_sys as raw;
 use rdma_mummy_sys::{ibv_device_cap_flags as device, ibv_qp_type, ibv_rx_hash_fields as hash};
 
 bitflags::bitflags! {
-    /// `enum ibv_device_cap_flags` — what a device can do. The bits from 32 on are those of `device_cap_flags_ex`.
+    /// `enum ibv_device_cap_flags` — device capabilities. Bits from 32 on are those of `device_cap_flags_ex`.
     #[doc(alias = "ibv_device_cap_flags")]
     #[doc(alias = "device_cap_flags_ex")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapabilityFlags: u64 {
-        /// The size of a queue can be changed after the queue pair has been made.
+        /// The size of a queue can be changed after the queue pair was created.
         const ResizeMaxWorkRequest = device::IBV_DEVICE_RESIZE_MAX_WR.0 as u64;
         /// Packets with bad P_Keys are counted.
         const BadPartitionKeyCounter = device::IBV_DEVICE_BAD_PKEY_CNTR.0 as u64;
@@ -21,23 +21,23 @@ bitflags::bitflags! {
         const AutoPathMigration = device::IBV_DEVICE_AUTO_PATH_MIG.0 as u64;
         /// A queue pair can be moved to another port.
         const ChangePhysicalPort = device::IBV_DEVICE_CHANGE_PHY_PORT.0 as u64;
-        /// Datagrams leave from the port of their address vector only.
+        /// Datagrams are sent only from the port of their address vector.
         const UnreliableDatagramAddressVectorPortEnforce = device::IBV_DEVICE_UD_AV_PORT_ENFORCE.0 as u64;
-        /// A modification can check the state that the queue pair is in.
+        /// Modifying a queue pair can check its current state.
         const CurrentQueuePairStateModification = device::IBV_DEVICE_CURR_QP_STATE_MOD.0 as u64;
         /// Ports can be shut down.
         const ShutdownPort = device::IBV_DEVICE_SHUTDOWN_PORT.0 as u64;
         /// Ports can be initialized in several ways.
         const InitType = device::IBV_DEVICE_INIT_TYPE.0 as u64;
-        /// There is an event when a port becomes active.
+        /// An event reports that a port becomes active.
         const PortActiveEvent = device::IBV_DEVICE_PORT_ACTIVE_EVENT.0 as u64;
         /// The GUID of the system image is valid.
         const SystemImageGuid = device::IBV_DEVICE_SYS_IMAGE_GUID.0 as u64;
-        /// Reliable connections tell a sender that no receive is posted.
+        /// Reliable connections report to the sender that no receive is posted.
         const ReliableConnectionReceiverNotReadyNakGeneration = device::IBV_DEVICE_RC_RNR_NAK_GEN.0 as u64;
         /// Shared receive queues can be resized.
         const SharedReceiveQueueResize = device::IBV_DEVICE_SRQ_RESIZE.0 as u64;
-        /// A notification can be asked for after a number of completions.
+        /// A notification can be requested after N completions.
         const NotifyCompletionQueueCount = device::IBV_DEVICE_N_NOTIFY_CQ.0 as u64;
         /// Memory windows of type 1.
         const MemoryWindow = device::IBV_DEVICE_MEM_WINDOW.0 as u64;
@@ -45,7 +45,7 @@ bitflags::bitflags! {
         const UnreliableDatagramIpChecksum = device::IBV_DEVICE_UD_IP_CSUM.0 as u64;
         /// Extended reliable connections.
         const ExtendedReliableConnection = device::IBV_DEVICE_XRC.0 as u64;
-        /// Fast registration, local invalidation, sends that invalidate.
+        /// Fast registration, local invalidation, sends with invalidation.
         const MemoryManagementExtensions = device::IBV_DEVICE_MEM_MGT_EXTENSIONS.0 as u64;
         /// Memory windows of type 2A.
         const MemoryWindowType2A = device::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 as u64;
@@ -63,11 +63,11 @@ bitflags::bitflags! {
         const PciWriteEndPadding = raw::IBV_DEVICE_PCI_WRITE_END_PADDING;
         /// Flushes that make data visible to every observer.
         const FlushGlobal = raw::IB_UVERBS_DEVICE_FLUSH_GLOBAL;
-        /// Flushes that make data survive a loss of power.
+        /// Flushes that make data survive a power loss.
         const FlushPersistent = raw::IB_UVERBS_DEVICE_FLUSH_PERSISTENT;
         /// Atomic writes.
         const AtomicWrite = raw::IB_UVERBS_DEVICE_ATOMIC_WRITE;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
@@ -77,17 +77,17 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_odp_general_caps")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCapabilities: u64 {
-        /// There is on-demand paging.
+        /// On-demand paging is supported.
         const Supported = raw::ibv_odp_general_caps::IBV_ODP_SUPPORT.0 as u64;
-        /// One region can stand for the whole address space.
+        /// One region can cover the whole address space.
         const Implicit = raw::ibv_odp_general_caps::IBV_ODP_SUPPORT_IMPLICIT.0 as u64;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_odp_transport_cap_bits` — on-demand paging: the operations of one transport that can use it.
+    /// `enum ibv_odp_transport_cap_bits` — on-demand paging: the supported operations of one transport.
     #[doc(alias = "ibv_odp_transport_cap_bits")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCapabilities: u32 {
@@ -103,13 +103,13 @@ bitflags::bitflags! {
         const Atomic = raw::ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_ATOMIC.0;
         /// Receives on shared receive queues.
         const SharedReceiveQueue = raw::ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_SRQ_RECV.0;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// A set of queue pair types, as capabilities give it: bit n stands for the type `enum ibv_qp_type` n.
+    /// A set of queue pair types in capabilities: bit n stands for the type `enum ibv_qp_type` n.
     #[doc(alias = "ibv_is_qpt_supported")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QueuePairTypeSupport: u32 {
@@ -125,7 +125,7 @@ bitflags::bitflags! {
         const ReliableConnectionExtendedSend = 1 << ibv_qp_type::IBV_QPT_XRC_SEND.0;
         /// Extended reliable connections, receiving.
         const ReliableConnectionExtendedRecv = 1 << ibv_qp_type::IBV_QPT_XRC_RECV.0;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
@@ -137,13 +137,13 @@ bitflags::bitflags! {
     pub struct RxHashFunctions: u8 {
         /// Toeplitz.
         const Toeplitz = raw::ibv_rx_hash_function_flags::IBV_RX_HASH_FUNC_TOEPLITZ.0 as u8;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_rx_hash_fields` — the fields of a packet that receive side scaling can hash.
+    /// `enum ibv_rx_hash_fields` — packet fields that receive side scaling can hash.
     #[doc(alias = "ibv_rx_hash_fields")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RxHashFields: u64 {
@@ -165,45 +165,45 @@ bitflags::bitflags! {
         const DestinationPortUdp = hash::IBV_RX_HASH_DST_PORT_UDP.0 as u64;
         /// The security parameter index of IPsec.
         const IpsecSpi = hash::IBV_RX_HASH_IPSEC_SPI.0 as u64;
-        /// The fields are those of the inner packet of a tunnel.
+        /// Hash the inner packet of a tunnel.
         const Inner = hash::IBV_RX_HASH_INNER.0 as u64;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_raw_packet_caps` — what queue pairs for raw packets can do.
+    /// `enum ibv_raw_packet_caps` — capabilities of raw packet queue pairs.
     #[doc(alias = "ibv_raw_packet_caps")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RawPacketCapabilities: u32 {
         /// Strips the customer VLAN tag.
         const CvlanStripping = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_CVLAN_STRIPPING.0;
-        /// Gives the frame check sequence with the packet.
+        /// Delivers the frame check sequence with the packet.
         const ScatterFcs = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_SCATTER_FCS.0;
-        /// Computes and checks checksums of IP.
+        /// Computes and checks IP checksums.
         const IpChecksum = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_IP_CSUM.0;
-        /// Delays packets, instead of dropping them, when no receive is posted.
+        /// Delays packets instead of dropping them if no receive is posted.
         const DelayDrop = raw::ibv_raw_packet_caps::IBV_RAW_PACKET_CAP_DELAY_DROP.0;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_tm_cap_flags` — the transports with tag matching.
+    /// `enum ibv_tm_cap_flags` — transports that support tag matching.
     #[doc(alias = "ibv_tm_cap_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct TagMatchingFlags: u32 {
         /// Reliable connections.
         const ReliableConnection = raw::ibv_tm_cap_flags::IBV_TM_CAP_RC.0;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_pci_atomic_op_size` — sizes of atomic operations towards PCI Express.
+    /// `enum ibv_pci_atomic_op_size` — sizes of atomic operations over PCI Express.
     #[doc(alias = "ibv_pci_atomic_op_size")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PciAtomicOperationSize: u16 {
@@ -213,7 +213,7 @@ bitflags::bitflags! {
         const Size8Byte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP.0 as u16;
         /// Sixteen bytes.
         const Size16Byte = raw::ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP.0 as u16;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }

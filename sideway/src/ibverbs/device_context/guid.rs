@@ -1,11 +1,11 @@
-//! GUIDs: the numbers by which devices are told apart.
+//! GUIDs: numbers that identify devices.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A 64-bit number that is unique to a device (EUI-64), such as `0002:c903:0033:1045`.
+/// A globally unique 64-bit device number (EUI-64), such as `0002:c903:0033:1045`.
 ///
-/// C keeps it in network byte order; here it is a number whose hexadecimal digits are those that are printed.
+/// C stores it in network byte order; this type stores the number in host order.
 ///
 /// ```
 /// use sideway::ibverbs::device_context::Guid;
@@ -20,27 +20,27 @@ use std::str::FromStr;
 pub struct Guid(u64);
 
 impl Guid {
-    /// The GUID with this number, in host order.
+    /// Creates a GUID from a number in host order.
     pub const fn from_u64(guid: u64) -> Self {
         Self(guid)
     }
 
-    /// The GUID with this number, in network order, as C has it.
+    /// Creates a GUID from a number in network order, as in C.
     pub const fn from_be(guid: u64) -> Self {
         Self(u64::from_be(guid))
     }
 
-    /// The number, in host order.
+    /// Returns the number in host order.
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// The bytes in the order of the wire.
+    /// Returns the bytes in network order.
     pub const fn to_be_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 
-    /// Whether it is zero, which no device has: the GUID is not known.
+    /// Whether the GUID is zero, which means unknown.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -61,7 +61,7 @@ impl fmt::Debug for Guid {
 
 /// The text is not a GUID.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a GUID: it is four groups of four hexadecimal digits, such as 0002:c903:0033:1045")]
+#[error("`{text}` is not a GUID: write four groups of four hexadecimal digits, such as 0002:c903:0033:1045")]
 pub struct ParseGuidError {
     text: String,
 }
@@ -73,7 +73,7 @@ impl FromStr for Guid {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut groups = text.split(':').map(|group| {
-            // `from_str_radix` alone would take a sign.
+            // `from_str_radix` alone would accept a sign.
             let digits = group.len() == 4 && group.bytes().all(|byte| byte.is_ascii_hexdigit());
             if digits { u64::from_str_radix(group, 16).ok() } else { None }
         });
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_order_is_undone_once() {
+    fn from_be_converts_network_order() {
         let guid = Guid::from_be(u64::from_ne_bytes([0x00, 0x02, 0xc9, 0x03, 0x00, 0x33, 0x10, 0x45]));
         assert_eq!(guid.as_u64(), 0x0002_c903_0033_1045);
         assert_eq!(guid.to_string(), "0002:c903:0033:1045");
@@ -104,14 +104,14 @@ mod tests {
 
     #[test]
     #[cfg(feature = "serde")]
-    fn serde_has_the_number() {
+    fn serde_encodes_the_number() {
         let guid = Guid::from_u64(0x0002_c903_0033_1045);
         let text = serde_json::to_string(&guid).unwrap();
         assert_eq!((&*text, serde_json::from_str::<Guid>(&text).unwrap()), ("783964678852677", guid));
     }
 
     #[test]
-    fn what_is_no_guid_is_refused() {
+    fn invalid_text_is_rejected() {
         for text in
             ["", "0:0:0:0", "0002:c903:0033", "0002:c903:0033:1045:0000", "+002:c903:0033:1045", "0002:c903:0033:104g"]
         {
@@ -128,7 +128,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in ".*") {
+        fn arbitrary_text_does_not_panic(text in ".*") {
             let _ = text.parse::<Guid>();
         }
     }

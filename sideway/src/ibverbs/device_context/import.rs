@@ -1,4 +1,4 @@
-//! A second context of a device that is open.
+//! A second context of an open device.
 
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,18 +13,19 @@ use crate::ibverbs::fork;
 use crate::ibverbs::import::explain_device;
 
 impl DeviceContext {
-    /// `ibv_import_device(cmd_fd)` — makes a context of the descriptor of one that is open ([`cmd_fd`](Self::cmd_fd)), in
-    /// this process or received from another (`SCM_RIGHTS`). Both see the same objects of the kernel, which
-    /// [`import_pd`](Self::import_pd) and the like make usable here. They last until the last of the contexts is closed.
+    /// `ibv_import_device(cmd_fd)` — creates a context from the descriptor of an open one ([`cmd_fd`](Self::cmd_fd)),
+    /// in this process or received from another (`SCM_RIGHTS`). Both contexts share the kernel's objects, which
+    /// [`import_pd`](Self::import_pd) and related methods make usable here. The objects exist until the last of the
+    /// contexts is closed.
     ///
     /// The descriptor is duplicated; closing the context closes the duplicate.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`, `ENODEV`: the descriptor is of no RDMA device.
-    /// - `EOPNOTSUPP`: the library or the driver imports nothing.
-    /// - else the errno of dup(2) or of the driver. The duplicate stays open then: drivers differ in whether they have
-    ///   closed it.
+    /// - `EINVAL`, `ENODEV`: the descriptor does not belong to an RDMA device.
+    /// - `EOPNOTSUPP`: the library or the driver does not support importing.
+    /// - Otherwise the errno of dup(2) or of the driver. The duplicate then stays open, because some drivers have
+    ///   already closed it.
     ///
     /// # References
     ///
@@ -36,21 +37,21 @@ impl DeviceContext {
             .try_clone_to_owned()
             .map_err(|error| VerbError::new("dup", Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))))?;
         fork::before_device();
-        // SAFETY: the descriptor is open and the library's from here on; the library checks what it is of.
+        // SAFETY: the descriptor is open and owned by the library from here on; the library checks its type.
         let context = unsafe { sys::ibv_import_device(duplicate.as_raw_fd()) };
         let context = check_pointer(VERB, context);
         mem::forget(duplicate);
-        // SAFETY: just made and ours alone, and ibv_close_device is its verb.
+        // SAFETY: just made and not shared, and ibv_close_device destroys it.
         let handle =
             unsafe { Handle::new(context.map_err(explain_device)?, sys::ibv_close_device, "ibv_close_device") };
         Ok(Arc::new(Self::of(handle)))
     }
 
-    /// `context->cmd_fd` — the descriptor of the open device; `None` where a provider has none.
+    /// `context->cmd_fd` — returns the descriptor of the open device; `None` if the provider has none.
     pub fn cmd_fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the context is open as long as `self`, and the field does not change.
         let fd = unsafe { (*self.raw()).cmd_fd };
-        // SAFETY: the descriptor is open as long as the context, which is borrowed.
+        // SAFETY: the descriptor is open as long as the borrowed context.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }

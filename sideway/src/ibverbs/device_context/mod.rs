@@ -1,15 +1,15 @@
-//! `struct ibv_context`: an open device, and what it says of itself.
+//! `struct ibv_context`: an open device and its attributes.
 //!
-//! | question | verb | answer |
+//! | information | verb | result |
 //! |---|---|---|
-//! | what can the device do? | [`query_device`](DeviceContext::query_device) | [`DeviceAttr`] |
-//! | what is this port, and is it up? | [`query_port`](DeviceContext::query_port) | [`PortAttr`] |
-//! | what addresses does it have? | [`query_gid_table`](DeviceContext::query_gid_table), [`query_gid`](DeviceContext::query_gid) | [`GidEntry`](super::address::GidEntry), [`Gid`](super::address::Gid) |
-//! | what partitions is it in? | [`query_pkey`](DeviceContext::query_pkey) | P_Key |
-//! | what does its clock say? | [`query_rt_values_ex`](DeviceContext::query_rt_values_ex) | [`RealTimeValues`] |
-//! | how long are its cycles? | [`DeviceAttr::device_clock`] | [`DeviceClock`] |
+//! | capabilities of the device | [`query_device`](DeviceContext::query_device) | [`DeviceAttr`] |
+//! | state and limits of a port | [`query_port`](DeviceContext::query_port) | [`PortAttr`] |
+//! | addresses of a port | [`query_gid_table`](DeviceContext::query_gid_table), [`query_gid`](DeviceContext::query_gid) | [`GidEntry`](super::address::GidEntry), [`Gid`](super::address::Gid) |
+//! | partitions of a port | [`query_pkey`](DeviceContext::query_pkey) | P_Key |
+//! | reading of the device's clock | [`query_rt_values_ex`](DeviceContext::query_rt_values_ex) | [`RealTimeValues`] |
+//! | frequency of the device's clock | [`DeviceAttr::device_clock`] | [`DeviceClock`] |
 //!
-//! All answers take values that this crate has no name for: such a value prints as its number.
+//! Results can hold values unknown to this crate, which print as numbers.
 
 mod capabilities;
 mod device_attr;
@@ -59,13 +59,13 @@ use super::fork;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
 
-/// Whether a table of data path functions has a certain one.
+/// Whether a table of data path functions has a given function.
 type HasOperation = fn(&ibv_context_ops) -> bool;
 
 /// `struct ibv_context` — an open device.
 ///
-/// Everything made from it keeps it open. The last owner closes it: by [`close`](Self::close), which reports, or by drop,
-/// which logs.
+/// All objects made from it keep it open. The last owner closes it: by [`close`](Self::close), which returns errors, or
+/// by drop, which logs them.
 #[doc(alias = "ibv_context")]
 #[derive(Debug)]
 pub struct DeviceContext {
@@ -74,16 +74,16 @@ pub struct DeviceContext {
     objects: AffiliatedObjects,
 }
 
-/// How a context ends.
+/// How a context is released.
 #[derive(Debug)]
 enum End {
-    /// It is closed.
+    /// The handle closes it.
     Close(Handle<ibv_context>),
-    /// It is somebody else's, who keeps it open as long as this is held.
-    GiveBack(#[expect(dead_code, reason = "held for its life alone")] Arc<dyn Any + Send + Sync>),
+    /// Its owner keeps it open as long as this reference is held.
+    GiveBack(#[expect(dead_code, reason = "held only to keep the context open")] Arc<dyn Any + Send + Sync>),
 }
 
-// SAFETY: the pointer is that of the handle, which may move and be shared, or of a context that is lent under the same terms.
+// SAFETY: the pointer belongs to the handle, which is `Send` and `Sync`, or to a lent context under the same terms.
 unsafe impl Send for DeviceContext {}
 // SAFETY: as for Send.
 unsafe impl Sync for DeviceContext {}
@@ -93,12 +93,12 @@ impl DeviceContext {
     ///
     /// # Safety
     ///
-    /// `device` is live: the list that it is from has not been freed.
+    /// `device` is live: its list has not been freed.
     pub(super) unsafe fn open(device: NonNull<ibv_device>) -> Result<Arc<Self>, VerbError> {
         fork::before_device();
         // SAFETY: the device is live by contract.
         let context = check_pointer("ibv_open_device", unsafe { sys::ibv_open_device(device.as_ptr()) })?;
-        // SAFETY: just opened and ours alone, and ibv_close_device is its verb.
+        // SAFETY: just opened and not shared, and ibv_close_device destroys it.
         let handle = unsafe { Handle::new(context, sys::ibv_close_device, "ibv_close_device") };
         Ok(Arc::new(Self::of(handle)))
     }
@@ -107,26 +107,27 @@ impl DeviceContext {
         Self { raw: handle.as_non_null(), end: End::Close(handle), objects: AffiliatedObjects::default() }
     }
 
-    /// A context that somebody else has opened, and keeps open as long as `lender` is held.
+    /// Wraps a context that its owner keeps open as long as `lender` is held.
     ///
     /// # Safety
     ///
-    /// - That is so.
-    /// - There is no other `DeviceContext` of this `raw` that things are made from: events find their objects in one of them.
+    /// - The owner keeps `raw` open as long as `lender` is held.
+    /// - No other `DeviceContext` of this `raw` creates objects: events look up their objects in one of them.
     pub(crate) unsafe fn lent(raw: NonNull<ibv_context>, lender: Arc<dyn Any + Send + Sync>) -> Self {
         Self { raw, end: End::GiveBack(lender), objects: AffiliatedObjects::default() }
     }
 
-    /// `ibv_close_device(context)` — closes the device and reports, where drop only logs. A context that is the connection
-    /// manager's ([`Identifier::get_device_context`](crate::rdmacm::communication_manager::Identifier::get_device_context)) is
-    /// given back to it.
+    /// `ibv_close_device(context)` — closes the device and returns errors, which drop only logs. A context of the
+    /// connection manager
+    /// ([`Identifier::get_device_context`](crate::rdmacm::communication_manager::Identifier::get_device_context)) is
+    /// returned to it.
     ///
-    /// A context in an `Arc` is taken out of it with [`Arc::into_inner`], which succeeds once everything that was made from it
-    /// has gone.
+    /// Take a context out of its `Arc` with [`Arc::into_inner`], which succeeds once all objects made from it are
+    /// dropped.
     ///
     /// # Errors
     ///
-    /// The errno of the library. The context is leaked then.
+    /// The errno of the library. The context is then leaked.
     ///
     /// # References
     ///
@@ -139,47 +140,48 @@ impl DeviceContext {
         }
     }
 
-    /// How many completion vectors the device has: the bound for the vector that a completion queue is made with.
+    /// Returns the number of completion vectors, the exclusive upper bound of a completion queue's vector.
     pub fn num_comp_vectors(&self) -> u32 {
         // SAFETY: the context is open as long as `self`, and the field does not change.
         u32::try_from(unsafe { (*self.raw()).num_comp_vectors }).unwrap_or(0)
     }
 
-    /// The C object.
+    /// Returns the C object.
     ///
     /// # Safety
     ///
-    /// It is used only while `self` lives, and not closed.
+    /// Use it only while `self` lives, and do not close it.
     pub unsafe fn context(&self) -> NonNull<ibv_context> {
         self.raw
     }
 
-    /// Sees to it that the driver has the data path functions that are called without a check later.
+    /// Checks that the driver has the data path functions that are later called without a check.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` with the name of one that is null.
+    /// `EOPNOTSUPP` with the name of a missing function.
     pub(crate) fn require_operations(
         &self,
         verb: &'static str,
         needed: &[(&str, HasOperation)],
     ) -> Result<(), VerbError> {
-        // SAFETY: the context is open as long as `self`, and its driver fills the table in before it hands it out.
+        // SAFETY: the context is open as long as `self`, and its driver filled the table in before returning it.
         let operations = unsafe { &(*self.raw()).ops };
         match needed.iter().find(|(_, is_there)| !is_there(operations)) {
             None => Ok(()),
-            Some((name, _)) => {
-                Err(VerbError::new(verb, Errno::EOPNOTSUPP).with_hint(format!("the driver has no function {name}")))
-            }
+            Some((name, _)) => Err(VerbError::new(verb, Errno::EOPNOTSUPP).with_hint(format!(
+                "the driver has no function {name}; \
+                    upgrade rdma-core"
+            ))),
         }
     }
 
-    /// The objects that events of the device can name.
+    /// Returns the objects that events of the device can name.
     pub(crate) fn objects(&self) -> &AffiliatedObjects {
         &self.objects
     }
 
-    /// The C object, for this crate: open as long as `self`.
+    /// Returns the C object for this crate: open as long as `self`.
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_context {
         self.raw.as_ptr()
@@ -188,8 +190,8 @@ impl DeviceContext {
 
 impl sealed::Device for DeviceContext {
     fn device(&self) -> *mut ibv_device {
-        // SAFETY: the context is open as long as `self`, and the field does not change. The library keeps the device of an open
-        // context alive, whether or not the list that it came from has been freed.
+        // SAFETY: the context is open as long as `self`, and the field does not change. The library keeps the device of
+        // an open context alive, even after its list was freed.
         unsafe { (*self.raw()).device }
     }
 }

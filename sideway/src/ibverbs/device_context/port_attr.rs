@@ -1,4 +1,4 @@
-//! `struct ibv_port_attr`: what a port says of itself.
+//! `struct ibv_port_attr`: the attributes of a port.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::{
     PortWidth,
 };
 
-/// `struct ibv_port_attr` — what a port said of itself when it was [asked](super::DeviceContext::query_port).
+/// `struct ibv_port_attr` — the attributes of a port, as returned by [`query_port`](super::DeviceContext::query_port).
 #[doc(alias = "ibv_port_attr")]
 #[derive(Clone, Copy)]
 pub struct PortAttr {
@@ -21,22 +21,22 @@ impl PortAttr {
         Self { raw }
     }
 
-    /// The structure as C has it.
+    /// Returns the C structure.
     pub fn attr(&self) -> &ibv_port_attr {
         &self.raw.attr
     }
 
-    /// `state`: the logical state. Messages pass on an [active](PortState::Active) port only.
+    /// `state`: the logical state. Only an [active](PortState::Active) port transfers messages.
     pub fn port_state(&self) -> PortState {
         PortState::from_raw(self.attr().state.0)
     }
 
-    /// `max_mtu`: the highest MTU that the port can do.
+    /// `max_mtu`: the highest MTU that the port supports.
     pub fn max_mtu(&self) -> Mtu {
         Mtu::from_raw(self.attr().max_mtu.0)
     }
 
-    /// `active_mtu`: the highest MTU that it can do now; on Ethernet that of the interface, rounded down.
+    /// `active_mtu`: the highest MTU currently usable; on Ethernet that of the interface, rounded down.
     pub fn active_mtu(&self) -> Mtu {
         Mtu::from_raw(self.attr().active_mtu.0)
     }
@@ -46,12 +46,12 @@ impl PortAttr {
         u32::try_from(self.attr().gid_tbl_len).unwrap_or(0)
     }
 
-    /// `port_cap_flags`: what the port can do.
+    /// `port_cap_flags`: the port's capabilities.
     pub fn port_cap_flags(&self) -> PortCapabilityFlags {
         PortCapabilityFlags::from_bits_retain(self.attr().port_cap_flags)
     }
 
-    /// `port_cap_flags2`: more of what it can do, where [`PortCapabilityFlags::CapabilityMask2`] is set.
+    /// `port_cap_flags2`: further capabilities, valid if [`PortCapabilityFlags::CapabilityMask2`] is set.
     pub fn port_cap_flags2(&self) -> PortCapabilityFlags2 {
         PortCapabilityFlags2::from_bits_retain(self.attr().port_cap_flags2)
     }
@@ -61,12 +61,12 @@ impl PortAttr {
         self.attr().max_msg_sz
     }
 
-    /// `bad_pkey_cntr`: how many packets came with a P_Key that the port does not have.
+    /// `bad_pkey_cntr`: the number of packets received with an invalid P_Key.
     pub fn bad_pkey_cntr(&self) -> u32 {
         self.attr().bad_pkey_cntr
     }
 
-    /// `qkey_viol_cntr`: how many datagrams came with a wrong Q_Key.
+    /// `qkey_viol_cntr`: the number of datagrams received with a wrong Q_Key.
     pub fn qkey_viol_cntr(&self) -> u32 {
         self.attr().qkey_viol_cntr
     }
@@ -86,12 +86,12 @@ impl PortAttr {
         self.attr().sm_lid
     }
 
-    /// `lmc`: the port has 2 to this power local identifiers, from [`lid`](Self::lid) on.
+    /// `lmc`: the port has 2^`lmc` local identifiers, starting at [`lid`](Self::lid).
     pub fn lmc(&self) -> u8 {
         self.attr().lmc
     }
 
-    /// `max_vl_num`: how many virtual lanes it has, as a code: 1 is VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
+    /// `max_vl_num`: the number of virtual lanes, as a code: 1 is VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
     pub fn max_vl_num(&self) -> u8 {
         self.attr().max_vl_num
     }
@@ -101,12 +101,12 @@ impl PortAttr {
         self.attr().sm_sl
     }
 
-    /// `subnet_timeout`: how long a packet may take across the subnet, as a power: 4.096 µs times 2 to this power.
+    /// `subnet_timeout`: the maximum transit time across the subnet, as an exponent: 4.096 µs × 2^n.
     pub fn subnet_timeout(&self) -> u8 {
         self.attr().subnet_timeout
     }
 
-    /// `init_type_reply`: what kind of initialization the subnet manager did.
+    /// `init_type_reply`: the type of initialization that the subnet manager performed.
     pub fn init_type_reply(&self) -> u8 {
         self.attr().init_type_reply
     }
@@ -116,9 +116,9 @@ impl PortAttr {
         PortWidth::from_raw(self.attr().active_width.into())
     }
 
-    /// `active_speed`, or `active_speed_ex` where the library gives it: the speed of each lane.
+    /// `active_speed`, or `active_speed_ex` if the library sets it: the speed of each lane.
     ///
-    /// The older field has eight bits, which XDR does not fit into.
+    /// The older field has eight bits, too few for XDR.
     #[doc(alias = "active_speed_ex")]
     pub fn active_speed(&self) -> PortSpeed {
         PortSpeed::from_raw(match self.raw.active_speed_ex {
@@ -127,8 +127,8 @@ impl PortAttr {
         })
     }
 
-    /// Bits of data that the link carries in a second, all lanes together, in Gbit/s; `None` where speed or width are not
-    /// known to this version of the crate.
+    /// Returns the data rate of the link, all lanes together, in Gbit/s; `None` if speed or width are unknown to this
+    /// version of the crate.
     pub fn throughput(&self) -> Option<f64> {
         Some(self.active_speed().to_throughput()? * f64::from(self.active_width().lanes()?))
     }
@@ -143,7 +143,7 @@ impl PortAttr {
         LinkLayer::from_raw(self.attr().link_layer.into())
     }
 
-    /// `flags`: how the port wants to be addressed.
+    /// `flags`: addressing requirements of the port.
     pub fn flags(&self) -> PortFlags {
         PortFlags::from_bits_retain(self.attr().flags)
     }
@@ -185,12 +185,12 @@ mod tests {
     const SIZE: usize = size_of::<ibv_port_attr_since_v44>();
 
     fn raw(bytes: [u8; SIZE]) -> ibv_port_attr_since_v44 {
-        // SAFETY: the structure consists of integers and newtypes of integers, for which any bytes are a value.
+        // SAFETY: the structure consists of integers and newtypes of integers, for which all bytes are valid.
         unsafe { std::mem::transmute::<[u8; SIZE], ibv_port_attr_since_v44>(bytes) }
     }
 
     #[test]
-    fn any_bytes_are_read_and_printed() {
+    fn any_bytes_read_and_print() {
         for byte in [0x00, 0x01, 0x7f, 0x80, 0xff] {
             let text = format!("{:?}", PortAttr::from_raw(raw([byte; SIZE])));
             assert!(text.contains("active_speed"), "{text}");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wider_speed_counts_where_it_is_given() {
+    fn extended_speed_takes_precedence() {
         let mut raw = raw([0; SIZE]);
         (raw.attr.active_speed, raw.attr.active_width) = (128, 2);
         assert_eq!(PortAttr::from_raw(raw).active_speed(), PortSpeed::Ndr);

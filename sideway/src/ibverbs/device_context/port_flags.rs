@@ -1,9 +1,9 @@
-//! The bit sets of a port.
+//! The flag sets of a port.
 
 use rdma_mummy_sys::{ibv_port_cap_flags as raw, ibv_port_cap_flags2 as raw2};
 
 bitflags::bitflags! {
-    /// `enum ibv_port_cap_flags` — what a port can do: `CapabilityMask` of `PortInfo` in the InfiniBand specification.
+    /// `enum ibv_port_cap_flags` — port capabilities: `CapabilityMask` of `PortInfo` in the InfiniBand specification.
     ///
     /// Most bits concern the management of an InfiniBand subnet.
     #[doc(alias = "ibv_port_cap_flags")]
@@ -21,9 +21,9 @@ bitflags::bitflags! {
         const AutomaticMigration = raw::IBV_PORT_AUTO_MIGR_SUP.0;
         /// Mapping of service levels to virtual lanes.
         const ServiceLevelMapping = raw::IBV_PORT_SL_MAP_SUP.0;
-        /// Management keys outlast a reset.
+        /// Management keys survive a reset.
         const MKeyNonVolatile = raw::IBV_PORT_MKEY_NVRAM.0;
-        /// P_Keys outlast a reset.
+        /// P_Keys survive a reset.
         const PKeyNonVolatile = raw::IBV_PORT_PKEY_NVRAM.0;
         /// LED information.
         const LedInfo = raw::IBV_PORT_LED_INFO_SUP.0;
@@ -33,7 +33,7 @@ bitflags::bitflags! {
         const PKeySwitchExternalPortTrap = raw::IBV_PORT_PKEY_SW_EXT_PORT_TRAP_SUP.0;
         /// Speeds above QDR.
         const ExtendedSpeeds = raw::IBV_PORT_EXTENDED_SPEEDS_SUP.0;
-        /// [`PortCapabilityFlags2`] has meaning.
+        /// [`PortCapabilityFlags2`] is valid.
         const CapabilityMask2 = raw::IBV_PORT_CAP_MASK2_SUP.0;
         /// Communication management.
         const ConnectionManagement = raw::IBV_PORT_CM_SUP.0;
@@ -43,7 +43,7 @@ bitflags::bitflags! {
         const Reinit = raw::IBV_PORT_REINIT_SUP.0;
         /// Device management.
         const DeviceManagement = raw::IBV_PORT_DEVICE_MGMT_SUP.0;
-        /// Vendor-defined classes of management.
+        /// Vendor-defined management classes.
         const VendorClass = raw::IBV_PORT_VENDOR_CLASS_SUP.0;
         /// Notices about directed routes.
         const DirectedRouteNotice = raw::IBV_PORT_DR_NOTICE_SUP.0;
@@ -55,15 +55,15 @@ bitflags::bitflags! {
         const LinkLatency = raw::IBV_PORT_LINK_LATENCY_SUP.0;
         /// Reregistration of clients with the subnet administrator.
         const ClientReregistration = raw::IBV_PORT_CLIENT_REG_SUP.0;
-        /// GIDs are made from IP addresses: RoCE.
+        /// RoCE: GIDs are derived from IP addresses.
         const IpBasedGids = raw::IBV_PORT_IP_BASED_GIDS.0;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// `enum ibv_port_cap_flags2` — more of what a port can do: `CapabilityMask2`, which counts where
+    /// `enum ibv_port_cap_flags2` — further port capabilities: `CapabilityMask2`, valid if
     /// [`PortCapabilityFlags::CapabilityMask2`] is set.
     #[doc(alias = "ibv_port_cap_flags2")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,18 +84,18 @@ bitflags::bitflags! {
         const LinkSpeedNdr = raw2::IBV_PORT_LINK_SPEED_NDR_SUP.0 as u16;
         /// The speed XDR.
         const LinkSpeedXdr = raw2::IBV_PORT_LINK_SPEED_XDR_SUP.0 as u16;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 bitflags::bitflags! {
-    /// How a port wants to be addressed: `flags` of `struct ibv_port_attr`.
+    /// Addressing requirements of a port: `flags` of `struct ibv_port_attr`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortFlags: u8 {
-        /// Every packet needs a global route, as if it left the subnet.
+        /// Every packet needs a GRH, even within the subnet.
         const GrhRequired = 1;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }

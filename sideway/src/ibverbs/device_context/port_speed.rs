@@ -3,9 +3,9 @@
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// The speed of one lane of a link, by the names that InfiniBand gives.
+    /// The speed of one lane of a link, by its InfiniBand name.
     ///
-    /// Ethernet drivers report the InfiniBand speed and width that come nearest to theirs.
+    /// Ethernet drivers report the closest InfiniBand speed and width.
     pub enum PortSpeed {
         /// 2.5 Gbit/s on the line.
         Sdr = 1 => "SDR",
@@ -13,7 +13,7 @@ open_enum! {
         Ddr = 2 => "DDR",
         /// 10 Gbit/s on the line.
         Qdr = 4 => "QDR",
-        /// 10.3125 Gbit/s on the line, with the denser code of FDR.
+        /// 10.3125 Gbit/s on the line, with the 64b/66b code of FDR.
         Fdr10 = 8 => "FDR10",
         /// 14.0625 Gbit/s on the line.
         Fdr = 16 => "FDR",
@@ -40,7 +40,7 @@ open_enum! {
 }
 
 impl PortSpeed {
-    /// Bits on the line, in Gbit/s for each lane; `None` for a speed that this version of the crate does not know.
+    /// Returns the signaling rate per lane in Gbit/s; `None` for an unknown speed.
     pub const fn to_signaling_rate(self) -> Option<f64> {
         Some(match self {
             Self::Sdr => 2.5,
@@ -56,19 +56,18 @@ impl PortSpeed {
         })
     }
 
-    /// Bits of data, after the line code and the error correction, in Gbit/s for each lane; `None` for a speed that this
-    /// version of the crate does not know.
+    /// Returns the data rate per lane in Gbit/s, after line code and error correction; `None` for an unknown speed.
     pub const fn to_throughput(self) -> Option<f64> {
         Some(match self {
-            // Eight bits of data in ten on the line.
+            // 8b/10b.
             Self::Sdr => 2.0,
             Self::Ddr => 4.0,
             Self::Qdr => 8.0,
-            // 64 in 66.
+            // 64b/66b.
             Self::Fdr10 => 10.0,
             Self::Fdr => 14.0625 * 64.0 / 66.0,
             Self::Edr => 25.0,
-            // 256 in 257, and 514 in 544.
+            // 256b/257b, and 514 of 544 symbols.
             Self::Hdr => 50.0,
             Self::Ndr => 100.0,
             Self::Xdr => 200.0,
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_known_speed_has_both_rates_and_data_is_less_than_the_line() {
+    fn known_speed_has_data_rate_below_signaling_rate() {
         for &speed in PortSpeed::KNOWN {
             let (line, data) = (speed.to_signaling_rate().unwrap(), speed.to_throughput().unwrap());
             assert!(data < line && data > line * 0.79, "{speed}: {data} of {line}");
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_speed_prints_and_has_no_rate() {
+    fn unknown_speed_prints_without_rates() {
         let speed = PortSpeed::from_raw(512);
         assert_eq!((speed.to_signaling_rate(), speed.to_throughput()), (None, None));
         assert_eq!(speed.to_string(), "unknown (512)");

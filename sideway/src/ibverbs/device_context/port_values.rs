@@ -5,7 +5,7 @@ use rdma_mummy_sys as raw;
 use crate::ffi::open_enum;
 
 open_enum! {
-    /// `enum ibv_mtu` — how many bytes of payload a packet carries at most.
+    /// `enum ibv_mtu` — the maximum payload of a packet.
     #[doc(alias = "ibv_mtu")]
     pub enum Mtu {
         /// 256 bytes.
@@ -22,7 +22,7 @@ open_enum! {
 }
 
 impl Mtu {
-    /// The MTU in bytes, or `None` for a value that this version of the crate does not know.
+    /// Returns the MTU in bytes, or `None` for an unknown value.
     pub const fn bytes(self) -> Option<u32> {
         match self {
             Self::Mtu256 => Some(256),
@@ -34,14 +34,14 @@ impl Mtu {
         }
     }
 
-    /// The MTU of exactly so many bytes, or `None` where there is no such MTU.
+    /// Returns the MTU of exactly `bytes` bytes, or `None` if there is no such MTU.
     pub fn from_bytes(bytes: u32) -> Option<Self> {
         Self::KNOWN.iter().copied().find(|mtu| mtu.bytes() == Some(bytes))
     }
 }
 
 open_enum! {
-    /// How many lanes a link has.
+    /// The number of lanes of a link.
     pub enum PortWidth {
         /// One lane.
         Width1X = 1 => "1X",
@@ -57,7 +57,7 @@ open_enum! {
 }
 
 impl PortWidth {
-    /// The number of lanes, or `None` for a value that this version of the crate does not know.
+    /// Returns the number of lanes, or `None` for an unknown value.
     pub const fn lanes(self) -> Option<u32> {
         match self {
             Self::Width1X => Some(1),
@@ -71,9 +71,9 @@ impl PortWidth {
 }
 
 open_enum! {
-    /// What a port's packets travel in.
+    /// The link layer of a port.
     pub enum LinkLayer {
-        /// Not said, which means InfiniBand: a driver that is older than Ethernet ports.
+        /// Not reported, which means InfiniBand: the driver predates Ethernet ports.
         Unspecified = raw::IBV_LINK_LAYER_UNSPECIFIED,
         /// InfiniBand.
         InfiniBand = raw::IBV_LINK_LAYER_INFINIBAND,
@@ -87,17 +87,17 @@ open_enum! {
     #[doc(alias = "ibv_port_state")]
     #[doc(alias = "ibv_port_state_str")]
     pub enum PortState {
-        /// Does not change the state; a port is not in it.
+        /// No state change; never the state of a port.
         Nop = raw::ibv_port_state::IBV_PORT_NOP.0 => "no state change",
-        /// Down: nothing passes.
+        /// Down: no traffic.
         Down = raw::ibv_port_state::IBV_PORT_DOWN.0 => "down",
-        /// The link is up and the subnet manager has not configured the port: is one running?
+        /// The link is up, but the subnet manager has not configured the port: is one running?
         Initializing = raw::ibv_port_state::IBV_PORT_INIT.0 => "initializing",
-        /// Configured and not yet active.
+        /// Configured, but not active yet.
         Armed = raw::ibv_port_state::IBV_PORT_ARMED.0 => "armed",
-        /// Active: messages pass.
+        /// Active: messages are transferred.
         Active = raw::ibv_port_state::IBV_PORT_ACTIVE.0 => "active",
-        /// The link has failed and may yet recover.
+        /// The link has failed and may recover.
         ActiveDefer = raw::ibv_port_state::IBV_PORT_ACTIVE_DEFER.0 => "active, link recovering",
     }
 }
@@ -105,15 +105,15 @@ open_enum! {
 open_enum! {
     /// The physical state of a port.
     pub enum PhysicalState {
-        /// Does not change the state; a port is not in it.
+        /// No state change; never the state of a port.
         NoStateChange = 0 => "no state change",
         /// Asleep.
         Sleep = 1 => "sleep",
-        /// Looking for a link partner: is the cable plugged in?
+        /// Searching for a link partner: is the cable plugged in?
         Polling = 2 => "polling",
         /// Disabled by an administrator.
         Disabled = 3 => "disabled",
-        /// Agreeing with the partner on width and speed.
+        /// Negotiating width and speed with the partner.
         PortConfigurationTraining = 4 => "training",
         /// The link is up.
         LinkUp = 5 => "link up",
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mtus_and_bytes_are_one_to_one() {
+    fn mtu_bytes_round_trip() {
         for &mtu in Mtu::KNOWN {
             assert_eq!(mtu.bytes().and_then(Mtu::from_bytes), Some(mtu));
             assert_eq!(mtu.to_string(), mtu.bytes().unwrap().to_string());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn widths_name_their_lanes() {
+    fn width_has_lanes() {
         for &width in PortWidth::KNOWN {
             assert_eq!(width.to_string(), format!("{}X", width.lanes().unwrap()));
         }

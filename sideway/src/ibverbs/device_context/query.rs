@@ -1,4 +1,4 @@
-//! `ibv_query_device`, `ibv_query_pkey`, and `ibv_query_port` with the attributes that came after rdma-core 44.
+//! `ibv_query_device`, `ibv_query_pkey`, and `ibv_query_port` with the attributes added after rdma-core 44.
 
 use std::mem::zeroed;
 use std::ptr;
@@ -12,11 +12,11 @@ use crate::error::{Errno, VerbError};
 use crate::ffi::{check_errno, clear_errno};
 
 impl DeviceContext {
-    /// `ibv_query_port(context, port_num, port_attr)` — asks a port, counted from 1, for its state, addresses and limits.
+    /// `ibv_query_port(context, port_num, port_attr)` — queries the state, addresses and limits of a port, counted from 1.
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the device has no such port; the error says which it has.
+    /// `EINVAL` if the device has no such port; the error lists its ports.
     ///
     /// # References
     ///
@@ -24,7 +24,7 @@ impl DeviceContext {
     #[doc(alias = "ibv_query_port")]
     #[doc(alias = "ibv_query_port_since_v44")]
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr, VerbError> {
-        // SAFETY: the structure consists of integers and newtypes of integers, for which zero is a value.
+        // SAFETY: the structure consists of integers and newtypes of integers, for which zero is valid.
         let mut raw: ibv_port_attr_since_v44 = unsafe { zeroed() };
         // SAFETY: the context is open as long as `self`, and `raw` may be written.
         let ret = unsafe { query_port(self.raw(), port_num, &mut raw) };
@@ -32,13 +32,13 @@ impl DeviceContext {
         Ok(PortAttr::from_raw(raw))
     }
 
-    /// `ibv_query_port_speed(context, port_num, port_speed)` — asks a port, counted from 1, for its effective bandwidth, in units
-    /// of 100 Mbit/s: of several links together, where the port is bonded.
+    /// `ibv_query_port_speed(context, port_num, port_speed)` — queries the effective bandwidth of a port, counted from
+    /// 1, in units of 100 Mbit/s. For a bonded port this covers all links.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the library, the kernel or the driver is too old to know the question;
-    /// [`PortAttr::throughput`] tells the speed of the link then.
+    /// `EOPNOTSUPP` if the library, the kernel or the driver is too old; [`PortAttr::throughput`] then returns the
+    /// link's speed.
     #[doc(alias = "ibv_query_port_speed")]
     pub fn query_port_speed(&self, port_num: u8) -> Result<u64, VerbError> {
         let mut speed = 0;
@@ -48,7 +48,7 @@ impl DeviceContext {
         Ok(speed)
     }
 
-    /// Says which ports there are, where `port_num` is none of them.
+    /// Adds the list of ports to the error if `port_num` is not one of them.
     #[cold]
     pub(in crate::ibverbs) fn explain_port(&self, error: VerbError, port_num: u8) -> VerbError {
         match self.query_device().map(|attr| attr.phys_port_cnt()) {
@@ -65,12 +65,12 @@ fn port_hint(port_num: u8, count: u32) -> Option<String> {
     match count {
         0 => None,
         count if (1..=count).contains(&port_num.into()) => None,
-        1 => Some(format!("there is no port {port_num}; the device has port 1 only")),
-        count => Some(format!("there is no port {port_num}; the device has ports 1 to {count}")),
+        1 => Some(format!("there is no port {port_num}; use port 1")),
+        count => Some(format!("there is no port {port_num}; use a port from 1 to {count}")),
     }
 }
 
-/// Asks with room for the fields that came later, and without where the library does not take a size.
+/// Queries with the later fields, or without them if the library does not take a size.
 ///
 /// # Safety
 ///
@@ -81,18 +81,18 @@ unsafe fn query_port(context: *mut ibv_context, port_num: u8, raw: &mut ibv_port
     if ret != libc::EOPNOTSUPP {
         return ret;
     }
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { sys::ibv_query_port(context, port_num, &raw mut raw.attr) }
 }
 
 impl DeviceContext {
-    /// `ibv_query_device_ex(context, NULL, attr)` — asks the device for its limits and capabilities.
+    /// `ibv_query_device_ex(context, NULL, attr)` — queries the device's limits and capabilities.
     ///
-    /// A driver that does not know this verb is asked with `ibv_query_device`; the extended part is zero then.
+    /// If the driver lacks this verb, `ibv_query_device` is used, and the extended part is zero.
     ///
     /// # Errors
     ///
-    /// The errno of the driver, such as `ENODEV` for a device that has been removed.
+    /// The errno of the driver, such as `ENODEV` for a removed device.
     ///
     /// # References
     ///
@@ -101,9 +101,9 @@ impl DeviceContext {
     #[doc(alias = "ibv_query_device")]
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device(&self) -> Result<DeviceAttr, VerbError> {
-        // SAFETY: the structure consists of integers and newtypes of integers, for which zero is a value.
+        // SAFETY: the structure consists of integers and newtypes of integers, for which zero is valid.
         let mut attr: ibv_device_attr_ex = unsafe { zeroed() };
-        // SAFETY: the context is open as long as `self`, no input is allowed, and `attr` may be written.
+        // SAFETY: the context is open as long as `self`, a null input is allowed, and `attr` may be written.
         check_errno("ibv_query_device_ex", unsafe { sys::ibv_query_device_ex(self.raw(), ptr::null(), &mut attr) })?;
         Ok(DeviceAttr::from_raw(attr))
     }
@@ -112,12 +112,13 @@ impl DeviceContext {
 impl DeviceContext {
     /// `ibv_query_pkey(context, port_num, index, pkey)` — reads an entry of the P_Key table of a port, in host order.
     ///
-    /// The uppermost bit tells a full member of the partition from a limited one. The default partition is `0xffff`.
+    /// The highest bit distinguishes full members of the partition from limited ones. The default partition is
+    /// `0xffff`.
     ///
     /// # Errors
     ///
-    /// The errno of the library, where the port or the index does not exist: rdma-core looks for a file of the
-    /// kernel's, and leaves `ENOENT`. The error says which ports and entries there are.
+    /// The errno of the library if the port or the index does not exist: rdma-core looks for a file of the kernel, and
+    /// returns `ENOENT`. The error lists the ports and entries.
     ///
     /// # References
     ///
@@ -136,7 +137,7 @@ impl DeviceContext {
         }
         Err(match self.query_port(port_num).map(|port| port.pkey_tbl_len()) {
             Ok(length) if index >= length => {
-                error.with_hint(format!("the table of port {port_num} has {length} entries"))
+                error.with_hint(format!("port {port_num} has {length} P_Keys; use a lower index"))
             }
             _ => error,
         })
@@ -146,7 +147,7 @@ impl DeviceContext {
     ///
     /// # Errors
     ///
-    /// `ENOENT` where the port is not in that partition, and what [`query_pkey`](Self::query_pkey) gives.
+    /// `ENOENT` if the port is not in that partition; otherwise as for [`query_pkey`](Self::query_pkey).
     ///
     /// # References
     ///
@@ -158,7 +159,8 @@ impl DeviceContext {
         if let Ok(index) = u16::try_from(index) {
             return Ok(index);
         }
-        // The library reads until an entry cannot be read, and so cannot tell an absent P_Key from an absent port.
+        // The library reads until an entry cannot be read, so it does not distinguish an absent P_Key from an absent
+        // port.
         let error = VerbError::new("ibv_get_pkey_index", Errno::ENOENT);
         let error = self.explain_port(error, port_num);
         let absent = format!("port {port_num} has no P_Key {pkey:#06x}");
@@ -166,8 +168,7 @@ impl DeviceContext {
     }
 }
 
-/// Calls a verb that looks an entry of a table up in files, and leaves errno as it was when a file has other text than
-/// it should.
+/// Calls a verb that reads a table entry from a file, and leaves errno unset if the file has unexpected contents.
 pub(super) fn look_up(verb: &'static str, call: impl FnOnce() -> c_int) -> Result<(), VerbError> {
     clear_errno();
     check_errno(verb, call())
@@ -178,10 +179,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hint_says_which_ports_there_are() {
+    fn port_hint_lists_ports() {
         assert_eq!(port_hint(1, 1), None);
         assert_eq!(port_hint(3, 0), None);
-        assert_eq!(port_hint(0, 1).as_deref(), Some("there is no port 0; the device has port 1 only"));
-        assert_eq!(port_hint(3, 2).as_deref(), Some("there is no port 3; the device has ports 1 to 2"));
+        assert_eq!(port_hint(0, 1).as_deref(), Some("there is no port 0; use port 1"));
+        assert_eq!(port_hint(3, 2).as_deref(), Some("there is no port 3; use a port from 1 to 2"));
     }
 }

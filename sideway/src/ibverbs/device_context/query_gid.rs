@@ -1,7 +1,7 @@
 //! GIDs of a port: one, one with its attributes, or the whole table.
 //!
-//! The verbs that tell attributes came with rdma-core 32. For older libraries, and for drivers that do not know them, the
-//! same is put together from `ibv_query_gid` and the kernel's files.
+//! The verbs that return attributes were added in rdma-core 32. For older libraries and drivers, this module combines
+//! `ibv_query_gid` with the kernel's files.
 
 use std::ffi::CString;
 use std::mem::zeroed;
@@ -18,17 +18,17 @@ use crate::ffi::{check_errno, errno_of};
 use crate::ibverbs::address::{Gid, GidEntry, GidType};
 use crate::ibverbs::device::DeviceInfo;
 
-/// More entries than a port can have: the index of a GID has 16 bits. A driver that says more is not believed.
+/// Exceeds any port's table: GID indices have 16 bits. A larger number from a driver is ignored.
 const LONGEST_TABLE: u32 = 1 << 16;
 
 impl DeviceContext {
     /// `ibv_query_gid(context, port_num, index, gid)` — reads an entry of the GID table of a port.
     ///
-    /// An entry that is not in use reads as [zero](Gid::is_zero).
+    /// An unused entry reads as [zero](Gid::is_zero).
     ///
     /// # Errors
     ///
-    /// The errno of the library, where the port or the index does not exist; the error says which there are.
+    /// The errno of the library if the port or the index does not exist; the error lists the ports and indices.
     ///
     /// # References
     ///
@@ -46,12 +46,12 @@ impl DeviceContext {
         Ok(gid.into())
     }
 
-    /// `ibv_query_gid_ex(context, port_num, gid_index, entry, 0)` — reads an entry of the GID table of a port, with its
+    /// `ibv_query_gid_ex(context, port_num, gid_index, entry, 0)` — reads an entry of a port's GID table, with its
     /// protocol and network interface.
     ///
     /// # Errors
     ///
-    /// `ENODATA` where the entry is not in use; otherwise as for [`query_gid`](Self::query_gid).
+    /// `ENODATA` if the entry is unused; otherwise as for [`query_gid`](Self::query_gid).
     ///
     /// # References
     ///
@@ -72,7 +72,8 @@ impl DeviceContext {
         }
     }
 
-    /// The protocol of an entry of the GID table of a port: [`query_gid_ex`](Self::query_gid_ex), and of its answer the type.
+    /// Returns the protocol of an entry of a port's GID table: the type that [`query_gid_ex`](Self::query_gid_ex)
+    /// returns.
     ///
     /// # Errors
     ///
@@ -82,11 +83,11 @@ impl DeviceContext {
         self.query_gid_ex(port_num, gid_index).map(|entry| entry.gid_type())
     }
 
-    /// `ibv_query_gid_table(context, entries, max_entries, 0)` — reads all entries in use of the GID tables of all ports.
+    /// `ibv_query_gid_table(context, entries, max_entries, 0)` — reads all used entries of the GID tables of all ports.
     ///
     /// # Errors
     ///
-    /// The errno of the driver, from this verb or from the questions for ports and sizes before it.
+    /// The errno of the driver, from this verb or from the preceding queries of ports and sizes.
     ///
     /// # References
     ///
@@ -99,7 +100,7 @@ impl DeviceContext {
             return Ok(Vec::new());
         }
         let mut entries = vec![zero_entry(); capacity];
-        // SAFETY: the context is open as long as `self`, and so many entries may be written.
+        // SAFETY: the context is open as long as `self`, and the array has room for the entries.
         let ret = unsafe { sys::ibv_query_gid_table(self.raw(), entries.as_mut_ptr(), entries.len(), 0) };
         match usize::try_from(ret) {
             Ok(count) => Ok(entries.iter().take(count).map(GidEntry::from_raw).collect()),
@@ -113,7 +114,7 @@ impl DeviceContext {
         }
     }
 
-    /// All ports, with what they say of themselves.
+    /// Returns all ports with their attributes.
     fn ports(&self) -> Result<Vec<(u8, PortAttr)>, VerbError> {
         let count = u8::try_from(self.query_device()?.phys_port_cnt()).unwrap_or(u8::MAX);
         (1..=count).map(|port_num| Ok((port_num, self.query_port(port_num)?))).collect()
@@ -129,7 +130,7 @@ impl DeviceContext {
         Ok(entries)
     }
 
-    /// An entry without the extended verbs; `None` for one that is not in use.
+    /// Reads an entry without the extended verbs; `None` for an unused one.
     fn gid_entry_of_files(
         &self,
         port_num: u8,
@@ -142,7 +143,7 @@ impl DeviceContext {
         }
         let attributes = self.sysfs_path().map(|path| GidAttributes::new(&path, port_num, gid_index));
         let gid_type = attributes.as_ref().and_then(|attributes| attributes.gid_type(link_layer));
-        // Without files, the link layer leaves two possibilities at most, and kernels before 4.5 know the first only.
+        // Without files, the link layer leaves at most two types; kernels before 4.5 support only the first.
         let gid_type = gid_type.unwrap_or(match link_layer {
             LinkLayer::Ethernet => GidType::RoceV1,
             _ => GidType::InfiniBand,
@@ -152,7 +153,7 @@ impl DeviceContext {
         Ok(Some(GidEntry::new(gid, gid_index, port_num.into(), gid_type, netdev_index)))
     }
 
-    /// Says which ports or entries there are, where the one that was asked for is not among them.
+    /// Adds the list of ports or indices to the error if the requested one does not exist.
     #[cold]
     fn explain_gid(&self, error: VerbError, port_num: u8, gid_index: u32) -> VerbError {
         let error = self.explain_port(error, port_num);
@@ -160,19 +161,20 @@ impl DeviceContext {
             return error;
         }
         match self.query_port(port_num).map(|port| port.gid_tbl_len()) {
-            Ok(length) if gid_index >= length => error.with_hint(format!(
-                "there is no GID index {gid_index}; the table of port {port_num} has {length} entries"
-            )),
-            Ok(_) if error.errno().raw() == libc::ENODATA => {
-                error.with_hint(format!("GID index {gid_index} of port {port_num} is not in use"))
+            Ok(length) if gid_index >= length => {
+                error.with_hint(format!("there is no GID index {gid_index}; use an index below {length}"))
             }
+            Ok(_) if error.errno().raw() == libc::ENODATA => error.with_hint(format!(
+                "GID index {gid_index} of port {port_num} is not in use; choose one that \
+                    query_gid_table returns"
+            )),
             _ => error,
         }
     }
 }
 
 fn zero_entry() -> ibv_gid_entry {
-    // SAFETY: the structure consists of integers, for which zero is a value.
+    // SAFETY: the structure consists of integers, for which zero is valid.
     unsafe { zeroed() }
 }
 
@@ -184,12 +186,12 @@ fn no_data() -> VerbError {
     VerbError::new("ibv_query_gid_ex", Errno::ENODATA)
 }
 
-/// Whether the verb is what is missing, in the library, the driver or the kernel.
+/// Whether the library, the driver or the kernel lacks the verb.
 fn is_unsupported(errno: Errno) -> bool {
     matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | libc::ENOTTY)
 }
 
-/// The index of a network interface, 0 where there is none of this name.
+/// Returns the index of a network interface, or 0 if there is none of this name.
 fn interface_index(name: &str) -> u32 {
     // SAFETY: the name ends in a zero byte and is only read.
     CString::new(name).map_or(0, |name| unsafe { libc::if_nametoindex(name.as_ptr()) })
@@ -201,13 +203,13 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn interfaces_have_an_index_by_name() {
+    fn interface_index_follows_from_name() {
         assert_eq!(interface_index("no such interface"), 0);
         assert_eq!(interface_index("zero\0byte"), 0);
     }
 
     #[test]
-    fn only_a_missing_verb_sends_us_to_the_files() {
+    fn only_missing_verbs_fall_back_to_files() {
         assert!(is_unsupported(Errno::EOPNOTSUPP));
         assert!(!is_unsupported(Errno::EINVAL));
         assert!(!is_unsupported(Errno::ENODEV));

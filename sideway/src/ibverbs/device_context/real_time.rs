@@ -1,4 +1,4 @@
-//! `ibv_query_rt_values_ex`: what a device says at this moment.
+//! `ibv_query_rt_values_ex`: current values of a device.
 
 use libc::timespec;
 use rdma_mummy_sys as sys;
@@ -9,21 +9,21 @@ use crate::error::VerbError;
 use crate::ffi::check_errno;
 
 bitflags::bitflags! {
-    /// `enum ibv_values_mask` — which values to ask for, and which were given.
+    /// `enum ibv_values_mask` — the values requested, or returned.
     #[doc(alias = "ibv_values_mask")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct ValuesMask: u32 {
-        /// The clock that timestamps of completions are taken from.
+        /// The clock of completion timestamps.
         const RawClock = ibv_values_mask::IBV_VALUES_MASK_RAW_CLOCK.0;
-        // Bits that this version has no name for pass through.
+        // Unnamed bits are kept.
         const _ = !0;
     }
 }
 
 /// The clock of the device, as `struct timespec`.
 ///
-/// Drivers put a count of device cycles into it, not a time: [`DeviceAttr::device_clock`](super::DeviceAttr::device_clock)
-/// has the frequency.
+/// Drivers store a count of device cycles in it, not a time:
+/// [`DeviceAttr::device_clock`](super::DeviceAttr::device_clock) has the frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawClock {
     seconds: i64,
@@ -36,19 +36,19 @@ impl RawClock {
         self.seconds
     }
 
-    /// `tv_nsec`, which holds device cycles and may exceed a second's worth of nanoseconds.
+    /// `tv_nsec`, which holds device cycles and may exceed one second in nanoseconds.
     pub fn nanoseconds(&self) -> i64 {
         self.nanoseconds
     }
 
-    /// The clock in device cycles: all 64 bits of `tv_nsec`, to be compared with timestamps of completions;
-    /// [`DeviceClock`](super::DeviceClock) makes nanoseconds of what lies between.
+    /// Returns the clock in device cycles: all 64 bits of `tv_nsec`, comparable with completion timestamps;
+    /// [`DeviceClock`](super::DeviceClock) converts differences to nanoseconds.
     pub fn cycles(&self) -> u64 {
         self.nanoseconds as u64
     }
 }
 
-/// `struct ibv_values_ex` — values of a device at the moment when it was asked.
+/// `struct ibv_values_ex` — values of a device at the time of the query.
 #[doc(alias = "ibv_values_ex")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealTimeValues {
@@ -57,23 +57,23 @@ pub struct RealTimeValues {
 }
 
 impl RealTimeValues {
-    /// Which values the device gave.
+    /// Returns the mask of the values that the device returned.
     pub fn comp_mask(&self) -> ValuesMask {
         self.mask
     }
 
-    /// The clock, where the device gave it.
+    /// Returns the clock, if the device returned it.
     pub fn raw_clock(&self) -> Option<RawClock> {
         self.mask.contains(ValuesMask::RawClock).then_some(self.raw_clock)
     }
 }
 
 impl DeviceContext {
-    /// `ibv_query_rt_values_ex(context, values)` — asks for values of this moment, the clock of the device for one.
+    /// `ibv_query_rt_values_ex(context, values)` — queries current values, such as the device's clock.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where the driver does not know the verb or a value that was asked for.
+    /// `EOPNOTSUPP` if the driver lacks the verb or a requested value.
     ///
     /// # References
     ///
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_is_there_only_if_it_was_given_and_keeps_all_bits() {
+    fn raw_clock_is_present_if_returned_and_keeps_all_bits() {
         let raw_clock = RawClock { seconds: 0, nanoseconds: -1 };
         assert_eq!(raw_clock.cycles(), u64::MAX);
         let values = |mask| RealTimeValues { mask, raw_clock };

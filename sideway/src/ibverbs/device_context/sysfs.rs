@@ -1,4 +1,4 @@
-//! What the kernel tells in files, for what libraries do not tell.
+//! Attributes that the kernel exports only in files.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::ibverbs::address::GidType;
 use crate::ibverbs::device_context::LinkLayer;
 
-/// The node of the processor's memory that the device is nearest to; `None` where there is none or the kernel says -1.
+/// Returns the nearest NUMA node; `None` if the file is missing or contains -1.
 pub(in crate::ibverbs) fn numa_node(device: &Path) -> Option<u32> {
     parse_numa_node(&fs::read_to_string(device.join("device/numa_node")).ok()?)
 }
@@ -17,7 +17,7 @@ fn parse_numa_node(text: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// The attributes of one GID, in `ports/PORT/gid_attrs` of the device.
+/// The attributes of one GID, in the device's `ports/PORT/gid_attrs`.
 pub(super) struct GidAttributes {
     path: PathBuf,
     gid_index: u32,
@@ -29,7 +29,7 @@ impl GidAttributes {
     }
 
     fn read(&self, folder: &str) -> Option<String> {
-        // An entry that is not in use reads as EINVAL.
+        // Reading an unused entry fails with EINVAL.
         fs::read_to_string(self.path.join(folder).join(self.gid_index.to_string())).ok()
     }
 
@@ -37,13 +37,13 @@ impl GidAttributes {
         GidType::from_sysfs(&self.read("types")?, link_layer)
     }
 
-    /// The name of the network interface.
+    /// Returns the name of the network interface.
     pub(super) fn netdev_name(&self) -> Option<String> {
         self.read("ndevs").map(|text| text.trim().to_owned()).filter(|name| !name.is_empty())
     }
 }
 
-/// The text of an array up to its first zero byte, or all of it where there is none. What is not UTF-8 is replaced.
+/// Returns the text of an array up to its first zero byte, or all of it. Invalid UTF-8 is replaced.
 pub(in crate::ibverbs) fn c_text(array: &[c_char]) -> Cow<'_, str> {
     // SAFETY: `c_char` has the size and alignment of `u8`, and each of its values is one of `u8`.
     let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
@@ -55,7 +55,7 @@ mod c_text_tests {
     use super::*;
 
     #[test]
-    fn text_ends_at_zero_or_at_the_end() {
+    fn c_text_ends_at_zero_or_array_end() {
         let text = |bytes: &[u8]| c_text(&bytes.iter().map(|&byte| byte as c_char).collect::<Vec<_>>()).into_owned();
         assert_eq!(text(b"rxe_0\0junk"), "rxe_0");
         assert_eq!(text(b"rxe_0"), "rxe_0");
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn minus_one_is_no_node() {
+    fn numa_node_minus_one_is_none() {
         assert_eq!(parse_numa_node("0\n"), Some(0));
         assert_eq!(parse_numa_node("1"), Some(1));
         assert_eq!(parse_numa_node("-1\n"), None);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "reads files")]
-    fn attributes_of_a_gid_are_read_from_its_files() {
+    fn gid_attributes_come_from_files() {
         let device = std::env::temp_dir().join(format!("sideway-sysfs-{}", std::process::id()));
         let attributes = device.join("ports/1/gid_attrs");
         for (folder, text) in [("types", "RoCE v2\n"), ("ndevs", "eth7\n")] {
